@@ -74,11 +74,11 @@
 //! Callbacks may use the cache, and others:
 //!
 //! - A callback that runs *under a lock* (the closures of [`Cache::get_locked_if`],
-//!   [`Cache::expire_if`] and [`Cache::retain`]; the second call of those of [`Cache::insert_locked_if`] and
-//!   [`Cache::remove_locked_if`]; the clock, and the end of a lean entry, where these ask for them;
-//!   `Hash` while a table grows) may read its own cache, and may update others. If it updates its
-//!   own, that panics. Two threads whose callbacks under a lock update each other's cache wait for
-//!   each other: after five seconds one of them panics.
+//!   [`Cache::expire_if`] and [`Cache::retain`]; the second call of those of
+//!   [`Cache::insert_locked_if`] and [`Cache::remove_locked_if`]; the clock, and the end of a lean
+//!   entry, where these ask for them; `Hash` while a table grows) may read its own cache, and may
+//!   update others. If it updates its own, that panics. Two threads whose callbacks under a lock
+//!   update each other's cache wait for each other: after five seconds one of them panics.
 //! - A load may do everything except load its own key, which panics: see
 //!   [`Cache::get_or_insert_with`].
 //! - All other callbacks run with no lock held, and may do everything. A listener that inserts for

@@ -277,7 +277,7 @@ where
             }
             debug_assert!(
                 held.capacity >= weight - old_weight,
-                "cache.G1: a weight of {weight} for {old_weight} is linked with a reservation of {}",
+                "cache.G1: a weight of {weight} for {old_weight} is linked, {} reserved",
                 held.capacity
             );
             self.link(&locked, place, fresh, target, section);

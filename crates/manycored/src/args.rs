@@ -1,7 +1,8 @@
-//! The command line: memcached's, as far as it means something here.
+//! The command line: memcached's options.
 //!
-//! What is known and not built, or not known, is refused with a sentence; what tunes a mechanism
-//! that this server has not got is accepted, and said to have no effect.
+//! An option that is unknown, or that this server does not implement, is refused with a sentence;
+//! one that tunes a mechanism that does not exist here is accepted, with a warning that it has no
+//! effect.
 
 mod extended;
 mod listeners;
@@ -54,7 +55,7 @@ pub struct Args {
     /// Unix socket to listen on, instead of the network
     #[arg(short = 's', long = "unix-socket", value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// Access mask of the Unix socket, octal
+    /// Access mode of the Unix socket, octal
     #[arg(short = 'a', long = "unix-mask", value_name = "MASK", default_value = "700")]
     #[arg(value_parser = mask)]
     mask: u32,
@@ -78,14 +79,14 @@ pub struct Args {
     /// Refuse new items when memory is full, instead of evicting others
     #[arg(short = 'M', long = "disable-evictions")]
     no_evictions: bool,
-    /// Concurrent connections, at most
+    /// Most concurrent connections
     #[arg(short = 'c', long = "conn-limit", value_name = "NUM", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     connections: u64,
     /// Lock all memory, so that it is not swapped out
     #[arg(short = 'k', long = "lock-memory")]
     pub lock_memory: bool,
-    /// Say more; twice: connections, requests and replies, too; thrice is no more than that
+    /// Log more: once, refusals of clients; twice, also connections, requests and replies
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
     verbose: u8,
     /// Write the process id to this file
@@ -94,7 +95,7 @@ pub struct Args {
     /// Worker threads [default: one for each core]
     #[arg(short = 't', long = "threads", value_name = "NUM", value_parser = threads)]
     threads: Option<usize>,
-    /// Keys of one connection in a turn; 0 is 64, or more if few connections are ready
+    /// Most keys of one connection in a turn; 0 is 64, or more if few connections are ready
     #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", default_value_t = 0)]
     requests: usize,
     /// Backlog of connections to be accepted
@@ -135,7 +136,7 @@ pub struct Args {
     /// restore them at the next start, which removes it; best on a tmpfs with room for all of -m
     #[arg(short = 'e', long = "memory-file", value_name = "FILE")]
     memory_file: Option<PathBuf>,
-    /// Huge pages: always used where the system allows it; with this, a warning where not
+    /// Warn if the system does not allow huge pages; where it does, they are always used
     #[arg(short = 'L', long = "enable-largepages")]
     pub large_pages: bool,
     /// No effect: connections stay with the worker that accepted them
@@ -192,7 +193,7 @@ fn first_line(error: &clap::Error) -> String {
 
 fn delimiter(text: &str) -> Result<u8, String> {
     let byte = text.bytes().next().filter(|byte| text.len() == 1 && byte.is_ascii_graphic());
-    byte.ok_or_else(|| "one character is wanted".into())
+    byte.ok_or_else(|| "one character is expected".into())
 }
 
 fn threads(text: &str) -> Result<usize, String> {
@@ -202,7 +203,7 @@ fn threads(text: &str) -> Result<usize, String> {
 
 fn mask(text: &str) -> Result<u32, String> {
     let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
-    mask.ok_or_else(|| "an octal number up to 777 is wanted".into())
+    mask.ok_or_else(|| "an octal number up to 777 is expected".into())
 }
 
 fn metrics(text: &str) -> Result<SocketAddr, String> {
@@ -210,7 +211,7 @@ fn metrics(text: &str) -> Result<SocketAddr, String> {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
     }
     let found = text.to_socket_addrs().map_err(|error| error.to_string())?.next();
-    found.ok_or_else(|| "an address with a port is wanted".into())
+    found.ok_or_else(|| "an address with a port is expected".into())
 }
 
 fn size(text: &str) -> Result<usize, String> {
@@ -221,7 +222,7 @@ fn size(text: &str) -> Result<usize, String> {
     };
     let size = digits.parse::<usize>().ok().and_then(|size| size.checked_mul(unit));
     let size = size.filter(|size| (1 << 10..=1 << 30).contains(size));
-    size.ok_or_else(|| "a size from 1k to 1024m is wanted".into())
+    size.ok_or_else(|| "a size from 1k to 1024m is expected".into())
 }
 
 /// The configuration of the server.
@@ -270,7 +271,7 @@ impl Args {
         };
         let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
         let lines = config::lines(&text, &Self::command()).map_err(|error| failed(&error))?;
-        // Each alone, so that what is wrong is told with its line.
+        // Each alone, so that the error names its line.
         for line in &lines {
             let alone = words.iter().take(1).cloned().chain(line.words.iter().map(Into::into));
             let checked = Self::try_parse_from(alone).map_err(|error| first_line(&error));
@@ -332,7 +333,7 @@ impl Args {
             backlog: self.backlog,
             listen: self.listen.join(","),
             language,
-            is_sealed: self.tls,
+            has_tls: self.tls,
             tls: extended.tls,
             requests: self.requests,
             crawls: extended.crawls,
@@ -370,7 +371,7 @@ impl Args {
     fn warnings(&self) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         if self.slab_factor.is_some_and(|factor| factor.is_nan() || factor <= 1.0) {
-            return Err("-f: a number greater than 1 is wanted".into());
+            return Err("-f: a number greater than 1 is expected".into());
         }
         if self.slab_min.is_some() || self.slab_factor.is_some() {
             warnings.push("-n and -f have no effect: there are no slab classes".to_string());

@@ -1,6 +1,6 @@
 //! Authentication: users and passwords from a file (`-Y`), as in memcached's text protocol.
 //!
-//! A client says `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key,
+//! A client sends `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key,
 //! the flags and the time are ignored. Until that is accepted, nothing else is. Refusals are
 //! counted (`auth_errors`) and, with `-v`, logged. In the binary protocol the same users
 //! authenticate with SASL `PLAIN`; with `-S` alone they are those of SASL's own files
@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The longest line of a client that is not known yet.
+/// The longest line of a client that is not authenticated.
 const LINE_MAX: usize = 2048;
 /// The longest value of such a client.
 const VALUE_MAX: usize = 16 << 10;
@@ -64,7 +64,7 @@ pub(crate) enum AuthStep {
     Invalid,
 }
 
-/// Whether two texts are the same, in a time that tells nothing but their lengths.
+/// Whether two texts are equal, in a time that depends on their lengths alone.
 fn same(one: &[u8], other: &[u8]) -> bool {
     let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && std::hint::black_box(differences) == 0

@@ -61,11 +61,11 @@ impl BinarySession {
         out: &mut Vec<u8>,
     ) -> usize {
         let step = self.parser.refuse_value(input);
-        step.iter().for_each(|step| step.check(input));
         let Some(Step::Request(used, head, Request::TooLarge(gone))) = step else {
             self.action = SessionAction::Close;
             return input.len();
         };
+        debug_assert!(used <= input.len(), "protocol.P1: a refusal takes {used} bytes too many");
         context.handle.counters.store_no_memory.inc();
         if let Some(key) = gone {
             // The item in the store would be out of date.
@@ -88,12 +88,17 @@ impl BinarySession {
             if out.len() >= OUT_MAX || budget == 0 || self.action != SessionAction::Continue {
                 return Progress { used, is_paused: true };
             }
-            let step = self.parser.next(&input[used..]);
-            step.check(&input[used..]);
-            match step {
+            match self.parser.next(&input[used..]) {
                 Step::More(0) => return Progress { used, is_paused: false },
-                Step::More(gone) => used += gone,
+                Step::More(gone) => {
+                    used += gone;
+                    debug_assert!(
+                        used <= input.len(),
+                        "protocol.P1: more is dropped than is there"
+                    );
+                }
                 Step::Request(more, head, request) => {
+                    request.check(more, &input[used..]);
                     if used >= prefetched {
                         prefetched = prefetch_keys(&context.handle, input, used, scan_key);
                     }

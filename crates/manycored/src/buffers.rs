@@ -1,14 +1,14 @@
-//! How much memory the buffers of all connections may take, beside the items' memory (`-m`).
+//! The memory limit of the buffers of all connections, beside the items' memory (`-m`).
 //!
-//! A connection has buffers of its own only for what did not fit into one turn: a request that has
-//! not come whole, requests that wait for their slice, replies that the client has not taken. All
-//! else passes through buffers that its worker's connections share.
+//! A connection has buffers of its own only for what outlasts a turn: an incomplete request,
+//! requests that wait for their slice, replies that the socket does not accept. Everything else
+//! passes through buffers that its worker's connections share.
 //!
 //! Laws:
 //! - buffers.B1 What connections hold is reserved in the [`Budget`] before it is allocated. A
-//!   worker's [`Ledger`] reserves it in chunks, so that buffers that come and go write nothing
+//!   worker's [`Ledger`] reserves it in chunks, so that short-lived buffers write nothing
 //!   shared.
-//! - buffers.B2 Requests that have not come whole leave a quarter of the limit to replies: a
+//! - buffers.B2 Incomplete requests leave a quarter of the limit to replies: a
 //!   refused request costs an error, a refused reply the connection.
 //! - buffers.B3 A connection may hold [`SMALL`] bytes whatever the others hold, so that a short
 //!   request that a packet's end cuts is served.
@@ -20,15 +20,15 @@ pub const SMALL: usize = 4 << 10;
 /// The most that a ledger reserves without need.
 const CHUNK_MAX: usize = 256 << 10;
 
-/// What the options say of buffers.
+/// The options of buffers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Bytes for the buffers of all connections; 0 is no limit.
     pub limit: usize,
-    /// Seconds after which a connection that stands still with something in its buffers is closed
-    /// while they are scarce; 0 is never.
+    /// Seconds after which a stalled connection with bytes in its buffers is closed while
+    /// buffers are scarce; 0 is never.
     pub timeout: u64,
-    /// The least limit: an item can come, and go, whatever else is there.
+    /// The least limit: one item can always be received and sent.
     least: usize,
 }
 
@@ -54,7 +54,7 @@ impl Options {
         match name {
             "read_buf_mem_limit" => {
                 let bytes = value.parse().ok().and_then(|mb: usize| mb.checked_mul(1 << 20));
-                self.limit = bytes.ok_or("-o read_buf_mem_limit: megabytes are wanted")?;
+                self.limit = bytes.ok_or("-o read_buf_mem_limit: megabytes are expected")?;
                 if self.limit != 0 && self.limit < self.least {
                     self.limit = self.least;
                     let raised = "-o read_buf_mem_limit: raised to twice the largest item (-I)";
@@ -63,7 +63,7 @@ impl Options {
             }
             "buffer_timeout" => {
                 let seconds = value.parse();
-                self.timeout = seconds.map_err(|_| "-o buffer_timeout: seconds are wanted")?;
+                self.timeout = seconds.map_err(|_| "-o buffer_timeout: seconds are expected")?;
             }
             _ => return Ok(false),
         }
@@ -71,14 +71,14 @@ impl Options {
     }
 }
 
-/// What a buffer is for, and so how much of the limit it may take (buffers.B2).
+/// The use of a buffer, which decides how much of the limit it may take (buffers.B2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// A request that has not come whole.
+    /// An incomplete request.
     Unfinished,
     /// Replies, and whole requests that wait for them.
     Replies,
-    /// What is bounded otherwise: counted, and never refused.
+    /// Bounded elsewhere: counted, and never refused.
     Bounded,
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Parts of the list, so that workers do not wait for one another.
 const PARTS: usize = 32;
 
-/// What a connection does.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -20,14 +20,14 @@ pub enum State {
     ReadRest,
     /// It waits for the client to take replies.
     Write,
-    /// It has more to answer, and others have their turn.
+    /// It has requests left, and others have their turn.
     Parse,
-    /// It is told of events.
+    /// It watches events.
     Watch,
 }
 
 impl State {
-    /// As memcached names it.
+    /// Its name in memcached.
     fn name(state: u8) -> &'static str {
         const NAMES: [&str; 5] =
             ["conn_read", "conn_nread", "conn_mwrite", "conn_parse_cmd", "conn_watch"];
@@ -35,11 +35,11 @@ impl State {
     }
 }
 
-/// What is known of a connection.
+/// A connection as others see it.
 #[derive(Debug)]
 struct Client {
     state: AtomicU8,
-    /// The second of the store's clock at which something came or went.
+    /// The second of the store's clock at which something was received or sent.
     used: AtomicU32,
 }
 
@@ -47,7 +47,7 @@ struct Client {
 #[derive(Debug, Default)]
 pub struct Clients {
     parts: [Mutex<BTreeMap<i32, Arc<Client>>>; PARTS],
-    /// Sockets on which connections or datagrams come: descriptor, address, and state.
+    /// Listening and UDP sockets: descriptor, address, and state.
     listeners: Mutex<Vec<(i32, String, &'static str)>>,
 }
 
@@ -77,12 +77,12 @@ impl Clients {
         Entry { list: self.clone(), client, descriptor }
     }
 
-    /// Adds a socket on which connections or datagrams come, for as long as the server runs.
+    /// Adds a listening or UDP socket, for as long as the server runs.
     pub fn add_listener(&self, descriptor: i32, address: String, state: &'static str) {
         locked(&self.listeners).push((descriptor, address, state));
     }
 
-    /// Gives the lines for each connection, by descriptor: its name, and what stands behind it.
+    /// Passes on the lines of each connection, by descriptor: the name and the value.
     pub fn each(&self, asking: i32, second: u32, mut give: impl FnMut(i32, &str, &str)) {
         for (descriptor, address, state) in locked(&self.listeners).iter() {
             give(*descriptor, "addr", address);
@@ -92,7 +92,7 @@ impl Clients {
         let mut all = BTreeMap::new();
         for part in &self.parts {
             for (descriptor, client) in locked(part).iter() {
-                // ORDER: Relaxed; facts for people.
+                // ORDER: Relaxed; statistics.
                 let (state, used) = (&client.state, &client.used);
                 let (state, used) = (state.load(Ordering::Relaxed), used.load(Ordering::Relaxed));
                 all.insert(*descriptor, (endpoints(*descriptor), state, used));
@@ -111,10 +111,10 @@ impl Clients {
 }
 
 impl Entry {
-    /// Notes what the connection does, and when something came or went last.
+    /// Notes what the connection does, and when something was received or sent last.
     #[inline]
     pub fn note(&self, state: State, used: u32) {
-        // ORDER: Relaxed; facts for people. Only the connection's worker writes them.
+        // ORDER: Relaxed; statistics. Only the connection's worker writes them.
         self.client.state.store(state as u8, Ordering::Relaxed);
         self.client.used.store(used, Ordering::Relaxed);
     }
@@ -140,7 +140,7 @@ pub fn address_text(address: rustix::net::SocketAddrAny) -> String {
     format!("unix:{}", path.map_or_else(String::new, |path| path.to_string_lossy().into_owned()))
 }
 
-/// The client's address, and the one that it came to. The list's lock is held.
+/// The client's address, and the address that it is connected to. The list's lock is held.
 #[cfg(target_os = "linux")]
 fn endpoints(descriptor: i32) -> (String, String) {
     use rustix::fd::BorrowedFd;

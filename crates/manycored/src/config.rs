@@ -11,7 +11,7 @@
 //!
 //! An option without a value may have `yes` or `no`, or nothing. The file's options become words
 //! before those of the command line, so that the last one counts: that of the command line. What
-//! stands behind `extended` is added to what `-o` says.
+//! stands behind `extended` is added to the options of `-o`.
 
 use clap::{Arg, ArgAction, Command};
 

@@ -1,4 +1,4 @@
-//! What the sessions of one worker share, and what a session tells its connection.
+//! The state that the sessions of one worker share, and the results of a session's step.
 
 use crate::reply::OUT_MAX;
 use crate::server_state::ServerState;
@@ -39,7 +39,7 @@ pub enum SessionAction {
     Shutdown,
 }
 
-/// How far a call to the session came.
+/// The progress of a call to the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the input that are consumed.

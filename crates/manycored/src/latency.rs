@@ -1,6 +1,5 @@
-//! How long turns of connections take: from the read to the replies' write, for all requests that
-//! came together. One turn in `SAMPLED` is timed, so that a request costs no look at the clock to
-//! speak of.
+//! The latency of turns of connections: from the read to the write of the replies, for all requests
+//! that were received together. One turn in `SAMPLED` is timed, so the clock costs little.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Begins a turn, of which the caller counts how many there were.
+    /// Begins a turn; the caller keeps their count.
     #[inline]
     pub fn begin(turns: &mut u32) -> Option<Instant> {
         *turns = turns.wrapping_add(1);
@@ -44,7 +43,8 @@ impl Latency {
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Each bucket's end in seconds, none for the last one, with how many turns took up to that.
+    /// Each bucket's end in seconds, none for the last one, with the number of turns that took at
+    /// most so long.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<f64>, u64)> + '_ {
         let mut sum = 0;
         self.buckets.iter().enumerate().map(move |(at, count)| {

@@ -3,9 +3,10 @@
 //! Laws:
 //! - log.L1 A thread that logs does not wait for the stream: it appends to a buffer, which a thread
 //!   of the log's own writes. That thread starts with the first line.
-//! - log.L2 What waits is bounded. A line without room is dropped, and the log tells how many were.
-//! - log.L3 What a client sent is escaped and cut before it gets here ([`escape`]), so one line of
-//!   the log is one event.
+//! - log.L2 The buffer is bounded. A line without room is dropped, and the number of dropped lines
+//!   is logged.
+//! - log.L3 What a client sent is escaped and truncated before it is logged ([`escape`]), so one
+//!   line of the log is one event.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -66,7 +67,7 @@ impl Log {
     /// Logs whole lines, in the order of the calls.
     pub fn append(&self, lines: &[u8]) {
         debug_assert!(lines.ends_with(b"\n"), "log.L3: a line of the log has no end");
-        // log.L1, log.L2: a lock that is held for copies alone, and no room is no wait.
+        // log.L1, log.L2: a lock that is held for copies alone, and a full buffer drops the line.
         let mut state = self.shared.locked();
         if !state.has_writer && !self.start(&mut state) {
             return;
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A stream whose writes begin, and end when they are told to.
+    /// A stream whose writes are reported, and end when the test lets them.
     struct Slow {
         begun: Sender<Vec<u8>>,
         ends: Receiver<()>,

@@ -149,7 +149,7 @@ fn memory(page: &mut Page, store: &Store) {
     }
 }
 
-/// What an HTTP client gets that asked this, without its line ends; `None` if it is no HTTP.
+/// The HTTP response to this request line, without line ends; `None` if it is not HTTP.
 #[must_use]
 pub fn answer(request: &str, store: &Store, server: &ServerState) -> Option<String> {
     let mut words = request.lines().next()?.split(' ');

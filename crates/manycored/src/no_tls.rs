@@ -1,10 +1,10 @@
-//! In the place of `tls` where the feature of that name is off: there is nothing to seal with.
+//! In the place of `tls` where the feature of that name is off: no connection is encrypted.
 
 pub use crate::tls_files::{Demand, Files, Verify};
 
 use std::io::{self, Write};
 
-/// What connections came to.
+/// Counts of connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TlsCounts {
     pub(crate) handshake_errors: u64,
@@ -38,20 +38,20 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) fn begin(&self, _: Demand) -> Option<Seal> {
+    pub(crate) fn begin(&self, _: Demand) -> Option<TlsSession> {
         match *self {}
     }
 }
 
-/// A connection's seal, of which there is none.
-pub(crate) enum Seal {}
+/// The TLS session of a connection, which cannot exist.
+pub(crate) enum TlsSession {}
 
-impl Seal {
-    pub(crate) fn open(&mut self, _: &[u8], _: &mut Vec<u8>) -> io::Result<()> {
+impl TlsSession {
+    pub(crate) fn decrypt(&mut self, _: &[u8], _: &mut Vec<u8>) -> io::Result<()> {
         match *self {}
     }
 
-    pub(crate) fn seal(&mut self, _: &[u8]) -> io::Result<usize> {
+    pub(crate) fn encrypt(&mut self, _: &[u8]) -> io::Result<usize> {
         match *self {}
     }
 

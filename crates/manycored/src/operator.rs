@@ -1,10 +1,10 @@
-//! Commands of the server's operator: lists of keys, events, searches for what has expired.
+//! Commands of the server's operator: lists of keys, events, searches for expired items.
 //!
 //! Laws:
 //! - operator.O1 A list is made in steps: each writes at most [`STEP`] bytes and one bucket's
 //!   keys, is sent before the next, and holds nothing in between. So it needs little memory and
 //!   blocks no worker.
-//! - operator.O2 A client that is told of events has its own words dropped.
+//! - operator.O2 The input of a client that watches events is dropped.
 
 use crate::context::{Context, Progress};
 use crate::protocol::{ERROR, Operator, Words, number};
@@ -51,7 +51,7 @@ impl Task {
         Self { line: 0, work }
     }
 
-    /// Whether it tells of events.
+    /// Whether it watches events.
     pub(crate) fn is_watch(&self) -> bool {
         matches!(self.work, Work::Watch(_))
     }
@@ -63,7 +63,7 @@ impl Task {
 
     /// Begins behind a line that stands there in the input.
     pub(crate) fn begin(&mut self, from: usize, to: usize) -> Progress {
-        // operator.O2: what a client sends while it watches is used up unread.
+        // operator.O2: what a client sends while it watches is dropped unread.
         debug_assert!(from < to, "operator.O1: a command without a line");
         debug_assert_eq!(self.line, 0, "operator.O1: a task begins twice");
         self.line = to - from;
@@ -71,7 +71,7 @@ impl Task {
         Progress { used, is_paused: !self.is_watch() }
     }
 
-    /// Goes on; `None` if that was the end.
+    /// Continues; `None` at the end.
     pub(crate) fn go_on(
         &mut self,
         handle: &Handle<'_>,
@@ -141,8 +141,8 @@ impl Form {
     }
 }
 
-/// Answers an operator's command, or begins what it asks for. `can` says whether the client has a
-/// connection on which more than a reply can be sent.
+/// Answers an operator's command, or begins its task. `can` is whether the client has a connection
+/// on which more than a reply can be sent.
 pub(crate) fn answer(
     context: &Context<'_>,
     can: bool,
@@ -191,7 +191,7 @@ fn move_time(store: &Store, mut words: Words<'_>) -> bool {
     true
 }
 
-/// Which classes are meant; whether the only one there is, is among them.
+/// Whether the only slab class is among those named; `None` if the word names none.
 fn classes(word: &[u8]) -> Option<bool> {
     if matches!(word, b"all" | b"hash") {
         return Some(true);

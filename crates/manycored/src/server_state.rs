@@ -73,7 +73,7 @@ pub struct Settings {
     /// The protocols that clients may use.
     pub language: Language,
     /// Whether TCP connections use TLS.
-    pub is_sealed: bool,
+    pub has_tls: bool,
     /// The options of TLS.
     pub tls: Files,
     /// Whether the server's keys may be listed.
@@ -113,7 +113,7 @@ impl Default for Settings {
             backlog: 1024,
             listen: String::new(),
             language: Language::Any,
-            is_sealed: false,
+            has_tls: false,
             tls: Files::default(),
             dump_enabled: true,
             watch_enabled: true,

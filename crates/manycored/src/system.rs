@@ -1,4 +1,4 @@
-//! What the system says of this process.
+//! The resources that this process uses, from the system.
 
 /// What the process has used so far.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,7 +15,7 @@ pub struct Usage {
     pub files_max: u64,
 }
 
-/// What the process uses now; nothing where the system does not say.
+/// The current usage; zeros where the system does not report it.
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn usage() -> Usage {

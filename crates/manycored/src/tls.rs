@@ -33,20 +33,20 @@ use std::time::Instant;
 /// Sessions that clients may resume, at most.
 const SESSIONS: usize = 1 << 14;
 
-/// What connections begin with.
+/// The TLS configuration of the server.
 pub struct Tls {
     files: Files,
     state: Mutex<State>,
     counts: Arc<Counts>,
 }
 
-/// What the files said when they were read last.
+/// The content of the files when they were last read.
 struct State {
     configs: Configs,
     since: Instant,
 }
 
-/// What a connection begins with, by what its listener asks of clients.
+/// The configuration of new connections, by what their listener demands of clients.
 #[derive(Clone)]
 struct Configs {
     usual: Arc<ServerConfig>,
@@ -54,7 +54,7 @@ struct Configs {
     certificate: Arc<ServerConfig>,
 }
 
-/// What connections came to, with the sessions that may be resumed.
+/// Counts of connections, with the sessions that may be resumed.
 #[derive(Debug, Default)]
 struct Counts {
     handshake_errors: AtomicU64,
@@ -178,7 +178,7 @@ fn verifier(
     builder.build().map_err(wrong("ssl_ca_cert", path))
 }
 
-/// Where certificates are demanded, and no file says which of them are right.
+/// For listeners that demand certificates, without a file of authorities.
 #[derive(Debug)]
 struct NoneIsRight(Arc<CryptoProvider>);
 
@@ -222,7 +222,7 @@ impl ClientCertVerifier for NoneIsRight {
 }
 
 impl Tls {
-    /// What these files say.
+    /// The configuration in these files.
     ///
     /// # Errors
     /// What is wrong with them, as a sentence.
@@ -251,7 +251,7 @@ impl Tls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What connections came to so far.
+    /// The counts so far.
     pub(crate) fn counts(&self) -> TlsCounts {
         // ORDER: Relaxed; counts.
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -263,8 +263,8 @@ impl Tls {
         }
     }
 
-    /// The beginning of a connection. `None` if that is impossible, whatever the client says.
-    pub(crate) fn begin(&self, demand: Demand) -> Option<Seal> {
+    /// Begins a session. `None` if that is impossible, whatever the client sends.
+    pub(crate) fn begin(&self, demand: Demand) -> Option<TlsSession> {
         let config = {
             let configs = &self.state().configs;
             match demand {
@@ -274,21 +274,21 @@ impl Tls {
             }
         };
         let connection = ServerConnection::new(config).ok()?;
-        Some(Seal { connection: Box::new(connection), counts: self.counts.clone() })
+        Some(TlsSession { connection: Box::new(connection), counts: self.counts.clone() })
     }
 }
 
-/// One connection's seal: its bytes are opened as they come, and sealed as they go.
-pub(crate) struct Seal {
+/// The TLS session of one connection: it decrypts what is received, and encrypts what is sent.
+pub(crate) struct TlsSession {
     connection: Box<ServerConnection>,
     counts: Arc<Counts>,
 }
 
-impl Seal {
-    /// Opens what came. What was in it is added to the vector: perhaps nothing.
-    pub(crate) fn open(&mut self, sealed: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+impl TlsSession {
+    /// Decrypts records that were received, and appends their content, which may be empty.
+    pub(crate) fn decrypt(&mut self, records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         let is_new = self.connection.is_handshaking();
-        let opened = self.open_records(sealed, into);
+        let opened = self.decrypt_records(records, into);
         if opened.is_err() {
             let counts = &self.counts;
             let count = if is_new { &counts.handshake_errors } else { &counts.protocol_errors };
@@ -298,10 +298,10 @@ impl Seal {
         opened
     }
 
-    fn open_records(&mut self, mut sealed: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
-        while !sealed.is_empty() {
+    fn decrypt_records(&mut self, mut records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+        while !records.is_empty() {
             // Nothing more is read behind the client's good-bye.
-            if self.connection.read_tls(&mut sealed)? == 0 {
+            if self.connection.read_tls(&mut records)? == 0 {
                 break;
             }
             self.connection.process_new_packets().map_err(io::Error::other)?;
@@ -322,9 +322,9 @@ impl Seal {
         Ok(())
     }
 
-    /// Takes some of these bytes to be sent, and says how many.
-    pub(crate) fn seal(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // tls.T2: no more is taken than the limit of records leaves room for.
+    /// Encrypts some of these bytes to be sent; returns how many.
+    pub(crate) fn encrypt(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // tls.T2: no more is encrypted than the limit on unsent records allows.
         self.connection.writer().write(bytes)
     }
 
@@ -346,7 +346,7 @@ impl Seal {
         Ok(true)
     }
 
-    /// Says good-bye, so that the client knows that nothing was cut off.
+    /// Sends the closing alert, so that the client knows that nothing was cut off.
     pub(crate) fn end(&mut self, to: &mut dyn Write) {
         self.connection.send_close_notify();
         // A client that does not take it is gone, or slow.

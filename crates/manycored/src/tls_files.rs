@@ -1,11 +1,11 @@
-//! What the command line says of TLS: which files, and what is asked of clients.
+//! The options of TLS: its files, and what is demanded of clients.
 
 use std::path::PathBuf;
 
 /// Whether clients must show a certificate of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// They are not asked.
+    /// They are not requested.
     #[default]
     No,
     /// One that is shown must be right.
@@ -14,17 +14,17 @@ pub enum Verify {
     Always,
 }
 
-/// What a listener asks of its clients.
+/// What a listener demands of its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Demand {
-    /// What is asked for everywhere: nothing where there is no TLS.
+    /// What the options demand of all clients.
     #[default]
     AsConfigured,
-    /// TLS is not spoken.
+    /// No TLS.
     NoTls,
-    /// Clients are not asked for certificates.
+    /// TLS, and no certificate is requested.
     NoCertificate,
-    /// Clients must show one.
+    /// TLS, and a certificate is required.
     Certificate,
 }
 
@@ -41,9 +41,9 @@ pub struct Files {
     pub verify: Verify,
     /// Whether TLS 1.2 is too old.
     pub newest_only: bool,
-    /// Whether a client that comes again may resume its session.
+    /// Whether clients may resume their sessions.
     pub session_cache: bool,
-    /// What was asked for as a write buffer, in bytes: without effect, but told.
+    /// The size of the write buffer, in bytes: reported, without effect.
     pub write_buffer: u64,
 }
 
@@ -62,7 +62,7 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Whether clients are asked for certificates.
+    /// Whether certificates are requested.
     pub(crate) fn asks_clients(&self) -> bool {
         self.verify != Verify::No
     }
@@ -81,13 +81,13 @@ impl Files {
             ("verify_mode", "0") => self.verify = Verify::No,
             ("verify_mode", "1") => self.verify = Verify::IfShown,
             ("verify_mode", "2" | "3") => self.verify = Verify::Always,
-            ("verify_mode", _) => return Err("-o ssl_verify_mode: 0, 1, 2 or 3 is wanted".into()),
+            ("verify_mode", _) => return Err("-o ssl_verify_mode: 0, 1, 2 or 3 is expected".into()),
             ("min_version", "0" | "1") => {
                 warnings.push("-o ssl_min_version: TLS 1.2 is the oldest that is spoken".into());
             }
             ("min_version", "2") => self.newest_only = false,
             ("min_version", "3") => self.newest_only = true,
-            ("min_version", _) => return Err("-o ssl_min_version: 0, 1, 2 or 3 is wanted".into()),
+            ("min_version", _) => return Err("-o ssl_min_version: 0, 1, 2 or 3 is expected".into()),
             ("keyformat", format) if format == "1" || format.eq_ignore_ascii_case("pem") => {}
             ("keyformat", _) => {
                 return Err("-o ssl_keyformat: only PEM (1) is built; convert the key with \
@@ -104,7 +104,7 @@ impl Files {
             ("session_cache", _) => self.session_cache = true,
             ("wbuf_size", size) => {
                 let size: u32 =
-                    size.parse().map_err(|_| "-o ssl_wbuf_size: kilobytes are wanted")?;
+                    size.parse().map_err(|_| "-o ssl_wbuf_size: kilobytes are expected")?;
                 self.write_buffer = u64::from(size) << 10;
                 warnings.push("-o ssl_wbuf_size has no effect".into());
             }

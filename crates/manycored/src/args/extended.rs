@@ -82,7 +82,7 @@ const REFUSED: &[(&str, &str)] = &[
 fn number<T: FromStr>(name: &str, value: Option<&str>) -> Result<T, String> {
     let number = value.and_then(|value| value.parse().ok());
     number.ok_or_else(|| match value {
-        Some(value) => format!("-o {name}={value}: a whole number is wanted"),
+        Some(value) => format!("-o {name}={value}: a whole number is expected"),
         None => format!("-o {name}: a number is wanted: {name}=NUM"),
     })
 }
@@ -96,16 +96,19 @@ impl Value {
             Any => Ok(()),
             Number(least, most) | MaybeNumber(least, most) => {
                 let is_right = (*least..=*most).contains(&number(name, value)?);
-                let wrong = format!("-o {name}={shown}: a number from {least} to {most} is wanted");
+                let wrong =
+                    format!("-o {name}={shown}: a number from {least} to {most} is expected");
                 is_right.then_some(()).ok_or(wrong)
             }
             Ratio(most) => {
                 let ratio = shown.parse::<f64>().ok().filter(|ratio| *ratio > 0.0 && ratio <= most);
-                let wrong = format!("-o {name}={shown}: a number above 0 is wanted");
+                let wrong = format!("-o {name}={shown}: a number above 0 is expected");
                 ratio.map(drop).ok_or(wrong)
             }
             Word(words) if words.contains(&shown) => Ok(()),
-            Word(words) => Err(format!("-o {name}={shown}: one of {} is wanted", words.join(", "))),
+            Word(words) => {
+                Err(format!("-o {name}={shown}: one of {} is expected", words.join(", ")))
+            }
         }
     }
 }

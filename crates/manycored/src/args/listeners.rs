@@ -1,4 +1,4 @@
-//! What `-l` says: where to listen, and in which way.
+//! The addresses of `-l`, and their prefixes.
 
 use crate::server_state::Language;
 use crate::tls::Demand;
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 /// The longest name of a listener.
 const TAG_MAX: usize = 8;
 
-/// Where connections come from, and what is asked of them.
+/// An address to listen on, and what is demanded of its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     /// The address.
@@ -25,7 +25,7 @@ impl Listener {
         Self { address, demand: Demand::AsConfigured, language: None }
     }
 
-    /// Whether its clients must show a certificate, whatever is asked for elsewhere.
+    /// What is demanded of its clients, if that differs from other listeners.
     pub(super) fn demands_certificate(&self) -> bool {
         self.demand == Demand::Certificate
     }

@@ -1,7 +1,7 @@
 //! Berkeley DB's hash files, as far as Cyrus SASL's `sasldb` needs them: all pairs of one that is
 //! in memory.
 //!
-//! A file is pages of one size. The first page tells which page each bucket begins with; a bucket
+//! A file is pages of one size. The first page has the first page of each bucket; a bucket
 //! is a chain of pages. A page has a header of 26 bytes, then the offsets of its items, which fill
 //! the page from its end on: keys and values in turn. An item begins with its type; one that is too
 //! long for its page names a chain of pages for itself.
@@ -11,7 +11,7 @@
 //!   as many steps as the file has bytes, however it is damaged.
 //! - auth.F2 A file that is not understood in every part that is read gives an error, and no pairs.
 //!
-//! Read here, because the pairs are all that is wanted: no writes, no locks, and no library in C
+//! Read here, because only the pairs are needed: no writes, no locks, and no library in C
 //! for a file of a few pages. Source: the on-disk format of Berkeley DB 4.2 to 6, of which Debian
 //! has 5.3.
 
@@ -23,7 +23,7 @@ const MAGIC: u32 = 0x0006_1561;
 const VERSIONS: std::ops::RangeInclusive<u32> = 8..=10;
 /// Bytes before the offsets of a page's items.
 const HEADER: usize = 26;
-/// Where the first page tells of the groups of buckets, and how many there can be.
+/// The offset of the groups of buckets in the first page, and their greatest number.
 const SPARES: usize = 96;
 const SPARES_MAX: usize = 32;
 
@@ -48,7 +48,7 @@ pub(super) fn pairs(bytes: &[u8]) -> Result<Vec<Pair>, &'static str> {
     let buckets = file.number(first, 72)?;
     let mut pairs = Vec::new();
     for bucket in 0..=buckets {
-        // The group of buckets that came with the last doubling of their number.
+        // The group of buckets that was added when their number last doubled.
         let group = (u32::BITS - bucket.leading_zeros()) as usize;
         if group >= SPARES_MAX {
             return Err(DAMAGED);
@@ -76,7 +76,7 @@ impl<'a> File<'a> {
         let magic = bytes.get(12..16).ok_or("it is too short for a file of Berkeley DB")?;
         let is_big_endian = magic == MAGIC.to_be_bytes();
         if !is_big_endian && magic != MAGIC.to_le_bytes() {
-            return Err("it is no hash file of Berkeley DB");
+            return Err("it is not a Berkeley DB hash file");
         }
         let mut file = File { bytes, page_size: 0, is_big_endian, seen: Vec::new() };
         if !VERSIONS.contains(&file.number(bytes, 16)?) {
@@ -243,7 +243,7 @@ mod tests {
     fn what_is_no_such_file_is_refused() {
         let refused = |bytes: &[u8]| super::pairs(bytes).unwrap_err();
         assert_eq!(refused(b""), "it is too short for a file of Berkeley DB");
-        assert_eq!(refused(&[b'x'; 4096]), "it is no hash file of Berkeley DB");
+        assert_eq!(refused(&[b'x'; 4096]), "it is not a Berkeley DB hash file");
         for (at, byte) in [(24, 1), (26, 1), (48, 1), (48, 2), (16, 99), (25, 9), (21, 0x11)] {
             let mut bytes = SASLDB.to_vec();
             bytes[at] = byte;

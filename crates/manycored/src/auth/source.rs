@@ -91,7 +91,7 @@ impl Source {
         !matches!(self, Self::Option(_))
     }
 
-    /// The state of the file now; `None` if that tells nothing.
+    /// The state of the file now; `None` if it cannot show changes.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let found = fs::metadata(self.path()).ok()?;
         let changed = found.modified().ok()?;
@@ -108,7 +108,7 @@ impl Source {
         let bytes = bytes_of(self.path())?;
         match self {
             Self::Option(_) => {
-                let text = String::from_utf8(bytes).map_err(|_| "it is no text in UTF-8")?;
+                let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text")?;
                 users_of_option(&text)
             }
             Self::Pwdb(_) => Ok(users_of_pwdb(&bytes)),
@@ -134,7 +134,7 @@ fn in_realm(name: &[u8], realm: &[u8]) -> Vec<u8> {
 fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
     let found = fs::metadata(path).map_err(|error| error.to_string())?;
     if !found.is_file() {
-        return Err("it is no file".into());
+        return Err("it is not a file".into());
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
@@ -198,7 +198,7 @@ pub(super) fn users_of_option(text: &str) -> Result<Vec<User>, String> {
     }
 }
 
-/// The same with any number of users and lines that mean nothing. As in memcached, a password ends
+/// The same with any number of users and lines that are ignored. As in memcached, a password ends
 /// with its line, or before any colon in it.
 fn users_of_pwdb(text: &[u8]) -> Vec<User> {
     let mut users = Vec::new();

@@ -1,10 +1,10 @@
 //! The binary protocol, without sockets: bytes in, requests out.
 //!
-//! A packet is a header of 24 bytes, then extras, key and value, whose lengths the header tells:
+//! A packet is a header of 24 bytes, then extras, key and value, whose lengths are in the header:
 //!
 //! ```text
 //! 0 magic   1 opcode   2 length of the key   4 length of the extras   5 type of data (nothing)
-//! 6 status (replies)   8 length of all three   12 opaque: comes back   16 version, or 0
+//! 6 status (replies)   8 length of all three   12 opaque: echoed       16 version, or 0
 //! ```
 //!
 //! Owns: what a header means, and which lengths a command may have. Does not own: buffers, items,
@@ -12,8 +12,8 @@
 //! protocol.P3), and
 //! - protocol.B1 At most a header, extras and a key of 64 KiB, and a value within the limit are
 //!   waited for.
-//! - protocol.B2 Before a client is known where that is asked for, no value is waited for but a
-//!   password.
+//! - protocol.B2 Where authentication is required, no value of a client that is not authenticated
+//!   is waited for, except credentials.
 //!
 //! Source: memcached's `doc/protocol-binary.txt`; statuses and their words as memcached 1.6 sends
 //! them.
@@ -31,36 +31,36 @@ const MECHANISM_MAX: usize = 32;
 /// The longest credentials.
 const PROOF_MAX: usize = 2048;
 
-/// What became of a request.
+/// The status of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
-    /// It was done.
+    /// Success.
     Done = 0,
-    /// Nothing is there.
+    /// There is no item.
     NotFound = 1,
-    /// Something else is there.
+    /// There is an item, or one of another version.
     Exists = 2,
     /// The value is above the limit.
     TooLarge = 3,
     /// The lengths are not those of the command.
     Invalid = 4,
-    /// There is nothing to add to.
+    /// There is no item to append to.
     NotStored = 5,
-    /// What is there is no number.
+    /// The item's value is not a number.
     NoNumber = 6,
     /// Authentication failed, or is required.
     AuthFailed = 0x20,
     /// Authentication needs a further step.
     AuthGoesOn = 0x21,
-    /// There is no such command.
+    /// Unknown command.
     Unknown = 0x81,
-    /// There is no room.
+    /// Out of memory.
     NoMemory = 0x82,
 }
 
 impl Status {
-    /// What is said with it.
+    /// The text of the error reply.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -78,63 +78,63 @@ impl Status {
     }
 }
 
-/// What a reply needs of its request, and what may be asked of any.
+/// The fields of a header that every command has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// The command's number.
+    /// The opcode.
     pub opcode: u8,
-    /// What comes back as it was sent.
+    /// Echoed in the reply.
     pub opaque: [u8; 4],
-    /// The version that what is there has to have; 0 is any.
+    /// The version that the item must have; 0 is any.
     pub cas: u64,
-    /// Whether the usual is not answered.
+    /// Whether the usual outcome has no reply.
     pub quiet: bool,
 }
 
-/// What is wanted of a key that is looked up.
+/// What a look-up requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// A new time to live.
+    /// A new TTL.
     pub touch: Option<u32>,
-    /// Its name in the reply.
+    /// The key in the reply.
     pub key: bool,
-    /// Its value in the reply.
+    /// The value in the reply.
     pub value: bool,
 }
 
-/// What is added to a number, or taken from it.
+/// An increment or decrement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delta {
-    /// Which of the two.
+    /// Which of the two it is.
     pub arith: Arith,
-    /// How much.
+    /// The difference.
     pub by: u64,
-    /// The number if there was none.
+    /// The initial value if there is no item.
     pub initial: u64,
-    /// How long that one lives; if this is not said, none is made.
+    /// The TTL of an item with the initial value; without it, none is created.
     pub exptime: Option<u32>,
 }
 
-/// What a client wants.
+/// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// A key's value, or another time for it.
+    /// The value of a key, or a new TTL.
     Look(&'a [u8], Look),
-    /// A value. The condition is in the head.
+    /// A storage command; its condition on the version is in the head.
     Store(Store<'a>),
-    /// Forget a key.
+    /// Deletes a key.
     Delete(&'a [u8]),
-    /// Change a number.
+    /// Increments or decrements a number.
     Arith(&'a [u8], Delta),
-    /// Forget everything, now or in so many seconds.
+    /// Invalidates all items, now or in so many seconds.
     Flush(u32),
-    /// Are you there?
+    /// No operation.
     Noop,
     /// The name and version of the server.
     Version,
-    /// How much is logged.
+    /// The verbosity of the log.
     Verbosity,
-    /// Counters; which ones.
+    /// Statistics; which ones.
     Stats(&'a [u8]),
     /// Lists the SASL mechanisms.
     Mechanisms,
@@ -142,52 +142,46 @@ pub enum Request<'a> {
     Auth(&'a [u8], &'a [u8]),
     /// The next step of an authentication.
     AuthStep(&'a [u8]),
-    /// Say this and close.
+    /// Reply and close.
     Quit,
-    /// Say that the value is too large, and forget what is under this key.
+    /// Reply that the value is too large, and delete the item of this key.
     TooLarge(Option<&'a [u8]>),
-    /// Say this and go on.
+    /// Reply with this error.
     Error(Status),
-    /// Say this, if anything, and close.
+    /// Reply with this error, if any, and close.
     Close(Option<Status>),
 }
 
 /// A step of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Nothing whole is there. So many bytes can be dropped all the same.
+    /// No whole request was received. So many bytes can be dropped nevertheless.
     More(usize),
     /// A request, which took so many bytes.
     Request(usize, Head, Request<'a>),
 }
 
-impl Step<'_> {
-    /// Asserts what callers rely on: positions within the input (protocol.P1), and lengths of keys
-    /// (protocol.P3).
+impl Request<'_> {
+    /// Asserts what callers rely on in a request of so many bytes of the input: its position
+    /// (protocol.P1), and the length of its key (protocol.P3).
     #[inline(always)]
-    pub(crate) fn check(&self, input: &[u8]) {
-        let used = match self {
-            Self::More(used) | Self::Request(used, ..) => *used,
-        };
+    pub(crate) fn check(&self, used: usize, input: &[u8]) {
         debug_assert!(
-            used <= input.len(),
+            (1..=input.len()).contains(&used),
             "protocol.P1: a packet has {used} bytes of {}",
             input.len()
         );
-        if let Self::Request(_, _, request) = self {
-            debug_assert!(used > 0, "protocol.P1: a packet without bytes");
-            match request {
-                Request::Look(key, _)
-                | Request::Store(Store { key, .. })
-                | Request::Delete(key)
-                | Request::Arith(key, _)
-                | Request::TooLarge(Some(key)) => debug_assert!(
-                    (1..=KEY_MAX).contains(&key.len()),
-                    "protocol.P3: a key has {} bytes",
-                    key.len()
-                ),
-                _ => {}
-            }
+        match self {
+            Self::Look(key, _)
+            | Self::Store(Store { key, .. })
+            | Self::Delete(key)
+            | Self::Arith(key, _)
+            | Self::TooLarge(Some(key)) => debug_assert!(
+                (1..=KEY_MAX).contains(&key.len()),
+                "protocol.P3: a key has {} bytes",
+                key.len()
+            ),
+            _ => {}
         }
     }
 }
@@ -203,11 +197,11 @@ pub enum Access {
     Granted,
 }
 
-/// A stream's parser: what has to be remembered between two requests.
+/// The parser of a stream: its state between two requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parser {
-    /// Bytes of a refused value that are still to come.
-    swallow: u64,
+    /// Bytes of a refused value that are still to be received and dropped.
+    to_drop: u64,
     /// The largest value.
     value_max: usize,
     /// Whether the client is authenticated; set by the layer that replies.
@@ -336,7 +330,7 @@ fn delta(arith: Arith, extras: &[u8]) -> Delta {
     Delta { arith, by: long(0), initial: long(8), exptime }
 }
 
-/// A packet whose header, extras and key have come.
+/// A packet whose header, extras and key were received.
 struct Packet<'a> {
     head: Head,
     extras: &'a [u8],
@@ -375,27 +369,28 @@ impl Parser {
     /// The parser of a new stream, for values of at most so many bytes.
     #[must_use]
     pub fn new(value_max: usize, access: Access) -> Self {
-        Self { swallow: 0, value_max: value_max.min(i32::MAX as usize - 2), access }
+        Self { to_drop: 0, value_max: value_max.min(i32::MAX as usize - 2), access }
     }
 
     /// Whether the stream may end here without cutting off a request.
     #[must_use]
     pub fn is_between(&self) -> bool {
-        self.swallow == 0
+        self.to_drop == 0
     }
 
     /// Bytes of a refused value that are still to come.
     pub(crate) fn awaited(&self) -> usize {
-        usize::try_from(self.swallow).unwrap_or(usize::MAX)
+        usize::try_from(self.to_drop).unwrap_or(usize::MAX)
     }
 
-    /// Refuses the value of the request that begins here and has not come whole: the step is a
-    /// [`Request::TooLarge`], and the value is dropped as it comes. `None` if none is awaited.
+    /// Refuses the value of the incomplete request that begins here: the step is a
+    /// [`Request::TooLarge`], and the value is dropped as it is received. `None` if none is
+    /// awaited.
     pub fn refuse_value<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
         let mut refusing = Self { value_max: 0, ..*self };
         let step = refusing.next(input);
         let is_refused = matches!(step, Step::Request(_, _, Request::TooLarge(_)));
-        self.swallow = if is_refused { refusing.swallow } else { self.swallow };
+        self.to_drop = if is_refused { refusing.to_drop } else { self.to_drop };
         is_refused.then_some(step)
     }
 
@@ -403,9 +398,9 @@ impl Parser {
     // Always a part of the loop over requests: the log of requests calls it, too.
     #[inline(always)]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        if self.swallow > 0 {
-            let gone = self.swallow.min(input.len() as u64);
-            self.swallow -= gone;
+        if self.to_drop > 0 {
+            let gone = self.to_drop.min(input.len() as u64);
+            self.to_drop -= gone;
             return Step::More(gone as usize);
         }
         let Some(header) = input.first_chunk() else { return Step::More(0) };
@@ -446,7 +441,7 @@ impl Parser {
         input: &'a [u8],
     ) -> Step<'a> {
         let key = packet.key;
-        // protocol.B1: a value beyond the limit is dropped as it comes.
+        // protocol.B1: a value beyond the limit is dropped as it is received.
         if (key.len() + ITEM_HEADER) as u64 + length > self.value_max as u64 {
             let gone = (mode == Mode::Set).then_some(key);
             return self.refuse(packet, length, Request::TooLarge(gone));
@@ -492,7 +487,7 @@ impl Parser {
 
     /// Refuses a value whose packet has begun: what follows is not a request.
     fn refuse<'a>(&mut self, packet: &Packet<'a>, length: u64, request: Request<'a>) -> Step<'a> {
-        self.swallow = length;
+        self.to_drop = length;
         packet.step(request)
     }
 }

@@ -41,12 +41,12 @@ const ARITH: u128 = set_of(b"bcCDEJkMNOqtTvPL");
 const FLUSH: u128 = set_of(b"bkOqPL");
 const DEBUG: u128 = set_of(b"bPL");
 
-/// What is done to a number.
+/// The operation on a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arith {
-    /// It is added to, and begins anew past the end.
+    /// Increment, with wrap-around.
     Incr,
-    /// It is taken from, and stays at zero.
+    /// Decrement, down to zero.
     Decr,
 }
 
@@ -59,7 +59,7 @@ pub struct Named<'a> {
     pub is_binary: bool,
 }
 
-/// Room for a key that comes in base64.
+/// Room for a key that is sent in base64.
 pub type KeyRoom = [u8; KEY_MAX];
 
 impl<'a> Named<'a> {
@@ -88,13 +88,13 @@ impl<'a> Named<'a> {
 pub struct Flags<'a> {
     /// All of them, in order: replies keep it.
     pub words: Words<'a>,
-    /// `v`: the value, too.
+    /// `v`: the value.
     pub value: bool,
-    /// `q`: no reply to what is usual.
+    /// `q`: no reply to the usual outcome.
     pub quiet: bool,
     /// `I`: mark as stale.
     pub invalidate: bool,
-    /// `x`: only the value goes.
+    /// `x`: the value is removed, and the item stays.
     pub empty: bool,
     /// `T`: time to live.
     pub ttl: Option<i64>,
@@ -106,15 +106,15 @@ pub struct Flags<'a> {
     pub no_bump: bool,
     /// `C`: only this version; of `mg`, no value of this version.
     pub cas: Option<u64>,
-    /// `E`: the version to be.
+    /// `E`: the new version.
     pub new_cas: Option<u64>,
-    /// `F`: the client's own number.
+    /// `F`: the client's flags.
     pub client: u32,
     /// `D`: the difference.
     pub delta: u64,
-    /// `J`: the number to begin with.
+    /// `J`: the initial number.
     pub initial: u64,
-    /// `M`: how.
+    /// `M`: the mode.
     mode: Option<u8>,
 }
 

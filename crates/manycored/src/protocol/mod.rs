@@ -6,12 +6,13 @@
 //!
 //! Laws:
 //! - protocol.P1 The requests of a stream do not depend on how it is cut into pieces:
-//!   [`Parser::next`] asks for more, uses nothing and changes nothing, or uses what it names.
+//!   [`Parser::next`] either asks for more, and consumes and changes nothing, or consumes the bytes
+//!   that it returns.
 //! - protocol.P2 Nothing is allocated. A length field is compared with the limit and with the
 //!   input, and never reserved.
 //! - protocol.P3 A request borrows from the input; its numbers are checked, its key has 1 to 250
 //!   bytes.
-//! - protocol.P4 The keys of a get come one by one, so that the caller can stop in between.
+//! - protocol.P4 The keys of a get are returned one by one, so that the caller can stop in between.
 //! - protocol.P5 A value whose line is refused is never read as requests: it is skipped by the
 //!   length that the line names; if that can't be read, the connection is closed.
 //!
@@ -31,58 +32,58 @@ use memchr::{memchr, memchr2};
 
 /// The longest key.
 pub const KEY_MAX: usize = 250;
-/// The longest line but for one that asks for keys.
+/// The longest line, except for gets.
 pub const LINE_MAX: usize = 2048;
-/// The longest line that asks for keys.
+/// The longest line of a get.
 pub const GET_LINE_MAX: usize = 1 << 20;
 
-/// What memcached says to a line that it does not know.
+/// The reply to an unknown command.
 pub const ERROR: &str = "ERROR";
-/// A word of the line is wrong.
+/// The reply to a malformed word.
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
-/// The data does not end where it should.
+/// The reply to a value without its line end.
 pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
-/// The item is above the size limit.
+/// The reply to an item above the size limit.
 pub const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 /// The shortest line, its end included.
 const LINE_MIN: usize = 4;
 
-/// How a value is put in.
+/// The mode of a storage command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Whatever is there.
+    /// In any case.
     Set,
-    /// Only if nothing is there.
+    /// Only if there is no item.
     Add,
-    /// Only if something is there.
+    /// Only if there is an item.
     Replace,
-    /// Behind what is there.
+    /// Behind the value of the item.
     Append,
-    /// Before what is there.
+    /// Before the value of the item.
     Prepend,
-    /// Only if what is there has this number.
+    /// Only if the item has this version.
     Cas(u64),
 }
 
-/// What `get` and its kin ask for besides the value.
+/// What `get`, `gets`, `gat` and `gats` request besides the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gets {
-    /// The item's unique number, too.
+    /// The item's version.
     pub cas: bool,
-    /// A new time to live.
+    /// A new TTL.
     pub touch: Option<i64>,
 }
 
-/// A value to put in.
+/// A storage command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Store<'a> {
     /// Its key.
     pub key: &'a [u8],
-    /// The client's own number.
+    /// The client's flags.
     pub flags: u32,
-    /// Its time to live, as memcached counts it.
+    /// Its TTL, by the rules of memcached.
     pub exptime: i64,
-    /// How it is put in.
+    /// The condition, or where the value goes.
     pub mode: Mode,
     /// The value.
     pub data: &'a [u8],
@@ -91,45 +92,45 @@ pub struct Store<'a> {
 /// A command for the server's operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
-    /// What has expired, and lists of keys.
+    /// `lru_crawler`: searches for expired items, and lists of keys.
     LruCrawler,
-    /// Be told of requests.
+    /// `watch`: events of requests.
     Watch,
-    /// Classes of sizes, which there are none of.
+    /// `slabs`: slab classes, which do not exist here.
     Slabs,
-    /// The list of least recent use, which there is none of.
+    /// `lru`: the LRU list, which does not exist here.
     Lru,
-    /// Move the clock, in builds for tests.
+    /// `debugtime`: moves the clock, in builds for tests.
     DebugTime,
 }
 
 /// A request for the server itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admin<'a> {
-    /// Forget everything, now or in so many seconds.
+    /// Invalidates all items, now or in so many seconds.
     FlushAll(i64),
     /// Invalidates the keys with this prefix; and whether without a reply.
     FlushPrefix(&'a [u8], bool),
     /// The version of the server.
     Version,
-    /// How much is logged.
+    /// The verbosity of the log.
     Verbosity(u64),
-    /// A question or an order of the server's operator; with the words that follow.
+    /// An operator's command, with the words that follow.
     Operator(Operator, Words<'a>),
-    /// Counters; with the words that follow.
+    /// Statistics, with the words that follow.
     Stats(Words<'a>),
-    /// Another limit of memory, in megabytes.
+    /// A new memory limit, in megabytes.
     Memlimit(u64),
-    /// Read the certificates again.
+    /// Reloads the certificates.
     RefreshCerts,
-    /// End the server.
+    /// Shuts the server down.
     Shutdown {
-        /// Whether its items are to be saved; `None` if the line asks for a way that there is not.
+        /// Whether its items are to be saved; `None` if the line names an unknown mode.
         graceful: Option<bool>,
     },
 }
 
-/// What a client wants.
+/// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
     /// A key of a get.
@@ -138,15 +139,15 @@ pub enum Request<'a> {
     GetEnd,
     /// A `get` of this key, whole.
     GetOne(&'a [u8]),
-    /// A value.
+    /// A storage command.
     Store(Store<'a>),
-    /// Forget a key.
+    /// Deletes a key.
     Delete(&'a [u8]),
-    /// Add to a number, or take from it.
+    /// Increments or decrements a number.
     Arith(&'a [u8], Arith, u64),
-    /// A new time to live.
+    /// A new TTL.
     Touch(&'a [u8], i64),
-    /// For the server.
+    /// A request that concerns the server.
     Admin(Admin<'a>),
     /// `mg`.
     MetaGet(Named<'a>, Flags<'a>),
@@ -156,72 +157,58 @@ pub enum Request<'a> {
     MetaDelete(Named<'a>, Flags<'a>),
     /// `ma`.
     MetaArith(Named<'a>, Arith, Flags<'a>),
-    /// `mf`: forget the keys with this prefix; or what is wrong.
+    /// `mf`: invalidates the keys with this prefix; or the error reply.
     MetaFlush(Result<(Named<'a>, Flags<'a>), &'static str>),
     /// `me`.
     MetaDebug(Named<'a>),
     /// `mn`.
     MetaNoop,
-    /// Say this and go on.
+    /// Reply with this error.
     Error(&'static str),
-    /// Say that the item is too large, and forget what is there under the key if the bool says so.
+    /// Reply that the item is too large, and delete the item of the key if the flag is set.
     TooLarge(Named<'a>, bool),
-    /// Say this, unless it is empty, and close.
+    /// Reply with this error, unless it is empty, and close.
     Close(&'static str),
-    /// Close, as the client wishes.
+    /// Close at the client's request.
     Quit,
 }
 
 /// A step of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Nothing whole is there. So many bytes can be dropped all the same.
+    /// No whole request was received. So many bytes can be dropped nevertheless.
     More(usize),
     /// A request, which took so many bytes.
     Request {
-        /// Bytes of the input that are used up.
+        /// Bytes of the input that it took.
         used: usize,
-        /// What is wanted.
+        /// The request.
         request: Request<'a>,
-        /// Whether the client wants no answer.
+        /// Whether the client requests no reply.
         quiet: bool,
     },
 }
 
-impl Step<'_> {
-    /// Asserts what callers rely on: positions within the input (protocol.P1), and lengths of keys
-    /// (protocol.P3).
-    #[inline(always)]
-    pub(crate) fn check(&self, input: &[u8]) {
-        match self {
-            Self::More(gone) => debug_assert!(
-                *gone <= input.len(),
-                "protocol.P1: {gone} bytes are dropped of {}",
-                input.len()
-            ),
-            Self::Request { used, request, .. } => {
-                debug_assert!(
-                    (1..=input.len()).contains(used),
-                    "protocol.P1: a request has {used} bytes of {}",
-                    input.len()
-                );
-                if let Some(key) = request.plain_key() {
-                    debug_assert!(
-                        (1..=KEY_MAX).contains(&key.len()),
-                        "protocol.P3: a key has {} bytes",
-                        key.len()
-                    );
-                    debug_assert!(
-                        input[..*used].as_ptr_range().contains(&key.as_ptr()),
-                        "protocol.P3: a key is not borrowed from its request"
-                    );
-                }
-            }
-        }
-    }
-}
-
 impl<'a> Request<'a> {
+    /// Asserts what callers rely on in a request of so many bytes of the input: its position
+    /// (protocol.P1), and the length of its key (protocol.P3).
+    #[inline(always)]
+    pub(crate) fn check(&self, used: usize, input: &[u8]) {
+        debug_assert!(
+            (1..=input.len()).contains(&used),
+            "protocol.P1: a request has {used} bytes of {}",
+            input.len()
+        );
+        debug_assert!(
+            self.plain_key().is_none_or(|key| (1..=KEY_MAX).contains(&key.len())),
+            "protocol.P3: a key has no byte, or more than {KEY_MAX}"
+        );
+        debug_assert!(
+            self.plain_key().is_none_or(|key| input[..used].as_ptr_range().contains(&key.as_ptr())),
+            "protocol.P3: a key is not borrowed from its request"
+        );
+    }
+
     /// The key, of a request that has one that is sent as it is.
     fn plain_key(&self) -> Option<&'a [u8]> {
         match *self {
@@ -236,18 +223,18 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A stream's parser: what has to be remembered between two requests.
+/// The parser of a stream: its state between two requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parser {
-    /// Bytes of a refused value that are still to come, or [`UNKNOWN`].
-    swallow: u64,
-    /// The get whose keys are being handed out.
+    /// Bytes of a refused value that are still to be received and dropped, or [`UNKNOWN`].
+    to_drop: u64,
+    /// The get whose keys are being returned.
     gets: Option<Gets>,
     /// The largest value.
     value_max: usize,
 }
 
-/// A value may follow whose length nothing tells.
+/// A value of unknown length may follow.
 const UNKNOWN: u64 = u64::MAX;
 
 /// A line and where it ends.
@@ -262,30 +249,30 @@ impl Parser {
     /// The parser of a new stream, for values of at most so many bytes.
     #[must_use]
     pub fn new(value_max: usize) -> Self {
-        Self { swallow: 0, gets: None, value_max: value_max.min(i32::MAX as usize - 2) }
+        Self { to_drop: 0, gets: None, value_max: value_max.min(i32::MAX as usize - 2) }
     }
 
     /// Whether the stream may end here without cutting off a request.
     #[must_use]
     pub fn is_between(&self) -> bool {
-        matches!(self.swallow, 0 | UNKNOWN) && self.gets.is_none()
+        matches!(self.to_drop, 0 | UNKNOWN) && self.gets.is_none()
     }
 
     /// Whether the next byte begins a request for certain: not a value, nor what may be one.
     pub(crate) fn begins_request(&self) -> bool {
-        self.swallow == 0 && self.gets.is_none()
+        self.to_drop == 0 && self.gets.is_none()
     }
 
     /// The next request of the input, which begins where the last step's bytes ended.
     // Always a part of the loop over requests: the log of requests calls it, too.
     #[inline(always)]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        if self.swallow > 0 {
-            if self.swallow == UNKNOWN {
+        if self.to_drop > 0 {
+            if self.to_drop == UNKNOWN {
                 return self.next_distrusted(input);
             }
-            let gone = self.swallow.min(input.len() as u64);
-            self.swallow -= gone;
+            let gone = self.to_drop.min(input.len() as u64);
+            self.to_drop -= gone;
             return Step::More(gone as usize);
         }
         if let Some(gets) = self.gets {
@@ -342,7 +329,7 @@ impl Parser {
 
     /// The data of a value, which stands behind its line.
     fn data<'a>(&mut self, input: &'a [u8], used: usize, length: usize) -> Data<'a> {
-        // protocol.P2: the length is compared with what has come; nothing is reserved for it.
+        // protocol.P2: the length is compared with what was received; nothing is reserved for it.
         debug_assert!(used <= input.len(), "protocol.P1: a line ends behind the input");
         let whole = used + length + 2;
         match input.get(used..whole) {
@@ -362,7 +349,7 @@ impl Parser {
     ) -> Step<'a> {
         // protocol.P5: by its length, or not at all.
         debug_assert!(self.is_between(), "protocol.P5: a value is refused within another request");
-        self.swallow = length as u64 + 2;
+        self.to_drop = length as u64 + 2;
         step(used, request, quiet)
     }
 }
@@ -383,7 +370,7 @@ fn step(used: usize, request: Request<'_>, quiet: bool) -> Step<'_> {
     Step::Request { used, request, quiet }
 }
 
-/// Whether the line's beginning says that it asks for keys.
+/// Whether this is the beginning of a get.
 fn asks_for_keys(start: &[u8]) -> bool {
     let start = start.trim_ascii_start();
     [&b"get "[..], b"gets ", b"gat ", b"gats "].iter().any(|word| start.starts_with(word))

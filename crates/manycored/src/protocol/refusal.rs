@@ -1,15 +1,15 @@
-//! Values that have not come whole, and for which there is no memory.
+//! Incomplete values for which there is no memory.
 
 use super::{BAD_FORMAT, Line, Parser, Request, Step, UNKNOWN, line_of, step};
 
 impl Parser {
     /// Refuses a line that announces a value without a length that can be read.
     pub(super) fn distrust<'a>(&mut self, used: usize) -> Step<'a> {
-        self.swallow = UNKNOWN;
+        self.to_drop = UNKNOWN;
         step(used, Request::Error(BAD_FORMAT), false)
     }
 
-    /// What comes behind such a line may be its value, and is not done. Another such line is
+    /// The bytes behind such a line may be its value, and are not executed. Another such line is
     /// refused, too, which changes nothing; everything else closes the connection.
     #[cold]
     pub(super) fn next_distrusted<'a>(&self, input: &'a [u8]) -> Step<'a> {
@@ -18,16 +18,16 @@ impl Parser {
             Line::TooLong => return step(input.len(), Request::Close(""), false),
             Line::Whole(line, used) => (line, used),
         };
-        let mut other = Self { swallow: 0, ..*self };
+        let mut other = Self { to_drop: 0, ..*self };
         match other.line(line, used, input) {
-            refused @ Step::Request { .. } if other.swallow == UNKNOWN => refused,
+            refused @ Step::Request { .. } if other.to_drop == UNKNOWN => refused,
             _ => step(used, Request::Close(""), false),
         }
     }
 
-    /// Refuses the value of the request that begins here and has not come whole: the step is a
-    /// [`Request::TooLarge`], and the value is dropped as it comes. `None`, and nothing is changed,
-    /// if no value is awaited here.
+    /// Refuses the value of the incomplete request that begins here: the step is a
+    /// [`Request::TooLarge`], and the value is dropped as it is received. `None`, and nothing is
+    /// changed, if no value is awaited here.
     pub fn refuse_value<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
         // A value is awaited behind a whole line. (`next` is a part of its caller's loop.)
         let Line::Whole(line, used) = line_of(input) else { return None };
@@ -37,18 +37,18 @@ impl Parser {
         let mut refusing = Self { value_max: 0, ..*self };
         match refusing.line(line, used, input) {
             step @ Step::Request { request: Request::TooLarge(..), .. } => {
-                self.swallow = refusing.swallow;
+                self.to_drop = refusing.to_drop;
                 Some(step)
             }
             _ => None,
         }
     }
 
-    /// Bytes of the whole request that begins here and has not come whole, if its line tells.
+    /// Bytes of the whole incomplete request that begins here, if its line has the length.
     #[must_use]
     pub fn whole_length(mut self, input: &[u8]) -> Option<usize> {
         match self.refuse_value(input)? {
-            Step::Request { used, .. } => usize::try_from(used as u64 + self.swallow).ok(),
+            Step::Request { used, .. } => usize::try_from(used as u64 + self.to_drop).ok(),
             Step::More(_) => None,
         }
     }

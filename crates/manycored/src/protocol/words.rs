@@ -1,6 +1,6 @@
 //! Words of a line, and the numbers among them.
 
-/// The words of a line: what stands between spaces.
+/// The words of a line, which are separated by spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words<'a> {
     rest: &'a [u8],
@@ -13,12 +13,12 @@ impl<'a> Words<'a> {
         Self { rest }
     }
 
-    /// What was not read yet.
+    /// The rest of the line.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// How many are left.
+    /// The number of words left.
     pub(super) fn left(self) -> usize {
         self.count()
     }
@@ -28,7 +28,7 @@ impl<'a> Words<'a> {
         self.next().is_none()
     }
 
-    /// Whether the last of them says that no answer is wanted.
+    /// Whether the last of them is `noreply`.
     pub(super) fn is_quiet(self) -> bool {
         self.last() == Some(b"noreply")
     }

@@ -1,4 +1,4 @@
-//! How many bytes of items were used how long ago (restart.W5).
+//! A histogram of the bytes of items by the time since their last use (restart.W5).
 
 /// Classes of ages: eight for each power of two of seconds.
 pub(super) const CLASSES: usize = 240;

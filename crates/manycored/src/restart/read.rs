@@ -1,4 +1,4 @@
-//! The file's reading.
+//! Reading the file.
 
 use super::ages::Youngest;
 use super::record::{self, Next, Record};
@@ -7,16 +7,16 @@ use super::{BLOCK, FRAME, HEADER, Header, block_checksum};
 use crate::store::{Handle, Store, used_at};
 use std::io::Read;
 
-/// What became of a file's items.
+/// The items of a file, by their outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Those that are in the store.
     pub restored: u64,
-    /// Those whose time was over.
+    /// Those that had expired.
     pub expired: u64,
     /// Those that are larger than items may be now.
     pub too_large: u64,
-    /// Those that there was no room for: the longest unused ones.
+    /// Those that did not fit: the least recently used ones.
     pub no_room: u64,
 }
 
@@ -25,7 +25,7 @@ struct Blocks<'f, R> {
     file: &'f mut R,
     header: &'f Header,
     place: u64,
-    /// Bytes of content that are still to come.
+    /// Bytes of content that were not read yet.
     left: u64,
 }
 
@@ -61,14 +61,14 @@ impl<R: Read> Blocks<'_, R> {
     }
 }
 
-/// Puts items into a store, or says why not.
+/// Puts items into a store.
 struct Loader<'s> {
     handle: Handle<'s>,
     youngest: Youngest,
     /// The second of the old store's end, up to which ages were counted.
     second: u32,
     last_stamp: u64,
-    /// Items that were read, whatever became of them.
+    /// Items that were read.
     items: u64,
     loaded: Loaded,
 }
@@ -117,8 +117,8 @@ impl Loader<'_> {
 }
 
 /// Reads the items of a file, of which the header was read, into a store that begins with
-/// [`Header::beginning`] and serves no client yet. After each block `read` is told how many bytes
-/// of the file were read.
+/// [`Header::beginning`] and serves no client yet. After each block `read` is called with the bytes
+/// of the file that were read.
 ///
 /// # Errors
 /// What is wrong with the file; the store is then not to be used (restart.W2).

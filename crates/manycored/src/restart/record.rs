@@ -18,7 +18,7 @@ const HAS_FLAGS: u8 = 1 << 4;
 const HAS_CAS: u8 = 1 << 5;
 const ALL: u8 = (HAS_CAS << 1) - 1;
 
-/// What stands before an item's value in the file.
+/// Appends the part of a record before the item's value.
 pub(super) fn front(item: &Item, out: &mut Vec<u8>) {
     let (flags, cas) = (item.flags(), item.chosen_cas());
     let mark = |mark, yes| if yes { mark } else { 0 };
@@ -67,7 +67,7 @@ fn take<'b, const N: usize>(bytes: &mut &'b [u8]) -> Option<&'b [u8; N]> {
     Some(taken)
 }
 
-/// Looks at what a record begins with.
+/// Parses the record at the beginning.
 pub(super) fn next(bytes: &[u8]) -> Result<Next<'_>, Refusal> {
     let mut rest = bytes;
     let Some(fixed) = take::<FIXED>(&mut rest) else { return Ok(Next::Part) };
@@ -75,7 +75,7 @@ pub(super) fn next(bytes: &[u8]) -> Result<Next<'_>, Refusal> {
         *fixed;
     let key_len = usize::from(key_len);
     if !(1..=KEY_MAX).contains(&key_len) || marks & !ALL != 0 {
-        return Err(Refusal::Damaged("a record is none".into()));
+        return Err(Refusal::Damaged("a record is malformed".into()));
     }
     let value_len = u32::from_le_bytes([l0, l1, l2, l3]);
     let extra = |mark, length: u64| if marks & mark == 0 { 0 } else { length };

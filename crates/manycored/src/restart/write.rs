@@ -1,4 +1,4 @@
-//! The file's making.
+//! Writing the file.
 
 use super::{BLOCK, FRAME, HEADER, Header, ages::Ages, block_checksum, millis, record};
 use crate::store::{Item, Store};
@@ -63,7 +63,7 @@ pub fn save(store: &Store, file: &mut (impl Write + Seek), now: SystemTime) -> i
     let beginning = store.end();
     let second = (beginning.clock / 1_000_000_000) as u32;
     file.seek(SeekFrom::Start(HEADER as u64))?;
-    // Keyed anew in each process, which is all that is wanted of it.
+    // Keyed anew in each process, which is all that is needed.
     let id = RandomState::new().hash_one(millis(now));
     let block = Vec::from([0; FRAME]);
     let mut writer = Writer { file, id, blocks: 0, bytes: 0, block };

@@ -8,7 +8,7 @@ use super::spares::Spares;
 use crate::buffers::{Ledger, Use};
 use crate::clients::{Entry, State};
 use crate::session::{Context, OUT_MAX, Session, SessionAction};
-use crate::tls::Seal;
+use crate::tls::TlsSession;
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     /// the socket is closed.
     pub(super) client: Option<Entry>,
     pub(super) socket: OwnedFd,
-    seal: Option<Seal>,
+    tls: Option<TlsSession>,
     session: Session,
     /// Received bytes; those from `taken` on are not consumed yet.
     input: Vec<u8>,
@@ -84,13 +84,13 @@ pub(super) struct WorkerBuffers<'s> {
     uses_output: bool,
     spares: Spares,
     /// Bytes of TLS records, as received.
-    sealed: Vec<u8>,
+    records: Vec<u8>,
 }
 
 impl<'s> WorkerBuffers<'s> {
     pub(super) fn new(context: Context<'s>, ledger: Ledger<'s>) -> Self {
         let input = Vec::with_capacity(MOVED + READ);
-        let (output, sealed, spares) = (Vec::new(), Vec::new(), Spares::default());
+        let (output, records, spares) = (Vec::new(), Vec::new(), Spares::default());
         Self {
             context,
             ledger,
@@ -100,7 +100,7 @@ impl<'s> WorkerBuffers<'s> {
             output_holds: 0,
             uses_output: false,
             spares,
-            sealed,
+            records,
         }
     }
 
@@ -132,11 +132,16 @@ impl<'s> WorkerBuffers<'s> {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, seal: Option<Seal>, session: Session, second: u32) -> Self {
+    pub(super) fn new(
+        socket: OwnedFd,
+        tls: Option<TlsSession>,
+        session: Session,
+        second: u32,
+    ) -> Self {
         Self {
             client: None,
             socket,
-            seal,
+            tls,
             session,
             input: Vec::new(),
             taken: 0,
@@ -162,7 +167,7 @@ impl Connection {
     /// One turn: sends pending replies, reads once, answers a slice, sends once.
     pub(super) fn serve(&mut self, buffers: &mut WorkerBuffers<'_>) -> ConnectionState {
         // server.V2: each step returns at once, whatever the socket offers or accepts.
-        if self.seal.is_none() {
+        if self.tls.is_none() {
             buffers.context.handle.pinned.begin();
         }
         self.state = self.step(buffers).unwrap_or(ConnectionState::Close);
@@ -202,7 +207,7 @@ impl Connection {
         debug_assert!(
             self.state != Write
                 || !self.output.is_empty()
-                || self.seal.as_ref().is_some_and(Seal::waits),
+                || self.tls.as_ref().is_some_and(TlsSession::waits),
             "server.V2: a connection waits to write nothing"
         );
         debug_assert!(
@@ -242,7 +247,7 @@ impl Connection {
     }
 
     fn step(&mut self, buffers: &mut WorkerBuffers<'_>) -> Result<ConnectionState, Errno> {
-        let waits = !self.output.is_empty() || self.seal.as_ref().is_some_and(Seal::waits);
+        let waits = !self.output.is_empty() || self.tls.as_ref().is_some_and(TlsSession::waits);
         // Between two slices replies are batched, and the connection does not wait for the socket.
         if waits && self.state != ConnectionState::Yielded {
             if !self.flush(buffers)? {
@@ -270,21 +275,21 @@ impl Connection {
         } else {
             &mut self.input
         };
-        let read = if self.seal.is_some() {
-            buffers.sealed.clear();
-            buffers.sealed.reserve(READ);
-            recv(&self.socket, spare_capacity(&mut buffers.sealed), RecvFlags::empty())
+        let read = if self.tls.is_some() {
+            buffers.records.clear();
+            buffers.records.reserve(READ);
+            recv(&self.socket, spare_capacity(&mut buffers.records), RecvFlags::empty())
         } else {
             recv(&self.socket, spare_capacity(into), RecvFlags::empty())
         };
         match read.map(|(read, _)| read) {
             Ok(0) => Err(Errno::CONNRESET), // the client has closed the connection
             Ok(read) => {
-                if let Some(seal) = &mut self.seal {
-                    let opened = seal.open(&buffers.sealed, into);
-                    if opened.is_err() {
+                if let Some(tls) = &mut self.tls {
+                    let decrypted = tls.decrypt(&buffers.records, into);
+                    if decrypted.is_err() {
                         // The alert tells the client the reason.
-                        let _ = seal.send(&mut Outlet(&self.socket));
+                        let _ = tls.send(&mut Outlet(&self.socket));
                         return Err(Errno::PROTO);
                     }
                 }
@@ -546,8 +551,8 @@ impl Connection {
 
     /// Closes the TLS session in order, if there is one.
     pub(super) fn end(&mut self, buffers: &mut WorkerBuffers<'_>) {
-        if let Some(seal) = &mut self.seal {
-            seal.end(&mut Outlet(&self.socket));
+        if let Some(tls) = &mut self.tls {
+            tls.end(&mut Outlet(&self.socket));
         }
         let _ = buffers.ledger.set(&mut self.holds, 0, Use::Bounded);
     }
@@ -559,8 +564,8 @@ impl Connection {
         mut from: usize,
         buffers: &WorkerBuffers<'_>,
     ) -> Result<Option<usize>, Errno> {
-        if let Some(seal) = &mut self.seal {
-            let (end, is_sent) = write_sealed(seal, &self.socket, bytes, from)?;
+        if let Some(tls) = &mut self.tls {
+            let (end, is_sent) = write_encrypted(tls, &self.socket, bytes, from)?;
             if end > from {
                 self.note_written(end - from, buffers);
             }
@@ -590,25 +595,25 @@ struct Rest {
 
 /// Encrypts and sends the pieces from `from` on, as far as possible. Returns the position reached,
 /// and whether all of it was sent.
-fn write_sealed(
-    seal: &mut Seal,
+fn write_encrypted(
+    tls: &mut TlsSession,
     socket: &OwnedFd,
     bytes: &[u8],
     mut from: usize,
 ) -> Result<(usize, bool), Errno> {
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::PROTO);
     loop {
-        if !seal.send(&mut Outlet(socket)).map_err(errno)? {
+        if !tls.send(&mut Outlet(socket)).map_err(errno)? {
             return Ok((from, false));
         }
         if from == bytes.len() {
             return Ok((from, true));
         }
-        match seal.seal(&bytes[from..]).map_err(errno)? {
+        match tls.encrypt(&bytes[from..]).map_err(errno)? {
             0 => return Err(Errno::PROTO), // the handshake is not complete: no reply can be due yet
-            sealed => {
-                debug_assert!(sealed <= bytes.len() - from, "TLS takes more than it was given");
-                from += sealed;
+            encrypted => {
+                debug_assert!(encrypted <= bytes.len() - from, "TLS takes more than it was given");
+                from += encrypted;
             }
         }
     }

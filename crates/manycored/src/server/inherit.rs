@@ -39,7 +39,7 @@ pub(super) fn sockets() -> Result<Vec<OwnedFd>, Failure> {
         // below.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         prepare(&socket).map(|()| socket).map_err(Failure::system(format!(
-            "descriptor {number} of LISTEN_FDS is no socket that listens"
+            "descriptor {number} of LISTEN_FDS is not a listening socket"
         )))
     };
     (FIRST..FIRST + count).map(take).collect()

@@ -50,7 +50,7 @@ fn open(path: &Path, more: OFlags) -> io::Result<File> {
     let file = File::from(openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)?);
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     // In a directory that all users may write to, another user could plant values for this server.
     if found.uid() != geteuid().as_raw() {
@@ -84,7 +84,7 @@ impl MemoryFile {
         let own = Self { path: path.into(), part_path, part };
         let size = fstatvfs(&own.part).map(|all| all.f_blocks.saturating_mul(all.f_frsize));
         if size.is_ok_and(|size| size < memory) {
-            own.tell("its file system is smaller than -m: a full cache will not be saved");
+            own.log("its file system is smaller than -m: a full cache will not be saved");
         }
         Ok(own)
     }
@@ -111,8 +111,8 @@ impl MemoryFile {
         }
     }
 
-    fn tell(&self, words: &str) {
-        eprintln!("manycored: -e {}: {words}", self.path.display());
+    fn log(&self, message: &str) {
+        eprintln!("manycored: -e {}: {message}", self.path.display());
     }
 
     /// A store with the items of the file; or an empty one, and the log tells the reason.
@@ -125,7 +125,7 @@ impl MemoryFile {
         match read {
             Ok(Some(store)) => return store,
             Ok(None) => {}
-            Err(refusal) => self.tell(&format!("{refusal}; it is not used")),
+            Err(refusal) => self.log(&format!("{refusal}; it is not used")),
         }
         Store::new(limits.clone(), threads)
     }
@@ -150,8 +150,8 @@ impl MemoryFile {
         if matches!(header, Err(Refusal::Foreign)) {
             let other = with(&self.path, ".foreign");
             match fs::rename(&self.path, &other) {
-                Ok(()) => self.tell(&format!("its {length} bytes are in {} now", other.display())),
-                Err(error) => self.tell(&format!("it cannot be set aside: {error}")),
+                Ok(()) => self.log(&format!("its {length} bytes are in {} now", other.display())),
+                Err(error) => self.log(&format!("it cannot be set aside: {error}")),
             }
         } else {
             fs::remove_file(&self.path).map_err(|error| {
@@ -173,7 +173,7 @@ impl MemoryFile {
             }
         })?;
         let Loaded { restored, expired, too_large, no_room } = loaded;
-        self.tell(&format!(
+        self.log(&format!(
             "{restored} items are there again, after {:.1} s; {expired} have expired, {too_large} \
              are too large now, {no_room} have no room",
             start.elapsed().as_secs_f64()
@@ -201,7 +201,7 @@ impl MemoryFile {
         if let Some(folder) = self.path.parent().and_then(|folder| File::open(folder).ok()) {
             let _ = folder.sync_all();
         }
-        self.tell(&format!(
+        self.log(&format!(
             "{} items are saved in {} bytes, after {:.1} s",
             saved.items,
             saved.bytes,

@@ -282,13 +282,13 @@ impl<'s> Worker<'s> {
             self.connections.len() - 1
         });
         let store = &self.shared.store;
-        let seal = tls.and_then(|tls| tls.begin(queue.demand));
-        let is_lost = tls.is_some() && seal.is_none();
+        let tls_session = tls.and_then(|tls| tls.begin(queue.demand));
+        let is_lost = tls.is_some() && tls_session.is_none();
         let session = Session::new(store.limits().item).speaking(queue.language);
         let (descriptor, second) = (socket.as_raw_fd(), store.clock().second());
         let session = session.of_client(descriptor);
         debug_assert!(self.connections[index].is_none(), "server.V1: an index is given out twice");
-        let mut connection = Connection::new(socket, seal, session, second);
+        let mut connection = Connection::new(socket, tls_session, session, second);
         connection.client = Some(self.shared.server.clients.add(descriptor, second));
         let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
         self.connections[index] = Some(connection);

@@ -72,7 +72,7 @@ impl Batch {
         out: &mut Vec<u8>,
     ) -> Option<Pending> {
         // session.Q3: in the order of the requests.
-        let pending = &self.pending;
+        let pending = &self.pending[..];
         if pending.is_empty() {
             return None;
         }

@@ -122,10 +122,6 @@ impl Session {
         out: &mut Vec<u8>,
         mut budget: usize,
     ) -> Progress {
-        debug_assert!(
-            context.batch.is_empty(),
-            "session.Q1: another session's requests are pending"
-        );
         let (mut used, mut prefetched) = match self.before_requests(context, input, out, budget) {
             Ok(used) => (used, 0),
             Err(progress) => return progress,
@@ -136,10 +132,9 @@ impl Session {
                 return Progress { used, is_paused: true };
             }
             let before = self.parser;
-            let step = self.parser.next(&input[used..]);
-            step.check(&input[used..]);
-            match step {
+            match self.parser.next(&input[used..]) {
                 Step::More(gone) => {
+                    debug_assert!(gone <= input.len() - used, "protocol.P1: too much is dropped");
                     if self.answer_batch(context, input, out, &mut used) {
                         return Progress { used, is_paused: true };
                     }
@@ -150,6 +145,7 @@ impl Session {
                 }
                 // By reference: a request is large, and most are only looked at here.
                 Step::Request { used: more, ref request, quiet } => {
+                    request.check(more, &input[used..]);
                     let at = used;
                     used += more;
                     let pending = Pending::new(input, request, quiet, before, at);

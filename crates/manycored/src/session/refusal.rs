@@ -30,9 +30,9 @@ impl Session {
         }
         let can_go_on = context.server.auth.is_none() || self.is_known;
         let step = if can_go_on { self.parser.refuse_value(input) } else { None };
-        step.iter().for_each(|step| step.check(input));
         match step {
             Some(Step::Request { used, request: Request::TooLarge(named, forget), quiet }) => {
+                debug_assert!(used <= input.len(), "protocol.P1: a refusal ends behind the input");
                 context.handle.counters.store_no_memory.inc();
                 if forget {
                     // The item in the store would be out of date.

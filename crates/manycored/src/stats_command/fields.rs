@@ -21,10 +21,10 @@ const TABLE_PART: u64 = 24;
 const SAMPLED: usize = 256;
 /// Keys and bytes that `stats cachedump` lists at most.
 const CACHEDUMP_MAX: usize = 2 << 20;
-/// How long `stats sizes` may look.
+/// The most time that `stats sizes` takes.
 const SIZES_TIME: Duration = Duration::from_millis(50);
 
-/// What memcached tells of its lists of least recent use, unless they are turned off.
+/// The fields of memcached's LRU lists, unless these are turned off.
 const LRU_FIELDS: &[&str] =
     &["moves_to_cold", "moves_to_warm", "moves_within_lru", "direct_reclaims", "lru_bumps_dropped"];
 
@@ -75,7 +75,7 @@ pub(super) fn general(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
     tls_counts(server, out);
 }
 
-/// How the server is made, and what it does on its own.
+/// Threads, the table, and background work.
 fn inner(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     let (totals, sweeps, told) = (store.totals(), store.sweeps(), store.events().counts());
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
@@ -116,7 +116,7 @@ fn inner(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     put("round_robin_fallback", &0);
 }
 
-/// What is kept, and what became of the rest.
+/// Items that are stored, evicted and expired.
 fn kept(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     let (totals, gone, sweeps) = (store.totals(), store.departures(), store.sweeps());
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
@@ -237,7 +237,7 @@ fn tls(settings: &Settings, out: &mut Vec<u8>) {
         true => none.to_owned(),
         false => std::path::absolute(path).unwrap_or(path.into()).display().to_string(),
     };
-    line(out, "ssl_enabled", flag(settings.is_sealed));
+    line(out, "ssl_enabled", flag(settings.has_tls));
     line(out, "ssl_chain_cert", path(&files.chain, "(null)"));
     line(out, "ssl_key", path(&files.key, "(null)"));
     line(out, "ssl_verify_mode", files.verify as u8);

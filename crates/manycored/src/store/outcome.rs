@@ -1,4 +1,4 @@
-//! What a storage command asks of the store, and the store's answer.
+//! The condition of a storage command, and its outcome.
 
 use super::NewItem;
 use crate::protocol::Mode;
@@ -18,7 +18,7 @@ pub enum Outcome {
     NoMemory,
 }
 
-/// The result of a storage command, and the facts that a reply may show.
+/// The result of a storage command, and what a reply may show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreResult {
     /// The result itself.
@@ -66,7 +66,7 @@ impl StoreCondition {
 pub enum Change {
     /// There is no item.
     Missing,
-    /// The item's value is no number.
+    /// The item's value is not a number.
     NoNumber,
     /// The item has another version.
     Exists,
