@@ -60,7 +60,7 @@ pub trait Handle {
     /// Acquires, uses and releases; `random` chooses what.
     fn pair(&mut self, random: u64);
 
-    /// The whole as a number, of which [`Check`] says what it must be.
+    /// The whole as a number; a table says which it must be after so many pairs.
     fn read(&mut self) -> u64;
 }
 
