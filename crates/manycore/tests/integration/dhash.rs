@@ -384,7 +384,7 @@ fn more_threads_than_holders_have_bits() {
 fn is_refused<T>(call: impl FnOnce() -> T) -> bool {
     let refused = catch_unwind(AssertUnwindSafe(|| ignore(call()))).err();
     refused.is_some_and(|panic| {
-        panic.downcast_ref::<&str>().is_some_and(|text| text.contains("from within"))
+        panic.downcast_ref::<&str>().is_some_and(|text| text.contains("under its own lock"))
     })
 }
 

@@ -248,7 +248,7 @@ fn read_that_uses_the_map_is_told_and_leaves_it_working() {
     map.insert(1, 1);
     let again = || map.read(&1, |_| map.get(&1));
     let panic = catch_unwind(AssertUnwindSafe(again)).unwrap_err();
-    assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.contains("from within")));
+    assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.contains("under its own lock")));
     let remove = || map.read(&1, |_| map.remove(&1));
     assert!(catch_unwind(AssertUnwindSafe(remove)).is_err());
     // From within a miss, which has the master's lock.
