@@ -154,7 +154,7 @@ fn loom_load_beside_an_insertion_and_its_eviction() {
 /// Runs a model again with a bug planted, and demands that it fails as it should.
 fn must_catch(bug: &str, model: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("flight::loom_tests::{model}"), "--nocapture"])
+        .args(["--exact", &format!("single_flight::loom_tests::{model}"), "--nocapture"])
         .env("MANYCORE_SEEDED_BUG", bug)
         .output()
         .unwrap();
