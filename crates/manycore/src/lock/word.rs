@@ -18,7 +18,8 @@
 //!     be parked: when it locks, when it sets SPIN or before it parks. If the word has become HOT
 //!     by then, it wakes them all.
 //!   - SPIN is cleared by the waiter that set it, when it locks or before it parks; WAITERS stays
-//!     in the word then.
+//!     in the word then. It may be gone before that, if the word was HOT in between: another waiter
+//!     that sets it then has it cleared too early, and an unlock wakes one thread more.
 //!   - A free word's WAITERS without SPIN is stale: the thread that unlocked it has woken one, and
 //!     that one owes. The next locker clears it.
 //! - lock.K3 The unlocking instruction is the last access to the word's memory, so the next owner
@@ -214,10 +215,6 @@ struct Waiter {
 impl Waiter {
     /// Tries to lock a word that was free.
     fn take(&self, word: &AtomicUsize, seen: usize) -> bool {
-        debug_assert!(
-            seen & self.spin == self.spin,
-            "lock.K2: SPIN was cleared by another thread than the one that set it"
-        );
         let locked = (locked_from(seen, self.token) & !self.spin) | self.owes;
         // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
         word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
