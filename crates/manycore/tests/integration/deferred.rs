@@ -39,6 +39,12 @@ fn hot_list() -> List {
     List::builder().logs(Logs::Always).build(Vec::new()).unwrap()
 }
 
+/// For objects whose statistics are looked at: those of other tests evict none of a table of its
+/// own, and an eviction begins them anew.
+fn own_table() -> Arc<LogTable> {
+    Arc::new(LogTable::new(64))
+}
+
 #[test]
 fn cold_object_applies_at_once_and_costs_sixteen_bytes() {
     let list = List::new(Vec::new());
@@ -139,8 +145,19 @@ fn every_publication_counts_every_update() {
 
 #[test]
 fn logs_of_cpus_count_every_update_and_are_few() {
-    let sum = Sum::builder().logs(Logs::Always).slots(Slots::Cpu).max_entries(64).build(0).unwrap();
-    let list = List::builder().logs(Logs::Always).slots(Slots::Cpu).build(vec![]).unwrap();
+    let sum = Sum::builder()
+        .logs(Logs::Always)
+        .table(own_table())
+        .slots(Slots::Cpu)
+        .max_entries(64)
+        .build(0)
+        .unwrap();
+    let list = List::builder()
+        .logs(Logs::Always)
+        .table(own_table())
+        .slots(Slots::Cpu)
+        .build(vec![])
+        .unwrap();
     thread::scope(|s| {
         for thread in 0..40 {
             let (sum, list) = (&sum, &list);
@@ -209,7 +226,8 @@ fn many_more_threads_than_cores() {
 
 #[test]
 fn full_log_drains_grows_or_waits() {
-    let drains = Sum::builder().logs(Logs::Always).max_entries(10).build(0).unwrap();
+    let drains =
+        Sum::builder().logs(Logs::Always).table(own_table()).max_entries(10).build(0).unwrap();
     (0..1000).for_each(|_| drains.append(Add(1)));
     let stats = drains.stats();
     assert!(stats.pending <= 10 && stats.merges >= 99, "{stats:?}");
@@ -217,6 +235,7 @@ fn full_log_drains_grows_or_waits() {
 
     let grows = Sum::builder()
         .logs(Logs::Always)
+        .table(own_table())
         .max_entries(10)
         .when_full(WhenFull::Grow { growth: 5 })
         .build(0)
@@ -229,6 +248,7 @@ fn full_log_drains_grows_or_waits() {
 
     let waits = Sum::builder()
         .logs(Logs::Always)
+        .table(own_table())
         .max_entries(10)
         .when_full(WhenFull::Wait)
         .build(0)
@@ -250,12 +270,17 @@ fn full_log_drains_grows_or_waits() {
 
 #[test]
 fn byte_bound_and_time_bound_hold() {
-    let bytes = Sum::builder().logs(Logs::Always).max_bytes(80).build(0).unwrap();
+    let bytes =
+        Sum::builder().logs(Logs::Always).table(own_table()).max_bytes(80).build(0).unwrap();
     (0..100).for_each(|_| bytes.append(Add(1)));
     assert!(bytes.stats().pending <= 10);
 
-    let time =
-        Sum::builder().logs(Logs::Always).max_delay(Duration::from_millis(5)).build(0).unwrap();
+    let time = Sum::builder()
+        .logs(Logs::Always)
+        .table(own_table())
+        .max_delay(Duration::from_millis(5))
+        .build(0)
+        .unwrap();
     time.append(Add(1));
     thread::sleep(Duration::from_millis(20));
     time.append(Add(1));
@@ -505,7 +530,11 @@ fn evicting_a_victim_whose_update_panics_does_not_hurt_the_newcomer() {
 
 #[test]
 fn combining_log_keeps_one_entry() {
-    let sum = Deferred::<u64, Combining<Add>>::builder().logs(Logs::Always).build(0).unwrap();
+    let sum = Deferred::<u64, Combining<Add>>::builder()
+        .logs(Logs::Always)
+        .table(own_table())
+        .build(0)
+        .unwrap();
     (0..1000).for_each(|_| sum.append(Add(1)));
     assert_eq!(sum.stats().pending, 1);
     assert_eq!(*sum.read(), 1000);
@@ -582,7 +611,12 @@ impl Log<u64> for Echoing {
 #[test]
 fn update_from_within_a_push_goes_to_another_log() {
     for (number, slots) in [Slots::Thread, Slots::Cpu].into_iter().enumerate() {
-        let object = Deferred::builder().logs(Logs::Always).slots(slots).build(0).unwrap();
+        let object = Deferred::builder()
+            .logs(Logs::Always)
+            .table(own_table())
+            .slots(slots)
+            .build(0)
+            .unwrap();
         let object = ECHOING[number].get_or_init(|| object);
         for _ in 0..10 {
             object.append((number, true));
