@@ -38,6 +38,8 @@ mod dhash_spread;
 mod event_queue;
 #[cfg(feature = "collections")]
 mod event_queue_tasks;
+#[cfg(feature = "oplog")]
+mod evictions;
 #[cfg(feature = "section")]
 mod gates;
 #[cfg(feature = "collections")]
