@@ -24,7 +24,10 @@ use std::ptr::NonNull;
 /// below both.
 ///
 /// Not where the oldest is asked for at every registration, and not for a set of which only the
-/// size matters (take [`Counter`](super::Counter)).
+/// size matters (take [`Counter`](super::Counter)). If each thread has at most one member at a
+/// time, and a fixed slot for it, an array of padded atomics that the cleaner scans is faster: two
+/// threads of an EPYC make 784 million pairs a second with it, 115 million with this set, and 6.5
+/// million with a search tree behind a mutex (`manycore bench active-set`).
 ///
 /// - Consistency: linearizable.
 /// - Progress: registering and leaving do not wait, unless a queue is far over its bound (16,384

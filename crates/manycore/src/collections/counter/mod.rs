@@ -138,7 +138,9 @@ impl Drop for Counter {
 ///
 /// Like an array of [`Counter`]s, but one promotion serves all of them, and while hot a thread's
 /// counts are adjacent on its own lines (so a histogram of 16 cells costs a thread 128 bytes, not 2
-/// KiB).
+/// KiB). Two threads of an EPYC count 296 million values a second in 64 buckets, with an array of
+/// atomics 98, with padded ones 236; with a sum at every 100 values 98, 88 and 174 (`manycore bench
+/// histogram`).
 ///
 /// ```
 /// use manycore::collections::CounterArray;

