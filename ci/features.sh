@@ -12,11 +12,15 @@ if [ $# = 0 ]; then
     [ ${#features[@]} -gt 4 ] || die "$manifest has only ${#features[@]} features"
     features+=("")
 fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 export RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="$TARGET/features"
 for feature in "${features[@]}"; do
     say "--- ${feature:-no feature}"
     # All is built; of the tests run those of the feature's own.
     cargo test -q -p manycore --lib --test integration --examples --locked --no-default-features \
-        --features "$feature" "$feature"
+        --features "$feature" "$feature" | tee "$log"
+    # The library's unit tests and the program of integration tests each had some.
+    [ "$(grep -c '^test result: ok\. [1-9]' "$log")" = 2 ] || die "no test is named after '$feature'"
 done
 say "each feature builds and passes its tests alone: ${features[*]}"

@@ -153,12 +153,16 @@ impl Handle for (&Board, &AtomicU64) {
     }
 }
 
-/// Adds `amount` to `used` if it stays within the limit.
+/// Adds `amount` to `used`, and takes it back if that is above the limit, as Linux's page counters
+/// do.
 #[inline]
 fn charge(used: &AtomicU64, amount: u64) -> bool {
-    let add = |used: u64| used.checked_add(amount).filter(|sum| *sum <= LIMIT);
     // ORDER: Relaxed (both); a number.
-    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    let fits = used.fetch_add(amount, Ordering::Relaxed) + amount <= LIMIT;
+    if !fits {
+        used.fetch_sub(amount, Ordering::Relaxed);
+    }
+    fits
 }
 
 /// Counts on lines of their own.

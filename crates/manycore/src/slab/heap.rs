@@ -3,11 +3,15 @@
 //! Laws slab.B1 to slab.B5 of the parent module. Owns: the fast paths. All but `remote` is the slot
 //! owner's.
 
+mod parcels;
+
 use super::chunk::{self, Note};
 use super::layout::{Block, ChunkLayout};
 use super::system::Reserve;
 use crate::config::SMALL;
 use crate::sync::{self, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
+pub(super) use parcels::PARCEL_BLOCKS;
+use parcels::Parcel;
 use std::ptr;
 
 /// A chunk of a heap.
@@ -17,17 +21,10 @@ pub(super) type Chunk = chunk::Chunk<Heap>;
 pub(super) const EMPTIES_MIN: usize = if SMALL { 1 } else { 16 };
 /// Empty chunks that a heap keeps if it needs them again and again.
 const EMPTIES_MAX: usize = if SMALL { 1 } else { 256 };
-/// Owners that a heap gathers blocks for at a time, at first...
-const PARCELS: usize = if SMALL { 2 } else { 4 };
-/// ...and if they prove to be many.
-const PARCELS_MAX: usize = if SMALL { 2 } else { 64 };
 /// Blocks that a heap gathers for all of them.
 const PACKED_MAX: usize = if SMALL { 4 } else { 512 };
 /// Bytes from which on a heap takes chunks from a reserve, of which at most 2 MiB lie idle.
 const LARGE_BYTES: usize = 8 << 20;
-/// Blocks that go home in one atomic instruction.
-pub(super) const PARCEL_BLOCKS: usize = if SMALL { 2 } else { 32 };
-
 /// A slot's part of a slab.
 #[repr(C, align(128))]
 pub(super) struct Heap {
@@ -72,13 +69,6 @@ struct Local {
     parcels: Vec<Parcel>,
     /// How many blocks are in there.
     packed: usize,
-}
-
-/// Blocks of one other slot, on their way home.
-struct Parcel {
-    heap: *const Heap,
-    first: *mut Block,
-    len: usize,
 }
 
 impl From<usize> for Heap {
@@ -519,41 +509,6 @@ impl Heap {
 }
 
 impl Local {
-    /// The parcel in which blocks of `home` are gathered, perhaps in another's place.
-    fn parcel_for(&mut self, home: *const Heap) -> &mut Parcel {
-        if self.parcels.is_empty() {
-            self.parcels.resize_with(PARCELS, || Parcel::EMPTY);
-        }
-        let mask = self.parcels.len() - 1;
-        &mut self.parcels[(home.addr() / size_of::<Heap>()) & mask]
-    }
-
-    /// Sends home what is gathered.
-    fn send_all(&mut self) {
-        debug_assert!(
-            self.parcels.iter().map(|parcel| parcel.len).sum::<usize>() == self.packed,
-            "slab.B3: another number of blocks is in parcels than was packed"
-        );
-        for parcel in &mut self.parcels {
-            parcel.send();
-        }
-        self.packed = 0;
-    }
-
-    /// Sends home what is in the place of the parcel for `home`, which begins. If that was little,
-    /// there are more owners than places: makes more.
-    #[cold]
-    fn begin_parcel(&mut self, home: *const Heap) {
-        let other = self.parcel_for(home);
-        let is_thin = (1..PARCEL_BLOCKS / 2).contains(&other.len);
-        self.packed -= other.send();
-        if is_thin && self.parcels.len() < PARCELS_MAX {
-            self.send_all();
-            self.parcels.resize_with(2 * self.parcels.len(), || Parcel::EMPTY);
-        }
-        self.parcel_for(home).heap = home;
-    }
-
     /// Puts a chunk on the list of those with free or fresh blocks.
     ///
     /// # Safety
@@ -625,44 +580,5 @@ impl Local {
                 (*next).own.all_previous = previous;
             }
         }
-    }
-}
-
-impl Parcel {
-    const EMPTY: Self = Self { heap: ptr::null(), first: ptr::null_mut(), len: 0 };
-
-    /// Puts the blocks on their owner's list, all in one. Returns how many.
-    fn send(&mut self) -> usize {
-        if self.len == 0 {
-            return 0;
-        }
-        debug_assert!(
-            // SAFETY: slab.B2 - the parcel's blocks are on no other list.
-            unsafe { Block::count(self.first) } == self.len,
-            "slab.B3: a parcel has not the blocks that were packed"
-        );
-        // SAFETY: a heap lives as long as its slab, and its blocks were in use.
-        let list = unsafe { &(*self.heap).remote.list };
-        // BUG: blocks of a slab go home without the order that lets their owner reuse them
-        // (slab.B3).
-        let order = if sync::seeded_bug!("relaxed-return") {
-            Ordering::Relaxed
-        } else {
-            // ORDER: Release; pairs with Acquire in `arrival`: the links, and what the last users
-            // did with the blocks.
-            Ordering::Release
-        };
-        // A guess: a look first would fetch the line twice, to read and then to write.
-        let mut top = ptr::null_mut();
-        loop {
-            // SAFETY: slab.B2 - the parcel's blocks are on no other list. (slab.B3: the list is
-            // only ever taken whole, so an equal top is the same list.)
-            unsafe { (*self.first).below = top };
-            match list.compare_exchange_weak(top, self.first, order, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(now) => top = now,
-            }
-        }
-        std::mem::replace(self, Self::EMPTY).len
     }
 }

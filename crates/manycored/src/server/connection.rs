@@ -4,6 +4,7 @@
 //! Its own buffers hold only what outlasts a turn, and are counted in the worker's ledger (see
 //! [`crate::buffers`]). Everything else passes through the worker's buffers.
 
+use super::encrypted::{Outlet, write_encrypted};
 use super::spares::Spares;
 use crate::buffers::{Ledger, Use};
 use crate::clients::{Entry, State};
@@ -13,7 +14,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
-use std::io::{self, IoSlice, Write};
+use std::io::IoSlice;
 use std::mem::take;
 
 /// Bytes of one read.
@@ -591,48 +592,4 @@ impl Connection {
 struct Rest {
     from: usize,
     room: usize,
-}
-
-/// Encrypts and sends the pieces from `from` on, as far as possible. Returns the position reached,
-/// and whether all of it was sent.
-fn write_encrypted(
-    tls: &mut TlsSession,
-    socket: &OwnedFd,
-    bytes: &[u8],
-    mut from: usize,
-) -> Result<(usize, bool), Errno> {
-    let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::PROTO);
-    loop {
-        if !tls.send(&mut Outlet(socket)).map_err(errno)? {
-            return Ok((from, false));
-        }
-        if from == bytes.len() {
-            return Ok((from, true));
-        }
-        match tls.encrypt(&bytes[from..]).map_err(errno)? {
-            0 => return Err(Errno::PROTO), // the handshake is not complete: no reply can be due yet
-            encrypted => {
-                debug_assert!(encrypted <= bytes.len() - from, "TLS takes more than it was given");
-                from += encrypted;
-            }
-        }
-    }
-}
-
-/// A socket as the destination of TLS records.
-struct Outlet<'a>(&'a OwnedFd);
-
-impl Write for Outlet<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let nothing = &mut SendAncillaryBuffer::default();
-        Ok(sendmsg(self.0, parts, nothing, SendFlags::NOSIGNAL)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

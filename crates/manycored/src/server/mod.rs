@@ -15,6 +15,7 @@
 
 mod connection;
 mod connection_events;
+mod encrypted;
 mod handover;
 mod inherit;
 mod listen;

@@ -1,0 +1,96 @@
+//! Parcels: blocks of other slots that are gathered, and go home together (slab.B2, slab.B3).
+
+use super::{Block, Heap, Local};
+use crate::config::SMALL;
+use crate::sync::{self, Ordering};
+use std::ptr;
+
+/// Owners that a heap gathers blocks for at a time, at first...
+const PARCELS: usize = if SMALL { 2 } else { 4 };
+/// ...and if they prove to be many.
+const PARCELS_MAX: usize = if SMALL { 2 } else { 64 };
+/// Blocks that go home in one atomic instruction.
+pub(in crate::slab) const PARCEL_BLOCKS: usize = if SMALL { 2 } else { 32 };
+
+/// Blocks of one other slot, on their way home.
+pub(super) struct Parcel {
+    pub(super) heap: *const Heap,
+    pub(super) first: *mut Block,
+    pub(super) len: usize,
+}
+
+impl Local {
+    /// The parcel in which blocks of `home` are gathered, perhaps in another's place.
+    pub(super) fn parcel_for(&mut self, home: *const Heap) -> &mut Parcel {
+        if self.parcels.is_empty() {
+            self.parcels.resize_with(PARCELS, || Parcel::EMPTY);
+        }
+        let mask = self.parcels.len() - 1;
+        &mut self.parcels[(home.addr() / size_of::<Heap>()) & mask]
+    }
+
+    /// Sends home what is gathered.
+    pub(super) fn send_all(&mut self) {
+        debug_assert!(
+            self.parcels.iter().map(|parcel| parcel.len).sum::<usize>() == self.packed,
+            "slab.B3: another number of blocks is in parcels than was packed"
+        );
+        for parcel in &mut self.parcels {
+            parcel.send();
+        }
+        self.packed = 0;
+    }
+
+    /// Sends home what is in the place of the parcel for `home`, which begins. If that was little,
+    /// there are more owners than places: makes more.
+    #[cold]
+    pub(super) fn begin_parcel(&mut self, home: *const Heap) {
+        let other = self.parcel_for(home);
+        let is_thin = (1..PARCEL_BLOCKS / 2).contains(&other.len);
+        self.packed -= other.send();
+        if is_thin && self.parcels.len() < PARCELS_MAX {
+            self.send_all();
+            self.parcels.resize_with(2 * self.parcels.len(), || Parcel::EMPTY);
+        }
+        self.parcel_for(home).heap = home;
+    }
+}
+
+impl Parcel {
+    pub(super) const EMPTY: Self = Self { heap: ptr::null(), first: ptr::null_mut(), len: 0 };
+
+    /// Puts the blocks on their owner's list, all in one. Returns how many.
+    pub(super) fn send(&mut self) -> usize {
+        if self.len == 0 {
+            return 0;
+        }
+        debug_assert!(
+            // SAFETY: slab.B2 - the parcel's blocks are on no other list.
+            unsafe { Block::count(self.first) } == self.len,
+            "slab.B3: a parcel has not the blocks that were packed"
+        );
+        // SAFETY: a heap lives as long as its slab, and its blocks were in use.
+        let list = unsafe { &(*self.heap).remote.list };
+        // BUG: blocks of a slab go home without the order that lets their owner reuse them
+        // (slab.B3).
+        let order = if sync::seeded_bug!("relaxed-return") {
+            Ordering::Relaxed
+        } else {
+            // ORDER: Release; pairs with Acquire in `arrival`: the links, and what the last users
+            // did with the blocks.
+            Ordering::Release
+        };
+        // A guess: a look first would fetch the line twice, to read and then to write.
+        let mut top = ptr::null_mut();
+        loop {
+            // SAFETY: slab.B2 - the parcel's blocks are on no other list. (slab.B3: the list is
+            // only ever taken whole, so an equal top is the same list.)
+            unsafe { (*self.first).below = top };
+            match list.compare_exchange_weak(top, self.first, order, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => top = now,
+            }
+        }
+        std::mem::replace(self, Self::EMPTY).len
+    }
+}
