@@ -53,18 +53,18 @@ struct Cloned(RwLock<Arc<HashMap<u64, Arc<Page>>>>);
 
 impl View for Cloned {
     fn read(&self, key: u64) -> u8 {
-        self.0.read().expect("nobody panics").get(&key).map_or(0, |page| page[0])
+        self.0.read().expect("no thread panics").get(&key).map_or(0, |page| page[0])
     }
 
     fn write(&self, key: u64, value: u8) {
-        let mut map = self.0.write().expect("nobody panics");
+        let mut map = self.0.write().expect("no thread panics");
         let page =
             Arc::make_mut(&mut map).entry(key).or_insert_with(|| Arc::new(Box::new([0; 4096])));
         Arc::make_mut(page)[0] = value;
     }
 
     fn fork(&self) -> Self {
-        Self(RwLock::new(self.0.read().expect("nobody panics").clone()))
+        Self(RwLock::new(self.0.read().expect("no thread panics").clone()))
     }
 }
 

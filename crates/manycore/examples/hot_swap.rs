@@ -19,7 +19,7 @@ manycore::family! {
         /// Ends a session.
         fn end(&self, session: u64) -> bool;
     }
-    blind {
+    updates {
         /// Begins one.
         fn begin(&self, session: u64, user: String);
     }
@@ -90,7 +90,7 @@ fn main() {
         counter.fetch_add(1, Relaxed);
     };
 
-    let layer = sessions.watch(watcher).expect("nobody else exchanges");
+    let layer = sessions.watch(watcher).expect("no other thread exchanges");
     thread::scope(|scope| {
         for thread in 0..2 {
             let sessions = &sessions;

@@ -20,7 +20,7 @@ use manycore::collections::EventQueue;
 struct Notifications(EventQueue<Event>);
 impl Notifications {
     fn report(&self, event: Event) {
-        self.0.send(event).expect("nobody closes it");
+        self.0.send(event).expect("it is never closed");
     }
     fn read(&self) -> Vec<Event> {
         self.0.drain()

@@ -25,7 +25,7 @@ pub struct SortedList<K> {
 }
 
 /// Where a key is, or would be: `link` leads to `here`, the first node that is not below the key.
-struct Place<'s, K> {
+struct SearchResult<'s, K> {
     link: &'s Atomic<Node<K>>,
     here: Shared<'s, Node<K>>,
     found: bool,
@@ -48,12 +48,12 @@ impl<K: Ord + Send + Sync> SortedList<K> {
         let section = self.domain.enter();
         let mut node = Owned::new(Node { key, next: Atomic::null() });
         loop {
-            let place = self.find(&node.key, &section);
-            if place.found {
+            let at = self.find(&node.key, &section);
+            if at.found {
                 return false;
             }
-            node.next.store(place.here, &section);
-            match place.link.compare_exchange(place.here, node, &section) {
+            node.next.store(at.here, &section);
+            match at.link.compare_exchange(at.here, node, &section) {
                 Ok(_) => return true,
                 Err(lost) => node = lost.new,
             }
@@ -63,56 +63,57 @@ impl<K: Ord + Send + Sync> SortedList<K> {
     /// Whether the key was there.
     pub fn remove(&self, key: &K) -> bool {
         let section = self.domain.enter();
-        let place = self.find(key, &section);
-        let Some(node) = place.here.as_ref().filter(|_| place.found) else {
+        let at = self.find(key, &section);
+        let Some(node) = at.here.as_ref().filter(|_| at.found) else {
             return false;
         };
         let next = node.next.set_tag(REMOVED, &section);
         if next.tag() == REMOVED {
             return false; // another thread removed it since we found it
         }
-        if Self::unlink(&place, next, &section).is_none() {
+        if Self::unlink(&at, next, &section).is_none() {
             self.find(key, &section); // which unlinks it, if no thread has yet
         }
         true
     }
 
-    /// Finds the key's place, and unlinks the removed nodes on the way there.
-    fn find<'s>(&'s self, key: &K, section: &'s Section<'_>) -> Place<'s, K> {
+    /// Finds the key's position, and unlinks the removed nodes on the way there.
+    fn find<'s>(&'s self, key: &K, section: &'s Section<'_>) -> SearchResult<'s, K> {
         'again: loop {
-            let mut place = Place { link: &self.head, here: self.head.load(section), found: false };
+            let mut at =
+                SearchResult { link: &self.head, here: self.head.load(section), found: false };
             // `here` never has a tag, so the node that `link` is in was linked when it was loaded.
-            while let Some(node) = place.here.as_ref() {
+            while let Some(node) = at.here.as_ref() {
                 let next = node.next.load(section);
                 if next.tag() == REMOVED {
-                    match Self::unlink(&place, next, section) {
-                        Some(next) => place.here = next,
+                    match Self::unlink(&at, next, section) {
+                        Some(next) => at.here = next,
                         None => continue 'again,
                     }
                 } else if node.key < *key {
-                    (place.link, place.here) = (&node.next, next);
+                    (at.link, at.here) = (&node.next, next);
                 } else {
-                    place.found = node.key == *key;
-                    return place;
+                    at.found = node.key == *key;
+                    return at;
                 }
             }
-            return place;
+            return at;
         }
     }
 
     /// Replaces the link to a removed node by its successor, if unchanged, and returns the
     /// successor.
     fn unlink<'s>(
-        place: &Place<'s, K>,
+        at: &SearchResult<'s, K>,
         next: Shared<'s, Node<K>>,
         section: &'s Section<'_>,
     ) -> Option<Shared<'s, Node<K>>> {
         // SAFETY: the exchange succeeds only while `link` has no tag and leads to the node, so
         // while both are linked; what comes after a linked node is linked.
         let next = unsafe { next.assume_linked() }.with_tag(0);
-        place.link.compare_exchange(place.here, next, section).ok()?;
+        at.link.compare_exchange(at.here, next, section).ok()?;
         // SAFETY: unlinked just now, by us alone; its only link has a tag, which is never removed.
-        unsafe { section.retire(place.here) };
+        unsafe { section.retire(at.here) };
         Some(next)
     }
 }

@@ -201,6 +201,10 @@ pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 3 };
 /// sixteenth as many updates as there are buckets, long before the next can begin.
 pub(crate) const MAP_CHUNK: usize = if SMALL { 1 } else { 16 };
 
+/// Branches of a `RangeMap` that a thread has found empty and leaves where they are: what is
+/// inserted and removed again and again makes its way once.
+pub const RANGE_BRANCHES_KEPT: usize = if SMALL { 0 } else { 64 };
+
 /// Slots of the first array of a layer of a `PrivatePages`; half of them are used.
 pub(crate) const LAYER_SLOTS: usize = if SMALL { 2 } else { 16 };
 
@@ -250,8 +254,8 @@ pub(crate) const TRY_FROM: u32 = 4;
 /// Percent by which a mode on probation must be faster to stay.
 pub(crate) const TRY_GAIN: u32 = 15;
 
-/// Hits of a shard of an unspread `DHash` between two decisions whether to spread.
+/// Hits of a shard of a centralized `DHash` between two decisions whether to distribute it.
 pub(crate) const HITS_PER_LOOK: u32 = if SMALL { 2 } else { 1024 };
 
 /// How many of them must have waited, by default.
-pub(crate) const SPREAD_WAITS: u32 = if SMALL { 1 } else { 16 };
+pub(crate) const DISTRIBUTION_WAITS: u32 = if SMALL { 1 } else { 16 };

@@ -10,10 +10,13 @@
 //!
 //! | What it is | Take |
 //! |---|---|
-//! | a counter, a histogram: statistics, bytes, requests | [`Counter`], [`CounterArray`] |
+//! | a counter: statistics, bytes, requests | [`Counter`], [`CounterArray`] |
+//! | a number that goes up and down; a distribution with quantiles | [`Gauge`], [`Histogram`] |
 //! | a map: values by key; reads take no lock and write nothing | [`HashMap`] |
-//! | ... replicated near each reader | [`ReplicatedMap`] |
+//! | a set: members looked up, as in that map | [`HashSet`] |
+//! | a map replicated near each reader | [`ReplicatedMap`] |
 //! | ... with a part of each value for each thread | [`DHash`] |
+//! | ... from ranges of 64-bit keys to values | [`RangeMap`] |
 //! | a queue: events from many threads, in the order they happened | [`EventQueue`] |
 //! | ... of timers that nearly always are cancelled | [`TimerQueue`] |
 //! | a registry of what is open now, rarely iterated | [`Registry`] |
@@ -26,7 +29,8 @@
 //! | a hierarchical limit, charged without a shared write | [`BudgetTree`] |
 //! | a reference count that all threads change all the time | [`ScalableArc`] |
 //!
-//! A whole cache with expiry and single flight is the crate `manycore-cache`.
+//! A whole cache with expiry and single flight is the crate `manycore-cache`; page-sized memory
+//! that is handed out, lent on and revoked is the crate `manycore-vm`.
 //!
 //! ## Safe memory reclamation: [`section`]
 //!
@@ -83,7 +87,11 @@
 //!
 //! [`Counter`]: collections::Counter
 //! [`CounterArray`]: collections::CounterArray
+//! [`Gauge`]: collections::Gauge
+//! [`Histogram`]: collections::Histogram
 //! [`HashMap`]: collections::HashMap
+//! [`HashSet`]: collections::HashSet
+//! [`RangeMap`]: collections::RangeMap
 //! [`ReplicatedMap`]: collections::ReplicatedMap
 //! [`DHash`]: collections::DHash
 //! [`EventQueue`]: collections::EventQueue
@@ -125,5 +133,5 @@ pub(crate) mod sync;
 
 /// Compiles and runs the examples of the README.
 #[cfg(all(doctest, feature = "collections"))]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

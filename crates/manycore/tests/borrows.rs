@@ -44,7 +44,7 @@ impl Structure<SetElement<Arc<str>>> for Texts {
     }
 }
 
-const QUEUES: [Queue; 2] = [Queue::PerCore, Queue::Global];
+const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
 #[test]
 fn members_of_sets_come_and_go_on_two_threads() {
@@ -209,6 +209,31 @@ fn timers_fire_detached_cancelled_and_left() {
 }
 
 #[test]
+fn ranges_are_divided_locked_and_removed() {
+    let map = Arc::new(RangeMap::new());
+    thread::scope(|scope| {
+        let work = |from: u64| {
+            let view = map.enter();
+            view.insert(from..from + 5_000, text(1)).unwrap();
+            let removed = view.remove(from + 10..from + 20).unwrap();
+            assert_eq!(removed.map(|(_, value)| value.len()).sum::<usize>(), text(1).len());
+            assert!(view.split(from + 4_097).unwrap());
+            let mut guard = view.lock(from..=from + 5).unwrap();
+            guard.replace(from + 1..from + 2, text(2)).unwrap();
+            assert_eq!(guard.iter().count(), 3);
+            drop(guard);
+            assert_eq!(view.range(from..from + 5_000).unwrap().count(), 5);
+        };
+        scope.spawn(move || work(0));
+        work(1 << 40);
+    });
+    let view = map.enter();
+    assert_eq!(view.iter().count(), 10);
+    std::mem::forget(view.lock(3..4).unwrap());
+    assert_eq!(view.get(2), Some(&text(1)));
+}
+
+#[test]
 fn objects_with_logs_are_updated_and_read() {
     let object = Deferred::<Sum, Combining<Add>>::builder().logs(Logs::Always).build(Sum(0));
     let object = object.unwrap();
@@ -255,7 +280,7 @@ fn shared_things_are_given_back() {
         scope.spawn(work);
         work();
     });
-    assert_eq!((tree.used(), pool.made() <= 2), (0, true));
+    assert_eq!((tree.used(), pool.created() <= 2), (0, true));
     assert_eq!(ScalableArc::into_inner(shared), Some(text(1)));
     drop(weak);
 }
@@ -315,7 +340,7 @@ impl Rep for Part {
 #[test]
 fn locks_and_clusters_are_used_by_two() {
     let (ticket, mcs, big) = (TicketLock::new(0), McsLock::new(0), BrLock::new(0));
-    let parts = Clustered::<Part>::new(Placement::PerCore, 1);
+    let parts = Clustered::<Part>::new(Placement::PerThread, 1);
     thread::scope(|scope| {
         let work = || {
             for _ in 0..3 {

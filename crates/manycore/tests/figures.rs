@@ -140,10 +140,10 @@ fn deferred_objects() {
 
 /// Demands that so many bytes, and no more, stay with each of many objects beside their own, after
 /// each but those that are still in the table has lost its logs to another.
-fn keep<T>(name: &str, said: usize, in_use: usize, objects: &[T], is_logged: fn(&T) -> bool) {
+fn keep<T>(name: &str, said: usize, in_use: usize, objects: &[T], is_hot: fn(&T) -> bool) {
     let before = BYTES.load(Ordering::Relaxed);
     let each = (before - in_use) / objects.len();
-    let logged = objects.iter().filter(|object| is_logged(object)).count();
+    let logged = objects.iter().filter(|object| is_hot(object)).count();
     assert_eq!(BYTES.load(Ordering::Relaxed), before, "of the question whether it has logs");
     println!("{name}: {each} bytes, {logged} of {} logged", objects.len());
     assert!(each <= said, "{name} keeps {each} bytes; the documentation says {said}");
@@ -163,13 +163,13 @@ fn evicted_deferred<L: Log<u64, Op = Inc>>(name: &str, merge: MergeStrategy) {
         let rest = object.stats();
         assert_eq!((rest.appended, rest.applied, rest.pending), (2, 1, 1));
     }
-    let logs = |object: &Deferred<u64, L>| object.is_logged();
+    let logs = |object: &Deferred<u64, L>| object.is_hot();
     keep(name, 257, before, &objects, logs); // 256, and the one that has logs
     let counts = objects[0].stats();
     assert_eq!((counts.appended, counts.applied, counts.evictions), (2, 2, 1));
     assert_eq!((counts.pending, counts.logs, counts.bytes), (0, 0, 0));
     keep(name, 257, before, &objects, logs);
-    assert!(objects[0].promote() && objects[0].is_logged(), "it can have logs again");
+    assert!(objects[0].promote() && objects[0].is_hot(), "it can have logs again");
     objects[0].append(Inc);
     assert_eq!((*objects[0].read(), *objects[1].read()), (3, 2));
 }
@@ -202,6 +202,22 @@ fn collections() {
     takes("an EventQueue with a log", some(1400 + 1600), hot);
     takes("an ActiveSet", some(1700), ActiveSet::<u64>::new);
     takes("a TimerQueue", some(1800), TimerQueue::<u64>::new);
+    takes("a RangeMap", some(2_100), RangeMap::<u64>::new);
+    let page = |number: u64| number * 4096..(number + 1) * 4096;
+    let map = RangeMap::new();
+    let view = map.enter();
+    view.insert(page(0), 0_u64).unwrap();
+    let before = BYTES.load(Ordering::Relaxed);
+    view.insert(page(1), 1).unwrap();
+    let both = 24 + 8 + 2 * 24;
+    assert_eq!(BYTES.load(Ordering::Relaxed) - before, both, "an entry, and a list of two");
+    view.insert(1 << 40..(1 << 40) + (1 << 30), 2).unwrap();
+    assert_eq!(
+        BYTES.load(Ordering::Relaxed) - before,
+        both + 24 + 8 + 576,
+        "and an entry, and a branch above all"
+    );
+    drop(view);
     takes("a Registry", some(170), Registry::<u64>::new);
     takes("an IntervalRegistry", some(270), IntervalRegistry::<u64, u64>::new);
     takes("an Lru", some(100), Lru::<u64>::new);
@@ -244,11 +260,11 @@ fn parts() {
     takes("an McsLock of 8 bytes", 24..=24, || McsLock::new(0_u64));
     takes("a Swappable", 128..=128 + 300, || Swappable::new(Arc::new(Nothing)));
     let called = || {
-        let object = Clustered::<Nothing>::new(Placement::PerCore, ());
+        let object = Clustered::<Nothing>::new(Placement::PerThread, ());
         object.with(|_| ());
         object
     };
-    let empty = bytes_of(|| Clustered::<Nothing>::new(Placement::PerCore, ()));
+    let empty = bytes_of(|| Clustered::<Nothing>::new(Placement::PerThread, ()));
     assert!((256..=256 + 128).contains(&(bytes_of(called) - empty)), "places and a representative");
 }
 

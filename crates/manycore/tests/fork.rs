@@ -258,7 +258,7 @@ impl manycore::ldu::Structure<manycore::ldu::Element<u32>> for Largest {
 fn child_has_the_queued_members_of_a_set() {
     in_own_process("child_has_the_queued_members_of_a_set", || {
         use manycore::ldu::{DeferredSet, Queue};
-        for queue in [Queue::PerCore, Queue::Global] {
+        for queue in [Queue::PerThread, Queue::Global] {
             let set = DeferredSet::builder().queue(queue).build(Largest(BTreeMap::new())).unwrap();
             for thread in 0..5_u32 {
                 thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Garbage is bounded in bytes (law section.S11): by weights that are stated, by time where
+//! Garbage is bounded in bytes (law section.S10): by weights that are stated, by time where
 //! they are not known, with threads that go idle and readers that stall.
 
 mod common;

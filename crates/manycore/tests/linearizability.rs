@@ -177,7 +177,7 @@ impl Shared<Set, Toggle> for Marks {
 fn sets_with_marks_are_linearizable() {
     let _alone = env::alone();
     let mut builders = Vec::new();
-    for queue in [ldu::Queue::PerCore, ldu::Queue::Global] {
+    for queue in [ldu::Queue::PerThread, ldu::Queue::Global] {
         let plain = ldu::DeferredSet::builder().queue(queue);
         builders.push(plain.clone().max_queued(1));
         builders.push(plain.clone().max_queued(3).max_delay(Duration::from_nanos(1)));
@@ -270,7 +270,7 @@ impl Shared<Set, Toggle> for OneOfMany {
 fn sets_of_one_domain_are_linearizable() {
     let _alone = env::alone();
     let mut domains = Vec::new();
-    for queue in [ldu::Queue::PerCore, ldu::Queue::Global] {
+    for queue in [ldu::Queue::PerThread, ldu::Queue::Global] {
         let plain = ldu::DeferredSet::builder().queue(queue);
         for builder in [plain.clone().max_queued(1), plain.clone().max_queued(3), plain] {
             domains.push(Arc::new(builder.build(ldu::SetMap::default()).expect("valid bounds")));

@@ -51,7 +51,7 @@ fn million_cold_objects() {
     // The value is 8 bytes, and the object adds 16 (which hold its lock). 1 % for whole pages.
     assert!(grown <= (8 + 16) * MILLION * 101 / 100);
     assert!(grown >= 8 * MILLION, "the measurement sees nothing");
-    assert!(objects.iter().all(|object| *object.read() == 1 && !object.is_logged()));
+    assert!(objects.iter().all(|object| *object.read() == 1 && !object.is_hot()));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn grown_without_reads<L: Log<u64, Op = Add>>(kind: &str, full: WhenFull, second
     // drains, which may be preempted: 256 KiB, and as much again for the buffer that was
     // collected last. For two objects and two threads that is 2 MiB, which the second half may be
     // the first to need. Without a bound it would be 8 bytes an update.
-    assert!(grown < 3 << 20, "memory grows while nobody reads");
+    assert!(grown < 3 << 20, "memory grows while no thread reads");
     assert!(updates > MILLION as u64 / 10, "too few updates to tell");
     assert_eq!(objects.map(Deferred::into_inner).iter().sum::<u64>(), updates);
 }
@@ -118,7 +118,7 @@ fn many_objects_in_a_small_table() {
     let mut bytes = Vec::new();
     for (number, object) in objects.iter().enumerate() {
         object.append(Add(1));
-        assert!(table.residents() <= PLACES);
+        assert!(table.hot_objects() <= PLACES);
         assert_eq!(*object.read(), 1);
         if (number + 1) % (many / 10) == 0 {
             // The objects in the table came lately: the last few thousand objects have all the

@@ -16,6 +16,7 @@ use common::kinds::{Add, Set, SumLog, Toggle};
 use common::rng::Rng;
 use manycore::oplog::*;
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -270,7 +271,7 @@ impl<'a> Worker<'a> {
     /// Inserts an element for another thread to remove, or removes one that another thread
     /// inserted.
     fn hand_over(&mut self) {
-        let orphans = || self.world.orphans.lock().expect("nobody panics under it");
+        let orphans = || self.world.orphans.lock().expect("no thread panics under it");
         let found = orphans().pop();
         if let Some((which, key)) = found {
             self.world.absorbing[which].object.append(Toggle { key, insert: false });
@@ -429,10 +430,13 @@ fn populate(world: &World, seed: u64, until: Instant) -> u64 {
             while let Ok(result) = endings.recv_timeout(Duration::from_millis(1)) {
                 alive -= 1;
                 if let Err(panic) = result {
-                    // Others may wait for what that worker would have done: end at once.
-                    eprintln!("MANYCORE_SEED={seed:#x} makes the same choices");
-                    eprintln!("a worker panicked: {}", text(panic.as_ref()));
-                    std::process::exit(101);
+                    // Others may wait for what that worker would have done: end at once. What
+                    // `eprintln` captures would be lost with the process, and an exit in order
+                    // would report everything that is in use as leaked.
+                    let said = text(panic.as_ref());
+                    let seed = format_args!("MANYCORE_SEED={seed:#x} makes the same choices");
+                    let _ = writeln!(std::io::stderr(), "{seed}\na worker panicked: {said}");
+                    std::process::abort();
                 }
             }
         }
@@ -459,7 +463,7 @@ fn settle(world: World) -> u64 {
         assert_eq!(set.object.into_inner(), Set::new(), "cancelling {which}");
     }
     let mut left: [Set; EACH] = Default::default();
-    for (which, key) in world.orphans.into_inner().expect("nobody panicked under it") {
+    for (which, key) in world.orphans.into_inner().expect("no thread panicked under it") {
         Toggle { key, insert: true }.apply(&mut left[which]);
     }
     for (set, left) in world.absorbing.into_iter().zip(left) {

@@ -20,8 +20,8 @@ const SYSFS: &str = "/sys/devices/system";
 
 /// The verdict on this machine, as the user's environment has it.
 pub(crate) fn verdict() -> Verdict {
-    let wish = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
-    decide(&facts(Path::new(SYSFS), wish))
+    let request = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
+    decide(&facts(Path::new(SYSFS), request))
 }
 
 /// A verdict for a clock that the program itself has chosen.
@@ -37,8 +37,8 @@ pub(crate) fn chosen(mode: Mode) -> Verdict {
 }
 
 /// The facts of a machine whose sysfs tree is at `root`.
-pub(crate) fn facts(root: &Path, wish: Option<String>) -> Facts {
-    let mut facts = facts_without_probe(root, wish);
+pub(crate) fn facts(root: &Path, request: Option<String>) -> Facts {
+    let mut facts = facts_without_probe(root, request);
     let open = facts.clocksource.is_none() && !facts.architected;
     if open && facts.instruction.is_some() && facts.readable && facts.invariant {
         facts.probe = probe::quick();
@@ -46,11 +46,11 @@ pub(crate) fn facts(root: &Path, wish: Option<String>) -> Facts {
     facts
 }
 
-fn facts_without_probe(root: &Path, wish: Option<String>) -> Facts {
+fn facts_without_probe(root: &Path, request: Option<String>) -> Facts {
     let instruction = Instruction::detect();
     let readable = hardware::readable();
     Facts {
-        wish,
+        request,
         instruction: instruction.map(Instruction::name),
         readable,
         invariant: hardware::invariant(),

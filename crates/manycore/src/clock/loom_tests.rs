@@ -51,7 +51,7 @@ fn loom_fake_settles_between_skewed_threads() {
             fast.with_skew_on_this_thread(2);
             let (clock, word) = &*other;
             let stamp = clock.stamp();
-            clock.settle(stamp);
+            clock.commit_wait(stamp);
             word.store(stamp.ticks(), Ordering::Release);
         });
         let (clock, word) = &*shared;

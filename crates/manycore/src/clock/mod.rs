@@ -18,14 +18,15 @@
 //!   store buffer when the stamp is read. An update is visible when its publication is, and
 //!   ordering the publication before later loads is the publisher's duty (a locked instruction, a
 //!   lock, or a membarrier on the reader's side), not the clock's.
-//! - clock.C4 [`settle`](Clock::settle) restores the strict order in Bounded mode: it waits from
-//!   *its entry*, which lies after the publication, until this core's clock has gained more than
-//!   `e` and is more than `e` past the stamp. Then (a) every stamp and cut that begins afterwards
-//!   is above the settled stamp, on every core; (b) it is also above every cut taken, on any core,
-//!   before the publication. Waiting from the stamp alone gives (a) and not (b): an updater that
-//!   was preempted between its stamp and its publication would not wait at all, and a reader that
-//!   had scanned its log too early could then collect a successor without it. An exhaustive model
-//!   finds that history; it finds none with the wait from the entry, whatever the readers do.
+//! - clock.C4 [`commit_wait`](Clock::commit_wait) restores the strict order in Bounded mode: it
+//!   waits from *its entry*, which lies after the publication, until this core's clock has gained
+//!   more than `e` and is more than `e` past the stamp. Then (a) every stamp and cut that begins
+//!   afterwards is above the settled stamp, on every core; (b) it is also above every cut taken, on
+//!   any core, before the publication. Waiting from the stamp alone gives (a) and not (b): an
+//!   updater that was preempted between its stamp and its publication would not wait at all, and a
+//!   reader that had scanned its log too early could then collect a successor without it. An
+//!   exhaustive model finds that history; it finds none with the wait from the entry, whatever the
+//!   readers do.
 //!
 //! Source: OpLog (MIT-CSAIL-TR-2014-019), section 6.1; the wait is Spanner's commit wait.
 
@@ -116,11 +117,12 @@ impl Stamp {
 
 /// What a [`Clock`] promises about the stamps of different cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// The cores' hardware counters agree: order across cores is the order of stamps.
     Synchronized,
     /// The cores' hardware counters differ by at most `skew_ticks`; every ordered update waits
-    /// that long, in [`Clock::settle`].
+    /// that long, in [`Clock::commit_wait`].
     Bounded {
         /// The largest difference between two cores. 0 means: they agree, but a tick is so long
         /// that two moments in order may fall into the same one.
@@ -165,19 +167,19 @@ struct Line(AtomicU64);
 /// ordered update and a cut per read). When not: updates whose order does not matter need no clock
 /// at all, and measuring time is [`std::time::Instant`]'s job.
 ///
-/// Consistency: laws clock.C1 to clock.C4. Progress: wait-free, but for [`settle`] in
+/// Consistency: laws clock.C1 to clock.C4. Progress: wait-free, but for [`commit_wait`] in
 /// Bounded mode, which waits a fixed time. Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest)
 /// and no shared cache line; in Counter mode one `fetch_add` on a shared line (5 ns alone, over
 /// 100 ns between many cores). Memory: 256 bytes and more; a program has one, or one per test.
 ///
-/// [`settle`]: Clock::settle
+/// [`commit_wait`]: Clock::commit_wait
 ///
 /// ```
 /// use manycore::clock::Clock;
 ///
 /// let clock = Clock::system();
 /// let first = clock.stamp();
-/// clock.settle(first);
+/// clock.commit_wait(first);
 /// let second = std::thread::scope(|s| s.spawn(|| clock.stamp()).join().unwrap());
 /// assert!(first < second);
 /// ```
@@ -275,8 +277,8 @@ impl Clock {
 
     /// A clock that reads `time`, trusted to differ by at most `skew_ticks` between threads.
     ///
-    /// With 0, [`settle`](Clock::settle) does nothing, as on a synchronized clock: what an
-    /// algorithm then does with a skewed thread is what a wrong verdict would make it do.
+    /// With 0, [`commit_wait`](Clock::commit_wait) does nothing, as on a synchronized clock: what
+    /// an algorithm then does with a skewed thread is what a wrong verdict would make it do.
     pub fn fake(time: &FakeClock, skew_ticks: u64) -> Self {
         Self::new(Source::Fake(time.clone()), (skew_ticks != 0).then_some(skew_ticks))
     }
@@ -318,7 +320,11 @@ impl Clock {
             // acquires from the release sequence of the earlier increments, so what was before an
             // earlier stamp is before a later cut. SeqCst also keeps later loads behind it
             // (clock.C1, the cut).
-            Source::Counter => Stamp(self.counter.0.fetch_add(1, Ordering::SeqCst)),
+            Source::Counter => {
+                let count = self.counter.0.fetch_add(1, Ordering::SeqCst);
+                debug_assert!((1..u64::MAX).contains(&count), "clock.C2: the counter wrapped");
+                Stamp(count)
+            }
             Source::Fake(time) => Stamp(time.read()),
         }
     }
@@ -338,7 +344,7 @@ impl Clock {
     /// Does nothing unless the clock is Bounded (or a fake with a skew). `stamp` must come from
     /// this clock: one from the far future is waited for.
     #[inline]
-    pub fn settle(&self, stamp: Stamp) {
+    pub fn commit_wait(&self, stamp: Stamp) {
         // BUG: an update returns before the clocks' skew is over (clock.C4).
         if let Some(skew_ticks) = self.skew.filter(|_| !seeded_bug!("unsettled")) {
             self.wait_out(stamp, skew_ticks);
@@ -348,10 +354,18 @@ impl Clock {
     #[cold]
     fn wait_out(&self, stamp: Stamp, skew_ticks: u64) {
         // clock.C4 (b): from the entry, not from the stamp.
-        let end = self.stamp().max(stamp).0.saturating_add(skew_ticks);
-        while self.stamp().0 <= end {
+        let entry = self.stamp();
+        let end = entry.max(stamp).0.saturating_add(skew_ticks);
+        let mut now = self.stamp();
+        while now.0 <= end {
             hint::spin_loop();
+            now = self.stamp();
         }
+        let gained = |since: Stamp| now.0 > since.0.saturating_add(skew_ticks);
+        debug_assert!(
+            gained(entry) && gained(stamp),
+            "clock.C4: {now:?} is not {skew_ticks} past {entry:?} and {stamp:?}"
+        );
     }
 
     /// What this clock promises.
@@ -443,6 +457,7 @@ fn calibrate(instruction: Instruction) -> u64 {
         hint::spin_loop();
     }
     let (ticks_after, after) = simultaneously(instruction);
+    debug_assert!(ticks_before < ticks_after, "clock.C2: the counter stood still for {SPAN:?}");
     let ticks = u128::from(ticks_after.saturating_sub(ticks_before));
     let nanos = after.duration_since(before).as_nanos().max(1);
     u64::try_from(ticks * NANOS_PER_SECOND / nanos).unwrap_or(u64::MAX).max(1)

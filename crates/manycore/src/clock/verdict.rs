@@ -21,7 +21,7 @@ const FINE_HZ_MIN: u64 = 500_000_000;
 const INVERSION_TICKS_MAX: u64 = 100_000;
 
 /// The largest skew that the environment may ask for: about half a second on current machines.
-const WISHED_SKEW_TICKS_MAX: u64 = 1 << 30;
+const REQUESTED_SKEW_TICKS_MAX: u64 = 1 << 30;
 
 /// What [`Clock::system`](super::Clock::system) decided, and on what grounds; `manycore doctor`
 /// prints it.
@@ -77,7 +77,7 @@ impl fmt::Display for Verdict {
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     /// What [`VARIABLE`] says.
-    pub wish: Option<String>,
+    pub request: Option<String>,
     /// How the counter is read; `None` if there is none that we know.
     pub instruction: Option<&'static str>,
     /// Whether this process may read the counter.
@@ -110,13 +110,13 @@ pub(crate) enum Probe {
 
 /// What the user may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Request {
     Tsc,
     Counter,
     Bounded(u64),
 }
 
-impl Wish {
+impl Request {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         match text {
@@ -126,8 +126,8 @@ impl Wish {
         }
         let ticks = text.strip_prefix("bounded:").and_then(|ticks| ticks.parse().ok());
         match ticks {
-            Some(ticks) if ticks <= WISHED_SKEW_TICKS_MAX => Ok(Self::Bounded(ticks)),
-            Some(ticks) => Err(format!("{ticks} ticks are beyond {WISHED_SKEW_TICKS_MAX}")),
+            Some(ticks) if ticks <= REQUESTED_SKEW_TICKS_MAX => Ok(Self::Bounded(ticks)),
+            Some(ticks) => Err(format!("{ticks} ticks are beyond {REQUESTED_SKEW_TICKS_MAX}")),
             None => Err("expected tsc, counter or bounded:<ticks>".to_owned()),
         }
     }
@@ -136,7 +136,7 @@ impl Wish {
 /// Chooses the clock.
 pub(crate) fn decide(facts: &Facts) -> Verdict {
     let mut reasons = Vec::new();
-    let mode = wished(facts, &mut reasons).unwrap_or_else(|| detected(facts, &mut reasons));
+    let mode = requested(facts, &mut reasons).unwrap_or_else(|| detected(facts, &mut reasons));
     let mode = match mode {
         Mode::Synchronized => fine_enough(facts, &mut reasons),
         mode => mode,
@@ -155,16 +155,16 @@ pub(crate) fn decide(facts: &Facts) -> Verdict {
 }
 
 /// What the user asks for, as far as the machine can do it.
-fn wished(facts: &Facts, reasons: &mut Vec<String>) -> Option<Mode> {
-    let text = facts.wish.as_deref().filter(|text| !text.trim().is_empty())?;
-    let mode = match Wish::parse(text) {
-        Ok(Wish::Counter) => Mode::Counter,
+fn requested(facts: &Facts, reasons: &mut Vec<String>) -> Option<Mode> {
+    let text = facts.request.as_deref().filter(|text| !text.trim().is_empty())?;
+    let mode = match Request::parse(text) {
+        Ok(Request::Counter) => Mode::Counter,
         Ok(_) if facts.instruction.is_none() || !facts.readable => {
             reasons.push(format!("{VARIABLE}={text} ignored: no counter that may be read"));
             return None;
         }
-        Ok(Wish::Tsc) => Mode::Synchronized,
-        Ok(Wish::Bounded(skew_ticks)) => Mode::Bounded { skew_ticks },
+        Ok(Request::Tsc) => Mode::Synchronized,
+        Ok(Request::Bounded(skew_ticks)) => Mode::Bounded { skew_ticks },
         Err(problem) => {
             reasons.push(format!("{VARIABLE}={} ignored: {problem}", text.escape_debug()));
             return None;

@@ -16,6 +16,7 @@
 //! Source: K42, sections 3.3 and 4.4; Gamsa and others, *Tornado* (OSDI 1999), for creating
 //! representatives at the first miss.
 
+use crate::config::SMALL;
 use crate::lock::{self, Hold, Refused};
 use crate::percpu::cpu_group::{self, Kind};
 use crate::percpu::segmented::Segmented;
@@ -26,6 +27,11 @@ use std::fmt;
 use std::ptr;
 
 /// A representative of a [`Clustered`] object: it answers the calls from one place.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no representative of a `Clustered` object",
+    label = "lacks `Rep`",
+    note = "implement `manycore::cluster::Rep`: how the representative of a place is made"
+)]
 pub trait Rep: Send + Sync + 'static {
     /// The part that all representatives share.
     type Root: Send + Sync + 'static;
@@ -39,12 +45,13 @@ pub trait Rep: Send + Sync + 'static {
 
 /// Which threads share a representative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Placement {
     /// Each thread has its own, by its [slot](crate::percpu::current_slot): like one for each core
     /// in a program with a thread for each core. The representative of a thread that ends serves a
     /// later thread.
     #[default]
-    PerCore,
+    PerThread,
     /// The threads that run on CPUs with the same last-level cache.
     PerLlc,
     /// The threads that run on the same NUMA node.
@@ -77,6 +84,10 @@ impl<R> Home<R> {
 
     /// To be called by the holder of the list lock, if the place is empty.
     fn fill(&self, rep: R) {
+        debug_assert!(
+            SMALL || self.get().is_none(),
+            "clustered.R1: a place gets a second representative"
+        );
         // ORDER: Release; pairs with Acquire in `get`.
         self.0.store(Box::into_raw(Box::new(Alone(rep))), Ordering::Release);
     }
@@ -136,7 +147,7 @@ impl<R> Drop for Home<R> {
 ///     }
 /// }
 ///
-/// let page = Clustered::<Hits>::new(Placement::PerCore, String::from("index"));
+/// let page = Clustered::<Hits>::new(Placement::PerThread, String::from("index"));
 /// std::thread::scope(|s| {
 ///     for _ in 0..4 {
 ///         s.spawn(|| page.with(|hits| hits.0.fetch_add(1, Relaxed)));
@@ -178,7 +189,7 @@ impl<R: Rep> Clustered<R> {
     #[inline]
     pub fn place(&self) -> usize {
         match self.placement {
-            Placement::PerCore => match percpu::own_slot() {
+            Placement::PerThread => match percpu::own_slot() {
                 Some(slot) => slot.index(),
                 None => percpu::with_own_slot(Slot::index), // the thread's locals are destroyed
             },
@@ -207,7 +218,7 @@ impl<R: Rep> Clustered<R> {
     /// instructions in its caller.
     #[inline(always)]
     pub(crate) fn near(&self) -> Option<&R> {
-        if self.placement != Placement::PerCore {
+        if self.placement != Placement::PerThread {
             return None;
         }
         let home = percpu::known_slot().and_then(|slot| self.homes.get_near(slot));
@@ -255,7 +266,7 @@ impl<R: Rep> Clustered<R> {
             Err(refused) => refused,
         };
         assert!(
-            refused != Refused::Circle,
+            refused != Refused::Deadlock,
             "manycore: deadlock: constructors of representatives call each other's clustered \
              objects in a cycle"
         );
@@ -298,15 +309,26 @@ impl<R: Rep> Clustered<R> {
     ///     }
     /// }
     ///
-    /// let limit = Clustered::<Limit>::new(Placement::PerCore, AtomicU32::new(1));
+    /// let limit = Clustered::<Limit>::new(Placement::PerThread, AtomicU32::new(1));
     /// assert_eq!(limit.local().0.load(Relaxed), 1);
     /// limit.scatter(|root| root.store(2, Relaxed), |rep| rep.0.store(2, Relaxed));
     /// assert_eq!(limit.local().0.load(Relaxed), 2);
     /// ```
     pub fn scatter<T>(&self, change: impl FnOnce(&R::Root) -> T, mut each: impl FnMut(&R)) -> T {
         let _list = self.lock();
+        let count = || if SMALL { 0 } else { self.reps().count() };
+        let before = count();
         let changed = change(&self.root);
-        self.reps().for_each(|(_, rep)| each(rep));
+        let mut visited = 0;
+        self.reps().for_each(|(_, rep)| {
+            each(rep);
+            visited += 1;
+        });
+        debug_assert!(
+            SMALL || (before, visited) == (visited, count()),
+            "clustered.R2: {visited} representatives were changed, of {before} and then {}",
+            count()
+        );
         changed
     }
 

@@ -27,7 +27,7 @@ pub type Maker<'a, F> = (&'a str, &'a dyn Fn() -> Arc<F>);
 /// #     /// A shared sum.
 /// #     handle SharedSum;
 /// #     calls { fn total(&self) -> u64; }
-/// #     blind { fn add(&self, n: u64); }
+/// #     updates { fn add(&self, n: u64); }
 /// # }
 /// # use manycore::cluster::Family;
 /// # use std::sync::{Arc, Mutex, atomic::{AtomicU64, Ordering::Relaxed}};

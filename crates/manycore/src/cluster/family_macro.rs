@@ -7,7 +7,7 @@
 ///
 /// Generated are: the trait, with `Family` as its supertrait; the handle, with `new`, the trait's
 /// methods, `watch`, and everything that `Swappable` has (it dereferences to one). Methods under
-/// `calls` wait while the implementation is exchanged; those under `blind` return nothing, own
+/// `calls` wait while the implementation is exchanged; those under `updates` return nothing, own
 /// their arguments and do not wait.
 ///
 /// `watch(f)` puts a wrapper around the implementation that passes `f` the name of each method
@@ -27,7 +27,7 @@
 ///         /// The size, if it is known.
 ///         fn get(&self, file: u32) -> Option<u64>;
 ///     }
-///     blind {
+///     updates {
 ///         /// Notes a size.
 ///         fn put(&self, file: u32, size: u64);
 ///     }
@@ -101,15 +101,15 @@ macro_rules! family {
             $(#[$call_doc:meta])*
             fn $call:ident(&self $(, $arg:ident: $Arg:ty)* $(,)?) $(-> $Ret:ty)?;
         )* }
-        blind { $(
-            $(#[$blind_doc:meta])*
-            fn $blind:ident(&self $(, $own:ident: $Own:ty)* $(,)?);
+        updates { $(
+            $(#[$update_doc:meta])*
+            fn $update:ident(&self $(, $own:ident: $Own:ty)* $(,)?);
         )* }
     ) => {
         $(#[$trait_doc])*
         $vis trait $Trait: $crate::cluster::Family<Part = $Part> {
             $( $(#[$call_doc])* fn $call(&self $(, $arg: $Arg)*) $(-> $Ret)?; )*
-            $( $(#[$blind_doc])* fn $blind(&self $(, $own: $Own)*); )*
+            $( $(#[$update_doc])* fn $update(&self $(, $own: $Own)*); )*
         }
 
         $(#[$handle_doc])*
@@ -128,8 +128,8 @@ macro_rules! family {
                 self.0.call(|object| object.$call($($arg),*))
             } )*
 
-            $( $(#[$blind_doc])* $vis fn $blind(&self $(, $own: $Own)*) {
-                self.0.blind(move |object| object.$blind($($own),*))
+            $( $(#[$update_doc])* $vis fn $update(&self $(, $own: $Own)*) {
+                self.0.update(move |object| object.$update($($own),*))
             } )*
 
             /// Passes `watcher` the name of every method before it is called, until the layer is
@@ -167,9 +167,9 @@ macro_rules! family {
                         (self.watcher)(::std::stringify!($call));
                         self.inner.$call($($arg),*)
                     } )*
-                    $( fn $blind(&self $(, $own: $Own)*) {
-                        (self.watcher)(::std::stringify!($blind));
-                        self.inner.$blind($($own),*)
+                    $( fn $update(&self $(, $own: $Own)*) {
+                        (self.watcher)(::std::stringify!($update));
+                        self.inner.$update($($own),*)
                     } )*
                 }
                 let watcher: ::std::sync::Arc<

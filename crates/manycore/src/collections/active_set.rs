@@ -55,6 +55,8 @@ use std::ptr::NonNull;
 /// drop(second);
 /// assert_eq!(snapshots.oldest(), None);
 /// ```
+#[doc(alias = "low-water mark")]
+#[doc(alias = "snapshot")]
 pub struct ActiveSet<K: Ord + Clone + Send + Sync + 'static> {
     members: MemberPool<K, Keys<K>>,
 }
@@ -92,7 +94,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
     /// An empty set, with a queue for each thread.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_queue(Queue::PerCore)
+        Self::with_queue(Queue::PerThread)
     }
 
     /// An empty set. With [`Queue::Global`] it takes less memory.

@@ -2,14 +2,16 @@
 //!
 //! Owns: the types below. Most are built on [`oplog`](crate::oplog), [`ldu`](crate::ldu),
 //! [`cluster`](crate::cluster) or [`section`](crate::section), which suffice for types of your own.
-//! They are not confined to its public interface: [`Counter`], [`CounterArray`] and [`ScalableArc`]
+//! They are not confined to its public interface: [`Counter`] and its kin and [`ScalableArc`]
 //! have protocols of their own on private parts of [`percpu`](crate::percpu) and `oplog`, and
 //! several use the library's private locks, deadlock detection and profiling.
 //!
 //! | You have | Take |
 //! |---|---|
 //! | a count that many threads change: statistics, bytes, requests | [`Counter`] |
-//! | many counts at once: histograms, counts per status | [`CounterArray`] |
+//! | a number that goes up and down or is set: connections open | [`Gauge`] |
+//! | many counts at once: counts per status | [`CounterArray`] |
+//! | the distribution of values, with quantiles: latencies, sizes | [`Histogram`] |
 //! | a list of what is open now, rarely iterated: connections, sessions | [`Registry`] |
 //! | intervals that are inserted and removed, and overlap queries: mappings | [`IntervalRegistry`] |
 //! | active transactions or snapshots, and the oldest of them (low-water mark) | [`ActiveSet`] |
@@ -17,15 +19,17 @@
 //! | events from many threads, wanted in the order they happened | [`EventQueue`] |
 //! | an LRU list, updated at every access and read at eviction | [`Lru`] |
 //! | values by key, looked up all the time and changed now and then | [`HashMap`] |
-//! | the same, replicated near each reader: routes, configuration | [`ReplicatedMap`] |
-//! | the same, with a part of each value for each thread: descriptors, dirty bits | [`DHash`] |
+//! | members looked up all the time: names in use, seen messages | [`HashSet`] |
+//! | a map replicated near each reader: routes, configuration | [`ReplicatedMap`] |
+//! | a map with a part of each value for each thread: descriptors, dirty bits | [`DHash`] |
+//! | values under ranges of 64-bit keys: mappings, leases of blocks | [`RangeMap`] |
 //! | pages of a slow store, pinned while in use and changed in place | [`PageCache`] |
 //! | private, copy-on-write views of such pages: snapshots, undo, scratch copies | [`PrivatePages`] |
 //! | objects that are expensive to create and are reused | [`ObjectPool`] |
 //! | a hierarchical limit on what many threads acquire and release | [`BudgetTree`] |
 //! | a value whose reference count all threads change all the time | [`ScalableArc`] |
 //!
-//! All but the last eight are for state that is updated often and read rarely.
+//! All but the last ten are for state that is updated often and read rarely.
 //!
 //! # Re-entrancy: user code that calls the object from inside
 //!
@@ -34,12 +38,15 @@
 //! | [`EventQueue`] | a waker's clone, wake or drop; an event's drop | works |
 //! | [`ObjectPool`] | the constructor; an object's drop | works |
 //! | [`ScalableArc`] | the value's drop | works; a weak handle of the value is dead |
+//! | [`RangeMap`] | a value's clone or drop | works |
+//! | | under a guard | a lookup and the guard work; an update by the view is an error |
 //! | [`Counter`], [`BudgetTree`] | the drop of a thread-local | works |
+//! | [`BudgetTree`] | a reclaim callback | works; a charge asks other users and does not wait |
 //! | [`IdSpace`](crate::namespace::IdSpace) | a node's constructor or drop | works |
 //! | [`Slab`](crate::slab::Slab) | an object's drop | works |
 //! | [`Clustered`](crate::cluster::Clustered) | a constructor | a lookup works; a call or scatter panics |
 //! | [`Swappable`](crate::cluster::Swappable) | a call | works; a swap is an error |
-//! | | a transfer or blind update | a call panics; a swap is an error |
+//! | | a transfer or update | a call panics; a swap is an error |
 //!
 //! A panic of that code reaches the caller, or is contained where the type says so.
 
@@ -50,12 +57,14 @@ mod deferred_drops;
 mod dhash;
 mod event_queue;
 mod hash_map;
+mod hash_set;
 mod interval_registry;
 mod lru;
 mod member_pool;
 mod object_pool;
 mod page_cache;
 mod private_pages;
+mod range_map;
 mod reentrancy_lock;
 mod registry;
 mod replica_mask;
@@ -65,16 +74,20 @@ mod timer_queue;
 mod unwind;
 
 pub use active_set::{Active, ActiveSet};
-pub use budget::{BudgetTree, Charge, Exceeded};
-pub use counter::{Counter, CounterArray};
-pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Spread, SpreadReason};
+pub use budget::{BudgetTree, Charge, Exceeded, Reclaimer};
+pub use counter::{Counter, CounterArray, Gauge, Histogram, HistogramBuckets, HistogramSnapshot};
+pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Distribution, DistributionReason};
 pub use event_queue::{EventQueue, EventQueueBuilder, Receive, RecvError, SendError};
-pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
+pub use hash_map::{
+    HashMap, HashMapBuilder, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapValues, HashMapView,
+};
+pub use hash_set::{HashSet, HashSetIntoIter, HashSetIter, HashSetView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
 pub use lru::{Lru, LruBuilder};
 pub use object_pool::{ObjectPool, Pooled};
 pub use page_cache::{PageCache, PageStore, PinError, Pinned};
 pub use private_pages::{PrivatePage, PrivatePages};
+pub use range_map::{Gaps, RangeError, RangeGuard, RangeMap, RangeMapIter, RangeMapView, Removed};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
 pub use replicated_map::ReplicatedMap;
 pub use scalable_arc::{ScalableArc, ScalableWeak};

@@ -104,7 +104,7 @@ impl<T> DerefMut for ReentrancyGuard<'_, T> {
 #[cold]
 #[track_caller]
 pub(super) fn cannot_hold(refused: Refused) -> ! {
-    if refused == Refused::Circle {
+    if refused == Refused::Deadlock {
         panic!(
             "manycore: deadlock: threads would wait for each other, in a cycle of the wait-for \
              graph: each uses, from within code that runs under the lock of a collection, a \

@@ -7,9 +7,10 @@
 //! leaves the part as it was just then. These are `DHash`, `PrivatePages` and `ObjectPool`.
 
 use super::{
-    Counter, CounterArray, DHash, Entry, EventQueue, HashMap, HashMapIter, HashMapKeys,
-    HashMapValues, HashMapView, Interval, IntervalRegistry, Lru, ObjectPool, OwnedEntry, PageCache,
-    PageStore, Pinned, Registry, ReplicatedMap, ScalableArc, ScalableWeak, Timer, TimerQueue,
+    Counter, CounterArray, DHash, Entry, EventQueue, Gaps, HashMap, HashMapIntoIter, HashMapIter,
+    HashMapKeys, HashMapValues, HashMapView, Histogram, Interval, IntervalRegistry, Lru,
+    ObjectPool, OwnedEntry, PageCache, PageStore, Pinned, RangeGuard, RangeMap, RangeMapIter,
+    RangeMapView, Registry, Removed, ReplicatedMap, ScalableArc, ScalableWeak, Timer, TimerQueue,
 };
 use crate::namespace::IdSpace;
 use std::hash::{BuildHasher, Hash};
@@ -34,10 +35,13 @@ macro_rules! handles {
 owners! {
     [] Counter: ;
     [] CounterArray: ;
+    [] Histogram: ;
     [K, V, S] HashMap<K, V, S>: K, V, S;
+    [K, V, S] HashMapIntoIter<K, V, S>: K, V, S;
     [K: Send + Sync + 'static, V: Send + Sync + 'static, S: Clone + Send + Sync + 'static]
         ReplicatedMap<K, V, S>: K, V, S;
     [T: PageStore, S: Send + Sync + 'static] PageCache<T, S>: T, T::Key, T::Page, S;
+    [V] RangeMap<V>: V;
     [K: Eq + Hash + Send + 'static] Lru<K>: K;
     [T: Send + Sync + 'static] Registry<T>: T;
     [K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static] IntervalRegistry<K, V>: K, V;
@@ -51,14 +55,19 @@ handles! {
     ['v, K, V] HashMapIter<'v, K, V>: K, V;
     ['v, K, V] HashMapKeys<'v, K, V>: K, V;
     ['v, K, V] HashMapValues<'v, K, V>: K, V;
+    ['m, V] RangeMapView<'m, V>: V;
+    ['v, V] RangeMapIter<'v, V>: V;
+    ['v, V] Gaps<'v, V>: V;
+    ['v, V] Removed<'v, V>: V;
+    ['v, V] RangeGuard<'v, V>: V;
     ['a, T: PageStore, S: BuildHasher + Send + Sync + 'static]
         Pinned<'a, T, S>: T, T::Key, T::Page, S;
     ['a, T: Send + Sync + 'static] Entry<'a, T>: T;
     [T: Send + Sync + 'static] OwnedEntry<T>: T;
     ['a, K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static] Interval<'a, K, V>: K, V;
     ['a, T: Send + 'static] Timer<'a, T>: T;
-    [T] ScalableArc<T>: T;
-    [T] ScalableWeak<T>: T;
+    [T: ?Sized] ScalableArc<T>: T;
+    [T: ?Sized] ScalableWeak<T>: T;
 }
 
 /// Not through a reference; see the module header.

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 /// Where changed members wait for the next read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Queue {
     /// In a per-thread queue: written only by its thread and by the read that drains it. Some
     /// 4 KiB for a set that is in use; for many short-lived sets, a
     /// [`SetDomain`](super::SetDomain) has them once for all. The default.
     #[default]
-    PerCore,
+    PerThread,
     /// In one queue for all. A quarter of a KiB, and no look at each thread's queue; but threads
     /// that bring members at the same time meet at its head. Since most changes find their member
     /// queued already, that is seldom.
@@ -106,7 +107,7 @@ impl<T: Structure<E>, E: Linked> Builder<T, E> {
         }
     }
 
-    /// Where changed members wait (default: [`Queue::PerCore`]).
+    /// Where changed members wait (default: [`Queue::PerThread`]).
     #[must_use]
     pub fn queue(mut self, queue: Queue) -> Self {
         self.queue = queue;
@@ -144,7 +145,7 @@ impl<T: Structure<E>, E: Linked> Builder<T, E> {
             _ => {}
         }
         let queues = match self.queue {
-            Queue::PerCore => Queues::per_core(),
+            Queue::PerThread => Queues::per_thread(),
             Queue::Global => Queues::global(),
         };
         let delay = self.max_delay.map_or(u64::MAX, |d| Clock::system().duration_to_ticks(d));

@@ -55,6 +55,7 @@ const KEPT: usize = if SMALL { 1 } else { 64 };
 /// }
 /// assert_eq!(domain.stats().queued, 1);
 /// ```
+#[doc(alias = "free list")]
 pub struct FreeList<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> {
     domain: &'d SetDomain<T, SetElement<V>>,
     idle: Vec<NonNull<SetElement<V>>>,

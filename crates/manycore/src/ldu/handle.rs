@@ -146,7 +146,7 @@ impl<'s, T: Structure<E>, E: Linked> Detached<'s, T, E> {
     #[must_use]
     pub fn into_box(self) -> Box<E> {
         // SAFETY: the handle is the only one, and the member not attached.
-        unsafe { self.set.settle_raw(self.member) };
+        unsafe { self.set.dequeue_raw(self.member) };
         let this = ManuallyDrop::new(self);
         // SAFETY: it came from a box, no queue has it, and the handle is spent.
         unsafe { Box::from_raw(this.member.as_ptr()) }

@@ -208,6 +208,12 @@ pub struct Element<V> {
     value: V,
 }
 
+impl<V> From<V> for Element<V> {
+    fn from(value: V) -> Self {
+        Self::new(value)
+    }
+}
+
 impl<V> Element<V> {
     /// A value with links of its own, in no set.
     #[must_use]

@@ -92,7 +92,7 @@ mod word;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};
-pub use combined::{Both, Combined};
+pub use combined::{Combined, CombinedState};
 pub use free_list::FreeList;
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};

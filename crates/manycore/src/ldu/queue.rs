@@ -110,11 +110,11 @@ impl Stack {
 #[allow(clippy::large_enum_variant, reason = "a push follows one pointer less")]
 pub(super) enum Queues {
     Global(Stack),
-    PerCore(Box<PerCore>),
+    PerThread(Box<PerThread>),
 }
 
 /// A queue for each slot, and which of them have something.
-pub(super) struct PerCore {
+pub(super) struct PerThread {
     stacks: Segmented<Stack>,
     dirty: DirtyTable,
 }
@@ -124,8 +124,8 @@ impl Queues {
         Self::Global(Stack::from(0))
     }
 
-    pub(super) fn per_core() -> Self {
-        Self::PerCore(Box::new(PerCore { stacks: Segmented::new(), dirty: DirtyTable::new() }))
+    pub(super) fn per_thread() -> Self {
+        Self::PerThread(Box::new(PerThread { stacks: Segmented::new(), dirty: DirtyTable::new() }))
     }
 
     /// Pushes a member. After this, a drain may let it go: the caller touches it no more. `timed`
@@ -148,7 +148,7 @@ impl Queues {
                 let overdue = timed(stack, pushed.first);
                 (pushed, overdue)
             }
-            Self::PerCore(own) => percpu::with_own_slot(|slot| {
+            Self::PerThread(own) => percpu::with_own_slot(|slot| {
                 let index = slot.index();
                 let stack = own.stacks.get_or_init(index);
                 // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that it
@@ -172,7 +172,7 @@ impl Queues {
         match self {
             Self::Global(stack) => stack.is_empty(),
             // ORDER: Acquire; as in `Stack::is_empty`.
-            Self::PerCore(own) => {
+            Self::PerThread(own) => {
                 own.dirty.iter().all(|(_, word)| word.0.load(Ordering::Acquire) == 0)
             }
         }
@@ -183,7 +183,7 @@ impl Queues {
         // ORDER: Relaxed (both); a statistic.
         match self {
             Self::Global(stack) => stack.pushed.load(Ordering::Relaxed),
-            Self::PerCore(own) => {
+            Self::PerThread(own) => {
                 own.stacks.iter().map(|(_, stack)| stack.pushed.load(Ordering::Relaxed)).sum()
             }
         }
@@ -196,7 +196,7 @@ impl Queues {
             Self::Global(stack) => {
                 chains.extend((!stack.is_empty()).then(|| stack.take()).flatten())
             }
-            Self::PerCore(own) => {
+            Self::PerThread(own) => {
                 for (number, word) in own.dirty.iter() {
                     // ORDER: Acquire; pairs with `push` (ldu.Q3).
                     let bits = word.0.load(Ordering::Acquire);

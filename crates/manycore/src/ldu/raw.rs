@@ -14,8 +14,9 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// If the member is in the set already; the panic says its [`name`](Linked::name).
     ///
     /// # Safety
-    /// - The member is alive, and stays alive and unchanged until [`settle_raw`](Self::settle_raw)
-    ///   has returned for it, or it was given to [`retire_raw`](Self::retire_raw).
+    /// - The member is alive, and stays alive and unchanged until
+    ///   [`dequeue_raw`](Self::dequeue_raw) has returned for it, or it was given to
+    ///   [`retire_raw`](Self::retire_raw).
     /// - It is in no other set, and in no other set's queue.
     /// - Calls for one member follow each other (ldu.U1).
     #[inline]
@@ -101,7 +102,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     ///
     /// # Safety
     /// As [`remove_raw`](Self::remove_raw).
-    pub unsafe fn settle_raw(&self, member: NonNull<E>) {
+    pub unsafe fn dequeue_raw(&self, member: NonNull<E>) {
         // SAFETY: ldu.U3 - the caller promises a live member that was not retired (# Safety); a
         // drain that lets it go leaves its memory to the caller.
         let marks = unsafe { &*links_of(member).as_ptr() };

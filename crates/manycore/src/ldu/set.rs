@@ -4,7 +4,7 @@ use super::guard::{ReadGuard, SharedGuard};
 use super::links::Linked;
 use super::state::{Held, State, cannot_read};
 use super::structure::Structure;
-use crate::lock::error::{TryReadError, would_wait_in_a_circle};
+use crate::lock::error::{TryReadError, would_deadlock};
 use crate::lock::{Entered, Refused};
 use crate::sync::{self, Ordering};
 use std::fmt;
@@ -228,8 +228,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     pub fn clear_poison(&self) {
         // Under the lock: a read that skipped the queues must find the poison that made it do so.
         let locked = self.state.lock(true);
-        if locked == Err(Refused::Circle) {
-            would_wait_in_a_circle();
+        if locked == Err(Refused::Deadlock) {
+            would_deadlock();
         }
         let held = locked.map(|()| Held { state: &*self.state, poison: false });
         // ORDER: Relaxed; guarded by the lock.
@@ -272,6 +272,12 @@ impl<T: Structure<E>, E: Linked> Drop for DeferredSet<T, E> {
         let (value, garbage) = unsafe { ManuallyDrop::take(&mut self.state) }.dismantle();
         let dropped = sync::caught(|| drop(value));
         sync::resume_first([finished, dropped, sync::caught(|| sync::drop_each(garbage))]);
+    }
+}
+
+impl<T: Structure<E>, E: Linked> From<T> for DeferredSet<T, E> {
+    fn from(structure: T) -> Self {
+        Self::new(structure)
     }
 }
 

@@ -81,9 +81,9 @@ impl From<SetId> for u64 {
 
 /// Hashes consecutive numbers; they are not chosen by users.
 #[derive(Default)]
-struct Spread(u64);
+struct MultiplyHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for MultiplyHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
@@ -273,16 +273,16 @@ impl<V> DerefMut for SetElement<V> {
 ///     });
 /// });
 /// assert_eq!(parent.read().0, [1].into());
-/// assert_eq!(mapped.read().made(), 1);
+/// assert_eq!(mapped.read().created(), 1);
 /// drop(own);
 /// assert!(parent.read().0.is_empty());
 /// ```
 pub struct SetMap<T> {
-    sets: HashMap<SetId, SetState<T>, BuildHasherDefault<Spread>>,
+    sets: HashMap<SetId, SetState<T>, BuildHasherDefault<MultiplyHasher>>,
     /// What a set without members looks like.
     empty: T,
     make: Box<dyn Fn() -> T + Send + Sync>,
-    made: u64,
+    created: u64,
 }
 
 /// One set.
@@ -301,7 +301,7 @@ impl<T> SetMap<T> {
     /// every set without members, and one for each set. Later calls are made under the domain's
     /// lock; a panic there is as one of the structure's `insert`.
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
-        Self { sets: HashMap::default(), empty: make(), make: Box::new(make), made: 0 }
+        Self { sets: HashMap::default(), empty: make(), make: Box::new(make), created: 0 }
     }
 
     /// A set's structure, if the set has members.
@@ -341,8 +341,8 @@ impl<T> SetMap<T> {
 
     /// Sets that a read has found members in so far. All others have come and gone unseen.
     #[must_use]
-    pub fn made(&self) -> u64 {
-        self.made
+    pub fn created(&self) -> u64 {
+        self.created
     }
 
     fn shrink(&mut self) {
@@ -356,7 +356,7 @@ impl<T> SetMap<T> {
 impl<T: Structure<E>, E: SetMember> Structure<E> for SetMap<T> {
     fn insert(&mut self, member: &E) {
         let set = self.sets.entry(member.set()).or_insert_with(|| {
-            self.made += 1;
+            self.created += 1;
             SetState { members: 0, structure: None }
         });
         set.members += 1; // ldu.F4

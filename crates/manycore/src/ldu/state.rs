@@ -7,7 +7,7 @@ use super::pending::Pending;
 use super::queue::Queues;
 use super::retired::Retired;
 use super::structure::Structure;
-use crate::lock::error::would_wait_in_a_circle;
+use crate::lock::error::would_deadlock;
 use crate::lock::{Entered, Refused, Rounds};
 use crate::profile::Of;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
@@ -140,8 +140,8 @@ impl<T, E: Linked> Drop for Held<'_, T, E> {
 #[cold]
 #[track_caller]
 pub(super) fn cannot_read(refused: Refused, what: &str) -> ! {
-    if refused == Refused::Circle {
-        would_wait_in_a_circle();
+    if refused == Refused::Deadlock {
+        would_deadlock();
     }
     panic!(
         "manycore: this thread reads the {what} already; drop the guard before reading again, and \

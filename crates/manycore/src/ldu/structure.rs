@@ -12,6 +12,11 @@ use std::ptr::NonNull;
 /// `remove` has returned, or the set is gone. So a structure that knows what it does may keep
 /// pointers instead of copies. (It may find after a panic of its own that a call counted that did
 /// not do its work: ldu.U7 of the [module](super).)
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can not be kept up to date with members of type `{E}`",
+    label = "lacks `Structure<{E}>`",
+    note = "implement `manycore::ldu::Structure`: what an insertion and a removal do to it"
+)]
 pub trait Structure<E>: Send {
     /// The member is in the set.
     fn insert(&mut self, member: &E);

@@ -64,6 +64,8 @@ const SLEEPERS: usize = 2;
 ///     }
 /// });
 /// ```
+#[doc(alias = "RwLock")]
+#[doc(alias = "big-reader lock")]
 pub struct BrLock<T> {
     gate: Gate,
     /// Tokens of readers without a lane, one for each guard (br.R3).

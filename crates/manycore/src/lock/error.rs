@@ -5,6 +5,7 @@ use std::fmt;
 /// Why [`Deferred::try_read`](crate::oplog::Deferred::try_read) or
 /// [`DeferredSet::try_read`](crate::ldu::DeferredSet::try_read) returned no guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TryReadError {
     /// Another reader holds the object (or this thread does).
     Busy,
@@ -27,7 +28,7 @@ impl std::error::Error for TryReadError {}
 /// Panics because a wait would be a deadlock (`held`).
 #[cold]
 #[track_caller]
-pub(crate) fn would_wait_in_a_circle() -> ! {
+pub(crate) fn would_deadlock() -> ! {
     panic!(
         "manycore: deadlock: this thread would wait for itself, in a cycle of the wait-for graph: \
          it holds an object for which the holder of the one that it asks for waits"

@@ -118,11 +118,11 @@ impl Rounds {
             let is_alone = || self.state.load(Ordering::Acquire) < ONE;
             let mut waiting = None;
             while !spin_until(1, is_alone) {
-                if let Err(circle) = watch(&mut waiting, self) {
+                if let Err(deadlock) = watch(&mut waiting, self) {
                     // ORDER: Release; as in `unlock`. A thread parked since is woken (rounds.V3).
                     self.state.fetch_and(!HELD, Ordering::Release);
                     self.give_up_lock();
-                    return Err(circle);
+                    return Err(deadlock);
                 }
                 let seen = self.state.load(Ordering::Acquire);
                 if seen >= ONE && (seen & SLEEPERS != 0 || self.change(seen, seen | SLEEPERS)) {
@@ -357,7 +357,7 @@ impl Rounds {
 fn watch(waiting: &mut Option<Waiting>, awaited: &(impl Awaited + 'static)) -> Result<(), Refused> {
     if waiting.is_none() && !SMALL {
         let entered = wait_graph::enter(awaited, thread_token());
-        *waiting = Some(entered.map_err(|()| Refused::Circle)?);
+        *waiting = Some(entered.map_err(|()| Refused::Deadlock)?);
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ pub(crate) enum Refused {
     Hot,
     /// The wait would be a deadlock: the holder waits for a lock that the calling thread holds
     /// (only from [`lock_nested`] and [`hold`]).
-    Circle,
+    Deadlock,
 }
 
 /// Takes the lock if it is free.
@@ -149,7 +149,7 @@ fn lock_nested_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refu
         // The thread may hold locks of collections, which are not counted.
         return lock_slow::<true>(word, token, kind, address, location);
     }
-    let _waiting = wait_graph::enter(word, token).map_err(|()| Refused::Circle)?;
+    let _waiting = wait_graph::enter(word, token).map_err(|()| Refused::Deadlock)?;
     lock_slow::<false>(word, token, kind, address, location)
 }
 
@@ -182,7 +182,7 @@ impl Drop for Hold<'_> {
 /// Takes a lock whose word is never HOT.
 ///
 /// # Errors
-/// `HeldBySelf`, or `Circle` if the wait would never end.
+/// `HeldBySelf`, or `Deadlock` if the wait would never end.
 #[inline]
 pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Result<Hold<'_>, Refused> {
     hold_told(word, of).map(|(hold, _)| hold)
@@ -240,7 +240,7 @@ impl Waiter {
         {
             futex::wake_one(word); // the unlocker left that to this thread
         }
-        Refused::Circle
+        Refused::Deadlock
     }
 
     /// Lets some time pass before the next look at a locked word.

@@ -202,7 +202,7 @@ impl<T> State<T> {
             };
             if is_over {
                 // SAFETY: namespace.N7 - the block was retired with a debit and not credited, so
-                // `late` counts it, and the state stays until `settle` has taken it off; no
+                // `late` counts it, and the state stays until `commit_wait` has taken it off; no
                 // reference to the state is left.
                 unsafe { Self::settle(state.cast_mut(), 1) };
             }

@@ -11,7 +11,7 @@ use super::object::Deferred;
 use super::policy;
 use super::promotion;
 use super::push::{ANY_GROWTH, Refusal};
-use super::release::ColdHold;
+use super::release::ColdGuard;
 use super::settings::WhenFull;
 use super::word::Word;
 use crate::lock::{self, Refused, held};
@@ -68,7 +68,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
         let clock = unsafe { hot.clock_of_builder() };
         drop(hot);
-        clock.settle(stamp);
+        clock.commit_wait(stamp);
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Applies an update to the cold object that this thread has locked, and unlocks it.
     #[inline(always)]
     pub(super) fn apply_locked(&self, op: L::Op, contended: bool) -> Result<(), (L::Op, Refusal)> {
-        let mut hold = ColdHold::of(self);
+        let mut hold = ColdGuard::of(self);
         let contention = self.contention.load();
         if contention.is_poisoned() || self.config.always_logs() {
             return self.promote_instead(op, hold);
@@ -111,7 +111,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     #[inline(always)]
-    pub(super) fn apply_held(&self, op: L::Op, hold: &mut ColdHold<'_, T, L>) {
+    pub(super) fn apply_held(&self, op: L::Op, hold: &mut ColdGuard<'_, T, L>) {
         hold.poison = true;
         held::assert_no_leaf();
         self.value.with_mut(|value| {
@@ -126,7 +126,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     fn promote_instead(
         &self,
         op: L::Op,
-        mut hold: ColdHold<'_, T, L>,
+        mut hold: ColdGuard<'_, T, L>,
     ) -> Result<(), (L::Op, Refusal)> {
         if self.contention.load().is_poisoned() {
             self.promote_held(hold, Admission::Bypass);
@@ -221,13 +221,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         match locked {
             // With a log in hand, no update is applied: it might read.
             Ok(_) if percpu::is_announcing() => {
-                self.promote_held(ColdHold::of(self), Admission::Bypass);
+                self.promote_held(ColdGuard::of(self), Admission::Bypass);
             }
             Ok(contended) => return self.apply_locked(op, contended),
             // This thread is reading the object or applying an update of it; or another thread is,
             // for which a thread that is inside does not wait (oplog.W2).
             Err(Refused::HeldBySelf | Refused::Busy) => self.publish_for_holder(),
-            Err(Refused::Hot | Refused::Circle) => {}
+            Err(Refused::Hot | Refused::Deadlock) => {}
         }
         Err((op, Refusal::Stale))
     }
@@ -285,7 +285,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         match pushed.flatten() {
             Some(Ok(skewed)) => {
                 if let Some((clock, stamp)) = skewed {
-                    clock.settle(stamp);
+                    clock.commit_wait(stamp);
                 }
                 Ok(())
             }

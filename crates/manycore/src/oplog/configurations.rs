@@ -170,7 +170,12 @@ impl ConfigId {
         self.0 & ALWAYS != 0
     }
 
-    pub(crate) fn managed() -> Self {
+    /// Of the default configuration.
+    pub(super) const fn new() -> Self {
+        Self(0)
+    }
+
+    pub(crate) const fn managed() -> Self {
         Self(MANAGED)
     }
 

@@ -5,7 +5,7 @@
 //! controller in `policy`; the counts of a *managed* object are its owner's [`Meter`].
 
 use crate::policy::Streak;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, const_fn};
 
 /// Updates since the last read.
 const UPDATES: u32 = 0xffff;
@@ -20,9 +20,9 @@ const WAIT_SHIFT: u32 = 26;
 const WAITS: u32 = 0xf << WAIT_SHIFT;
 
 /// A hint: the word is HOT.
-const LOGGED: u32 = 1 << 30;
+const HOT: u32 = 1 << 30;
 const POISONED: u32 = 1 << 31;
-const FLAGS: u32 = LOGGED | POISONED;
+const FLAGS: u32 = HOT | POISONED;
 const _: () = assert!((UPDATES | CONTENDED) & FLAGS == 0 && (METERED | WAITS) & FLAGS == 0);
 
 /// Counts of a cold object since its owner last took them.
@@ -47,8 +47,8 @@ pub(super) struct Contention(u32);
 
 impl Contention {
     #[inline(always)]
-    pub(super) fn is_logged(self) -> bool {
-        self.0 & LOGGED != 0
+    pub(super) fn is_hot(self) -> bool {
+        self.0 & HOT != 0
     }
 
     #[inline(always)]
@@ -120,8 +120,10 @@ impl Contention {
 pub(super) struct AtomicContention(AtomicU32);
 
 impl AtomicContention {
-    pub(super) fn new() -> Self {
-        Self(AtomicU32::new(0))
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            Self(AtomicU32::new(0))
+        }
     }
 
     #[inline(always)]
@@ -137,8 +139,8 @@ impl AtomicContention {
     }
 
     /// The object has become hot.
-    pub(super) fn note_logged(&self) {
-        self.0.fetch_or(LOGGED, Ordering::Relaxed);
+    pub(super) fn note_hot(&self) {
+        self.0.fetch_or(HOT, Ordering::Relaxed);
     }
 
     pub(super) fn poison(&self) {

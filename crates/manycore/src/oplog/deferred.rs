@@ -5,23 +5,40 @@ use super::guard::ReadGuard;
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
-use super::release::{ColdHold, Locked};
+use super::release::{ColdGuard, Locked};
 use super::stats::Stats;
 use crate::config;
-use crate::lock::error::{TryReadError, would_wait_in_a_circle};
+use crate::lock::error::{TryReadError, would_deadlock};
 use crate::lock::{self, Refused, held};
 use crate::percpu;
 use crate::profile::Of;
-use crate::sync::{self, Panic, panicking};
+use crate::sync::{self, Panic, const_fn, panicking};
 use std::fmt;
 use std::panic::resume_unwind;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// An object with this value, cold, with the default bounds and policies.
-    #[must_use]
-    pub fn new(value: T) -> Self {
-        Self::with_config(value, ConfigId::default())
+    const_fn! {
+        /// An object with this value, cold, with the default bounds and policies.
+        ///
+        /// ```
+        /// use manycore::oplog::{Commuting, Deferred, Op};
+        ///
+        /// struct Add(u64);
+        /// impl Op<u64> for Add {
+        ///     fn apply(self, sum: &mut u64) {
+        ///         *sum += self.0;
+        ///     }
+        /// }
+        ///
+        /// static SUM: Deferred<u64, Commuting<Add>> = Deferred::new(0);
+        /// SUM.append(Add(2));
+        /// assert_eq!(*SUM.read(), 2);
+        /// ```
+        #[must_use]
+        pub const fn new(value: T) -> Self {
+            Self::with_config(value, ConfigId::new())
+        }
     }
 
     /// Appends an update; the next read sees it.
@@ -36,7 +53,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub fn append(&self, op: L::Op) {
         // A hint that keeps the cold path from loading the word that it is about to lock (3 ns in a
         // tight loop). If it is wrong, the slow path corrects it.
-        if self.contention.load().is_logged() {
+        if self.contention.load().is_hot() {
             self.append_logged(op);
         } else if let Err((op, refusal)) = self.append_cold(op) {
             self.append_slow(op, refusal);
@@ -72,7 +89,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, L> {
         match self.acquire(true) {
             Ok(guard) => guard,
-            Err(Refused::Circle) => would_wait_in_a_circle(),
+            Err(Refused::Deadlock) => would_deadlock(),
             Err(_) => panic!(
                 "manycore: this thread holds the object already; drop the guard before reading \
                  again, and do not read an object from within its own updates"
@@ -183,8 +200,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // Under the lock: a read that has collected without applying must find the poison flag that
         // made it skip the updates, or it would return a value without them.
         let locked = self.lock_as_it_is();
-        if matches!(locked, Err(Refused::Circle)) {
-            would_wait_in_a_circle();
+        if matches!(locked, Err(Refused::Deadlock)) {
+            would_deadlock();
         }
         self.contention.clear_poison();
         self.with_hot_state(|hot, _| hot.clear_poison());
@@ -192,13 +209,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Whether updates go to logs now; false once the object has been evicted.
     #[must_use]
-    pub fn is_logged(&self) -> bool {
-        self.is_hot() && self.with_hot_state(|hot, _| !hot.is_evicted()).unwrap_or(false)
+    pub fn is_hot(&self) -> bool {
+        self.has_hot_state() && self.with_hot_state(|hot, _| !hot.is_evicted()).unwrap_or(false)
     }
 
     /// Whether the object has a hot state, perhaps an evicted one; a hint.
     #[inline]
-    pub(crate) fn is_hot(&self) -> bool {
+    pub(crate) fn has_hot_state(&self) -> bool {
         self.word.hint().is_hot()
     }
 
@@ -207,7 +224,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// is in use at this moment.
     #[track_caller]
     pub fn promote(&self) -> bool {
-        if self.is_hot() && !self.is_logged() && !held::is_inside() {
+        if self.has_hot_state() && !self.is_hot() && !held::is_inside() {
             // Evicted: this demotes the object. A panic is that of an update applied here, and has
             // poisoned the object.
             sync::contain(|| drop(self.acquire(true)));
@@ -219,12 +236,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             lock::lock(self.word.raw(), token, Of::new("Deferred", self)).map(drop)
         };
         match locked {
-            Ok(()) => self.promote_held(ColdHold::of(self), Admission::Insist),
+            Ok(()) => self.promote_held(ColdGuard::of(self), Admission::Insist),
             Err(Refused::Busy) => {
                 self.publish_for_holder(); // without a place: it must not wait (oplog.T1)
                 true
             }
-            Err(refused) => refused == Refused::Hot && self.is_logged(),
+            Err(refused) => refused == Refused::Hot && self.is_hot(),
         }
     }
 
@@ -263,7 +280,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                     // SAFETY: the lock is held, so the hot state is alive.
                     return unsafe { (*hot).stats() };
                 }
-                Err(Refused::Hot) if self.is_hot() => {}
+                Err(Refused::Hot) if self.has_hot_state() => {}
                 Err(_) => return Stats::default(),
             }
         }
@@ -295,6 +312,12 @@ impl<T: Send + 'static, L: Log<T>> Drop for Deferred<T, L> {
     }
 }
 
+impl<T: Send + 'static, L: Log<T>> From<T> for Deferred<T, L> {
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
+}
+
 impl<T: Send + Default + 'static, L: Log<T>> Default for Deferred<T, L> {
     fn default() -> Self {
         Self::new(T::default())
@@ -305,7 +328,7 @@ impl<T: Send + 'static, L: Log<T>> fmt::Debug for Deferred<T, L> {
     /// Prints the state, not the value: that would take a read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Deferred")
-            .field("logged", &self.is_logged())
+            .field("hot", &self.is_hot())
             .field("poisoned", &self.is_poisoned())
             .finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@
 use super::hot_state::HotState;
 use super::log::Log;
 use super::promotion::{self, Membership};
-use super::table::Resident;
+use super::table::Evictable;
 use crate::lock::{self, held};
 use crate::percpu;
 use crate::sync;
@@ -83,7 +83,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> Resident for HotState<T, L> {
+impl<T: Send + 'static, L: Log<T>> Evictable for HotState<T, L> {
     const RUNS_USER_CODE: bool = true;
 
     fn try_claim(&self) -> bool {

@@ -19,18 +19,20 @@ use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
 use super::push::Refusal;
-use super::release::ColdHold;
+use super::release::ColdGuard;
 use super::table::Eviction;
 use crate::lock::{self, Refused};
 use crate::percpu;
 use crate::profile::Of;
-use crate::sync::{ConstPtr, MutPtr};
+use crate::sync::{ConstPtr, MutPtr, const_fn};
 use std::mem::{ManuallyDrop, MaybeUninit};
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// An object whose owner has a policy of its own.
-    pub(crate) fn new_managed(value: T) -> Self {
-        Self::with_config(value, ConfigId::managed())
+    const_fn! {
+        /// An object whose owner has a policy of its own.
+        pub(crate) const fn new_managed(value: T) -> Self {
+            Self::with_config(value, ConfigId::managed())
+        }
     }
 
     /// The value of the cold object, for a thread that the owner has admitted (oplog.W5).
@@ -50,15 +52,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(always)]
     pub(crate) fn append_if_logged(&self, op: L::Op) -> Result<(), L::Op> {
         // A hint, as in `append`.
-        if !self.contention.load().is_logged() {
+        if !self.contention.load().is_hot() {
             return Err(op);
         }
-        self.append_managed(op)
+        self.append_to_logs(op)
     }
 
     /// As above, regardless of the hint. Not inlined, as `append_logged`.
     #[inline(never)]
-    pub(crate) fn append_managed(&self, op: L::Op) -> Result<(), L::Op> {
+    pub(crate) fn append_to_logs(&self, op: L::Op) -> Result<(), L::Op> {
         let word = self.word.load();
         let refused = match percpu::idle_slot() {
             Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
@@ -66,22 +68,22 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         };
         match refused {
             Ok(()) => Ok(()),
-            Err(op) => self.append_managed_slow(op),
+            Err(op) => self.append_to_logs_slow(op),
         }
     }
 
     #[cold]
-    fn append_managed_slow(&self, op: L::Op) -> Result<(), L::Op> {
+    fn append_to_logs_slow(&self, op: L::Op) -> Result<(), L::Op> {
         self.append_while_logged(op, Refusal::Stale)
     }
 
-    /// Releases a lock whose [`ColdHold`] was kept.
+    /// Releases a lock whose [`ColdGuard`] was kept.
     ///
     /// # Safety
-    /// This thread has kept the `ColdHold`, and uses no reference to the value any more.
+    /// This thread has kept the `ColdGuard`, and uses no reference to the value any more.
     #[inline(always)]
     pub(crate) unsafe fn release_cold(&self) {
-        drop(ColdHold { object: self, poison: false });
+        drop(ColdGuard { object: self, poison: false });
     }
 
     /// Releases the lock of a hot state whose guard was kept.
@@ -103,27 +105,27 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Takes the cold object's lock, if it is free.
     #[inline(always)]
-    pub(crate) fn try_lock_cold(&self) -> Result<ColdHold<'_, T, L>, Refused> {
+    pub(crate) fn try_lock_cold(&self) -> Result<ColdGuard<'_, T, L>, Refused> {
         lock::try_lock(self.word.raw(), percpu::thread_token())?;
-        Ok(ColdHold::of(self))
+        Ok(ColdGuard::of(self))
     }
 
     /// Takes the cold object's lock, and waits for it if `wait` is set. Returns whether it had to
     /// wait.
     #[track_caller]
-    pub(crate) fn lock_cold(&self, wait: bool) -> Result<(ColdHold<'_, T, L>, bool), Refused> {
+    pub(crate) fn lock_cold(&self, wait: bool) -> Result<(ColdGuard<'_, T, L>, bool), Refused> {
         if !wait {
             return self.try_lock_cold().map(|hold| (hold, false));
         }
         let of = Of::new("Adaptive", self);
         let waited = lock::lock_nested(self.word.raw(), percpu::thread_token(), of)?;
-        Ok((ColdHold::of(self), waited))
+        Ok((ColdGuard::of(self), waited))
     }
 
     /// Brings the object up to date and locks it, if it has logs; `Refused::Hot` means that it has
     /// none.
     #[track_caller]
-    pub(crate) fn hold_logged(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
+    pub(crate) fn acquire_hot(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
         self.acquire(wait)
     }
 
@@ -135,7 +137,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
+impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
     pub(crate) fn is_poisoned(&self) -> bool {
         self.object.contention.load().is_poisoned()
     }
@@ -251,12 +253,12 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     }
 
     /// The lock of the object that this guard holds, if it is cold.
-    pub(crate) fn into_cold(mut self) -> Result<ColdHold<'a, T, L>, Self> {
+    pub(crate) fn into_cold(mut self) -> Result<ColdGuard<'a, T, L>, Self> {
         if !self.hot.is_null() {
             return Err(self);
         }
         self.value = None;
         let this = ManuallyDrop::new(self);
-        Ok(ColdHold { object: this.object, poison: false })
+        Ok(ColdGuard { object: this.object, poison: false })
     }
 }

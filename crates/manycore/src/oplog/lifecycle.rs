@@ -7,7 +7,7 @@ use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
 use super::promotion;
-use super::release::ColdHold;
+use super::release::ColdGuard;
 use super::settings::{Config, Publish, Slots};
 use super::table::Eviction;
 use super::word::Word;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Promotes the cold object that `acquire` has locked, and releases the lock.
     #[cold]
-    pub(super) fn promote_held(&self, hold: ColdHold<'_, T, L>, admission: Admission) -> bool {
+    pub(super) fn promote_held(&self, hold: ColdGuard<'_, T, L>, admission: Admission) -> bool {
         let eviction = self.publish_hot_state(&hold, admission);
         drop(hold);
         let admitted = eviction.is_some();
@@ -45,7 +45,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// thread has done so first (oplog.W2). `None`: the table has no place for it.
     pub(super) fn publish_hot_state(
         &self,
-        _hold: &ColdHold<'_, T, L>,
+        _hold: &ColdGuard<'_, T, L>,
         admission: Admission,
     ) -> Option<Option<Eviction>> {
         let (hot, word) = self.new_hot_state(percpu::thread_token());
@@ -98,7 +98,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let in_name_of = |token| lock.store(token | LOCKED, Ordering::Relaxed);
         let published = self.word.publish(word, in_name_of);
         if published {
-            self.contention.note_logged();
+            self.contention.note_hot();
         }
         published
     }

@@ -30,6 +30,11 @@ use crate::clock::Stamp;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no update of `{T}`",
+    label = "lacks `Op<{T}>`",
+    note = "implement `Op`: `fn apply(self, target: &mut {T})`, which returns nothing"
+)]
 pub trait Op<T> {
     /// Applies the update. May run later, on another thread, under the object's lock.
     fn apply(self, target: &mut T);
@@ -91,6 +96,11 @@ impl<T> Op<T> for Box<dyn FnOnce(&mut T) + Send> {
 /// counter.append(3);
 /// assert_eq!(*counter.read(), 5);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no log of updates of `{T}`",
+    label = "lacks `Log<{T}>`",
+    note = "take a kind of log, such as `manycore::oplog::Ordered<Op>` with `Op: Op<{T}>`"
+)]
 pub trait Log<T>: Default + Send + 'static {
     /// The type of its updates.
     type Op: Send + 'static;

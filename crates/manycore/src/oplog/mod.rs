@@ -137,7 +137,7 @@ pub use guard::ReadGuard;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
 pub use object::Deferred;
-pub(crate) use release::ColdHold;
+pub(crate) use release::ColdGuard;
 pub use settings::{BuildError, Logs, MergeStrategy, Publish, Slots, WhenFull};
 pub use stats::Stats;
 pub use table::LogTable;

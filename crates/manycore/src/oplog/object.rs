@@ -28,7 +28,7 @@ use super::promotion;
 use super::word::StateWord;
 use crate::lock;
 use crate::percpu::{self, Slot};
-use crate::sync::UnsafeCell;
+use crate::sync::{UnsafeCell, const_fn};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -93,6 +93,7 @@ use std::ops::Deref;
 /// });
 /// assert!(list.read().is_empty());
 /// ```
+#[doc(alias = "OpLog")]
 pub struct Deferred<T: Send + 'static, L: Log<T>> {
     pub(super) word: StateWord,
     pub(super) config: ConfigId,
@@ -125,13 +126,15 @@ impl<T> Deref for Inline<T> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    pub(super) fn with_config(value: T, config: ConfigId) -> Self {
-        Self {
-            word: StateWord::new(),
-            config,
-            contention: AtomicContention::new(),
-            value: Inline(UnsafeCell::new(MaybeUninit::new(value))),
-            log: PhantomData,
+    const_fn! {
+        pub(super) const fn with_config(value: T, config: ConfigId) -> Self {
+            Self {
+                word: StateWord::new(),
+                config,
+                contention: AtomicContention::new(),
+                value: Inline(UnsafeCell::new(MaybeUninit::new(value))),
+                log: PhantomData,
+            }
         }
     }
 
@@ -150,8 +153,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Whether this thread holds the lock of `hot`, or the object's own if that is null; that may
-    /// have become HOT in its hands (oplog.W2).
+    /// have become HOT in its hands (oplog.W2). For assertions: not looked at under loom, where a
+    /// load is a step of the schedule.
     pub(super) fn is_held_through(&self, hot: *const HotState<T, L>) -> bool {
+        if cfg!(manycore_loom) {
+            return true;
+        }
         let token = percpu::thread_token();
         // SAFETY: oplog.W3 - the caller has taken the lock of `hot`, so the hot state is alive.
         match unsafe { hot.as_ref() } {

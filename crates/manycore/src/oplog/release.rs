@@ -51,7 +51,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             word.is_open(),
             "oplog.W2: a hot state is closed before its promotion is over"
         );
-        self.contention.note_logged(); // the holder may have overwritten it since
+        self.contention.note_hot(); // the holder may have overwritten it since
         let hot: *const HotState<T, L> = word.state();
         // SAFETY: oplog.W2 - the hot state is locked in this thread's name; the value is inline.
         unsafe {
@@ -78,13 +78,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 }
 
 /// The cold object's lock, released on drop. A panic under it poisons the object.
-pub(crate) struct ColdHold<'a, T: Send + 'static, L: Log<T>> {
+pub(crate) struct ColdGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     /// Set while user code runs.
     pub(super) poison: bool,
 }
 
-impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
+impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
     /// A guard of the word's lock, which this thread has just taken.
     #[inline(always)]
     pub(super) fn of(object: &'a Deferred<T, L>) -> Self {
@@ -93,16 +93,16 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
+impl<T: Send + 'static, L: Log<T>> Drop for ColdGuard<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.poison {
-            // SAFETY: oplog.W1 - the thread that made this `ColdHold` holds the word's lock, and no
-            // reference to the value outlives it.
+            // SAFETY: oplog.W1 - the thread that made this `ColdGuard` holds the word's lock, and
+            // no reference to the value outlives it.
             return unsafe { self.object.release_poisoned() };
         }
         held::leave();
-        // SAFETY: a `ColdHold` is made by the thread that has just taken the word's lock, which is
+        // SAFETY: a `ColdGuard` is made by the thread that has just taken the word's lock, which is
         // released only here; the word may have become HOT since (oplog.W2).
         if !unsafe { lock::unlock_unless_hot(self.object.word.raw(), percpu::thread_token()) } {
             // SAFETY: oplog.W2 - the hot state's lock is this thread's, and the value is inline.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 /// What an update does when its slot's log is full. No update is ever dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum WhenFull {
     /// Become the reader if the object is free, and apply pending updates. If it is busy, let the
     /// log grow up to the given multiple of its bounds, and wait for the object beyond that. The
@@ -38,6 +39,7 @@ impl Default for WhenFull {
 
 /// When an object has logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Logs {
     /// While its lock is contended and there are many updates per read (law oplog.D8).
     #[default]
@@ -51,6 +53,7 @@ pub enum Logs {
 
 /// How an update orders its log entry before its own later loads (law oplog.D1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Publish {
     /// Chosen by the ratio of updates to reads.
     #[default]
@@ -65,6 +68,7 @@ pub enum Publish {
 
 /// Whose log an update goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Slots {
     /// The thread's own. The default, and the fastest: no other thread writes that log.
     #[default]
@@ -79,6 +83,7 @@ pub enum Slots {
 
 /// How a read collects the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum MergeStrategy {
     /// `Tree` where many slots have updates, without stamps, and the machine has several last-level
     /// caches, and while the updaters are busy enough to help; else `Flat`. The default.

@@ -12,7 +12,7 @@
 //! - oplog.T3 Lock order is hot state, then place. An evictor goes the other way and only *tries*
 //!   the hot state's lock, so it can't deadlock; of two objects that evict each other, at least one
 //!   gives up.
-//! - oplog.T4 A resident that was used since it was last inspected, by a newcomer or by oplog.T7,
+//! - oplog.T4 An entry that was used since it was last inspected, by a newcomer or by oplog.T7,
 //!   stays (second chance), unless the newcomer insists.
 //! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them: the first
 //!   promotion of a process, for which all its threads may be waiting, does not initialize all
@@ -42,10 +42,10 @@ use std::sync::OnceLock;
 const CHUNK: usize = 32;
 
 /// The object that has its logs by this place.
-type Place = Mutex<Option<Entry>>;
+type EntrySlot = Mutex<Option<Entry>>;
 
 /// The table's interface to an object's hot state.
-pub(crate) trait Resident: Sync {
+pub(crate) trait Evictable: Sync {
     /// Whether [`finish_eviction`](Self::finish_eviction) may run user code.
     const RUNS_USER_CODE: bool;
 
@@ -84,18 +84,18 @@ struct VTable {
 }
 
 impl Entry {
-    fn new<R: Resident + 'static>(hot: *const R) -> Self {
+    fn new<R: Evictable + 'static>(hot: *const R) -> Self {
         Self { hot: hot.cast(), vtable: Methods::<R>::VTABLE, seen: 0, idle: Streak::NONE }
     }
 }
 
-// SAFETY: oplog.T2 keeps the pointer alive while it is used, and residents are `Sync`.
+// SAFETY: oplog.T2 keeps the pointer alive while it is used, and `Evictable` demands `Sync`.
 // `finish_eviction`, which any thread may run, moves only what is `Send`.
 unsafe impl Send for Entry {}
 
 struct Methods<R>(std::marker::PhantomData<R>);
 
-impl<R: Resident + 'static> Methods<R> {
+impl<R: Evictable + 'static> Methods<R> {
     const VTABLE: &'static VTable = &VTable {
         runs_user_code: R::RUNS_USER_CODE,
         // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the place's
@@ -143,7 +143,7 @@ impl Drop for Eviction {
 ///
 /// An eviction can't access the object itself, which may be moved at any time. So the value stays
 /// in 256 bytes (or more, if the value has more than 8) until the object is next read, updated or
-/// dropped; [`Deferred::is_logged`](super::Deferred::is_logged) returns false. An object that was
+/// dropped; [`Deferred::is_hot`](super::Deferred::is_hot) returns false. An object that was
 /// updated while it was poisoned, or by a thread that must not wait ([the module](super) says
 /// which), has logs without a place in the table until its next read.
 ///
@@ -154,7 +154,7 @@ impl Drop for Eviction {
 /// objects take, or give those objects a table of their own. A panic of these updates is caught; it
 /// poisons the object that was evicted.
 pub struct LogTable {
-    chunks: Box<[OnceLock<Box<[Place]>>]>,
+    chunks: Box<[OnceLock<Box<[EntrySlot]>>]>,
     places: usize,
     /// The number of places that sweeps have inspected (oplog.T7).
     swept: AtomicUsize,
@@ -166,7 +166,7 @@ impl fmt::Debug for LogTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogTable")
             .field("places", &self.places)
-            .field("residents", &self.residents())
+            .field("hot_objects", &self.hot_objects())
             .field("evictions", &self.evictions())
             .finish()
     }
@@ -198,7 +198,7 @@ impl LogTable {
 
     /// The number of objects that have logs now.
     #[must_use]
-    pub fn residents(&self) -> usize {
+    pub fn hot_objects(&self) -> usize {
         let made = self.chunks.iter().filter_map(OnceLock::get).flatten();
         made.filter(|place| lock(place).is_some()).count()
     }
@@ -218,7 +218,7 @@ impl LogTable {
     }
 
     /// The object's place (oplog.T5).
-    fn place(&self, hot: *const ()) -> &Place {
+    fn place(&self, hot: *const ()) -> &EntrySlot {
         // Hot states are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
         let spread = (hot as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let at = spread as usize % self.places;
@@ -234,7 +234,7 @@ impl LogTable {
     /// object's own lock.
     ///
     /// `own` is the number of object locks that the calling thread holds for this call.
-    pub(crate) fn enter<R: Resident + 'static>(
+    pub(crate) fn enter<R: Evictable + 'static>(
         &self,
         hot: *const R,
         insist: bool,
@@ -292,7 +292,7 @@ impl LogTable {
     }
 
     /// Gives the object its place if that is free.
-    pub(crate) fn enter_if_free<R: Resident + 'static>(&self, hot: *const R) -> bool {
+    pub(crate) fn enter_if_free<R: Evictable + 'static>(&self, hot: *const R) -> bool {
         let mut place = lock(self.place(hot.cast()));
         if place.is_none() {
             *place = Some(Entry::new(hot));
@@ -347,7 +347,7 @@ mod tests {
         ended: AtomicU32,
     }
 
-    impl<const USER_CODE: bool> Resident for Fake<USER_CODE> {
+    impl<const USER_CODE: bool> Evictable for Fake<USER_CODE> {
         const RUNS_USER_CODE: bool = USER_CODE;
 
         fn try_claim(&self) -> bool {

@@ -14,7 +14,7 @@
 //! | any | cold, free | [`reset`](StateWord::reset) | the object's only user |
 
 use crate::lock::{self, LOCKED};
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Ordering, const_fn};
 use std::ptr;
 
 /// Announcements are plain stores, and the thread that closes the hot state pays the barrier.
@@ -129,9 +129,11 @@ pub(super) fn names<H>(announced: usize, hot: *const H) -> bool {
 pub(super) struct StateWord(AtomicUsize);
 
 impl StateWord {
-    /// Cold and free.
-    pub(super) fn new() -> Self {
-        Self(AtomicUsize::new(0))
+    const_fn! {
+        /// Cold and free.
+        pub(super) const fn new() -> Self {
+            Self(AtomicUsize::new(0))
+        }
     }
 
     /// For [`crate::lock`], which is refused if the object is hot, and for `promotion`, which only

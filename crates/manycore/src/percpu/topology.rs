@@ -27,6 +27,7 @@ const CPUS_MAX: usize = 1 << 16;
 
 /// The position of one CPU in the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Cpu {
     /// The kernel's number.
     pub id: usize,
@@ -42,6 +43,7 @@ pub struct Cpu {
 
 /// CPUs that share a core, a cache or a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Group {
     /// The kernel's number of a node; the lowest CPU of a core or an LLC group.
     pub id: usize,
@@ -51,6 +53,7 @@ pub struct Group {
 
 /// What a [`Topology`] is based on.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// The kernel's tree below this directory.
     Sysfs(PathBuf),

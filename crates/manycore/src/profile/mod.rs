@@ -15,6 +15,7 @@
 //!   [`read`] and [`start`] want besides.
 //! - profile.F3 A slot keeps so many pairs of object and line; waits of others are counted as left
 //!   out. Nothing is dropped silently.
+//! - profile.F4 A name has one label, from [`name`] until it is dropped.
 //!
 //! ```
 //! use manycore::lock::TicketLock;
@@ -52,7 +53,7 @@
 
 mod report;
 
-pub use report::{CallSite, Hot, Profile};
+pub use report::{CallSite, HotObject, Profile};
 
 use crate::config::{CACHE_LINE_BYTES, SMALL};
 use crate::percpu;
@@ -113,19 +114,57 @@ struct Counts {
     reads: u64,
 }
 
+impl Counts {
+    fn add_wait(&mut self, time: Duration, handoffs: u64) {
+        self.waits += 1;
+        self.time += time;
+        self.longest = self.longest.max(time);
+        self.handoffs += handoffs;
+        debug_assert!(self.longest <= self.time, "profile.F2: {self:?} of one object and line");
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.waits += other.waits;
+        self.time += other.time;
+        self.longest = self.longest.max(other.longest);
+        self.handoffs += other.handoffs;
+        self.updates += other.updates;
+        self.reads += other.reads;
+    }
+}
+
 #[derive(Default)]
 struct Kept {
     counts: HashMap<Key, Counts>,
-    left_out: u64,
+    uncounted: u64,
 }
 
 impl Kept {
     fn add(&mut self, key: Key, add: impl FnOnce(&mut Counts)) {
         if self.counts.len() >= KEPT && !self.counts.contains_key(&key) {
-            self.left_out += 1;
+            self.uncounted += 1;
         } else {
             add(self.counts.entry(key).or_default());
         }
+        debug_assert!(self.counts.len() <= KEPT, "profile.F3: {} pairs", self.counts.len());
+    }
+
+    fn waits(&self) -> u64 {
+        self.counts.values().map(|counts| counts.waits).sum()
+    }
+
+    /// Adds the counts of a slot, however many pairs that makes.
+    fn add_slot(&mut self, slot: &Self) {
+        let before = self.waits();
+        self.uncounted += slot.uncounted;
+        for (key, counts) in &slot.counts {
+            self.counts.entry(*key).or_default().add(counts);
+        }
+        debug_assert_eq!(
+            self.waits(),
+            before + slot.waits(),
+            "profile.F3: waits are lost where slots are added up"
+        );
     }
 }
 
@@ -233,19 +272,7 @@ pub(crate) fn counts() -> bool {
 pub fn read() -> Profile {
     let book = held(&STATE.book);
     let mut all = Kept::default();
-    for (_, cell) in STATE.cells.iter() {
-        let kept = held(&cell.0);
-        all.left_out += kept.left_out;
-        for (key, counts) in &kept.counts {
-            let sum = all.counts.entry(*key).or_default();
-            sum.waits += counts.waits;
-            sum.time += counts.time;
-            sum.longest = sum.longest.max(counts.longest);
-            sum.handoffs += counts.handoffs;
-            sum.updates += counts.updates;
-            sum.reads += counts.reads;
-        }
-    }
+    STATE.cells.iter().for_each(|(_, cell)| all.add_slot(&held(&cell.0)));
     let time = book.started.map_or(book.lasted, |started| started.elapsed());
     Profile::new(all, &book.labels, time)
 }
@@ -265,13 +292,17 @@ pub fn name<'a, T: ?Sized>(object: &'a T, name: &'static str) -> Named<'a> {
     book.next += 1;
     let id = book.next;
     let start = std::ptr::from_ref(object).cast::<()>().addr();
+    debug_assert!(book.labels.iter().all(|label| label.id < id), "profile.F4: an id is used twice");
     book.labels.push(Label { id, start, bytes: size_of_val(object).max(1), name });
     Named { id, object: PhantomData }
 }
 
 impl Drop for Named<'_> {
     fn drop(&mut self) {
-        held(&STATE.book).labels.retain(|label| label.id != self.id);
+        let mut book = held(&STATE.book);
+        let before = book.labels.len();
+        book.labels.retain(|label| label.id != self.id);
+        debug_assert_eq!(book.labels.len() + 1, before, "profile.F4: a name that no object has");
     }
 }
 
@@ -299,12 +330,8 @@ impl Wait {
 #[cold]
 fn count_wait(of: Of, time: Duration, handoffs: u64) {
     let Of { kind, address, location } = of;
-    count(Key { kind, address, location: Some(location) }, |counts| {
-        counts.waits += 1;
-        counts.time += time;
-        counts.longest = counts.longest.max(time);
-        counts.handoffs += handoffs;
-    });
+    let key = Key { kind, address, location: Some(location) };
+    count(key, |counts| counts.add_wait(time, handoffs));
 }
 
 /// So many operations of the object are over: for objects that count them anyway.
@@ -327,4 +354,60 @@ fn count(key: Key, add: impl FnOnce(&mut Counts)) {
     // A thread whose locals are gone counts with the first slot.
     let slot = percpu::own_slot().map_or(0, percpu::Slot::index);
     held(&STATE.cells.get_or_init(slot).0).add(key, add);
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    fn key(address: usize) -> Key {
+        Key { kind: "Lock", address, location: None }
+    }
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// A slot with a wait of each time for the object, in milliseconds.
+    fn slot(address: usize, waits: &[u64]) -> Kept {
+        let mut kept = Kept::default();
+        for wait in waits {
+            kept.add(key(address), |counts| counts.add_wait(millis(*wait), 2));
+        }
+        kept
+    }
+
+    #[test]
+    fn waits_of_a_pair_are_added_up_and_the_longest_stays() {
+        let counts = slot(1, &[3, 1, 2]).counts[&key(1)];
+        let found = (counts.waits, counts.time, counts.longest, counts.handoffs);
+        assert_eq!(found, (3, millis(6), millis(3), 6));
+    }
+
+    #[test]
+    fn full_slot_counts_waits_for_pairs_it_knows_and_leaves_out_the_others() {
+        let mut kept = Kept::default();
+        let wait = |kept: &mut Kept, address| {
+            kept.add(key(address), |counts| counts.add_wait(millis(1), 1));
+        };
+        (0..KEPT + 3).for_each(|address| wait(&mut kept, address));
+        wait(&mut kept, 0);
+        assert_eq!((kept.counts.len(), kept.uncounted), (KEPT, 3));
+        assert_eq!((kept.counts[&key(0)].waits, kept.waits()), (2, KEPT as u64 + 1));
+    }
+
+    #[test]
+    fn counts_of_several_slots_are_added_up_by_pair() {
+        let mut all = Kept::default();
+        let mut third = slot(2, &[4]);
+        third.uncounted = 5;
+        third.add(key(1), |counts| (counts.updates, counts.reads) = (7, 8));
+        for each in [slot(1, &[3, 1]), slot(1, &[2]), third] {
+            all.add_slot(&each);
+        }
+        let counts = all.counts[&key(1)];
+        assert_eq!((counts.waits, counts.time, counts.longest), (3, millis(6), millis(3)));
+        assert_eq!((counts.handoffs, counts.updates, counts.reads), (6, 7, 8));
+        assert_eq!((all.counts[&key(2)].waits, all.uncounted, all.waits()), (1, 5, 4));
+    }
 }

@@ -10,15 +10,15 @@ use std::time::Duration;
 /// What a program's threads waited for: see [`read`](super::read).
 #[derive(Debug, Clone)]
 pub struct Profile {
-    objects: Vec<Hot>,
+    objects: Vec<HotObject>,
     time: Duration,
-    left_out: u64,
+    uncounted: u64,
 }
 
 /// An object that was waited for, or that counts its operations.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Hot {
+pub struct HotObject {
     /// The name that it was [given](super::name).
     pub name: Option<&'static str>,
     /// What it is: the name of the type, or of what uses the lock that was waited for.
@@ -67,24 +67,24 @@ fn owner(address: usize, labels: &[Label]) -> (usize, Option<&'static str>) {
 
 impl Profile {
     pub(super) fn new(kept: Kept, labels: &[Label], time: Duration) -> Self {
-        let mut objects: HashMap<usize, Hot> = HashMap::new();
+        let mut objects: HashMap<usize, HotObject> = HashMap::new();
         for (Key { kind, address, location }, counts) in kept.counts {
             let (address, name) = owner(address, labels);
-            let hot = objects.entry(address).or_insert_with(|| Hot::new(name, kind, address));
+            let hot = objects.entry(address).or_insert_with(|| HotObject::new(name, kind, address));
             hot.add(kind, location, counts);
         }
         let mut objects: Vec<_> = objects.into_values().collect();
-        let operations = |hot: &Hot| hot.updates.saturating_add(hot.reads);
+        let operations = |hot: &HotObject| hot.updates.saturating_add(hot.reads);
         objects.sort_by_key(|hot| Reverse((hot.time, hot.waits, operations(hot), hot.address)));
         for hot in &mut objects {
             hot.call_sites.sort_by_key(|site| Reverse((site.time, site.waits)));
         }
-        Self { objects, time, left_out: kept.left_out }
+        Self { objects, time, uncounted: kept.uncounted }
     }
 
     /// The objects that cost their threads most time, at most `n`.
     #[must_use]
-    pub fn hottest(&self, n: usize) -> &[Hot] {
+    pub fn hottest(&self, n: usize) -> &[HotObject] {
         &self.objects[..n.min(self.objects.len())]
     }
 
@@ -96,12 +96,12 @@ impl Profile {
 
     /// Waits that no room was left to count one by one (profile.F3 of the module).
     #[must_use]
-    pub fn left_out(&self) -> u64 {
-        self.left_out
+    pub fn uncounted(&self) -> u64 {
+        self.uncounted
     }
 }
 
-impl Hot {
+impl HotObject {
     fn new(name: Option<&'static str>, kind: &'static str, address: usize) -> Self {
         let (waits, handoffs, updates, reads) = (0, 0, 0, 0);
         let (time, longest, call_sites) = (Duration::ZERO, Duration::ZERO, Vec::new());
@@ -141,8 +141,8 @@ impl Hot {
 /// The ten hottest, as a table.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { objects, time, left_out } = self;
-        writeln!(f, "{} objects in {time:.1?}, {left_out} waits left out", objects.len())?;
+        let Self { objects, time, uncounted } = self;
+        writeln!(f, "{} objects in {time:.1?}, {uncounted} waits left out", objects.len())?;
         writeln!(
             f,
             "{:>10} {:>9} {:>9} {:>6} {:>9} {:>9}  object",

@@ -1,5 +1,5 @@
 //! The domain's budget: how much garbage waits, and how large each thread's batches may be
-//! (section.S11).
+//! (section.S10).
 
 use super::limbo::Limbo;
 use super::state::{State, unpoisoned};
@@ -28,7 +28,7 @@ impl State {
         MIN_BATCH_BYTES.min(self.batch_bytes)
     }
 
-    /// Bytes from which a batch is full, so that all threads stay within the budget (section.S11).
+    /// Bytes from which a batch is full, so that all threads stay within the budget (section.S10).
     pub(super) fn share(&self) -> usize {
         if cfg!(manycore_loom) {
             return self.batch_bytes.min(self.budget);
@@ -56,7 +56,7 @@ impl State {
         if limbo.set_counted(false) {
             // ORDER: Relaxed; an estimate.
             let before = self.found.0.writers.fetch_sub(1, Ordering::Relaxed);
-            debug_assert!(before > 0, "section.S11: fewer than no threads are writers");
+            debug_assert!(before > 0, "section.S10: fewer than no threads are writers");
         }
     }
 

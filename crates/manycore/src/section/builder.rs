@@ -48,11 +48,6 @@ pub struct Builder {
 }
 
 impl Domain {
-    /// A domain with the default settings.
-    pub fn new() -> Self {
-        Self::from_settings(Settings::new())
-    }
-
     /// Settings to change.
     pub fn builder() -> Builder {
         Builder::new()

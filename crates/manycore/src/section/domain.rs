@@ -6,6 +6,8 @@ use super::settings::Settings;
 use super::state::State;
 use super::{domain_list, enter};
 use crate::sync;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+use crate::sync::{AtomicPtr, Ordering};
 use std::fmt;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -95,9 +97,19 @@ use std::time::Duration;
 /// # // SAFETY: the threads are gone.
 /// # drop(unsafe { shared.into_owned() });
 /// ```
+#[doc(alias = "collector")]
+#[doc(alias = "epoch")]
+#[doc(alias = "hazard pointer")]
+#[doc(alias = "QSBR")]
+#[doc(alias = "RCU")]
 pub struct Domain {
-    /// From a box. A raw pointer, because `domain_list` has one, too, that moves of the domain must
-    /// not invalidate.
+    /// From a box; null until a domain with the default settings is first used. A raw pointer,
+    /// because `domain_list` has one, too, that moves of the domain must not invalidate.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    state: AtomicPtr<State>,
+    /// Model checkers look at domains that are made at once: a load of a pointer in each section
+    /// would make models larger, and nothing waits for the making of a state.
+    #[cfg(any(manycore_loom, manycore_shuttle))]
     state: NonNull<State>,
 }
 
@@ -117,20 +129,70 @@ const _: () = {
 };
 
 impl Domain {
+    /// A domain with the default settings. Costs nothing until it is first used: then it is made
+    /// and listed (some 2 us).
+    ///
+    /// ```
+    /// use manycore::section::Domain;
+    ///
+    /// static DOMAIN: Domain = Domain::new();
+    /// drop(DOMAIN.enter());
+    /// ```
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub const fn new() -> Self {
+        Self { state: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// A domain with the default settings.
+    #[cfg(any(manycore_loom, manycore_shuttle))]
+    pub fn new() -> Self {
+        Self::from_settings(Settings::new())
+    }
+
     pub(super) fn from_settings(settings: Settings) -> Self {
         let state = NonNull::from(Box::leak(Box::new(State::new(settings))));
         // SAFETY: leaked just now; `drop` takes it out of the list before it frees it.
         unsafe { domain_list::add(state) };
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        let state = AtomicPtr::new(state.as_ptr());
         Self { state }
     }
 
     #[inline(always)]
     pub(super) fn state(&self) -> &State {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        // ORDER: Acquire; pairs with Release in `domain_list::add_first`: the state before its
+        // address.
+        // SAFETY: null, or leaked by `from_settings` or `make`; freed by `drop` alone.
+        match unsafe { self.state.load(Ordering::Acquire).as_ref() } {
+            Some(state) => state,
+            None => self.make(),
+        }
+        #[cfg(any(manycore_loom, manycore_shuttle))]
         // SAFETY: leaked by `from_settings`; freed by `drop` alone.
-        unsafe { self.state.as_ref() }
+        unsafe {
+            self.state.as_ref()
+        }
+    }
+
+    /// Makes the state, unless another thread does.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    #[cold]
+    #[inline(never)]
+    fn make(&self) -> &State {
+        let made = Box::into_raw(Box::new(State::new(Settings::new())));
+        // SAFETY: leaked just now; `drop` takes it out of the list before it frees it.
+        let state = unsafe { domain_list::add_first(&self.state, made) };
+        if state != made {
+            // SAFETY: made above, and shared with no thread.
+            drop(unsafe { Box::from_raw(made) });
+        }
+        // SAFETY: in the list now, by this thread or another; freed by `drop` alone.
+        unsafe { &*state }
     }
 
     /// Opens a section; see [`Section`].
+    #[doc(alias = "pin")]
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
         enter::enter(self.state())
@@ -168,6 +230,7 @@ impl Domain {
     ///
     /// # Panics
     /// If the calling thread has a section of this domain open: it would wait for itself.
+    #[doc(alias = "synchronize_rcu")]
     pub fn synchronize(&self) {
         assert!(
             !enter::is_inside(self.state()),
@@ -227,9 +290,17 @@ impl Drop for Domain {
         if sync::model_failed() {
             return;
         }
-        domain_list::remove(self.state);
-        // SAFETY: leaked by `from_settings`, out of the list, and borrowed by no section any more.
-        drop(unsafe { Box::from_raw(self.state.as_ptr()) });
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        // ORDER: Relaxed; `&mut self` proves that no other thread is left.
+        let Some(state) = NonNull::new(self.state.load(Ordering::Relaxed)) else {
+            return; // never used
+        };
+        #[cfg(any(manycore_loom, manycore_shuttle))]
+        let state = self.state;
+        domain_list::remove(state);
+        // SAFETY: leaked by `from_settings` or `make`, out of the list, and borrowed by no section
+        // any more.
+        drop(unsafe { Box::from_raw(state.as_ptr()) });
     }
 }
 

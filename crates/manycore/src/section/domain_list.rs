@@ -5,6 +5,8 @@ use super::state::HeldLocks;
 use super::state::State;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::percpu::fork::AtFork;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+use crate::sync::{AtomicPtr, Ordering};
 use crate::sync::{Mutex, MutexGuard, global};
 use std::ptr::NonNull;
 use std::sync::PoisonError;
@@ -33,6 +35,26 @@ pub(super) unsafe fn add(state: NonNull<State>) {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     AT_FORK.list();
     domains().push(Listed(state));
+}
+
+/// Publishes a domain's state and lists it, unless another thread has; the one that is published.
+/// Both under the list's lock: a thread that ends finds in the list every domain that it has used.
+///
+/// # Safety
+/// As [`add`], of `made`.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub(super) unsafe fn add_first(link: &AtomicPtr<State>, made: *mut State) -> *mut State {
+    AT_FORK.list();
+    let mut domains = domains();
+    // ORDER: Relaxed; the lock orders it.
+    let found = link.load(Ordering::Relaxed);
+    if !found.is_null() {
+        return found;
+    }
+    domains.extend(NonNull::new(made).map(Listed));
+    // ORDER: Release; pairs with Acquire in `Domain::state`: the state before its address.
+    link.store(made, Ordering::Release);
+    made
 }
 
 /// Takes a domain out of the list: no other thread uses it through the list any more.

@@ -44,6 +44,11 @@ impl Retired {
 /// ```
 ///
 /// Source: the paper's section 3.7; section 5.3 for the example.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can not be asked whether a node may be freed",
+    label = "lacks `Gate`",
+    note = "pass a closure `|node: &Retired| ...`, or implement `manycore::section::Gate`"
+)]
 pub trait Gate: Send + Sync {
     /// Whether `node` may be freed now.
     fn may_free(&self, node: &Retired) -> bool;

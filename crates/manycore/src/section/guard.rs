@@ -41,6 +41,10 @@ use std::marker::PhantomData;
 /// drop(section);
 /// println!("{seven:?}");
 /// ```
+#[doc(alias = "epoch")]
+#[doc(alias = "guard")]
+#[doc(alias = "pin")]
+#[doc(alias = "RCU")]
 #[must_use = "a section is closed when it is dropped"]
 pub struct Section<'d> {
     state: &'d State,

@@ -2,7 +2,7 @@
 //!
 //! Owns: the way of a node from retired to freed: *open* batch, *sealed* batches in the order of
 //! their stamps, *held* remains of sieved batches (section.E4), *ripe* nodes, *gated* ones
-//! (section.S8). A batch *presses* if a node in it is large or of unknown weight (section.S11).
+//! (section.S8). A batch *presses* if a node in it is large or of unknown weight (section.S10).
 //! Nothing in here runs user code; ripe nodes are handed out to be freed.
 
 use crate::config::LARGE_NODE_BYTES;
@@ -66,7 +66,7 @@ pub(super) struct Limbo {
     pressing: usize,
     /// Bytes from which the open batch is full.
     limit: usize,
-    /// Whether its owner is among the domain's writers (section.S11).
+    /// Whether its owner is among the domain's writers (section.S10).
     is_counted: bool,
     /// A buffer to fill next.
     spare: Vec<RetiredNode>,
@@ -357,12 +357,12 @@ impl Limbo {
         debug_assert_eq!(
             self.open.len() + self.gated.len() + batches().map(|b| b.nodes.len()).sum::<usize>(),
             self.waiting,
-            "section.S11: another number of nodes waits than is counted"
+            "section.S10: another number of nodes waits than is counted"
         );
         debug_assert_eq!(
             batches().filter(|batch| batch.presses).count(),
             self.pressing,
-            "section.S11: another number of batches presses than is counted"
+            "section.S10: another number of batches presses than is counted"
         );
     }
 }

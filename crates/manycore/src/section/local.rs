@@ -2,6 +2,7 @@
 
 use super::limbo::{Legacy, Limbo};
 use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS};
+use crate::policy::Doubling;
 use crate::sync::{AtomicU64, AtomicUsize, Backoff, Ordering, UnsafeCell, seeded_bug};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ pub(super) const FULL: u32 = 1 << 30;
 /// ...or the slot is to be given back then: it was taken for this section alone, or its thread has
 /// ended in it. Holds the slot until that is done.
 pub(super) const SPARE: u32 = 1 << 31;
-/// ...or a node waits that presses (section.S11), and the section's end should look whether it is
+/// ...or a node waits that presses (section.S10), and the section's end should look whether it is
 /// due.
 pub(super) const PRESSES: u32 = 1 << 29;
 /// The count.
@@ -63,7 +64,7 @@ pub(super) struct Pace {
     of: Cell<u32>,
     looked: Cell<Option<Instant>>,
     sealed: Cell<Option<Instant>>,
-    doubled: Cell<u32>,
+    doubled: Cell<Doubling>,
 }
 
 impl Pace {
@@ -90,14 +91,22 @@ impl Pace {
         let next = u32::try_from(next).unwrap_or(u32::MAX).min(CLOSES_PER_LOOK - 1);
         self.closes.set(next);
         self.of.set(next);
-        since(self.sealed.get()) >= first * (1 << self.doubled.get())
+        since(self.sealed.get()) >= self.pause()
     }
 
     /// A batch was sealed, and it was in vain if nothing pressing could be freed.
     pub(super) fn sealed(&self, now: Instant, in_vain: bool) {
         self.sealed.set(Some(now));
-        let doubled = if in_vain { self.doubled.get() + 1 } else { 0 };
-        self.doubled.set(doubled.min(PRESSING_DOUBLED));
+        let mut doubled = if in_vain { self.doubled.get() } else { Doubling::NONE };
+        if in_vain {
+            doubled.double(PRESSING_DOUBLED);
+        }
+        self.doubled.set(doubled);
+    }
+
+    /// The time between two batches.
+    fn pause(&self) -> Duration {
+        Duration::from_micros(self.doubled.get().of(PRESSING_MICROS as u32).into())
     }
 }
 
@@ -328,5 +337,44 @@ impl Local {
         // ORDER: Release; pairs with Acquire in `State::look` and `State::youngest_held`: what the
         // section did with its nodes before they are freed.
         self.lower.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    /// Of each batch: whether it was in vain, and the microseconds until the next may be sealed.
+    const RECORDED: [(bool, u64); 16] = [
+        (true, 200),
+        (true, 400),
+        (false, 100),
+        (true, 200),
+        (true, 400),
+        (true, 800),
+        (true, 1_600),
+        (true, 3_200),
+        (true, 6_400),
+        (true, 12_800),
+        (true, 25_600),
+        (true, 51_200),
+        (true, 102_400),
+        (true, 102_400), // ten doublings at most
+        (false, 100),
+        (true, 200),
+    ];
+
+    #[test]
+    fn recorded_batches_in_vain_double_the_pause_up_to_its_bound() {
+        let (pace, start) = (Pace::default(), Instant::now());
+        let mut at = 0;
+        assert!(pace.look(start), "the first is due at once");
+        for (in_vain, pause) in RECORDED {
+            let after = |micros: u64| start + Duration::from_micros(at + micros);
+            pace.sealed(after(0), in_vain);
+            assert!(!pace.look(after(pause - 1)), "{at}: early");
+            assert!(pace.look(after(pause)), "{at}: late");
+            at += pause;
+        }
     }
 }

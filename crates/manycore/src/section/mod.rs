@@ -13,7 +13,7 @@
 //! membarrier for all threads, and looks at all of them. A batch is *ripe* when its grace period is
 //! over.
 //!
-//! Laws (section.S1 to section.S12 state what holds, section.E1 to section.E4 why):
+//! Laws (section.S1 to section.S11 state what holds, section.E1 to section.E4 why):
 //! - section.S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`]
 //!   they read no line that another thread writes; otherwise they read the era, which changes once
 //!   a round.
@@ -36,13 +36,13 @@
 //!   thread looks at that word when it retires, after it has entered, so one of the two sees the
 //!   other (percpu.B1); outside it claims the limbo by a compare-exchange. After `fork`, sections
 //!   that were open in other threads stay open in the child: nothing retired there is freed.
-//! - section.S11 Garbage counts bytes ([`Weight`]). A batch is closed by its thread's share of the
+//! - section.S10 Garbage counts bytes ([`Weight`]). A batch is closed by its thread's share of the
 //!   domain's budget, which follows from the number of writers: a thread becomes one with its first
 //!   batch, closed at [`MIN_BATCH_BYTES`](crate::config::MIN_BATCH_BYTES), until it ends or is
 //!   idle. A batch with a node that is large or of unknown weight *presses*: it is also closed 100
 //!   us after the last one, its thread checks it at the end of each section, and it is freed
 //!   at once when it is ripe. Closing a batch early shortens no grace period.
-//! - section.S12 In a debug build, a load of an untagged link of a retired node panics in a bounded
+//! - section.S11 In a debug build, a load of an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
 //!
 //! Why a batch stamped `s` may be freed once every open section has `lower >= s + 2`:
@@ -134,11 +134,16 @@ pub fn global() -> &'static Domain {
 /// # // SAFETY: no other thread has `config`.
 /// # drop(unsafe { config.into_owned() });
 /// ```
+#[doc(alias = "pin")]
+#[doc(alias = "rcu_read_lock")]
 #[inline]
 pub fn enter() -> Section<'static> {
     GLOBAL.enter()
 }
 
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static GLOBAL: Domain = Domain::new();
+#[cfg(any(manycore_loom, manycore_shuttle))]
 crate::sync::global! {
     static GLOBAL: Domain = Domain::new();
 }

@@ -5,7 +5,7 @@ use super::pointer::Shared;
 use crate::lock::{self, HOT, Refused};
 use crate::percpu::thread_token;
 use crate::profile::Of;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Ordering, const_fn};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -56,9 +56,11 @@ pub struct NodeGuard<'s> {
 }
 
 impl NodeLock {
-    /// A free lock, in a node that is not freed.
-    pub fn new() -> Self {
-        Self { word: AtomicUsize::new(0) }
+    const_fn! {
+        /// A free lock, in a node that is not freed.
+        pub const fn new() -> Self {
+            Self { word: AtomicUsize::new(0) }
+        }
     }
 
     /// Takes the lock, waiting for it if need be; `None` if the node has been freed.
@@ -84,7 +86,7 @@ impl NodeLock {
         _section: &'s Section<'_>,
     ) -> Result<NodeGuard<'s>, TryLockError> {
         match lock::try_lock(&self.word, thread_token()) {
-            Err(Refused::Busy | Refused::HeldBySelf | Refused::Circle) => Err(TryLockError::Busy),
+            Err(Refused::Busy | Refused::HeldBySelf | Refused::Deadlock) => Err(TryLockError::Busy),
             other => self.guarded(other).ok_or(TryLockError::Freed),
         }
     }
@@ -93,7 +95,7 @@ impl NodeLock {
         match taken {
             Ok(()) => Some(NodeGuard { lock: self, _thread: PhantomData }),
             Err(Refused::Hot) => None,
-            Err(Refused::Busy | Refused::HeldBySelf | Refused::Circle) => {
+            Err(Refused::Busy | Refused::HeldBySelf | Refused::Deadlock) => {
                 panic!("manycore: this thread holds the lock of the node already")
             }
         }
@@ -108,6 +110,7 @@ impl NodeLock {
 
 /// Why [`NodeLock::try_lock`] did not take the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TryLockError {
     /// It is held.
     Busy,

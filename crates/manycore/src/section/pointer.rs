@@ -9,7 +9,7 @@ use self::sealed::Sealed;
 use super::guard::Section;
 use super::limbo;
 use super::weight::Weight;
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, const_fn};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -95,6 +95,12 @@ impl<T> Owned<T> {
     }
 }
 
+impl<T> From<T> for Owned<T> {
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
+}
+
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
         // SAFETY: made by `alloc`, and ours alone.
@@ -143,6 +149,13 @@ impl<T> PartialEq for Shared<'_, T> {
     }
 }
 impl<T> Eq for Shared<'_, T> {}
+
+/// Null.
+impl<T> Default for Shared<'_, T> {
+    fn default() -> Self {
+        Self::null()
+    }
+}
 
 impl<'s, T> Shared<'s, T> {
     /// No node.
@@ -342,13 +355,24 @@ impl<T> Atomic<T> {
         Self::to(Node::alloc(value).as_ptr())
     }
 
-    /// A link to no node.
-    pub fn null() -> Self {
-        Self::to(ptr::null_mut())
+    const_fn! {
+        /// A link to no node.
+        ///
+        /// ```
+        /// use manycore::section::{self, Atomic};
+        ///
+        /// static CONFIG: Atomic<String> = Atomic::null();
+        /// assert!(CONFIG.load(&section::enter()).is_null());
+        /// ```
+        pub const fn null() -> Self {
+            Self::to(ptr::null_mut())
+        }
     }
 
-    fn to(raw: *mut Node<T>) -> Self {
-        Self { raw: AtomicPtr::new(raw), _links: PhantomData }
+    const_fn! {
+        const fn to(raw: *mut Node<T>) -> Self {
+            Self { raw: AtomicPtr::new(raw), _links: PhantomData }
+        }
     }
 
     /// Where the link leads.
@@ -500,6 +524,7 @@ impl<T> fmt::Debug for Atomic<T> {
 }
 
 /// A [`compare_exchange`](Atomic::compare_exchange) found another pointer than it expected.
+#[non_exhaustive]
 pub struct CompareExchangeError<'s, T, P: Pointer<T>> {
     /// Where the link led.
     pub current: Shared<'s, T>,

@@ -1,7 +1,7 @@
 //! Reclamation: what the owner of a limbo does when its section closes.
 //!
 //! Owns: when a batch is sealed, when its thread leads a round, and how many nodes it frees then
-//! (section.S5, section.S11). Does not own: what is ripe (`grace_period`).
+//! (section.S5, section.S10). Does not own: what is ripe (`grace_period`).
 
 use super::budget::BATCHES;
 use super::gate::{Gate, Retired};
@@ -145,7 +145,7 @@ impl State {
         }
         let whose = TakeOver { all: is_flush, own: local.slot };
         let mut all = !skip(is_new, last, stamp) && self.round_for(local, whose, is_new);
-        // BUG: a batch that presses is freed when it is closed, with no grace period (section.S11).
+        // BUG: a batch that presses is freed when it is closed, with no grace period (section.S10).
         all |= seeded_bug!("pressed-ripe") && local.with_limbo(|limbo| limbo.presses());
         local.with_limbo(|limbo| {
             limbo.ripen(most, |stamp| all || self.is_ripe(stamp));
@@ -173,7 +173,7 @@ impl State {
 
     /// Leads a round if no other thread does. A thread outside that is a new writer, or has more
     /// than its share, waits for its turn instead: the leader may have been switched out, and
-    /// garbage would grow until it runs again (section.S11).
+    /// garbage would grow until it runs again (section.S10).
     fn round_for(&self, local: &Local, whose: TakeOver, is_new: bool) -> bool {
         let waits = is_new || local.with_limbo(|limbo| limbo.bytes() > BATCHES * self.share());
         if waits && !local.is_inside() {

@@ -30,6 +30,8 @@ impl Section<'_> {
     ///   structures do not tag them all: use [`Mode::Epoch`](super::Mode::Epoch) for those. In a
     ///   debug build, a load of an untagged link of a retired node panics.
     #[inline]
+    #[doc(alias = "call_rcu")]
+    #[doc(alias = "defer_destroy")]
     pub unsafe fn retire<T: Send>(&self, node: Shared<'_, T>) {
         let weight = const { Weight::of::<T>().plus(Shared::<T>::HEADER) };
         self.state().retire(self.local(), node.into_limbo(weight, self), weight.presses());
@@ -79,6 +81,22 @@ impl Section<'_> {
         let weight = weight.into();
         let node = RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
         self.state().retire(self.local(), node, weight.presses());
+    }
+
+    /// As [`retire_raw`](Self::retire_raw), but no user code runs before the section is closed, as
+    /// in [`retire_quietly`](Self::retire_quietly).
+    ///
+    /// # Safety
+    /// As for [`retire_raw`](Self::retire_raw).
+    pub(crate) unsafe fn retire_raw_quietly(
+        &self,
+        address: NonNull<()>,
+        weight: impl Into<Weight>,
+        free: unsafe fn(NonNull<()>),
+    ) {
+        let weight = weight.into();
+        let node = RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
+        self.state().retire_quietly(self.local(), node, weight.presses());
     }
 
     /// Runs `f` once every section that is open now has been closed: in some thread that retires,

@@ -11,6 +11,7 @@ pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
 
 /// How a domain finds out that a grace period is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Mode {
     /// A published era, copied at enter; no node's age is looked at. One stalled section holds back
     /// everything retired since it was opened. Structures may be walked as under any epoch scheme,

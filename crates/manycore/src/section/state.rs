@@ -41,7 +41,7 @@ pub(super) struct Found {
     pub(super) looked: AtomicU64,
     /// What waits in the domain, in bytes, as the last round saw it.
     pub(super) total: AtomicUsize,
-    /// Threads that have closed a batch, and have neither ended nor been idle since (section.S11).
+    /// Threads that have closed a batch, and have neither ended nor been idle since (section.S10).
     pub(super) writers: AtomicUsize,
     /// Whether it was reported that the domain is over its budget.
     pub(super) reported: AtomicBool,
@@ -65,7 +65,7 @@ pub(super) struct State {
     pub(super) batch_bytes: usize,
     /// Waiting nodes from which a thread is made to reclaim (section.S5).
     pub(super) bound: usize,
-    /// Bytes that may wait in the domain (section.S11), and what is done beyond.
+    /// Bytes that may wait in the domain (section.S10), and what is done beyond.
     pub(super) budget: usize,
     pub(super) wait: Duration,
     pub(super) report: Option<Box<Report>>,

@@ -1,4 +1,4 @@
-//! What a retired node weighs: law section.S11.
+//! What a retired node weighs: law section.S10.
 
 use crate::config::{ASSUMED_HEAP_BYTES, LARGE_NODE_BYTES};
 

@@ -10,6 +10,10 @@ use std::ptr::NonNull;
 /// An object in a [`Slab`]: what `Box` is for the heap. Dropping it drops the object and frees its
 /// memory, on whichever thread that is.
 ///
+/// Two threads of an EPYC (a virtual machine) that each allocate and free an object of 64 bytes
+/// take 13 ns for the pair, 11 by [`Slab::alloc_raw`] and 16 by the C library's `malloc`; if
+/// another thread frees it, 29, 27 and 117 (`manycore bench slab`).
+///
 /// ```
 /// use manycore::slab::Slab;
 ///

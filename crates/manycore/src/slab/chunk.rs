@@ -15,13 +15,13 @@ const CARVE_BYTES: usize = if SMALL { 128 } else { 2048 };
 
 /// A pointer of the slab's creator, which alone follows it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Note(pub(super) *const ());
+pub(super) struct Owner(pub(super) *const ());
 
 // SAFETY: it is handed out and never followed here; following it is unsafe code elsewhere.
-unsafe impl Send for Note {}
-// SAFETY: a shared note gives out the pointer's value, which never changes; `note_of` hands it to
+unsafe impl Send for Owner {}
+// SAFETY: a shared owner gives out the pointer's value, which never changes; `owner_of` hands it to
 // code that is unsafe where it follows it.
-unsafe impl Sync for Note {}
+unsafe impl Sync for Owner {}
 
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = size_of::<Chunk<()>>();
@@ -32,7 +32,7 @@ pub(super) struct Chunk<H> {
     /// Whose it is. Never changes, like the next five.
     pub(super) heap: *const H,
     /// What the slab was made with.
-    pub(super) note: Note,
+    pub(super) owner: Owner,
     /// Where the chunk begins, and with it the first block.
     base: *mut u8,
     /// Blocks before the header.
@@ -69,7 +69,7 @@ impl<H> Chunk<H> {
     pub(super) fn make(
         heap: *const H,
         layout: ChunkLayout,
-        note: Note,
+        owner: Owner,
         reserve: Option<&mut Reserve>,
     ) -> *mut Self {
         let base = match reserve {
@@ -96,7 +96,7 @@ impl<H> Chunk<H> {
         let chunk = unsafe { base.add(header) }.cast::<Self>();
         // SAFETY: `take` gave `layout.chunk` bytes to this call alone, and the header lies in them,
         // aligned to lines (`ChunkLayout::of`).
-        unsafe { chunk.write(Self { heap, note, base, before, behind, blocks, own, check }) };
+        unsafe { chunk.write(Self { heap, owner, base, before, behind, blocks, own, check }) };
         chunk
     }
 

@@ -5,7 +5,7 @@
 
 mod parcels;
 
-use super::chunk::{self, Note};
+use super::chunk::{self, Owner};
 use super::layout::{Block, ChunkLayout};
 use super::system::Reserve;
 use crate::config::SMALL;
@@ -148,7 +148,7 @@ impl Heap {
     /// As for [`Heap::pop`].
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn pop_slow(&self, layout: ChunkLayout, note: Note) -> *mut Block {
+    pub(super) unsafe fn pop_slow(&self, layout: ChunkLayout, owner: Owner) -> *mut Block {
         loop {
             // SAFETY: slab.B1 - the caller promises that it owns the slot, and that `layout` is the
             // slab's (# Safety).
@@ -159,8 +159,8 @@ impl Heap {
                 // SAFETY: slab.B1 - the caller owns the slot.
                 let local = unsafe { &mut *local };
                 // SAFETY: slab.B1 - the caller promises that it owns the slot, and with it every
-                // chunk here; `layout` and `note` are the slab's (# Safety).
-                unsafe { self.refill(local, layout, note) };
+                // chunk here; `layout` and `owner` are the slab's (# Safety).
+                unsafe { self.refill(local, layout, owner) };
             });
         }
     }
@@ -170,7 +170,7 @@ impl Heap {
     ///
     /// # Safety
     /// As for [`Heap::pop`]; `local` is this heap's.
-    unsafe fn refill(&self, local: &mut Local, layout: ChunkLayout, note: Note) {
+    unsafe fn refill(&self, local: &mut Local, layout: ChunkLayout, owner: Owner) {
         debug_assert!(local.free.is_null(), "slab.B2: blocks at hand are dropped");
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         let (list, len) = unsafe {
@@ -179,7 +179,7 @@ impl Heap {
                 (parcel, PARCEL_BLOCKS) // at most
             } else {
                 local.send_all();
-                let chunk = self.chunk_with_blocks(local, layout, note);
+                let chunk = self.chunk_with_blocks(local, layout, owner);
                 let taken = Chunk::take(chunk, layout);
                 if !Chunk::has_more(chunk) {
                     local.unlist(chunk);
@@ -358,7 +358,7 @@ impl Heap {
         &self,
         local: &mut Local,
         layout: ChunkLayout,
-        note: Note,
+        owner: Owner,
     ) -> *mut Chunk {
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
@@ -366,7 +366,7 @@ impl Heap {
                 return local.available;
             }
             let chunk = if local.empties.is_null() {
-                self.fetch(local, layout, note)
+                self.fetch(local, layout, owner)
             } else {
                 let empty = local.empties;
                 local.empties = (*empty).own.next;
@@ -386,7 +386,7 @@ impl Heap {
     ///
     /// # Safety
     /// As for [`Heap::pop`]; `local` is this heap's.
-    unsafe fn fetch(&self, local: &mut Local, layout: ChunkLayout, note: Note) -> *mut Chunk {
+    unsafe fn fetch(&self, local: &mut Local, layout: ChunkLayout, owner: Owner) -> *mut Chunk {
         if local.given_back > 0 {
             // It would have been better to keep it.
             local.given_back -= 1;
@@ -394,7 +394,7 @@ impl Heap {
         }
         // ORDER: Relaxed; see `add`.
         let is_large = self.chunks.load(Ordering::Relaxed) * layout.chunk >= LARGE_BYTES;
-        let chunk = Chunk::make(self, layout, note, is_large.then_some(&mut local.reserve));
+        let chunk = Chunk::make(self, layout, owner, is_large.then_some(&mut local.reserve));
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             (*chunk).own.all_next = local.all;

@@ -56,7 +56,7 @@ pub use boxed::SlabBox;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{own_slot, with_own_slot};
 use crate::sync::{const_fn, model_failed};
-use chunk::{HEADER_BYTES, Note};
+use chunk::{HEADER_BYTES, Owner};
 use heap::{Chunk, Heap};
 use layout::{Block, ChunkLayout};
 use std::fmt;
@@ -115,9 +115,11 @@ use std::ptr::{self, NonNull};
 /// ```compile_fail,E0080
 /// let slab = manycore::slab::Slab::<[u8; 100_000]>::new();
 /// ```
+#[doc(alias = "free list")]
+#[doc(alias = "object cache")]
 pub struct Slab<T> {
     heaps: Segmented<Heap>,
-    note: Note,
+    owner: Owner,
     /// Holds no `T`: what is left in a slab is not dropped.
     object: PhantomData<fn() -> T>,
 }
@@ -129,17 +131,17 @@ impl<T> Slab<T> {
         /// A slab without memory yet.
         #[must_use]
         pub const fn new() -> Self {
-            Self::noted(ptr::null())
+            Self::with_owner(ptr::null())
         }
     }
 
     const_fn! {
         /// As [`new`](Self::new), with a pointer that can be asked of each object: see
-        /// [`note_of`](Self::note_of). The slab never follows it.
+        /// [`owner_of`](Self::owner_of). The slab never follows it.
         #[must_use]
-        pub const fn noted(note: *const ()) -> Self {
+        pub const fn with_owner(owner: *const ()) -> Self {
             let _checked = Self::LAYOUT;
-            Self { heaps: Segmented::new(), note: Note(note), object: PhantomData }
+            Self { heaps: Segmented::new(), owner: Owner(owner), object: PhantomData }
         }
     }
 
@@ -156,20 +158,20 @@ impl<T> Slab<T> {
     /// use manycore::slab::Slab;
     ///
     /// let name = "numbers";
-    /// let slab = Slab::<u64>::noted((&raw const name).cast());
+    /// let slab = Slab::<u64>::with_owner((&raw const name).cast());
     /// let object = slab.alloc_raw();
-    /// // SAFETY: allocated just now, and freed once; the note is a name that still lives.
+    /// // SAFETY: allocated just now, and freed once; the owner is a name that still lives.
     /// unsafe {
-    ///     assert_eq!(*Slab::note_of(object).cast::<&str>(), "numbers");
+    ///     assert_eq!(*Slab::owner_of(object).cast::<&str>(), "numbers");
     ///     slab.free_raw(object);
     /// }
     /// ```
     #[inline(always)]
     #[must_use]
-    pub unsafe fn note_of(object: NonNull<T>) -> *const () {
+    pub unsafe fn owner_of(object: NonNull<T>) -> *const () {
         // SAFETY: slab.B4 - the caller promises that the object was not freed (# Safety), and a
-        // block in use keeps its chunk; `note` never changes.
-        unsafe { (*Chunk::of(object.as_ptr().cast(), Self::LAYOUT)).note.0 }
+        // block in use keeps its chunk; `owner` never changes.
+        unsafe { (*Chunk::of(object.as_ptr().cast(), Self::LAYOUT)).owner.0 }
     }
 
     /// Puts `value` into memory of the slab.
@@ -251,7 +253,7 @@ impl<T> Slab<T> {
     #[inline(never)]
     fn alloc_slow(&self) -> *mut Block {
         // SAFETY: slab.B1 - the slot is the calling thread's for the length of the call.
-        self.with_heap(|heap| unsafe { heap.pop_slow(Self::LAYOUT, self.note) })
+        self.with_heap(|heap| unsafe { heap.pop_slow(Self::LAYOUT, self.owner) })
     }
 
     /// Runs `f` with the heap of a slot that is the calling thread's for as long.

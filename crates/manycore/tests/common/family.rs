@@ -19,7 +19,7 @@ manycore::family! {
         /// Takes it away.
         fn remove(&self, key: u32) -> Option<u32>;
     }
-    blind {
+    updates {
         /// Adds to a number; to none as to zero.
         fn add(&self, key: u32, more: u32);
     }
@@ -116,7 +116,7 @@ impl Rep for Near {
 
 impl Default for Distributed {
     fn default() -> Self {
-        Self(Clustered::new(Placement::PerCore, RwLock::default()))
+        Self(Clustered::new(Placement::PerThread, RwLock::default()))
     }
 }
 

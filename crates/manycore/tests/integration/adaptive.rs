@@ -72,7 +72,7 @@ where
     let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(500));
     let make = |rng: &mut Rng| {
         let biased_from = if rng.once_in(2) { 0 } else { u32::MAX };
-        let policy = Policy { biased_from, ..Policy::default() };
+        let policy = Policy::default().with_biased_from(biased_from);
         let object = Adaptive::with_policy(S::default(), policy);
         object.pin(*rng.pick(&MODES));
         Restless { object, calls: AtomicU64::new(0), seed: rng.below(1 << 30) as u64 }
@@ -274,8 +274,8 @@ fn mixed_load_never_switches() {
 
 #[test]
 fn load_at_a_border_switches_once() {
-    let logs = Policy::default().logs_from;
-    let shared = Policy::default().shared_from;
+    let logs = Policy::default().logs_from();
+    let shared = Policy::default().shared_from();
     for (updates, reads) in [(u64::from(logs), 1), (1, u64::from(shared))] {
         let sum = Sum::new(0);
         let mut rng = Rng::part(7, updates);

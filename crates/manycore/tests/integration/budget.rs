@@ -17,6 +17,7 @@ const SHARE: Duration = Duration::from_millis(700);
 enum Step {
     Charge(usize, u64),
     Release(usize),
+    SetLimit(usize, u64),
 }
 
 /// Levels: 0 above 1 and 2; 1 above 3 and 4.
@@ -30,6 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..5_usize, 0..40_u64).prop_map(|(level, amount)| Step::Charge(level, amount)),
         4 => (0..64_usize).prop_map(Step::Release),
+        1 => (0..5_usize, 0..200_u64).prop_map(|(level, limit)| Step::SetLimit(level, limit)),
     ]
 }
 
@@ -55,7 +57,7 @@ proptest! {
     })]
     #[test]
     fn budget_grants_exactly_what_a_sequential_one_does(
-        limits in prop::collection::vec(0..200_u64, 5),
+        mut limits in prop::collection::vec(0..200_u64, 5),
         batch in 0..20_u64,
         steps in prop::collection::vec((any::<bool>(), step()), 0..120),
     ) {
@@ -81,6 +83,11 @@ proptest! {
                     elsewhere(second, || drop(charge));
                 }
                 Step::Release(_) => (),
+                Step::SetLimit(level, limit) => {
+                    limits[level] = limit;
+                    let beyond = elsewhere(second, || levels[level].set_limit(limit));
+                    prop_assert_eq!(beyond, used[level].saturating_sub(limit));
+                }
             }
             for level in 0..5 {
                 prop_assert_eq!(levels[level].used(), used[level]);

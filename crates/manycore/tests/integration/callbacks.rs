@@ -311,7 +311,7 @@ fn use_pool(pool: &ObjectPool<Thing>, act: PoolAct) {
             all.into_iter().for_each(|mut thing| thing.act = None);
         }
         PoolAct::Shrink => assert!(pool.shrink() <= 4),
-        PoolAct::Count => assert!(pool.made() <= 4 && pool.idle() <= 4),
+        PoolAct::Count => assert!(pool.created() <= 4 && pool.idle() <= 4),
         PoolAct::Panic => panic!("planned"),
     }
 }
@@ -357,7 +357,7 @@ fn things_may_use_their_own_pool_where_they_are_made_and_at_their_end() {
                         drop(pool.take().map(Pooled::detach));
                     }));
                     assert!(used.is_ok() || act == PoolAct::Panic);
-                    assert!(pool.made() <= 4 && pool.idle() <= pool.made(), "{pool:?}");
+                    assert!(pool.created() <= 4 && pool.idle() <= pool.created(), "{pool:?}");
                 }
             });
             assert_eq!(end, End::Works, "{name}");
@@ -449,7 +449,7 @@ fn constructors_of_representatives_may_look_at_the_object_and_not_call_it() {
         (RepAct::Reps, ""),
     ];
     for (act, words) in cases {
-        for placement in [Placement::PerCore, Placement::PerLlc, Placement::Shared] {
+        for placement in [Placement::PerThread, Placement::PerLlc, Placement::Shared] {
             let name = format!("Clustered: {act:?}, {placement:?}");
             let end = end_of(&name, move || {
                 let root = Root(OnceLock::new(), AtomicUsize::new(0));
@@ -466,7 +466,7 @@ fn constructors_of_representatives_may_look_at_the_object_and_not_call_it() {
     // From within a scatter: what is there may be called, and no other scatter.
     let end = end_of("Clustered: scatter from a scatter", || {
         let root = Root(OnceLock::new(), AtomicUsize::new(0));
-        let object = Clustered::<Piece>::new(Placement::PerCore, root);
+        let object = Clustered::<Piece>::new(Placement::PerThread, root);
         object.with(|_| ());
         object.scatter(|_| object.with(|_| ()), |rep| assert!(std::ptr::eq(rep, object.local())));
         object.scatter(|_| object.scatter(|_| (), |_| ()), |_| ());
@@ -479,7 +479,7 @@ fn constructors_of_representatives_may_look_at_the_object_and_not_call_it() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SwapAct {
     Call,
-    Blind,
+    Update,
     Swap,
     Panic,
 }
@@ -496,7 +496,7 @@ impl Impl {
 fn use_object(object: &Swappable<Impl>, act: SwapAct) {
     match act {
         SwapAct::Call => object.call(|_| ()),
-        SwapAct::Blind => object.blind(|_| ()),
+        SwapAct::Update => object.update(|_| ()),
         SwapAct::Swap => {
             let error = object.swap(Impl::quiet()).expect_err("from within a call");
             assert!(matches!(error.reason, SwapFailure::InsideCall), "{error}");
@@ -517,8 +517,8 @@ impl Family for Impl {
     fn import(&self, (): ()) {}
 }
 
-const SWAP_ACTS: [SwapAct; 4] = [SwapAct::Call, SwapAct::Blind, SwapAct::Swap, SwapAct::Panic];
-const FROM_TRANSFER: &str = "a blind update or a transfer calls an exchangeable object";
+const SWAP_ACTS: [SwapAct; 4] = [SwapAct::Call, SwapAct::Update, SwapAct::Swap, SwapAct::Panic];
+const FROM_TRANSFER: &str = "an update or a transfer calls an exchangeable object";
 
 #[test]
 fn transfers_that_use_the_object_fail_the_swap_with_a_sentence() {
@@ -554,12 +554,12 @@ fn calls_that_use_the_object_work_and_a_swap_in_them_is_an_error() {
 }
 
 #[test]
-fn blind_updates_that_use_an_object_panic_and_a_swap_in_them_is_an_error() {
+fn updates_that_use_an_object_panic_and_a_swap_in_them_is_an_error() {
     for act in SWAP_ACTS {
-        let end = end_of(&format!("Swappable: {act:?} from a blind update"), move || {
+        let end = end_of(&format!("Swappable: {act:?} from an update"), move || {
             let object = Arc::new(Swappable::new(Impl::quiet()));
             let weak = Arc::downgrade(&object);
-            object.blind(move |_| use_object(&weak.upgrade().unwrap(), act));
+            object.update(move |_| use_object(&weak.upgrade().unwrap(), act));
         });
         match act {
             SwapAct::Swap => assert_eq!(end, End::Works),
@@ -581,7 +581,7 @@ fn objects_in_the_child_of_a_fork_do_not_wait_for_themselves() {
         constructors_of_representatives_may_look_at_the_object_and_not_call_it,
         transfers_that_use_the_object_fail_the_swap_with_a_sentence,
         calls_that_use_the_object_work_and_a_swap_in_them_is_an_error,
-        blind_updates_that_use_an_object_panic_and_a_swap_in_them_is_an_error,
+        updates_that_use_an_object_panic_and_a_swap_in_them_is_an_error,
     ];
     crate::common::process::again_in_children(
         "objects_in_the_child_of_a_fork_do_not_wait_for_themselves",

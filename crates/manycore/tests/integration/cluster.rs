@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 const PLACEMENTS: [Placement; 4] =
-    [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerCore];
+    [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerThread];
 
 /// Counts locally; the root knows which were made.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ fn representatives_are_made_at_the_first_call_and_once() {
         let len = made.len();
         made.dedup();
         assert_eq!((made.len(), counts.reps().count()), (len, len), "{placement:?}: made twice");
-        assert!((1..=8).contains(&len) || placement != Placement::PerCore, "{len}");
+        assert!((1..=8).contains(&len) || placement != Placement::PerThread, "{len}");
         assert!(made.iter().all(|place| counts.at(*place).is_some()));
         if placement == Placement::Shared {
             assert_eq!(made, [0]);
@@ -166,7 +166,7 @@ fn representatives_are_made_at_the_first_call_and_once() {
 
 #[test]
 fn threads_have_representatives_of_their_own() {
-    let counts = counts(Placement::PerCore);
+    let counts = counts(Placement::PerThread);
     let barrier = Barrier::new(4);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -247,7 +247,7 @@ fn scatter_from_within_scatter_is_told() {
 #[test]
 fn no_representative_misses_a_scatter() {
     for _ in 0..20 {
-        let counts = counts(Placement::PerCore);
+        let counts = counts(Placement::PerThread);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -279,7 +279,7 @@ fn representatives_and_root_are_dropped_once() {
         }
     }
     let root = Arc::new(());
-    let object = Clustered::<Dropping>::new(Placement::PerCore, Arc::clone(&root));
+    let object = Clustered::<Dropping>::new(Placement::PerThread, Arc::clone(&root));
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| object.with(|_| ()));
@@ -305,7 +305,7 @@ fn thread_that_is_ending_still_calls() {
     thread_local!(static END: std::cell::RefCell<AtEnd> = const {
         std::cell::RefCell::new(AtEnd(None))
     });
-    let counts = Arc::new(counts(Placement::PerCore));
+    let counts = Arc::new(counts(Placement::PerThread));
     for _ in 0..4 {
         let counts = Arc::clone(&counts);
         let body = move || END.with(|end| end.borrow_mut().0 = Some(counts));

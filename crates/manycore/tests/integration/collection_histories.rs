@@ -81,7 +81,7 @@ fn publish(rng: &mut Rng) -> Publish {
 }
 
 fn queue(rng: &mut Rng) -> Queue {
-    *rng.pick(&[Queue::PerCore, Queue::Global])
+    *rng.pick(&[Queue::PerThread, Queue::Global])
 }
 
 /// A handle to end, if there is one and the dice say so.

@@ -152,7 +152,7 @@ fn numbers_that_threads_take_and_free_lead_to_their_own_configuration() {
                     let own = builder.max_entries(entries).build(0).unwrap();
                     let shared = Sum::builder().max_entries(entries).build(0).unwrap();
                     assert!(own.promote(), "its table has no other object");
-                    assert_eq!(watch.0.upgrade().unwrap().residents(), 1, "another's table");
+                    assert_eq!(watch.0.upgrade().unwrap().hot_objects(), 1, "another's table");
                     own.append(Add(1));
                     drop((own, shared));
                     assert_eq!(watch.alive(), GONE);

@@ -1,6 +1,6 @@
 //! Counters: nothing lost, nothing twice, through promotion, demotion and eviction.
 
-use manycore::collections::{Counter, CounterArray};
+use manycore::collections::{Counter, CounterArray, Gauge, Histogram, HistogramSnapshot};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::thread;
 
@@ -152,4 +152,106 @@ fn overflow_wraps() {
 #[should_panic(expected = "no counter 3 of 3")]
 fn array_refuses_a_counter_it_does_not_have() {
     CounterArray::new(3).add(3, 1);
+}
+
+/// Adders, takers and a thread that changes the form: every add is taken once.
+#[test]
+fn takes_get_each_add_once_while_the_counter_changes_its_form() {
+    let (counter, taken, stop) = (Counter::new(0), AtomicI64::new(0), AtomicBool::new(false));
+    let adds: i64 = thread::scope(|s| {
+        let add = || (0..100_000).map(|n| (counter.add(n % 3), n % 3).1).sum::<i64>();
+        let adders = [s.spawn(add), s.spawn(add)];
+        let takers = [(); 2].map(|()| {
+            s.spawn(|| {
+                while !stop.load(SeqCst) {
+                    let some = counter.take();
+                    assert!(some >= 0, "{some} taken");
+                    taken.fetch_add(some, SeqCst);
+                }
+            })
+        });
+        s.spawn(|| {
+            while !stop.load(SeqCst) {
+                counter.promote();
+                thread::yield_now();
+                counter.demote();
+            }
+        });
+        let adds = adders.into_iter().map(|adder| adder.join().unwrap()).sum();
+        stop.store(true, SeqCst);
+        takers.into_iter().for_each(|taker| taker.join().unwrap());
+        adds
+    });
+    assert_eq!(taken.load(SeqCst) + counter.take(), adds);
+    assert_eq!(counter.take(), 0);
+}
+
+#[test]
+fn takes_that_find_nothing_demote_and_others_do_not() {
+    let counter = Counter::new(0);
+    counter.promote();
+    (0..50).for_each(|_| (counter.inc(), assert_eq!(counter.take(), 1)).1);
+    assert!(counter.is_hot(), "a counter in use was demoted");
+    (0..50).for_each(|_| assert_eq!(counter.take(), 0));
+    assert!(!counter.is_hot(), "an idle counter stays hot");
+}
+
+#[test]
+fn gauge_is_set_in_each_form_and_counts_from_there() {
+    static GAUGE: Gauge = Gauge::new(3);
+    for hot in [false, true] {
+        assert_eq!((GAUGE.set(3), hot && GAUGE.promote()), (if hot { 9 } else { 3 }, hot));
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..1000).for_each(|_| (GAUGE.add(5), GAUGE.sub(4), GAUGE.dec()).2));
+            }
+        });
+        assert_eq!((GAUGE.get(), GAUGE.set(-7), GAUGE.get()), (3, 3, -7));
+        GAUGE.inc();
+        GAUGE.add(15);
+        GAUGE.demote();
+        assert_eq!((GAUGE.get(), GAUGE.is_hot()), (9, false));
+    }
+    assert_eq!(format!("{:?}", Gauge::from(2)), "Gauge(2)");
+}
+
+#[test]
+fn quantiles_are_within_the_error_of_the_values_sorted() {
+    let histogram = Box::new(Histogram::new());
+    let mut values: Vec<u64> = (0..20_000_u64).map(|n| (n * n * 7_919) % 50_000_017).collect();
+    values.iter().for_each(|value| histogram.record(*value));
+    values.sort_unstable();
+    let (seen, close) = (histogram.snapshot(), |found: u64, exact: u64| {
+        assert!((found as f64 - exact as f64).abs() <= 0.016 * exact as f64, "{found} of {exact}");
+    });
+    for q in [0.0, 0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
+        let rank = ((q * values.len() as f64).ceil() as usize).max(1);
+        close(seen.quantile(q).unwrap(), values[rank - 1]);
+    }
+    close(seen.mean().unwrap() as u64, values.iter().sum::<u64>() / 20_000);
+    close(seen.max().unwrap(), values[19_999]);
+    assert_eq!((seen.count(), seen.count_up_to(u64::MAX)), (20_000, 20_000));
+    assert_eq!(seen, values.iter().copied().collect::<HistogramSnapshot>());
+    histogram.merge(&seen);
+    histogram.record_n(u64::MAX, 3);
+    assert_eq!(histogram.take().count(), 40_003);
+    assert_eq!((histogram.snapshot().quantile(0.5), histogram.snapshot().mean()), (None, None));
+}
+
+#[test]
+fn histogram_takes_get_each_value_once_hot_or_cold() {
+    static HISTOGRAM: Histogram = Histogram::new();
+    for hot in [false, true] {
+        assert_eq!(hot && HISTOGRAM.promote(), hot);
+        let mut all = HistogramSnapshot::new();
+        thread::scope(|s| {
+            for thread in 0..3 {
+                s.spawn(move || (0..30_000).for_each(|n| HISTOGRAM.record(n * 3 + thread)));
+            }
+            (0..10).for_each(|_| all.merge(&HISTOGRAM.take()));
+        });
+        all.merge(&HISTOGRAM.take());
+        assert_eq!(all, (0..90_000).collect());
+        assert_eq!(all.buckets().map(|(_, count)| count).sum::<u64>(), 90_000);
+    }
 }

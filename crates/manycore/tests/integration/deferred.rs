@@ -48,7 +48,7 @@ fn own_table() -> Arc<LogTable> {
 fn cold_object_applies_at_once_and_costs_sixteen_bytes() {
     let list = List::new(Vec::new());
     list.append(Push(1));
-    assert!(!list.is_logged());
+    assert!(!list.is_hot());
     assert_eq!(*list.read(), [1]);
     assert_eq!(size_of::<Sum>(), size_of::<u64>() + 16);
     assert_eq!(list.stats(), Stats::default());
@@ -58,7 +58,7 @@ fn cold_object_applies_at_once_and_costs_sixteen_bytes() {
 fn promoted_object_logs_and_demoted_object_does_not() {
     let list = List::new(vec![0]);
     assert!(list.promote());
-    assert!(list.is_logged());
+    assert!(list.is_hot());
     list.append(Push(1));
     list.append(Push(2));
     assert_eq!(list.stats().pending, 2);
@@ -67,7 +67,7 @@ fn promoted_object_logs_and_demoted_object_does_not() {
     assert_eq!((stats.appended, stats.applied, stats.pending, stats.logs), (2, 2, 0, 1));
     list.append(Push(3));
     list.demote();
-    assert!(!list.is_logged());
+    assert!(!list.is_hot());
     assert_eq!(list.into_inner(), [0, 1, 2, 3]);
 }
 
@@ -89,18 +89,18 @@ fn contention_promotes_and_idle_reads_demote() {
         for _ in 0..2 {
             s.spawn(|| {
                 barrier.wait();
-                while !sum.is_logged() && total.fetch_add(1, SeqCst) < 10_000_000 {
+                while !sum.is_hot() && total.fetch_add(1, SeqCst) < 10_000_000 {
                     sum.append(SlowAdd(1));
                 }
             });
         }
     });
-    assert!(sum.is_logged(), "two contending threads never promoted the object");
+    assert!(sum.is_hot(), "two contending threads never promoted the object");
     assert_eq!(*sum.read(), total.load(SeqCst) as u64);
     for _ in 0..20 {
         sum.synchronize();
     }
-    assert!(!sum.is_logged(), "twenty idle reads did not demote it");
+    assert!(!sum.is_hot(), "twenty idle reads did not demote it");
     assert_eq!(sum.into_inner(), total.into_inner() as u64);
 }
 
@@ -117,7 +117,7 @@ fn reads_as_frequent_as_updates_never_promote() {
             });
         }
     });
-    assert!(!sum.is_logged());
+    assert!(!sum.is_hot());
     assert_eq!(*sum.read(), 300_000);
 }
 

@@ -1,6 +1,6 @@
 //! The distributed hash table: against the sequential one by every placement, for linearizability,
 //! for the conservation of local parts while elements come and go and tables change their size,
-//! spread and are folded, and with user code that panics or uses the table.
+//! are distributed and folded, and with user code that panics or uses the table.
 //!
 //! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
@@ -9,7 +9,7 @@ use crate::common::calls::{self, Model, Subject};
 use crate::common::env;
 use crate::common::rng::Rng;
 use manycore::cluster::Placement;
-use manycore::collections::{Contention, DHash, DHashBuilder, Spread};
+use manycore::collections::{Contention, DHash, DHashBuilder, Distribution};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -24,19 +24,22 @@ fn ignore<T>(_: T) {}
 const SHARE: Duration = Duration::from_millis(500);
 
 const PLACEMENTS: [Placement; 4] =
-    [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerCore];
+    [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerThread];
 
-/// In one, spread, and what it is by default: in one until it is told to spread, or has to.
-const FORMS: [Spread; 3] =
-    [Spread::Never, Spread::Always, Spread::Contended(Contention { waits: 1, patience: 1 })];
+/// Centralized, distributed, and the default: centralized until it is told otherwise, or has to.
+const FORMS: [Distribution; 3] =
+    [Distribution::Never, Distribution::Always, Distribution::Contended(Contention::new(1, 1))];
 
-fn built<K, Shared, Local>(placement: Placement, spread: Spread) -> DHash<K, Shared, Local>
+fn built<K, Shared, Local>(
+    placement: Placement,
+    distribution: Distribution,
+) -> DHash<K, Shared, Local>
 where
     K: Eq + Hash + Clone + Send + Sync + 'static,
     Shared: Clone + Send + Sync + 'static,
     Local: Default + Send + 'static,
 {
-    DHashBuilder::new().placement(placement).spread(spread).build()
+    DHashBuilder::new().placement(placement).distribution(distribution).build()
 }
 
 #[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
@@ -54,7 +57,7 @@ pub enum Call {
     Remove(u32),
     /// If nothing was added.
     RemoveIdle(u32),
-    Spread,
+    Distribution,
     Fold,
 }
 
@@ -73,7 +76,7 @@ fn of(which: usize, key: u32, value: u32) -> Call {
         7 => Call::Sum(key),
         8 => Call::Take(key),
         9 => Call::Remove(key),
-        10 => Call::Spread,
+        10 => Call::Distribution,
         11 => Call::Fold,
         _ => Call::RemoveIdle(key),
     }
@@ -123,7 +126,7 @@ impl Model for Values {
                 Some((_, 0)) => self.remove(&key),
                 _ => None,
             },
-            Call::Spread | Call::Fold => None,
+            Call::Distribution | Call::Fold => None,
         }
     }
 }
@@ -162,8 +165,8 @@ impl Subject<Values> for Table {
                 let idle = |_: &u32, parts: &mut [&mut u32]| parts.iter().all(|part| **part == 0);
                 self.remove_if(&key, idle).map(whole)
             }
-            Call::Spread => {
-                self.spread();
+            Call::Distribution => {
+                self.distribute();
                 None
             }
             Call::Fold => {
@@ -181,7 +184,7 @@ proptest! {
         calls in prop::collection::vec(call(200), 0..300),
         form in 0..FORMS.len(),
     ) {
-        let table: Table = built(Placement::PerCore, FORMS[form]);
+        let table: Table = built(Placement::PerThread, FORMS[form]);
         let mut model = Values::new();
         for call in &calls {
             prop_assert_eq!(Subject::answer(&table, call), Model::answer(&mut model, call));
@@ -200,9 +203,9 @@ proptest! {
 #[test]
 fn histories_are_linearizable_by_every_placement() {
     let _alone = env::alone();
-    let spread = PLACEMENTS.map(|placement| (placement, Spread::Always));
-    let others = [FORMS[0], FORMS[2]].map(|form| (Placement::PerCore, form));
-    for (placement, form) in spread.into_iter().chain(others) {
+    let distributed = PLACEMENTS.map(|placement| (placement, Distribution::Always));
+    let others = [FORMS[0], FORMS[2]].map(|form| (Placement::PerThread, form));
+    for (placement, form) in distributed.into_iter().chain(others) {
         let until = env::deadline("MANYCORE_SOAK", SHARE);
         let make = |_: &mut Rng| -> Table { built(placement, form) };
         match calls::check::<Values, _>(env::seed(), until, make) {
@@ -244,9 +247,10 @@ fn no_part_is_lost_while_elements_come_and_go_and_tables_change_their_size() {
     const KEYS: u64 = 2_000;
     let _alone = env::alone();
     let seed = env::seed();
-    let spread = [Placement::PerCore, Placement::PerLlc].map(|place| (place, Spread::Always));
-    let changing = (Placement::PerCore, Spread::default());
-    for (placement, form) in spread.into_iter().chain([changing]) {
+    let distributed =
+        [Placement::PerThread, Placement::PerLlc].map(|place| (place, Distribution::Always));
+    let changing = (Placement::PerThread, Distribution::default());
+    for (placement, form) in distributed.into_iter().chain([changing]) {
         let until = env::deadline("MANYCORE_SOAK", SHARE);
         let table: DHash<u64, u64, u64> = built(placement, form);
         let over = AtomicBool::new(false);
@@ -275,15 +279,15 @@ fn no_part_is_lost_while_elements_come_and_go_and_tables_change_their_size() {
             while Instant::now() < until {
                 (0..KEYS).for_each(|key| assert_eq!(table.insert(key, key + 1), None));
                 // Under load, and with whatever the load does to it.
-                assert!(table.spread());
+                assert!(table.distribute());
                 thread::yield_now();
-                assert_eq!(table.fold(add), form != Spread::Always);
+                assert_eq!(table.fold(add), form != Distribution::Always);
                 for key in 0..KEYS / 10 {
                     let take = |sum, part: &mut u64| sum + std::mem::take(part);
                     home += table.gather(&key, 0, take).expect("it is there");
                 }
                 for key in 0..KEYS {
-                    let (shared, parts) = table.remove(&key).expect("nobody else removes");
+                    let (shared, parts) = table.remove(&key).expect("no other thread removes");
                     assert_eq!(shared, key + 1);
                     home += parts.iter().sum::<u64>();
                 }
@@ -300,7 +304,7 @@ fn no_part_is_lost_while_elements_come_and_go_and_tables_change_their_size() {
 
 #[test]
 fn tables_grow_and_shrink_each_by_its_own_need() {
-    let table: Table = built(Placement::PerCore, Spread::Always);
+    let table: Table = built(Placement::PerThread, Distribution::Always);
     (0..20_000).for_each(|key| ignore(table.insert(key, key)));
     let master = table.capacity();
     assert!(master >= 20_000);
@@ -320,7 +324,7 @@ fn tables_grow_and_shrink_each_by_its_own_need() {
 
 #[test]
 fn removal_and_change_reach_every_place_before_they_return() {
-    let table: Table = built(Placement::PerCore, Spread::Always);
+    let table: Table = built(Placement::PerThread, Distribution::Always);
     let barrier = Barrier::new(5);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -363,7 +367,7 @@ fn removal_and_change_reach_every_place_before_they_return() {
 
 #[test]
 fn more_threads_than_holders_have_bits() {
-    let table: DHash<&str, u32, u32> = built(Placement::PerCore, Spread::Always);
+    let table: DHash<&str, u32, u32> = built(Placement::PerThread, Distribution::Always);
     table.insert("key", 1);
     let barrier = Barrier::new(80);
     thread::scope(|scope| {
@@ -409,7 +413,7 @@ fn closures_that_use_the_table_are_told_and_leave_it_working() {
             assert!(is_refused(|| table.len()));
             assert!(is_refused(|| table.capacity()));
             assert!(is_refused(|| table.clear()));
-            assert!(is_refused(|| table.fold(add)) || form == Spread::Always);
+            assert!(is_refused(|| table.fold(add)) || form == Distribution::Always);
             let by_another = other.with_local(&1, |_, _| is_refused(|| table.get(&2)));
             assert_eq!(by_another, Some(true));
         };
@@ -431,8 +435,8 @@ fn closures_that_panic_leave_the_element() {
     FORMS.into_iter().for_each(panicking_closures_leave_the_element);
 }
 
-fn panicking_closures_leave_the_element(form: Spread) {
-    let table: Table = built(Placement::PerCore, form);
+fn panicking_closures_leave_the_element(form: Distribution) {
+    let table: Table = built(Placement::PerThread, form);
     table.insert(1, 1);
     let panics = || -> u32 { panic!("on purpose") };
     let tries: [&dyn Fn(); 4] = [
@@ -489,7 +493,7 @@ impl Default for Touchy {
 fn user_code_that_panics_anywhere_leaves_one_table() {
     let _alone = env::alone();
     for (calls, form) in (0..180).map(|call| (call / 3, FORMS[call % 3])) {
-        let table: DHash<Touchy, Touchy, Touchy> = built(Placement::PerCore, form);
+        let table: DHash<Touchy, Touchy, Touchy> = built(Placement::PerThread, form);
         IN.store(usize::MAX, Relaxed);
         (0..4).for_each(|key| ignore(table.insert(Touchy(key), Touchy(0))));
         let see = |key| table.with_local(&Touchy(key), |shared, part| (shared.0, part.0));
@@ -525,9 +529,9 @@ fn user_code_that_panics_anywhere_leaves_one_table() {
 }
 
 static TABLES: [LazyLock<DHash<Looks, Looks, Looks>>; 3] = [
-    LazyLock::new(|| built(Placement::Shared, Spread::Always)),
-    LazyLock::new(|| built(Placement::PerCore, Spread::Always)),
-    LazyLock::new(|| built(Placement::PerCore, Spread::default())),
+    LazyLock::new(|| built(Placement::Shared, Distribution::Always)),
+    LazyLock::new(|| built(Placement::PerThread, Distribution::Always)),
+    LazyLock::new(|| built(Placement::PerThread, Distribution::default())),
 ];
 
 /// A key or part whose `Drop` uses every table, which it may under no lock of theirs.
@@ -555,7 +559,7 @@ fn nothing_is_dropped_under_a_lock() {
             });
             (0..5).for_each(|key| drop(table.get(&Looks(key))));
             assert_eq!(table.update_shared(&Looks(0), |shared| shared.0 = 9), Some(()));
-            table.spread();
+            table.distribute();
             (0..5).for_each(|key| drop(table.get(&Looks(key))));
             table.fold(|sum, part| sum.0 += part.0);
             let (shared, parts) = table.remove(&Looks(round)).unwrap();
@@ -569,7 +573,8 @@ fn nothing_is_dropped_under_a_lock() {
 #[test]
 fn every_copy_is_dropped_once() {
     let value = Arc::new(());
-    let table: DHash<u32, Arc<()>, Option<Arc<()>>> = built(Placement::PerCore, Spread::Always);
+    let table: DHash<u32, Arc<()>, Option<Arc<()>>> =
+        built(Placement::PerThread, Distribution::Always);
     for key in 0..5 {
         table.insert(key, Arc::clone(&value));
     }

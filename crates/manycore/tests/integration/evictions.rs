@@ -24,7 +24,7 @@ fn eviction_bounds_the_objects_with_logs() {
     for _ in 0..rounds {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         objects[(seed >> 33) as usize % 1000].append(Add(1));
-        assert!(table.residents() <= 8);
+        assert!(table.hot_objects() <= 8);
     }
     assert!(table.evictions() > 1000);
     let with_logs = objects.iter().filter(|object| object.stats().logs > 0).count();

@@ -111,7 +111,7 @@ fn section_refreshed_through_a_panic_still_protects() {
         });
         assert_eq!(held.0.load(SeqCst), freed.load(SeqCst));
         let moment = domain.now();
-        assert!((0..5).all(|_| !domain.quiesced(moment)), "{mode:?}: nobody sees the section");
+        assert!((0..5).all(|_| !domain.quiesced(moment)), "{mode:?}: no look finds the section");
         assert!(freed.load(SeqCst) >= before);
         drop(section);
         drain(&domain);

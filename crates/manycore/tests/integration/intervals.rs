@@ -22,9 +22,9 @@ fn registries<V: Send + Sync + 'static>() -> Vec<IntervalRegistry<u32, V>> {
         logged(Logs::Always),
         logged(Logs::Never),
         IntervalRegistry::builder().logs(Logs::Always).max_entries(2).build().unwrap(),
-        marked(Queue::PerCore),
+        marked(Queue::PerThread),
         marked(Queue::Global),
-        IntervalRegistry::builder().marks(Queue::PerCore).max_entries(2).build().unwrap(),
+        IntervalRegistry::builder().marks(Queue::PerThread).max_entries(2).build().unwrap(),
     ]
 }
 
@@ -112,7 +112,7 @@ fn every_value_is_dropped_once_also_of_leaked_handles() {
         assert_eq!(registry.overlapping(7..8).len(), 2);
         drop(gone);
         assert_eq!(registry.overlapping(7..8).len(), 1);
-        assert_eq!(registry.len(), 1, "and whoever comes by drops what is left");
+        assert_eq!(registry.len(), 1, "and the next call drops what is left");
         assert_eq!(Arc::strong_count(&counted), 2, "{registry:?}");
         drop(kept);
         drop(registry);
@@ -140,7 +140,7 @@ fn panic_in_a_question_does_no_harm_and_empty_ranges_are_refused() {
 
 #[test]
 fn oldest_is_the_smallest_of_those_who_are_active() {
-    for queue in [Queue::PerCore, Queue::Global] {
+    for queue in [Queue::PerThread, Queue::Global] {
         let set = ActiveSet::with_queue(queue);
         assert_eq!(set.oldest(), None);
         let seed = env::seed();
@@ -166,7 +166,7 @@ fn oldest_is_the_smallest_of_those_who_are_active() {
 /// registers with what the counter said before, and takes its version afterwards.
 #[test]
 fn oldest_never_passes_a_version_that_is_in_use() {
-    for queue in [Queue::PerCore, Queue::Global] {
+    for queue in [Queue::PerThread, Queue::Global] {
         let set = ActiveSet::with_queue(queue);
         let (version, cleaned, stop) =
             (AtomicU64::new(1), AtomicU64::new(0), AtomicBool::new(false));
@@ -235,7 +235,7 @@ impl Ord for Odd {
 /// Whatever the key's code does in a removal or an insertion, no value is dropped twice.
 #[test]
 fn keys_that_panic_or_lie_cost_the_registry_and_no_value_twice() {
-    for (queue, what, leaves) in [Queue::PerCore, Queue::Global].into_iter().flat_map(|queue| {
+    for (queue, what, leaves) in [Queue::PerThread, Queue::Global].into_iter().flat_map(|queue| {
         let faults = [PANIC_IN_ORD, PANIC_IN_CLONE, LIE];
         faults.into_iter().flat_map(move |what| [true, false].map(|leaves| (queue, what, leaves)))
     }) {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-const QUEUES: [Queue; 2] = [Queue::PerCore, Queue::Global];
+const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
 /// A set of letters or numbers that is strict about what it is told.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ fn toggling_queues_once_and_allocates_nothing() {
 
 #[test]
 fn busy_members_stay_queued_and_idle_ones_leave() {
-    let set = set(Queue::PerCore);
+    let set = set(Queue::PerThread);
     let members: Vec<_> = (0..10).map(|number| set.add(number).remove()).collect();
     assert_eq!(contents(&set), []);
     assert_eq!(set.stats().waiting, 10, "all of them came and went since the last read");
@@ -118,7 +118,7 @@ fn busy_members_stay_queued_and_idle_ones_leave() {
 
 #[test]
 fn member_taken_back_can_change_and_move_to_another_set() {
-    let (first, second) = (set(Queue::PerCore), set(Queue::Global));
+    let (first, second) = (set(Queue::PerThread), set(Queue::Global));
     let mut member = first.add(1).remove().into_box();
     assert_eq!(first.stats().drains, 1, "it was queued");
     **member = 2;
@@ -170,7 +170,7 @@ fn members_do_not_wait_longer_than_the_bound_in_time() {
 
 #[test]
 fn queue_of_a_thread_that_ended_is_read_and_gone_on_with() {
-    let set = set(Queue::PerCore);
+    let set = set(Queue::PerThread);
     for round in 0..5 {
         let member = thread::scope(|s| s.spawn(|| set.add(round)).join().unwrap());
         std::mem::forget(member);
@@ -265,7 +265,7 @@ fn misuse_by_hand_panics_with_the_members_name() {
         sessions.insert_raw(seven);
         let said = message(|| sessions.insert_raw(seven));
         assert_eq!(said, "manycore: session 7 is inserted, but is in the set already");
-        let said = message(|| sessions.settle_raw(seven));
+        let said = message(|| sessions.dequeue_raw(seven));
         assert_eq!(said, "manycore: session 7 is settled, but is in the set");
         sessions.remove_raw(seven);
         let said = message(|| sessions.remove_raw(seven));
@@ -282,7 +282,7 @@ fn misuse_by_hand_panics_with_the_members_name() {
         assert_eq!(sessions.read().0, [8]);
         assert_eq!(FREED.load(SeqCst), before + 1);
         sessions.remove_raw(eight);
-        sessions.settle_raw(eight);
+        sessions.dequeue_raw(eight);
         drop(Box::from_raw(eight.as_ptr()));
     }
 }
@@ -333,7 +333,7 @@ fn message_of_read(set: &DeferredSet<Moody, Element<u8>>) -> String {
 fn panic_in_a_change_that_drains_stays_there() {
     let set = DeferredSet::builder().max_queued(1).build(Moody::default()).unwrap();
     let three = set.add(3);
-    assert!(set.is_poisoned(), "the change drained, and told nobody but the set");
+    assert!(set.is_poisoned(), "the change drained, and told the set alone");
     drop(three);
     set.clear_poison();
     assert!(set.read().seen.is_empty());
@@ -359,7 +359,7 @@ fn poisoned_set_that_is_dropped_frees_its_members() {
 
 #[test]
 fn reading_a_set_that_this_thread_holds_panics() {
-    let set = set::<u8>(Queue::PerCore);
+    let set = set::<u8>(Queue::PerThread);
     let guard = set.read();
     assert!(matches!(set.try_read(), Err(TryReadError::Busy)));
     assert!(catch_unwind(AssertUnwindSafe(|| drop(set.read()))).is_err());

@@ -193,7 +193,7 @@ struct Shared {
 
 impl Shared {
     fn new(rng: &mut Rng) -> Self {
-        let queue = *rng.pick(&[Queue::PerCore, Queue::Global]);
+        let queue = *rng.pick(&[Queue::PerThread, Queue::Global]);
         let builder = DeferredSet::builder().queue(queue).max_queued(1 + rng.below(8));
         let room = Object::with_builder(&builder, Room::default()).expect("valid bounds");
         if rng.once_in(2) {

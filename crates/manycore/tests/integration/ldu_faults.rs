@@ -80,7 +80,7 @@ fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
 #[test]
 fn set_loses_nothing_by_a_panic_of_its_structure_or_its_members() {
     every_fault("a set", || {
-        let builder = DeferredSet::builder().queue(Queue::PerCore).max_queued(3);
+        let builder = DeferredSet::builder().queue(Queue::PerThread).max_queued(3);
         let set: DeferredSet<Told, _> = builder.build(Told::default()).unwrap();
         let mut members =
             elsewhere(|| (0..5).map(|at| set.add(Value::new(at))).collect::<Vec<_>>());
@@ -205,7 +205,7 @@ fn combined_object_applies_each_update_once() {
 fn registries() -> Vec<Registry<Value>> {
     let marks = |queue| Registry::builder().marks(queue).max_entries(2).build().unwrap();
     let logs = |logs| Registry::builder().logs(logs).max_entries(2).build().unwrap();
-    vec![marks(Queue::PerCore), marks(Queue::Global), logs(Logs::Always), logs(Logs::Never)]
+    vec![marks(Queue::PerThread), marks(Queue::Global), logs(Logs::Always), logs(Logs::Never)]
 }
 
 #[test]
@@ -425,7 +425,7 @@ fn set_that_is_poisoned_keeps_only_what_is_in_it() {
         }
         fn remove(&mut self, _: &Element<Hostile>) {}
     }
-    for queue in [Queue::PerCore, Queue::Global] {
+    for queue in [Queue::PerThread, Queue::Global] {
         let set = DeferredSet::builder().queue(queue).max_queued(8).build(Fails).unwrap();
         let kept = set.add(Hostile::new(false));
         assert!(step(|| set.synchronize()) && set.is_poisoned());

@@ -28,7 +28,7 @@ impl<E> Structure<E> for Count {
 type Update = Box<dyn FnOnce(&mut u32) + Send>;
 type Set = DeferredSet<Count, Element<u32>>;
 
-const QUEUES: [Queue; 2] = [Queue::PerCore, Queue::Global];
+const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
 /// A set whose queues are at their bound with each change, and far beyond it with the fourth.
 fn tight(queue: Queue) -> Arc<Set> {
@@ -77,7 +77,7 @@ fn sharer_that_would_wait_for_itself_is_told_whoever_else_waits() {
     for (name, way) in ways {
         for waits in [false, true] {
             ends(name, move || {
-                let set = tight(Queue::PerCore);
+                let set = tight(Queue::PerThread);
                 let shared = set.read_shared();
                 let other = waits.then(|| {
                     let set = Arc::clone(&set);
@@ -101,8 +101,9 @@ fn sharer_that_would_wait_for_itself_is_told_whoever_else_waits() {
 
 #[test]
 fn sharers_and_holders_that_change_each_others_sets_do_not_wait() {
-    for (queue, alone) in [(Queue::PerCore, false), (Queue::Global, false), (Queue::Global, true)] {
-        ends("two sets in a circle", move || {
+    for (queue, alone) in [(Queue::PerThread, false), (Queue::Global, false), (Queue::Global, true)]
+    {
+        ends("two sets that wait for each other", move || {
             let sets = Arc::new([tight(queue), tight(queue)]);
             let both = Arc::new(Barrier::new(2));
             let change = |own: usize| {
@@ -127,7 +128,7 @@ fn sharers_and_holders_that_change_each_others_sets_do_not_wait() {
 /// A sharer of a set updates an object, and an update of that object changes the set.
 #[test]
 fn sharer_and_update_of_an_object_do_not_wait_for_each_other() {
-    ends("a set and an object in a circle", || {
+    ends("a set and an object that wait for each other", || {
         let set = tight(Queue::Global);
         let object = Arc::new(Deferred::<u32, Commuting<Update>>::new(0));
         let both = Arc::new(Barrier::new(2));
@@ -261,7 +262,7 @@ impl Drop for AtExit {
 #[test]
 fn destructor_of_a_thread_local_reads_a_set_and_is_told_if_it_shares_it() {
     ends("a thread's end", || {
-        let set = tight(Queue::PerCore);
+        let set = tight(Queue::PerThread);
         let own = Arc::clone(&set);
         let thread = thread::spawn(move || {
             AT_EXIT.set(Some(AtExit(Arc::clone(&own)))); // destroyed after what comes later
@@ -379,7 +380,7 @@ impl Drop for UsesOnDrop {
 fn value_that_uses_its_registry_when_it_is_dropped_finds_no_lock_held() {
     for builder in [
         Registry::builder(),
-        Registry::builder().marks(Queue::PerCore).max_entries(2),
+        Registry::builder().marks(Queue::PerThread).max_entries(2),
         Registry::builder().marks(Queue::Global).max_entries(1),
         Registry::builder().logs(manycore::oplog::Logs::Always).max_entries(2),
         Registry::builder().logs(manycore::oplog::Logs::Never),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-const QUEUES: [Queue; 2] = [Queue::PerCore, Queue::Global];
+const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
 /// A set of letters or numbers that is strict about what it is told.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ fn set_that_lives_and_dies_between_two_reads_costs_its_members_alone() {
         let domain: Arc<Domain<usize>> = Arc::new(domain(queue));
         let root = domain.new_set().id();
         std::mem::forget(domain.set(root).add(0));
-        assert_eq!(domain.read().made(), 1);
+        assert_eq!(domain.read().created(), 1);
         let before = domain.stats();
         let (done, is_done) = mpsc::channel();
         let held = domain.read();
@@ -108,13 +108,13 @@ fn set_that_lives_and_dies_between_two_reads_costs_its_members_alone() {
         let (stats, seen) = (domain.stats(), domain.read());
         assert_eq!(stats.applied, before.applied, "{queue:?}: nothing reached a structure");
         assert_eq!((stats.drains, stats.freed), (before.drains + 1, 2 * SETS as u64 + 1));
-        assert_eq!((seen.made(), seen.len()), (1, 1), "{queue:?}: no set was made");
+        assert_eq!((seen.created(), seen.len()), (1, 1), "{queue:?}: no set was made");
     }
 }
 
 #[test]
 fn set_is_in_the_map_from_its_first_member_to_its_last() {
-    let domain = domain(Queue::PerCore);
+    let domain = domain(Queue::PerThread);
     let (one, two) = (domain.new_set(), domain.new_set());
     assert!(domain.read().get(one.id()).is_none() && one.read().0.is_empty());
     let members = (one.add(1), one.add(2), two.add(3));
@@ -133,7 +133,7 @@ fn set_is_in_the_map_from_its_first_member_to_its_last() {
     let again = second.insert();
     assert_eq!(contents(one), [2]);
     let seen = domain.read();
-    assert_eq!((seen.made(), seen.len()), (3, 1), "made anew");
+    assert_eq!((seen.created(), seen.len()), (3, 1), "made anew");
     drop(seen);
     drop(again);
 }
@@ -155,7 +155,7 @@ fn members_outlive_the_name_of_their_set_and_others_join_them() {
 
 #[test]
 fn member_taken_back_may_move_to_another_set() {
-    let domain = domain(Queue::PerCore);
+    let domain = domain(Queue::PerThread);
     let (one, two) = (domain.new_set(), domain.new_set());
     let mut member = one.add(1).remove().into_box();
     let refused =
@@ -183,7 +183,7 @@ fn numbers_are_given_once_on_all_threads() {
 
 #[test]
 fn readers_of_sets_may_share_the_domain() {
-    let domain = domain(Queue::PerCore);
+    let domain = domain(Queue::PerThread);
     let (one, two) = (domain.new_set(), domain.new_set());
     let members = (one.add(1), two.add(2));
     let held = one.read_shared();
@@ -462,7 +462,7 @@ fn free_list_takes_values_out_at_once_and_drops_each_once() {
 
 #[test]
 fn member_of_another_domain_is_refused_by_a_free_list() {
-    let (one, two) = (domain::<u8>(Queue::PerCore), domain(Queue::PerCore));
+    let (one, two) = (domain::<u8>(Queue::PerThread), domain(Queue::PerThread));
     let mut free = FreeList::new(&one);
     let member = two.new_set().add(1);
     let panic = catch_unwind(AssertUnwindSafe(|| free.remove(member))).unwrap_err();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const QUEUES: [Queue; 2] = [Queue::PerCore, Queue::Global];
+const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
 /// A set of letters or numbers that is strict about what it is told.
 #[derive(Debug, Default)]
@@ -186,7 +186,7 @@ fn families(queue: Queue, max_queued: usize) {
     assert_eq!(alive.load(SeqCst), 0);
     let seen = domain.read();
     assert!(seen.is_empty(), "MANYCORE_SEED={seed:#x}");
-    println!("{} sets were seen", seen.made());
+    println!("{} sets were seen", seen.created());
     drop(seen);
     println!("{:?}", domain.stats());
 }

@@ -38,7 +38,7 @@ fn message(f: impl FnOnce()) -> String {
 
 #[test]
 fn readers_are_in_the_structure_together() {
-    for queue in [Queue::PerCore, Queue::Global] {
+    for queue in [Queue::PerThread, Queue::Global] {
         let set = &set(queue);
         let _one = set.add(1);
         let all_inside = &Barrier::new(3);
@@ -51,13 +51,13 @@ fn readers_are_in_the_structure_together() {
                 });
             }
         });
-        assert!(set.try_read().is_ok(), "nobody is left");
+        assert!(set.try_read().is_ok(), "no reader is left");
     }
 }
 
 #[test]
 fn changes_go_on_beside_a_reader_and_the_next_one_sees_them() {
-    let set = set(Queue::PerCore);
+    let set = set(Queue::PerThread);
     let shared = set.read_shared();
     // More than the queue's bound: the changes would bring the structure up to date, and may not.
     let members: Vec<_> = (0..7).map(|number| set.add(number)).collect();
@@ -88,7 +88,7 @@ fn reading_again_where_a_thread_would_wait_for_itself_panics() {
 
 #[test]
 fn reader_of_a_poisoned_set_panics_until_it_is_repaired() {
-    let set = set(Queue::PerCore);
+    let set = set(Queue::PerThread);
     let bad = set.add(13);
     assert!(message(|| drop(set.read_shared())).contains("accident"));
     assert!(message(|| drop(set.read_shared())).contains("poisoned"));
@@ -102,7 +102,7 @@ fn reader_of_a_poisoned_set_panics_until_it_is_repaired() {
 
 #[test]
 fn panic_of_a_reader_poisons_nothing() {
-    let set = set(Queue::PerCore);
+    let set = set(Queue::PerThread);
     let _one = set.add(1);
     message(|| {
         let shared = set.read_shared();
@@ -115,7 +115,7 @@ fn panic_of_a_reader_poisons_nothing() {
 /// Two mappings come and go by turns, so that there always is one, and one at most is new.
 #[test]
 fn questions_side_by_side_always_find_who_was_there() {
-    let registry = &IntervalRegistry::builder().marks(Queue::PerCore).build().unwrap();
+    let registry = &IntervalRegistry::builder().marks(Queue::PerThread).build().unwrap();
     let (asking, asked) = (&AtomicUsize::new(3), &AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -186,8 +186,8 @@ fn stress(queue: Queue, max_queued: usize) {
 
 #[test]
 fn per_core_queues_survive_a_stress() {
-    stress(Queue::PerCore, 4096);
-    stress(Queue::PerCore, 2);
+    stress(Queue::PerThread, 4096);
+    stress(Queue::PerThread, 2);
 }
 
 #[test]

@@ -17,9 +17,9 @@ mod allocations;
 #[cfg(feature = "collections")]
 mod budget;
 #[cfg(feature = "collections")]
-mod callbacks;
+mod budget_reclaim;
 #[cfg(feature = "collections")]
-mod circles;
+mod callbacks;
 #[cfg(feature = "cluster")]
 mod cluster;
 #[cfg(feature = "collections")]
@@ -28,12 +28,14 @@ mod collection_histories;
 mod configurations;
 #[cfg(feature = "collections")]
 mod counter;
+#[cfg(feature = "collections")]
+mod deadlocks;
 #[cfg(feature = "oplog")]
 mod deferred;
 #[cfg(feature = "collections")]
 mod dhash;
 #[cfg(feature = "collections")]
-mod dhash_spread;
+mod dhash_distribution;
 #[cfg(feature = "collections")]
 mod event_queue;
 #[cfg(feature = "collections")]
@@ -44,6 +46,8 @@ mod evictions;
 mod gates;
 #[cfg(feature = "collections")]
 mod hash_map;
+#[cfg(feature = "collections")]
+mod hash_map_direct;
 #[cfg(feature = "collections")]
 mod intervals;
 #[cfg(feature = "ldu")]
@@ -100,6 +104,8 @@ mod profile;
 #[cfg(feature = "oplog")]
 mod properties;
 #[cfg(feature = "collections")]
+mod range_map;
+#[cfg(feature = "collections")]
 mod registry;
 #[cfg(feature = "collections")]
 mod replicated_map;
@@ -111,6 +117,8 @@ mod section;
 mod section_list;
 #[cfg(feature = "slab")]
 mod slab;
+#[cfg(feature = "collections")]
+mod statics;
 #[cfg(feature = "cluster")]
 mod swap;
 #[cfg(feature = "collections")]

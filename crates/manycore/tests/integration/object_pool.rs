@@ -24,7 +24,7 @@ impl Drop for Thing {
 }
 
 fn pool(max: usize, shelf: usize) -> (ObjectPool<Thing>, Arc<AtomicUsize>) {
-    placed(Placement::PerCore, max, shelf)
+    placed(Placement::PerThread, max, shelf)
 }
 
 fn placed(place: Placement, max: usize, shelf: usize) -> (ObjectPool<Thing>, Arc<AtomicUsize>) {
@@ -39,12 +39,12 @@ fn placed(place: Placement, max: usize, shelf: usize) -> (ObjectPool<Thing>, Arc
 
 /// The steps in which the paper distributes its page manager: one list, one for some, one for each.
 const STEPS: [(Placement, usize, usize); 6] = [
-    (Placement::PerCore, 5, 0), // all in the back room
+    (Placement::PerThread, 5, 0), // all in the back room
     (Placement::Shared, 8, 4),
     (Placement::PerLlc, 8, 1),
-    (Placement::PerCore, 1, 16),
-    (Placement::PerCore, 8, 1),
-    (Placement::PerCore, 40, 4),
+    (Placement::PerThread, 1, 16),
+    (Placement::PerThread, 8, 1),
+    (Placement::PerThread, 40, 4),
 ];
 
 #[test]
@@ -81,7 +81,7 @@ fn things_are_lent_to_one_at_a_time_and_none_is_lost() {
                 });
             }
         });
-        assert_eq!((pool.made(), pool.idle()), (alive.load(SeqCst), alive.load(SeqCst)));
+        assert_eq!((pool.created(), pool.idle()), (alive.load(SeqCst), alive.load(SeqCst)));
         let all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
         assert_eq!(all.len(), max, "everything is found, wherever it lies");
         let seen: usize = all.iter().map(|thing| thing.uses).sum();
@@ -110,7 +110,7 @@ fn what_lies_idle_with_others_is_found() {
         barrier.wait();
         let all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
         barrier.wait();
-        assert_eq!((all.len(), pool.made()), (8, 8));
+        assert_eq!((all.len(), pool.created()), (8, 8));
     });
 }
 
@@ -121,7 +121,7 @@ fn constructor_that_panics_leaves_room() {
     let pool = ObjectPool::new(1, move || assert!(!told.load(SeqCst), "no thing"));
     for _ in 0..3 {
         assert!(catch_unwind(AssertUnwindSafe(|| pool.take().is_some())).is_err());
-        assert_eq!(pool.made(), 0);
+        assert_eq!(pool.created(), 0);
     }
     fails.store(false, SeqCst);
     assert!(pool.take().is_some());
@@ -131,13 +131,13 @@ fn constructor_that_panics_leaves_room() {
 fn detached_and_shrunk_things_make_room_for_new_ones() {
     let (pool, alive) = pool(2, 16);
     let kept = pool.take().unwrap().detach();
-    assert_eq!((pool.made(), alive.load(SeqCst)), (0, 1));
+    assert_eq!((pool.created(), alive.load(SeqCst)), (0, 1));
     let pair = (pool.take().unwrap(), pool.take().unwrap());
     assert!(pool.take().is_none());
     drop(pair);
-    assert_eq!((pool.shrink(), pool.made(), alive.load(SeqCst)), (2, 0, 1));
+    assert_eq!((pool.shrink(), pool.created(), alive.load(SeqCst)), (2, 0, 1));
     assert!(pool.take().is_some());
     drop(kept);
     assert!(ObjectPool::new(0, || ()).take().is_none());
-    assert_eq!(format!("{pool:?}"), "ObjectPool { made: 1, idle: 1 }");
+    assert_eq!(format!("{pool:?}"), "ObjectPool { created: 1, idle: 1 }");
 }

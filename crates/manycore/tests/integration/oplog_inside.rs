@@ -195,8 +195,8 @@ fn logs_outside_the_table_end_with_the_next_read() {
         drop(guard);
     }
     assert!(objects.iter().all(|object| *object.read() == 1));
-    assert_eq!(objects.iter().filter(|object| object.is_logged()).count(), 1);
-    assert_eq!(table.residents(), 1);
+    assert_eq!(objects.iter().filter(|object| object.is_hot()).count(), 1);
+    assert_eq!(table.hot_objects(), 1);
 }
 
 #[test]
@@ -213,6 +213,6 @@ fn idle_object_loses_its_logs_without_a_read_while_another_is_promoted() {
             other.demote();
         }
     }
-    assert!(!idle.is_logged());
+    assert!(!idle.is_hot());
     assert_eq!(*idle.read(), 1);
 }

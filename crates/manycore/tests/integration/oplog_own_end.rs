@@ -9,15 +9,15 @@ use manycore::oplog::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// Where an update gives its owner up.
+/// The callback in which an update drops its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Callback {
     Collect,
     Apply,
     DropOfTheLog,
 }
 
-const PLACES: [Place; 3] = [Place::Collect, Place::Apply, Place::DropOfTheLog];
+const CALLBACKS: [Callback; 3] = [Callback::Collect, Callback::Apply, Callback::DropOfTheLog];
 
 /// What is left of everything that was made.
 #[derive(Clone, Default)]
@@ -44,13 +44,13 @@ impl Drop for Counted {
 
 /// An update that has an owner of its object, and what it does with it at last.
 struct Owning {
-    at: Place,
+    at: Callback,
     last: Option<Box<dyn FnOnce() + Send>>,
     _counted: Counted,
 }
 
 impl Owning {
-    fn give_up_at(&mut self, at: Place) {
+    fn drop_owner_at(&mut self, at: Callback) {
         if let Some(last) = self.last.take_if(|_| self.at == at) {
             last();
         }
@@ -68,7 +68,7 @@ impl Log<Vec<Counted>> for Owners {
     const ORDERED: bool = false;
 
     fn apply(mut op: Owning, value: &mut Vec<Counted>) {
-        op.give_up_at(Place::Apply);
+        op.drop_owner_at(Callback::Apply);
         assert!(!value.is_empty(), "the value is there while an update is applied");
     }
     fn push(&mut self, op: Owning, _: Stamp) {
@@ -78,7 +78,7 @@ impl Log<Vec<Counted>> for Owners {
         self.updates.len()
     }
     fn collect(&mut self, _: Stamp, into: &mut Self) {
-        self.updates.iter_mut().for_each(|op| op.give_up_at(Place::Collect));
+        self.updates.iter_mut().for_each(|op| op.drop_owner_at(Callback::Collect));
         std::mem::swap(&mut self.updates, &mut into.updates);
     }
     fn merge(logs: &mut [Self], value: &mut Vec<Counted>) -> usize {
@@ -86,7 +86,7 @@ impl Log<Vec<Counted>> for Owners {
         for log in logs {
             while let Some(op) = log.updates.pop() {
                 applied += 1;
-                if op.at == Place::DropOfTheLog {
+                if op.at == Callback::DropOfTheLog {
                     log.applied.push(op);
                 } else {
                     Self::apply(op, value);
@@ -99,7 +99,7 @@ impl Log<Vec<Counted>> for Owners {
 
 impl Drop for Owners {
     fn drop(&mut self) {
-        self.applied.iter_mut().for_each(|op| op.give_up_at(Place::DropOfTheLog));
+        self.applied.iter_mut().for_each(|op| op.drop_owner_at(Callback::DropOfTheLog));
     }
 }
 
@@ -108,7 +108,7 @@ type Owner = Arc<Object>;
 
 /// An object with an update that does `last` with the object's last owner at `at`, evicted by
 /// another one.
-fn end_at(at: Place, last: fn(Owner)) {
+fn end_at(at: Callback, last: fn(Owner)) {
     let alive = Alive::default();
     let table = Arc::new(LogTable::new(1));
     let make = || Object::builder().table(Arc::clone(&table)).build(vec![alive.new_one()]).unwrap();
@@ -126,12 +126,12 @@ fn end_at(at: Place, last: fn(Owner)) {
     newcomer.append(update(None));
     assert_eq!(newcomer.read().len(), 1);
     drop(newcomer);
-    assert_eq!((alive.count(), table.residents()), (0, 0));
+    assert_eq!((alive.count(), table.hot_objects()), (0, 0));
 }
 
 #[test]
 fn object_that_an_update_of_its_own_drops_ends_with_its_eviction() {
-    for at in PLACES {
+    for at in CALLBACKS {
         ends("an end", move || end_at(at, drop));
     }
 }
@@ -145,7 +145,7 @@ fn object_cannot_be_taken_apart_by_its_own_update() {
         let said = message(|| drop(object.into_inner()));
         assert!(said.contains("taken apart from within its own updates"), "{said}");
     }
-    for at in PLACES {
+    for at in CALLBACKS {
         ends("a value taken", move || end_at(at, taken));
     }
 }

@@ -56,7 +56,7 @@ fn update_that_appends_to_its_object_survives_a_demotion() {
             object.demote();
             assert_eq!(settled(&object), u64::from(chain) + 1);
             object.demote();
-            assert!(!object.is_logged(), "with a quiet object, a demotion works");
+            assert!(!object.is_hot(), "with a quiet object, a demotion works");
         });
     }
 }
@@ -69,7 +69,7 @@ fn update_that_appends_to_its_object_survives_an_idle_demotion() {
         object.append(Tick(100, Arc::downgrade(&object)));
         (0..200).for_each(|_| drop(object.read()));
         assert_eq!(*object.read(), 101);
-        assert!(!object.is_logged(), "idle");
+        assert!(!object.is_hot(), "idle");
     });
 }
 
@@ -82,7 +82,7 @@ fn update_that_appends_to_its_object_survives_an_eviction() {
             assert!(victim.promote());
             victim.append(Tick(chain, Arc::downgrade(&victim)));
             assert!(newcomer.promote());
-            assert!(!victim.is_logged());
+            assert!(!victim.is_hot());
             assert_eq!(settled(&victim), u64::from(chain) + 1);
         });
     }
@@ -118,8 +118,8 @@ impl Op<u64> for Peek {
         }
         let read = catch_unwind(AssertUnwindSafe(|| drop(object.read())));
         assert!(read.is_err(), "it would wait for itself");
-        let _ = (object.stats(), object.is_logged(), object.is_poisoned());
-        assert!(object.promote() || !object.is_logged());
+        let _ = (object.stats(), object.is_hot(), object.is_poisoned());
+        assert!(object.promote() || !object.is_hot());
     }
 }
 
@@ -339,7 +339,7 @@ fn nothing() -> Tell {
 /// A's update appends to B, in C's place; C's update appends to D, in A's place. An eviction in
 /// either push would wait for the other one's.
 #[test]
-fn evictions_from_within_pushes_close_no_circle() {
+fn evictions_from_within_pushes_do_not_deadlock() {
     ends("evictions from within pushes", || {
         let tables = [Arc::new(LogTable::new(1)), Arc::new(LogTable::new(1))];
         let make = |table: usize| {
@@ -363,7 +363,7 @@ fn evictions_from_within_pushes_close_no_circle() {
             scope.spawn(|| c.append(to_d));
         });
         assert_eq!([&a, &b, &c, &d].map(|object| *object.read()), [2, 1, 2, 1]);
-        assert!(tables.iter().all(|table| table.residents() <= 1));
+        assert!(tables.iter().all(|table| table.hot_objects() <= 1));
     });
 }
 

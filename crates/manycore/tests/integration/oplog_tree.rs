@@ -218,7 +218,7 @@ fn panic_of_a_read<const N: usize>(object: &Deferred<u64, Count<N>>) -> String {
             panic = catch_unwind(AssertUnwindSafe(|| drop(object.read()))).err();
         }
         done.store(true, SeqCst);
-        panic.expect("nobody absorbed anything in a minute")
+        panic.expect("no thread absorbed anything in a minute")
     });
     assert!(object.is_poisoned());
     object.clear_poison();
@@ -274,5 +274,5 @@ fn helpers_absorb_in_a_tree_and_not_in_a_flat_merge() {
         let done = race(&tree, |_, _| 1, |_| ());
         assert_eq!(tree.into_inner(), done.iter().sum::<u64>());
     }
-    assert_ne!(ABSORBED.load(SeqCst), 0, "nobody has helped");
+    assert_ne!(ABSORBED.load(SeqCst), 0, "no thread has helped");
 }

@@ -9,7 +9,7 @@ use crate::common::calls::{self, Model, Subject};
 use crate::common::env;
 use crate::common::rng::Rng;
 use manycore::collections::{
-    Contention, DHashBuilder, PageCache, PageStore, PinError, Pinned, Spread,
+    Contention, DHashBuilder, Distribution, PageCache, PageStore, PinError, Pinned,
 };
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -131,11 +131,11 @@ impl PageStore for Store {
 
 /// The three steps of the table of descriptors: in one, in a table for each thread, and from the
 /// first to the second (and back) while it is in use.
-const FORMS: [Spread; 3] =
-    [Spread::Never, Spread::Always, Spread::Contended(Contention { waits: 1, patience: 1 })];
+const FORMS: [Distribution; 3] =
+    [Distribution::Never, Distribution::Always, Distribution::Contended(Contention::new(1, 1))];
 
-fn built<T: PageStore>(store: T, pages: usize, form: Spread) -> PageCache<T> {
-    PageCache::with_builder(store, pages, DHashBuilder::new().spread(form))
+fn built<T: PageStore>(store: T, pages: usize, form: Distribution) -> PageCache<T> {
+    PageCache::with_builder(store, pages, DHashBuilder::new().distribution(form))
 }
 
 /// Works, but for the first calls, which go as given.
@@ -145,11 +145,37 @@ fn first(moods: &'static [Mood]) -> Moods {
 }
 
 #[test]
+fn every_page_is_shown_and_none_stays_pinned() {
+    for form in FORMS {
+        let cache = built(Store::plain(), 20, form);
+        (0..20).for_each(|key| drop(cache.pin(&key).unwrap()));
+        let held = cache.pin(&7).unwrap();
+        let mut shown = Vec::new();
+        cache.for_each(|key, page| {
+            assert_eq!(page.canary.load(SeqCst), THERE);
+            // Others may go while one is shown; this one may not.
+            cache.reclaim(1).unwrap();
+            assert!(cache.pin_if_cached(key).is_some(), "{key} has gone");
+            shown.push(*key);
+        });
+        assert!(shown.contains(&7) && shown.len() >= 10, "{shown:?}");
+        shown.sort_unstable();
+        shown.dedup();
+        assert!(shown.len() >= 10, "a page was shown twice");
+        let panicked = catch_unwind(AssertUnwindSafe(|| cache.for_each(|_, _| panic!("shown"))));
+        assert!(panicked.is_err());
+        drop(held);
+        cache.reclaim(20).unwrap();
+        assert!(cache.is_empty(), "a page stayed pinned");
+    }
+}
+
+#[test]
 fn misses_at_once_make_one_load() {
     FORMS.into_iter().for_each(one_load);
 }
 
-fn one_load(form: Spread) {
+fn one_load(form: Distribution) {
     let cache = built(Store::plain(), 4, form);
     for round in 0..50 {
         let barrier = Barrier::new(4);
@@ -210,7 +236,7 @@ fn pinned_pages_stay_and_a_full_cache_says_so() {
     FORMS.into_iter().for_each(pinned_pages_stay);
 }
 
-fn pinned_pages_stay(form: Spread) {
+fn pinned_pages_stay(form: Distribution) {
     let cache = built(Store::plain(), 2, form);
     let (one, two) = (cache.pin(&1).unwrap(), cache.pin(&2).unwrap());
     assert_eq!(cache.pin(&3).err(), Some(PinError::Full));
@@ -221,7 +247,7 @@ fn pinned_pages_stay(form: Spread) {
         scope.spawn(move || drop(one));
     });
     drop(cache.pin(&3).unwrap());
-    assert!(cache.pin_if_there(&1).is_none() && cache.pin_if_there(&2).is_some());
+    assert!(cache.pin_if_cached(&1).is_none() && cache.pin_if_cached(&2).is_some());
     assert_eq!((two.key(), two.number.load(SeqCst)), (&2, 0));
     assert_eq!(cache.store().counts.most.load(SeqCst), 2);
     let nothing = PageCache::new(Store::plain(), 0);
@@ -303,7 +329,7 @@ fn write_back_that_fails_or_panics_keeps_the_page_and_its_change() {
             };
             assert!(!catch_unwind(AssertUnwindSafe(attempt)).unwrap_or(false), "{way}");
             assert_eq!((cache.store().number(1), cache.len()), (0, 1));
-            assert_eq!(cache.pin_if_there(&1).unwrap().number.load(SeqCst), 7);
+            assert_eq!(cache.pin_if_cached(&1).unwrap().number.load(SeqCst), 7);
             assert!(attempt(), "{way}: it works again");
             assert_eq!(cache.store().number(1), 7);
             assert_eq!(cache.store().writes.load(SeqCst), 2);
@@ -357,7 +383,7 @@ fn no_marked_change_is_lost_and_no_pinned_page_goes() {
     FORMS.into_iter().for_each(pages_under_load);
 }
 
-fn pages_under_load(form: Spread) {
+fn pages_under_load(form: Distribution) {
     const KEYS: u32 = 24;
     const PAGES: usize = 8;
     let seed = env::seed();
@@ -382,8 +408,8 @@ fn pages_under_load(form: Spread) {
                 while Instant::now() < until {
                     let key = rng.below(KEYS as usize) as u32;
                     let step = || match rng.below(40) {
-                        2 => assert_eq!(cache.spread(), form != Spread::Never),
-                        3 => assert_eq!(cache.fold(), form != Spread::Always),
+                        2 => assert_eq!(cache.distribute(), form != Distribution::Never),
+                        3 => assert_eq!(cache.fold(), form != Distribution::Always),
                         0 => drop(cache.flush()),
                         1 => drop(cache.reclaim(3)),
                         _ => {
@@ -423,7 +449,7 @@ pub enum Call {
     Write(u32, u64),
     Reclaim,
     Flush,
-    Spread,
+    Distribution,
     Fold,
 }
 
@@ -440,7 +466,7 @@ impl Model for Numbers {
             0..=2 => Call::Read(key),
             3..=5 => Call::Write(key, value),
             6 => Call::Reclaim,
-            7 => Call::Spread,
+            7 => Call::Distribution,
             8 => Call::Fold,
             _ => Call::Flush,
         }
@@ -450,7 +476,7 @@ impl Model for Numbers {
         match *call {
             Call::Read(key) => self.get(&key).copied().unwrap_or(0),
             Call::Write(key, value) => self.insert(key, value).unwrap_or(0),
-            Call::Reclaim | Call::Flush | Call::Spread | Call::Fold => 0,
+            Call::Reclaim | Call::Flush | Call::Distribution | Call::Fold => 0,
         }
     }
 }
@@ -481,8 +507,8 @@ impl Subject<Numbers> for PageCache<Store> {
                 self.flush().unwrap();
                 0
             }
-            Call::Spread => {
-                self.spread();
+            Call::Distribution => {
+                self.distribute();
                 0
             }
             Call::Fold => {

@@ -99,7 +99,7 @@ where
             Step::Demote => {
                 let logged = threads.on(*thread, move || {
                     object.demote();
-                    object.is_logged()
+                    object.is_hot()
                 });
                 prop_assert!(!logged);
             }

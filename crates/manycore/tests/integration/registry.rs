@@ -13,7 +13,7 @@ use std::thread;
 fn registries<T: Send + Sync + 'static>() -> Vec<Registry<T>> {
     let marked = |queue| Registry::builder().marks(queue).build().unwrap();
     let mut all = logged();
-    all.extend([marked(Queue::PerCore), marked(Queue::Global)]);
+    all.extend([marked(Queue::PerThread), marked(Queue::Global)]);
     all
 }
 
@@ -123,7 +123,7 @@ fn every_value_is_dropped_once() {
     let alive = || ALIVE.load(Ordering::Relaxed);
     for registry in registries() {
         drop(registry.register(Alive::new(&ALIVE)));
-        assert_eq!(alive(), 0, "an entry that nobody saw is dropped at once");
+        assert_eq!(alive(), 0, "an entry that no walk saw is dropped at once");
         let entry = registry.register(Alive::new(&ALIVE));
         assert_eq!(registry.len(), 1);
         drop(entry);
@@ -371,7 +371,7 @@ fn panic_in_a_values_drop_is_kept_from_one_who_registers() {
             });
         }));
         // With logs, the value is dropped after a merge, which a registration or an end makes.
-        let logged = format!("{registry:?}").contains("logged: true");
+        let logged = format!("{registry:?}").contains("hot: true");
         assert_eq!(met.is_ok(), logged, "only the end of its own entry may meet it");
         assert_eq!(registry.len(), 1);
         drop(calm);

@@ -23,7 +23,7 @@ fn ignore<T>(_: T) {}
 const SHARE: Duration = Duration::from_millis(700);
 
 const PLACEMENTS: [Placement; 4] =
-    [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerCore];
+    [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerThread];
 
 #[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +100,7 @@ proptest! {
     fn map_answers_as_the_sequential_one_does(calls in prop::collection::vec(call(), 0..200)) {
         for cached_max in [usize::MAX, 3, 0] {
             let map: Map =
-                Map::with_cached_max(Placement::PerCore, RandomState::new(), cached_max);
+                Map::with_cached_max(Placement::PerThread, RandomState::new(), cached_max);
             let mut model = Values::default();
             for call in &calls {
                 prop_assert_eq!(Subject::answer(&map, call), Model::answer(&mut model, call));
@@ -252,7 +252,7 @@ fn read_that_uses_the_map_is_told_and_leaves_it_working() {
     let remove = || map.read(&1, |_| map.remove(&1));
     assert!(catch_unwind(AssertUnwindSafe(remove)).is_err());
     // From within a miss, which has the master's lock.
-    let other = ReplicatedMap::with_cached_max(Placement::PerCore, RandomState::new(), 0);
+    let other = ReplicatedMap::with_cached_max(Placement::PerThread, RandomState::new(), 0);
     other.insert(1, 1);
     let update = || other.read(&1, |_| other.insert(2, 2));
     assert!(catch_unwind(AssertUnwindSafe(update)).is_err());
@@ -311,7 +311,7 @@ fn comparison_that_panics_leaves_no_stale_copy() {
 #[test]
 fn every_copy_is_dropped_once() {
     let value = Arc::new(());
-    let map = ReplicatedMap::with_cached_max(Placement::PerCore, RandomState::new(), 2);
+    let map = ReplicatedMap::with_cached_max(Placement::PerThread, RandomState::new(), 2);
     for key in 0..5 {
         map.insert(key, Arc::clone(&value));
     }
@@ -329,7 +329,7 @@ fn every_copy_is_dropped_once() {
 
 static MAPS: [LazyLock<ReplicatedMap<Looks, Looks>>; 3] = [
     LazyLock::new(|| ReplicatedMap::with_cached_max(Placement::Shared, RandomState::new(), 2)),
-    LazyLock::new(|| ReplicatedMap::with_cached_max(Placement::PerCore, RandomState::new(), 0)),
+    LazyLock::new(|| ReplicatedMap::with_cached_max(Placement::PerThread, RandomState::new(), 0)),
     LazyLock::new(ReplicatedMap::new),
 ];
 
@@ -367,7 +367,7 @@ fn nothing_is_dropped_under_a_lock() {
 /// Each of two threads looks at the value in its cache and wants to change what the other looks at.
 #[test]
 fn looks_that_update_are_refused_and_wait_for_nobody() {
-    for placement in [Placement::PerCore, Placement::Shared] {
+    for placement in [Placement::PerThread, Placement::Shared] {
         let map = ReplicatedMap::with_placement(placement);
         map.insert(1, 1);
         let barrier = std::sync::Barrier::new(2);

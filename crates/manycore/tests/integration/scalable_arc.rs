@@ -465,3 +465,91 @@ fn handle_by_generation_is_of_an_entry_that_did_not_change_meanwhile() {
         assert_eq!(weak.generation(), generation + 2);
     }
 }
+
+#[test]
+fn handles_of_slices_and_strings_are_counted_and_dropped_as_others() {
+    let owner = Arc::new(());
+    let slice: ScalableArc<[Arc<()>]> = (0..5).map(|_| Arc::clone(&owner)).collect();
+    let weak = ScalableArc::downgrade(&slice);
+    ScalableArc::promote(&slice);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..1000).for_each(|_| assert_eq!(slice.clone().len(), 5)));
+        }
+    });
+    assert_eq!(Arc::strong_count(&owner), 6);
+    assert!(weak.upgrade().is_some_and(|other| ScalableArc::ptr_eq(&other, &slice)));
+    drop(slice);
+    assert!(weak.upgrade().is_none() && weak.ptr_eq(&weak.clone()));
+    assert_eq!(Arc::strong_count(&owner), 1);
+
+    let text = ScalableArc::<str>::from(String::from("héllo"));
+    assert_eq!(
+        (&*text, text.to_string(), format!("{text:?}")),
+        ("héllo", "héllo".into(), "\"héllo\"".into())
+    );
+    assert!(text == ScalableArc::from("héllo") && text > ScalableArc::from("a"));
+    let found = std::collections::HashMap::from([(text, 1)]);
+    assert_eq!(found.get("héllo"), Some(&1));
+    assert_eq!((ScalableArc::<[u8]>::default().len(), ScalableArc::<str>::default().len()), (0, 0));
+    #[repr(align(64))]
+    #[derive(Clone)]
+    struct Wide(u8);
+    let wide = ScalableArc::<[Wide]>::from([Wide(1), Wide(2)]);
+    assert_eq!((ScalableArc::as_ptr(&wide).cast::<u8>().addr() % 64, wide[1].0), (0, 2));
+    let zeros = ScalableArc::<[()]>::from(&[(); 7][..]);
+    assert_eq!(zeros.len(), 7);
+}
+
+#[test]
+fn handle_of_a_dyn_value_is_made_by_way_of_a_pointer_hot_or_cold() {
+    #[repr(align(32))]
+    struct Value(Arc<()>);
+    trait Named: Send + Sync {
+        fn name(&self) -> &'static str;
+    }
+    impl Named for Value {
+        fn name(&self) -> &'static str {
+            if Arc::strong_count(&self.0) == 2 { "one" } else { "many" }
+        }
+    }
+    for hot in [false, true] {
+        let owner = Arc::new(());
+        let first = ScalableArc::new(Value(Arc::clone(&owner)));
+        assert_eq!(hot && ScalableArc::promote(&first), hot);
+        let second = first.clone();
+        let raw: *const Value = ScalableArc::into_raw(second);
+        let raw: *const dyn Named = raw;
+        drop(first);
+        // SAFETY: from `into_raw`, of the same value.
+        let named: ScalableArc<dyn Named> = unsafe { ScalableArc::from_raw(raw) };
+        assert_eq!((named.name(), ScalableArc::strong_count(&named)), ("one", 1));
+        let twin = named.clone();
+        thread::spawn(move || assert_eq!(twin.name(), "one")).join().unwrap();
+        drop(named);
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+}
+
+#[test]
+fn value_is_changed_in_place_by_an_only_handle_alone() {
+    for hot in [false, true] {
+        let mut mine = ScalableArc::new(1);
+        assert_eq!(hot && ScalableArc::promote(&mine), hot);
+        *ScalableArc::get_mut(&mut mine).expect("no other") += 1;
+        let other = mine.clone();
+        assert!(ScalableArc::get_mut(&mut mine).is_none());
+        *ScalableArc::make_mut(&mut mine) += 1;
+        assert_eq!((*mine, *other), (3, 2));
+        let weak = ScalableArc::downgrade(&mine);
+        assert!(ScalableArc::get_mut(&mut mine).is_none());
+        *ScalableArc::make_mut(&mut mine) += 1;
+        assert!(weak.upgrade().is_none() && *mine == 4);
+        drop(weak);
+        *ScalableArc::make_mut(&mut mine) += 1;
+        assert_eq!(
+            (ScalableArc::unwrap_or_clone(mine), ScalableArc::unwrap_or_clone(other)),
+            (5, 2)
+        );
+    }
+}

@@ -150,7 +150,7 @@ fn every_implementation_conforms_alone_and_exchanged() {
     });
 }
 
-/// Threads add by calls, blind updates and nested calls while the object is swapped every
+/// Threads add by calls, updates and nested calls while the object is swapped every
 /// millisecond. Nothing is lost or done twice.
 #[test]
 fn nothing_is_lost_while_the_object_is_swapped_every_millisecond() {
@@ -324,10 +324,10 @@ fn call_that_panics_changes_nothing() {
 }
 
 #[test]
-fn blind_update_may_not_call_and_may_panic() {
+fn update_may_not_call_and_may_panic() {
     let table = Arc::new(SharedTable::new(Locked::default()));
     let again = Arc::clone(&table);
-    let nested = || table.blind(move |_| ignore(again.get(1)));
+    let nested = || table.update(move |_| ignore(again.get(1)));
     let panic = catch_unwind(AssertUnwindSafe(nested)).unwrap_err();
     let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();
     assert!(text.contains("would wait for itself"), "{text}");
@@ -350,7 +350,7 @@ fn blind_update_may_not_call_and_may_panic() {
             thread::yield_now();
         }
         let again = Arc::clone(table);
-        table.blind(move |_| ignore(again.get(1)));
+        table.update(move |_| ignore(again.get(1)));
         table.add(1, 5);
         leave.send(()).unwrap();
         let swapped = swapper.join().unwrap();
@@ -536,7 +536,7 @@ fn with_panicking_update<R: Send>(table: &SharedTable, exchange: impl FnOnce() -
         while !format!("{table:?}").contains("is_closed: true") {
             thread::yield_now();
         }
-        table.blind(|_| panic!("planned"));
+        table.update(|_| panic!("planned"));
         table.add(1, 1);
         leave.send(()).unwrap();
         exchange.join().unwrap()
@@ -544,20 +544,20 @@ fn with_panicking_update<R: Send>(table: &SharedTable, exchange: impl FnOnce() -
 }
 
 #[test]
-fn panics_of_noted_updates_are_counted_whatever_becomes_of_the_exchange() {
+fn panics_of_queued_updates_are_counted_however_the_exchange_ends() {
     let table = SharedTable::new(Locked::default());
     let layer = with_panicking_update(&table, || table.interpose(|inner| inner)).unwrap();
-    assert_eq!(table.blind_panics(), 1);
+    assert_eq!(table.update_panics(), 1);
     with_panicking_update(&table, || table.withdraw(layer)).unwrap();
-    assert_eq!(table.blind_panics(), 2);
+    assert_eq!(table.update_panics(), 2);
     let bad = || {
         let brittle = Brittle::default();
         brittle.in_import.store(true, Relaxed);
         refused(table.swap(Arc::new(brittle)))
     };
     assert!(matches!(with_panicking_update(&table, bad), SwapFailure::Panicked(_)));
-    assert_eq!(table.blind_panics(), 3);
+    assert_eq!(table.update_panics(), 3);
     let swapped = with_panicking_update(&table, || table.swap(make(1))).unwrap();
-    assert_eq!((swapped.panics, table.blind_panics()), (1, 4));
+    assert_eq!((swapped.panics, table.update_panics()), (1, 4));
     assert_eq!(table.get(1), Some(4), "and all others were applied");
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const SHARE: Duration = Duration::from_millis(600);
 
-const QUEUES: [Queue; 2] = [Queue::PerCore, Queue::Global];
+const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
 #[derive(Debug, Clone)]
 enum Step {

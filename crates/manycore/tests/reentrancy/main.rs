@@ -20,7 +20,7 @@ mod walk;
 
 use cases::{Case, Row, assert_sound, here, tables};
 use manycore::collections::{HashMap, Lru, PageCache, PrivatePages, ReplicatedMap};
-use maps::{Map, SpreadTable, Store, Table};
+use maps::{DistributedTable, Map, Store, Table};
 use std::fs;
 use std::panic::{set_hook, take_hook};
 use std::path::PathBuf;
@@ -99,7 +99,7 @@ fn maps_never_wait_for_themselves() {
 #[test]
 fn tables_never_wait_for_themselves() {
     check_map::<Table>();
-    check_map::<SpreadTable>();
+    check_map::<DistributedTable>();
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn collections_in_the_child_of_a_fork_never_wait_for_themselves() {
         of::<HashMap<Key, Value>>(),
         of::<ReplicatedMap<Key, Value>>(),
         of::<Table>(),
-        of::<SpreadTable>(),
+        of::<DistributedTable>(),
         of::<Lru<Key>>(),
         of::<PageCache<Store>>(),
         of::<PrivatePages<Store>>(),

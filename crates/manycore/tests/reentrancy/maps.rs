@@ -5,8 +5,8 @@ use crate::cases::{Case, Made, Outcome, Row};
 use crate::probe::{Answer, Answers, message};
 use crate::trap::{At, Key, Trap, Value, key};
 use manycore::collections::{
-    DHash, DHashBuilder, HashMap, Lru, PageCache, PageStore, PinError, PrivatePages, ReplicatedMap,
-    Spread,
+    DHash, DHashBuilder, Distribution, HashMap, Lru, PageCache, PageStore, PinError, PrivatePages,
+    ReplicatedMap,
 };
 use manycore::oplog::Logs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -193,8 +193,8 @@ impl Map for HashMap<Key, Value> {
 
 pub type Table = DHash<Key, Value, u64>;
 
-/// The same type, spread from the beginning.
-pub struct SpreadTable(Table);
+/// The same type, distributed from the beginning.
+pub struct DistributedTable(Table);
 
 const TABLE_OPERATIONS: Operations<Table> = &[
     ("with_local", |table| works(table.with_local(&key(1), |_, uses| *uses += 1))),
@@ -244,7 +244,7 @@ const TABLE_STATES: States<Table> = &[
         table.remove(&trapped(9, trap));
     }),
     ("folding", |table, trap| {
-        table.spread();
+        table.distribute();
         elsewhere(|| ignore(table.with_local(&key(1), |_, uses| *uses += 1)));
         table.insert(trapped(9, trap), armed(trap));
         table.fold(|into, from| {
@@ -259,12 +259,12 @@ const TABLE_STATES: States<Table> = &[
 ];
 
 impl Map for Table {
-    const NAME: &'static str = "DHash in one";
+    const NAME: &'static str = "DHash centralized";
     const OPERATIONS: Operations<Self> = TABLE_OPERATIONS;
     const STATES: States<Self> = TABLE_STATES;
 
     fn new() -> Self {
-        fill(DHashBuilder::new().spread(Spread::Never).build())
+        fill(DHashBuilder::new().distribution(Distribution::Never).build())
     }
     fn is_usable(&self) -> bool {
         self.insert(key(1000), Value::default());
@@ -288,13 +288,13 @@ macro_rules! in_table {
     };
 }
 
-impl Map for SpreadTable {
-    const NAME: &'static str = "DHash spread";
+impl Map for DistributedTable {
+    const NAME: &'static str = "DHash distributed";
     const OPERATIONS: Operations<Self> = on_table!(0, 1, 2, 3, 4, 5, 6, 7);
     const STATES: States<Self> = in_table!(0, 1, 2, 3, 4, 5, 6, 7, 8);
 
     fn new() -> Self {
-        Self(fill(DHashBuilder::new().spread(Spread::Always).build()))
+        Self(fill(DHashBuilder::new().distribution(Distribution::Always).build()))
     }
     fn is_usable(&self) -> bool {
         self.0.is_usable()
@@ -385,20 +385,20 @@ impl Map for PageCache<Store> {
         ("pin", |cache| unless_full(cache.pin(&key(3)))),
         ("pin the page of the case", |cache| unless_full(cache.pin(&key(9)))),
         ("pin a new page", |cache| unless_full(cache.pin(&key(7)))),
-        ("pin_if_there", |cache| works(cache.pin_if_there(&key(9)).is_some())),
+        ("pin_if_cached", |cache| works(cache.pin_if_cached(&key(9)).is_some())),
         ("reclaim", |cache| works(cache.reclaim(100))),
         ("flush", |cache| works(cache.flush())),
-        ("spread", |cache| works(cache.spread())),
+        ("distribute", |cache| works(cache.distribute())),
         ("fold", |cache| works(cache.fold())),
     ];
     const STATES: States<Self> = &[
         ("loading", |cache, trap| drop(cache.pin(&trapped(9, trap)))),
-        ("loading when spread", |cache, trap| {
-            cache.spread();
+        ("loading when distributed", |cache, trap| {
+            cache.distribute();
             drop(cache.pin(&trapped(9, trap)));
         }),
         ("hitting", |cache, trap| {
-            cache.spread();
+            cache.distribute();
             (0..2).for_each(|_| drop(cache.pin(&trapped(1, trap))));
         }),
         ("flushing", |cache, trap| {
@@ -420,7 +420,7 @@ impl Map for PageCache<Store> {
             (100..120).for_each(|id| drop(cache.pin(&key(id))));
         }),
         ("folding", |cache, trap| {
-            cache.spread();
+            cache.distribute();
             drop(cache.pin(&trapped(9, trap)));
             elsewhere(|| drop(cache.pin(&key(9))));
             cache.fold();

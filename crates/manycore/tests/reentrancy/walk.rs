@@ -22,11 +22,11 @@ pub enum Target {
     /// On one that another thread holds, for some milliseconds more.
     OtherHeld,
     /// On one with logs, in which an update waits that calls the operation on the first object.
-    Circle,
+    CallsBack,
 }
 
 pub const TARGETS: [Target; 5] =
-    [Target::Same, Target::OtherCold, Target::OtherLogged, Target::OtherHeld, Target::Circle];
+    [Target::Same, Target::OtherCold, Target::OtherLogged, Target::OtherHeld, Target::CallsBack];
 
 impl Target {
     pub fn title(self) -> &'static str {
@@ -35,7 +35,7 @@ impl Target {
             Self::OtherCold => "on another object that is cold",
             Self::OtherLogged => "on another object with logs",
             Self::OtherHeld => "on another object that another thread holds",
-            Self::Circle => "on another object whose update calls back",
+            Self::CallsBack => "on another object whose update calls back",
         }
     }
 }
@@ -69,7 +69,7 @@ fn run<S: Subject>(
             other.object.with_logs();
             other.update();
         }
-        Target::Circle => {
+        Target::CallsBack => {
             other.object.with_logs();
             let (back, answers) = (Arc::clone(&first), answers.clone());
             let hook = move || answers.note(|| (operation.call)(&back));

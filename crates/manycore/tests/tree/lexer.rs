@@ -1,12 +1,19 @@
 //! Rust text with its comments or its literals blanked out, line structure kept.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
 /// A source text in the two forms that the rules need.
+#[derive(Clone)]
 pub struct Lexed {
     /// Comments and the contents of literals replaced by spaces: what the compiler sees as code.
-    pub code: String,
+    pub code: Arc<str>,
     /// Only the comments, everything else replaced by spaces.
-    pub comments: String,
+    pub comments: Arc<str>,
 }
+
+/// What was lexed before: each rule reads the whole tree.
+static LEXED: LazyLock<Mutex<HashMap<String, Lexed>>> = LazyLock::new(Mutex::default);
 
 /// What the scanner stands in.
 #[derive(Clone, Copy, PartialEq)]
@@ -19,23 +26,33 @@ enum Within {
 
 /// Splits `source` into code and comments. Good enough for formatted, compiling Rust.
 pub fn lex(source: &str) -> Lexed {
+    let known = || LEXED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(lexed) = known().get(source) {
+        return lexed.clone();
+    }
+    let lexed = lex_anew(source);
+    known().insert(source.to_owned(), lexed.clone());
+    lexed
+}
+
+fn lex_anew(source: &str) -> Lexed {
     let chars: Vec<char> = source.chars().collect();
-    let mut out = Lexed { code: String::new(), comments: String::new() };
+    let (mut in_code, mut in_comments) = (String::new(), String::new());
     let mut within = Within::Code;
     let mut at = 0;
     while at < chars.len() {
-        let (taken, next) = step(&chars[at..], within, last_word_char(&out.code));
+        let (taken, next) = step(&chars[at..], within, last_word_char(&in_code));
         for &c in &chars[at..at + taken] {
             let comment = matches!(within, Within::LineComment | Within::BlockComment(_))
                 || matches!(next, Within::LineComment | Within::BlockComment(_));
             let code = within == Within::Code && next == Within::Code && taken == 1;
-            out.comments.push(if comment || c == '\n' { c } else { ' ' });
-            out.code.push(if code || c == '\n' { c } else { ' ' });
+            in_comments.push(if comment || c == '\n' { c } else { ' ' });
+            in_code.push(if code || c == '\n' { c } else { ' ' });
         }
         at += taken;
         within = next;
     }
-    out
+    Lexed { code: in_code.into(), comments: in_comments.into() }
 }
 
 /// Whether the code so far ends inside a word, so that a following `r"` is not a raw string.

@@ -5,8 +5,9 @@
 //! and over small wrong texts, where it must find exactly the fault (the test of the test).
 
 mod bugs;
-mod circles;
+mod cycles;
 mod dialect;
+mod interface;
 mod labels;
 mod layers;
 mod lexer;

@@ -16,7 +16,7 @@ const BASES: &[&str] = &["manycore", "manycore-sim", PAGE];
 const PAGE: &str = "manycore-page";
 
 /// Crates that are built on the library alone.
-const ON_LIBRARY_ALONE: &[&str] = &["manycore-cache"];
+const ON_LIBRARY_ALONE: &[&str] = &["manycore-cache", "manycore-vm"];
 
 /// Crates that the benchmarks compare with. A name matches with `-` and `_` alike, and a name that
 /// ends in `-` matches whatever it begins.
@@ -127,6 +127,62 @@ fn crates_depend_only_downward() {
     }
     assert!(manifests >= 3, "only {manifests} manifests found");
     assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+/// Rows of the table of crates in a document that do not say which of ours a crate depends on.
+/// `manifests` are crates with their manifests.
+fn check_crates(document: &str, manifests: &[(&str, &str)]) -> Vec<String> {
+    let names = |cell: &str| -> Vec<String> {
+        let mut names: Vec<_> = cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        names.sort_unstable();
+        names
+    };
+    let mut rows = document.lines().skip_while(|line| !line.starts_with("| Crate |"));
+    rows.next();
+    let rows: Vec<Vec<&str>> =
+        rows.take_while(|row| row.starts_with('|')).map(|row| row.split('|').collect()).collect();
+    let mut findings = Vec::new();
+    for (name, manifest) in manifests {
+        let mut ours = dependencies(manifest);
+        ours.retain(|dependency| dependency.starts_with("manycore"));
+        ours.sort_unstable();
+        ours.dedup();
+        match rows.iter().find(|row| names(row[1]) == [*name]) {
+            None => findings.push(format!("{name} has no row")),
+            Some(row) if names(row[3]) != ours => {
+                findings.push(format!("{name} depends on {ours:?}, not on{}", row[3]));
+            }
+            Some(_) => {}
+        }
+    }
+    if rows.len() != manifests.len() + 1 {
+        findings.push(format!("{} rows for {} crates", rows.len() - 1, manifests.len()));
+    }
+    findings
+}
+
+#[test]
+fn architecture_says_which_crate_depends_on_which() {
+    let files = walk::files();
+    let manifests: Vec<_> = files
+        .iter()
+        .filter_map(|file| match in_crate(&file.path) {
+            Some((name, "Cargo.toml")) => Some((name, file.text.as_str())),
+            _ => None,
+        })
+        .collect();
+    let page = files.iter().find(|file| file.path == "ARCHITECTURE.md").expect("the document");
+    assert_eq!(check_crates(&page.text, &manifests), Vec::<String>::new());
+
+    let page =
+        "| Crate | | Depends on |\n|---|---|---|\n| `a` | | none |\n| `b` | | `manycore` |\n";
+    let uses = "[dependencies]\nmanycore.workspace = true";
+    assert_eq!(check_crates(page, &[("a", "x"), ("b", uses)]), Vec::<String>::new());
+    for wrong in [[("a", "x"), ("b", "x")], [("a", uses), ("b", uses)]] {
+        assert_eq!(check_crates(page, &wrong).len(), 1);
+    }
+    assert_eq!(check_crates(page, &[("a", "x"), ("b", uses), ("c", "x")]).len(), 2);
+    assert_eq!(check_crates(page, &[("a", "x")]).len(), 1);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The lists that a new kind of log, collection or command belongs to (`docs/adding.md`): what the
 //! code has, each of them names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::walk;
 
 /// Where each kind of log is named: the documents, and the tests that run every kind.
 const OF_KINDS: &[&str] = &[
-    "README.md",
+    "docs/guide/choosing.md",
     "crates/manycore/src/oplog/log.rs",
     "crates/manycore/src/oplog/shuttle_tests.rs",
     "crates/manycore/tests/integration/oplog_tree.rs",
@@ -17,7 +17,8 @@ const OF_KINDS: &[&str] = &[
 ];
 
 /// Where each collection is named.
-const OF_COLLECTIONS: &[&str] = &["ARCHITECTURE.md", "README.md", "crates/manycore/src/lib.rs"];
+const OF_COLLECTIONS: &[&str] =
+    &["ARCHITECTURE.md", "docs/guide/choosing.md", "crates/manycore/src/lib.rs"];
 
 /// Words that a fuzzer puts together.
 const OF_COMMANDS: &str = "fuzz/dictionaries/text.dict";
@@ -25,6 +26,11 @@ const OF_COMMANDS: &str = "fuzz/dictionaries/text.dict";
 fn text(path: &str) -> String {
     std::fs::read_to_string(walk::top().join(path))
         .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A source in which each `pub use` is one line.
+fn with_uses_in_lines(source: &str) -> String {
+    source.replace("{\n    ", "{").replace(",\n    ", ", ").replace(",\n};", "};")
 }
 
 /// Whether the text has the word, and not only as a part of another.
@@ -92,7 +98,7 @@ fn every_kind_of_log_is_in_every_list() {
 
 #[test]
 fn every_collection_is_in_every_list() {
-    let source = text("crates/manycore/src/collections/mod.rs");
+    let source = with_uses_in_lines(&text("crates/manycore/src/collections/mod.rs"));
     let table = in_table(&source);
     let collections = exported(&source);
     assert!(collections.len() >= 14, "collections were not found: {collections:?}");
@@ -152,4 +158,40 @@ fn names_that_a_list_lacks_are_caught() {
     assert_eq!(commands(arms), BTreeSet::from(["get", "gets", "lru"]));
     let found = missing("a.md", "`AB`, Counter and D.", ["AB", "Count", "D"].into_iter());
     assert_eq!(found, ["a.md does not name Count"]);
+}
+
+/// Names in the documents that are the system's, or another program's.
+const FOREIGN: &[&str] = &["MSG_ZEROCOPY", "sched_setattr"];
+
+/// Every name with an underscore in the code marks of `page` that is not among `names`.
+fn stale_names(page: &str, names: &HashSet<&str>) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in page.lines().filter(|line| !line.starts_with("    ")) {
+        for code in line.split('`').skip(1).step_by(2) {
+            let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '*');
+            let words = code.split(|c: char| !is_part(c)).filter(|word| word.contains('_'));
+            // `slab_*` and `loom_NAME` stand for many names.
+            let whole = words.filter(|word| !word.contains('*') && !word.ends_with('_'));
+            let unknown = whole.filter(|word| !names.contains(word) && !FOREIGN.contains(word));
+            found.extend(unknown.map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[test]
+fn names_in_the_documents_are_in_the_tree() {
+    let files = walk::files();
+    let (pages, others): (Vec<_>, Vec<_>) =
+        files.iter().partition(|file| file.path.ends_with(".md"));
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let texts = others.iter().flat_map(|file| [&*file.text, &*file.path]);
+    let words = texts.flat_map(|text| text.split(move |c: char| !is_part(c)));
+    let names: HashSet<&str> = words.filter(|word| word.contains('_')).collect();
+    // This page has the names of other libraries in its first columns.
+    for page in pages.iter().filter(|page| !page.path.ends_with("coming-from.md")) {
+        assert_eq!(stale_names(&page.text, &names), Vec::<String>::new(), "{}", page.path);
+    }
+    let page = "`a_b`, `Slab::gone_by`, a_c, `all_*`, `loom_`, `sched_setattr`\n    `code_d`\n";
+    assert_eq!(stale_names(page, &HashSet::from(["a_b"])), ["gone_by"]);
 }

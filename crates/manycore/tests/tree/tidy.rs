@@ -58,6 +58,34 @@ fn check_width(path: &str, text: &str) -> Vec<String> {
     lines.map(|(i, _)| format!("{path}:{}: wider than {LINE_CHARS}", i + 1)).collect()
 }
 
+/// A row of a table, outside of code: from its first bar on.
+fn row(line: &str) -> Option<&str> {
+    let text = line.trim_start_matches(' ').trim_start_matches(['/', '!']);
+    let is_code = text.starts_with('|') && line.starts_with("    ");
+    let text = text.strip_prefix(' ').unwrap_or(text).strip_prefix('|')?;
+    (!is_code).then(|| text.trim_end())
+}
+
+/// Rows with another number of cells than the first of their table: a row that was broken into two
+/// lines is two rows.
+fn check_tables(path: &str, text: &str) -> Vec<String> {
+    let comments = walk::is_rust(path).then(|| lex(text).comments);
+    let (mut fenced, mut cells) = (false, None);
+    let mut findings = Vec::new();
+    for (index, line) in comments.as_deref().unwrap_or(text).lines().enumerate() {
+        fenced ^= line.trim_start().trim_start_matches(['/', '!', ' ']).starts_with("```");
+        let Some(row) = row(line).filter(|_| !fenced) else {
+            cells = None;
+            continue;
+        };
+        let here = row.replace("\\|", "").matches('|').count();
+        if *cells.get_or_insert(here) != here || !row.ends_with('|') {
+            findings.push(format!("{path}:{}: a row of {here} cells", index + 1));
+        }
+    }
+    findings
+}
+
 /// Every function as (name, first line, last line).
 fn functions(code: &[Token]) -> Vec<(String, usize, usize)> {
     let mut found = Vec::new();
@@ -251,6 +279,62 @@ fn every_script_is_run_or_explained() {
         .filter(|path| !run.contains(path.as_str()) || !guide.contains(path.as_str()))
         .collect();
     assert_none(&missing);
+}
+
+/// Commands of the guide's table that say the wrong thing about `.ci/run`.
+fn misplaced(guide: &str, run: &str) -> Vec<String> {
+    let rows = guide.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let commands = rows.filter(|(command, _)| command.starts_with("ci/"));
+    let is_out = |text: &str| text.contains("not in `.ci/run`") || text.contains("not a check");
+    let is_run = |command: &str| {
+        let steps = run.lines().filter_map(|line| line.trim().strip_prefix("step "));
+        steps.into_iter().any(|step| step.split(" [").next().is_some_and(|step| step == command))
+    };
+    let script = |command: &str| command.split(' ').next().unwrap_or_default().to_owned();
+    let in_short = |command: &str| {
+        run.lines().any(|line| line.trim().starts_with(&format!("step {}", script(command))))
+    };
+    let wrong = commands.filter(|(command, text)| match is_out(text) {
+        true => is_run(command),
+        false => !in_short(command) && !text.contains("`.ci/run` runs its short form"),
+    });
+    wrong.map(|(command, text)| format!("{command}: {text}")).collect()
+}
+
+#[test]
+fn guide_says_which_scripts_are_run() {
+    let files = walk::files();
+    let text = |path: &str| files.iter().find(|f| f.path == path).map_or("", |f| f.text.as_str());
+    assert_none(&misplaced(text("CONTRIBUTING.md"), text(".ci/run")));
+    let run = "    step ci/a.sh\n    step ci/b.sh --short\n";
+    let (inside, out) = ("| `ci/a.sh` | x |\n| `ci/b.sh` | x |\n", " not in `.ci/run` |\n");
+    assert_none(&misplaced(&format!("{inside}| `ci/a.sh all` |{out}| `ci/c.sh` |{out}"), run));
+    assert_eq!(misplaced(&format!("| `ci/a.sh` |{out}| `ci/c.sh` | x |"), run).len(), 2);
+}
+
+#[test]
+fn glossary_stays_short() {
+    let files = walk::files();
+    let page = files.iter().find(|f| f.path == "ARCHITECTURE.md").expect("the document");
+    let glossary = page.text.split("## Glossary").nth(1).expect("a glossary");
+    let rows = glossary.lines().take_while(|line| !line.starts_with("## "));
+    let entries = rows.filter(|line| line.starts_with("| ")).count() - 1;
+    assert!((20..=40).contains(&entries), "{entries} entries");
+}
+
+#[test]
+fn tables_have_as_many_cells_in_each_row() {
+    let files = walk::files();
+    let found = files.iter().filter(|f| f.path.ends_with(".md") || walk::is_rust(&f.path));
+    let found: Vec<_> = found.flat_map(|file| check_tables(&file.path, &file.text)).collect();
+    assert_none(&found);
+    let table = "//! | a | b |\n//! |---|---|\n//! | c | [`d`] |\n";
+    assert_none(&check_tables("a.rs", &format!("{table}//!\n//! ```\n//! |x| y\n//! ```\n")));
+    assert_none(&check_tables("a.md", "| a |\n|---|\n| b \\| c |\n\n    | code\n"));
+    let broken = table.replace("c | [", "c |\n//! [");
+    assert_eq!(check_tables("a.rs", &broken), ["a.rs:3: a row of 1 cells"]);
+    let broken = table.replace("[`d`] |", "[`d`]\n//! |");
+    assert_eq!(check_tables("a.rs", &broken).len(), 2);
 }
 
 #[test]

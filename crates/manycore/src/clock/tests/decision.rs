@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Random;
-use crate::clock::verdict::{Facts, Probe, VARIABLE, Verdict, Wish, decide};
+use crate::clock::verdict::{Facts, Probe, Request, VARIABLE, Verdict, decide};
 use crate::clock::{Clock, FakeClock, Mode, detect};
 
 /// A bare-metal server of today.
 fn server() -> Facts {
     Facts {
-        wish: None,
+        request: None,
         instruction: Some("rdtscp"),
         readable: true,
         invariant: true,
@@ -82,11 +82,12 @@ fn each_kind_of_machine_gets_its_mode_and_a_reason() {
 
 #[test]
 fn the_user_overrules_all_but_what_cannot_be() {
-    let with = |wish: &str, facts: Facts| decide(&Facts { wish: Some(wish.into()), ..facts });
+    let with =
+        |request: &str, facts: Facts| decide(&Facts { request: Some(request.into()), ..facts });
     let old = || Facts { invariant: false, ..server() };
     let blind = || Facts { readable: false, ..server() };
     let coarse = || Facts { nominal_hz: Some(24_000_000), ..server() };
-    for (wish, facts, mode) in [
+    for (request, facts, mode) in [
         ("tsc", old(), Mode::Synchronized),
         ("tsc", blind(), Mode::Counter),
         ("tsc", coarse(), BOUNDED(0)),
@@ -100,10 +101,10 @@ fn the_user_overrules_all_but_what_cannot_be() {
         ("sundial", server(), Mode::Synchronized),
         ("sundial", old(), Mode::Counter),
     ] {
-        let verdict = with(wish, facts);
-        assert_eq!(verdict.mode, mode, "{wish}: {verdict}");
+        let verdict = with(request, facts);
+        assert_eq!(verdict.mode, mode, "{request}: {verdict}");
         let told = verdict.reasons[0].contains(VARIABLE);
-        assert_eq!(told, !wish.is_empty(), "{wish}: {verdict}");
+        assert_eq!(told, !request.is_empty(), "{request}: {verdict}");
     }
     let verdict = with("sun\ndial\u{1b}[31m", server());
     assert!(!verdict.reasons[0].contains(['\n', '\u{1b}']), "{:?}", verdict.reasons[0]);
@@ -111,11 +112,11 @@ fn the_user_overrules_all_but_what_cannot_be() {
 
 #[test]
 fn wishes_parse_or_say_what_was_expected() {
-    for (text, wish) in [
-        ("tsc", Ok(Wish::Tsc)),
-        (" counter ", Ok(Wish::Counter)),
-        ("bounded:0", Ok(Wish::Bounded(0))),
-        ("bounded:1073741824", Ok(Wish::Bounded(1 << 30))),
+    for (text, request) in [
+        ("tsc", Ok(Request::Tsc)),
+        (" counter ", Ok(Request::Counter)),
+        ("bounded:0", Ok(Request::Bounded(0))),
+        ("bounded:1073741824", Ok(Request::Bounded(1 << 30))),
         ("bounded:1073741825", Err("beyond")),
         ("bounded:18446744073709551616", Err("expected")),
         ("bounded:-1", Err("expected")),
@@ -126,10 +127,10 @@ fn wishes_parse_or_say_what_was_expected() {
         ("tsc,counter", Err("expected")),
         ("\u{fffd}", Err("expected")),
     ] {
-        match (Wish::parse(text), wish) {
-            (Ok(parsed), Ok(wish)) => assert_eq!(parsed, wish, "{text:?}"),
+        match (Request::parse(text), request) {
+            (Ok(parsed), Ok(request)) => assert_eq!(parsed, request, "{text:?}"),
             (Err(problem), Err(part)) => assert!(problem.contains(part), "{text:?}: {problem}"),
-            (parsed, wish) => panic!("{text:?}: {parsed:?}, not {wish:?}"),
+            (parsed, request) => panic!("{text:?}: {parsed:?}, not {request:?}"),
         }
     }
 }
@@ -143,17 +144,17 @@ fn for_all(mut check: impl FnMut(&Facts)) {
         Probe::Inverted { by_ticks: u64::MAX },
         Probe::Failed("x".to_owned()),
     ];
-    let wishes = [None, Some("tsc"), Some("counter"), Some("bounded:7"), Some("?")];
+    let requests = [None, Some("tsc"), Some("counter"), Some("bounded:7"), Some("?")];
     let sources = [None, Some("tsc"), Some("kvm-clock")];
     let rates = [None, Some(0), Some(1_000_000), Some(2_600_000_000)];
     for bits in 0..64_u32 {
         let bit = |index: u32| bits >> index & 1 != 0;
-        for wish in wishes {
+        for request in requests {
             for source in sources {
                 for nominal_hz in rates {
                     for probe in &probes {
                         check(&Facts {
-                            wish: wish.map(str::to_owned),
+                            request: request.map(str::to_owned),
                             instruction: bit(0).then_some("rdtscp"),
                             readable: bit(1),
                             invariant: bit(2),
@@ -180,7 +181,7 @@ fn no_combination_of_facts_breaks_the_laws_of_the_choice() {
         let context = format!("{facts:?}\n{verdict}");
         let can_read = facts.instruction.is_some() && facts.readable;
         let sound = can_read && facts.invariant && facts.read_ns < Some(100.0);
-        let asked = matches!(facts.wish.as_deref(), Some("tsc" | "bounded:7"));
+        let asked = matches!(facts.request.as_deref(), Some("tsc" | "bounded:7"));
         let vouched = match facts.clocksource.as_deref() {
             Some(name) => name == "tsc",
             None => facts.architected || matches!(facts.probe, Probe::Clean { .. }),
@@ -190,14 +191,14 @@ fn no_combination_of_facts_breaks_the_laws_of_the_choice() {
             Mode::Synchronized => {
                 seen[0] += 1;
                 assert!(can_read && (asked || sound && vouched), "{context}");
-                assert_ne!(facts.wish.as_deref(), Some("bounded:7"), "{context}");
+                assert_ne!(facts.request.as_deref(), Some("bounded:7"), "{context}");
                 assert!(facts.nominal_hz.is_none_or(|hertz| hertz >= 1 << 29), "{context}");
             }
             Mode::Bounded { skew_ticks } => {
                 seen[1] += 1;
                 assert!(can_read && (asked || sound), "{context}");
                 assert_eq!(
-                    facts.wish.as_deref() == Some("bounded:7"),
+                    facts.request.as_deref() == Some("bounded:7"),
                     skew_ticks == 7,
                     "{context}"
                 );
@@ -210,11 +211,11 @@ fn no_combination_of_facts_breaks_the_laws_of_the_choice() {
             }
             Mode::Fake { .. } => panic!("{context}"),
         }
-        if facts.wish.as_deref() == Some("counter") {
+        if facts.request.as_deref() == Some("counter") {
             assert_eq!(verdict.mode, Mode::Counter, "{context}");
         }
-        if facts.wish.as_deref() == Some("?") {
-            let unasked = decide(&Facts { wish: None, ..facts.clone() });
+        if facts.request.as_deref() == Some("?") {
+            let unasked = decide(&Facts { request: None, ..facts.clone() });
             assert_eq!(verdict.mode, unasked.mode, "{context}");
         }
     });
@@ -321,10 +322,10 @@ fn system_clock_is_as_the_parent_process_expects() {
 #[test]
 fn the_environment_decides_in_a_fresh_process() {
     let test = "clock::tests::decision::system_clock_is_as_the_parent_process_expects";
-    let run = |wish: &str, expected: &str| {
+    let run = |request: &str, expected: &str| {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test])
-            .env(VARIABLE, wish)
+            .env(VARIABLE, request)
             .env(EXPECTED, expected)
             .output()
             .unwrap()
@@ -333,8 +334,8 @@ fn the_environment_decides_in_a_fresh_process() {
     if matches!(Clock::bounded(9).mode(), Mode::Bounded { .. }) {
         cases.push(("bounded:9", "mode:          bounded by 9 ticks"));
     }
-    for (wish, expected) in cases {
-        let output = run(wish, expected);
+    for (request, expected) in cases {
+        let output = run(request, expected);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}");
         assert!(text.contains("1 passed"), "{text}");
@@ -352,8 +353,8 @@ fn any_text_in_the_environment_is_survived() {
         for _ in 0..random.below(8) {
             text.push(alphabet[random.below(alphabet.len() as u64) as usize]);
         }
-        let verdict = decide(&Facts { wish: Some(text.clone()), ..server() });
-        understood += u32::from(Wish::parse(&text).is_ok());
+        let verdict = decide(&Facts { request: Some(text.clone()), ..server() });
+        understood += u32::from(Request::parse(&text).is_ok());
         assert!(!verdict.reasons.is_empty(), "{text:?}");
     }
     assert!(understood > 10, "{understood}");

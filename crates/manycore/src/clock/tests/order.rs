@@ -75,7 +75,7 @@ fn inversions(clock: &Clock, rounds: u64, settle: bool, enter: impl Fn(bool) + S
             inverted += u64::from(own.ticks() <= stamp.load(Ordering::Relaxed));
             stamp.store(own.ticks(), Ordering::Relaxed);
             if settle {
-                clock.settle(own);
+                clock.commit_wait(own);
             }
             // ORDER: Release; pairs with the Acquire above: the stamp before the pass.
             let _ = passes.compare_exchange(pass, pass + 1, Ordering::Release, Ordering::Relaxed);
@@ -130,7 +130,7 @@ fn fake_time_moves_with_reads_and_by_hand() {
     let still = clock.ticks_now();
     assert_eq!(still, time.time());
     assert_eq!(clock.ticks_now(), still, "a coarse look does not move it");
-    clock.settle(clock.stamp());
+    clock.commit_wait(clock.stamp());
     assert_eq!(time.time(), still + 1, "without a skew, settling reads nothing");
 }
 
@@ -160,7 +160,7 @@ fn settling_waits_from_the_publication_and_not_from_the_stamp() {
     let stamp = clock.stamp();
     time.advance(10 * SKEW); // preempted: the stamp is long past on every core
     let cut = clock.cut(); // a reader starts, and scans the log before the publication
-    clock.settle(stamp); // published, and the update returns
+    clock.commit_wait(stamp); // published, and the update returns
     time.with_skew_on_this_thread(-(SKEW as i64)); // its successor, on the slowest core
     assert!(clock.stamp() > cut, "the reader would collect the successor without it");
 }
@@ -170,11 +170,11 @@ fn settling_ends_at_the_first_tick_beyond_the_skew() {
     let time = FakeClock::new();
     let clock = Clock::fake(&time, 10);
     let stamp = clock.stamp();
-    clock.settle(stamp);
+    clock.commit_wait(stamp);
     // One tick for the look at the entry; ten are waited out; two looks are past them.
     assert_eq!(time.time(), stamp.ticks() + 1 + 10 + 2);
     let ahead = Stamp::from_ticks(time.time() + 100);
-    clock.settle(ahead);
+    clock.commit_wait(ahead);
     assert_eq!(time.time(), ahead.ticks() + 10 + 2, "a stamp that is ahead is waited for");
 }
 
@@ -196,7 +196,7 @@ fn after_settling_every_core_is_past_the_stamp_and_all_cuts() {
         on(&mut random);
         let cut = clock.cut();
         time.with_skew_on_this_thread(offset_of_updater);
-        clock.settle(stamp);
+        clock.commit_wait(stamp);
         on(&mut random);
         let later = clock.stamp();
         assert!(stamp < later && cut < later, "{stamp:?} {cut:?} {later:?}");
@@ -209,14 +209,14 @@ fn bounded_settling_waits_the_skew_out_and_no_longer_than_needed() {
     if let Mode::Bounded { skew_ticks } = clock.mode() {
         let stamp = clock.stamp();
         let started = Instant::now();
-        clock.settle(stamp);
+        clock.commit_wait(stamp);
         assert!(clock.stamp().ticks() > stamp.ticks() + skew_ticks);
         assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     }
     // A bound of 0 still separates: the tick of the stamp is over.
     let clock = Clock::bounded(0);
     let stamp = clock.stamp();
-    clock.settle(stamp);
+    clock.commit_wait(stamp);
     assert!(clock.stamp() > stamp);
 }
 

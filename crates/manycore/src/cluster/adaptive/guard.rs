@@ -5,7 +5,7 @@ use super::{
     lanes::{self, Lane},
 };
 use crate::lock::held;
-use crate::oplog::{self, ColdHold, Log};
+use crate::oplog::{self, ColdGuard, Log};
 use crate::sync::ConstPtr;
 use std::fmt;
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         Self { object, value: ManuallyDrop::new(value), hold, not_send: PhantomData }
     }
 
-    pub(super) fn locked(object: &'a Adaptive<T, L>, hold: ColdHold<'a, T, L>) -> Self {
+    pub(super) fn locked(object: &'a Adaptive<T, L>, hold: ColdGuard<'a, T, L>) -> Self {
         hold.keep();
         Self::new(object, Hold::Lock(ptr::null()))
     }

@@ -57,11 +57,11 @@ impl Awaited for Lane {
 
 /// The gate was not closed: a reader inside waits for the thread that closes it.
 #[derive(Debug)]
-pub(super) struct Circle;
+pub(super) struct Deadlock;
 
-impl From<Circle> for Refused {
-    fn from(_: Circle) -> Self {
-        Self::Circle
+impl From<Deadlock> for Refused {
+    fn from(_: Deadlock) -> Self {
+        Self::Deadlock
     }
 }
 
@@ -106,7 +106,7 @@ impl Gate {
     /// open.
     ///
     /// To be called by the holder of the object's lock, if it does not read by a lane itself.
-    pub(super) fn close(&self) -> Result<bool, Circle> {
+    pub(super) fn close(&self) -> Result<bool, Deadlock> {
         // ORDER: AcqRel; the barrier decides.
         let was = self.0.word.fetch_and(LATE | SHARED, Ordering::AcqRel);
         if was & OPEN == 0 {
@@ -115,8 +115,8 @@ impl Gate {
         let biased = was & BIASED != 0;
         gate::pass_barrier(biased);
         self.0
-            .wait(|lane| wait_graph::enter(lane, thread_token()).map_err(|()| Circle))
-            .inspect_err(|Circle| self.open(biased))?; // adaptive.A3: the bias is as it was
+            .wait(|lane| wait_graph::enter(lane, thread_token()).map_err(|()| Deadlock))
+            .inspect_err(|Deadlock| self.open(biased))?; // adaptive.A3: the bias is as it was
         Ok(true)
     }
 

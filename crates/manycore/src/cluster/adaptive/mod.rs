@@ -47,11 +47,11 @@ use self::policy::Window;
 use self::side_state::SideState;
 use self::switch::Change;
 use crate::config;
-use crate::lock::error::would_wait_in_a_circle;
+use crate::lock::error::would_deadlock;
 use crate::lock::{Refused, held};
-use crate::oplog::{self, ColdHold, Deferred, Kind, Log, TryReadError};
+use crate::oplog::{self, ColdGuard, Deferred, Kind, Log, TryReadError};
 use crate::percpu;
-use crate::sync::{AtomicPtr, Backoff, Ordering, seeded_bug};
+use crate::sync::{AtomicPtr, Backoff, Ordering, const_fn, seeded_bug};
 use std::fmt;
 use std::ptr;
 
@@ -114,17 +114,22 @@ pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
 /// The object's lock, and where the value is.
 enum Held<'a, T: Send + Sync + 'static, L: Log<T>> {
     /// The object is cold. The flag says whether this thread had to wait.
-    Cold(ColdHold<'a, T, L>, bool),
+    Cold(ColdGuard<'a, T, L>, bool),
     /// The object has logs, which have been merged.
     Logged(oplog::ReadGuard<'a, T, L>),
 }
 
 impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
-    /// An object with this value, behind a lock at first, which changes its mode by the default
-    /// policy.
-    #[must_use]
-    pub fn new(value: T) -> Self {
-        Self { object: Deferred::new_managed(value), side_state: AtomicPtr::new(ptr::null_mut()) }
+    const_fn! {
+        /// An object with this value, behind a lock at first, which changes its mode by the default
+        /// policy.
+        #[must_use]
+        pub const fn new(value: T) -> Self {
+            Self {
+                object: Deferred::new_managed(value),
+                side_state: AtomicPtr::new(ptr::null_mut()),
+            }
+        }
     }
 
     /// As [`new`](Self::new), with another policy. Costs some 800 bytes from the start.
@@ -195,7 +200,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// An update of a plain object that this thread has locked.
     #[inline(always)]
-    fn update_direct(&self, mut hold: ColdHold<'_, T, L>, op: L::Op) {
+    fn update_direct(&self, mut hold: ColdGuard<'_, T, L>, op: L::Op) {
         match hold.apply_and_count(op, config::OPS_PER_LOOK) {
             Ok(false) => {}
             Ok(true) => self.look_cold(hold),
@@ -213,11 +218,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 Refused::Busy if held::is_inside() || self.reads_by_lane() => {
                     return self.update_inside(op);
                 }
-                Refused::Hot => match self.object.append_managed(op) {
+                Refused::Hot => match self.object.append_to_logs(op) {
                     Ok(()) => return,
                     Err(back) => op = back,
                 },
-                Refused::Busy | Refused::Circle => {}
+                Refused::Busy | Refused::Deadlock => {}
             }
             match self.object.lock_cold(true) {
                 Ok((hold, waited)) => {
@@ -242,11 +247,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         let side = self.side_state_or_new();
         let mut backoff = Backoff::new();
         loop {
-            op = match side.defer_unless(op, || self.object.is_hot()) {
+            op = match side.defer_unless(op, || self.object.has_hot_state()) {
                 Ok(()) => return,
                 Err(op) => op,
             };
-            op = match self.object.append_managed(op) {
+            op = match self.object.append_to_logs(op) {
                 Ok(()) => return,
                 Err(op) => op,
             };
@@ -301,7 +306,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// A read of the cold object that is not plain, or poisoned.
     #[cold]
     #[track_caller]
-    fn read_closed<'a>(&'a self, hold: ColdHold<'a, T, L>) -> Hold<'a> {
+    fn read_closed<'a>(&'a self, hold: ColdGuard<'a, T, L>) -> Hold<'a> {
         match self.read_locked(hold, false) {
             Ok(guard) => checked(guard).into_hold(),
             Err(refused) => not_held(refused),
@@ -352,7 +357,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// A read of the cold object that this thread has locked.
     fn read_locked<'a>(
         &'a self,
-        mut hold: ColdHold<'a, T, L>,
+        mut hold: ColdGuard<'a, T, L>,
         waited: bool,
     ) -> Result<ReadGuard<'a, T, L>, Refused> {
         if waited {
@@ -387,7 +392,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 Err(Refused::Hot) => {}
                 Err(refused) => return Err(refused),
             }
-            match self.object.hold_logged(wait) {
+            match self.object.acquire_hot(wait) {
                 Ok(guard) => {
                     return Ok(match guard.into_cold() {
                         Ok(hold) => Held::Cold(hold, false), // it was evicted
@@ -415,7 +420,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 }
                 let changed = self.change_cold(&mut hold, f);
                 drop(hold);
-                changed.unwrap_or_else(|circle| not_held(circle.into()))
+                changed.unwrap_or_else(|deadlock| not_held(deadlock.into()))
             }
             Ok(Held::Logged(mut guard)) => {
                 if guard.is_poisoned() {
@@ -440,7 +445,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             Ok(Held::Cold(mut hold, _)) => {
                 let changed = self.change_cold(&mut hold, f);
                 drop(hold);
-                changed.unwrap_or_else(|circle| not_held(circle.into()))
+                changed.unwrap_or_else(|deadlock| not_held(deadlock.into()))
             }
             Ok(Held::Logged(mut guard)) => f(&mut guard),
             Err(refused) => not_held(refused),
@@ -506,7 +511,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// The object's mode at the moment of the call. It may change at any time.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        if self.object.is_logged() {
+        if self.object.is_hot() {
             Mode::Logs
         } else if self.side_state().is_some_and(|side| side.gate.state() & SHARED != 0) {
             Mode::Shared
@@ -526,7 +531,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         let logs = self.object.stats();
         self.while_locked(|side| {
             // SAFETY: under the lock.
-            unsafe { side.control(|control| Stats::of(control, logs, self.object.is_logged())) }
+            unsafe { side.control(|control| Stats::of(control, logs, self.object.is_hot())) }
         })
         .unwrap_or_else(|| Stats::of_plain(logs))
     }
@@ -545,13 +550,19 @@ fn poisoned() -> ! {
 }
 
 fn not_held(refused: Refused) -> ! {
-    if refused == Refused::Circle {
-        would_wait_in_a_circle();
+    if refused == Refused::Deadlock {
+        would_deadlock();
     }
     panic!(
         "manycore: this thread holds the object already: drop the guard first, and do not read an \
          object from within its own updates"
     )
+}
+
+impl<T: Send + Sync + 'static, L: Log<T>> From<T> for Adaptive<T, L> {
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
 }
 
 impl<T: Send + Sync + Default + 'static, L: Log<T>> Default for Adaptive<T, L> {
@@ -564,7 +575,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> fmt::Debug for Adaptive<T, L> {
     /// Prints the state, not the value: that would take a read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Adaptive")
-            .field("logged", &self.object.is_logged())
+            .field("hot", &self.object.is_hot())
             .field("poisoned", &self.is_poisoned())
             .finish_non_exhaustive()
     }

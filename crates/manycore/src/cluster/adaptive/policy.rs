@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// The mode of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// A value behind a lock. Every object begins in this mode.
     Direct,
@@ -73,29 +74,127 @@ pub struct Switch {
 /// ```
 /// use manycore::cluster::adaptive::Policy;
 ///
-/// let eager = Policy { patience: 1, ..Policy::default() };
-/// assert!(eager.logs_below < eager.logs_from);
+/// let eager = Policy::default().with_patience(1).with_logs_from(8).with_logs_below(4);
+/// assert!(eager.logs_below() < eager.logs_from());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
+    pub(super) logs_from: u32,
+    pub(super) logs_below: u32,
+    pub(super) shared_from: u32,
+    pub(super) shared_below: u32,
+    pub(super) biased_from: u32,
+    pub(super) patience: u32,
+    pub(super) try_from: u32,
+    pub(super) try_gain: u32,
+}
+
+impl Policy {
     /// Updates for each read from which an object takes logs, if several threads use it.
-    pub logs_from: u32,
+    #[must_use]
+    pub fn logs_from(&self) -> u32 {
+        self.logs_from
+    }
+
+    /// Sets [`logs_from`](Self::logs_from).
+    #[must_use]
+    pub fn with_logs_from(mut self, logs_from: u32) -> Self {
+        self.logs_from = logs_from;
+        self
+    }
+
     /// Updates for each read below which it leaves them.
-    pub logs_below: u32,
+    #[must_use]
+    pub fn logs_below(&self) -> u32 {
+        self.logs_below
+    }
+
+    /// Sets [`logs_below`](Self::logs_below).
+    #[must_use]
+    pub fn with_logs_below(mut self, logs_below: u32) -> Self {
+        self.logs_below = logs_below;
+        self
+    }
+
     /// Reads for each update from which an object lets readers in concurrently.
-    pub shared_from: u32,
+    #[must_use]
+    pub fn shared_from(&self) -> u32 {
+        self.shared_from
+    }
+
+    /// Sets [`shared_from`](Self::shared_from).
+    #[must_use]
+    pub fn with_shared_from(mut self, shared_from: u32) -> Self {
+        self.shared_from = shared_from;
+        self
+    }
+
     /// Reads for each update below which it leaves that mode.
-    pub shared_below: u32,
+    #[must_use]
+    pub fn shared_below(&self) -> u32 {
+        self.shared_below
+    }
+
+    /// Sets [`shared_below`](Self::shared_below).
+    #[must_use]
+    pub fn with_shared_below(mut self, shared_below: u32) -> Self {
+        self.shared_below = shared_below;
+        self
+    }
+
     /// Reads for each update from which readers announce themselves by plain stores, and updates
     /// call `membarrier` for that; below half of it, each read costs a locked instruction.
-    pub biased_from: u32,
+    #[must_use]
+    pub fn biased_from(&self) -> u32 {
+        self.biased_from
+    }
+
+    /// Sets [`biased_from`](Self::biased_from).
+    #[must_use]
+    pub fn with_biased_from(mut self, biased_from: u32) -> Self {
+        self.biased_from = biased_from;
+        self
+    }
+
     /// Looks in a row that must want the same change, before it is made.
-    pub patience: u32,
+    #[must_use]
+    pub fn patience(&self) -> u32 {
+        self.patience
+    }
+
+    /// Sets [`patience`](Self::patience).
+    #[must_use]
+    pub fn with_patience(mut self, patience: u32) -> Self {
+        self.patience = patience;
+        self
+    }
+
     /// Updates for each read, or reads for each update, from which the mode for that side replaces
     /// a contended lock on probation, to see whether it is faster; `u32::MAX` for never.
-    pub try_from: u32,
+    #[must_use]
+    pub fn try_from(&self) -> u32 {
+        self.try_from
+    }
+
+    /// Sets [`try_from`](Self::try_from).
+    #[must_use]
+    pub fn with_try_from(mut self, try_from: u32) -> Self {
+        self.try_from = try_from;
+        self
+    }
+
     /// How many percent more operations per time the mode on probation must make to stay.
-    pub try_gain: u32,
+    #[must_use]
+    pub fn try_gain(&self) -> u32 {
+        self.try_gain
+    }
+
+    /// Sets [`try_gain`](Self::try_gain).
+    #[must_use]
+    pub fn with_try_gain(mut self, try_gain: u32) -> Self {
+        self.try_gain = try_gain;
+        self
+    }
 }
 
 impl Default for Policy {

@@ -8,7 +8,7 @@ use super::controller::Controller;
 use super::lanes::{Gate, LATE};
 use super::policy::Policy;
 use crate::lock::held;
-use crate::oplog::{ColdHold, Log};
+use crate::oplog::{ColdGuard, Log};
 use crate::sync::{self, Mutex, UnsafeCell, seeded_bug};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -95,7 +95,7 @@ impl<Op> SideState<Op> {
     /// Applies what was deferred before this call. The caller has the object exclusively.
     pub(super) fn apply_late<T: Send + 'static, L: Log<T, Op = Op>>(
         &self,
-        hold: &mut ColdHold<'_, T, L>,
+        hold: &mut ColdGuard<'_, T, L>,
     ) {
         for _ in 0..self.late_count() {
             // Taken here: user code runs without the queue's lock, and may defer more.

@@ -55,9 +55,9 @@ impl Stats {
         }
     }
 
-    pub(super) fn of(control: &Controller, logs: oplog::Stats, is_logged: bool) -> Self {
+    pub(super) fn of(control: &Controller, logs: oplog::Stats, is_hot: bool) -> Self {
         let (switches, history) = control.history();
-        let evicted = control.mode == Mode::Logs && !is_logged;
+        let evicted = control.mode == Mode::Logs && !is_hot;
         Self {
             mode: if evicted { Mode::Direct } else { control.mode },
             pinned: control.pinned,

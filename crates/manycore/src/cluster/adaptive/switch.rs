@@ -15,13 +15,13 @@
 //!   has the object exclusively.
 
 use super::controller::Controller;
-use super::lanes::{Circle, LATE, OPEN};
+use super::lanes::{Deadlock, LATE, OPEN};
 use super::policy::{Mode, Policy, SwitchReason, Window};
 use super::side_state::SideState;
 use super::{Adaptive, ReadGuard};
 use crate::config;
 use crate::lock::held;
-use crate::oplog::{self, ColdHold, Kind, Log, Meter};
+use crate::oplog::{self, ColdGuard, Kind, Log, Meter};
 use crate::percpu::thread_token;
 use crate::profile;
 use crate::sync::{self, seeded_bug};
@@ -34,7 +34,7 @@ struct Closed<'a, Op> {
 
 impl<'a, Op> Closed<'a, Op> {
     /// To be called by the lock holder (adaptive.A2).
-    fn new(side: &'a SideState<Op>) -> Result<Self, Circle> {
+    fn new(side: &'a SideState<Op>) -> Result<Self, Deadlock> {
         Ok(Self { side, was_open: side.gate.close()? })
     }
 
@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// An update of the cold object that this thread has locked, when there may be more to do than
     /// to apply it.
     #[cold]
-    pub(super) fn update_closed(&self, mut hold: ColdHold<'_, T, L>, op: L::Op) {
+    pub(super) fn update_closed(&self, mut hold: ColdGuard<'_, T, L>, op: L::Op) {
         let side = self.side_state_or_new();
         if hold.is_poisoned() {
             side.defer(op);
@@ -122,7 +122,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// Brings a cold object that this thread has locked up to date: applies the deferred updates.
-    pub(super) fn catch_up(&self, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
+    pub(super) fn catch_up(&self, hold: &mut ColdGuard<'_, T, L>) -> Result<(), Deadlock> {
         let Some(side) = self.side_state() else { return Ok(()) };
         if side.gate.state() & LATE != 0 && !hold.is_poisoned() {
             let closed = Closed::new(side)?;
@@ -135,9 +135,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// Runs `f` on the value of the cold object that this thread has locked.
     pub(super) fn change_cold<R>(
         &self,
-        hold: &mut ColdHold<'_, T, L>,
+        hold: &mut ColdGuard<'_, T, L>,
         f: impl FnOnce(&mut T) -> R,
-    ) -> Result<R, Circle> {
+    ) -> Result<R, Deadlock> {
         let closed = self.side_state().map(Closed::new).transpose()?;
         if let Some(side) = self.side_state().filter(|_| !hold.is_poisoned()) {
             side.apply_late(hold);
@@ -155,7 +155,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// A read under the lock of the cold object: counts it.
-    pub(super) fn note_read(&self, hold: &mut ColdHold<'_, T, L>) {
+    pub(super) fn note_read(&self, hold: &mut ColdGuard<'_, T, L>) {
         if self.is_shared() {
             let side = self.side_state_or_new();
             // SAFETY: the lock is held.
@@ -171,7 +171,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// The next mode of the cold object, by its meter.
-    fn next_of_cold(&self, hold: &ColdHold<'_, T, L>) -> Option<Change> {
+    fn next_of_cold(&self, hold: &ColdGuard<'_, T, L>) -> Option<Change> {
         let Meter { updates, reads, waits } = hold.take_meter();
         let mut window = Window {
             updates: updates.into(),
@@ -200,7 +200,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// A look that an update finds due.
     #[cold]
-    pub(super) fn look_cold(&self, hold: ColdHold<'_, T, L>) {
+    pub(super) fn look_cold(&self, hold: ColdGuard<'_, T, L>) {
         if let Some(change) = self.next_of_cold(&hold) {
             // The panic is another update's, applied on the way: its poison reports it.
             sync::contain(|| _ = self.switch(hold, change, false));
@@ -209,14 +209,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// As `look_at_reads`, with the hold in registers.
     #[cold]
-    pub(super) fn looked_at_reads<'a>(&self, mut hold: ColdHold<'a, T, L>) -> ColdHold<'a, T, L> {
+    pub(super) fn looked_at_reads<'a>(&self, mut hold: ColdGuard<'a, T, L>) -> ColdGuard<'a, T, L> {
         self.look_at_reads(&mut hold);
         hold
     }
 
     /// A look that a read finds due, which goes on holding the lock. (If the object should get
     /// logs, the look of a later update finds it.)
-    fn look_at_reads(&self, hold: &mut ColdHold<'_, T, L>) {
+    fn look_at_reads(&self, hold: &mut ColdGuard<'_, T, L>) {
         match self.next_of_cold(hold) {
             Some(change) if change.to != Mode::Logs => {
                 self.switch_held(hold, change);
@@ -283,7 +283,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// (adaptive.A8). Returns whether the object is now in the mode asked for.
     pub(super) fn switch(
         &self,
-        mut hold: ColdHold<'_, T, L>,
+        mut hold: ColdGuard<'_, T, L>,
         change: Change,
         insist: bool,
     ) -> bool {
@@ -310,7 +310,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// As [`switch`](Self::switch), for the modes in which the value stays where it is; the lock is
     /// kept.
-    pub(super) fn switch_held(&self, hold: &mut ColdHold<'_, T, L>, change: Change) -> bool {
+    pub(super) fn switch_held(&self, hold: &mut ColdGuard<'_, T, L>, change: Change) -> bool {
         let side = self.side_state_or_new();
         if self.shut(side, hold).is_err() {
             return false;
@@ -331,7 +331,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// Closes the gate for good and applies the deferred updates.
-    fn shut(&self, side: &SideState<L::Op>, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
+    fn shut(
+        &self,
+        side: &SideState<L::Op>,
+        hold: &mut ColdGuard<'_, T, L>,
+    ) -> Result<(), Deadlock> {
         let closed = Closed::new(side)?;
         if !hold.is_poisoned() {
             side.apply_late(hold);

@@ -96,7 +96,7 @@ fn loom_two_objects_exchanged_at_once_let_nested_calls_pass() {
     });
 }
 
-/// A thread's own blind update is queued, and its next call, which is admitted, sees it all the
+/// A thread's own update is queued, and its next call, which is admitted, sees it all the
 /// same.
 #[test]
 fn loom_admitted_call_sees_its_own_updates_that_wait() {
@@ -106,7 +106,7 @@ fn loom_admitted_call_sees_its_own_updates_that_wait() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 shared.call(|_| {
-                    shared.blind(|sum| sum.add(1));
+                    shared.update(|sum| sum.add(1));
                     assert_eq!(total(&shared), 1, "effect without its cause");
                 });
             })
@@ -117,7 +117,7 @@ fn loom_admitted_call_sees_its_own_updates_that_wait() {
     });
 }
 
-/// The same between threads: a call that began after another thread's blind update had returned
+/// The same between threads: a call that began after another thread's update had returned
 /// sees what the update did.
 #[test]
 fn loom_admitted_call_sees_updates_of_others_that_wait() {
@@ -127,7 +127,7 @@ fn loom_admitted_call_sees_updates_of_others_that_wait() {
         let updater = {
             let (shared, told) = (Arc::clone(&shared), Arc::clone(&told));
             thread::spawn(move || {
-                shared.blind(|sum| sum.add(1));
+                shared.update(|sum| sum.add(1));
                 told.store(true, Ordering::Release);
             })
         };

@@ -1,4 +1,4 @@
-//! One object: calls and blind updates concurrent with a swap, concurrent swaps, helpers.
+//! One object: calls and updates concurrent with a swap, concurrent swaps, helpers.
 
 use super::{Plain, STUCK, add, object, total};
 use crate::cluster::{SwapFailure, Swappable};
@@ -35,14 +35,14 @@ fn loom_call_that_a_swap_does_not_see_is_caught() {
 }
 
 #[test]
-fn loom_blind_update_beside_swap_is_applied_once() {
+fn loom_update_beside_swap_is_applied_once() {
     model(2, || {
         let shared = object();
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                shared.blind(|sum| sum.add(1));
-                shared.blind(|sum| sum.add(2));
+                shared.update(|sum| sum.add(1));
+                shared.update(|sum| sum.add(2));
             })
         };
         let swapped = shared.swap(Plain::in_parts(1)).unwrap();
@@ -54,19 +54,19 @@ fn loom_blind_update_beside_swap_is_applied_once() {
 
 #[test]
 fn loom_opening_without_a_last_look_is_caught() {
-    let test = "cluster::loom_tests::swap::loom_blind_update_beside_swap_is_applied_once";
+    let test = "cluster::loom_tests::swap::loom_update_beside_swap_is_applied_once";
     must_catch("hasty-opening", test, &["an update was lost"]);
 }
 
-/// A thread sees its own blind updates.
+/// A thread sees its own updates.
 #[test]
-fn loom_call_after_blind_update_sees_it() {
+fn loom_call_after_update_sees_it() {
     model(2, || {
         let shared = object();
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                shared.blind(|sum| sum.add(1));
+                shared.update(|sum| sum.add(1));
                 assert_eq!(total(&shared), 1);
             })
         };
@@ -105,7 +105,7 @@ fn loom_swap_given_up_leaves_the_old_implementation_open() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 add(&shared);
-                shared.blind(|sum| sum.add(2));
+                shared.update(|sum| sum.add(2));
             })
         };
         match shared.swap_within(Plain::in_parts(1), Duration::ZERO) {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A finished [`swap`](super::Swappable::swap).
+#[non_exhaustive]
 pub struct Swapped<F: ?Sized> {
     /// The implementation that was replaced: as the exchange found it, and in no call any more.
     pub old: Arc<F>,
-    /// Blind updates that came during the swap and were applied before the object opened.
+    /// Updates that came during the swap and were applied before the object opened.
     pub replayed: usize,
-    /// How many of them panicked; see [`blind_panics`](super::Swappable::blind_panics).
+    /// How many of them panicked; see [`update_panics`](super::Swappable::update_panics).
     pub panics: usize,
     /// The longest time that calls from outside had to wait.
     pub closed_for: Duration,
@@ -28,6 +29,7 @@ impl<F: ?Sized> fmt::Debug for Swapped<F> {
 }
 
 /// Why a swap was not done. The object keeps the implementation it had.
+#[non_exhaustive]
 pub struct SwapError<F: ?Sized> {
     /// The implementation that was refused. After a panic it may hold a part of what was moved.
     pub new: Arc<F>,
@@ -41,7 +43,7 @@ pub enum SwapFailure {
     /// Another thread is exchanging the implementation.
     Busy,
     /// The calling thread is inside of a call, of this object or another, or runs a transfer or a
-    /// blind update: the exchange could wait for itself.
+    /// update: the exchange could wait for itself.
     InsideCall,
     /// The calls that were under way did not end in time.
     TimedOut,

@@ -45,6 +45,11 @@
 /// count.swap(Arc::new(Atomic::default())).unwrap();
 /// assert_eq!(count.call(|count| count.total()), 3);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no family of implementations that can be exchanged",
+    label = "lacks `Family`",
+    note = "declare the interface with `manycore::family!`, which implements it for `dyn Trait`"
+)]
 pub trait Family: Send + Sync + 'static {
     /// What is transferred from one implementation to the next, in one or several pieces. Several
     /// threads may move pieces between the same two implementations at once.

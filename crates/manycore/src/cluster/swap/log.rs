@@ -1,4 +1,4 @@
-//! Blind updates that came while the object was closed, in the order of their arrival.
+//! Updates that came while the object was closed, in the order of their arrival.
 //!
 //! Owns: the queue, and the turn: a mutex whose holder applies it. Laws:
 //! - swap.W4 The object opens under the queue's lock, with the queue empty; and an update is queued

@@ -1,6 +1,6 @@
 //! Exchanging an implementation while it is in use. Law cluster.H2, as laws swap.W1 to swap.W7.
 //!
-//! Owns: [`Swappable`] (`call`, `blind`), and the rules of entry. `protocol` has the swapper's
+//! Owns: [`Swappable`] (`call`, `update`), and the rules of entry. `protocol` has the swapper's
 //! side, `admission` the count of the calls that are admitted late, `log` the updates that need not
 //! wait, `transfer` the moving of what the old implementation has.
 //! - swap.W1 A call enters by [`crate::percpu::gate`]: it announces the object on its thread's
@@ -64,7 +64,7 @@ struct Top<F: ?Sized>(Arc<F>);
 /// During a [`swap`](Self::swap), calls from outside wait until the new implementation has
 /// everything. Calls that were under way end on the old one. A call from within a call, of this
 /// object or another exchangeable one, is admitted until no call is inside any more, so that
-/// objects may call each other while they are exchanged. [`blind`](Self::blind) updates do not
+/// objects may call each other while they are exchanged. [Updates](Self::update) do not
 /// wait.
 ///
 /// - Consistency: an exchange is invisible except for latency. If the implementations are
@@ -78,7 +78,7 @@ struct Top<F: ?Sized>(Arc<F>);
 ///   microseconds, a look at a line for each thread, the wait for the calls under way, and the
 ///   transfer.
 /// - Memory: 128 bytes and a box of some 300; each thread has 128 bytes for all objects.
-/// - Panics: a call's panic passes to the caller and changes nothing. A blind update or a transfer
+/// - Panics: a call's panic passes to the caller and changes nothing. An update or a transfer
 ///   that calls an exchangeable object panics.
 /// - Fork: a swap or a call that another thread was inside of never ends in the child.
 /// - Source: K42's hot swapping, section 3.4; Soules and others, *System support for online
@@ -148,7 +148,7 @@ fn assert_may_call() -> usize {
     let depth = calls::depth();
     assert!(
         depth != LEAF,
-        "manycore: a blind update or a transfer calls an exchangeable object: the swap that runs \
+        "manycore: an update or a transfer calls an exchangeable object: the swap that runs \
          it would wait for itself"
     );
     depth
@@ -181,7 +181,7 @@ impl<F: Family + ?Sized> Swappable<F> {
     /// Calls the implementation. A panic of the call passes to the caller.
     ///
     /// # Panics
-    /// If it is called from within a blind update or a transfer.
+    /// If it is called from within an update or a transfer.
     #[inline]
     pub fn call<R>(&self, call: impl FnOnce(&F) -> R) -> R {
         match self.enter_announced() {
@@ -268,24 +268,24 @@ impl<F: Family + ?Sized> Swappable<F> {
     ///
     /// The thread's own later calls see it, and so do calls of all threads that began after this
     /// returned. At most 65,536 updates are queued at a time; further ones wait. If a queued update
-    /// panics, the exchange goes on and [`blind_panics`](Self::blind_panics) counts the panic; the
-    /// panic of one that was not queued passes to its caller.
+    /// panics, the exchange goes on and [`update_panics`](Self::update_panics) counts the panic;
+    /// the panic of one that was not queued passes to its caller.
     ///
     /// # Panics
     /// If the update calls an exchangeable object (it may have to run inside a swap), or if this is
     /// called from within such an update.
     #[inline]
-    pub fn blind<U: FnOnce(&F) + Send + 'static>(&self, update: U) {
+    pub fn update<U: FnOnce(&F) + Send + 'static>(&self, update: U) {
         match self.enter_announced() {
             Some((_announced, top)) => {
                 let _leaf = calls::leaf();
                 update(top);
             }
-            None => self.blind_slow(update),
+            None => self.update_slow(update),
         }
     }
 
-    /// How many [`blind`](Self::blind) updates have panicked so far after they were queued, and so
+    /// How many [updates](Self::update) have panicked so far after they were queued, and so
     /// without a caller to pass the panic to: in a [`swap`](Self::swap) that was made, which
     /// reports its own in [`Swapped::panics`], in one that failed, or while a wrapper was added or
     /// removed.
@@ -299,15 +299,15 @@ impl<F: Family + ?Sized> Swappable<F> {
     /// #     fn import(&self, (): ()) {}
     /// # }
     /// let object = Swappable::new(std::sync::Arc::new(Nothing));
-    /// assert_eq!(object.blind_panics(), 0);
+    /// assert_eq!(object.update_panics(), 0);
     /// ```
-    pub fn blind_panics(&self) -> usize {
+    pub fn update_panics(&self) -> usize {
         self.rest.log.panics()
     }
 
     #[cold]
     #[inline(never)]
-    fn blind_slow<U: FnOnce(&F) + Send + 'static>(&self, mut update: U) {
+    fn update_slow<U: FnOnce(&F) + Send + 'static>(&self, mut update: U) {
         assert_may_call();
         let mut backoff = Backoff::new();
         loop {

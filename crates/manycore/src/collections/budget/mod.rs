@@ -15,17 +15,35 @@
 //! - budget.B4 Surplus credits, because more is released than was charged, end where they would
 //!   exceed what a level has taken: there they are dropped, and that `release` reports it. A
 //!   charge, the closing of a level, or the drop of a [`Charge`] does not.
+//! - budget.B5 A limit may be set below what is taken. Until enough came back, no charge at or
+//!   below that level takes credits from the tree, and what is released there goes up at once
+//!   instead of into a stock; so budget.B1's bound holds with the larger of the two.
+//! - budget.B6 Only where idle credits do not suffice, users are asked (`user` has the rule):
+//!   those at and below the level whose limit is in the way, for what is missing there and a batch.
+//! - budget.B7 A user's callback runs with no lock held and never twice at once: others ask other
+//!   users, or wait for the call's end and look again instead of asking for the same memory. A
+//!   thread within a callback never waits for another call, so waits form no cycle.
+//! - budget.B8 Nothing that a callback answers is trusted: credits are those that were released.
+//!   Its answer decides only whether this charge asks it again, at most three times. So each charge
+//!   ends if the callbacks do, and a callback that panics leaves nothing charged.
+//! - budget.B9 When a [`Reclaimer`] has been dropped outside callbacks, its callback is not running
+//!   and is not called again.
 //!
 //! Source: K42, section 3.2 (page managers that take from and give to each other by levels) and
 //! 4.2, whose free lists are not balanced; stealing is ours.
 
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod reclaim;
 mod tree;
+mod user;
+
+pub use self::reclaim::Reclaimer;
 
 use self::tree::Tree;
+use super::Counter;
 use crate::cluster::{Clustered, Placement, Rep};
-use crate::sync::{AtomicU64, Mutex, Ordering, seeded_bug};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, seeded_bug};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
@@ -71,14 +89,23 @@ impl Stock {
     }
 }
 
-/// One level's stocks.
-type Stocks = Clustered<Stock>;
+/// What threads use of a level without the tree's lock.
+struct Local {
+    stocks: Clustered<Stock>,
+    /// What a stock may hold: two batches, or nothing (budget.B5).
+    most: AtomicU64,
+}
+
+/// The tree. No user code runs under its lock (budget.B7), so a panic leaves it whole.
+fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
+    tree.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A level, as its handles share it.
 struct Level {
     number: usize,
     batch: u64,
-    stocks: Arc<Stocks>,
+    local: Arc<Local>,
     tree: Arc<Mutex<Tree>>,
     /// Keeps the levels above.
     _parent: Option<BudgetTree>,
@@ -87,7 +114,7 @@ struct Level {
 impl Drop for Level {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
-            self.tree.lock().unwrap_or_else(PoisonError::into_inner).close(self.number);
+            lock(&self.tree).close(self.number);
         }
     }
 }
@@ -115,8 +142,9 @@ impl Drop for Level {
 ///   them.
 /// - Memory: some 650 bytes for each level, 256 more for every 32 threads of the process once it is
 ///   charged, and 128 for each thread that charges it.
+/// - Users that [give memory back](Self::on_reclaim) can be asked before a charge is refused.
 /// - Panics: [`release`](Self::release) may, if more comes back than was charged; see there.
-///   Nothing else does.
+///   A user's callback may. Nothing else does.
 /// - Source: K42's page managers, section 3.2.
 ///
 /// ```
@@ -164,26 +192,24 @@ impl BudgetTree {
     }
 
     fn open(tree: &Arc<Mutex<Tree>>, parent: Option<&Self>, limit: u64, batch: u64) -> Self {
-        let stocks = Arc::new(Stocks::new(Placement::PerCore, ()));
+        let stocks = Clustered::new(Placement::PerThread, ());
+        let most = AtomicU64::new(batch.saturating_mul(2));
+        let local = Arc::new(Local { stocks, most });
         let above = parent.map(|parent| parent.level.number);
-        let number = tree.lock().unwrap_or_else(PoisonError::into_inner).open(
-            above,
-            limit,
-            batch,
-            Arc::clone(&stocks),
-        );
+        let number = lock(tree).open(above, limit, batch, Arc::clone(&local));
         let (tree, parent) = (Arc::clone(tree), parent.cloned());
-        Self { level: Arc::new(Level { number, batch, stocks, tree, _parent: parent }) }
+        Self { level: Arc::new(Level { number, batch, local, tree, _parent: parent }) }
     }
 
     /// Charges so much, here and above. The caller gives it back by [`release`](Self::release).
     ///
     /// # Errors
-    /// If a limit is in the way, here or above. Nothing is charged then.
+    /// If a limit is in the way, here or above, and no [user](Self::on_reclaim) gives enough back.
+    /// Nothing is charged then.
     #[inline]
     pub fn try_charge(&self, amount: u64) -> Result<(), Exceeded> {
         // budget.B2: the stock covers most charges; the tree's lock is for the rest.
-        if self.level.stocks.local().take(amount) {
+        if self.level.local.stocks.local().take(amount) {
             return Ok(());
         }
         self.charge_slow(amount)
@@ -191,13 +217,14 @@ impl BudgetTree {
 
     #[cold]
     fn charge_slow(&self, amount: u64) -> Result<(), Exceeded> {
-        let spare = {
-            let mut tree = self.level.tree.lock().unwrap_or_else(PoisonError::into_inner);
-            tree.grant(self.level.number, amount).map_err(|()| Exceeded { amount })?;
-            tree.spare(self.level.number)
-        };
+        let number = self.level.number;
+        let spare = reclaim::attempt(&self.level.tree, |tree| {
+            tree.grant(number, amount)?;
+            Ok(tree.spare(number))
+        });
+        let spare = spare.map_err(|_| Exceeded { amount })?;
         if spare > 0 {
-            self.level.stocks.local().put(spare);
+            self.level.local.stocks.local().put(spare);
         }
         Ok(())
     }
@@ -232,8 +259,9 @@ impl BudgetTree {
     /// Gives back, and says how much of it (or of what others gave back) was never charged.
     #[inline]
     fn give_back(&self, amount: u64) -> u64 {
-        let stock = self.level.stocks.local();
-        if stock.put(amount) > self.level.batch.saturating_mul(2) {
+        let stock = self.level.local.stocks.local();
+        // ORDER: Relaxed; see `set_stock_limits`.
+        if stock.put(amount) > self.level.local.most.load(Ordering::Relaxed) {
             self.give_back_slow(stock)
         } else {
             0
@@ -244,22 +272,73 @@ impl BudgetTree {
     #[cold]
     fn give_back_slow(&self, stock: &Stock) -> u64 {
         let all = stock.take_all();
-        let kept = all.min(self.level.batch);
+        // ORDER: Relaxed; as in `give_back`.
+        let kept = all.min(self.level.batch).min(self.level.local.most.load(Ordering::Relaxed));
         stock.put(kept);
-        let mut tree = self.level.tree.lock().unwrap_or_else(PoisonError::into_inner);
-        tree.give_back(self.level.number, all - kept)
+        lock(&self.level.tree).give_back(self.level.number, all - kept)
     }
 
     /// How much is charged here and below. Beside charges and releases, an estimate.
     ///
     /// Cost: the tree's lock, and a cache miss for each thread at each level below.
     pub fn used(&self) -> u64 {
-        self.level.tree.lock().unwrap_or_else(PoisonError::into_inner).used(self.level.number)
+        lock(&self.level.tree).used(self.level.number)
     }
 
     /// The most that may be charged here and below.
     pub fn limit(&self) -> u64 {
-        self.level.tree.lock().unwrap_or_else(PoisonError::into_inner).limit(self.level.number)
+        lock(&self.level.tree).limit(self.level.number)
+    }
+
+    /// Sets the most that may be charged here and below, and asks users for what is charged beyond
+    /// it. Returns what still is: zero if they gave enough.
+    ///
+    /// Until the rest is released, no charge here or below succeeds, except from credits that a
+    /// release which runs beside this call leaves with its thread: two batches at most.
+    ///
+    /// # Panics
+    /// If a callback of [`on_reclaim`](Self::on_reclaim) does; the limit is set then.
+    ///
+    /// ```
+    /// use manycore::collections::BudgetTree;
+    ///
+    /// let budget = BudgetTree::with_batch(100, 0);
+    /// let charge = budget.charge(80)?;
+    /// assert_eq!(budget.set_limit(50), 30);
+    /// assert!(budget.charge(1).is_err());
+    /// drop(charge);
+    /// assert!(budget.charge(50).is_ok());
+    /// # Ok::<(), manycore::collections::Exceeded>(())
+    /// ```
+    pub fn set_limit(&self, limit: u64) -> u64 {
+        let number = self.level.number;
+        lock(&self.level.tree).set_limit(number, limit);
+        let kept = reclaim::attempt(&self.level.tree, |tree| tree.keep_limit(number));
+        kept.map_or_else(tree::Short::missing, |()| 0)
+    }
+
+    /// Registers a user of this level's memory, which gives some back when a charge can't be met:
+    /// `reclaim` is called with how much is wanted, gives back what it can of that (by
+    /// [`release`](Self::release), or by dropping each [`Charge`]), and returns how much.
+    ///
+    /// It is called by the charge, or [`set_limit`](Self::set_limit), that lacks memory, on that
+    /// thread, and only after all that is idle was taken. The first to be asked is the user that
+    /// holds the most, beyond its [share](Reclaimer::set_share), for each of its recent
+    /// [uses](Reclaimer::note_uses), of those at and below the level whose limit is in the way: the
+    /// level's own users, too. It may be asked for a batch of that level more than is missing.
+    ///
+    /// - Re-entrancy: it may use the tree, and charge: that asks other users. It runs with no lock
+    ///   of the tree held, and in one thread at a time. A charge in another thread that has no
+    ///   other user to ask waits for its end, a tenth of a second in all; a thread in a callback
+    ///   does not wait. So do not charge while holding a lock that the callback takes.
+    /// - A wrong answer does no harm: a charge counts what was released. It asks a user that
+    ///   answers with less than was wanted only once, any other at most three times.
+    /// - Panics: reach the caller of the charge, for which nothing is charged then.
+    ///
+    /// Cost: a request reads a line for each thread at each user's level, under the tree's lock.
+    /// Memory: some 300 bytes. See [`Reclaimer`] for an example.
+    pub fn on_reclaim(&self, reclaim: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Reclaimer {
+        Reclaimer::register(self.clone(), Box::new(reclaim))
     }
 }
 
@@ -306,6 +385,7 @@ impl Drop for Charge {
 
 /// A charge would pass a limit, here or above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Exceeded {
     /// How much was asked for.
     pub amount: u64,

@@ -4,9 +4,29 @@
 //! A level that cannot cover what it is asked for asks its parent, which may take what is idle in
 //! its other children: never in the one that asks, whose reserve is being brought up.
 
-use super::Stocks;
+use super::user::User;
+use super::{Local, Stock};
 use crate::sync::Ordering;
 use std::sync::Arc;
+
+/// Where credits are missing, and how many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Short {
+    /// The level whose limit is in the way.
+    pub(super) level: usize,
+    missing: u64,
+}
+
+impl Short {
+    /// What a user is asked for: a batch more, so that not every charge asks.
+    pub(super) fn wanted(self, tree: &mut Tree) -> u64 {
+        self.missing.saturating_add(tree.node(self.level).batch)
+    }
+
+    pub(super) fn missing(self) -> u64 {
+        self.missing
+    }
+}
 
 /// A level.
 struct Level {
@@ -18,22 +38,33 @@ struct Level {
     taken: u64,
     /// Taken, and neither charged, nor in a stock, nor taken by a child.
     reserve: u64,
-    stocks: Arc<Stocks>,
+    local: Arc<Local>,
 }
 
 impl Level {
     fn room(&self) -> u64 {
         self.limit.saturating_sub(self.taken)
     }
+
+    /// What was taken beyond a limit that has shrunk.
+    fn excess(&self) -> u64 {
+        self.taken.saturating_sub(self.limit)
+    }
 }
 
-/// Levels by number; closed ones are empty.
+/// The levels of a budget, and the users that give back.
 #[derive(Default)]
-pub(super) struct Tree(Vec<Option<Level>>);
+pub(super) struct Tree {
+    /// By number; closed ones are empty.
+    levels: Vec<Option<Level>>,
+    pub(super) users: Vec<Arc<User>>,
+    /// Whether a level has taken more than its limit, which was lowered (budget.B5).
+    is_over: bool,
+}
 
 impl Tree {
     fn node(&mut self, number: usize) -> &mut Level {
-        self.0[number].as_mut().expect("a level that has handles is open")
+        self.levels[number].as_mut().expect("a level that has handles is open")
     }
 
     pub(super) fn open(
@@ -41,18 +72,21 @@ impl Tree {
         parent: Option<usize>,
         limit: u64,
         batch: u64,
-        stocks: Arc<Stocks>,
+        local: Arc<Local>,
     ) -> usize {
         let node =
-            Level { parent, children: Vec::new(), limit, batch, taken: 0, reserve: 0, stocks };
-        let number = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
-        if number == self.0.len() {
-            self.0.push(None);
+            Level { parent, children: Vec::new(), limit, batch, taken: 0, reserve: 0, local };
+        let number = self.levels.iter().position(Option::is_none).unwrap_or(self.levels.len());
+        if number == self.levels.len() {
+            self.levels.push(None);
         }
-        self.0[number] = Some(node);
+        self.levels[number] = Some(node);
         if let Some(parent) = parent {
             debug_assert!(parent != number, "budget.B1: a level is its own parent");
             self.node(parent).children.push(number);
+        }
+        if self.is_over {
+            self.set_stock_limits();
         }
         number
     }
@@ -60,7 +94,7 @@ impl Tree {
     /// Gives everything idle back to the parent. What is charged still stays charged there.
     pub(super) fn close(&mut self, number: usize) {
         self.reclaim(number, u64::MAX);
-        let Some(node) = self.0[number].take() else { return };
+        let Some(node) = self.levels[number].take() else { return };
         debug_assert!(node.children.is_empty(), "budget.B1: a level closes before its children");
         if let Some(parent) = node.parent {
             self.node(parent).children.retain(|child| *child != number);
@@ -68,57 +102,59 @@ impl Tree {
     }
 
     /// Takes `amount` out of what the level has or can get (budget.B3); the caller has it charged.
-    pub(super) fn grant(&mut self, number: usize, amount: u64) -> Result<(), ()> {
+    pub(super) fn grant(&mut self, number: usize, amount: u64) -> Result<(), Short> {
+        if self.is_over {
+            self.refuse_over(number, amount)?;
+        }
         self.grant_to(number, amount, None)
     }
 
     /// As `grant`, for a child, from which nothing is taken for that.
-    fn grant_to(&mut self, number: usize, amount: u64, child: Option<usize>) -> Result<(), ()> {
+    fn grant_to(&mut self, number: usize, amount: u64, child: Option<usize>) -> Result<(), Short> {
         let batch = self.node(number).batch;
-        if !self.expand(number, amount, batch) {
+        if self.expand(number, amount, batch).is_err() {
             self.sweep(number);
         }
-        if !self.expand(number, amount, 0) {
+        if self.expand(number, amount, 0).is_err() {
             self.sweep_below(number, amount, child);
         }
-        if !self.expand(number, amount, 0) {
-            return Err(());
-        }
+        self.expand(number, amount, 0)?;
         let node = self.node(number);
         debug_assert!(node.reserve >= amount, "budget.B3: granted without the credits");
         node.reserve -= amount;
         Ok(())
     }
 
-    /// Brings the reserve to `amount` and `more`, by taking from above. Says whether the reserve
-    /// has `amount` now.
-    fn expand(&mut self, number: usize, amount: u64, more: u64) -> bool {
+    /// Brings the reserve to `amount` and `more`, by taking from above. An error if the reserve
+    /// does not even have `amount` then.
+    fn expand(&mut self, number: usize, amount: u64, more: u64) -> Result<(), Short> {
         let node = self.node(number);
         let Some(missing) = amount.checked_sub(node.reserve).filter(|missing| *missing > 0) else {
-            return true;
+            return Ok(());
         };
         let (room, parent) = (node.room(), node.parent);
         if room < missing {
-            return false;
+            return Err(Short { level: number, missing: missing - room });
         }
-        let wanted = missing.saturating_add(more).min(room);
-        let taken = [wanted, missing].into_iter().find(|taken| match parent {
-            Some(parent) => self.grant_to(parent, *taken, Some(number)).is_ok(),
-            None => true,
-        });
-        let Some(taken) = taken else { return false };
+        let mut taken = missing.saturating_add(more).min(room);
+        if let Some(parent) = parent {
+            if self.grant_to(parent, taken, Some(number)).is_err() {
+                taken = missing;
+                self.grant_to(parent, taken, Some(number))?;
+            }
+        }
         let node = self.node(number);
         node.taken += taken;
         debug_assert!(node.taken <= node.limit, "budget.B1: a level has taken more than its limit");
         node.reserve += taken;
-        true
+        Ok(())
     }
 
     /// Takes what other threads hold at the level into its reserve.
     fn sweep(&mut self, number: usize) {
         let node = self.node(number);
-        let swept = |sum: u64, stock: &super::Stock| sum.saturating_add(stock.take_all());
-        node.reserve = node.stocks.gather(node.reserve, swept);
+        let swept = |sum: u64, stock: &Stock| sum.saturating_add(stock.take_all());
+        node.reserve = node.local.stocks.gather(node.reserve, swept);
     }
 
     /// Takes what lies idle below, but for one child, until the reserve has `amount`.
@@ -169,8 +205,13 @@ impl Tree {
     /// Takes credits back from a stock. What is more than two batches goes up. Returns the surplus
     /// that was dropped (budget.B4).
     pub(super) fn give_back(&mut self, number: usize, amount: u64) -> u64 {
+        let is_over = self.is_over;
         let node = self.node(number);
         node.reserve = node.reserve.saturating_add(amount);
+        if is_over {
+            self.shed();
+        }
+        let node = self.node(number);
         if node.reserve <= node.batch.saturating_mul(2) {
             return 0;
         }
@@ -188,14 +229,90 @@ impl Tree {
     fn idle(&mut self, number: usize) -> u64 {
         let node = self.node(number);
         // ORDER: Relaxed; an estimate beside charges.
-        let credits =
-            |sum: u64, stock: &super::Stock| sum.saturating_add(stock.0.load(Ordering::Relaxed));
-        let own = node.stocks.gather(node.reserve, credits);
+        let credits = |sum: u64, stock: &Stock| sum.saturating_add(stock.0.load(Ordering::Relaxed));
+        let own = node.local.stocks.gather(node.reserve, credits);
         let children = node.children.clone();
         children.into_iter().fold(own, |sum, child| sum.saturating_add(self.idle(child)))
     }
 
     pub(super) fn limit(&mut self, number: usize) -> u64 {
         self.node(number).limit
+    }
+
+    /// Whether a level is the other or below it.
+    pub(super) fn is_below(&mut self, number: usize, other: usize) -> bool {
+        let mut at = Some(number);
+        while let Some(number) = at.filter(|number| *number != other) {
+            at = self.node(number).parent;
+        }
+        at.is_some()
+    }
+
+    pub(super) fn set_limit(&mut self, number: usize, limit: u64) {
+        self.node(number).limit = limit;
+        self.is_over |= self.node(number).excess() > 0;
+        // Before credits are collected, so that none is put into a stock behind that.
+        self.set_stock_limits();
+        self.shed();
+    }
+
+    /// An error if more is taken than the limit is now, although all that is idle was given back.
+    pub(super) fn keep_limit(&mut self, number: usize) -> Result<(), Short> {
+        self.refuse_over_at(number, 0)
+    }
+
+    /// As `refuse_over_at`, for the level and those above.
+    fn refuse_over(&mut self, number: usize, amount: u64) -> Result<(), Short> {
+        let mut at = Some(number);
+        while let Some(number) = at {
+            self.refuse_over_at(number, amount)?;
+            at = self.node(number).parent;
+        }
+        Ok(())
+    }
+
+    fn refuse_over_at(&mut self, number: usize, amount: u64) -> Result<(), Short> {
+        self.shed();
+        match self.node(number).excess() {
+            0 => Ok(()),
+            excess => Err(Short { level: number, missing: excess.saturating_add(amount) }),
+        }
+    }
+
+    /// Gives back what is idle at and below levels that have taken more than their limit
+    /// (budget.B5).
+    fn shed(&mut self) {
+        if !self.is_over {
+            return;
+        }
+        let mut is_over = false;
+        for number in 0..self.levels.len() {
+            let excess = self.levels[number].as_ref().map_or(0, Level::excess);
+            if excess > 0 {
+                self.reclaim(number, excess);
+                is_over |= self.node(number).excess() > 0;
+            }
+        }
+        if !is_over {
+            self.is_over = false;
+            self.set_stock_limits();
+        }
+    }
+
+    /// Lets stocks keep two batches, or nothing at and below a level that has taken too much.
+    fn set_stock_limits(&mut self) {
+        let over: Vec<usize> = (0..self.levels.len())
+            .filter(|number| self.levels[*number].as_ref().is_some_and(|node| node.excess() > 0))
+            .collect();
+        for number in 0..self.levels.len() {
+            if self.levels[number].is_some() {
+                let is_below = over.iter().any(|over| self.is_below(number, *over));
+                let node = self.node(number);
+                let most = if is_below { 0 } else { node.batch.saturating_mul(2) };
+                // ORDER: Relaxed; a release that read the older limit leaves its credits in its
+                // stock until the next release there, or until credits are collected (budget.B5).
+                node.local.most.store(most, Ordering::Relaxed);
+            }
+        }
     }
 }

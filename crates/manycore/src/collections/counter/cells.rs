@@ -15,16 +15,20 @@
 //! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: no reader sees a
 //!   total that lacks what is being folded. A reader waits without announcing the cells, or
 //!   announced as a waiter (promotion.H3).
+//! - counter.N5 A counter is set by one compare-exchange of its value, from what the total was
+//!   added up with to what makes the total the new one. So of two that set it, each returns what
+//!   the other left, and no add is lost: one that the total had not yet counted stays in its row.
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
+use super::word::GroupWord;
 use crate::config;
 use crate::oplog::promotion::{self, Membership, Word};
 use crate::oplog::slot_log::{FIRST, SlotPtr, SlotTable};
-use crate::oplog::table::{self, Resident};
+use crate::oplog::table::{self, Evictable};
 use crate::percpu::{self, Slot, barrier};
 use crate::policy::Streak;
-use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering};
+use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering, seeded_bug};
 use std::cell::Cell;
 use std::ptr;
 
@@ -217,7 +221,7 @@ impl Drop for Cells {
     }
 }
 
-impl Resident for Cells {
+impl Evictable for Cells {
     const RUNS_USER_CODE: bool = false;
 
     fn try_claim(&self) -> bool {
@@ -258,15 +262,13 @@ sync::thread_local! {
 #[derive(Clone, Copy)]
 pub(super) struct Group<'a> {
     pub(super) values: &'a [AtomicU64],
-    /// Zero, or the [`Word`] of their cells.
-    pub(super) hot: &'a AtomicUsize,
+    pub(super) hot: &'a GroupWord,
 }
 
 impl Group<'_> {
     #[inline(always)]
     pub(super) fn add(self, index: usize, n: u64) {
-        // ORDER: Acquire; pairs with Release in `promote`.
-        let hot = self.word();
+        let hot = self.hot.load();
         if hot.is_hot() {
             if let Some(slot) = percpu::idle_slot() {
                 if self.add_hot(slot, hot, index, n) {
@@ -318,12 +320,6 @@ impl Group<'_> {
         }
     }
 
-    #[inline(always)]
-    fn word(self) -> Word {
-        // ORDER: Acquire; pairs with Release in `promote`: the cells before their address.
-        Word::load(self.hot, Ordering::Acquire)
-    }
-
     /// Enters the cells as an updater, if the word is open and still leads to them.
     #[inline(always)]
     fn enter(self, slot: Slot, hot: Word) -> Option<promotion::Inside<Cells>> {
@@ -332,20 +328,20 @@ impl Group<'_> {
         }
         // SAFETY: counter.N3 - this is the group's word, and its cells are freed only as
         // promotion.H4 allows.
-        unsafe { promotion::enter_by(slot, self.hot, hot) }
+        unsafe { promotion::enter_by(slot, self.hot.raw(), hot) }
     }
 
     /// Reads the cells without entering them as an updater, if there are any.
     fn look_on<R>(self, look: impl FnOnce(&Cells) -> R) -> Option<R> {
         // SAFETY: counter.N3 - this is the group's word, and its cells are freed only as
         // promotion.H4 allows.
-        unsafe { promotion::look_on::<Cells, R>(self.hot, |cells, _| look(cells)) }
+        unsafe { promotion::look_on::<Cells, R>(self.hot.raw(), |cells, _| look(cells)) }
     }
 
     /// Adds if the cells are closing, evicted or freed, or if the thread has no idle slot.
     #[cold]
     fn add_slow(self, index: usize, n: u64) {
-        let hot = self.word();
+        let hot = self.hot.load();
         if !hot.is_open() {
             // ORDER: Relaxed; counter.N1 - the value is always part of the total.
             self.values[index].fetch_add(n, Ordering::Relaxed);
@@ -359,16 +355,52 @@ impl Group<'_> {
 
     /// The total of a counter (counter.N1).
     pub(super) fn sum(self, index: usize) -> u64 {
+        let value = &self.values[index];
+        // ORDER: Relaxed; see `add_cold`.
+        self.with_part(index, |part| value.load(Ordering::Relaxed).wrapping_add(part))
+    }
+
+    /// Sets the total of a counter (counter.N5). What it was.
+    pub(super) fn replace(self, index: usize, total: u64) -> u64 {
+        let value = &self.values[index];
+        loop {
+            // ORDER: Acquire; pairs with Release of the exchange: a thread that sees what another
+            // one has set while hot sees that the group was hot, and adds the rows up (counter.N5).
+            let seen = value.load(Ordering::Acquire);
+            let found = self.with_part(index, |part| {
+                let new = total.wrapping_sub(part);
+                // BUG: a counter is set whatever others have added to its value (counter.N5).
+                if seeded_bug!("set-unseen") {
+                    value.store(new, Ordering::Relaxed);
+                    return Some(seen.wrapping_add(part));
+                }
+                let set = value.compare_exchange(seen, new, Ordering::Release, Ordering::Relaxed);
+                set.ok().map(|seen| seen.wrapping_add(part))
+            });
+            if let Some(found) = found {
+                return found;
+            }
+        }
+    }
+
+    /// Calls `f` with the hot part of a counter's total, which is not folded while `f` runs.
+    #[inline]
+    fn with_part<R>(self, index: usize, f: impl Fn(u64) -> R) -> R {
         let mut backoff = Backoff::new();
         loop {
-            let hot = self.word();
+            let hot = self.hot.load();
             if !hot.is_hot() {
-                // ORDER: Relaxed; see `add_cold`.
-                return self.values[index].load(Ordering::Relaxed);
+                return f(0);
             }
             if hot.is_open() {
-                if let Some(sum) = percpu::with_slot(|slot| self.sum_hot(slot, hot, index)) {
-                    return sum;
+                let entered = percpu::with_slot(|slot| {
+                    let cells = self.enter(slot, hot)?;
+                    // ORDER: Acquire; after the announcement (counter.N3, counter.N4).
+                    let is_folding = cells.gate.load(Ordering::Acquire) == FOLDING;
+                    (!is_folding).then(|| f(cells.part(index)))
+                });
+                if let Some(result) = entered {
+                    return result;
                 }
                 self.wait_for_folding(&mut backoff);
             }
@@ -387,36 +419,53 @@ impl Group<'_> {
         });
     }
 
-    fn sum_hot(self, slot: Slot, hot: Word, index: usize) -> Option<u64> {
-        let cells = self.enter(slot, hot)?;
-        // ORDER: Acquire; after the announcement (counter.N3, counter.N4).
-        if cells.gate.load(Ordering::Acquire) == FOLDING {
-            return None;
+    /// Every count. Not a consistent snapshot.
+    pub(super) fn snapshot(self) -> Vec<i64> {
+        let sums: Vec<i64> = (0..self.values.len()).map(|index| self.sum(index) as i64).collect();
+        if self.has_cells() {
+            self.note_read(sums.iter().fold(0, |total, sum| total.wrapping_add(*sum as u64)));
         }
-        // ORDER: Relaxed; see `add_cold`.
-        Some(self.values[index].load(Ordering::Relaxed).wrapping_add(cells.part(index)))
+        sums
+    }
+
+    /// Every count; each becomes zero (counter.N5).
+    pub(super) fn take(self) -> Vec<i64> {
+        let all = 0..self.values.len();
+        let taken: Vec<i64> = all.map(|index| self.replace(index, 0) as i64).collect();
+        if self.has_cells() {
+            self.note_reset(taken.iter().all(|count| *count == 0));
+        }
+        taken
     }
 
     /// Whether the group has cells, perhaps evicted ones; a hint.
     #[inline]
     pub(super) fn has_cells(self) -> bool {
-        // ORDER: Relaxed; a hint.
-        Word::load(self.hot, Ordering::Relaxed).is_hot()
+        self.hot.hint().is_hot()
     }
 
     /// Whether each thread counts in a row of its own; false once the cells were evicted.
     pub(super) fn is_hot(self) -> bool {
-        self.word().is_open() && self.look_on(|cells| !cells.is_evicted()).unwrap_or(false)
+        self.hot.load().is_open() && self.look_on(|cells| !cells.is_evicted()).unwrap_or(false)
     }
 
     /// Called after a read of the whole group that gave `total`; frees cells that no longer pay.
     pub(super) fn note_read(self, total: u64) {
+        self.note_read_by(|last| last.swap(total, Ordering::Relaxed) == total);
+    }
+
+    /// Called after the whole group was set to zero; `idle` if it was zero before.
+    pub(super) fn note_reset(self, idle: bool) {
+        self.note_read_by(|last| (last.store(0, Ordering::Relaxed), idle).1);
+    }
+
+    fn note_read_by(self, is_idle: impl Fn(&AtomicU64) -> bool) {
         self.give_up(|cells| {
             // ORDER: Relaxed (all); a policy's hints.
             if cells.gate.load(Ordering::Relaxed) == EVICTED {
                 return true;
             }
-            let is_idle = cells.last.swap(total, Ordering::Relaxed) == total;
+            let is_idle = is_idle(&cells.last);
             let mut streak = Streak::from_raw(cells.idle_reads.load(Ordering::Relaxed));
             // Of two concurrent reads, one may be lost.
             cells.idle_reads.store(streak.observe(is_idle).raw(), Ordering::Relaxed);
@@ -428,7 +477,7 @@ impl Group<'_> {
     #[cold]
     pub(super) fn promote(self, insist: bool) -> bool {
         self.give_up(Cells::is_evicted);
-        if self.word().is_hot() {
+        if self.hot.load().is_hot() {
             return true;
         }
         let cells = Box::into_raw(Cells::new(self.values.len()));
@@ -443,10 +492,7 @@ impl Group<'_> {
             drop(unsafe { Box::from_raw(cells) });
             return false;
         };
-        // ORDER: AcqRel; Release publishes the cells.
-        let raced =
-            self.hot.compare_exchange(0, word.raw(), Ordering::AcqRel, Ordering::Acquire).is_err();
-        if raced {
+        if !self.hot.publish(word) {
             // SAFETY: published nowhere but in the table, which it leaves here.
             unsafe { release(cells) };
         }
@@ -458,30 +504,25 @@ impl Group<'_> {
     #[cold]
     pub(super) fn give_up(self, agree: impl Fn(&Cells) -> bool) {
         let closed = self.look_on(|cells| {
-            let hot = self.word();
+            let hot = self.hot.load();
             let is_theirs = ptr::eq(hot.state(), cells);
             if !is_theirs || !hot.is_open() || !agree(cells) {
                 return None;
             }
-            let closing = hot.closing().raw();
-            // ORDER: AcqRel; the winner folds alone (counter.N4).
-            let won =
-                self.hot.compare_exchange(hot.raw(), closing, Ordering::AcqRel, Ordering::Relaxed);
-            won.is_ok().then_some(hot)
+            self.hot.close(hot).then_some(hot)
         });
         let Some(hot) = closed.flatten() else { return };
         let raw: *mut Cells = hot.state();
         debug_assert!(!raw.is_null(), "counter.N3: {hot:?} leads to no cells");
-        // SAFETY: the exchange above made this thread the one that frees the cells.
+        // SAFETY: `close` made this thread the one that frees the cells.
         let cells = unsafe { &*raw };
         cells.leave_table();
         promotion::wait_for_updaters(raw, hot.is_biased());
         for (index, value) in self.values.iter().enumerate() {
-            // ORDER: Relaxed; published by the Release below.
+            // ORDER: Relaxed; published by `make_cold`.
             value.fetch_add(cells.part(index), Ordering::Relaxed);
         }
-        // ORDER: Release; pairs with Acquire in `sum`: the values before the zero.
-        self.hot.store(0, Ordering::Release);
+        self.hot.make_cold(hot);
         promotion::wait_until_left(raw);
         // SAFETY: counter.N3 - out of the table, out of the group, announced by no record.
         drop(unsafe { Box::from_raw(raw) });
@@ -489,9 +530,8 @@ impl Group<'_> {
 }
 
 /// Frees the cells of a group that is dropped.
-pub(super) fn release_of(hot: &AtomicUsize) {
-    // ORDER: Relaxed; the caller has exclusive access to the counters.
-    let hot = Word::load(hot, Ordering::Relaxed);
+pub(super) fn release_of(hot: &GroupWord) {
+    let hot = hot.hint(); // the caller has exclusive access to the counters
     if hot.is_hot() {
         debug_assert!(hot.is_open(), "counter.N3: a demotion ends before the borrow it runs under");
         // SAFETY: the owner is being dropped, so no thread can reach the cells through it.

@@ -1,9 +1,9 @@
-//! Models of laws counter.N1 to counter.N4. What loom can and can't show is in the header of
+//! Models of laws counter.N1 to counter.N5. What loom can and can't show is in the header of
 //! [`crate::percpu::loom_tests`]. Counts are atomics, so there are no canaries: these models look
 //! for counts that are missing or counted twice.
 
 use super::Counter;
-use crate::percpu::loom_tests::{large_model, model};
+use crate::percpu::loom_tests::{large_model, model, must_catch};
 use crate::sync::thread;
 use std::sync::Arc;
 
@@ -128,4 +128,52 @@ fn loom_counter_dropped_under_eviction_is_freed_once() {
         drop(Arc::into_inner(victim));
         evictor.join().unwrap();
     });
+}
+
+/// Every add is taken once or still counted (counter.N5), in the form that the counter has then.
+fn takes_lose_nothing(counter: &Arc<Counter>, count: i64, change: fn(&Counter)) {
+    let adder = spawn(counter, Counter::inc);
+    let taker = {
+        let counter = Arc::clone(counter);
+        thread::spawn(move || counter.take())
+    };
+    change(counter);
+    let mine = counter.take();
+    adder.join().unwrap();
+    let theirs = taker.join().unwrap();
+    assert!(mine >= 0 && theirs >= 0, "{mine} and {theirs} taken");
+    assert_eq!(mine + theirs + counter.take(), count + 1, "a take lost an add");
+}
+
+#[test]
+fn loom_counter_taken_twice_under_add_loses_none() {
+    model(2, || takes_lose_nothing(&Arc::new(Counter::new(1)), 1, |_| {}));
+}
+
+#[test]
+fn loom_counter_taken_under_demotion_and_add_loses_none() {
+    large_model(2, || takes_lose_nothing(&hot(1), 1, Counter::demote));
+}
+
+#[test]
+fn loom_counter_taken_under_promotion_and_add_loses_none() {
+    model(2, || {
+        let counter = Arc::new(Counter::new(1));
+        let taker = {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || counter.take())
+        };
+        assert!(counter.promote());
+        counter.inc();
+        let mine = counter.take();
+        let theirs = taker.join().unwrap();
+        assert!(mine >= 0 && theirs >= 0, "{mine} and {theirs} taken");
+        assert_eq!(mine + theirs + counter.take(), 2, "a take lost an add");
+    });
+}
+
+#[test]
+fn loom_counter_seeded_set_unseen_is_caught() {
+    let test = "collections::counter::loom_tests::loom_counter_taken_twice_under_add_loses_none";
+    must_catch("set-unseen", test, &["a take lost an add", "taken"]);
 }

@@ -1,12 +1,18 @@
-//! Counters for many threads: [`Counter`] and [`CounterArray`].
+//! Counters for many threads: [`Counter`], [`CounterArray`], [`Gauge`] and [`Histogram`].
 
 mod cells;
+mod gauge;
+mod histogram;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod word;
 
-use crate::sync::{AtomicU64, AtomicUsize};
+use crate::sync::AtomicU64;
 use cells::Group;
+pub use gauge::Gauge;
+pub use histogram::{Histogram, HistogramBuckets, HistogramSnapshot};
 use std::fmt;
+use word::GroupWord;
 
 /// A counter that many threads change and few read.
 ///
@@ -47,7 +53,7 @@ use std::fmt;
 /// ```
 pub struct Counter {
     value: AtomicU64,
-    hot: AtomicUsize,
+    hot: GroupWord,
 }
 
 impl Counter {
@@ -55,14 +61,14 @@ impl Counter {
     #[cfg(not(manycore_loom))]
     #[must_use]
     pub const fn new(value: i64) -> Self {
-        Self { value: AtomicU64::new(value as u64), hot: AtomicUsize::new(0) }
+        Self { value: AtomicU64::new(value as u64), hot: GroupWord::new() }
     }
 
     /// A cold counter with this value.
     #[cfg(manycore_loom)]
     #[must_use]
     pub fn new(value: i64) -> Self {
-        Self { value: AtomicU64::new(value as u64), hot: AtomicUsize::new(0) }
+        Self { value: AtomicU64::new(value as u64), hot: GroupWord::new() }
     }
 
     #[inline(always)]
@@ -98,6 +104,29 @@ impl Counter {
         sum as i64
     }
 
+    /// The count, which becomes zero: for reports of what was counted since the last one.
+    ///
+    /// Consistency: every add is returned by exactly one `take` or still counted, also if several
+    /// threads take at once; adds that happened before this call are returned by it or were by
+    /// another. Progress and cost: as [`sum`](Self::sum), and a compare-exchange that another
+    /// `take`, or an add while the counter is cold, makes begin again.
+    ///
+    /// ```
+    /// let requests = manycore::collections::Counter::new(0);
+    /// requests.add(3);
+    /// assert_eq!(requests.take(), 3);
+    /// assert_eq!(requests.take(), 0);
+    /// ```
+    #[doc(alias = "reset")]
+    #[doc(alias = "swap")]
+    pub fn take(&self) -> i64 {
+        let sum = self.group().replace(0, 0);
+        if self.group().has_cells() {
+            self.group().note_reset(sum == 0);
+        }
+        sum as i64
+    }
+
     /// Whether each thread counts on a line of its own now; false after an eviction.
     #[must_use]
     pub fn is_hot(&self) -> bool {
@@ -113,6 +142,12 @@ impl Counter {
     /// Goes back to one word. Contention may promote the counter again.
     pub fn demote(&self) {
         self.group().give_up(|_| true);
+    }
+}
+
+impl From<i64> for Counter {
+    fn from(value: i64) -> Self {
+        Self::new(value)
     }
 }
 
@@ -136,6 +171,7 @@ impl Drop for Counter {
 
 /// Counters that are counted, promoted and read together: histograms, per-status counts.
 ///
+/// For values of a wide range, such as latencies, there is [`Histogram`].
 /// Like an array of [`Counter`]s, but one promotion serves all of them, and while hot a thread's
 /// counts are adjacent on its own lines (so a histogram of 16 cells costs a thread 128 bytes, not 2
 /// KiB). Two threads of an EPYC count 296 million values a second in 64 buckets, with an array of
@@ -153,16 +189,17 @@ impl Drop for Counter {
 /// ```
 pub struct CounterArray {
     values: Box<[AtomicU64]>,
-    hot: AtomicUsize,
+    hot: GroupWord,
 }
 
 impl CounterArray {
     /// Makes `len` counters at zero.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        Self { values: (0..len).map(|_| AtomicU64::new(0)).collect(), hot: AtomicUsize::new(0) }
+        Self { values: (0..len).map(|_| AtomicU64::new(0)).collect(), hot: GroupWord::new() }
     }
 
+    #[inline(always)]
     fn group(&self) -> Group<'_> {
         Group { values: &self.values, hot: &self.hot }
     }
@@ -202,11 +239,14 @@ impl CounterArray {
     /// Every count. Not a consistent snapshot: counters may change while others are read.
     #[must_use]
     pub fn snapshot(&self) -> Vec<i64> {
-        let sums: Vec<u64> = (0..self.len()).map(|index| self.group().sum(index)).collect();
-        if self.group().has_cells() {
-            self.group().note_read(sums.iter().fold(0, |total, sum| total.wrapping_add(*sum)));
-        }
-        sums.into_iter().map(|sum| sum as i64).collect()
+        self.group().snapshot()
+    }
+
+    /// Every count; each becomes zero. As [`Counter::take`] for each counter: not a consistent
+    /// snapshot, but every add is in exactly one of them.
+    #[doc(alias = "reset")]
+    pub fn take(&self) -> Vec<i64> {
+        self.group().take()
     }
 
     /// Whether each thread counts on a line of its own now; false after an eviction.
@@ -229,6 +269,14 @@ impl CounterArray {
 impl fmt::Debug for CounterArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("CounterArray").field(&self.snapshot()).finish()
+    }
+}
+
+/// Counters at these counts.
+impl FromIterator<i64> for CounterArray {
+    fn from_iter<I: IntoIterator<Item = i64>>(counts: I) -> Self {
+        let values = counts.into_iter().map(|count| AtomicU64::new(count as u64)).collect();
+        Self { values, hot: GroupWord::new() }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::super::Line;
 use super::super::reentrancy_lock::ReentrancyLock;
-use super::replication::{Form, Spread};
-use super::{DHash, Root, SHARDS, Shard};
+use super::distribution::{Distribution, Form};
+use super::{DHash, Root, SHARDS, SHARDS_MAX, Shard};
 use crate::cluster::{Clustered, Placement};
 use std::hash::{BuildHasher, Hash, RandomState};
 
@@ -11,22 +11,24 @@ use std::hash::{BuildHasher, Hash, RandomState};
 ///
 /// ```
 /// use manycore::cluster::Placement;
-/// use manycore::collections::{DHashBuilder, Spread};
+/// use manycore::collections::{DHashBuilder, Distribution};
 ///
-/// let eager = DHashBuilder::new().placement(Placement::PerLlc).spread(Spread::Always);
+/// let eager = DHashBuilder::new().placement(Placement::PerLlc).distribution(Distribution::Always);
 /// let table = eager.build::<u64, String, bool>();
-/// assert!(table.stats().is_spread);
+/// assert!(table.stats().is_distributed);
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct DHashBuilder<S = RandomState> {
     placement: Placement,
-    spread: Spread,
+    distribution: Distribution,
+    shards: usize,
     hasher: S,
 }
 
 impl DHashBuilder {
-    /// The defaults: in one until threads wait for each other, and then a part for each thread.
+    /// The defaults: centralized until threads wait for each other, and then a part for each
+    /// thread.
     pub fn new() -> Self {
         Self::default()
     }
@@ -34,30 +36,47 @@ impl DHashBuilder {
 
 impl Default for DHashBuilder {
     fn default() -> Self {
-        let (placement, spread) = (Placement::default(), Spread::default());
-        Self { placement, spread, hasher: RandomState::new() }
+        let (placement, distribution) = (Placement::default(), Distribution::default());
+        Self { placement, distribution, shards: SHARDS, hasher: RandomState::new() }
     }
 }
 
 impl<S> DHashBuilder<S> {
-    /// The threads that share a local table once it is spread.
+    /// The threads that share a local table once it is distributed.
     ///
-    /// With [`Placement::Shared`] it does not spread by itself: the same lock would be waited for.
+    /// With [`Placement::Shared`] it does not distribute by itself: the same lock would be waited
+    /// for.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// When it spreads.
-    pub fn spread(mut self, spread: Spread) -> Self {
-        self.spread = spread;
+    /// When the table is distributed.
+    pub fn distribution(mut self, distribution: Distribution) -> Self {
+        self.distribution = distribution;
+        self
+    }
+
+    /// The locks that the elements are divided among, 16 by default; rounded up to a power of two,
+    /// and at most 1,024. A shard takes 128 bytes, and some hundred more once it has an element:
+    /// one is enough for a table of a few elements, of which a program has thousands.
+    ///
+    /// ```
+    /// use manycore::collections::DHashBuilder;
+    ///
+    /// let small = DHashBuilder::new().shards(1).build::<u64, String, bool>();
+    /// small.insert(1, "one".into());
+    /// assert_eq!(small.len(), 1);
+    /// ```
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
         self
     }
 
     /// What hashes the keys.
     pub fn hasher<T>(self, hasher: T) -> DHashBuilder<T> {
-        let Self { placement, spread, .. } = self;
-        DHashBuilder { placement, spread, hasher }
+        let Self { placement, distribution, shards, .. } = self;
+        DHashBuilder { placement, distribution, shards, hasher }
     }
 
     /// Makes the table, empty.
@@ -69,11 +88,11 @@ impl<S> DHashBuilder<S> {
         Local: Default + Send + 'static,
         S: BuildHasher + Send + Sync + 'static,
     {
-        let Self { placement, spread, hasher } = self;
-        let is_pointless = placement == Placement::Shared && spread != Spread::Always;
-        let form = Form::new(if is_pointless { Spread::Never } else { spread });
-        let shards =
-            (0..SHARDS).map(|number| Line(ReentrancyLock::new(Shard::new(number)))).collect();
+        let Self { placement, distribution, shards, hasher } = self;
+        let is_pointless = placement == Placement::Shared && distribution != Distribution::Always;
+        let form = Form::new(if is_pointless { Distribution::Never } else { distribution });
+        let shard = |number| Line(ReentrancyLock::new(Shard::new(number, shards)));
+        let shards = (0..shards).map(shard).collect();
         DHash { object: Clustered::new(placement, Root { shards, form, hasher }) }
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct Element<K, Shared, Local> {
     pub(super) key: K,
     pub(super) shared: Shared,
     pub(super) replica_mask: ReplicaMask,
-    /// The part that all use while the table is in one, once one has.
+    /// The part that all use while the table is centralized, once one has.
     pub(super) central: Option<Local>,
 }
 
@@ -48,11 +48,11 @@ type LocalElements<'a, K, Shared, Local> =
     ReentrancyGuard<'a, Table<LocalElement<K, Shared, Local>>>;
 
 /// The local tables that an element's parts are in, locked, and where in them.
-pub(super) struct Whole<'a, K, Shared, Local> {
+pub(super) struct AllParts<'a, K, Shared, Local> {
     pub(super) tables: Vec<(LocalElements<'a, K, Shared, Local>, Option<usize>)>,
 }
 
-impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
+impl<K, Shared: Clone, Local> AllParts<'_, K, Shared, Local> {
     fn nears(&mut self) -> impl Iterator<Item = &mut LocalElement<K, Shared, Local>> {
         self.tables.iter_mut().filter_map(|(table, index)| Some(table.at((*index)?)))
     }
@@ -66,8 +66,8 @@ impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
         K: 'l,
         Shared: 'l,
     {
-        // BUG: a whole element is looked at without the part that was used before the table spread
-        // (dhash.M7).
+        // BUG: a whole element is looked at without the part that was used before the table was
+        // distributed (dhash.M7).
         let central = if seeded_bug!("forgotten-centre") { None } else { central.as_mut() };
         central.into_iter().chain(self.nears().map(|near| &mut near.local))
     }

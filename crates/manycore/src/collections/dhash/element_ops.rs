@@ -1,9 +1,9 @@
 //! What concerns a whole element: laws dhash.M3 and dhash.M7.
 
 use super::super::replica_mask::ReplicaMask;
-use super::element::{Element, Whole};
+use super::element::{AllParts, Element};
 use super::reentrancy::TableUse;
-use super::{DHash, Tag, enter, shard_of};
+use super::{DHash, Tag, enter};
 use crate::sync::seeded_bug;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -23,13 +23,13 @@ where
     pub(super) fn hold_all(
         &self,
         element: &Element<K, Shared, Local>,
-    ) -> Whole<'_, K, Shared, Local> {
+    ) -> AllParts<'_, K, Shared, Local> {
         let (tag, replica_mask) = (element.tag, element.replica_mask);
-        let is_in_one = || !self.object.root().form.is_spread();
+        let is_in_one = || !self.object.root().form.is_distributed();
         // BUG: a whole element is looked for where the table's form says, not where its holders
         // are (dhash.M7).
         if replica_mask.is_none() || seeded_bug!("form-alone") && is_in_one() {
-            return Whole { tables: Vec::new() };
+            return AllParts { tables: Vec::new() };
         }
         let place = Location::caller();
         // By place: the one lock order.
@@ -39,7 +39,7 @@ where
             let index = table.index_of_tag(tag);
             (table, index)
         });
-        Whole { tables: held.collect() }
+        AllParts { tables: held.collect() }
     }
 
     /// Changes the element's shared part, everywhere at the same moment.
@@ -95,7 +95,7 @@ where
     ) -> Option<T> {
         let (mut shared, mut out, answer); // dhash.M4: they outlive the locks
         enter!(self);
-        let mut shard = self.shard(shard_of(hash));
+        let mut shard = self.shard_for(hash);
         let element = shard.table.find_mut(hash, |found| which(found.tag, &found.key))?;
         let mut whole = self.hold_all(element);
         (shared, out) = (element.shared.clone(), Vec::new());
@@ -128,7 +128,7 @@ where
         fold: impl FnMut(T, &mut Local) -> T,
     ) -> Option<T> {
         enter!(self);
-        let mut shard = self.shard(shard_of(hash));
+        let mut shard = self.shard_for(hash);
         let element = shard.table.find_mut(hash, |found| which(found.tag, &found.key))?;
         let mut whole = self.hold_all(element);
         Some(whole.locals(&mut element.central).fold(start, fold))
@@ -189,7 +189,7 @@ where
     ) -> Option<(Shared, Vec<Local>)> {
         let (element, nears) = {
             enter!(self);
-            let mut shard = self.shard(shard_of(hash));
+            let mut shard = self.shard_for(hash);
             let index = shard.table.index_of(hash, |found| which(found.tag, &found.key))?;
             let element = shard.table.at(index);
             let mut whole = self.hold_all(element);
@@ -203,7 +203,7 @@ where
             // up (dhash.M3).
             if seeded_bug!("torn-gather") {
                 drop((whole, shard));
-                shard = self.shard(shard_of(hash));
+                shard = self.shard_for(hash);
                 whole = self.hold_all(shard.table.at(index));
             }
             // From here on, nothing of the user's runs until the locks are given up.
@@ -214,13 +214,13 @@ where
         Some((element.shared, locals.collect()))
     }
 
-    /// Brings a spread table together: from now on all use one part of each element again, to which
-    /// `merge` moves what the other parts have. Says whether the table is in one; it isn't if it
-    /// was built to be spread.
+    /// Centralizes a distributed table: from now on all use one part of each element again, to
+    /// which `merge` moves what the other parts have. Returns whether it is centralized; it isn't
+    /// if it was built to be distributed.
     ///
     /// `merge` adds what is in the second part to the first; the second is dropped then. For each
     /// element that happens at one moment. A part that a call makes beside this one may stay, and
-    /// counts as any. If threads wait for each other again, the table spreads again, after twice as
+    /// counts as any. If threads wait for each other again, it is distributed again, after twice as
     /// many waits each time.
     ///
     /// # Panics
@@ -232,7 +232,7 @@ where
     ///
     /// let hits = DHash::<&str, (), u64>::new();
     /// hits.insert("page", ());
-    /// hits.spread();
+    /// hits.distribute();
     /// std::thread::scope(|s| {
     ///     for _ in 0..3 {
     ///         s.spawn(|| hits.with_local("page", |(), hits| *hits += 1));
@@ -255,7 +255,7 @@ where
     fn fold_one(&self, tag: Tag, merge: &mut impl FnMut(&mut Local, &mut Local)) {
         let mut out = Vec::new(); // dhash.M4: outlives the locks
         enter!(self);
-        let mut shard = self.shard(shard_of(tag.hash));
+        let mut shard = self.shard_for(tag.hash);
         let Some(element) = shard.table.find_mut(tag.hash, |element| element.tag == tag) else {
             return;
         };

@@ -1,8 +1,8 @@
 //! Models of laws dhash.M1 to dhash.M3 and dhash.M7: local elements made beside removals, whole
-//! elements looked at beside changes of their parts, and both while the table spreads and is
+//! elements looked at beside changes of their parts, and both while the table is distributed and
 //! folded.
 
-use super::{DHash, DHashBuilder, Spread};
+use super::{DHash, DHashBuilder, Distribution};
 use crate::cluster::Placement;
 use crate::percpu::loom_tests::{model, must_catch};
 use crate::sync::thread;
@@ -23,11 +23,11 @@ impl Hasher for Constant {
 type Hash = DHash<u8, u8, u8, BuildHasherDefault<Constant>>;
 
 fn table(placement: Placement) -> Arc<Hash> {
-    built(placement, Spread::Always)
+    built(placement, Distribution::Always)
 }
 
-fn built(placement: Placement, spread: Spread) -> Arc<Hash> {
-    let builder = DHashBuilder::new().placement(placement).spread(spread);
+fn built(placement: Placement, distribution: Distribution) -> Arc<Hash> {
+    let builder = DHashBuilder::new().placement(placement).distribution(distribution);
     let table: Hash = builder.hasher(BuildHasherDefault::default()).build();
     table.insert(1, 1);
     Arc::new(table)
@@ -36,7 +36,7 @@ fn built(placement: Placement, spread: Spread) -> Arc<Hash> {
 #[test]
 fn loom_dhash_parts_come_home_with_the_removal() {
     model(2, || {
-        let shared = table(Placement::PerCore);
+        let shared = table(Placement::PerThread);
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -96,7 +96,7 @@ fn loom_dhash_removal_after_a_torn_look_is_caught() {
 #[test]
 fn loom_dhash_shared_part_changes_everywhere_at_once() {
     model(2, || {
-        let shared = table(Placement::PerCore);
+        let shared = table(Placement::PerThread);
         shared.get(&1);
         let other = {
             let shared = Arc::clone(&shared);
@@ -115,7 +115,7 @@ fn loom_dhash_shared_part_changes_everywhere_at_once() {
 #[test]
 fn loom_dhash_spreading_loses_no_part() {
     model(2, || {
-        let shared = built(Placement::PerCore, Spread::default());
+        let shared = built(Placement::PerThread, Distribution::default());
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -124,7 +124,7 @@ fn loom_dhash_spreading_loses_no_part() {
             })
         };
         shared.with_local(&1, |_, part| *part += 10);
-        assert!(shared.spread());
+        assert!(shared.distribute());
         let seen = shared.gather(&1, 0, |sum, part| sum + *part).unwrap();
         assert!((10..=12).contains(&seen), "a part was lost: {seen}");
         let (one, parts) = shared.remove(&1).unwrap();
@@ -140,13 +140,13 @@ fn loom_dhash_part_of_before_the_spread_forgotten_is_caught() {
     must_catch("forgotten-centre", test, &["a part was lost"]);
 }
 
-/// Hits that wait for each other spread the table by themselves, in some order of events.
+/// Hits that wait for each other distribute the table by themselves, in some order of events.
 #[test]
 fn loom_dhash_hits_that_wait_may_spread_and_answer_all_the_same() {
-    let spread = Arc::new(Mutex::new(0));
-    let seen = Arc::clone(&spread);
+    let distributed = Arc::new(Mutex::new(0));
+    let seen = Arc::clone(&distributed);
     model(2, move || {
-        let shared = built(Placement::PerCore, Spread::default());
+        let shared = built(Placement::PerThread, Distribution::default());
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -156,17 +156,17 @@ fn loom_dhash_hits_that_wait_may_spread_and_answer_all_the_same() {
         (0..2).for_each(|_| assert!(shared.with_local(&1, |_, part| *part += 1).is_some()));
         other.join().unwrap();
         assert_eq!(shared.gather(&1, 0, |sum, part| sum + *part), Some(4));
-        *seen.lock().unwrap() += u32::from(shared.stats().is_spread);
+        *seen.lock().unwrap() += u32::from(shared.stats().is_distributed);
     });
-    assert_ne!(*spread.lock().unwrap(), 0, "it never spread");
+    assert_ne!(*distributed.lock().unwrap(), 0, "it was never distributed");
 }
 
 /// A reference that was taken in a place's part counts while that is folded.
 #[test]
 fn loom_dhash_referenced_element_is_not_removed_beside_a_fold() {
     model(2, || {
-        let shared = built(Placement::PerCore, Spread::default());
-        assert!(shared.spread());
+        let shared = built(Placement::PerThread, Distribution::default());
+        assert!(shared.distribute());
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {

@@ -3,9 +3,9 @@
 //! Owns: [`DHash`]. The master table is in the root of a [`Clustered`] object, a local table in
 //! each representative.
 //!
-//! A table begins *in one*: it is its master table, whose elements have one more part, the central
-//! one, which all use. When it *spreads*, hits go to local tables, which begin empty; the central
-//! parts stay where they are.
+//! A table begins *centralized*: it is its master table, whose elements have one more part, the
+//! central one, which all use. Once it is *distributed*, hits go to local tables, which begin
+//! empty; the central parts stay where they are.
 //!
 //! Laws (dhash.M1 to dhash.M4 are those of `replicated_map`, for elements in place of values):
 //! - dhash.M1 A local table holds nothing but elements that the master table holds: a copy of the
@@ -24,11 +24,11 @@
 //! - dhash.M6 Re-entrancy: a thread inside of the table, in a closure or in code of a key or part,
 //!   holds a lock, and is refused the table: it could deadlock with itself by way of another thread
 //!   (`reentrancy`). For a hit in the table of the thread's own slot that lock is the record of it.
-//! - dhash.M7 Whether the table is in one or spread says only which part a hit uses, the central
-//!   one or its place's. What concerns a whole element takes all parts there are. So it is
-//!   harmless if a thread misses a change of the form, no thread waits for one, and spreading moves
-//!   nothing.
-//! - dhash.M8 is in `replication`: when a table spreads by itself.
+//! - dhash.M7 Whether the table is centralized or distributed says only which part a hit uses, the
+//!   central one or its place's. What concerns a whole element takes all parts there are. So it is
+//!   harmless if a thread misses a change of the form, no thread waits for one, and distributing
+//!   moves nothing.
+//! - dhash.M8 is in `distribution`: when a table is distributed by itself.
 //! - dhash.M9 A key is compared, and hashed, to find an element once. From then on the element is
 //!   its [`Tag`]: its parts are matched, shared, folded and removed by that, so a key whose `Hash`,
 //!   `Eq`, `Borrow` or `Clone` contradicts itself finds a wrong element or none, and never takes a
@@ -40,26 +40,27 @@
 //! whole elements want that lock besides. K42's tables do not shrink.
 
 mod builder;
+mod distribution;
 mod element;
 mod element_ops;
+mod inspect;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod reentrancy;
-mod replication;
 mod table;
 mod tagged;
 
 pub use builder::DHashBuilder;
-pub use replication::{Contention, DHashStats, Spread, SpreadReason};
+pub use distribution::{Contention, DHashStats, Distribution, DistributionReason};
 
 use super::Line;
 use super::reentrancy_lock::{ReentrancyGuard, ReentrancyLock, panic_on_reentrancy};
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::config::SMALL;
 use crate::sync::seeded_bug;
+use distribution::{Form, Window};
 use element::{Element, LocalElement};
 use reentrancy::TableUse;
-use replication::{Form, Window};
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -68,34 +69,38 @@ use std::panic::Location;
 use std::ptr;
 pub(super) use table::{Table, Tag, Tagged};
 
-/// Locks of the master table: misses of different elements seldom wait for each other.
+/// Locks of the master table by default: misses of different elements seldom wait for each other.
 const SHARDS: usize = if SMALL { 1 } else { 16 };
+/// The most that [`DHashBuilder::shards`] makes.
+const SHARDS_MAX: usize = if SMALL { 1 } else { 1024 };
 
-const _: () = assert!(SHARDS.is_power_of_two());
-
-fn shard_of(hash: u64) -> usize {
+/// Which of so many shards, a power of two.
+#[inline(always)]
+fn shard_of(hash: u64, shards: usize) -> usize {
     // Not the bits that the tables look at first: neither the lowest ones, nor the highest seven.
-    (hash >> 48) as usize & (SHARDS - 1)
+    (hash >> 48) as usize & (shards - 1)
 }
 
 /// A part of the master table.
 struct Shard<K, Shared, Local> {
     table: Table<Element<K, Shared, Local>>,
     window: Window,
-    /// The id of its next element; other shards have other ones.
+    /// The id of its next element; other shards have other ones, as each has its own remainder.
     next_id: u64,
+    shards: u64,
 }
 
 impl<K, Shared, Local> Shard<K, Shared, Local> {
-    fn new(number: usize) -> Self {
-        Self { table: Table::new(), window: Window::default(), next_id: number as u64 }
+    fn new(number: usize, shards: usize) -> Self {
+        let (next_id, shards) = (number as u64, shards as u64);
+        Self { table: Table::new(), window: Window::default(), next_id, shards }
     }
 
     /// Adds an element, whose hash belongs to this shard.
     fn add(&mut self, hash: u64, key: K, shared: Shared) -> Tag {
         let tag = Tag { hash, id: self.next_id };
         self.table.insert(Element::new(tag, key, shared));
-        self.next_id += SHARDS as u64;
+        self.next_id += self.shards;
         tag
     }
 }
@@ -110,7 +115,7 @@ struct Root<K, Shared, Local, S> {
 
 /// What a look for an element begins with, and where that has found it.
 #[derive(Debug)]
-pub(super) struct Spot {
+pub(super) struct Lookup {
     /// Until it is found, the hash alone.
     tag: Tag,
     index: usize,
@@ -118,7 +123,7 @@ pub(super) struct Spot {
     is_central: bool,
 }
 
-impl Spot {
+impl Lookup {
     pub(super) fn new(hash: u64) -> Self {
         Self::of(Tag { hash, id: u64::MAX })
     }
@@ -200,15 +205,16 @@ where
 /// [`update_shared`](Self::update_shared) changes the shared one everywhere,
 /// [`remove`](Self::remove) brings all parts home.
 ///
-/// A table begins *in one*: each element has one local part, which all threads use, under one of 16
-/// locks. If threads wait for each other (see [`Spread`]), it *spreads*: from then on each place on
-/// the machine (a thread, unless a [`Placement`] says otherwise) that uses an element has a copy of
-/// the shared part and a local part of its own, under an uncontended lock. What was in
-/// the part that all have used stays there and is gathered with the others. So a thread may find
-/// another part than it has used before: what a part says is part of a sum, and no secret of the
-/// thread's. ([`Spread::Always`] gives each place its own from the start.)
+/// A table begins *centralized*: each element has one local part, which all threads use, under one
+/// of 16 locks ([`DHashBuilder::shards`] makes fewer, or more). If threads wait for each other (see
+/// [`Distribution`]), it is *distributed*: from then on each place on the machine (a thread, unless
+/// a [`Placement`] says otherwise) that uses an element has a copy of the shared part and a local
+/// part of its own, under an uncontended lock. What was in the part that all have used stays there
+/// and is gathered with the others. So a thread may find another part than it has used before: what
+/// a part says is part of a sum, and no secret of the thread's. ([`Distribution::Always`] gives
+/// each place its own from the start.)
 ///
-/// It stays spread: that costs a lonely thread little, and parts that are copies go with their
+/// It stays distributed: that costs a lonely thread little, and parts that are copies go with their
 /// elements. [`fold`](Self::fold) brings the parts together again, when the caller knows how to
 /// add them up, and that the contention is over.
 ///
@@ -225,15 +231,15 @@ where
 /// - Progress: blocking. A hit waits for calls of the same place, and for what concerns a whole
 ///   element that the place has.
 /// - Cost: a hit is a look-up under a lock, a few ns. In one, that is one of 16 locks, and a count
-///   beside it; spread, it is the place's, and a hit writes no shared line, unless the closure
-///   does. A miss of a spread table locks a sixteenth of the master table and copies the shared
-///   part. What concerns a whole element takes one lock in one; spread, those of all places that
-///   have used it: some cache misses each.
-/// - Memory: in one, each element once. Spread, each element once more in each place that has used
-///   it: one thread alone makes it twice as much. Every table grows when it must, and shrinks when
-///   seven eighths of it are empty.
+///   beside it; distributed, it is the place's, and a hit writes no shared line, unless the closure
+///   does. A miss of a distributed table locks a sixteenth of the master table and copies the
+///   shared part. What concerns a whole element takes one lock if it is centralized; distributed,
+///   those of all places that have used it: some cache misses each.
+/// - Memory: centralized, each element once. Distributed, each element once more in each place that
+///   has used it: one thread alone makes it twice as much. Every table grows when it must, and
+///   shrinks when seven eighths of it are empty.
 /// - Panics: if a closure, or a key's `Hash` or `Eq`, or `Clone` or `Default` of a part, uses the
-///   same table while that is at work, or closes a circle of threads whose closures use each
+///   same table while that is at work, or closes a cycle of threads whose closures use each
 ///   other's tables. A panic of user code leaves the table in order, and the
 ///   parts that it changes as it left them.
 /// - Source: K42's DHash, section 4.3 of the paper.
@@ -273,13 +279,13 @@ where
     Shared: Clone + Send + Sync + 'static,
     Local: Default + Send + 'static,
 {
-    /// An empty table, in one, with a local table for each thread if it spreads.
+    /// An empty table, centralized, with a local table for each thread once it is distributed.
     #[must_use]
     pub fn new() -> Self {
         DHashBuilder::new().build()
     }
 
-    /// An empty table, in one, with local ones of this placement if it spreads.
+    /// An empty table, centralized, with local ones of this placement once it is distributed.
     #[must_use]
     pub fn with_placement(placement: Placement) -> Self {
         DHashBuilder::new().placement(placement).build()
@@ -313,6 +319,19 @@ where
         }
     }
 
+    /// How many shards the master table has.
+    #[inline(always)]
+    fn shards(&self) -> usize {
+        self.object.root().shards.len()
+    }
+
+    /// The shard of an element with this hash. For a thread that has entered.
+    #[inline]
+    #[track_caller]
+    fn shard_for(&self, hash: u64) -> ReentrancyGuard<'_, Shard<K, Shared, Local>> {
+        self.shard(shard_of(hash, self.shards()))
+    }
+
     /// A shard of the master table (dhash.M2). For a thread that has entered.
     #[inline]
     #[track_caller]
@@ -321,7 +340,8 @@ where
     }
 
     /// Runs `f` on the element's shared part and on a local part: that of the calling thread's
-    /// place if the table is spread, else the one that all use. `None` if there is no such element.
+    /// place if the table is distributed, else the one that all use. `None` if there is no such
+    /// element.
     ///
     /// # Panics
     /// If `f` does, or if it uses the table (see the type).
@@ -332,31 +352,31 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.with_local_at(&mut Spot::new(self.hash(key)), |_, own| own.borrow() == key, f)
+        self.with_local_at(&mut Lookup::new(self.hash(key)), |_, own| own.borrow() == key, f)
     }
 
-    /// The same with the element of which `which` says so, among those with the hash of `spot`,
+    /// The same with the element of which `which` says so, among those with the hash of `lookup`,
     /// which it corrects.
     #[inline(always)]
     #[track_caller]
     pub(super) fn with_local_at<T>(
         &self,
-        spot: &mut Spot,
+        lookup: &mut Lookup,
         which: impl Fn(Tag, &K) -> bool,
         f: impl FnOnce(&Shared, &mut Local) -> T,
     ) -> Option<T> {
-        spot.is_central = !self.object.root().form.is_spread();
-        if spot.is_central {
-            return self.with_central(spot, which, f);
+        lookup.is_central = !self.object.root().form.is_distributed();
+        if lookup.is_central {
+            return self.with_central(lookup, which, f);
         }
         {
             enter_place!(self, place);
             let mut table = place.table.hold();
-            if let Some(near) = table.find_at(spot, |near| which(near.tag, &near.key)) {
+            if let Some(near) = table.find_at(lookup, |near| which(near.tag, &near.key)) {
                 return Some(f(&near.shared, &mut near.local));
             }
         }
-        self.bring(spot, which, f)
+        self.bring(lookup, which, f)
     }
 
     /// Runs `f` on the shared part and the central one.
@@ -364,18 +384,19 @@ where
     #[track_caller]
     fn with_central<T>(
         &self,
-        spot: &mut Spot,
+        lookup: &mut Lookup,
         which: impl Fn(Tag, &K) -> bool,
         f: impl FnOnce(&Shared, &mut Local) -> T,
     ) -> Option<T> {
         enter!(self);
-        let shard = &self.object.root().shards[shard_of(spot.tag.hash)];
+        let shards = &self.object.root().shards;
+        let shard = &shards[shard_of(lookup.tag.hash, shards.len())];
         let (mut shard, waited) = shard.0.hold_told(Location::caller());
         let Shard { table, window, .. } = &mut *shard;
         if window.count(waited) {
             self.object.root().form.look(window);
         }
-        let element = table.find_at(spot, |element| which(element.tag, &element.key))?;
+        let element = table.find_at(lookup, |element| which(element.tag, &element.key))?;
         Some(f(&element.shared, element.central.get_or_insert_default()))
     }
 
@@ -384,7 +405,7 @@ where
     #[track_caller]
     fn bring<T>(
         &self,
-        spot: &mut Spot,
+        lookup: &mut Lookup,
         which: impl Fn(Tag, &K) -> bool,
         f: impl FnOnce(&Shared, &mut Local) -> T,
     ) -> Option<T> {
@@ -393,10 +414,10 @@ where
         let place = self.object.local();
         let mut table;
         {
-            let mut master = self.shard(shard_of(spot.tag.hash));
+            let mut master = self.shard_for(lookup.tag.hash);
             let found = |element: &Element<_, _, _>| which(element.tag, &element.key);
-            let element = master.table.find_mut(spot.tag.hash, found)?;
-            spot.tag = element.tag; // dhash.M9
+            let element = master.table.find_mut(lookup.tag.hash, found)?;
+            lookup.tag = element.tag; // dhash.M9
             let (key, shared) = (element.key.clone(), element.shared.clone());
             let near = LocalElement { tag: element.tag, key, shared, local: Local::default() };
             element.replica_mask.add(place.place);
@@ -405,14 +426,14 @@ where
                 drop(master);
             }
             table = place.table.hold();
-            if table.index_of_tag(spot.tag).is_none() {
+            if table.index_of_tag(lookup.tag).is_none() {
                 table.insert(near);
             } else {
                 _spare = near; // another thread of the place was first
             }
         }
-        let tag = spot.tag;
-        let near = table.find_at(spot, |near| near.tag == tag)?;
+        let tag = lookup.tag;
+        let near = table.find_at(lookup, |near| near.tag == tag)?;
         Some(f(&near.shared, &mut near.local))
     }
 
@@ -448,7 +469,7 @@ where
         let mut out = Vec::new(); // dhash.M4: as `key` and `shared`, it outlives the locks
         {
             enter!(self);
-            let mut shard = self.shard(shard_of(hash));
+            let mut shard = self.shard_for(hash);
             let Some(element) = shard.table.find_mut(hash, |element| element.key == key) else {
                 shard.add(hash, key, shared);
                 return None;
@@ -480,95 +501,24 @@ where
     /// From within an element of the table.
     #[track_caller]
     pub fn clear(&self) {
-        for number in 0..SHARDS {
+        for number in 0..self.shards() {
             let (mut nears, mut elements) = (Vec::new(), Vec::new()); // dhash.M4
             enter!(self);
             let mut shard = self.shard(number);
             let mut tables: Vec<_> =
                 self.object.reps().map(|(_, place)| place.table.hold()).collect();
             for table in &mut tables {
-                nears.push(table.take(|near| shard_of(near.tag.hash) == number));
+                nears.push(table.take(|near| shard_of(near.tag.hash, self.shards()) == number));
             }
             elements.append(&mut shard.table.take(|_| true));
         }
     }
 
-    /// How many elements there are, counted in one part of the table after the other.
-    #[track_caller]
-    pub fn len(&self) -> usize {
-        enter!(self);
-        (0..SHARDS).map(|shard| self.shard(shard).table.len()).sum()
-    }
-
-    /// Whether there is none.
-    #[track_caller]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Clones of all keys and shared parts, of one part of the table after the other.
-    #[track_caller]
-    pub fn snapshot(&self) -> Vec<(K, Shared)> {
-        let mut clones = Vec::new();
-        enter!(self);
-        for shard in 0..SHARDS {
-            let shard = self.shard(shard);
-            clones.extend(shard.table.iter().map(|own| (own.key.clone(), own.shared.clone())));
-        }
-        clones
-    }
-
-    /// Clones of all keys, of one part of the table after the other.
-    #[track_caller]
-    pub fn keys(&self) -> Vec<K> {
-        let mut keys = Vec::new();
-        enter!(self);
-        for shard in 0..SHARDS {
-            keys.extend(self.shard(shard).table.iter().map(|element| element.key.clone()));
-        }
-        keys
-    }
-
-    /// How many local parts there are in places now, all together. The central parts, which are
-    /// used while the table is in one, are not among them.
-    #[track_caller]
-    pub fn replicas(&self) -> usize {
-        enter!(self);
-        self.sizes(Table::len)
-    }
-
-    /// How many elements fit into all tables, master and local ones, as large as they are now.
-    #[track_caller]
-    pub fn capacity(&self) -> usize {
-        enter!(self);
-        let masters: usize = (0..SHARDS).map(|shard| self.shard(shard).table.capacity()).sum();
-        masters + self.sizes(Table::capacity)
-    }
-
-    fn sizes(&self, size: impl Fn(&Table<LocalElement<K, Shared, Local>>) -> usize) -> usize {
-        self.object.gather(0, |sum, place| sum + size(&place.table.hold()))
-    }
-
-    /// Whether it is spread, and why.
-    ///
-    /// ```
-    /// use manycore::collections::{DHash, SpreadReason};
-    ///
-    /// let table = DHash::<u32, &str, u32>::new();
-    /// assert!(!table.stats().is_spread, "nobody waits");
-    /// assert!(table.spread());
-    /// assert_eq!(table.stats().reason, SpreadReason::Asked);
-    /// println!("{}", table.stats());
-    /// ```
-    pub fn stats(&self) -> DHashStats {
-        self.object.root().form.stats()
-    }
-
-    /// Spreads the table: from now on each place uses parts of its own. Says whether it is spread;
-    /// it isn't if it was built to stay in one.
+    /// Distributes the table: from now on each place uses parts of its own. Returns whether it is
+    /// distributed; it isn't if it was built to stay centralized.
     ///
     /// Costs nothing by itself: each place's first use of an element makes its part.
-    pub fn spread(&self) -> bool {
+    pub fn distribute(&self) -> bool {
         self.object.root().form.ask(true)
     }
 }

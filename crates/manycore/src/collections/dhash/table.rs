@@ -4,7 +4,7 @@
 //! with what they belong to, so growing and shrinking hash nothing. No value moves in or out while
 //! a comparison runs, so one that panics leaves the table as it was.
 
-use super::Spot;
+use super::Lookup;
 use crate::config::SMALL;
 use hashbrown::HashTable;
 
@@ -54,12 +54,12 @@ impl<E: Tagged> Table<E> {
     #[inline(always)]
     pub(in crate::collections) fn find_at(
         &mut self,
-        spot: &mut Spot,
+        lookup: &mut Lookup,
         eq: impl FnMut(&E) -> bool,
     ) -> Option<&mut E> {
-        let found = self.0.find_entry(spot.tag.hash, eq).ok()?;
-        spot.index = found.bucket_index();
-        spot.tag = found.get().tag();
+        let found = self.0.find_entry(lookup.tag.hash, eq).ok()?;
+        lookup.index = found.bucket_index();
+        lookup.tag = found.get().tag();
         Some(found.into_mut())
     }
 

@@ -2,7 +2,7 @@
 
 use super::element::LocalElement;
 use super::reentrancy::TableUse;
-use super::{DHash, SHARDS, Spot, Tag, enter, enter_place, shard_of};
+use super::{DHash, Lookup, Tag, enter, enter_place};
 use std::hash::{BuildHasher, Hash};
 use std::num::NonZero;
 use std::ptr;
@@ -27,7 +27,7 @@ where
         anyway: bool,
     ) -> Result<Tag, (Tag, K, Shared)> {
         enter!(self);
-        let mut shard = self.shard(shard_of(hash));
+        let mut shard = self.shard_for(hash);
         let found = shard.table.find_mut(hash, |element| element.key == key);
         match found.filter(|_| !anyway).map(|element| element.tag) {
             None => Ok(shard.add(hash, key, shared)),
@@ -39,11 +39,11 @@ where
     #[track_caller]
     pub(in super::super) fn with_tagged<T>(
         &self,
-        spot: &mut Spot,
+        lookup: &mut Lookup,
         f: impl FnOnce(&Shared, &mut Local) -> T,
     ) -> Option<T> {
-        let tag = spot.tag;
-        self.with_local_at(spot, |own, _| own == tag, f)
+        let tag = lookup.tag;
+        self.with_local_at(lookup, |own, _| own == tag, f)
     }
 
     /// Runs `f` on a local part of the element with this id: the one that the calling thread's
@@ -82,7 +82,7 @@ where
         tag: Tag,
         f: impl FnOnce(&mut Local) -> T,
     ) -> Option<T> {
-        self.with_central(&mut Spot::of(tag), |own, _| own == tag, |_, local| f(local))
+        self.with_central(&mut Lookup::of(tag), |own, _| own == tag, |_, local| f(local))
     }
 
     /// Which elements there are, in one part of the table after the other.
@@ -90,7 +90,7 @@ where
     pub(in super::super) fn tags(&self) -> Vec<Tag> {
         let mut tags = Vec::new();
         enter!(self);
-        for shard in 0..SHARDS {
+        for shard in 0..self.shards() {
             tags.extend(self.shard(shard).table.iter().map(|element| element.tag));
         }
         tags

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// Why an event was not sent. The event is inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SendError<E> {
     /// The queue is at its bound (only from [`try_send`](super::EventQueue::try_send)).
     Full(E),
@@ -33,6 +34,7 @@ impl<E: fmt::Debug> std::error::Error for SendError<E> {}
 
 /// Why no event was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecvError {
     /// No event is there, or came in time.
     Empty,

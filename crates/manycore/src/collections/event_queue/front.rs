@@ -106,7 +106,7 @@ impl Pace {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch {
     pub(super) events: usize,
-    pub(super) logged: bool,
+    pub(super) is_hot: bool,
     pub(super) many_senders: bool,
     /// Merges that found the events of one sender only.
     pub(super) single_merges: Streak,
@@ -138,10 +138,10 @@ impl Tuning {
             return Advice::Keep; // a receiver that polls says nothing about the senders
         }
         self.large_batches.observe(batch.events >= BATCH_FOR_LOGS);
-        if batch.logged { self.advise_logged(batch) } else { self.advise_cold(batch) }
+        if batch.is_hot { self.advise_hot(batch) } else { self.advise_cold(batch) }
     }
 
-    fn advise_logged(&mut self, batch: Batch) -> Advice {
+    fn advise_hot(&mut self, batch: Batch) -> Advice {
         self.cold_batches.clear();
         let is_alone_again = batch.single_merges.is_due(MERGES_TO_FORGET);
         if !batch.many_senders || !(self.given_alone || is_alone_again) {
@@ -172,8 +172,8 @@ mod tests {
     use super::*;
 
     const COLD: Batch =
-        Batch { events: 100, logged: false, many_senders: false, single_merges: Streak::NONE };
-    const HOT: Batch = Batch { logged: true, ..COLD };
+        Batch { events: 100, is_hot: false, many_senders: false, single_merges: Streak::NONE };
+    const HOT: Batch = Batch { is_hot: true, ..COLD };
 
     fn nth_advice(tuning: &mut Tuning, batch: Batch, n: u32) -> Advice {
         (1..n).for_each(|_| assert_eq!(tuning.advise(batch), Advice::Keep));

@@ -132,6 +132,8 @@ use std::time::Instant;
 /// }
 /// assert_eq!(seen, 6);
 /// ```
+#[doc(alias = "channel")]
+#[doc(alias = "MPSC")]
 pub struct EventQueue<E: Send + 'static> {
     inbox: Deferred<Inbox<E>, Run<E>>,
     signals: Arc<Signals>,
@@ -141,7 +143,7 @@ pub struct EventQueue<E: Send + 'static> {
     tunes: bool,
 }
 
-// Said here so that an event may refer to its own queue: the compiler can't derive it in a circle
+// Said here so that an event may refer to its own queue: the compiler can't derive it in a cycle
 // through the bounds of `Deferred`. `_SHARED` has it look at the fields.
 // SAFETY: every field is `Send` and `Sync` if `E` is `Send`.
 unsafe impl<E: Send + 'static> Send for EventQueue<E> {}
@@ -271,7 +273,7 @@ impl<E: Send + 'static> EventQueue<E> {
     fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) {
         front.pace.rest();
         let others_send = self.signals.others_send();
-        let began = (others_send && self.inbox.is_logged()).then(Instant::now);
+        let began = (others_send && self.inbox.is_hot()).then(Instant::now);
         let mut inbox = self.inbox.read();
         inbox.hand_over(events, &mut front.pending);
         let taken = events.len() + front.pending.len();
@@ -283,12 +285,12 @@ impl<E: Send + 'static> EventQueue<E> {
         }
         let seen = Batch {
             events: taken,
-            logged: self.inbox.is_logged(),
+            is_hot: self.inbox.is_hot(),
             many_senders: self.signals.has_many_senders(),
             single_merges: inbox.single_merges(),
         };
         let advice = front.tuning.advise(seen);
-        if advice == Advice::ForgetSenders && !self.inbox.is_logged() {
+        if advice == Advice::ForgetSenders && !self.inbox.is_hot() {
             self.signals.forget_senders();
         }
         front.advice = advice;
@@ -401,7 +403,7 @@ impl<E: Send + 'static> fmt::Debug for EventQueue<E> {
         f.debug_struct("EventQueue")
             .field("closed", &self.is_closed())
             .field("full", &self.signals.is_full())
-            .field("logged", &self.inbox.is_logged())
+            .field("hot", &self.inbox.is_hot())
             .finish_non_exhaustive()
     }
 }

@@ -105,7 +105,7 @@ impl<E> Inbox<E> {
     }
 
     /// Moves everything to the end of two empty ones, `into` before `pending`, by an exchange of
-    /// buffers.
+    /// buffers. The caller holds the receivers' lock, too.
     pub(super) fn hand_over(&mut self, into: &mut Vec<E>, pending: &mut Pending<E>) {
         debug_assert!(
             into.is_empty() && pending.len() == 0,
@@ -113,7 +113,7 @@ impl<E> Inbox<E> {
         );
         std::mem::swap(&mut self.ready, into);
         std::mem::swap(&mut self.pending, pending);
-        self.signals.note_merged(0);
+        self.signals.note_handed_over(into.len() + pending.len());
     }
 
     pub(super) fn len(&self) -> usize {

@@ -206,7 +206,7 @@ impl Signals {
         debug_assert!(stamp.ticks() < STAMPED, "event_queue.Q2: a stamp beyond the keys");
         // The wait belongs here and not after the publication: a merge takes all logs at one moment
         // and needs no cut, so all that counts is that later events have higher stamps.
-        clock.settle(stamp);
+        clock.commit_wait(stamp);
         STAMPED | stamp.ticks()
     }
 
@@ -258,6 +258,15 @@ impl Signals {
             // event_queue.Q5: the thread that merged finds the bound reached; a receiver clears it.
             self.set(FULL);
         }
+    }
+
+    /// Says that all merged events were taken, and that there are so many. Under both locks: a
+    /// merge that came between the two counts would find the queue empty (event_queue.Q5).
+    pub(super) fn note_handed_over(&self, taken: usize) {
+        let lengths = &self.lengths.0;
+        // ORDER: Relaxed (both); as in `note_merged`.
+        lengths.taken.store(taken, Ordering::Relaxed);
+        lengths.merged.store(0, Ordering::Relaxed);
     }
 
     /// Says how many taken events there are, and lets senders go on if there is room. Under the

@@ -1,10 +1,8 @@
 //! How a map is made.
 
-use super::table::Table;
-use super::{Counter, HashMap};
-use crate::config::{MAP_BUCKETS, MAP_LOAD};
+use super::table::{Table, buckets_for};
+use super::{HashMap, MapDomain};
 use crate::section::{Atomic, Domain};
-use crate::sync::Mutex;
 use std::fmt;
 use std::hash::RandomState;
 use std::marker::PhantomData;
@@ -100,21 +98,19 @@ impl<K, V, S> HashMapBuilder<K, V, S> {
         self
     }
 
-    /// Makes the map. Allocates the table.
+    /// Makes the map. Allocates the table, if a [`capacity`](Self::capacity) was asked for; else
+    /// the first insertion does.
     ///
     /// # Panics
     /// If so many buckets need more memory than there can be.
     pub fn build(self) -> HashMap<K, V, S> {
-        let buckets = self.capacity.div_ceil(MAP_LOAD).max(MAP_BUCKETS);
-        let buckets = buckets.checked_next_power_of_two().expect("manycore: capacity overflow");
-        HashMap {
-            root: Atomic::new(Table::new(buckets)),
-            hasher: self.hasher,
-            count: Counter::new(0),
-            growing: Mutex::new(()),
-            weigher: self.weigher,
-            domain: self.domain.unwrap_or_default(),
+        let mut map = HashMap::with_hasher(self.hasher);
+        map.weigher = self.weigher;
+        map.domain = self.domain.map_or_else(MapDomain::own, MapDomain::Shared);
+        if self.capacity > 0 {
+            map.root = Atomic::new(Table::new(buckets_for(self.capacity)));
         }
+        map
     }
 }
 

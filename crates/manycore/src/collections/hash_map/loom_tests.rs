@@ -43,7 +43,7 @@ struct Cage {
 impl Cage {
     fn new(mode: Mode, keys: &[u8]) -> Arc<Self> {
         let domain = Arc::new(Domain::builder().mode(mode).batch_nodes(1).build().unwrap());
-        let map = HashMap::<u8, Canary>::builder().domain(domain);
+        let map = HashMap::<u8, Canary>::builder().domain(domain).capacity(1);
         let cage = Self { map: map.hasher(Default::default()).build(), freed: Arc::default() };
         keys.iter().for_each(|key| cage.put(*key, 0));
         Arc::new(cage)

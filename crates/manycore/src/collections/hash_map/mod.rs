@@ -27,28 +27,34 @@
 
 mod builder;
 mod comparing;
+mod direct;
+mod into_iter;
 mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod table;
+mod traits;
 mod view;
 
 use self::table::Table;
 use super::Counter;
 use crate::section::{Atomic, Domain};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, const_fn};
 pub use builder::HashMapBuilder;
+pub use into_iter::HashMapIntoIter;
 pub use iter::{HashMapIter, HashMapKeys, HashMapValues};
-use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::RandomState;
+use std::ops::Deref;
 use std::sync::Arc;
 pub use view::HashMapView;
 
 /// A concurrent hash map, for many reads and some updates: reads take no lock and write nothing.
 ///
-/// Everything is done through a view: [`enter`](Self::enter) opens a section, and references to
-/// values borrow from it. A value that is replaced or removed stays valid for readers that hold it,
-/// and is freed after its grace period. When not: for a map that is built once and then read, put a
+/// The map's own methods do one thing each, and hand values out as copies or to a closure: no
+/// reference into the map outlives a call, so they are what asynchronous code uses. A view
+/// ([`enter`](Self::enter)) opens a section for many calls, and lends references to values that
+/// borrow from it: a value that is replaced or removed stays valid for readers that hold it, and is
+/// freed after its grace period. When not: for a map that is built once and then read, put a
 /// `std::collections::HashMap` behind an `Arc`; for values that change in place, put atomics or
 /// locks into them, or take a map with locks in it, because here an update allocates.
 ///
@@ -56,6 +62,9 @@ pub use view::HashMapView;
 /// - Progress: reads are lock-free (a reader goes round again only when the table has grown under
 ///   it). Updates lock the key's bucket, some tens of nanoseconds; no closure of the caller's runs
 ///   under the lock, but the key's `Eq` does.
+/// - No `entry`: it would hold a lock while user code runs. [`update`](Self::update),
+///   [`compute`](HashMapView::compute) and
+///   [`update_or_insert_with`](HashMapView::update_or_insert_with) do what it is for, atomically.
 /// - Cost of a read: the hash, the bucket's line and the entry's line (two misses in a map beyond
 ///   the caches, where one with its entries in the table has one); if the key is absent, mostly the
 ///   bucket's line alone. Of an update: an allocation, the bucket's lock, and the old entry to
@@ -63,7 +72,8 @@ pub use view::HashMapView;
 /// - Growth: the table doubles at three entries for each bucket of five. The first update that
 ///   notices allocates the new one; then each update moves its own bucket and sixteen more, until
 ///   all are moved. No caller waits for more than that, but to allocate and fill a large table
-///   takes one caller some time (64 bytes a bucket). The table never shrinks.
+///   takes one caller some time (64 bytes a bucket). The table shrinks only by
+///   [`shrink_to_fit`](Self::shrink_to_fit).
 /// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
 ///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the default) only
 ///   those that a view may still see: see [`section::Mode`](crate::section::Mode). Their bytes are
@@ -80,7 +90,7 @@ pub use view::HashMapView;
 /// - Panics: one in `Hash`, `Eq` or a closure leaves the map as it was. One in a `Drop` surfaces in
 ///   whichever call frees the entry, with that call's own work done; when the map is dropped, it
 ///   leaks what was not dropped yet. An update of the same map from within `Eq` panics; reads
-///   of it are fine, and so are updates of other maps, unless maps update each other in a circle:
+///   of it are fine, and so are updates of other maps, unless maps update each other in a cycle:
 ///   each `Eq` runs under its map's bucket lock, so two threads could wait for each other for ever.
 /// - Source: buckets of one cache line as in David, Guerraoui, Trigonakis, "Asynchronized
 ///   Concurrency" (ASPLOS 2015); reclamation by [`section`](crate::section).
@@ -90,10 +100,11 @@ pub use view::HashMapView;
 ///
 /// let ages = HashMap::new();
 /// std::thread::scope(|s| {
-///     s.spawn(|| assert_eq!(ages.enter().insert("ann", 40), None));
-///     s.spawn(|| assert_eq!(ages.enter().insert("bob", 41), None));
+///     s.spawn(|| assert!(ages.insert("ann", 40)));
+///     s.spawn(|| assert!(ages.insert("bob", 41)));
 /// });
-/// let view = ages.enter();
+/// assert_eq!(ages.get_cloned("ann"), Some(40));
+/// let view = ages.enter(); // for references, and for many calls
 /// assert_eq!(view.get("ann"), Some(&40));
 /// assert_eq!(view.update("bob", |age| age + 1), Some(&42));
 /// assert_eq!(view.remove("ann"), Some(&40));
@@ -117,11 +128,37 @@ pub struct HashMap<K, V, S = RandomState> {
     /// What an entry owns on the heap, in bytes.
     weigher: Option<fn(&K, &V) -> usize>,
     /// Last: it frees retired entries when it is dropped.
-    domain: Arc<Domain>,
+    domain: MapDomain,
+}
+
+/// Whose sections a map uses.
+enum MapDomain {
+    Own(Domain),
+    Shared(Arc<Domain>),
+}
+
+impl MapDomain {
+    const_fn! {
+        const fn own() -> Self {
+            Self::Own(Domain::new())
+        }
+    }
+}
+
+impl Deref for MapDomain {
+    type Target = Domain;
+
+    #[inline(always)]
+    fn deref(&self) -> &Domain {
+        match self {
+            Self::Own(domain) => domain,
+            Self::Shared(domain) => domain,
+        }
+    }
 }
 
 impl<K, V> HashMap<K, V> {
-    /// An empty map with a domain of its own.
+    /// An empty map with a domain of its own. Allocates nothing until the first insertion.
     #[must_use]
     pub fn new() -> Self {
         HashMapBuilder::new().build()
@@ -140,10 +177,33 @@ impl<K, V> HashMap<K, V> {
 }
 
 impl<K, V, S> HashMap<K, V, S> {
-    /// An empty map that hashes by `hasher`.
-    #[must_use]
-    pub fn with_hasher(hasher: S) -> Self {
-        HashMapBuilder::new().hasher(hasher).build()
+    const_fn! {
+        /// An empty map that hashes by `hasher`. Allocates nothing until the first insertion.
+        ///
+        /// The way to a `static` map, with a hasher that can be made at compile time. That of
+        /// [`new`](HashMap::new) draws a random number: such a map goes into a `LazyLock`.
+        ///
+        /// ```
+        /// use manycore::collections::HashMap;
+        /// use std::hash::{BuildHasherDefault, DefaultHasher};
+        ///
+        /// static PORTS: HashMap<u16, &str, BuildHasherDefault<DefaultHasher>> =
+        ///     HashMap::with_hasher(BuildHasherDefault::new());
+        ///
+        /// PORTS.insert(80, "http");
+        /// assert_eq!(PORTS.get_cloned(&80), Some("http"));
+        /// ```
+        #[must_use]
+        pub const fn with_hasher(hasher: S) -> Self {
+            Self {
+                root: Atomic::null(),
+                hasher,
+                count: Counter::new(0),
+                growing: Mutex::new(()),
+                weigher: None,
+                domain: MapDomain::own(),
+            }
+        }
     }
 
     /// An empty map that hashes by `hasher` and takes so many entries before it grows.
@@ -153,6 +213,8 @@ impl<K, V, S> HashMap<K, V, S> {
     }
 
     /// Opens a section and shows the map in it.
+    #[doc(alias = "guard")]
+    #[doc(alias = "pin")]
     #[inline]
     pub fn enter(&self) -> HashMapView<'_, K, V, S> {
         HashMapView::new(self, self.domain.enter())
@@ -182,85 +244,17 @@ impl<K, V, S> HashMap<K, V, S> {
     }
 }
 
-impl<K, V, S: Default> Default for HashMap<K, V, S> {
-    fn default() -> Self {
-        Self::with_hasher(S::default())
-    }
-}
-
 impl<K, V, S> Drop for HashMap<K, V, S> {
     fn drop(&mut self) {
         if crate::sync::model_failed() {
             return;
         }
-        let section = self.domain.enter();
         // The table, and the one before it if the map was growing.
-        let mut link = std::mem::take(&mut self.root);
-        // SAFETY: `&mut self`: no view is open, and the root is not retired.
-        while let Some(mut table) = unsafe { link.into_owned() } {
-            link = std::mem::take(&mut table.old);
+        while let Some(mut table) = self.take_table() {
+            let section = self.domain.enter();
             // SAFETY: hash_map.H3 - an entry is linked without a tag in one table only, so it is
             // dropped once; `&mut self`: no view is open, and what is linked is not retired.
             unsafe { table.drop_entries(&section) };
         }
-    }
-}
-
-impl<K, V, S> fmt::Debug for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + fmt::Debug,
-    V: Send + Sync + fmt::Debug,
-    S: BuildHasher,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.enter(), f)
-    }
-}
-
-impl<K, V, S> Extend<(K, V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).extend(entries);
-    }
-}
-
-impl<K, V, S> Extend<(K, V)> for &HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        for (key, value) in entries {
-            self.enter().insert(key, value);
-        }
-    }
-}
-
-impl<K, V, S> FromIterator<(K, V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher + Default,
-{
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let entries = entries.into_iter();
-        let map = Self::with_capacity_and_hasher(entries.size_hint().0, S::default());
-        (&map).extend(entries);
-        map
-    }
-}
-
-impl<K, V, const N: usize> From<[(K, V); N]> for HashMap<K, V>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-{
-    fn from(entries: [(K, V); N]) -> Self {
-        Self::from_iter(entries)
     }
 }

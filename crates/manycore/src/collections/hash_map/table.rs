@@ -2,11 +2,11 @@
 //! hash_map.H5).
 
 use super::super::Line;
-use crate::config::MAP_CHUNK;
+use crate::config::{MAP_BUCKETS, MAP_CHUNK, MAP_LOAD};
 use crate::lock::{self, Refused};
 use crate::percpu::thread_token;
 use crate::profile::Of;
-use crate::section::{Atomic, Section, Shared};
+use crate::section::{Atomic, Owned, Section, Shared};
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, LoadToChange, Ordering, fence, seeded_bug};
 use std::ptr;
 
@@ -180,7 +180,7 @@ impl<K, V> Bucket<K, V> {
                 fence(Ordering::Acquire);
                 None
             }
-            Err(Refused::Busy | Refused::HeldBySelf | Refused::Circle) => {
+            Err(Refused::Busy | Refused::HeldBySelf | Refused::Deadlock) => {
                 panic!("manycore: a key's `Eq` updates the map that calls it")
             }
         }
@@ -335,6 +335,15 @@ impl<K, V> Drop for Locked<'_, K, V> {
     }
 }
 
+/// The buckets of a table that takes so many entries.
+///
+/// # Panics
+/// If there are no numbers for so many.
+pub(super) fn buckets_for(entries: usize) -> usize {
+    let buckets = entries.div_ceil(MAP_LOAD).max(MAP_BUCKETS);
+    buckets.checked_next_power_of_two().expect("manycore: capacity overflow")
+}
+
 /// How far the moving from the table before has come.
 struct Progress {
     /// The first bucket that is not assigned to a mover.
@@ -477,18 +486,41 @@ impl<K, V> Table<K, V> {
     /// No other thread can reach the table, and the entries linked here are not retired.
     pub(super) unsafe fn drop_entries(&mut self, section: &Section<'_>) {
         let mut bucket = Vec::new();
-        for first in &mut self.buckets {
-            bucket.extend(first.chain().flat_map(|bucket| &bucket.slots).filter_map(|slot| {
-                let here = slot.load(section).tag() != GONE;
-                let entry = slot.swap(Shared::null(), section);
-                let link = Atomic::null();
-                link.store(if here { entry } else { Shared::null() }, section);
-                // SAFETY: the caller promises that no other thread reaches the table and that the
-                // entries linked here are not retired. The swap has taken the entry out of its
-                // slot, and a moved one (`GONE`) is left to the next table (hash_map.H3).
-                unsafe { link.into_owned() }
-            }));
+        for index in 0..self.len() {
+            // SAFETY: no other thread reaches the table, and what is linked is not retired
+            // (# Safety).
+            unsafe { self.drain_bucket(index, section, &mut bucket) };
             bucket.clear();
         }
+    }
+
+    /// Takes the entries that have not moved away out of one bucket.
+    ///
+    /// # Safety
+    /// No other thread can reach the table, and the entries linked here are not retired.
+    pub(super) unsafe fn drain_bucket(
+        &mut self,
+        index: usize,
+        section: &Section<'_>,
+        into: &mut Vec<Owned<Entry<K, V>>>,
+    ) {
+        let first = &self.buckets[index];
+        into.extend(first.chain().flat_map(|bucket| &bucket.slots).filter_map(|slot| {
+            let here = slot.load(section).tag() != GONE;
+            let entry = slot.swap(Shared::null(), section);
+            let link = Atomic::null();
+            link.store(if here { entry } else { Shared::null() }, section);
+            // SAFETY: the caller promises that no other thread reaches the table and that the
+            // entries linked here are not retired. The swap has taken the entry out of its
+            // slot, and a moved one (`GONE`) is left to the next table (hash_map.H3).
+            unsafe { link.into_owned() }
+        }));
+    }
+
+    /// Links an entry whose key the table does not have. No user code runs.
+    pub(super) fn adopt(&mut self, entry: Owned<Entry<K, V>>, section: &Section<'_>) {
+        let hash = entry.hash;
+        let bucket = self.bucket(hash).lock().expect("a table that is not shared has not moved");
+        bucket.take_in(entry.into_shared(section), hash, section);
     }
 }

@@ -1,11 +1,14 @@
 //! A map as one section sees it: what can be done with it.
 
+mod decided;
+
 use super::comparing::{comparing, forbid_in_eq};
 use super::iter::{HashMapIter, HashMapKeys, HashMapValues};
-use super::table::{Entry, Locked, Seen, SlotForKey, Table};
+use super::table::{Entry, Locked, Seen, SlotForKey, Table, buckets_for};
 use super::{HashMap, RandomState};
-use crate::config::MAP_LOAD;
+use crate::config::{MAP_BUCKETS, MAP_LOAD};
 use crate::section::{Owned, Section, Shared, Weight};
+use crate::sync::Backoff;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -18,6 +21,9 @@ pub struct HashMapView<'m, K, V, S = RandomState> {
     map: &'m HashMap<K, V, S>,
     section: Section<'m>,
 }
+
+/// The entry that is there, and the one that was not put in.
+type NotPut<'s, K, V> = (&'s Entry<K, V>, Owned<Entry<K, V>>);
 
 /// An entry was put in.
 struct Put<'s, K, V> {
@@ -57,9 +63,10 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         self.map.root.load(&self.section)
     }
 
+    /// None before the first insertion.
     #[inline(always)]
-    fn table(&self) -> &Table<K, V> {
-        self.root().as_ref().expect("a map has a table")
+    fn table(&self) -> Option<&Table<K, V>> {
+        self.root().as_ref()
     }
 
     /// The map.
@@ -77,6 +84,12 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
+    }
+
+    /// As [`HashMap::capacity`].
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.table().map_or(0, Table::len) * MAP_LOAD
     }
 
     /// Lets go of everything that was removed before, as if the view were closed and opened again.
@@ -107,7 +120,7 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
     #[inline]
     fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Shared<'_, Entry<K, V>>> {
         loop {
-            let table = self.table();
+            let table = self.table()?;
             match table.bucket(hash).find(hash, &is_key, &self.section) {
                 Seen::Here(entry) => return Some(entry),
                 Seen::Nowhere => return None,
@@ -200,7 +213,10 @@ where
         forbid_in_eq(self.map);
         loop {
             let root = self.root();
-            let table = root.as_ref().expect("a map has a table");
+            let Some(table) = root.as_ref() else {
+                self.make_table(MAP_BUCKETS);
+                continue;
+            };
             let before = table.old.load(&self.section);
             if let Some(old) = before.as_ref() {
                 if table.take_over(old, hash, &self.section) {
@@ -215,6 +231,14 @@ where
                 return (root, locked);
             }
         }
+    }
+
+    /// Makes the first table, unless another thread has.
+    #[cold]
+    fn make_table(&self, buckets: usize) {
+        let table = Owned::new(Table::new(buckets));
+        // One that is not linked is dropped.
+        let _ = self.map.root.compare_exchange(Shared::null(), table, &self.section);
     }
 
     /// Looks for a key, or for a place for it, under the lock.
@@ -251,6 +275,30 @@ where
         self.map.root.store(next, &self.section);
     }
 
+    /// As [`HashMap::reserve`].
+    pub fn reserve(&self, additional: usize) {
+        let needed = self.len().checked_add(additional).expect("manycore: capacity overflow");
+        let mut backoff = Backoff::new();
+        for bucket in 0.. {
+            let root = self.root();
+            let Some(table) = root.as_ref() else {
+                self.make_table(buckets_for(needed));
+                continue;
+            };
+            if !table.old.load(&self.section).is_null() {
+                drop(self.lock(bucket)); // moves a part; another thread may be moving the last
+            } else if needed <= table.len() * MAP_LOAD {
+                break;
+            } else {
+                forbid_in_eq(self.map);
+                self.grow(root);
+            }
+            if bucket as usize >= table.len() {
+                backoff.pause();
+            }
+        }
+    }
+
     /// The last step of an update: nothing of the map's is held any more (hash_map.H6).
     fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) -> Option<&'s Entry<K, V>> {
         let entry = old.as_ref();
@@ -266,12 +314,12 @@ where
     /// Puts the entry in. In place of one with its key only if it may `replace` it.
     ///
     /// # Errors
-    /// The one that is there.
+    /// The one that is there, and the one that was not put in.
     fn put<'s>(
         &'s self,
         entry: Owned<Entry<K, V>>,
         replace: bool,
-    ) -> Result<Put<'s, K, V>, &'s Entry<K, V>> {
+    ) -> Result<Put<'s, K, V>, NotPut<'s, K, V>> {
         let (hash, section) = (entry.hash, &self.section);
         let mut may_grow = true;
         loop {
@@ -280,7 +328,7 @@ where
             let found = if let SlotForKey::Taken(_, found) = &place { Some(*found) } else { None };
             if let (Some(there), false) = (found.and_then(Shared::as_ref), replace) {
                 drop(locked); // before `entry`
-                return Err(there);
+                return Err((there, entry));
             }
             if matches!(place, SlotForKey::Full(_)) && std::mem::take(&mut may_grow) {
                 drop(locked);
@@ -327,7 +375,28 @@ where
         }
         match self.put(Owned::new(Entry { hash, key, value: make() }), false) {
             Ok(put) => &put.linked.as_ref().expect("a node").value,
-            Err(theirs) => &theirs.value,
+            Err((theirs, _mine)) => &theirs.value,
+        }
+    }
+
+    /// Inserts the value if the key is not there yet; the value in the map.
+    ///
+    /// # Errors
+    /// The key and the value, if the map has the key already.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::new();
+    /// let view = map.enter();
+    /// assert_eq!(view.try_insert("a", 1), Ok(&1));
+    /// assert_eq!(view.try_insert("a", 2), Err(("a", 2)));
+    /// ```
+    pub fn try_insert(&self, key: K, value: V) -> Result<&V, (K, V)> {
+        match self.put(self.entry(key, value), false) {
+            Ok(put) => Ok(&put.linked.as_ref().expect("a node").value),
+            Err((_, mine)) => {
+                let Entry { key, value, .. } = mine.into_inner();
+                Err((key, value))
+            }
         }
     }
 
@@ -373,6 +442,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        if self.root().is_null() {
+            return None;
+        }
         let hash = self.hash(key);
         let (_, locked) = self.lock(hash);
         let place = self.search(&locked, hash, |own| own.borrow() == key);
@@ -383,77 +455,6 @@ where
         drop(locked);
         self.map.count.dec();
         self.retire(found).map(|entry| (&entry.key, &entry.value))
-    }
-
-    /// Replaces the key's value by what `f` makes of it, if the key is there; the new value.
-    ///
-    /// `f` runs without a lock, and again if the value was replaced in between.
-    pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<&V>
-    where
-        K: Borrow<Q> + Clone,
-        Q: Hash + Eq + ?Sized,
-    {
-        let hash = self.hash(key);
-        loop {
-            let old = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
-            let new = Entry { hash, key: old.key.clone(), value: f(&old.value) };
-            if let Some(linked) = self.replace(old, Some(Owned::new(new))) {
-                return linked.as_ref().map(|entry| &entry.value);
-            }
-        }
-    }
-
-    /// Makes the key's next value of the present one, if there is one: a value, or none, and then
-    /// the key is removed. Returns the next value.
-    ///
-    /// `f` runs without a lock, and again if the key's value was replaced in between.
-    ///
-    /// ```
-    /// let map = manycore::collections::HashMap::new();
-    /// let view = map.enter();
-    /// let next = |count: Option<&u32>| Some(count.map_or(1, |count| count + 1));
-    /// assert_eq!(view.compute("apple", next), Some(&1));
-    /// assert_eq!(view.compute("apple", next), Some(&2));
-    /// assert_eq!(view.compute("apple", |_| None), None);
-    /// assert!(view.is_empty());
-    /// ```
-    pub fn compute(&self, key: K, mut f: impl FnMut(Option<&V>) -> Option<V>) -> Option<&V>
-    where
-        K: Clone,
-    {
-        let hash = self.hash(&key);
-        let find = || self.find(hash, |own| *own == key).and_then(Shared::as_ref);
-        let mut found = find();
-        loop {
-            let next = f(found.map(|old| &old.value));
-            let next = next.map(|value| Owned::new(Entry { hash, key: key.clone(), value }));
-            match (found, next) {
-                (None, None) => return None,
-                (None, Some(next)) => match self.put(next, false) {
-                    Ok(put) => return put.linked.as_ref().map(|entry| &entry.value),
-                    Err(theirs) => found = Some(theirs),
-                },
-                (Some(old), next) => match self.replace(old, next) {
-                    Some(linked) => return linked.as_ref().map(|entry| &entry.value),
-                    None => found = find(),
-                },
-            }
-        }
-    }
-
-    /// Removes every entry for which `keep` returns false. Concurrent insertions may be overlooked.
-    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
-        let mut entries = self.iter();
-        while let Some(entry) = entries.next_entry() {
-            if !keep(&entry.key, &entry.value) {
-                self.replace(entry, None);
-            }
-        }
-    }
-
-    /// Removes every entry that is there when its bucket's turn comes. Keeps the table.
-    pub fn clear(&self) {
-        self.retain(|_, _| false);
     }
 }
 

@@ -171,7 +171,7 @@ impl<K: Eq + Hash + Send + 'static> Default for Lru<K> {
 impl<K: Eq + Hash + Send + 'static> fmt::Debug for Lru<K> {
     /// Prints the state, not the keys: that would take a merge.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lru").field("logged", &self.list.is_logged()).finish_non_exhaustive()
+        f.debug_struct("Lru").field("hot", &self.list.is_hot()).finish_non_exhaustive()
     }
 }
 

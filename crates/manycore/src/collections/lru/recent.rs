@@ -85,7 +85,7 @@ impl<K: Eq + Send + 'static> Log<List<K>> for Recent<K> {
         let stamp = clock.stamp();
         // lru.L1: an update that begins after this returns has a higher stamp; a merge needs no
         // cut.
-        clock.settle(stamp);
+        clock.commit_wait(stamp);
         self.add(stamp, update);
     }
 

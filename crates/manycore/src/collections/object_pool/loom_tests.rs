@@ -28,12 +28,12 @@ fn loom_pool_lends_a_thing_to_one_at_a_time() {
         let mut uses = usize::from(use_it(&pool));
         uses += other.join().unwrap();
         assert!(uses >= 1, "one of them comes first");
-        assert_eq!(pool.made(), 1, "more things than the bound");
+        assert_eq!(pool.created(), 1, "more things than the bound");
         let thing = pool.take().expect("idle, wherever it lies");
         // SAFETY: the pool lends the thing to this thread alone, as the other one has ended; loom
         // checks it.
         assert_eq!(thing.0.with(|seen| unsafe { *seen }), uses);
-        assert!(pool.take().is_none() && pool.made() == 1);
+        assert!(pool.take().is_none() && pool.created() == 1);
     });
 }
 

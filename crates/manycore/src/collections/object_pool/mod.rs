@@ -3,13 +3,14 @@
 //! Owns: [`ObjectPool`] and [`Pooled`].
 //!
 //! Laws:
-//! - object_pool.P1 made = lent + on shelves + in the back room, and made is at most the bound.
+//! - object_pool.P1 created = lent + on shelves + in the back room, and created is at most the
+//!   bound.
 //! - object_pool.P2 A thing is taken from the shelf of the thread's slot and put back there, under
 //!   a lock on a line of its own. A full shelf gives half to the back room.
 //! - object_pool.P3 A thread that finds its shelf empty tries the back room, then creates an object
 //!   if the bound allows it, then takes half of another shelf (work stealing). So no thread starves
 //!   while objects are idle elsewhere.
-//! - object_pool.P4 Things are made and dropped with no lock held.
+//! - object_pool.P4 Things are created and dropped with no lock held.
 //!
 //! Source: K42's global page manager, section 4.2 of the paper (free lists in the representatives,
 //! the second of its three steps). The paper says that it does not balance them; object_pool.P3
@@ -33,7 +34,7 @@ struct Shelf<T>(ReentrancyLock<Vec<T>>);
 
 struct Back<T> {
     idle: Vec<T>,
-    made: usize,
+    created: usize,
 }
 
 struct Root<T> {
@@ -67,7 +68,7 @@ impl<T: Send + 'static> Rep for Shelf<T> {
 ///   lock, a look at the other shelves, or the making of a thing.
 /// - Memory: the things, 280 bytes, 256 for every 32 threads of the process once it is used, and
 ///   128
-///   for each thread that uses it. What was made stays until the pool is
+///   for each thread that uses it. What was created stays until the pool is
 ///   dropped, or [`shrink`](Self::shrink) is called.
 /// - Panics: if making a thing does; the pool stays as it was.
 /// - Source: K42's page manager, section 4.2.
@@ -81,8 +82,9 @@ impl<T: Send + 'static> Rep for Shelf<T> {
 /// let second = buffers.take().unwrap();
 /// assert!(buffers.take().is_none(), "two are all there are");
 /// drop((first, second));
-/// assert_eq!((buffers.made(), buffers.idle()), (2, 2));
+/// assert_eq!((buffers.created(), buffers.idle()), (2, 2));
 /// ```
+#[doc(alias = "free list")]
 pub struct ObjectPool<T: Send + 'static> {
     shelves: Clustered<Shelf<T>>,
 }
@@ -102,7 +104,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         shelf: usize,
         make: impl Fn() -> T + Send + Sync + 'static,
     ) -> Self {
-        let back = ReentrancyLock::new(Back { idle: Vec::new(), made: 0 });
+        let back = ReentrancyLock::new(Back { idle: Vec::new(), created: 0 });
         let root = Root { back, make: Box::new(make), max, shelf };
         Self { shelves: Clustered::new(placement, root) }
     }
@@ -127,9 +129,9 @@ impl<T: Send + 'static> ObjectPool<T> {
             if let Some(thing) = back.idle.pop() {
                 return Found::Idle(thing);
             }
-            if back.made < root.max {
+            if back.created < root.max {
                 // BUG: a pool's new thing is counted after the lock was given up (object_pool.P1).
-                back.made += usize::from(!seeded_bug!("late-count"));
+                back.created += usize::from(!seeded_bug!("late-count"));
                 return Found::Room;
             }
             self.steal(back).map_or(Found::Nothing, Found::Idle)
@@ -139,7 +141,7 @@ impl<T: Send + 'static> ObjectPool<T> {
             Found::Nothing => None,
             Found::Room => {
                 if seeded_bug!("late-count") {
-                    root.back.with(|back| back.made += 1);
+                    root.back.with(|back| back.created += 1);
                 }
                 let room = Room(self);
                 let thing = (root.make)();
@@ -175,8 +177,8 @@ impl<T: Send + 'static> ObjectPool<T> {
     }
 
     /// How many things there are, lent or idle.
-    pub fn made(&self) -> usize {
-        self.shelves.root().back.with(|back| back.made)
+    pub fn created(&self) -> usize {
+        self.shelves.root().back.with(|back| back.created)
     }
 
     /// How many lie idle now. Beside threads that take and give back, an estimate.
@@ -185,7 +187,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         shelved + self.shelves.root().back.with(|back| back.idle.len())
     }
 
-    /// Drops what lies idle; it is made again when it is needed. Returns how many.
+    /// Drops what lies idle; it is created again when it is needed. Returns how many.
     pub fn shrink(&self) -> usize {
         let dropped = self.shelves.root().back.with(|back| {
             let mut all = std::mem::take(&mut back.idle);
@@ -193,10 +195,10 @@ impl<T: Send + 'static> ObjectPool<T> {
                 shelf.0.with(|things| all.append(things));
             }
             debug_assert!(
-                all.len() <= back.made,
-                "object_pool.P1: more idle things than were made"
+                all.len() <= back.created,
+                "object_pool.P1: more idle things than were created"
             );
-            back.made -= all.len();
+            back.created -= all.len();
             all
         });
         dropped.len() // dropped with no lock held (object_pool.P4)
@@ -206,7 +208,7 @@ impl<T: Send + 'static> ObjectPool<T> {
 /// What a look beyond the own shelf came to.
 enum Found<T> {
     Idle(T),
-    /// A place for one more, which is counted as made already.
+    /// A place for one more, which is counted as created already.
     Room,
     Nothing,
 }
@@ -217,16 +219,16 @@ struct Room<'a, T: Send + 'static>(&'a ObjectPool<T>);
 impl<T: Send + 'static> Drop for Room<'_, T> {
     fn drop(&mut self) {
         self.0.shelves.root().back.with(|back| {
-            debug_assert!(back.made > 0, "object_pool.P1: a thing is uncounted twice");
-            back.made -= 1;
+            debug_assert!(back.created > 0, "object_pool.P1: a thing is uncounted twice");
+            back.created -= 1;
         });
     }
 }
 
 impl<T: Send + 'static> fmt::Debug for ObjectPool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (made, idle) = (self.made(), self.idle());
-        f.debug_struct("ObjectPool").field("made", &made).field("idle", &idle).finish()
+        let (created, idle) = (self.created(), self.idle());
+        f.debug_struct("ObjectPool").field("created", &created).field("idle", &idle).finish()
     }
 }
 

@@ -14,7 +14,7 @@
 //!   counted in the part that all use is given back by one addition, the last access to the page.)
 //!   A page leaves the table only in a step that sees the sum at zero, with all parts locked
 //!   (dhash.M3), and until then the table has a reference to it. So a pinned page is alive, and in
-//!   a spread table no pin writes a line that others write.
+//!   a distributed table no pin writes a line that others write.
 //! - page_cache.G3 A page leaves the table only if, in the same step, no part says that it is dirty
 //!   or being written. A dirty bit is cleared in the step that begins a write-back, and set again
 //!   if that fails. A page is marked only while it is pinned. So no change that was marked is lost.
@@ -47,7 +47,7 @@ pub use store::{PageStore, PinError};
 
 use room::Room;
 
-use super::dhash::{Spot, Tag};
+use super::dhash::{Lookup, Tag};
 use super::reentrancy_lock::ReentrancyLock;
 use super::{DHash, DHashBuilder, DHashStats};
 use crate::cluster::Placement;
@@ -126,19 +126,19 @@ impl Uses {
 ///   for a write-back.
 /// - Cost: a pin of a page that is there is a look-up under one of 16 locks, and its release one
 ///   atomic addition, as long as threads do not wait for each other: some 20 ns together. Once they
-///   do, the table of descriptors spreads, as that of a [`DHash`] does: then a pin, a mark and a
-///   release are a look-up each in the thread's own table, and write no shared line; on one thread,
-///   a pin and its release take up to half as long again. [`stats`](Self::stats) says which it is;
-///   [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of the table
-///   some times, beside what the store costs. Reclaiming a page of a spread table locks the tables
-///   of all places that have used it.
+///   do, the table of descriptors is distributed, as that of a [`DHash`] does: then a pin, a mark
+///   and a release are a look-up each in the thread's own table, and write no shared line; on one
+///   thread, a pin and its release take up to half as long again. [`stats`](Self::stats) says which
+///   it is; [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of the
+///   table some times, beside what the store costs. Reclaiming a page of a distributed table locks
+///   the tables of all places that have used it.
 /// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
-///   page, and in a spread table one more for each place that has used it.
+///   page, and in a distributed table one more for each place that has used it.
 /// - Errors: the store's, and [`PinError::Full`] if all pages are in use: pinned, being loaded,
 ///   written back or dropped. While fewer than `pages_max` pages are, no pin fails so.
 /// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`; the page is as before,
 ///   and no thread waits for ever. If a load pins the page that it loads, or a write-back flushes
-///   the cache. If loads pin each other's pages in a circle: the one that closes it.
+///   the cache. If loads pin each other's pages in a cycle: the one that closes it.
 /// - Keys whose `Hash`, `Eq` or `Clone` contradict themselves (a NaN with an `Eq`) may get a page
 ///   of their own at each pin, or another key's page. Pins, bounds and write-backs of these pages
 ///   hold all the same: after the look-up, no step asks the key again.
@@ -259,14 +259,14 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         self.pages.hash(key)
     }
 
-    /// Whether the table of descriptors is spread over the threads, and why.
+    /// Whether the table of descriptors is distributed over the threads, and why.
     pub fn stats(&self) -> DHashStats {
         self.pages.stats()
     }
 
-    /// Spreads the table of descriptors, as [`DHash::spread`] does.
-    pub fn spread(&self) -> bool {
-        self.pages.spread()
+    /// Distributes the table of descriptors, as [`DHash::distribute`] does.
+    pub fn distribute(&self) -> bool {
+        self.pages.distribute()
     }
 
     /// Brings the descriptors together again, as [`DHash::fold`] does: for when few threads are
@@ -301,10 +301,10 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     /// If the store does, or from within the load of this page.
     #[inline(always)]
     pub fn pin(&self, key: &T::Key) -> Result<Pinned<'_, T, S>, PinError<T::Error>> {
-        let mut spot = Spot::new(self.pages.hash(key));
-        let counted = match self.look(&mut spot, |_, own| own == key, &mut None) {
+        let mut lookup = Lookup::new(self.pages.hash(key));
+        let counted = match self.look(&mut lookup, |_, own| own == key, &mut None) {
             Some(counted) => counted,
-            None => self.pin_slow(spot.tag().hash, key)?,
+            None => self.pin_slow(lookup.tag().hash, key)?,
         };
         Ok(self.pinned(counted))
     }
@@ -325,7 +325,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
                 Ok(tag) => return self.load(tag, key),
                 Err((tag, ..)) => tag,
             };
-            let look = |flight: &mut _| self.look(&mut Spot::of(tag), |own, _| own == tag, flight);
+            let look =
+                |flight: &mut _| self.look(&mut Lookup::of(tag), |own, _| own == tag, flight);
             let mut flight = None;
             let mut found = look(&mut flight);
             if let Some(flight) = flight {
@@ -345,9 +346,9 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
 
     /// The page, if it is there; loads nothing, and waits for no load.
     #[inline(always)]
-    pub fn pin_if_there(&self, key: &T::Key) -> Option<Pinned<'_, T, S>> {
-        let mut spot = Spot::new(self.pages.hash(key));
-        let counted = self.look(&mut spot, |_, own| own == key, &mut None)?;
+    pub fn pin_if_cached(&self, key: &T::Key) -> Option<Pinned<'_, T, S>> {
+        let mut lookup = Lookup::new(self.pages.hash(key));
+        let counted = self.look(&mut lookup, |_, own| own == key, &mut None)?;
         Some(self.pinned(counted))
     }
 
@@ -355,11 +356,11 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     #[inline(always)]
     fn look(
         &self,
-        spot: &mut Spot,
+        lookup: &mut Lookup,
         which: impl Fn(Tag, &T::Key) -> bool,
         flight: &mut Option<Flight>,
     ) -> Option<CountedOf<T>> {
-        let frame = self.pages.with_local_at(spot, which, |state, uses| match state {
+        let frame = self.pages.with_local_at(lookup, which, |state, uses| match state {
             State::Ready(frame) => {
                 uses.pin();
                 prefetch(Arc::as_ptr(frame)); // beside the unlocking instruction
@@ -370,7 +371,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
                 ptr::null()
             }
         })?;
-        (!frame.is_null()).then_some(Counted { frame, id: spot.tag().id, near: spot.near() })
+        (!frame.is_null()).then_some(Counted { frame, id: lookup.tag().id, near: lookup.near() })
     }
 
     /// Loads the page of an element that the caller has added.
@@ -378,8 +379,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     fn load(&self, tag: Tag, key: &T::Key) -> Result<CountedOf<T>, PinError<T::Error>> {
         let mut load = Load { cache: self, tag, has_room: false };
         // The loader's own pin, from the start: what has just come is not reclaimed.
-        let mut spot = Spot::of(tag);
-        let there = self.pages.with_tagged(&mut spot, |_, uses| uses.pin());
+        let mut lookup = Lookup::of(tag);
+        let there = self.pages.with_tagged(&mut lookup, |_, uses| uses.pin());
         there.expect("the element stays until its load is over");
         self.take_room()?;
         load.has_room = true;
@@ -389,7 +390,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         let page = self.store.load(key).map_err(PinError::Store)?;
         let frame = Frame { page, key: own, hash: tag.hash, back: AtomicUsize::new(0) };
         let frame = Arc::new(frame);
-        let counted = Counted { frame: Arc::as_ptr(&frame), id: tag.id, near: spot.near() };
+        let counted = Counted { frame: Arc::as_ptr(&frame), id: tag.id, near: lookup.near() };
         let there = self.pages.update_tagged(tag, |state| *state = State::Ready(frame));
         there.expect("the element stays until its load is over");
         std::mem::forget(load);

@@ -1,7 +1,7 @@
 //! Making room, and telling the store. Laws page_cache.G3 to page_cache.G5 and page_cache.G8.
 
 use super::super::reentrancy_lock::panic_on_reentrancy;
-use super::{Frame, PageCache, PageStore, PinError, Room, State, Tag, Uses};
+use super::{Counted, Frame, Lookup, PageCache, PageStore, PinError, Room, State, Tag, Uses};
 use crate::percpu::thread_token;
 use crate::sync::{Backoff, Ordering, seeded_bug};
 use std::hash::BuildHasher;
@@ -158,6 +158,31 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         self.store.write_back(&page.key, &page.page)?;
         write_back.failed = false;
         Ok(())
+    }
+
+    /// Shows every page that is there, in no order: those that stay for the whole call, and perhaps
+    /// some that come or go beside it. Each is pinned while it is shown, and does not count as used
+    /// for that.
+    ///
+    /// Cost: that of a pin for each page. No lock is held while a page is shown.
+    ///
+    /// # Panics
+    /// If `show` does.
+    pub fn for_each(&self, mut show: impl FnMut(&T::Key, &T::Page)) {
+        for tag in self.pages.tags() {
+            let mut lookup = Lookup::of(tag);
+            let frame = self.pages.with_tagged(&mut lookup, |state, uses| match state {
+                State::Ready(frame) => {
+                    uses.pins = uses.pins.wrapping_add(1);
+                    Some(Arc::as_ptr(frame))
+                }
+                State::Loading(_) => None,
+            });
+            if let Some(frame) = frame.flatten() {
+                let pinned = self.pinned(Counted { frame, id: tag.id, near: lookup.near() });
+                show(pinned.key(), &pinned);
+            }
+        }
     }
 
     /// Writes all dirty pages back, and returns how many there were. They stay in the cache.

@@ -7,6 +7,11 @@ use std::hash::Hash;
 ///
 /// Its functions are called with no lock of the cache held. They may use the cache, but a load must
 /// not pin its own page, and a write-back must not flush the cache.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can not load and write back pages",
+    label = "lacks `PageStore`",
+    note = "implement `manycore::collections::PageStore`"
+)]
 pub trait PageStore: Send + Sync + 'static {
     /// Which page.
     type Key: Eq + Hash + Clone + Send + Sync + 'static;

@@ -1,6 +1,7 @@
 //! A private copy of a page, its writer and its readers. Laws private_pages.F2 to private_pages.F4.
 
 use super::super::reentrancy_lock::cannot_hold;
+use crate::config::SMALL;
 use crate::lock::{self, Hold, LOCKED, Refused};
 use crate::percpu::barrier;
 use crate::profile::Of;
@@ -51,7 +52,12 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         // ORDER: Relaxed, as in `take`.
-        self.0.live.fetch_sub(1, Ordering::Relaxed);
+        let live = self.0.live.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(
+            (1..=self.0.most).contains(&live),
+            "private_pages.F9: {live} copies are counted, of at most {}",
+            self.0.most
+        );
     }
 }
 
@@ -175,7 +181,11 @@ impl<K, P> Frame<K, P> {
 
     fn discount_reader(&self) {
         // ORDER: Release; pairs with Acquire in `write`: what was read before what is written.
-        self.readers.fetch_sub(1, Ordering::Release);
+        let readers = self.readers.fetch_sub(1, Ordering::Release);
+        debug_assert!(
+            readers.wrapping_sub(1) < usize::MAX / 2,
+            "private_pages.F4: a reader that is not counted ends"
+        );
     }
 
     /// Changes the page, unless its layer was frozen before (`is_frozen`): in place without
@@ -227,6 +237,11 @@ impl<K, P> Frame<K, P> {
 
 impl<K, P> Drop for Frame<K, P> {
     fn drop(&mut self) {
+        // ORDER: Relaxed; the frame is ours alone.
+        debug_assert!(
+            SMALL || self.readers.load(Ordering::Relaxed) == 0,
+            "private_pages.F4: a frame is dropped while its page is read"
+        );
         // SAFETY: the frame is ours alone, and its page has no other link.
         drop(unsafe { std::mem::take(&mut self.page).into_owned() });
     }

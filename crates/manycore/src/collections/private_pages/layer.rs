@@ -7,7 +7,7 @@
 
 use super::super::reentrancy_lock::ReentrancyLock;
 use super::frame::Frame;
-use crate::config::LAYER_SLOTS;
+use crate::config::{LAYER_SLOTS, SMALL};
 use crate::percpu::barrier;
 use crate::section::{Owned, Section, Weight};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, seeded_bug};
@@ -111,12 +111,14 @@ impl<K, P> Layer<K, P> {
 
     pub(super) fn add_view(&self) {
         // ORDER: Relaxed; by a view that has the layer, which is counted.
-        self.views.fetch_add(1, Ordering::Relaxed);
+        let views = self.views.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(views > 0, "private_pages.F5: a layer that no view has gets one");
     }
 
     pub(super) fn drop_view(&self) {
         // ORDER: Release; pairs with Acquire in `is_sole`.
-        self.views.fetch_sub(1, Ordering::Release);
+        let views = self.views.fetch_sub(1, Ordering::Release);
+        debug_assert!(views > 0, "private_pages.F5: a layer is given up by no view");
     }
 
     /// Whether one view alone has the layer. If that asks under its lock for forks: for good.
@@ -205,7 +207,15 @@ impl<K, P> Layer<K, P> {
         }
         let raw = Arc::into_raw(Arc::clone(frame)).cast_mut();
         // ORDER: Release; pairs with Acquire in `len`. Under the lock.
-        let count = || self.frames.store(self.len() + 1, Ordering::Release);
+        let count = || {
+            let frames = self.len() + 1;
+            debug_assert!(
+                2 * frames <= array.slots.len(),
+                "private_pages.F8: {frames} frames in {} slots",
+                array.slots.len()
+            );
+            self.frames.store(frames, Ordering::Release);
+        };
         // BUG: a layer of private pages counts a frame when it can be found already
         // (private_pages.F8).
         let is_late = seeded_bug!("late-frame-count");
@@ -280,10 +290,17 @@ impl<K, P> Layer<K, P> {
 
 impl<K, P> Drop for Layer<K, P> {
     fn drop(&mut self) {
+        let mut frames = 0;
         self.for_each(|frame| {
+            frames += 1;
             // SAFETY: the slot's reference; the layer is not reachable any more.
             drop(unsafe { Arc::from_raw(Arc::as_ptr(frame)) });
         });
+        debug_assert!(
+            SMALL || frames == self.len(),
+            "private_pages.F8: {frames} frames, of which {} are counted",
+            self.len()
+        );
         self.arrays.with(|arrays| {
             for array in arrays.drain(..) {
                 // SAFETY: leaked by `room`, and used no more.

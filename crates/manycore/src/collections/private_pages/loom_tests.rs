@@ -1,7 +1,7 @@
 //! Models of laws private_pages.F1 to private_pages.F5 and private_pages.F8: a write beside a fork,
 //! the first one and a later one, a reader beside a write, and one beside a fork that joins layers.
 
-use super::super::{DHashBuilder, PageStore, Spread};
+use super::super::{DHashBuilder, Distribution, PageStore};
 use super::{PageCache, PrivatePages};
 use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
 use crate::sync::thread;
@@ -39,7 +39,8 @@ type View = PrivatePages<Zeros, BuildHasherDefault<Constant>>;
 
 /// A view with the number 1 in page 1: in the top, or (`frozen`) below one that has another page.
 fn view(frozen: bool) -> Arc<View> {
-    let table = DHashBuilder::new().spread(Spread::Never).hasher(BuildHasherDefault::default());
+    let table =
+        DHashBuilder::new().distribution(Distribution::Never).hasher(BuildHasherDefault::default());
     let view = PrivatePages::new(Arc::new(PageCache::with_builder(Zeros, 2, table)));
     write(&view, 1);
     if !frozen {

@@ -41,6 +41,8 @@
 //! - private_pages.F8 A frame is counted before it can be found. So a top without a frame has had
 //!   no write that has returned, by whichever thread the frame was put there, and a fork may leave
 //!   it as it is.
+//! - private_pages.F9 A copy is counted before it is made and until it is dropped, and never more
+//!   are counted than there may be.
 //!
 //! Source: fork logic of K42's file cache manager, section 4.3; shadow objects and their collapse
 //! as in Mach (Rashid et al., ASPLOS 1987) and 4.4BSD; the growing sizes of layers are those of

@@ -23,7 +23,7 @@ impl Hasher for Constant {
 type Map = ReplicatedMap<u8, u8, BuildHasherDefault<Constant>>;
 
 fn map() -> Arc<Map> {
-    let map = Map::with_hasher(Placement::PerCore, BuildHasherDefault::default());
+    let map = Map::with_hasher(Placement::PerThread, BuildHasherDefault::default());
     map.insert(1, 1);
     Arc::new(map)
 }

@@ -20,6 +20,8 @@
 //!   in the cache or in the master; its copies are matched by the tag. So a key whose `Hash`, `Eq`,
 //!   `Borrow` or `Clone` contradicts itself finds a wrong entry or none, and leaves no copy in a
 //!   cache.
+//! - replicated_map.M6 A cache holds at most as many copies as the map's bound says: a copy that
+//!   does not fit takes the place of another, or is not kept.
 //!
 //! Source: K42's region list, section 4.1 of the paper. There the caller that misses looks at the
 //! master and caches what it found, with the locks given up in between; here it keeps the master's
@@ -32,6 +34,7 @@ use super::dhash::{Table, Tag, Tagged};
 use super::reentrancy_lock::{ReentrancyGuard, ReentrancyLock, panic_on_reentrancy};
 use super::replica_mask::ReplicaMask;
 use crate::cluster::{Clustered, Placement, Rep};
+use crate::config::SMALL;
 use crate::percpu;
 use crate::sync::seeded_bug;
 use std::borrow::Borrow;
@@ -109,7 +112,9 @@ where
 /// than once in some hundred look-ups, because an update visits every cache that has the key; for
 /// large maps, because each cache may copy all of it; where values cannot be cloned cheaply.
 /// [`HashMap`](super::HashMap) reads one copy without a lock, and is the better choice unless
-/// memory is far away or reads are to stay within one core's cache.
+/// memory is far away or reads are to stay within one core's cache: on two cores of an EPYC (a
+/// virtual machine) with one NUMA node, with 1,000 keys, `HashMap` makes 94 million gets a second
+/// and this map 45; if one operation of 100 is an update, 80 and 30 (`manycore bench map`).
 ///
 /// - Consistency: linearizable. When [`remove`](Self::remove) or [`insert`](Self::insert) returns,
 ///   no cache has the old value.
@@ -124,7 +129,7 @@ where
 /// - Panics: if `read`'s closure, a key's `Eq`, or `Clone`, updates the same map, or
 ///   looks up what is not in the thread's cache, or looks up anything after it was found in the
 ///   cache itself. A panic of user code leaves the map in order. If threads, from within such
-///   code, use each other's maps in a circle: the one that closes it.
+///   code, use each other's maps in a cycle: the one that closes it.
 /// - Source: the region list of K42's process object, section 4.1.
 ///
 /// ```
@@ -280,7 +285,7 @@ where
     fn assert_outside(&self) {
         // A thread keeps its slot for as long as it has one, but it may change its node.
         let is_fixed = match self.object.placement() {
-            Placement::PerCore => percpu::own_slot().is_some(),
+            Placement::PerThread => percpu::own_slot().is_some(),
             _ => false,
         };
         let is_inside = if is_fixed {
@@ -296,7 +301,12 @@ where
     /// Puts a copy into a cache, where another may have to make room for it.
     #[track_caller]
     fn cache(&self, cache: &Cache<K, V, S>, copy: Copied<K, V>, out: &mut Vec<Copied<K, V>>) {
-        let max = self.object.root().cached_max;
+        let Root { master, cached_max: max, .. } = self.object.root();
+        debug_assert!(
+            SMALL || master.is_mine(),
+            "replicated_map.M2: an entry is copied without the master's lock"
+        );
+        let max = *max;
         let mut entries = cache.entries.hold();
         if let Some(at) = entries.index_of_tag(copy.tag) {
             out.push(entries.remove_at(at)); // another thread of the place was first
@@ -308,6 +318,11 @@ where
         } else {
             out.push(copy);
         }
+        debug_assert!(
+            entries.len() <= max,
+            "replicated_map.M6: {} copies in a cache for {max}",
+            entries.len()
+        );
     }
 
     /// Takes the entry out of every cache that may have it. For the holder of the master's lock.
@@ -322,6 +337,10 @@ where
         for (_, cache) in holding {
             let mut entries = cache.entries.hold_for(place);
             out.extend(entries.index_of_tag(entry.tag).map(|at| entries.remove_at(at)));
+            debug_assert!(
+                entries.index_of_tag(entry.tag).is_none(),
+                "replicated_map.M3: a cache keeps a copy of what changes"
+            );
         }
     }
 
@@ -347,6 +366,10 @@ where
             (entry.tag, Some(value))
         } else {
             let tag = Tag { hash, id: *next_id };
+            debug_assert!(
+                table.index_of_tag(tag).is_none(),
+                "replicated_map.M5: two entries have one tag"
+            );
             *next_id += 1;
             table.insert(MasterEntry { tag, key, value, replica_mask });
             (tag, None)
@@ -472,7 +495,9 @@ mod tests {
         let cache = |id: u64, hash| {
             let mut out = Vec::new();
             let copy = Copied { tag: Tag { hash, id }, key: 0, value: id };
+            let master = map.master();
             map.cache(map.object.local(), copy, &mut out);
+            drop(master);
             assert_eq!((map.cached(), out.len()), (2, 1));
             out[0].tag.id
         };

@@ -35,9 +35,14 @@
 //!   reader that has read an even generation, then what the change writes, then made a handle, and
 //!   then finds the same generation, has read a consistent state, and its handle refers to that
 //!   state.
+//! - scalable_arc.A9 A handle is the only one if, while the weak count is locked at none, the count
+//!   is one: no weak handle exists that could be upgraded after the look at the count, and none is
+//!   made. Without a side there never was one.
 //!
 //! Source: OpLog, section 3 (the count of directory entries) and REQUIREMENTS O-11, O-20. The paper
 //! has no rule for detecting zero; central handles and the fold are not in it.
+
+mod weak_count;
 
 use super::super::Line;
 use super::contention;
@@ -60,6 +65,9 @@ global! {
     /// lowered after a fold.
     static HOT_NOW: AtomicUsize = AtomicUsize::new(0);
 }
+
+/// The weak count while a thread finds out whether its handle is the only one (scalable_arc.A9).
+const LOCKED: u64 = u64::MAX;
 
 /// One slot's part of the count.
 #[repr(align(128))]
@@ -223,23 +231,42 @@ impl Head {
 
     /// Uncounts the handle if it is the only one. False: it is not, and stays counted.
     pub(super) fn try_release_last(&self, tag: u64) -> bool {
+        while let Some(seen) = self.word_of_only(tag) {
+            // ORDER: AcqRel; Acquire pairs with Release in `release`: what others did with it.
+            if self.exchange(seen, seen.one_less(), Ordering::AcqRel) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The word, if the handle of this tag is the only one that is not weak; a hot object is folded
+    /// for that. Weak handles may be upgraded right afterwards.
+    fn word_of_only(&self, tag: u64) -> Option<Word> {
         let mut backoff = Backoff::new();
         loop {
-            // ORDER: Acquire; as in `acquire`.
+            // ORDER: Acquire; pairs with Release in `release` and `fold`: what others did with the
+            // value.
             let seen = Word(self.count.load_to_change(Ordering::Acquire));
             if seen.is_hot() {
                 if tag == seen.tag() || seen.central() > 1 {
-                    return false; // there is a central one, too (scalable_arc.A2)
+                    return None; // there is a central one, too (scalable_arc.A2)
                 }
                 self.fold(seen, false);
             } else if seen.is_folding() {
                 backoff.pause();
-            } else if seen.central() != 1 {
-                return false;
-            // ORDER: AcqRel; Acquire pairs with Release in `release`: what others did with it.
-            } else if self.exchange(seen, seen.one_less(), Ordering::AcqRel) {
-                return true;
+            } else {
+                return (seen.central() == 1).then_some(seen);
             }
+        }
+    }
+
+    /// Counts the handle of this tag in the word, where it is counted without a tag.
+    pub(super) fn make_central(&self, tag: u64) {
+        if tag != CENTRAL {
+            self.acquire_central();
+            let is_last = self.release(tag);
+            debug_assert!(!is_last, "scalable_arc.A1: the caller's handle is counted in the word");
         }
     }
 
@@ -507,41 +534,6 @@ impl Head {
     #[inline]
     pub(super) fn generation(&self) -> &AtomicU64 {
         &self.side().generation.0
-    }
-
-    /// Counts a weak handle.
-    pub(super) fn acquire_weak(&self) {
-        // ORDER: Relaxed; the caller has a handle, weak or not.
-        if self.side().weak.0.fetch_add(1, Ordering::Relaxed) >= TOO_MANY {
-            std::process::abort(); // as `Arc` does
-        }
-    }
-
-    /// Uncounts a weak handle, or the one that all strong handles have together. True if it was the
-    /// last: the caller frees the memory.
-    pub(super) fn release_weak(&self) -> bool {
-        // ORDER: Acquire; pairs with Release in `side`. Null only if there never was a weak handle.
-        let side = self.side.load(Ordering::Acquire);
-        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
-        // ORDER: Release; pairs with the fence below: what was done with the memory.
-        if side.is_null() || unsafe { &*side }.weak.0.fetch_sub(1, Ordering::Release) == 1 {
-            // ORDER: Acquire; see above.
-            fence(Ordering::Acquire);
-            return true;
-        }
-        false
-    }
-
-    /// Weak handles.
-    pub(super) fn weak(&self) -> u64 {
-        // ORDER: Acquire; pairs with Release in `side`.
-        let side = self.side.load(Ordering::Acquire);
-        if side.is_null() {
-            return 0;
-        }
-        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
-        // ORDER: Relaxed; a number.
-        unsafe { &*side }.weak.0.load(Ordering::Relaxed) - 1
     }
 }
 

@@ -61,7 +61,7 @@ fn is_still(generation: &AtomicU64, then: u64) -> bool {
     then % 2 == 0 && (now == then || seeded_bug!("unchecked-generation"))
 }
 
-impl<T> ScalableArc<T> {
+impl<T: ?Sized> ScalableArc<T> {
     /// The object's current generation: see [`ScalableWeak::try_acquire`]. Odd while it is being
     /// [changed](Self::change). The first call allocates, as [`downgrade`](Self::downgrade) does.
     #[must_use]
@@ -95,7 +95,7 @@ impl<T> ScalableArc<T> {
     }
 }
 
-impl<T> ScalableWeak<T> {
+impl<T: ?Sized> ScalableWeak<T> {
     /// The object's current generation, also after its value was dropped. Odd while the object is
     /// being [changed](ScalableArc::change).
     ///

@@ -1,5 +1,5 @@
-//! Models of laws scalable_arc.A1 to scalable_arc.A7. What loom can and can't show, and how a model
-//! is itself tested, is in the header of [`crate::percpu::loom_tests`].
+//! Models of laws scalable_arc.A1 to scalable_arc.A7 and scalable_arc.A9. What loom can and can't
+//! show, and how a model is itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
 //! Every value has a canary, a loom cell that handles read and the destructor writes. So a drop
 //! under a handle, or one that does not happen after the handle's last read, fails the model
@@ -277,4 +277,54 @@ fn loom_arc_unchecked_generation_is_caught() {
     let model = "loom_arc_handle_by_generation_is_of_what_was_read";
     let model = format!("collections::scalable_arc::loom_tests::{model}");
     must_catch("unchecked-generation", &model, &[HALF]);
+}
+
+/// A value is changed in place while another thread turns its handle into a weak one and back.
+#[test]
+fn loom_arc_changed_in_place_is_seen_by_no_other_handle() {
+    model(3, || {
+        let (mut bird, dropped) = bird();
+        let other = bird.clone();
+        drop(ScalableArc::downgrade(&bird));
+        let other = thread::spawn(move || {
+            let weak = ScalableArc::downgrade(&other);
+            drop(other);
+            weak.upgrade().iter().for_each(|bird| bird.sing());
+        });
+        if let Some(canary) = ScalableArc::get_mut(&mut bird) {
+            // SAFETY: the only handle; loom checks it.
+            canary.alive.with_mut(|alive| unsafe { *alive = true });
+        }
+        other.join().unwrap();
+        assert!(ScalableArc::get_mut(&mut bird).is_some(), "the only handle is not taken for it");
+        drop(bird);
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+#[test]
+fn loom_arc_without_weak_handles_changed_in_place_is_seen_by_no_other_handle() {
+    model(3, || {
+        let (mut bird, dropped) = bird();
+        let other = bird.clone();
+        let other = thread::spawn(move || {
+            let weak = ScalableArc::downgrade(&other);
+            drop(other);
+            weak.upgrade().iter().for_each(|bird| bird.sing());
+        });
+        if let Some(canary) = ScalableArc::get_mut(&mut bird) {
+            // SAFETY: the only handle; loom checks it.
+            canary.alive.with_mut(|alive| unsafe { *alive = true });
+        }
+        other.join().unwrap();
+        drop(bird);
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+#[test]
+fn loom_arc_seeded_weak_unlocked_is_caught() {
+    let test = "loom_arc_changed_in_place_is_seen_by_no_other_handle";
+    let test = format!("collections::scalable_arc::loom_tests::{test}");
+    must_catch("weak-unlocked", &test, &RACE);
 }

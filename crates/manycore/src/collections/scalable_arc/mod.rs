@@ -13,6 +13,8 @@ mod count;
 mod generation;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod slices;
+mod traits;
 mod weak;
 mod word;
 
@@ -21,9 +23,6 @@ pub use weak::ScalableWeak;
 use crate::sync;
 use count::Head;
 use std::borrow::Borrow;
-use std::cmp;
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -33,7 +32,7 @@ use word::{CENTRAL, TAGS};
 /// The allocation that handles point to. Aligned so that a handle's tag fits into the low bits of
 /// its address.
 #[repr(C, align(16))]
-struct Inner<T> {
+struct Inner<T: ?Sized> {
     head: Head,
     value: ManuallyDrop<T>,
 }
@@ -46,8 +45,11 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///
 /// What for: an object of which every request clones and drops a handle, such as a root directory,
 /// a routing table or the configuration. When not: handles that are made once for each thread and
-/// kept (`Arc` is as fast, and supports `dyn` values, `Arc::make_mut` and more); objects without a
-/// long-lived handle, for example messages that are passed on.
+/// kept (`Arc` is as fast); objects without a long-lived handle, for example messages that are
+/// passed on.
+///
+/// The value may be a `str` or a slice, made by `From` and `FromIterator`, and a `dyn` value by
+/// [`into_raw`](Self::into_raw).
 ///
 /// A *cold* object has a plain count. Contention or [`promote`](Self::promote) makes it *hot*: then
 /// each thread counts on a cache line of its own. The handles that exist at that moment are the
@@ -70,6 +72,7 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///   When it first becomes hot or weakly held it gets 640 bytes, kept until it is freed; while hot
 ///   128 bytes for each thread, at least 4 KiB. At most 4096 objects are hot at the same time; one
 ///   more stays cold until another one is [demoted](Self::demote) or freed.
+/// - [`get_mut`](Self::get_mut) and [`make_mut`](Self::make_mut) change an only handle's value.
 /// - Panics: if the value's destructor panics, the drop of the last handle panics, and the memory
 ///   is freed.
 /// - A handle may be dropped anywhere, also in the destructor of a thread-local, but not in a
@@ -93,7 +96,8 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 /// });
 /// assert_eq!(ScalableArc::into_inner(root).unwrap(), "/");
 /// ```
-pub struct ScalableArc<T> {
+#[doc(alias = "reference count")]
+pub struct ScalableArc<T: ?Sized> {
     /// The address, with the tag in the low bits.
     tagged: NonNull<Inner<T>>,
     _owns: PhantomData<Inner<T>>,
@@ -101,10 +105,10 @@ pub struct ScalableArc<T> {
 
 // SAFETY: handles share the value (`T: Sync`), and the one that takes the count to zero
 // (scalable_arc.A3) drops it, on whatever thread it is (`T: Send`).
-unsafe impl<T: Send + Sync> Send for ScalableArc<T> {}
+unsafe impl<T: ?Sized + Send + Sync> Send for ScalableArc<T> {}
 // SAFETY: a shared handle gives out `&T` (`T: Sync`), and by `clone` a handle that drops the value
 // on another thread (`T: Send`).
-unsafe impl<T: Send + Sync> Sync for ScalableArc<T> {}
+unsafe impl<T: ?Sized + Send + Sync> Sync for ScalableArc<T> {}
 
 impl<T> ScalableArc<T> {
     /// A cold object with one handle.
@@ -112,69 +116,6 @@ impl<T> ScalableArc<T> {
     pub fn new(value: T) -> Self {
         let inner = Box::new(Inner { head: Head::new(), value: ManuallyDrop::new(value) });
         Self::counted(NonNull::from(Box::leak(inner)), CENTRAL)
-    }
-
-    /// A handle to `inner`, which has been counted with this tag.
-    #[inline(always)]
-    fn counted(inner: NonNull<Inner<T>>, tag: u64) -> Self {
-        Self { tagged: inner.map_addr(|address| address | tag as usize), _owns: PhantomData }
-    }
-
-    #[inline(always)]
-    fn inner(&self) -> *mut Inner<T> {
-        self.tagged.as_ptr().map_addr(|address| address & !TAG_MASK)
-    }
-
-    #[inline(always)]
-    fn tag(&self) -> u64 {
-        (self.tagged.as_ptr().addr() & TAG_MASK) as u64
-    }
-
-    #[inline(always)]
-    fn head(&self) -> &Head {
-        // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
-        unsafe { &(*self.inner()).head }
-    }
-
-    fn untagged(&self) -> NonNull<Inner<T>> {
-        // SAFETY: an object is not at address zero.
-        unsafe { NonNull::new_unchecked(self.inner()) }
-    }
-
-    /// Whether both handles refer to the same object.
-    #[must_use]
-    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
-        this.inner() == other.inner()
-    }
-
-    /// The address of the value, valid as long as a handle exists.
-    #[must_use]
-    pub fn as_ptr(this: &Self) -> *const T {
-        // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
-        unsafe { (&raw const (*this.inner()).value).cast() }
-    }
-
-    /// The number of handles. While other threads make and drop handles it is an estimate; on a hot
-    /// object it may be off by as many as they make and drop during the call. Do not base decisions
-    /// on it: see [`try_unwrap`](Self::try_unwrap).
-    ///
-    /// Cost: a load; on a hot object a cache miss for each thread that has counted.
-    #[must_use]
-    pub fn strong_count(this: &Self) -> usize {
-        usize::try_from(this.head().strong()).unwrap_or(usize::MAX)
-    }
-
-    /// The number of weak handles at this moment.
-    #[must_use]
-    pub fn weak_count(this: &Self) -> usize {
-        usize::try_from(this.head().weak()).unwrap_or(usize::MAX)
-    }
-
-    /// A handle that does not keep the value alive. The first one allocates.
-    #[must_use]
-    pub fn downgrade(this: &Self) -> ScalableWeak<T> {
-        this.head().acquire_weak();
-        ScalableWeak::counted(this.untagged())
     }
 
     /// Returns the value if this is the only handle, else the handle. Weak handles do not count.
@@ -218,6 +159,172 @@ impl<T> ScalableArc<T> {
         // SAFETY: the value has been taken.
         unsafe { weak::release_memory(this.untagged()) };
         value
+    }
+
+    /// The value, if this is the only handle, else a clone of it.
+    #[must_use]
+    pub fn unwrap_or_clone(this: Self) -> T
+    where
+        T: Clone,
+    {
+        Self::try_unwrap(this).unwrap_or_else(|shared| (*shared).clone())
+    }
+
+    /// The value, to be changed in place. If there are other handles, weak ones included, this one
+    /// refers to a clone afterwards, and they to the value as it was.
+    ///
+    /// ```
+    /// use manycore::collections::ScalableArc;
+    ///
+    /// let mut mine = ScalableArc::new(1);
+    /// let theirs = mine.clone();
+    /// *ScalableArc::make_mut(&mut mine) += 1;
+    /// assert_eq!((*mine, *theirs), (2, 1));
+    /// ```
+    #[doc(alias = "copy on write")]
+    pub fn make_mut(this: &mut Self) -> &mut T
+    where
+        T: Clone,
+    {
+        if !this.head().is_unique(this.tag()) {
+            *this = Self::new((**this).clone());
+        }
+        // SAFETY: this handle is the only one: it was found to be, or was just made.
+        unsafe { this.value_mut() }
+    }
+}
+
+impl<T: ?Sized> ScalableArc<T> {
+    /// A handle to `inner`, which has been counted with this tag.
+    #[inline(always)]
+    fn counted(inner: NonNull<Inner<T>>, tag: u64) -> Self {
+        Self { tagged: inner.map_addr(|address| address | tag as usize), _owns: PhantomData }
+    }
+
+    #[inline(always)]
+    fn inner(&self) -> *mut Inner<T> {
+        self.tagged.as_ptr().map_addr(|address| address & !TAG_MASK)
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> u64 {
+        (self.tagged.as_ptr().addr() & TAG_MASK) as u64
+    }
+
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
+        unsafe { &(*self.inner()).head }
+    }
+
+    fn untagged(&self) -> NonNull<Inner<T>> {
+        // SAFETY: an object is not at address zero.
+        unsafe { NonNull::new_unchecked(self.inner()) }
+    }
+
+    /// Whether both handles refer to the same object.
+    #[must_use]
+    pub fn ptr_eq(this: &Self, other: &Self) -> bool {
+        std::ptr::addr_eq(this.inner(), other.inner())
+    }
+
+    /// The address of the value, valid as long as a handle exists.
+    #[must_use]
+    pub fn as_ptr(this: &Self) -> *const T {
+        // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
+        (unsafe { &raw const (*this.inner()).value }) as *const T
+    }
+
+    /// The value, to be changed in place, if this is the only handle, weak ones included.
+    ///
+    /// Cost: as [`try_unwrap`](Self::try_unwrap).
+    ///
+    /// ```
+    /// use manycore::collections::ScalableArc;
+    ///
+    /// let mut text = ScalableArc::<str>::from("abc");
+    /// ScalableArc::get_mut(&mut text).unwrap().make_ascii_uppercase();
+    /// assert_eq!(&*text, "ABC");
+    /// let other = text.clone();
+    /// assert!(ScalableArc::get_mut(&mut text).is_none());
+    /// # drop(other);
+    /// ```
+    #[must_use]
+    pub fn get_mut(this: &mut Self) -> Option<&mut T> {
+        // SAFETY: this handle is the only one (scalable_arc.A9).
+        this.head().is_unique(this.tag()).then(|| unsafe { this.value_mut() })
+    }
+
+    /// # Safety
+    /// There is no other handle, weak or not.
+    unsafe fn value_mut(&mut self) -> &mut T {
+        // SAFETY: without another handle no thread reads the value, and none can get a handle but
+        // from this one, which is borrowed for as long.
+        unsafe { &mut (*self.inner()).value }
+    }
+
+    /// Turns the handle into a pointer to its value, which [`from_raw`](Self::from_raw) turns back;
+    /// else the value is never dropped. For foreign code, and for handles of a `dyn` type, because
+    /// the compiler converts pointers, but handles of `std` alone:
+    ///
+    /// ```
+    /// use manycore::collections::ScalableArc;
+    /// use std::fmt::Display;
+    ///
+    /// let raw: *const i32 = ScalableArc::into_raw(ScalableArc::new(7));
+    /// let raw: *const dyn Display = raw;
+    /// // SAFETY: from `into_raw`, of the same value.
+    /// let shown: ScalableArc<dyn Display> = unsafe { ScalableArc::from_raw(raw) };
+    /// assert_eq!(shown.to_string(), "7");
+    /// ```
+    ///
+    /// Cost: of a hot object's handle, that of a clone on a cold one: the object gets one more
+    /// owner.
+    #[must_use = "the value is never dropped otherwise"]
+    pub fn into_raw(this: Self) -> *const T {
+        this.head().make_central(this.tag());
+        Self::as_ptr(&ManuallyDrop::new(this))
+    }
+
+    /// The handle that [`into_raw`](Self::into_raw) turned into this pointer.
+    ///
+    /// # Safety
+    /// `raw` is from `into_raw` of a `ScalableArc<U>`, and is turned back once. `U` is `T`, or the
+    /// pointer was converted from `*const U` to `*const T` by the compiler (to `dyn`, or to a
+    /// slice).
+    #[must_use]
+    pub unsafe fn from_raw(raw: *const T) -> Self {
+        // SAFETY: the caller promises that a handle keeps the value alive.
+        let align = align_of_val(unsafe { &*raw });
+        let offset = size_of::<Head>().next_multiple_of(align);
+        // SAFETY: the value is so far behind the beginning of its allocation, as `repr(C)` has it,
+        // and the pointer is from one to the whole allocation.
+        let inner = unsafe { raw.byte_sub(offset) } as *mut Inner<T>;
+        // SAFETY: inside an allocation, so not null.
+        Self::counted(unsafe { NonNull::new_unchecked(inner) }, CENTRAL)
+    }
+
+    /// The number of handles. While other threads make and drop handles it is an estimate; on a hot
+    /// object it may be off by as many as they make and drop during the call. Do not base decisions
+    /// on it: see [`try_unwrap`](Self::try_unwrap).
+    ///
+    /// Cost: a load; on a hot object a cache miss for each thread that has counted.
+    #[must_use]
+    pub fn strong_count(this: &Self) -> usize {
+        usize::try_from(this.head().strong()).unwrap_or(usize::MAX)
+    }
+
+    /// The number of weak handles at this moment.
+    #[must_use]
+    pub fn weak_count(this: &Self) -> usize {
+        usize::try_from(this.head().weak()).unwrap_or(usize::MAX)
+    }
+
+    /// A handle that does not keep the value alive. The first one allocates.
+    #[must_use]
+    pub fn downgrade(this: &Self) -> ScalableWeak<T> {
+        this.head().acquire_weak();
+        ScalableWeak::counted(this.untagged())
     }
 
     /// Makes the object hot, without waiting for contention. All handles that exist become its
@@ -267,8 +374,8 @@ impl<T> ScalableArc<T> {
 
     /// Drops the value and frees the memory unless there are weak handles.
     fn destroy(&self) {
-        struct Memory<T>(NonNull<Inner<T>>);
-        impl<T> Drop for Memory<T> {
+        struct Memory<T: ?Sized>(NonNull<Inner<T>>);
+        impl<T: ?Sized> Drop for Memory<T> {
             fn drop(&mut self) {
                 // SAFETY: the value has been dropped, or its destructor has panicked and it is not
                 // touched again.
@@ -282,7 +389,7 @@ impl<T> ScalableArc<T> {
     }
 }
 
-impl<T> Clone for ScalableArc<T> {
+impl<T: ?Sized> Clone for ScalableArc<T> {
     #[inline]
     fn clone(&self) -> Self {
         let tag = self.head().acquire();
@@ -290,7 +397,7 @@ impl<T> Clone for ScalableArc<T> {
     }
 }
 
-impl<T> Drop for ScalableArc<T> {
+impl<T: ?Sized> Drop for ScalableArc<T> {
     #[inline]
     fn drop(&mut self) {
         if sync::model_failed() {
@@ -303,7 +410,7 @@ impl<T> Drop for ScalableArc<T> {
     }
 }
 
-impl<T> Deref for ScalableArc<T> {
+impl<T: ?Sized> Deref for ScalableArc<T> {
     type Target = T;
 
     #[inline(always)]
@@ -314,64 +421,14 @@ impl<T> Deref for ScalableArc<T> {
     }
 }
 
-impl<T> AsRef<T> for ScalableArc<T> {
+impl<T: ?Sized> AsRef<T> for ScalableArc<T> {
     fn as_ref(&self) -> &T {
         self
     }
 }
 
-impl<T> Borrow<T> for ScalableArc<T> {
+impl<T: ?Sized> Borrow<T> for ScalableArc<T> {
     fn borrow(&self) -> &T {
         self
-    }
-}
-
-impl<T> From<T> for ScalableArc<T> {
-    fn from(value: T) -> Self {
-        Self::new(value)
-    }
-}
-
-impl<T: Default> Default for ScalableArc<T> {
-    fn default() -> Self {
-        Self::new(T::default())
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for ScalableArc<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: fmt::Display> fmt::Display for ScalableArc<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: PartialEq> PartialEq for ScalableArc<T> {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl<T: Eq> Eq for ScalableArc<T> {}
-
-impl<T: PartialOrd> PartialOrd for ScalableArc<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
-        (**self).partial_cmp(&**other)
-    }
-}
-
-impl<T: Ord> Ord for ScalableArc<T> {
-    fn cmp(&self, other: &Self) -> cmp::Ordering {
-        (**self).cmp(&**other)
-    }
-}
-
-impl<T: Hash> Hash for ScalableArc<T> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
     }
 }

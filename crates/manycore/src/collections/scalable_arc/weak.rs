@@ -28,18 +28,18 @@ use std::ptr::NonNull;
 /// assert!(cached.upgrade().is_none());
 /// assert_eq!(*entry, "usr");
 /// ```
-pub struct ScalableWeak<T> {
+pub struct ScalableWeak<T: ?Sized> {
     inner: NonNull<Inner<T>>,
     _owns: PhantomData<Inner<T>>,
 }
 
 // SAFETY: a weak handle can become a strong one, so the bounds are the same (those of `Arc`).
-unsafe impl<T: Send + Sync> Send for ScalableWeak<T> {}
+unsafe impl<T: ?Sized + Send + Sync> Send for ScalableWeak<T> {}
 // SAFETY: through a shared weak handle another thread can make a strong one, so again the bounds of
 // `Arc`.
-unsafe impl<T: Send + Sync> Sync for ScalableWeak<T> {}
+unsafe impl<T: ?Sized + Send + Sync> Sync for ScalableWeak<T> {}
 
-impl<T> ScalableWeak<T> {
+impl<T: ?Sized> ScalableWeak<T> {
     /// A weak handle to `inner`, which has been counted.
     pub(super) fn counted(inner: NonNull<Inner<T>>) -> Self {
         Self { inner, _owns: PhantomData }
@@ -62,7 +62,7 @@ impl<T> ScalableWeak<T> {
     /// Whether both handles refer to the same object.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
-        self.inner == other.inner
+        std::ptr::addr_eq(self.inner.as_ptr(), other.inner.as_ptr())
     }
 
     /// The number of strong handles: see [`ScalableArc::strong_count`].
@@ -72,14 +72,14 @@ impl<T> ScalableWeak<T> {
     }
 }
 
-impl<T> Clone for ScalableWeak<T> {
+impl<T: ?Sized> Clone for ScalableWeak<T> {
     fn clone(&self) -> Self {
         self.head().acquire_weak();
         Self::counted(self.inner)
     }
 }
 
-impl<T> Drop for ScalableWeak<T> {
+impl<T: ?Sized> Drop for ScalableWeak<T> {
     fn drop(&mut self) {
         if !sync::model_failed() {
             // SAFETY: this handle was counted, and is uncounted only here.
@@ -93,17 +93,17 @@ impl<T> Drop for ScalableWeak<T> {
 /// # Safety
 /// The handle was counted and is not used again. (For the weak handle that all strong handles have
 /// together: the value has been dropped or taken.)
-pub(super) unsafe fn release_memory<T>(inner: NonNull<Inner<T>>) {
+pub(super) unsafe fn release_memory<T: ?Sized>(inner: NonNull<Inner<T>>) {
     // SAFETY: the caller promises that the handle was counted, so it keeps the memory until here.
     // The reference does not cover the value.
     if unsafe { &(*inner.as_ptr()).head }.release_weak() {
-        // SAFETY: made by `Box::leak` in `new`; no handle is left, and the value is gone (its field
-        // drops nothing).
+        // SAFETY: allocated as a box is (in `new`, or for a slice); no handle is left, and the
+        // value is gone (its field drops nothing).
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
     }
 }
 
-impl<T> fmt::Debug for ScalableWeak<T> {
+impl<T: ?Sized> fmt::Debug for ScalableWeak<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(ScalableWeak)")
     }

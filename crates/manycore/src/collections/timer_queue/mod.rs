@@ -200,6 +200,9 @@ impl<T> Drop for Timers<T> {
 /// assert_eq!(slow.cancel(), None); // too late
 /// assert_eq!(timeouts.advance(2_000), [(1_500, "look at the cache")]);
 /// ```
+#[doc(alias = "timeout")]
+#[doc(alias = "timer wheel")]
+#[doc(alias = "TTL")]
 pub struct TimerQueue<T: Send + 'static> {
     timers: MemberPool<Item<T>, Timers<T>>,
 }
@@ -208,7 +211,7 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// An empty queue at time zero, with a queue of changes for each thread.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_queue(Queue::PerCore)
+        Self::with_queue(Queue::PerThread)
     }
 
     /// An empty queue at time zero. With [`Queue::Global`] it takes less memory.

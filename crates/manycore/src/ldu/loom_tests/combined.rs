@@ -2,7 +2,7 @@
 //! moment, and nothing is lost.
 
 use super::{Member, Numbers, spawn};
-use crate::ldu::{Both, Combined};
+use crate::ldu::{Combined, CombinedState};
 use crate::oplog::Op;
 use crate::percpu::loom_tests::model;
 use crate::sync::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ fn object(logs: bool) -> Object {
 /// What the object shows: members, smallest first, then what was said, as it is.
 fn contents(object: &Object) -> (Vec<u32>, Vec<u32>) {
     let guard = object.read();
-    let seen: &Both<Numbers, Say> = &guard;
+    let seen: &CombinedState<Numbers, Say> = &guard;
     let (mut members, said): (Vec<u32>, Vec<u32>) = seen.0.iter().partition(|n| **n < 10);
     members.sort_unstable();
     (members, said)

@@ -23,7 +23,7 @@ fn member_dropped_while_queued(queue: Queue) {
 
 #[test]
 fn loom_ldu_member_dropped_while_queued_is_freed_once() {
-    member_dropped_while_queued(Queue::PerCore);
+    member_dropped_while_queued(Queue::PerThread);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn loom_ldu_global_member_dropped_while_queued_is_freed_once() {
 #[test]
 fn loom_ldu_member_taken_back_may_change() {
     model(3, || {
-        let set = set(Queue::PerCore);
+        let set = set(Queue::PerThread);
         let other = spawn(&set, |set| {
             let member = set.insert(Member::boxed(1)).remove().into_box();
             member.set(2);
@@ -52,7 +52,7 @@ fn loom_ldu_member_taken_back_may_change() {
 #[test]
 fn loom_ldu_member_changes_hands() {
     model(2, || {
-        let set = set(Queue::PerCore);
+        let set = set(Queue::PerThread);
         let member = NonNull::from(Box::leak(Member::boxed(1)));
         // SAFETY: the member is in no other set, and its calls follow each other.
         unsafe { set.insert_raw(member) };

@@ -25,7 +25,7 @@ fn changes_race_two_reads(queue: Queue) {
 
 #[test]
 fn loom_ldu_changes_race_reads_and_nothing_is_lost() {
-    changes_race_two_reads(Queue::PerCore);
+    changes_race_two_reads(Queue::PerThread);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn loom_ldu_global_changes_race_reads_and_nothing_is_lost() {
 #[test]
 fn loom_ldu_member_queued_again_behind_a_walk_is_not_lost() {
     model(3, || {
-        let set = set(Queue::PerCore);
+        let set = set(Queue::PerThread);
         let other = spawn(&set, |set| {
             let first = set.insert(Member::boxed(1));
             let second = set.insert(Member::boxed(2));
@@ -71,7 +71,7 @@ fn one_thread_in_order(queue: Queue) {
 
 #[test]
 fn loom_ldu_read_sees_a_state_that_was() {
-    one_thread_in_order(Queue::PerCore);
+    one_thread_in_order(Queue::PerThread);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn effect_has_its_cause(queue: Queue) {
 
 #[test]
 fn loom_ldu_reader_never_sees_effect_without_cause() {
-    effect_has_its_cause(Queue::PerCore);
+    effect_has_its_cause(Queue::PerThread);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn loom_ldu_global_reader_never_sees_effect_without_cause() {
 /// member that is queued already the change is its word alone.
 fn one_of_two_readers_sees_the_other(queued: bool) {
     model(2, move || {
-        let sets = Arc::new((set(Queue::PerCore), set(Queue::PerCore)));
+        let sets = Arc::new((set(Queue::PerThread), set(Queue::PerThread)));
         let other = spawn(&sets, move |(x, y)| {
             let member = if queued {
                 x.insert(Member::boxed(1)).remove().insert()

@@ -19,7 +19,7 @@ fn shared_contents(set: &Set) -> Vec<u32> {
 #[test]
 fn loom_ldu_shared_readers_see_their_own_changes() {
     model(2, || {
-        let set = set(Queue::PerCore);
+        let set = set(Queue::PerThread);
         let own = |set: &Set, number| {
             std::mem::forget(set.insert(Member::boxed(number)));
             let seen = shared_contents(set);
@@ -54,7 +54,7 @@ fn loom_ldu_shared_reader_and_exclusive_reader_with_changes() {
 #[test]
 fn loom_ldu_shared_readers_see_states_that_were() {
     large_model(2, || {
-        let set = set(Queue::PerCore);
+        let set = set(Queue::PerThread);
         let changes = spawn(&set, |set| {
             let x = set.insert(Member::boxed(1));
             std::mem::forget((set.insert(Member::boxed(2)), x.remove()));

@@ -12,6 +12,11 @@ use hashbrown::HashMap;
 /// and removes of one key alternate: the one that is left over has not been applied. So the merge
 /// finds pairs by their key alone, and sorts only the rest. Where the same thread adds and removes,
 /// [`Cancelling`](super::Cancelling) is cheaper: it takes no stamp and keeps no cancelled pair.
+///
+/// Take a [`DeferredSet`](crate::ldu::DeferredSet) where each element is an object that can hold a
+/// mark, and this log where it is only a key: two threads of an EPYC (a virtual machine) that add
+/// and remove elements of one list make 260 million pairs a second with marks and 23 million with
+/// this log, with a read after every 100 pairs 76 and 16 (`manycore bench list`).
 #[derive(Debug)]
 pub struct Absorbing<O> {
     log: Ordered<O>,

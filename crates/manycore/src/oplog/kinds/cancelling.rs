@@ -11,6 +11,11 @@ use std::hash::Hash;
 /// - Updates of different keys commute.
 /// - All inserts of one key insert the same element: the key is its identity. It is not reused for
 ///   another element while an update with it may be in a log.
+#[diagnostic::on_unimplemented(
+    message = "a removal of `{Self}` does not say which insertion it cancels",
+    label = "lacks `Cancel`",
+    note = "implement `Cancel`, or take `Ordered` or `Commuting`, whose updates need only `Op`"
+)]
 pub trait Cancel {
     /// Identifies the element: a removal finds its insertion by this, not by the value.
     // (oplog.D5)

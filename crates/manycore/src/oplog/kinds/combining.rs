@@ -7,6 +7,11 @@ use std::hash::Hash;
 ///
 /// Contract: applying the combination gives what applying both gives, in either order, and updates
 /// of different keys commute.
+#[diagnostic::on_unimplemented(
+    message = "updates of type `{Self}` do not say how two of one key are combined",
+    label = "lacks `Combine`",
+    note = "implement `manycore::oplog::Combine`, or take `Commuting`, whose updates need only `Op`"
+)]
 pub trait Combine: Sized {
     /// The key by which updates combine; `()` if all updates do.
     type Key: Hash + Eq;

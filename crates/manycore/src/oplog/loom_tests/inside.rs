@@ -156,7 +156,7 @@ fn loom_late_update_races_reads() {
 /// Of two threads that read each other's objects, the one that waits last gets an error; the other
 /// proceeds.
 #[test]
-fn loom_reads_in_a_circle_are_told() {
+fn loom_reads_that_would_deadlock_are_refused() {
     use crate::lock::{LOCKED, Refused, held, lock_nested, try_lock, unlock};
     use crate::percpu::thread_token;
     use crate::profile::Of;
@@ -192,7 +192,7 @@ fn loom_reads_in_a_circle_are_told() {
         unsafe { unlock(&words[0], 0) };
         held::leave();
         let told = [taken, other.join().unwrap()];
-        assert!(told.iter().filter(|told| **told == Err(Refused::Circle)).count() <= 1);
+        assert!(told.iter().filter(|told| **told == Err(Refused::Deadlock)).count() <= 1);
         assert!(words.iter().all(|word| word.load(Ordering::Relaxed) & LOCKED == 0));
     });
 }

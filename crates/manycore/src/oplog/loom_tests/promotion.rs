@@ -5,7 +5,7 @@
 use super::spawn;
 use crate::oplog::LogTable;
 use crate::oplog::promotion::{self, Inside, Membership, Word};
-use crate::oplog::table::Resident;
+use crate::oplog::table::{Denied, Evictable, Eviction};
 use crate::percpu;
 use crate::percpu::loom_tests::{RACE, model, must_catch};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell};
@@ -20,6 +20,9 @@ struct Hot {
     is_freed: UnsafeCell<bool>,
     membership: Membership,
     biased: bool,
+    /// Where the object has a lock, an evictor takes it before the claim and releases it before the
+    /// end of the claim.
+    lock: Option<AtomicBool>,
 }
 
 // SAFETY: the cells are shared as promotion.H1 to promotion.H4 say, which loom checks.
@@ -27,11 +30,22 @@ unsafe impl Sync for Hot {}
 
 const FREED: &str = "a hot state was used after its end";
 const LOST: &str = "updates are missing";
+const TWICE: &str = "two evictors have claimed a hot state";
 
 impl Hot {
     fn in_use(&self) {
         // SAFETY: shared; loom checks that it is not freed at the same time.
         self.is_freed.with(|freed| assert!(unsafe { !*freed }, "{FREED}"));
+    }
+
+    fn try_lock(&self) -> bool {
+        self.lock.as_ref().is_none_or(|lock| !lock.swap(true, Ordering::Acquire))
+    }
+
+    fn unlock(&self) {
+        if let Some(lock) = &self.lock {
+            lock.store(false, Ordering::Release);
+        }
     }
 
     /// Folds the updater's part. The caller has waited for the updater.
@@ -43,10 +57,14 @@ impl Hot {
     }
 }
 
-impl Resident for Hot {
+impl Evictable for Hot {
     const RUNS_USER_CODE: bool = false;
 
     fn try_claim(&self) -> bool {
+        if !self.try_lock() {
+            return false;
+        }
+        assert!(!self.membership.is_claimed(), "{TWICE}");
         self.membership.claim();
         true
     }
@@ -61,6 +79,7 @@ impl Resident for Hot {
         hot.is_open.store(false, Ordering::Release);
         promotion::wait_for_updaters(this, hot.biased);
         hot.fold();
+        hot.unlock();
         hot.in_use();
         // SAFETY: claimed by `try_claim`.
         unsafe { Membership::end_claim(&raw const (*this).membership) };
@@ -82,6 +101,10 @@ impl Object {
     }
 
     fn promote(&self, biased: bool) {
+        drop(self.promote_with(biased, None).unwrap());
+    }
+
+    fn promote_with(&self, biased: bool, lock: Option<AtomicBool>) -> Result<Eviction, Denied> {
         let hot = Box::into_raw(Box::new(Hot {
             is_open: AtomicBool::new(true),
             part: UnsafeCell::new(0),
@@ -89,12 +112,32 @@ impl Object {
             is_freed: UnsafeCell::new(false),
             membership: Membership::new(),
             biased,
+            lock,
         }));
         // SAFETY: made above, and kept until the end of the model.
         let membership = unsafe { &(*hot).membership };
-        let eviction = membership.enter(&self.table, hot.cast_const(), true, 0).unwrap();
-        self.word.store(Word::hot(hot, biased, false).raw(), Ordering::Release);
-        drop(eviction);
+        let entered = membership.enter(&self.table, hot.cast_const(), true, 0);
+        match entered {
+            Ok(_) => self.word.store(Word::hot(hot, biased, false).raw(), Ordering::Release),
+            // SAFETY: made above, and in no table.
+            Err(_) => drop(unsafe { Box::from_raw(hot) }),
+        }
+        entered
+    }
+
+    /// Enters the hot state in the table again after an eviction, as a reader does that finds its
+    /// lock free.
+    fn enter_again(&self) {
+        let raw: *const Hot = Word::load(&self.word, Ordering::Acquire).state();
+        // SAFETY: hot states are kept until the end of the model.
+        let hot = unsafe { &*raw };
+        if !hot.try_lock() {
+            return;
+        }
+        if !hot.membership.is_placed() {
+            hot.membership.enter_if_free(&self.table, raw);
+        }
+        hot.unlock();
     }
 
     /// Whether the update went to the hot state.
@@ -202,12 +245,33 @@ fn loom_promotion_eviction_races_updates_and_a_demotion() {
         assert_eq!(seen, u32::from(updater.join().unwrap()), "{LOST}");
         evictor.join().unwrap();
         assert_eq!(newcomer.demote(), 0);
-        assert_eq!(table.residents(), 0);
+        assert_eq!(table.hot_objects(), 0);
+    });
+}
+
+/// An object that was evicted enters the table again, and is evicted once more.
+#[test]
+fn loom_promotion_second_eviction_races_the_end_of_the_first() {
+    model(3, || {
+        let table = Arc::new(LogTable::new(1));
+        let [victim, newcomer] = [(); 2].map(|()| Arc::new(Object::new(&table)));
+        drop(victim.promote_with(true, Some(AtomicBool::new(false))).unwrap());
+        let evict = |newcomer: &Object| {
+            // Denied where the victim's lock is held.
+            let Ok(eviction) = newcomer.promote_with(true, None) else { return };
+            newcomer.demote(); // the place is free before the eviction is over
+            drop(eviction);
+        };
+        let evictor = spawn(&newcomer, evict);
+        victim.enter_again();
+        evict(&Object::new(&table));
+        evictor.join().unwrap();
+        victim.demote();
     });
 }
 
 fn catches(bug: &str, models: &[&str]) {
-    let signs: Vec<&str> = RACE.into_iter().chain([FREED, LOST]).collect();
+    let signs: Vec<&str> = RACE.into_iter().chain([FREED, LOST, TWICE]).collect();
     for model in models {
         must_catch(bug, &format!("oplog::loom_tests::promotion::loom_promotion_{model}"), &signs);
     }
@@ -239,4 +303,10 @@ fn loom_promotion_end_under_a_waiter_is_caught() {
 #[test]
 fn loom_promotion_end_under_an_evictor_is_caught() {
     catches("unwaited-evictor", &["eviction_races_updates_and_a_demotion"]);
+}
+
+#[test]
+fn loom_promotion_claim_before_the_end_of_another_is_caught() {
+    let model = "second_eviction_races_the_end_of_the_first";
+    catches("unfinished-claim", &[model]);
 }

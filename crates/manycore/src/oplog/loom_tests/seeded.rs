@@ -135,7 +135,8 @@ fn loom_stamps_that_fall_are_caught() {
         "hardware::loom_stamped_thread_that_is_moved_to_a_slower_clock_keeps_its_order",
         "hardware::loom_skewed_shared_log_has_rising_stamps",
     ];
-    catches("unsteady-stamp", &models, &["a stamp is not above the one before"]);
+    let signs = ["a stamp is not above the one before", "oplog.D2: a slot's stamps decrease"];
+    catches("unsteady-stamp", &models, &signs);
 }
 
 #[test]
@@ -163,7 +164,8 @@ fn loom_read_that_forgets_late_updates_is_caught() {
 
 #[test]
 fn loom_release_that_looks_for_a_promotion_too_early_is_caught() {
-    let signs = ["unlocked by another", "an update is missing", "deadlock"];
+    let asserted = "lock.K1: a lock is released by another thread";
+    let signs = ["unlocked by another", "an update is missing", "deadlock", asserted];
     catches(
         "blind-unlock",
         &["inside::loom_cold_objects_whose_updates_append_to_each_other"],

@@ -23,8 +23,8 @@ fn loom_eviction_races_append_and_nothing_is_lost() {
         let evictor = spawn(&bags, |(_, newcomer)| newcomer.promote());
         let (victim, newcomer) = &*bags;
         victim.append(push(1));
-        assert!(evictor.join().unwrap(), "nobody held the victim's lock");
-        assert!(newcomer.is_logged());
+        assert!(evictor.join().unwrap(), "no thread held the victim's lock");
+        assert!(newcomer.is_hot());
         assert_eq!(contents(victim), [0, 1]);
     });
 }
@@ -53,7 +53,7 @@ fn loom_eviction_races_demotion_and_the_core_is_freed_once() {
         let (victim, _) = &*bags;
         victim.demote();
         evictor.join().unwrap();
-        assert!(!victim.is_logged());
+        assert!(!victim.is_hot());
         assert_eq!(contents(victim), [0]);
     });
 }

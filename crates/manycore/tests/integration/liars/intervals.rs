@@ -16,7 +16,7 @@ fn made(form: usize) -> Registry {
     let builder = match form {
         0 => builder.logs(Logs::Never),
         1 => builder.logs(Logs::Always).max_entries(16),
-        2 => builder.marks(Queue::PerCore).max_entries(16),
+        2 => builder.marks(Queue::PerThread).max_entries(16),
         _ => builder.marks(Queue::Global),
     };
     builder.build().expect("settings that can work")

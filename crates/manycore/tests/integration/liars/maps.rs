@@ -1,9 +1,11 @@
-//! Maps by key: `HashMap`, `DHash` in one and spread, `ReplicatedMap`.
+//! Maps by key: `HashMap`, `DHash` centralized and distributed, `ReplicatedMap`.
 
 use super::liar::{KEYS, Key, Ledger, Probe, Soul, Subject, attempt, lies, panics};
 use crate::common::rng::Rng;
 use manycore::cluster::Placement;
-use manycore::collections::{DHash, DHashBuilder, HashMap, HashMapView, ReplicatedMap, Spread};
+use manycore::collections::{
+    DHash, DHashBuilder, Distribution, HashMap, HashMapView, ReplicatedMap,
+};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ fn map_step<'v>(
         ledger.call();
         Soul::new(ledger)
     };
-    seen.extend(match rng.below(16) {
+    seen.extend(match rng.below(19) {
         0..=3 => attempt(|| view.insert(key, value())).flatten(),
         4 => attempt(|| view.get_or_insert(key, value())),
         5 => attempt(|| view.get_or_insert_with(key, user)),
@@ -50,6 +52,16 @@ fn map_step<'v>(
             key.look();
             value
         }),
+        15 => attempt(|| view.try_insert(key, value()).ok()).flatten(),
+        16 => {
+            let remove = |_: &Key, value: &Soul| {
+                value.look();
+                ledger.call();
+                true
+            };
+            attempt(|| view.remove_if(&probe, remove)).flatten()
+        }
+        17 => attempt(|| view.update_or_insert_with(key, |_| user(), user)),
         _ => attempt(|| view.get(&probe)).flatten(),
     });
     seen.iter().for_each(|value| value.look());
@@ -118,7 +130,7 @@ impl Elements {
             10 => _ = attempt(|| table.update_shared(&probe, |old| *old = Soul::new(ledger))),
             11 => _ = attempt(|| table.scatter(&probe, |_| ledger.call(), |_| ledger.call())),
             12 => _ = attempt(|| table.gather(&probe, 0, |sum, part| sum + *part)),
-            13 if rng.once_in(2) => _ = table.spread(),
+            13 if rng.once_in(2) => _ = table.distribute(),
             13 => {
                 let merge = |into: &mut u64, from: &mut u64| {
                     ledger.call();
@@ -139,8 +151,10 @@ impl Subject for Elements {
     fn new(form: usize, _: &Arc<Ledger>) -> Self {
         let builder = match form {
             0 => DHashBuilder::new(),
-            1 => DHashBuilder::new().spread(Spread::Always),
-            _ => DHashBuilder::new().spread(Spread::Always).placement(Placement::Shared),
+            1 => DHashBuilder::new().distribution(Distribution::Always),
+            _ => {
+                DHashBuilder::new().distribution(Distribution::Always).placement(Placement::Shared)
+            }
         };
         Self(builder.hasher(Hasher::default()).build())
     }
@@ -179,7 +193,7 @@ impl Subject for Replicas {
     fn new(form: usize, _: &Arc<Ledger>) -> Self {
         let hasher = Hasher::default();
         let (placement, max) = match form {
-            0 => (Placement::PerCore, usize::MAX),
+            0 => (Placement::PerThread, usize::MAX),
             1 => (Placement::Shared, usize::MAX),
             _ => (Placement::Shared, CACHED_MAX),
         };

@@ -16,7 +16,7 @@ impl Subject for Entries {
 
     fn new(form: usize, _: &Arc<Ledger>) -> Self {
         let builder = Registry::builder();
-        let builder = if form == 0 { builder } else { builder.marks(Queue::PerCore) };
+        let builder = if form == 0 { builder } else { builder.marks(Queue::PerThread) };
         Self(builder.build().expect("settings that can work"))
     }
 
@@ -114,8 +114,8 @@ impl Subject for Pool {
     }
 
     fn check(self, ledger: &Arc<Ledger>) {
-        let (made, idle) = (self.0.made(), self.0.idle());
-        assert_eq!((made, ledger.living()), (idle, idle as i64), "all are back, or have gone");
+        let (created, idle) = (self.0.created(), self.0.idle());
+        assert_eq!((created, ledger.living()), (idle, idle as i64), "all are back, or have gone");
     }
 }
 
@@ -199,7 +199,7 @@ impl Subject for Set {
     const FORMS: usize = 2;
 
     fn new(form: usize, _: &Arc<Ledger>) -> Self {
-        let queue = if form == 0 { Queue::PerCore } else { Queue::Global };
+        let queue = if form == 0 { Queue::PerThread } else { Queue::Global };
         let builder = DeferredSet::builder().queue(queue).max_queued(16);
         Self(builder.build(Members::default()).expect("settings that can work"))
     }

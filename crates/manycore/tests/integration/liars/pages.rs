@@ -4,7 +4,7 @@ use super::liar::{Key, Ledger, Lie, Soul, Subject, attempt, lies, panics};
 use crate::common::rng::Rng;
 use manycore::cluster::Placement;
 use manycore::collections::{
-    DHashBuilder, PageCache, PageStore, PinError, Pinned, PrivatePages, Spread,
+    DHashBuilder, Distribution, PageCache, PageStore, PinError, Pinned, PrivatePages,
 };
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -71,8 +71,8 @@ impl PageStore for Store {
 fn cache(form: usize, ledger: &Arc<Ledger>) -> Cache {
     let builder = match form {
         0 => DHashBuilder::new(),
-        1 => DHashBuilder::new().spread(Spread::Always),
-        _ => DHashBuilder::new().spread(Spread::Always).placement(Placement::Shared),
+        1 => DHashBuilder::new().distribution(Distribution::Always),
+        _ => DHashBuilder::new().distribution(Distribution::Always).placement(Placement::Shared),
     };
     PageCache::with_builder(Store::new(ledger), PAGES_MAX, builder.hasher(Hasher::default()))
 }
@@ -84,7 +84,7 @@ fn step<'c>(cache: &'c Cache, pins: &mut Vec<Pinned<'c, Store, Hasher>>, key: &K
             None | Some(Err(PinError::Full | PinError::Store(()))) => {}
             Some(Err(other)) => panic!("{other:?}"),
         },
-        6 => pins.extend(attempt(|| cache.pin_if_there(key)).flatten()),
+        6 => pins.extend(attempt(|| cache.pin_if_cached(key)).flatten()),
         7..=9 if !pins.is_empty() => {
             let pin = pins.swap_remove(rng.below(pins.len()));
             drop(pin); // never panics: the pin would stay
@@ -98,7 +98,7 @@ fn step<'c>(cache: &'c Cache, pins: &mut Vec<Pinned<'c, Store, Hasher>>, key: &K
         }
         11 => _ = attempt(|| cache.reclaim(2)),
         12 => _ = attempt(|| cache.flush()),
-        13 => _ = cache.spread(),
+        13 => _ = cache.distribute(),
         14 => _ = attempt(|| cache.fold()),
         _ => {}
     }

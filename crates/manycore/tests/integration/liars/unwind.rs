@@ -2,8 +2,8 @@
 
 use manycore::collections::{
     Counter, CounterArray, DHash, EventQueue, HashMap, HashMapIter, HashMapView, Interval,
-    IntervalRegistry, Lru, ObjectPool, PageCache, PageStore, Pinned, PrivatePages, Registry,
-    ReplicatedMap, ScalableArc, Timer, TimerQueue,
+    IntervalRegistry, Lru, ObjectPool, PageCache, PageStore, Pinned, PrivatePages, RangeMap,
+    RangeMapIter, RangeMapView, Registry, ReplicatedMap, ScalableArc, Timer, TimerQueue,
 };
 use manycore::namespace::IdSpace;
 use std::cell::Cell;
@@ -34,6 +34,9 @@ fn collections_that_stay_in_order_may_cross_a_catch() {
     unwinds::<HashMapView<'_, String, String>>();
     unwinds::<HashMapIter<'_, String, String>>();
     unwinds::<ReplicatedMap<String, String>>();
+    unwinds::<RangeMap<String>>();
+    unwinds::<RangeMapView<'_, String>>();
+    unwinds::<RangeMapIter<'_, String>>();
     unwinds::<PageCache<Store>>();
     unwinds::<Pinned<'_, Store>>();
     unwinds::<Lru<String>>();

@@ -6,7 +6,7 @@ use crate::common::watchdog::{End, end_of, ends};
 use manycore::cluster::adaptive::{self, Mode};
 use manycore::cluster::{Adaptive, Clustered, Placement, Rep};
 use manycore::collections::{
-    DHash, DHashBuilder, PageCache, PageStore, PrivatePages, ReplicatedMap, Spread,
+    DHash, DHashBuilder, Distribution, PageCache, PageStore, PrivatePages, ReplicatedMap,
 };
 use manycore::ldu::{DeferredSet, Element, Structure};
 use manycore::oplog::{Commuting, Deferred};
@@ -68,8 +68,9 @@ fn loads_of_pages_that_pin_each_other_are_told() {
 
 #[test]
 fn closures_that_use_each_others_tables_are_told() {
-    for spread in [Spread::Never, Spread::Always] {
-        let new = || Arc::new(DHashBuilder::new().spread(spread).build::<u32, u32, u64>());
+    for distribution in [Distribution::Never, Distribution::Always] {
+        let new =
+            || Arc::new(DHashBuilder::new().distribution(distribution).build::<u32, u32, u64>());
         let (tables, both) = ([new(), new()], Arc::new(Barrier::new(2)));
         tables
             .iter()
@@ -213,7 +214,7 @@ fn readers_of_shared_objects_with_updates_that_wait_are_told() {
 }
 
 #[test]
-fn pin_that_would_wait_in_a_circle_is_refused() {
+fn pin_that_would_deadlock_is_refused() {
     let (objects, both) = ([shared(), shared()], Arc::new(Barrier::new(2)));
     let threads = [0, 1].map(|at| {
         let (objects, both) = (objects.clone(), Arc::clone(&both));
@@ -277,9 +278,9 @@ fn sharers_of_sets_that_bring_each_others_up_to_date_are_told() {
     });
 }
 
-/// A circle of one thread that shares a set and one that holds an object with logs.
+/// A deadlock of one thread that shares a set and one that holds an object with logs.
 #[test]
-fn circle_through_a_set_and_an_object_is_told() {
+fn deadlock_through_a_set_and_an_object_is_reported() {
     let (sets, both) = (sets(), Arc::new(Barrier::new(2)));
     let object = Arc::new(Deferred::<u64, Commuting<Add>>::new(0));
     crossing("a set and an object", move |at| {
@@ -297,7 +298,7 @@ fn circle_through_a_set_and_an_object_is_told() {
 
 /// Three threads, of which two share what the third wants alone.
 #[test]
-fn circle_is_found_whichever_of_the_sharers_it_goes_through() {
+fn deadlock_is_found_through_each_of_the_sharers() {
     for through in [0, 1] {
         let ([set, _], all) = (sets(), Arc::new(Barrier::new(3)));
         let object = Arc::new(Deferred::<u64, Commuting<Add>>::new(0));
@@ -310,7 +311,7 @@ fn circle_is_found_whichever_of_the_sharers_it_goes_through() {
                     if at == through {
                         drop(object.read_poisoned());
                     } else {
-                        thread::sleep(Duration::from_millis(50)); // in no one's circle
+                        thread::sleep(Duration::from_millis(50)); // in no deadlock
                     }
                 })
             })
@@ -330,7 +331,7 @@ fn circle_is_found_whichever_of_the_sharers_it_goes_through() {
 
 #[cfg(unix)]
 #[test]
-fn circles_in_the_child_of_a_fork_are_told() {
+fn deadlocks_in_the_child_of_a_fork_are_reported() {
     let tests: &[fn()] = &[
         loads_of_pages_that_pin_each_other_are_told,
         closures_that_use_each_others_tables_are_told,
@@ -339,12 +340,15 @@ fn circles_in_the_child_of_a_fork_are_told() {
         constructors_that_call_each_others_objects_are_told,
         readers_of_shared_objects_that_change_each_others_are_told,
         readers_of_shared_objects_with_updates_that_wait_are_told,
-        pin_that_would_wait_in_a_circle_is_refused,
+        pin_that_would_deadlock_is_refused,
         holders_of_sets_that_read_each_others_are_told,
         sharers_of_sets_that_hold_each_others_are_told,
         sharers_of_sets_that_bring_each_others_up_to_date_are_told,
-        circle_through_a_set_and_an_object_is_told,
-        circle_is_found_whichever_of_the_sharers_it_goes_through,
+        deadlock_through_a_set_and_an_object_is_reported,
+        deadlock_is_found_through_each_of_the_sharers,
     ];
-    crate::common::process::again_in_children("circles_in_the_child_of_a_fork_are_told", tests);
+    crate::common::process::again_in_children(
+        "deadlocks_in_the_child_of_a_fork_are_reported",
+        tests,
+    );
 }

@@ -1,8 +1,8 @@
-//! When a distributed hash table spreads and is folded, and what that costs. (That it answers as
+//! When a distributed hash table changes its form, and what that costs. (That it answers as
 //! before is for `dhash.rs`.)
 
 use crate::common::env;
-use manycore::collections::{Contention, DHash, DHashBuilder, Spread, SpreadReason};
+use manycore::collections::{Contention, DHash, DHashBuilder, Distribution, DistributionReason};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,7 +25,7 @@ fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
     }
     let stats = table.stats();
     assert!(
-        !stats.is_spread && stats.reason == SpreadReason::Built && table.replicas() == 0,
+        !stats.is_distributed && stats.reason == DistributionReason::Built && table.replicas() == 0,
         "{stats}"
     );
 
@@ -55,7 +55,7 @@ fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
             })
             .collect();
         let until = Instant::now() + Duration::from_secs(20);
-        while !table.stats().is_spread && Instant::now() < until {
+        while !table.stats().is_distributed && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
         over.store(true, Relaxed);
@@ -63,27 +63,32 @@ fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
     });
     let stats = table.stats();
     assert!(
-        stats.is_spread && stats.reason == SpreadReason::Contended && stats.spreads == 1,
+        stats.is_distributed
+            && stats.reason == DistributionReason::Contended
+            && stats.distributions == 1,
         "{stats}"
     );
-    assert!(stats.waits >= Contention::default().waits && stats.hits == 1024, "{stats}");
+    assert!(stats.waits >= Contention::default().waits() && stats.hits == 1024, "{stats}");
     assert_eq!(table.gather(&1, 0, |sum, part| sum + *part), Some(added + 500));
     // One thread alone leaves it as it is.
     assert!((0..5_000).all(|_| table.get(&1).is_some()) && table.stats() == stats);
     assert!(table.fold(add) && table.replicas() == 0);
     let stats = table.stats();
-    assert_eq!((stats.is_spread, stats.reason, stats.folds), (false, SpreadReason::Asked, 1));
+    assert_eq!(
+        (stats.is_distributed, stats.reason, stats.folds),
+        (false, DistributionReason::Asked, 1)
+    );
     assert_eq!(table.with_local(&1, |_, part| *part), Some(added + 500));
 }
 
-/// An element of a table in one takes half of what it does when one place has a part of it.
+/// An element of a centralized table takes half of what it does when one place has a part of it.
 #[test]
-fn spread_table_of_one_thread_is_twice_as_large() {
+fn distributed_table_of_one_thread_is_twice_as_large() {
     let table = Table::new();
     (0..10_000).for_each(|key| assert!(table.insert(key, key).is_none()));
     (0..10_000).for_each(|key| assert_eq!(table.get(&key), Some(key)));
     let in_one = table.capacity();
-    assert!(table.spread());
+    assert!(table.distribute());
     (0..10_000).for_each(|key| assert_eq!(table.get(&key), Some(key)));
     assert!(table.capacity() * 10 <= in_one * 22, "{} of {in_one}", table.capacity());
 }
@@ -93,7 +98,7 @@ fn fold_whose_merge_panics_loses_no_part() {
     let table = Table::new();
     table.insert(1, 1);
     table.with_local(&1, |_, part| *part += 1);
-    table.spread();
+    table.distribute();
     let barrier = Barrier::new(3);
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -123,7 +128,8 @@ fn fold_whose_merge_panics_loses_no_part() {
 #[test]
 fn hits_by_forty_threads_are_complete_and_refuse_the_table() {
     const THREADS: usize = 40;
-    let table: DHash<u32, u32, u64> = DHashBuilder::new().spread(Spread::Always).build();
+    let table: DHash<u32, u32, u64> =
+        DHashBuilder::new().distribution(Distribution::Always).build();
     table.insert(1, 1);
     let together = Barrier::new(THREADS);
     let hit = || {
@@ -144,4 +150,32 @@ fn hits_by_forty_threads_are_complete_and_refuse_the_table() {
     });
     assert_eq!(table.gather(&1, 0, |sum, hits| sum + *hits), Some(2 * THREADS as u64));
     assert!(table.replicas() > 32, "some slots are later ones: {}", table.replicas());
+}
+
+/// One lock for all elements, or many: the table is the same.
+#[test]
+fn shards_divide_the_elements_and_change_nothing_else() {
+    for shards in [0, 1, 3, 16, 100, 5000] {
+        let builder = DHashBuilder::new().shards(shards);
+        let table = builder.distribution(Distribution::Always).build::<u32, u32, u32>();
+        thread::scope(|s| {
+            for thread in 0..3 {
+                let table = &table;
+                s.spawn(move || {
+                    (0..500).for_each(|key| _ = table.try_insert(key, key + 1));
+                    let local = |key| table.with_local(&key, |_, own| *own += 1 + thread);
+                    (0..500).for_each(|key| local(key).unwrap());
+                });
+            }
+        });
+        assert_eq!((table.len(), table.keys().len(), table.snapshot().len()), (500, 500, 500));
+        let sum = |key| table.gather(&key, 0, |sum, own| sum + *own);
+        assert!((0..500).all(|key| sum(key) == Some(6)), "{shards}");
+        assert!(
+            (0..250).all(|key| table.remove(&key).is_some_and(|(shared, _)| shared == key + 1))
+        );
+        assert_eq!(table.len(), 250);
+        table.clear();
+        assert_eq!((table.len(), table.replicas()), (0, 0), "{shards}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Files of a crate do not name each other in a circle: what two need lies below both. A module and
+//! Files of a crate do not name each other in a cycle: what two need lies below both. A module and
 //! its own submodules may, and so may tests.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,20 +64,20 @@ fn reach(graph: &Graph, start: &str) -> BTreeSet<String> {
     found
 }
 
-/// The circles: sets of modules that reach each other.
-fn circles(graph: &Graph) -> BTreeSet<Vec<String>> {
+/// The cycles: sets of modules that reach each other.
+fn cycles(graph: &Graph) -> BTreeSet<Vec<String>> {
     let reached: BTreeMap<_, _> =
         graph.keys().map(|module| (module, reach(graph, module))).collect();
-    let circle = |module: &String| -> Vec<String> {
+    let cycle = |module: &String| -> Vec<String> {
         let both =
             |other: &&String| reached[module].contains(*other) && reached[*other].contains(module);
         graph.keys().filter(both).cloned().collect()
     };
-    graph.keys().map(circle).filter(|modules| !modules.is_empty()).collect()
+    graph.keys().map(cycle).filter(|modules| !modules.is_empty()).collect()
 }
 
 #[test]
-fn files_name_each_other_in_no_circle() {
+fn files_name_each_other_in_no_cycle() {
     let mut crates: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for file in walk::rust_files() {
         let parts = file.path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"));
@@ -89,13 +89,13 @@ fn files_name_each_other_in_no_circle() {
     let mut found = BTreeSet::new();
     for (name, files) in &crates {
         let files: Vec<_> = files.iter().map(|(path, text)| (&**path, &**text)).collect();
-        found.extend(circles(&graph(&files)).into_iter().map(|modules| (name.clone(), modules)));
+        found.extend(cycles(&graph(&files)).into_iter().map(|modules| (name.clone(), modules)));
     }
-    assert_eq!(found, BTreeSet::new(), "circles");
+    assert_eq!(found, BTreeSet::new(), "cycles");
 }
 
 #[test]
-fn circles_are_caught_and_families_are_not() {
+fn cycles_are_caught_and_families_are_not() {
     let files = [
         ("lib.rs", "mod a; mod b; mod c; use a::A;"),
         ("a.rs", "use crate::b::B;"),
@@ -106,6 +106,6 @@ fn circles_are_caught_and_families_are_not() {
         ("f.rs", "use crate::E;\n#[cfg(test)]\nmod tests {\n use crate::e::E; }"),
         ("f/loom_tests.rs", "use crate::e::E;"),
     ];
-    let found = circles(&graph(&files));
+    let found = cycles(&graph(&files));
     assert_eq!(found, BTreeSet::from([["a", "b", "c::d"].map(str::to_owned).to_vec()]));
 }

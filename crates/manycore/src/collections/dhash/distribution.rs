@@ -1,11 +1,11 @@
-//! Whether a table is in one, or has a part in each place, and why.
+//! Whether a table is centralized, or has a part in each place, and why.
 //!
 //! Owns: the form's flag, what decides about it, and what [`DHash::stats`](super::DHash::stats)
 //! tells. [`Window`] has no atomics and no clock: the same counts give the same answers.
 //!
-//! In detail (dhash.M8): a table in one spreads when so many windows in a row, of one shard, had so
-//! many hits that waited. After each folding it takes twice as many, up to 256 times as many: so a
-//! caller that folds under load does not make it flap.
+//! In detail (dhash.M8): a centralized table is distributed when so many windows in a row, of one
+//! shard, had so many hits that waited. After each folding it takes twice as many, up to 256 times
+//! as many: so a caller that folds under load does not make it flap.
 
 use super::super::reentrancy_lock::ReentrancyLock;
 use crate::config;
@@ -19,53 +19,73 @@ const FOLDS_MAX: u32 = 8;
 /// When the elements of a [`DHash`](super::DHash) get a part in each place that uses them.
 ///
 /// ```
-/// use manycore::collections::{DHashBuilder, Spread};
+/// use manycore::collections::{DHashBuilder, Distribution};
 ///
-/// let table = DHashBuilder::new().spread(Spread::Always).build::<u64, String, bool>();
-/// assert!(table.stats().is_spread);
-/// let table = DHashBuilder::new().spread(Spread::Never).build::<u64, String, bool>();
-/// assert!(!table.stats().is_spread && !table.spread());
+/// let table = DHashBuilder::new().distribution(Distribution::Always).build::<u64, String, bool>();
+/// assert!(table.stats().is_distributed);
+/// let table = DHashBuilder::new().distribution(Distribution::Never).build::<u64, String, bool>();
+/// assert!(!table.stats().is_distributed && !table.distribute());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spread {
+#[non_exhaustive]
+pub enum Distribution {
     /// Once threads wait for each other. Until then all use one part of each element.
     Contended(Contention),
     /// From the start.
     Always,
-    /// Never: one table, with a lock for each sixteenth of it.
+    /// Never: one table, with a lock for each of its shards.
     Never,
 }
 
-impl Default for Spread {
+impl Default for Distribution {
     fn default() -> Self {
         Self::Contended(Contention::default())
     }
 }
 
-/// How much waiting makes a table [spread](Spread::Contended).
+/// How much waiting makes a table [distributed](Distribution::Contended).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contention {
-    /// Of 1024 hits of a sixteenth of the table, so many at least had to wait for its lock.
-    pub waits: u32,
+    pub(super) waits: u32,
+    pub(super) patience: u32,
+}
+
+impl Contention {
+    /// So much: see [`waits`](Self::waits) and [`patience`](Self::patience).
+    #[must_use]
+    pub const fn new(waits: u32, patience: u32) -> Self {
+        Self { waits, patience }
+    }
+
+    /// Of 1024 hits of a shard (a sixteenth of the table by default), so many at least had to wait
+    /// for its lock.
+    #[must_use]
+    pub fn waits(&self) -> u32 {
+        self.waits
+    }
+
     /// And so in so many windows of 1024 hits, one after the other.
-    pub patience: u32,
+    #[must_use]
+    pub fn patience(&self) -> u32 {
+        self.patience
+    }
 }
 
 impl Default for Contention {
     fn default() -> Self {
-        Self { waits: config::SPREAD_WAITS, patience: config::PATIENCE }
+        Self { waits: config::DISTRIBUTION_WAITS, patience: config::PATIENCE }
     }
 }
 
 /// Why a table has the form that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SpreadReason {
+pub enum DistributionReason {
     /// It was made so.
     Built,
     /// Threads waited for each other.
     Contended,
-    /// The user called [`spread`](super::DHash::spread) or [`fold`](super::DHash::fold).
+    /// The user called [`distribute`](super::DHash::distribute) or [`fold`](super::DHash::fold).
     Asked,
 }
 
@@ -74,11 +94,11 @@ pub enum SpreadReason {
 #[non_exhaustive]
 pub struct DHashStats {
     /// Whether each place has parts of its own.
-    pub is_spread: bool,
+    pub is_distributed: bool,
     /// Why it has this form.
-    pub reason: SpreadReason,
-    /// How often it was spread since it was made.
-    pub spreads: u64,
+    pub reason: DistributionReason,
+    /// How often it was distributed since it was built.
+    pub distributions: u64,
     /// How often it was folded.
     pub folds: u64,
     /// Hits in the window that decided last, if one did.
@@ -89,9 +109,12 @@ pub struct DHashStats {
 
 impl fmt::Display for DHashStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let form = if self.is_spread { "spread" } else { "in one" };
-        let Self { reason, spreads, folds, hits, waits, .. } = self;
-        write!(f, "{form} ({reason:?}), after {spreads} spreads and {folds} folds")?;
+        let form = if self.is_distributed { "distributed" } else { "centralized" };
+        let Self { reason, distributions, folds, hits, waits, .. } = self;
+        write!(
+            f,
+            "{form} ({reason:?}), distributed {distributions} times and folded {folds} times"
+        )?;
         if *hits > 0 {
             write!(f, "; {waits} of {hits} hits had waited")?;
         }
@@ -99,7 +122,7 @@ impl fmt::Display for DHashStats {
     }
 }
 
-/// Hits of one shard while the table is in one. Guarded by the shard's lock.
+/// Hits of one shard while the table is centralized. Guarded by the shard's lock.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     hits: u32,
@@ -117,7 +140,7 @@ impl Window {
         self.hits >= config::HITS_PER_LOOK
     }
 
-    /// Begins a new window; says what the old one counted if it is time to spread (dhash.M8).
+    /// Begins a new window; says what the old one counted if it is time to distribute (dhash.M8).
     fn look(&mut self, contention: Contention, folds: u64) -> Option<(u32, u32)> {
         let seen = (self.hits, self.waits);
         (self.hits, self.waits) = (0, 0);
@@ -129,23 +152,28 @@ impl Window {
 
 /// A table's form.
 pub(super) struct Form {
-    is_spread: AtomicBool,
-    chosen: Spread,
+    is_distributed: AtomicBool,
+    chosen: Distribution,
     told: ReentrancyLock<DHashStats>,
 }
 
 impl Form {
-    pub(super) fn new(chosen: Spread) -> Self {
-        let is_spread = chosen == Spread::Always;
-        let reason = SpreadReason::Built;
-        let told = DHashStats { is_spread, reason, spreads: 0, folds: 0, hits: 0, waits: 0 };
-        Self { is_spread: AtomicBool::new(is_spread), chosen, told: ReentrancyLock::new(told) }
+    pub(super) fn new(chosen: Distribution) -> Self {
+        let is_distributed = chosen == Distribution::Always;
+        let reason = DistributionReason::Built;
+        let told =
+            DHashStats { is_distributed, reason, distributions: 0, folds: 0, hits: 0, waits: 0 };
+        Self {
+            is_distributed: AtomicBool::new(is_distributed),
+            chosen,
+            told: ReentrancyLock::new(told),
+        }
     }
 
     #[inline(always)]
-    pub(super) fn is_spread(&self) -> bool {
+    pub(super) fn is_distributed(&self) -> bool {
         // ORDER: Relaxed; it says where to look first, and any answer is right (dhash.M7).
-        self.is_spread.load(Ordering::Relaxed)
+        self.is_distributed.load(Ordering::Relaxed)
     }
 
     /// Looks at a shard's window. For the holder of its lock.
@@ -153,42 +181,42 @@ impl Form {
     pub(super) fn look(&self, window: &mut Window) {
         let folds = self.told.with(|told| told.folds);
         let seen = match self.chosen {
-            Spread::Contended(contention) => window.look(contention, folds),
-            Spread::Always | Spread::Never => {
+            Distribution::Contended(contention) => window.look(contention, folds),
+            Distribution::Always | Distribution::Never => {
                 *window = Window::default();
                 None
             }
         };
         if let Some((hits, waits)) = seen {
-            self.change(true, SpreadReason::Contended, hits, waits);
+            self.change(true, DistributionReason::Contended, hits, waits);
         }
     }
 
     /// Changes the form, if it may be changed. Says whether it is as asked for then.
-    pub(super) fn ask(&self, spread: bool) -> bool {
+    pub(super) fn ask(&self, distributed: bool) -> bool {
         match self.chosen {
-            Spread::Contended(_) => self.change(spread, SpreadReason::Asked, 0, 0),
-            Spread::Always => return spread,
-            Spread::Never => return !spread,
+            Distribution::Contended(_) => self.change(distributed, DistributionReason::Asked, 0, 0),
+            Distribution::Always => return distributed,
+            Distribution::Never => return !distributed,
         }
         true
     }
 
-    fn change(&self, spread: bool, reason: SpreadReason, hits: u32, waits: u32) {
+    fn change(&self, distributed: bool, reason: DistributionReason, hits: u32, waits: u32) {
         self.told.with(|told| {
             debug_assert!(
-                told.is_spread == self.is_spread(),
+                told.is_distributed == self.is_distributed(),
                 "dhash.M8: the form and what is told of it differ"
             );
-            if told.is_spread == spread {
+            if told.is_distributed == distributed {
                 return;
             }
-            told.is_spread = spread;
-            told.spreads += u64::from(spread);
-            told.folds += u64::from(!spread);
+            told.is_distributed = distributed;
+            told.distributions += u64::from(distributed);
+            told.folds += u64::from(!distributed);
             (told.reason, told.hits, told.waits) = (reason, hits, waits);
-            // ORDER: Relaxed; as in `is_spread`.
-            self.is_spread.store(spread, Ordering::Relaxed);
+            // ORDER: Relaxed; as in `is_distributed`.
+            self.is_distributed.store(distributed, Ordering::Relaxed);
         });
     }
 
@@ -210,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_waits_in_windows_in_a_row_spread() {
+    fn enough_waits_in_windows_in_a_row_distribute() {
         let mut window = Window::default();
         let looks = [9, 10, 9, 10, 11].map(|waits| {
             after(&mut window, waits);
@@ -220,39 +248,41 @@ mod tests {
     }
 
     #[test]
-    fn table_that_is_folded_under_load_spreads_ever_later() {
-        let form = Form::new(Spread::Contended(SOME));
+    fn table_that_is_folded_under_load_is_distributed_ever_later() {
+        let form = Form::new(Distribution::Contended(SOME));
         let mut window = Window::default();
-        let mut spreads = 0;
+        let mut distributions = 0;
         for _ in 0..10_000 {
             after(&mut window, 500);
             form.look(&mut window);
-            if form.is_spread() {
-                spreads += 1;
+            if form.is_distributed() {
+                distributions += 1;
                 assert!(form.ask(false));
             }
         }
         // 2, 4, ... 512 windows, and 512 from then on.
-        assert_eq!(spreads, 8 + (10_000 - 510) / 512);
+        assert_eq!(distributions, 8 + (10_000 - 510) / 512);
         let stats = form.stats();
         assert_eq!(
-            (stats.spreads, stats.folds, stats.reason),
-            (spreads, spreads, SpreadReason::Asked)
+            (stats.distributions, stats.folds, stats.reason),
+            (distributions, distributions, DistributionReason::Asked)
         );
-        assert!(stats.to_string().starts_with("in one (Asked), after 26 spreads"), "{stats}");
+        let text = stats.to_string();
+        assert!(text.starts_with("centralized (Asked), distributed 26 times"), "{text}");
     }
 
     #[test]
     fn fixed_form_stays() {
-        for (chosen, is_spread) in [(Spread::Always, true), (Spread::Never, false)] {
+        for (chosen, is_distributed) in [(Distribution::Always, true), (Distribution::Never, false)]
+        {
             let form = Form::new(chosen);
             let mut window = Window::default();
             for _ in 0..100 {
                 after(&mut window, config::HITS_PER_LOOK);
                 form.look(&mut window);
             }
-            assert!(form.ask(is_spread) && !form.ask(!is_spread));
-            assert_eq!((form.is_spread(), form.stats().spreads), (is_spread, 0));
+            assert!(form.ask(is_distributed) && !form.ask(!is_distributed));
+            assert_eq!((form.is_distributed(), form.stats().distributions), (is_distributed, 0));
         }
     }
 }

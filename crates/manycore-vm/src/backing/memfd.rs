@@ -1,0 +1,300 @@
+//! Frames in a memory file, mapped where they are wanted.
+
+use super::{Backing, Frames, Run, Span};
+use crate::{Error, ErrorKind, PAGE_BYTES, Rights, sys};
+use std::io;
+use std::mem::{MaybeUninit, size_of, size_of_val};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::ptr;
+
+/// Frames in a memory file (`memfd_create`), mapped at fixed addresses of a reserved window.
+///
+/// What for: memory that is shared at several addresses, or with other processes: buffers handed to
+/// a parser with the right to read, blocks with a common prefix, a ring mapped twice in a row. When
+/// not: for memory that has one owner at a time, a [`PagePool`](crate::PagePool) makes no system
+/// call.
+///
+/// - *Cost*: one `mmap` for each run of pages with consecutive frames when they are mapped, one for
+///   each span of adjacent pages in a flush, and one `fallocate` for each run of frames that it
+///   frees, which gives their memory back to the system.
+/// - *Memory*: a frame has memory once it is touched. The limit is the file's size; a touch that
+///   finds the system out of memory raises SIGBUS, as for every file.
+/// - *Limits*: Linux allows a process 65,530 mappings (`vm.max_map_count`): spans that neither the
+///   addresses nor the frames continue count singly. Beyond that, `map` is refused with the
+///   system's reason, and nothing has changed.
+/// - *Other processes*: [`send`](Self::send) passes the file on. Their own mappings of it are not
+///   in the database, so revoking does not reach them: they see zeros, and then what the frame's
+///   next owner writes. Share only with processes that are trusted so far.
+///
+/// ```
+/// use manycore::section;
+/// use manycore_vm::{MappingDb, Memfd, Rights};
+///
+/// let db = MappingDb::new(Memfd::new(16)?, section::global());
+/// let space = db.space(16)?;
+/// let page = db.grant(space, 1, Rights::WRITE)?;
+/// let twin = page + 4096;
+/// db.alias(space, page, space, twin, 1, Rights::READ)?;
+/// let (page, twin) = (page as *mut u8, twin as *const u8);
+/// // SAFETY: both are mapped to one frame, and only this thread uses them.
+/// unsafe {
+///     page.write(7);
+///     assert_eq!(twin.read(), 7);
+/// }
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Memfd {
+    file: FrameFile,
+}
+
+/// A memory file, here or received from another process.
+#[derive(Debug)]
+pub struct FrameFile {
+    file: OwnedFd,
+    frames: u32,
+}
+
+/// Frames of a file, mapped outside of a database. Dropping it unmaps them.
+#[derive(Debug)]
+pub struct View {
+    address: usize,
+    pages: usize,
+}
+
+impl Memfd {
+    /// A file with this many frames, without memory yet.
+    ///
+    /// # Errors
+    /// If there are none, if the system's pages are not of 4,096 bytes, or the system refuses.
+    pub fn new(frames: u32) -> Result<Self, Error> {
+        let refused = |call| sys::last_error(call, 0, frames as usize);
+        if frames == 0 {
+            return Err(Error::new(ErrorKind::ZeroPages, 0, 0));
+        }
+        sys::check_page_size()?;
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name ends with a zero.
+        let fd = unsafe { libc::memfd_create(c"manycore-vm".as_ptr(), flags) };
+        if fd < 0 {
+            return Err(refused("memfd_create"));
+        }
+        // SAFETY: opened just now, and owned by nothing else.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let bytes = u64::from(frames) * PAGE_BYTES as u64;
+        // SAFETY: takes no pointer.
+        if unsafe { libc::ftruncate(fd, bytes as libc::off_t) } != 0 {
+            return Err(refused("ftruncate"));
+        }
+        // A receiver that shrinks the file would make every touch fail.
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: takes no pointer.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } != 0 {
+            return Err(refused("fcntl"));
+        }
+        Ok(Self { file: FrameFile { file, frames } })
+    }
+
+    /// Sends the file to another process, which gets it by [`FrameFile::receive`].
+    ///
+    /// # Errors
+    /// As for a write to the socket.
+    pub fn send(&self, to: &UnixStream) -> io::Result<()> {
+        let count = self.file.frames.to_ne_bytes();
+        let mut message = Message::new(count);
+        message.with(|header| {
+            // SAFETY: the header's buffer has room for one message with one descriptor.
+            unsafe {
+                let control = &mut *libc::CMSG_FIRSTHDR(header);
+                control.cmsg_level = libc::SOL_SOCKET;
+                control.cmsg_type = libc::SCM_RIGHTS;
+                control.cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as _;
+                libc::CMSG_DATA(control).cast::<i32>().write_unaligned(self.as_fd().as_raw_fd());
+                done(libc::sendmsg(to.as_raw_fd(), header, libc::MSG_NOSIGNAL), count.len())
+            }
+        })
+    }
+
+    /// The file, for other ways to share it.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.file.as_fd()
+    }
+}
+
+impl FrameFile {
+    /// Receives the file that [`Memfd::send`] sent.
+    ///
+    /// # Errors
+    /// As for a read from the socket, and `InvalidData` if there was no file in it.
+    pub fn receive(from: &UnixStream) -> io::Result<Self> {
+        let mut message = Message::new([0; 4]);
+        let fd = message.with(|header| {
+            // SAFETY: the header's buffers live as long as the call; a control message that the
+            // kernel wrote is within them.
+            unsafe {
+                let read = libc::recvmsg(from.as_raw_fd(), header, libc::MSG_CMSG_CLOEXEC);
+                done(read, size_of::<u32>())?;
+                let control = libc::CMSG_FIRSTHDR(header);
+                if control.is_null() || (*control).cmsg_type != libc::SCM_RIGHTS {
+                    return Err(io::Error::from(io::ErrorKind::InvalidData));
+                }
+                Ok(libc::CMSG_DATA(control).cast::<i32>().read_unaligned())
+            }
+        })?;
+        // SAFETY: the kernel opened it for this message, and nothing else has it.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { file, frames: u32::from_ne_bytes(message.bytes) })
+    }
+
+    /// How many frames it has.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Maps some of its frames.
+    ///
+    /// # Errors
+    /// If there are not as many frames, none are asked for, or the system refuses.
+    pub fn view(&self, frames: Frames, rights: Rights) -> Result<View, Error> {
+        let pages = frames.count as usize;
+        let end = u64::from(frames.first) + u64::from(frames.count);
+        if pages == 0 {
+            return Err(Error::new(ErrorKind::ZeroPages, 0, 0));
+        }
+        if end > u64::from(self.frames) {
+            return Err(Error::new(ErrorKind::NoFrames, 0, pages));
+        }
+        let at = (self.file.as_raw_fd(), frames.first as usize * PAGE_BYTES);
+        // SAFETY: anywhere: nothing is replaced.
+        let address = unsafe { sys::map_file(0, pages, rights, at) }?;
+        Ok(View { address: address.expose_provenance(), pages })
+    }
+}
+
+impl Frames {
+    /// `count` frames from `first`.
+    pub const fn new(first: u32, count: u32) -> Self {
+        Self { first, count }
+    }
+}
+
+impl View {
+    /// Where the first byte is. Others change it at any time, so there is no reference.
+    pub fn as_ptr(&self) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.address)
+    }
+
+    /// How many bytes there are.
+    pub fn bytes(&self) -> usize {
+        self.pages * PAGE_BYTES
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `view`, for this value alone.
+        unsafe { sys::release(self.address, self.pages) };
+    }
+}
+
+/// Four bytes and room for one descriptor.
+struct Message {
+    bytes: [u8; 4],
+    /// Words, for the alignment of a control message.
+    control: [u64; 4],
+}
+
+impl Message {
+    fn new(bytes: [u8; 4]) -> Self {
+        Self { bytes, control: [0; 4] }
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut libc::msghdr) -> R) -> R {
+        let base = self.bytes.as_mut_ptr().cast();
+        let mut part = libc::iovec { iov_base: base, iov_len: self.bytes.len() };
+        // SAFETY: zeros are a message without name, parts and control data.
+        let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = self.control.as_mut_ptr().cast();
+        // SAFETY: computes a size.
+        let space = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) } as usize;
+        debug_assert!(space <= size_of_val(&self.control));
+        header.msg_controllen = space as _;
+        f(&mut header)
+    }
+}
+
+/// What a call on a socket says that should have moved `bytes`.
+fn done(moved: isize, bytes: usize) -> io::Result<()> {
+    match usize::try_from(moved) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(moved) if moved == bytes => Ok(()),
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+impl Backing for Memfd {
+    fn frames(&self) -> u32 {
+        self.file.frames
+    }
+
+    fn reserve(&self, pages: usize) -> Result<usize, Error> {
+        Ok(sys::reserve(pages)?.expose_provenance())
+    }
+
+    fn release(&self, address: usize, pages: usize) {
+        // SAFETY: backing.G2 - reserved by `reserve`, and its space has ended.
+        unsafe { sys::release(address, pages) };
+    }
+
+    fn map(&self, runs: &[Run]) -> Result<(), Error> {
+        for (done, run) in runs.iter().enumerate() {
+            let file = (self.as_fd().as_raw_fd(), run.frame as usize * PAGE_BYTES);
+            // SAFETY: backing.G2 - within a reserved window, and the database claimed the pages for
+            // this call.
+            let mapped =
+                unsafe { sys::map_file(run.address, run.pages as usize, run.rights, file) };
+            if let Err(error) = mapped {
+                let spans: Vec<Span> = runs[..done].iter().map(Run::span).collect();
+                // backing.G1: as these were mapped, there is room for what was there before.
+                let undone = self.unmap(&spans);
+                debug_assert!(undone.is_ok(), "{undone:?}");
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, spans: &[Span]) -> Result<(), Error> {
+        // SAFETY: backing.G2 - within reserved windows; users of raw pointers to revoked pages are
+        // warned that they fault.
+        unsafe { sys::unmap(spans) }
+    }
+
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), Error> {
+        // SAFETY: backing.G2 - within a reserved window; the mapping's owner asked for it.
+        unsafe { sys::protect(span.address, span.pages as usize, rights) }
+    }
+
+    fn flush(&self, frames: &[Frames]) -> Result<(), Error> {
+        frames.iter().try_for_each(|run| {
+            let (start, length) = (u64::from(run.first), u64::from(run.count));
+            // SAFETY: takes no pointer; backing.G4 - the frames are mapped nowhere.
+            let punched = unsafe {
+                libc::fallocate(
+                    self.as_fd().as_raw_fd(),
+                    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    (start * PAGE_BYTES as u64) as libc::off_t,
+                    (length * PAGE_BYTES as u64) as libc::off_t,
+                )
+            };
+            if punched == 0 {
+                Ok(())
+            } else {
+                Err(sys::last_error("fallocate", 0, run.count as usize))
+            }
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! The one error of this crate: what was wrong, and with which pages.
+
+use std::{error, fmt, io};
+
+/// Some pages, as an error names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageRange {
+    /// The address of the first page as the caller gave it, or the byte in the file; 0 where the
+    /// call has no address.
+    pub at: usize,
+    /// How many pages.
+    pub pages: usize,
+}
+
+/// Why an operation was refused. Nothing has changed then.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    range: PageRange,
+    /// The system's own reason.
+    system: Option<io::Error>,
+}
+
+/// What was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The range has no pages.
+    ZeroPages,
+    /// The address, or an alignment, is no multiple of what it must be.
+    Unaligned,
+    /// The range goes past the end of all addresses.
+    Wraps,
+    /// The range is not all within its space.
+    OutsideSpace,
+    /// A page of the range is mapped, or was and waits for its gate.
+    Overlaps,
+    /// A page of the range is not mapped.
+    NotMapped,
+    /// There is no such space, or it has ended.
+    SpaceEnded,
+    /// A derived mapping would have rights that its parent does not have.
+    RightsGrow,
+    /// The range is not all within the file.
+    OutsideFile,
+    /// The budget is used up, or all pages that there may be are in use, and no file gives any.
+    NoMemory,
+    /// There are not as many free frames. Those that wait for their gate come back with a flush.
+    NoFrames,
+    /// No gap of the space has room. Those that wait for their gate come back with a flush.
+    NoAddresses,
+    /// The backing, or this system, cannot do that at all; the text says what.
+    Unsupported(&'static str),
+    /// The system refused the call that is named.
+    System(&'static str),
+}
+
+impl Error {
+    pub(crate) const fn new(kind: ErrorKind, at: usize, pages: usize) -> Self {
+        Self { kind, range: PageRange { at, pages }, system: None }
+    }
+
+    /// An error with the system's own reason: for a [`Backing`](crate::Backing) of the caller's.
+    pub fn system(call: &'static str, at: usize, pages: usize, reason: io::Error) -> Self {
+        Self { system: Some(reason), ..Self::new(ErrorKind::System(call), at, pages) }
+    }
+
+    /// An error of a backing that cannot do what was asked for.
+    pub const fn unsupported(what: &'static str, at: usize, pages: usize) -> Self {
+        Self::new(ErrorKind::Unsupported(what), at, pages)
+    }
+
+    /// What was wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The pages that it was about.
+    pub fn range(&self) -> PageRange {
+        self.range
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pages at {:#x}: ", self.range.pages, self.range.at)?;
+        match self.kind {
+            ErrorKind::ZeroPages => f.write_str("a range must have pages"),
+            ErrorKind::Unaligned => f.write_str("the address or alignment is not one of pages"),
+            ErrorKind::Wraps => f.write_str("the range goes past the last address"),
+            ErrorKind::OutsideSpace => f.write_str("the range is not within the space"),
+            ErrorKind::Overlaps => {
+                f.write_str("a page of the range is mapped, or waits to be unmapped")
+            }
+            ErrorKind::NotMapped => f.write_str("a page of the range is not mapped"),
+            ErrorKind::SpaceEnded => f.write_str("the space has ended"),
+            ErrorKind::RightsGrow => f.write_str("a derived mapping cannot have more rights"),
+            ErrorKind::OutsideFile => f.write_str("the range is not within the file"),
+            ErrorKind::NoMemory => {
+                f.write_str("the budget or the limit of pages is used up, and no file gives a page")
+            }
+            ErrorKind::NoFrames => f.write_str("not as many frames are free"),
+            ErrorKind::NoAddresses => f.write_str("no gap of the space has room"),
+            ErrorKind::Unsupported(what) => f.write_str(what),
+            ErrorKind::System(call) => write!(f, "the system refused {call}"),
+        }?;
+        match &self.system {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.system.as_ref().map(|reason| reason as _)
+    }
+}

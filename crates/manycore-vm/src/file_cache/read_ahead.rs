@@ -1,0 +1,64 @@
+//! Which pages will probably be read next.
+
+/// Where a sequential reader of a file stands. It sees only the pages that are read from the
+/// source.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// The page behind the one that was read last.
+    next: u64,
+    /// How many pages are announced ahead; doubled while the reads stay in order.
+    window: u64,
+    /// The first page that was not announced yet.
+    announced: u64,
+}
+
+impl Stream {
+    /// Notes a read, and says which pages to announce: the first, and how many. Half a window is
+    /// left when the next one is announced, so that the source has time.
+    pub(super) fn note(&mut self, page: u64, most: u64) -> Option<(u64, u64)> {
+        if page != self.next || page == 0 && self.window > 0 {
+            *self = Self { next: page.saturating_add(1), window: 0, announced: 0 };
+            return None;
+        }
+        self.next = page.saturating_add(1);
+        self.window = (self.window * 2).clamp(1, most.max(1)).min(most);
+        let first = self.announced.max(self.next);
+        let end = self.next.saturating_add(self.window);
+        if self.window == 0 || first - self.next > self.window / 2 || first >= end {
+            return None;
+        }
+        self.announced = end;
+        Some((first, end - first))
+    }
+}
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::Stream;
+
+    #[test]
+    fn pages_in_order_are_announced_once_and_ever_farther_ahead() {
+        let (mut stream, mut announced, mut calls) = (Stream::default(), 0, 0);
+        for page in 0..100 {
+            assert!(page == 0 || announced > page, "{page} was not announced");
+            if let Some((first, pages)) = stream.note(page, 8) {
+                assert!(pages > 0 && first == announced.max(page + 1), "{first} after {announced}");
+                assert!(first + pages <= page + 1 + 8, "beyond the most");
+                (announced, calls) = (first + pages, calls + 1);
+            }
+        }
+        assert!(calls < 30, "{calls} calls for 100 pages");
+    }
+
+    #[test]
+    fn jumps_and_a_policy_of_zero_announce_nothing() {
+        let mut stream = Stream::default();
+        stream.note(0, 8);
+        for page in [7, 3, 99, 1 << 60, u64::MAX, 5] {
+            assert_eq!(stream.note(page, 8), None, "{page}");
+        }
+        assert_eq!(stream.note(6, 8), Some((7, 1)), "two in order are a stream");
+        let mut stream = Stream::default();
+        assert!((0..50).all(|page| stream.note(page, 0).is_none()));
+    }
+}

@@ -1,0 +1,262 @@
+//! The gate: dead mappings wait for it, and are unmapped together.
+//!
+//! Laws:
+//! - vm_gate.Q1 A dead node is queued in a section, with the label that is current. A flush raises
+//!   the label, notes the moment, and takes what has the old label or an older one when the
+//!   sections that were open at that moment are over: so all that was queued with these labels is
+//!   there, and with a root all that were derived from it (tree.M6).
+//! - vm_gate.Q2 A flush unmaps all that it took in one call of the backing, adjacent pages joined.
+//!   Only then are addresses, frames and nodes free. If the backing refuses, all wait for the next.
+//! - vm_gate.Q3 What waits is taken at the earliest a tick after the label was raised; by
+//!   [`flush`](super::MappingDb::flush) at once.
+//!
+//! Source: ParSec, sections 3.7 and 5.3 (10 ms between flushes of the TLBs).
+
+use super::failed::{Failed, attempt};
+use super::tree::{Chain, Node, Space, SpaceRef};
+use crate::backing::{Backing, Frames, Span};
+use crate::runs::Runs;
+use crate::sync::{AtomicU64, Line, Mutex, MutexGuard, Ordering, lock, seeded_bug};
+use crate::{Error, PAGE_BYTES};
+use manycore::percpu::current_slot;
+use manycore::section::{Domain, Moment};
+use manycore::slab::Slab;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+/// How many nodes a thread queues between two looks at the time.
+const LOOK: usize = if cfg!(manycore_loom) { usize::MAX } else { 64 };
+
+/// What one slot's threads have queued: chains by label, the oldest first.
+#[derive(Default)]
+struct Pending {
+    chains: Vec<(u64, Chain)>,
+    since_look: usize,
+}
+
+/// A flush that has begun.
+struct Closing {
+    label: u64,
+    moment: Moment,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    closing: Option<Closing>,
+    /// What the backing has refused to unmap.
+    refused: Vec<*mut Node>,
+    ended: Vec<(u64, SpaceRef)>,
+}
+
+pub(super) struct Gate {
+    label: Line<AtomicU64>,
+    pending: Box<[Line<Mutex<Pending>>]>,
+    state: Mutex<State>,
+    tick: Duration,
+}
+
+// SAFETY: tree.M6 - queued nodes are the gate's, and it hands them to one flush.
+unsafe impl Send for Gate {}
+// SAFETY: tree.M6 - the chains of queued nodes are touched under locks alone.
+unsafe impl Sync for Gate {}
+
+/// What a flush gives back to.
+pub(super) struct Stores<'a> {
+    pub(super) backing: &'a dyn Backing,
+    pub(super) domain: &'a Domain,
+    pub(super) frames: &'a Runs,
+    pub(super) nodes: &'a Slab<Node>,
+}
+
+impl Gate {
+    pub(super) fn new(tick: Duration) -> Self {
+        Self {
+            label: Line(AtomicU64::new(1)),
+            pending: (0..crate::sync::parts()).map(|_| Line(Mutex::default())).collect(),
+            state: Mutex::default(),
+            tick,
+        }
+    }
+
+    /// Queues dead nodes, in the section in which they were killed (vm_gate.Q1). Whether it is
+    /// time to look for a flush.
+    #[inline]
+    pub(super) fn queue(&self, dead: Chain) -> bool {
+        // ORDER: Acquire; pairs with `raise`: a label that was read after another is not older.
+        let label = self.label.0.load(Ordering::Acquire);
+        let mut pending = lock(&self.pending[current_slot() % self.pending.len()].0);
+        pending.since_look += dead.length;
+        match pending.chains.iter_mut().find(|chain| chain.0 == label) {
+            // SAFETY: tree.M6 - the new nodes are the caller's, the others the gate's.
+            Some((_, chain)) => unsafe { chain.prepend(&dead) },
+            None => pending.chains.push((label, dead)),
+        }
+        let is_time = pending.since_look >= LOOK;
+        if is_time {
+            pending.since_look = 0;
+        }
+        is_time
+    }
+
+    /// Queues a space that has ended.
+    pub(super) fn queue_space(&self, space: SpaceRef) {
+        let mut state = lock(&self.state);
+        // ORDER: Acquire; as in `queue`.
+        state.ended.push((self.label.0.load(Ordering::Acquire), space));
+    }
+
+    /// Raises the label (vm_gate.Q1). Returns the one that was.
+    fn raise(&self) -> u64 {
+        // ORDER: AcqRel; pairs with `queue`.
+        self.label.0.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Flushes what is due, if no other thread does, and begins the next. Waits for nothing.
+    pub(super) fn tick(&self, stores: &Stores<'_>) -> Result<usize, Error> {
+        let Ok(mut state) = self.state.try_lock() else { return Ok(0) };
+        let mut freed = Ok(0);
+        if let Some(closing) = &state.closing {
+            // BUG: a flush does not wait for the sections that were open (vm_gate.Q1).
+            let is_over = seeded_bug!("vm-early-gate")
+                || closing.since.elapsed() >= self.tick && stores.domain.quiesced(closing.moment);
+            if !is_over {
+                return Ok(0);
+            }
+            let label = closing.label;
+            state.closing = None;
+            freed = self.collect(&mut state, label, stores);
+        }
+        if freed.is_ok() {
+            let label = self.raise();
+            let moment = stores.domain.now();
+            state.closing = Some(Closing { label, moment, since: Instant::now() });
+        }
+        drop(state);
+        freed.map_err(Failed::into_error)
+    }
+
+    /// Waits for the sections that are open, and flushes all that was queued before.
+    pub(super) fn flush(&self, stores: &Stores<'_>) -> Result<usize, Error> {
+        let label = self.raise();
+        // Without the lock: a flush that waits for a section stops no tick.
+        stores.domain.synchronize();
+        let mut state = lock(&self.state);
+        if state.closing.as_ref().is_some_and(|closing| closing.label <= label) {
+            state.closing = None;
+        }
+        let freed = self.collect(&mut state, label, stores);
+        drop(state);
+        freed.map_err(Failed::into_error)
+    }
+
+    /// Frees what was queued up to `label` (vm_gate.Q2).
+    fn collect(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        label: u64,
+        stores: &Stores<'_>,
+    ) -> Result<usize, Failed> {
+        let mut nodes = std::mem::take(&mut state.refused);
+        for pending in &self.pending {
+            let mut pending = lock(&pending.0);
+            pending.chains.retain(|(at, chain)| {
+                if *at <= label {
+                    // SAFETY: tree.M6 - queued nodes are the gate's.
+                    nodes.extend(unsafe { chain.nodes() });
+                }
+                *at > label
+            });
+        }
+        if !nodes.is_empty() {
+            // A panic of the backing comes before anything is free, as a refusal does.
+            if let Err(failed) = attempt(|| release(&nodes, stores)) {
+                state.refused = nodes;
+                return Err(failed);
+            }
+        }
+        let (over, rest): (Vec<_>, Vec<_>) = state.ended.drain(..).partition(|(at, space)| {
+            // SAFETY: space.A4 - not freed before it is taken out of this list.
+            *at <= label && unsafe { (*space.0).is_free() }
+        });
+        state.ended = rest;
+        let mut freed = Ok(nodes.len());
+        for (_, space) in over {
+            let released = attempt(|| {
+                // SAFETY: space.A4 - it has ended, its sections are over, its slots are free, and
+                // the list has it no more.
+                unsafe { free_space(space, stores.backing) };
+                Ok(())
+            });
+            freed = released.and(freed);
+        }
+        freed
+    }
+
+    /// How many mappings wait.
+    pub(super) fn pending(&self) -> usize {
+        let chains = |pending: &Line<Mutex<Pending>>| -> usize {
+            lock(&pending.0).chains.iter().map(|(_, chain)| chain.length).sum()
+        };
+        let refused = lock(&self.state).refused.len();
+        self.pending.iter().map(chains).sum::<usize>() + refused
+    }
+
+    /// Spaces that have ended and are not freed.
+    pub(super) fn take_ended(&mut self) -> Vec<SpaceRef> {
+        std::mem::take(&mut lock(&self.state).ended).into_iter().map(|(_, space)| space).collect()
+    }
+}
+
+/// Frees a space and its addresses.
+///
+/// # Safety
+/// No thread has the space any more.
+pub(super) unsafe fn free_space(space: SpaceRef, backing: &dyn Backing) {
+    // SAFETY: from a box; the caller is the last to have it (# Safety).
+    let space = unsafe { Box::from_raw(space.0.cast_mut()) };
+    backing.release(space.base(), space.pages() as usize);
+}
+
+/// Joins what is adjacent in a sorted row: (first, how many).
+fn joined(sorted: &[usize], step: usize, mut each: impl FnMut(usize, u32)) {
+    let mut rest = sorted;
+    while let Some(&first) = rest.first() {
+        let follows = |(index, at): (usize, &usize)| *at == first + index * step;
+        let n = rest.iter().enumerate().take_while(|pair| follows(*pair)).count();
+        each(first, n as u32);
+        rest = &rest[n..];
+    }
+}
+
+/// Unmaps the nodes' pages and frees them, their frames and themselves (vm_gate.Q2).
+fn release(nodes: &[*mut Node], stores: &Stores<'_>) -> Result<(), Error> {
+    // SAFETY: tree.M6 - queued nodes, whose grace period is over, are the gate's.
+    let all = || nodes.iter().map(|node| unsafe { &**node });
+    let address = |node: &Node| node.space().address(node.page());
+    let mut addresses: Vec<usize> = all().map(address).collect();
+    addresses.sort_unstable();
+    let mut spans = Vec::new();
+    joined(&addresses, PAGE_BYTES, |address, pages| spans.push(Span { address, pages }));
+    stores.backing.unmap(&spans)?;
+
+    let mut roots: Vec<usize> =
+        all().filter(|node| node.is_root()).map(|node| node.frame() as usize).collect();
+    roots.sort_unstable();
+    let mut frames = Vec::new();
+    joined(&roots, 1, |first, count| frames.push(Frames { first: first as u32, count }));
+    if !frames.is_empty() {
+        stores.backing.flush(&frames)?;
+        stores.frames.free_all(frames.iter().map(|run| (run.first, run.count)));
+    }
+    for node in nodes {
+        // SAFETY: tree.M6 - its grace period is over, and its lock is freed: nothing leads to it.
+        unsafe {
+            let space: *const Space = (**node).space();
+            let page = (**node).page();
+            stores.nodes.free_raw(NonNull::new_unchecked(*node));
+            (*space).free(page);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Taking mappings back.
+
+use super::tree::{Chain, Node, Space};
+use super::{MappingDb, SpaceId};
+use crate::backing::{Backing, Operation, Span};
+use crate::{Error, ErrorKind, Rights};
+use manycore::section::Section;
+
+impl<B: Backing> MappingDb<'_, B> {
+    /// Removes every mapping that was derived from these pages, in every space, at any depth. The
+    /// pages themselves stay mapped. Returns how many mappings were removed.
+    ///
+    /// When it returns, none of them resolves. Old addresses fault from the next flush on; see the
+    /// type.
+    ///
+    /// # Errors
+    /// If the range is bad, a page of it is not mapped, or the space has ended.
+    pub fn revoke(&self, space: SpaceId, at: usize, n: usize) -> Result<usize, Error> {
+        self.each_page(space, at, n, |node, section, queue| {
+            Node::revoke(node, section, None, queue)
+        })
+    }
+
+    /// Removes the mappings of these pages, and all that was derived from them. Frames that were
+    /// granted there are free after their gate. Returns how many mappings were removed.
+    ///
+    /// # Errors
+    /// As for [`revoke`](Self::revoke).
+    pub fn unmap(&self, space: SpaceId, at: usize, n: usize) -> Result<usize, Error> {
+        self.each_page(space, at, n, |node, section, queue| Node::unmap(node, section, queue))
+    }
+
+    /// Removes every mapping that was derived from these pages, as [`revoke`](Self::revoke), and
+    /// leaves the pages themselves these rights. Returns how many mappings were removed.
+    ///
+    /// # Errors
+    /// As for `revoke`; and if a page has fewer rights than these, or the backing cannot or does
+    /// not do it.
+    pub fn restrict(
+        &self,
+        space: SpaceId,
+        at: usize,
+        n: usize,
+        rights: Rights,
+    ) -> Result<usize, Error> {
+        self.backing
+            .supports(Operation::Protect)
+            .map_err(|what| Error::unsupported(what, at, n))?;
+        let section = self.domain.enter();
+        let found = self.find(space, &section, (at, n))?;
+        let first = mapped(found, at, n)?;
+        let all = || (first..first + n as u32).filter_map(|page| found.node(page));
+        // SAFETY: tree.M6 - found live in this section, which keeps it.
+        if all().any(|node| !unsafe { (*node).rights() }.includes(rights)) {
+            return Err(Error::new(ErrorKind::RightsGrow, at, n));
+        }
+        let protected = self.backing.protect(Span { address: at, pages: n as u32 }, rights);
+        if let Err(error) = protected {
+            for page in first..first + n as u32 {
+                // SAFETY: tree.M6 - found in this section, which keeps it, dead or live.
+                let before = found.node(page).map(|node| unsafe { (*node).rights() });
+                let span = Span { address: found.address(page), pages: 1 };
+                before.map(|rights| self.backing.protect(span, rights));
+            }
+            return Err(error);
+        }
+        drop(section);
+        self.each_page(space, at, n, |node, section, queue| {
+            Node::revoke(node, section, Some(rights), queue)
+        })
+    }
+
+    /// Ends a space: unmaps all of it, with what was derived from it, in every space. Its addresses
+    /// are free after their gate. Returns how many mappings were removed.
+    ///
+    /// # Errors
+    /// If it has ended already.
+    pub fn end(&self, space: SpaceId) -> Result<usize, Error> {
+        let ended = || Error::new(ErrorKind::SpaceEnded, 0, 0);
+        let id = self.spaces.check(space.0.to_bits()).ok_or_else(ended)?;
+        let section = self.domain.enter();
+        let found = *self.spaces.remove(id, &section).ok_or_else(ended)?;
+        drop(section);
+        // SAFETY: space.A4 - this thread has removed it, and queues it below.
+        let space = unsafe { &*found.0 };
+        space.end();
+        let mut removed = 0;
+        for page in space.used_pages() {
+            let section = self.domain.enter();
+            if let Some(node) = space.settled_node(page) {
+                let queue = |dead| {
+                    self.gate.queue(dead);
+                };
+                removed += Node::unmap(node, &section, queue).unwrap_or(0);
+            }
+        }
+        self.gate.queue_space(found);
+        let _ = self.tick();
+        Ok(removed)
+    }
+
+    /// Does `f` to each node of a range, of which all must be mapped.
+    #[inline]
+    fn each_page(
+        &self,
+        space: SpaceId,
+        at: usize,
+        n: usize,
+        f: impl Fn(*mut Node, &Section<'_>, &mut dyn FnMut(Chain)) -> Option<usize>,
+    ) -> Result<usize, Error> {
+        let (mut removed, mut is_time) = (0, false);
+        {
+            let section = self.domain.enter();
+            let found = self.find(space, &section, (at, n))?;
+            let first = mapped(found, at, n)?;
+            for page in first..first + n as u32 {
+                let mut queue = |dead| is_time |= self.gate.queue(dead);
+                // One that has gone in between was taken by another thread.
+                let node = found.node(page);
+                removed += node.and_then(|node| f(node, &section, &mut queue)).unwrap_or(0);
+            }
+        }
+        if is_time {
+            // What the backing refuses waits; `tick` and `flush` say why.
+            let _ = self.tick();
+        }
+        Ok(removed)
+    }
+}
+
+/// The first page of a range, if all of it is mapped.
+#[inline]
+fn mapped(space: &Space, at: usize, n: usize) -> Result<u32, Error> {
+    let first = space.check(at, n)?;
+    if (first..first + n as u32).any(|page| space.node(page).is_none()) {
+        return Err(Error::new(ErrorKind::NotMapped, at, n));
+    }
+    Ok(first)
+}

@@ -1,0 +1,271 @@
+//! An address space: a window of addresses, and for each of its pages a slot.
+//!
+//! Laws:
+//! - space.A1 A slot is *free*, *claimed* by one operation under way, holds a node, or is
+//!   *pending*: the node is dead, and the address waits for the gate. Free becomes claimed by
+//!   compare-exchange; claimed becomes a node or free by its claimer, or pending by the killer of a
+//!   node that is not published yet; a node becomes pending by its killer; pending becomes free in
+//!   a flush.
+//! - space.A2 A look-up is two loads: of the leaf and of the slot. It takes no lock, and writes
+//!   nothing.
+//! - space.A3 An operation claims, fences, and looks whether the space has ended; the end is
+//!   marked, fences, and looks at all slots, waiting for those that are claimed. One of the two
+//!   sees the other, so nothing is published in a space whose end has returned.
+//! - space.A4 A leaf stays until the space is freed: when the space has ended, the sections that
+//!   may have found it are over, and all its slots are free.
+
+use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence, yield_now};
+use crate::{Error, ErrorKind, PAGE_BYTES};
+use std::ptr;
+
+/// Pages of a leaf.
+pub(super) const LEAF: usize = if cfg!(manycore_loom) { 2 } else { 512 };
+
+const fn free<N>() -> *mut N {
+    ptr::null_mut()
+}
+const fn claimed<N>() -> *mut N {
+    ptr::without_provenance_mut(1)
+}
+const fn pending<N>() -> *mut N {
+    ptr::without_provenance_mut(2)
+}
+
+struct Leaf<N>([AtomicPtr<N>; LEAF]);
+
+/// The pages of one address space.
+pub(super) struct Window<N> {
+    base: usize,
+    pages: u32,
+    leaves: Box<[AtomicPtr<Leaf<N>>]>,
+    ended: AtomicU32,
+}
+
+/// What is in a slot.
+fn node_in<N>(value: *mut N) -> Option<*mut N> {
+    (value != free() && value != claimed() && value != pending()).then_some(value)
+}
+
+impl<N> Window<N> {
+    pub(super) fn new(base: usize, pages: u32) -> Self {
+        let leaves = (pages as usize).div_ceil(LEAF);
+        let leaves = (0..leaves).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        Self { base, pages, leaves, ended: AtomicU32::new(0) }
+    }
+
+    pub(super) fn base(&self) -> usize {
+        self.base
+    }
+
+    pub(super) fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    pub(super) fn address(&self, page: u32) -> usize {
+        self.base + page as usize * PAGE_BYTES
+    }
+
+    /// The page that a range begins with, if it is one of this space.
+    #[inline]
+    pub(super) fn check(&self, at: usize, n: usize) -> Result<u32, Error> {
+        let refused = |kind| Err(Error::new(kind, at, n));
+        if n == 0 {
+            return refused(ErrorKind::ZeroPages);
+        }
+        if at % PAGE_BYTES != 0 {
+            return refused(ErrorKind::Unaligned);
+        }
+        if n.checked_mul(PAGE_BYTES).and_then(|bytes| at.checked_add(bytes)).is_none() {
+            return refused(ErrorKind::Wraps);
+        }
+        let first = at.checked_sub(self.base).map(|offset| offset / PAGE_BYTES);
+        match first.filter(|first| first + n <= self.pages as usize) {
+            Some(first) => Ok(first as u32),
+            None => refused(ErrorKind::OutsideSpace),
+        }
+    }
+
+    /// The slot of a page, if its leaf is there (space.A2).
+    #[inline]
+    fn slot(&self, page: u32) -> Option<&AtomicPtr<N>> {
+        // ORDER: Acquire; pairs with the compare-exchange in `leaf`: the slots.
+        let leaf = self.leaves.get(page as usize / LEAF)?.load(Ordering::Acquire);
+        // SAFETY: space.A4 - a leaf stays as long as the space.
+        Some(unsafe { &leaf.as_ref()?.0[page as usize % LEAF] })
+    }
+
+    /// The slots of a page's leaf, made if they are missing.
+    fn leaf(&self, page: u32) -> &Leaf<N> {
+        let link = &self.leaves[page as usize / LEAF];
+        // ORDER: Acquire; pairs with the compare-exchange below: the slots.
+        let mut leaf = link.load(Ordering::Acquire);
+        if leaf.is_null() {
+            let slots = std::array::from_fn(|_| AtomicPtr::new(free()));
+            let made = Box::into_raw(Box::new(Leaf(slots)));
+            // ORDER: SeqCst; publishes the slots, and is before the fence of space.A3.
+            let placed = link.compare_exchange(leaf, made, Ordering::SeqCst, Ordering::Acquire);
+            leaf = match placed {
+                Ok(_) => made,
+                Err(other) => {
+                    // SAFETY: made above, and published to no thread.
+                    drop(unsafe { Box::from_raw(made) });
+                    other
+                }
+            };
+        }
+        // SAFETY: space.A4 - a leaf stays as long as the space.
+        unsafe { &*leaf }
+    }
+
+    /// The node of a page, if it is mapped.
+    #[inline]
+    pub(super) fn node(&self, page: u32) -> Option<*mut N> {
+        // ORDER: Acquire; pairs with Release in `publish`: the node.
+        node_in(self.slot(page)?.load(Ordering::Acquire))
+    }
+
+    /// Claims a range (space.A1), if all of it is free.
+    pub(super) fn claim(&self, first: u32, n: u32) -> Result<(), ErrorKind> {
+        for page in first..first + n {
+            let slot = &self.leaf(page).0[page as usize % LEAF];
+            // ORDER: Acquire; pairs with Release in `free`: the unmapping comes before.
+            let claimed =
+                slot.compare_exchange(free(), claimed(), Ordering::Acquire, Ordering::Relaxed);
+            if claimed.is_err() {
+                self.unclaim(first, page - first);
+                return Err(ErrorKind::Overlaps);
+            }
+        }
+        fence(Ordering::SeqCst); // space.A3
+        // BUG: an operation does not look whether the space has ended (space.A3).
+        let looks = !crate::sync::seeded_bug!("vm-claim-in-ended-space");
+        // ORDER: Relaxed; after the fence.
+        if looks && self.ended.load(Ordering::Relaxed) != 0 {
+            self.unclaim(first, n);
+            return Err(ErrorKind::SpaceEnded);
+        }
+        Ok(())
+    }
+
+    /// Frees pages that were claimed and not published.
+    pub(super) fn unclaim(&self, first: u32, n: u32) {
+        for page in first..first + n {
+            let slot = self.slot(page).expect("space.A1: claimed");
+            // A node that was killed before it was published has made it pending.
+            // ORDER: Release; pairs with `claim`.
+            let _ = slot.compare_exchange(claimed(), free(), Ordering::Release, Ordering::Relaxed);
+        }
+    }
+
+    /// Claims the first `n` free pages in a row from `from` on, around the end if need be.
+    pub(super) fn claim_gap(&self, n: u32, from: u32) -> Result<u32, ErrorKind> {
+        let from = if from < self.pages { from } else { 0 };
+        for (mut start, end) in [(from, self.pages), (0, self.pages.min(from.saturating_add(n)))] {
+            let mut page = start;
+            while page < end {
+                let free = match self.slot(page) {
+                    None => (page / LEAF as u32 + 1) * LEAF as u32, // all of the leaf
+                    // ORDER: Relaxed; the claim decides.
+                    Some(slot) if slot.load(Ordering::Relaxed).is_null() => page + 1,
+                    Some(_) => {
+                        page += 1;
+                        start = page;
+                        continue;
+                    }
+                };
+                page = free.min(end);
+                if page - start >= n {
+                    match self.claim(start, n) {
+                        Ok(()) => return Ok(start),
+                        Err(ErrorKind::SpaceEnded) => return Err(ErrorKind::SpaceEnded),
+                        // Another thread was faster: look again from there.
+                        Err(_) => page = start + 1,
+                    }
+                    start = page;
+                }
+            }
+        }
+        Err(ErrorKind::NoAddresses)
+    }
+
+    /// Publishes a node in a page that is claimed. Whether it was still to be.
+    #[inline]
+    pub(super) fn publish(&self, page: u32, node: *mut N) -> bool {
+        let slot = self.slot(page).expect("space.A1: claimed");
+        // ORDER: Release; pairs with `node`: the node, and that it is mapped.
+        slot.compare_exchange(claimed(), node, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Makes a page pending: its node is dead.
+    #[inline]
+    pub(super) fn clear(&self, page: u32) {
+        let slot = self.slot(page).expect("space.A1: it had a node");
+        // A swap, because a claimer may publish the node at the same time (space.A1).
+        // ORDER: AcqRel; pairs with `await_clear` and `node`: what was killed below it.
+        slot.swap(pending(), Ordering::AcqRel);
+    }
+
+    /// Waits until the killer of a node has made its page pending: all below it is dead then.
+    pub(super) fn await_clear(&self, page: u32, node: *mut N) {
+        // ORDER: Acquire, in `node`; pairs with `clear`.
+        while self.node(page) == Some(node) {
+            yield_now();
+        }
+    }
+
+    /// Frees a page that was pending, after it was unmapped.
+    pub(super) fn free(&self, page: u32) {
+        let slot = self.slot(page).expect("space.A1: it had a node");
+        // ORDER: Release; pairs with `claim`.
+        slot.store(free(), Ordering::Release);
+    }
+
+    /// Marks the end (space.A3).
+    pub(super) fn end(&self) {
+        // ORDER: Relaxed; before the fence, which pairs with the one in `claim`.
+        self.ended.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The pages that have a leaf.
+    pub(super) fn used_pages(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.pages)
+            .step_by(LEAF)
+            .filter(|page| self.slot(*page).is_some())
+            .flat_map(|start| start..self.pages.min(start.saturating_add(LEAF as u32)))
+    }
+
+    /// As [`node`](Self::node), but waits for an operation that has claimed the page (space.A3).
+    pub(super) fn settled_node(&self, page: u32) -> Option<*mut N> {
+        let slot = self.slot(page)?;
+        loop {
+            // ORDER: Acquire; as in `node`.
+            let value = slot.load(Ordering::Acquire);
+            if value != claimed() {
+                return node_in(value);
+            }
+            yield_now();
+        }
+    }
+
+    /// Whether all slots are free (space.A4).
+    pub(super) fn is_free(&self) -> bool {
+        self.used_pages().all(|page| {
+            // ORDER: Acquire; a flush freed it, or a claimer that gave up.
+            self.slot(page).is_none_or(|slot| slot.load(Ordering::Acquire) == free())
+        })
+    }
+}
+
+impl<N> Drop for Window<N> {
+    fn drop(&mut self) {
+        for link in &self.leaves {
+            // ORDER: Acquire; pairs with the compare-exchange in `leaf`.
+            let leaf = link.load(Ordering::Acquire);
+            if !leaf.is_null() {
+                // SAFETY: space.A4 - made by `leaf`; no thread has the space any more.
+                drop(unsafe { Box::from_raw(leaf) });
+            }
+        }
+    }
+}

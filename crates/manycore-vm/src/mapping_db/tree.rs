@@ -1,0 +1,397 @@
+//! Mappings and what is derived from them: a tree for each frame, locked at single nodes.
+//!
+//! Laws:
+//! - tree.M1 A node's list of children is touched under the node's lock; so are the children's
+//!   links, and whether they are linked. Space, page, frame and parent never change.
+//! - tree.M2 A node dies once: under its own lock, which is released as freed. From then on nothing
+//!   is inserted below it. Insertion takes the parent's lock, which fails if it is dead.
+//! - tree.M3 A thread that holds a node's lock waits only for locks of nodes below it, so there is
+//!   no deadlock. No lock of the database is held while a node's lock is awaited, and under a
+//!   node's lock only the lock of the thread's own pending list is taken.
+//! - tree.M4 Revoking holds the lock of the node where it begins, its *anchor*, until all below is
+//!   dead: it takes a child from the anchor's list, kills it, and moves the child's children to the
+//!   anchor's list. So it takes no recursion, and no more memory however deep the tree is.
+//! - tree.M5 The pages of what was killed become pending from below: where a page is pending, so
+//!   are all that were derived from it. A thread that finds a dead node waits until its page is
+//!   pending.
+//! - tree.M6 A dead node is queued for its gate, once, by the thread that takes it out of a list;
+//!   a root by its killer. It is queued under the lock of the list's owner, so before the root of
+//!   its tree; and after all that the same anchor killed are dead, so that a thread that found a
+//!   live node below may look at it.
+//!
+//! Source: ParSec, section 4. The paper leaves open in which order a subtree is locked, and what an
+//! alias does that meets the revoking of its parent.
+
+use super::space::Window;
+use crate::Rights;
+use crate::sync::{AtomicU8, Ordering, UnsafeCell, seeded_bug};
+use manycore::section::{NodeGuard, NodeLock, Section};
+use std::ptr;
+
+/// The pages of one address space.
+pub(super) type Space = Window<Node>;
+
+/// A pointer to a space that the database keeps.
+#[derive(Clone, Copy)]
+pub(super) struct SpaceRef(pub(super) *const Space);
+
+// SAFETY: space.A4 - a `Space` is made for being shared, and outlives the sections that found it.
+unsafe impl Send for SpaceRef {}
+// SAFETY: space.A4 - the pointer leads to a `Space`, whose parts are atomics.
+unsafe impl Sync for SpaceRef {}
+
+/// One page's mapping.
+#[repr(align(64))]
+pub(super) struct Node {
+    lock: NodeLock,
+    /// Null for a root.
+    parent: *mut Node,
+    space: *const Space,
+    /// The first child; the list is circular.
+    first: UnsafeCell<*mut Node>,
+    /// The next in the list of the parent's children; then in a [`Chain`].
+    next: UnsafeCell<*mut Node>,
+    /// Null if it is not in a list of children.
+    prev: UnsafeCell<*mut Node>,
+    page: u32,
+    frame: u32,
+    rights: AtomicU8,
+}
+
+/// What one mapping takes: part of what the crate promises.
+pub(super) const NODE_BYTES: usize = 64;
+#[cfg(not(manycore_loom))]
+const _: () = assert!(size_of::<Node>() == NODE_BYTES);
+
+/// Dead nodes, the last killed first.
+pub(super) struct Chain {
+    pub(super) head: *mut Node,
+    pub(super) length: usize,
+    tail: *mut Node,
+}
+
+impl Chain {
+    pub(super) const fn new() -> Self {
+        Self { head: ptr::null_mut(), length: 0, tail: ptr::null_mut() }
+    }
+
+    /// # Safety
+    /// The node is live memory, dead, and the caller took it out of its list.
+    pub(super) unsafe fn push(&mut self, node: *mut Node) {
+        // SAFETY: tree.M6 - the thread that took it out of its list has its links.
+        unsafe { (*node).next.with_mut(|next| *next = self.head) };
+        if self.head.is_null() {
+            self.tail = node;
+        }
+        self.head = node;
+        self.length += 1;
+    }
+
+    /// Puts `other`, which is not empty, in front.
+    ///
+    /// # Safety
+    /// Both chains' nodes are the caller's.
+    pub(super) unsafe fn prepend(&mut self, other: &Self) {
+        // SAFETY: tree.M6 - the chain's owner has the links of its nodes.
+        unsafe { (*other.tail).next.with_mut(|next| *next = self.head) };
+        if self.head.is_null() {
+            self.tail = other.tail;
+        }
+        self.head = other.head;
+        self.length += other.length;
+    }
+
+    /// The nodes.
+    ///
+    /// # Safety
+    /// The chain's nodes are the caller's, and live memory until the iterator has passed them.
+    pub(super) unsafe fn nodes(&self) -> impl Iterator<Item = *mut Node> + use<> {
+        let mut at = self.head;
+        std::iter::from_fn(move || {
+            let node = at;
+            if node.is_null() {
+                return None;
+            }
+            // SAFETY: tree.M6 - the chain's owner has the links of its nodes.
+            at = unsafe { (*node).next.with(|next| *next) };
+            Some(node)
+        })
+    }
+}
+
+impl Node {
+    pub(super) fn new(
+        (space, page): (*const Space, u32),
+        frame: u32,
+        rights: Rights,
+        parent: *mut Node,
+    ) -> Self {
+        let null = || UnsafeCell::new(ptr::null_mut());
+        Self {
+            lock: NodeLock::new(),
+            parent,
+            space,
+            first: null(),
+            next: null(),
+            prev: null(),
+            page,
+            frame,
+            rights: AtomicU8::new(rights.bits()),
+        }
+    }
+
+    /// The space, which is there as long as the node (space.A4).
+    pub(super) fn space(&self) -> &Space {
+        // SAFETY: space.A4 - a space is not freed while one of its slots is not free, and a node's
+        // slot becomes free after the node's gate.
+        unsafe { &*self.space }
+    }
+
+    pub(super) fn page(&self) -> u32 {
+        self.page
+    }
+
+    pub(super) fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        self.parent.is_null()
+    }
+
+    pub(super) fn rights(&self) -> Rights {
+        // ORDER: Relaxed; they change under the lock, and only shrink.
+        Rights::from_bits(self.rights.load(Ordering::Relaxed))
+    }
+
+    /// Takes the lock; `None` if the node is dead. Then what its killer did before is visible.
+    #[inline]
+    fn lock<'s>(&'s self, section: &'s Section<'_>) -> Option<NodeGuard<'s>> {
+        let guard = self.lock.lock(section);
+        // A refused locker has read the word, but not acquired it (tree.M5 is about what it finds).
+        if guard.is_none() && !self.lock.is_freed() {
+            unreachable!("tree.M2: a node dies once");
+        }
+        guard
+    }
+
+    /// Inserts a child, unless this node is dead or its rights have shrunk (tree.M2). Says which.
+    ///
+    /// # Safety
+    /// `child` was made with this node as its parent, and is known to no other thread.
+    pub(super) unsafe fn insert(
+        &self,
+        child: *mut Node,
+        section: &Section<'_>,
+    ) -> Result<(), crate::ErrorKind> {
+        // BUG: an alias looks at its parent's mark, and inserts without the parent's lock
+        // (tree.M2).
+        if seeded_bug!("vm-alias-without-lock") {
+            if self.lock.is_freed() {
+                return Err(crate::ErrorKind::NotMapped);
+            }
+            // SAFETY: there is no reason, and a model shows it.
+            unsafe { self.link(child) };
+            return Ok(());
+        }
+        let Some(_guard) = self.lock(section) else {
+            return Err(crate::ErrorKind::NotMapped);
+        };
+        // SAFETY: the caller's node, unpublished (# Safety).
+        if !self.rights().includes(unsafe { (*child).rights() }) {
+            return Err(crate::ErrorKind::RightsGrow);
+        }
+        // SAFETY: tree.M1 - under the lock.
+        unsafe { self.link(child) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// tree.M1: this node's lock is held.
+    unsafe fn link(&self, child: *mut Node) {
+        // SAFETY: tree.M1 - the lock is held (# Safety), which protects the list and the links.
+        unsafe {
+            let first = self.first.with(|first| *first);
+            if first.is_null() {
+                join(child, child);
+            } else {
+                join((*first).prev.with(|prev| *prev), child);
+                join(child, first);
+            }
+            self.first.with_mut(|at| *at = child);
+        }
+    }
+
+    /// Takes a child out of the list.
+    ///
+    /// # Safety
+    /// tree.M1: this node's lock is held, and the child is linked.
+    unsafe fn unlink(&self, child: *mut Node) {
+        // SAFETY: tree.M1 - the lock is held (# Safety), which protects the list and the links.
+        unsafe {
+            let next = (*child).next.with(|next| *next);
+            join((*child).prev.with(|prev| *prev), next);
+            (*child).prev.with_mut(|prev| *prev = ptr::null_mut());
+            self.first.with_mut(|first| {
+                if *first == child {
+                    *first = if next == child { ptr::null_mut() } else { next };
+                }
+            });
+        }
+    }
+
+    /// Moves the children of `child`, which is dead, to the front of this list (tree.M4).
+    ///
+    /// # Safety
+    /// tree.M1: the locks of both are held.
+    unsafe fn adopt(&self, child: &Node) {
+        // SAFETY: tree.M1 - both locks are held (# Safety), which protect lists and links.
+        unsafe {
+            let theirs = child.first.with_mut(|first| ptr::replace(first, ptr::null_mut()));
+            if theirs.is_null() {
+                return;
+            }
+            let ours = self.first.with(|first| *first);
+            if !ours.is_null() {
+                let (our_last, last) =
+                    ((*ours).prev.with(|prev| *prev), (*theirs).prev.with(|prev| *prev));
+                join(last, ours);
+                join(our_last, theirs);
+            }
+            self.first.with_mut(|first| *first = theirs);
+        }
+    }
+
+    /// Kills all below this node, and makes their pages pending (tree.M4, tree.M5).
+    ///
+    /// # Safety
+    /// tree.M1: this node's lock is held.
+    unsafe fn kill_below(&self, section: &Section<'_>) -> Chain {
+        let mut dead = Chain::new();
+        loop {
+            // SAFETY: tree.M1 - the lock is held (# Safety).
+            let child = unsafe { self.first.with(|first| *first) };
+            if child.is_null() {
+                break;
+            }
+            // SAFETY: tree.M1 - linked here, so live memory (tree.M6); the lock is held.
+            let node = unsafe {
+                self.unlink(child);
+                &*child
+            };
+            // None: killed by itself, with all below it.
+            if let Some(guard) = node.lock(section) {
+                // SAFETY: tree.M1 - both are locked.
+                unsafe { self.adopt(node) };
+                guard.release_freed();
+            }
+            // SAFETY: tree.M6 - dead, and taken out of the list just now.
+            unsafe { dead.push(child) };
+        }
+        // SAFETY: tree.M6 - not queued yet, so this thread's.
+        for node in unsafe { dead.nodes() } {
+            // SAFETY: tree.M6 - dead and not queued. A chain has children before parents (tree.M5).
+            let node = unsafe { &*node };
+            node.space().clear(node.page);
+        }
+        dead
+    }
+
+    /// Kills all below this node; `queue` takes them. `None` if this node is dead: then all below
+    /// it are dead when this returns.
+    pub(super) fn revoke(
+        this: *mut Node,
+        section: &Section<'_>,
+        rights: Option<Rights>,
+        queue: impl FnOnce(Chain),
+    ) -> Option<usize> {
+        // SAFETY: tree.M6 - the caller found it live in this section.
+        let node = unsafe { &*this };
+        let Some(guard) = node.lock(section) else {
+            node.space().await_clear(node.page, this); // tree.M5
+            return None;
+        };
+        // SAFETY: tree.M1 - the lock is held.
+        let dead = unsafe { node.kill_below(section) };
+        if let Some(rights) = rights {
+            // ORDER: Relaxed; under the lock.
+            node.rights.store(rights.bits(), Ordering::Relaxed);
+        }
+        let length = dead.length;
+        if length != 0 {
+            queue(dead);
+        }
+        drop(guard);
+        Some(length)
+    }
+
+    /// Kills this node and all below it. As [`revoke`](Self::revoke) otherwise.
+    pub(super) fn unmap(
+        this: *mut Node,
+        section: &Section<'_>,
+        mut queue: impl FnMut(Chain),
+    ) -> Option<usize> {
+        // SAFETY: tree.M6 - the caller found it live in this section.
+        let node = unsafe { &*this };
+        let Some(guard) = node.lock(section) else {
+            node.space().await_clear(node.page, this); // tree.M5
+            return None;
+        };
+        // BUG: a node is declared dead before what is below it is, so that a revoker above it does
+        // not wait (tree.M4).
+        if seeded_bug!("vm-dead-before-its-children") {
+            // SAFETY: there is no reason, and a model shows it.
+            let dead = unsafe {
+                guard.release_freed();
+                crate::sync::yield_now();
+                node.kill_below(section)
+            };
+            node.space().clear(node.page);
+            return Some(dead.length + 1);
+        }
+        // SAFETY: tree.M1 - the lock is held.
+        let mut dead = unsafe { node.kill_below(section) };
+        node.space().clear(node.page); // tree.M5
+        let length = dead.length + 1;
+        if node.is_root() {
+            // SAFETY: tree.M6 - a root is in no list.
+            unsafe { dead.push(this) };
+            queue(dead);
+            guard.release_freed();
+            return Some(length);
+        }
+        if dead.length != 0 {
+            queue(dead);
+        }
+        guard.release_freed();
+        // SAFETY: tree.M6 - the parent is not queued before this node was dead, in this section.
+        let parent = unsafe { &*node.parent };
+        // A dead parent: its killer has this node in its anchor's list, and queues it.
+        if let Some(_guard) = parent.lock(section) {
+            // SAFETY: tree.M1 - under the parent's lock.
+            let is_linked = unsafe { node.prev.with(|prev| !(*prev).is_null()) };
+            if is_linked {
+                let mut own = Chain::new();
+                // SAFETY: tree.M1 - linked, under the parent's lock; tree.M6 - dead.
+                unsafe {
+                    parent.unlink(this);
+                    own.push(this);
+                }
+                queue(own);
+            }
+        }
+        Some(length)
+    }
+}
+
+/// Makes `next` follow `node`.
+///
+/// # Safety
+/// tree.M1: the locks of the lists that both are in are held.
+unsafe fn join(node: *mut Node, next: *mut Node) {
+    // SAFETY: tree.M1 - the caller holds the lists' locks (# Safety).
+    unsafe {
+        (*node).next.with_mut(|at| *at = next);
+        (*next).prev.with_mut(|at| *at = node);
+    }
+}

@@ -1,0 +1,346 @@
+//! Runs of consecutive numbers (pages of a pool, frames of a memory file), with a shelf of single
+//! ones near each thread.
+//!
+//! Owns: which numbers below a limit are free. Does not own: what is behind a number.
+//!
+//! Laws:
+//! - runs.R1 A number is in one place: with the caller, on a shelf, in a magazine, or in an
+//!   extent. It moves between shelf, magazine and extent under the central lock alone, so an
+//!   allocation that holds that lock finds whatever lies idle. (Beside other threads that free and
+//!   allocate, it may miss the last of them.)
+//! - runs.R2 A thread allocates and frees single numbers on the shelf of its slot: a lock on a line
+//!   of its own, and no shared line is written. An empty shelf takes a magazine, then a part of an
+//!   extent, then half of another shelf (work stealing): no thread starves beside idle numbers.
+//! - runs.R3 The central lock is taken before a shelf's, and no thread holds two shelves.
+//! - runs.R4 Adjacent extents are joined. An allocation of several that finds no room takes all
+//!   shelves and magazines apart before it fails.
+//! - runs.R5 *Warm* numbers have been used, *cold* ones have not, or had their memory taken back.
+//!   Warm ones are used first.
+//!
+//! Source: K42's page manager, section 4.2 of the paper, with the balance that it lacks; magazines
+//! after J. Bonwick and J. Adams, *Magazines and Vmem*, 2001.
+
+use crate::sync::{Line, Mutex, MutexGuard, lock, parts};
+use manycore::percpu::current_slot;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Single numbers in a magazine; a shelf holds less than twice as many.
+const MAGAZINE: usize = if cfg!(manycore_loom) { 1 } else { 64 };
+
+/// The first number of a run, and how many.
+pub(crate) type Run = (u32, u32);
+
+/// Free runs, none next to another.
+#[derive(Default)]
+struct Extents {
+    by_start: BTreeMap<u32, u32>,
+    by_length: BTreeSet<(u32, u32)>,
+    numbers: usize,
+}
+
+impl Extents {
+    fn add(&mut self, (mut start, mut length): Run) {
+        self.numbers += length as usize;
+        if let Some((&before, &its)) = self.by_start.range(..start).next_back() {
+            debug_assert!(before + its <= start, "runs.R1: freed twice");
+            if before + its == start {
+                self.forget((before, its));
+                (start, length) = (before, its + length);
+            }
+        }
+        if let Some((&after, &its)) = self.by_start.range(start + length..).next() {
+            if start + length == after {
+                self.forget((after, its));
+                length += its;
+            }
+        }
+        self.by_start.insert(start, length);
+        self.by_length.insert((length, start));
+    }
+
+    fn forget(&mut self, (start, length): Run) {
+        self.by_start.remove(&start);
+        self.by_length.remove(&(length, start));
+    }
+
+    /// The smallest extent with room for `length` numbers from a multiple of `align`.
+    fn take(&mut self, length: u32, align: u32) -> Option<u32> {
+        let fits = |&&(its, start): &&(u32, u32)| {
+            start.checked_next_multiple_of(align).is_some_and(|at| at - start <= its - length)
+        };
+        let &(its, start) = self.by_length.range((length, 0)..).find(fits)?;
+        let at = start.next_multiple_of(align);
+        self.forget((start, its));
+        self.numbers -= its as usize;
+        for rest in [(start, at - start), (at + length, start + its - at - length)] {
+            if rest.1 != 0 {
+                self.add(rest);
+            }
+        }
+        Some(at)
+    }
+
+    /// Up to `most` numbers, from the front.
+    fn take_some(&mut self, most: usize, to: &mut Vec<u32>) {
+        while to.len() < most {
+            let Some((&start, &length)) = self.by_start.first_key_value() else { break };
+            let taken = length.min((most - to.len()) as u32);
+            self.forget((start, length));
+            self.numbers -= length as usize;
+            if taken < length {
+                self.add((start + taken, length - taken));
+            }
+            to.extend((start..start + taken).rev());
+        }
+    }
+
+    fn take_all(&mut self) -> Vec<Run> {
+        std::mem::take(self).by_start.into_iter().collect()
+    }
+}
+
+#[derive(Default)]
+struct Central {
+    warm: Extents,
+    cold: Extents,
+    magazines: Vec<Vec<u32>>,
+}
+
+/// Free numbers below a limit, as runs.
+pub(crate) struct Runs {
+    central: Line<Mutex<Central>>,
+    shelves: Box<[Line<Mutex<Vec<u32>>>]>,
+    limit: u32,
+}
+
+impl Runs {
+    /// All numbers below `limit`, free and cold.
+    pub(crate) fn new(limit: u32) -> Self {
+        let mut central = Central::default();
+        if limit != 0 {
+            central.cold.add((0, limit));
+        }
+        let shelves = (0..parts()).map(|_| Line(Mutex::new(Vec::new()))).collect();
+        Self { central: Line(Mutex::new(central)), shelves, limit }
+    }
+
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn shelf(&self) -> &Mutex<Vec<u32>> {
+        &self.shelves[current_slot() % self.shelves.len()].0
+    }
+
+    /// `length` consecutive numbers, the first a multiple of `align` (neither is zero).
+    #[inline]
+    pub(crate) fn alloc(&self, length: u32, align: u32) -> Option<u32> {
+        if length == 1 && align == 1 {
+            // runs.R2
+            let found = lock(self.shelf()).pop();
+            return found.or_else(|| self.refill());
+        }
+        let mut central = lock(&self.central.0);
+        let found = central.warm.take(length, align).or_else(|| central.cold.take(length, align));
+        found.or_else(|| self.gather(&mut central, length, align))
+    }
+
+    /// Fills the thread's shelf and takes one (runs.R2).
+    #[cold]
+    fn refill(&self) -> Option<u32> {
+        let mut central = lock(&self.central.0);
+        let mut found = central.magazines.pop().unwrap_or_default();
+        if found.is_empty() {
+            central.warm.take_some(MAGAZINE, &mut found);
+        }
+        if found.is_empty() {
+            central.cold.take_some(MAGAZINE, &mut found);
+        }
+        // runs.R3: one shelf at a time, under the central lock.
+        for shelf in self.shelves.iter().take(if found.is_empty() { usize::MAX } else { 0 }) {
+            let mut shelf = lock(&shelf.0);
+            let half = shelf.len() / 2;
+            found = shelf.split_off(half);
+            if !found.is_empty() {
+                break;
+            }
+        }
+        let number = found.pop()?;
+        lock(self.shelf()).append(&mut found);
+        Some(number)
+    }
+
+    /// Takes shelves and magazines apart, joins what is adjacent, and looks again (runs.R4).
+    #[cold]
+    fn gather(
+        &self,
+        central: &mut MutexGuard<'_, Central>,
+        length: u32,
+        align: u32,
+    ) -> Option<u32> {
+        let singles = std::mem::take(&mut central.magazines).into_iter().flatten();
+        singles.for_each(|number| central.warm.add((number, 1)));
+        for shelf in &self.shelves {
+            let singles = std::mem::take(&mut *lock(&shelf.0));
+            singles.into_iter().for_each(|number| central.warm.add((number, 1)));
+        }
+        let found = central.warm.take(length, align);
+        found.or_else(|| {
+            let warm = central.warm.take_all();
+            warm.into_iter().for_each(|run| central.cold.add(run));
+            central.cold.take(length, align)
+        })
+    }
+
+    /// Gives back what [`alloc`](Self::alloc) returned. Whether more is warm and idle than
+    /// `keep`: then some should go to the system.
+    #[inline]
+    pub(crate) fn free(&self, (start, length): Run, keep: usize) -> bool {
+        if length == 1 {
+            let mut shelf = lock(self.shelf());
+            shelf.push(start);
+            let is_full = shelf.len() >= 2 * MAGAZINE;
+            drop(shelf);
+            return is_full && self.overflow(keep);
+        }
+        let mut central = lock(&self.central.0);
+        central.warm.add((start, length));
+        central.idle() > keep
+    }
+
+    /// Gives back many at once, in any order, singles to the thread's shelf.
+    pub(crate) fn free_all(&self, runs: impl IntoIterator<Item = Run>) {
+        for run in runs {
+            self.free(run, usize::MAX);
+        }
+    }
+
+    /// Moves a magazine from the thread's shelf to the central store.
+    #[cold]
+    fn overflow(&self, keep: usize) -> bool {
+        let mut central = lock(&self.central.0);
+        let mut shelf = lock(self.shelf());
+        // The shelf is shared by several threads if there are many.
+        if shelf.len() >= MAGAZINE {
+            // The front was freed the longest ago, so its lines are the coldest.
+            central.magazines.push(shelf.drain(..MAGAZINE).collect());
+        }
+        drop(shelf);
+        central.idle() > keep
+    }
+
+    /// Takes all that is warm beyond `keep` out of the central store, for its memory to be taken
+    /// back; [`put_cold`](Self::put_cold) follows.
+    pub(crate) fn take_warm(&self, keep: usize) -> Vec<Run> {
+        let mut central = lock(&self.central.0);
+        while central.idle() > keep {
+            let Some(magazine) = central.magazines.pop() else { break };
+            magazine.into_iter().for_each(|number| central.warm.add((number, 1)));
+        }
+        let mut taken = Vec::new();
+        while central.idle() > keep {
+            // The largest extents first: the fewest calls.
+            let Some(&(length, start)) = central.warm.by_length.last() else { break };
+            let beyond = (central.idle() - keep).min(length as usize) as u32;
+            central.warm.forget((start, length));
+            central.warm.numbers -= length as usize;
+            if beyond < length {
+                central.warm.add((start, length - beyond));
+            }
+            taken.push((start + length - beyond, beyond));
+        }
+        taken
+    }
+
+    /// Gives back what [`take_warm`](Self::take_warm) took.
+    pub(crate) fn put_cold(&self, runs: Vec<Run>) {
+        let mut central = lock(&self.central.0);
+        runs.into_iter().for_each(|run| central.cold.add(run));
+    }
+
+    /// Moves all shelves and magazines to the extents, where [`take_warm`](Self::take_warm) finds
+    /// them.
+    pub(crate) fn clear_shelves(&self) {
+        let mut central = lock(&self.central.0);
+        for shelf in &self.shelves {
+            let singles = std::mem::take(&mut *lock(&shelf.0));
+            singles.into_iter().for_each(|number| central.warm.add((number, 1)));
+        }
+    }
+
+    /// How many are free. Beside other threads' operations, a value that was right for each part
+    /// when it was looked at.
+    pub(crate) fn idle(&self) -> usize {
+        let central = lock(&self.central.0);
+        let shelves: usize = self.shelves.iter().map(|shelf| lock(&shelf.0).len()).sum();
+        central.idle() + central.cold.numbers + shelves
+    }
+}
+
+impl Central {
+    /// Warm numbers outside the shelves.
+    fn idle(&self) -> usize {
+        self.warm.numbers + self.magazines.iter().map(Vec::len).sum::<usize>()
+    }
+}
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_handed_out_once_and_all() {
+        let runs = Runs::new(1000);
+        let mut all: Vec<u32> = std::iter::from_fn(|| runs.alloc(1, 1)).collect();
+        assert_eq!(runs.idle(), 0);
+        all.sort_unstable();
+        assert_eq!(all, (0..1000).collect::<Vec<_>>());
+        runs.free_all(all.into_iter().map(|number| (number, 1)));
+        assert_eq!(runs.idle(), 1000);
+    }
+
+    #[test]
+    fn run_that_needs_all_takes_shelves_apart() {
+        let runs = Runs::new(500);
+        let all: Vec<u32> = std::iter::from_fn(|| runs.alloc(1, 1)).collect();
+        runs.free_all(all.into_iter().map(|number| (number, 1)));
+        assert_eq!(runs.alloc(501, 1), None);
+        assert_eq!(runs.alloc(500, 1), Some(0));
+        assert_eq!(runs.alloc(1, 1), None);
+        runs.free((0, 500), usize::MAX);
+        assert_eq!(runs.idle(), 500);
+    }
+
+    #[test]
+    fn aligned_run_starts_at_a_multiple_and_loses_nothing() {
+        let runs = Runs::new(64);
+        let first = runs.alloc(3, 1).unwrap();
+        let aligned = runs.alloc(8, 16).unwrap();
+        assert_eq!(aligned % 16, 0);
+        assert_eq!(runs.idle(), 64 - 3 - 8);
+        runs.free_all([(first, 3), (aligned, 8)]);
+        assert_eq!(runs.alloc(64, 64), Some(0));
+    }
+
+    #[test]
+    fn thread_finds_what_another_thread_freed() {
+        let runs = Runs::new(4);
+        let mine: Vec<u32> = std::iter::from_fn(|| runs.alloc(1, 1)).collect();
+        std::thread::scope(|s| {
+            s.spawn(|| runs.free_all(mine.iter().map(|number| (*number, 1))));
+        });
+        assert_eq!(std::iter::from_fn(|| runs.alloc(1, 1)).count(), 4);
+    }
+
+    #[test]
+    fn warm_numbers_beyond_the_limit_are_taken_and_come_back_cold() {
+        let runs = Runs::new(1000);
+        let run = runs.alloc(900, 1).unwrap();
+        assert!(runs.free((run, 900), 100));
+        let taken = runs.take_warm(100);
+        assert_eq!(taken.iter().map(|run| run.1).sum::<u32>(), 800);
+        runs.put_cold(taken);
+        assert_eq!(runs.idle(), 1000);
+        assert_eq!(runs.alloc(1000, 1), Some(0));
+    }
+}

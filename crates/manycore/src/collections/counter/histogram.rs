@@ -1,0 +1,362 @@
+//! How values are distributed: counts in buckets whose width grows with the value.
+//!
+//! Owns: the buckets. Below [`EXACT`] a bucket is one value; above, each doubling of the value has
+//! [`STEPS`] buckets, so that a bucket is at most 1/[`STEPS`] as wide as its values. The counts are
+//! those of a counter array, and so is the protocol.
+//!
+//! Source: G. Tene's HdrHistogram.
+
+use super::cells::{self, Group};
+use super::word::GroupWord;
+use crate::sync::AtomicU64;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// Buckets for each doubling.
+const STEPS: u64 = 1 << STEP_BITS;
+const STEP_BITS: u32 = 5;
+/// Values below it have a bucket each.
+const EXACT: u64 = 2 * STEPS;
+/// Up to the greatest value of 64 bits.
+const BUCKETS: usize = bucket_of(u64::MAX) + 1;
+
+/// The bucket of a value.
+#[inline(always)]
+const fn bucket_of(value: u64) -> usize {
+    let shift = (value | STEPS).ilog2() - STEP_BITS;
+    ((shift as u64) * STEPS + (value >> shift)) as usize
+}
+
+/// The values of a bucket.
+const fn values_of(bucket: usize) -> RangeInclusive<u64> {
+    let bucket = bucket as u64;
+    if bucket < EXACT {
+        return bucket..=bucket;
+    }
+    let shift = bucket / STEPS - 1;
+    let first = (bucket - shift * STEPS) << shift;
+    first..=first + ((1 << shift) - 1)
+}
+
+/// The value that stands for those of a bucket: the one in its middle.
+fn middle_of(bucket: usize) -> u64 {
+    let values = values_of(bucket);
+    values.start() + (values.end() - values.start()) / 2
+}
+
+/// Counts how often values occur, of the whole range of `u64`, with a fixed relative error: for
+/// quantiles of latencies and sizes.
+///
+/// What for: values that many threads record all the time, and a report that reads them now and
+/// then. When not: for a few fixed bounds (Prometheus' classic buckets), take a
+/// [`CounterArray`](super::CounterArray), which is smaller; for each value exactly, a log.
+///
+/// - Error: a reported value is within 1.6 % of the one recorded (a bucket is at most 1/32 as wide
+///   as its values, and reported as its middle). Values up to 63 are exact. The unit is yours.
+/// - Consistency: [`snapshot`](Self::snapshot) counts every value recorded before it, and any
+///   subset of the concurrent ones. [`take`](Self::take) returns each recorded value once.
+/// - Progress: as [`Counter`](super::Counter).
+/// - Cost of [`record`](Self::record): some instructions for the bucket and a counter's `add`:
+///   while hot no write to a shared line and no read-modify-write. A contended histogram becomes
+///   hot by itself. Cost of a snapshot: 1920 sums, some tens of microseconds and more with many
+///   threads.
+/// - Memory: 15 KiB, all of it in the value, so put it into a `static` or a box; while hot 15 KiB
+///   more, and as much for each thread that records.
+/// - Source: G. Tene's HdrHistogram.
+///
+/// ```
+/// use manycore::collections::Histogram;
+///
+/// static MICROSECONDS: Histogram = Histogram::new();
+///
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| (1..=1000).for_each(|us| MICROSECONDS.record(us)));
+///     }
+/// });
+/// let seen = MICROSECONDS.take();
+/// assert_eq!(seen.count(), 4000);
+/// let p99 = seen.quantile(0.99).unwrap();
+/// assert!((975..=1005).contains(&p99));
+/// assert!(MICROSECONDS.snapshot().is_empty());
+/// ```
+pub struct Histogram {
+    values: [AtomicU64; BUCKETS],
+    hot: GroupWord,
+}
+
+impl Histogram {
+    /// An empty histogram.
+    #[cfg(not(manycore_loom))]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { values: [const { AtomicU64::new(0) }; BUCKETS], hot: GroupWord::new() }
+    }
+
+    /// An empty histogram.
+    #[cfg(manycore_loom)]
+    #[must_use]
+    pub fn new() -> Self {
+        Self { values: std::array::from_fn(|_| AtomicU64::new(0)), hot: GroupWord::new() }
+    }
+
+    #[inline(always)]
+    fn group(&self) -> Group<'_> {
+        Group { values: &self.values, hot: &self.hot }
+    }
+
+    /// Counts a value.
+    #[doc(alias = "observe")]
+    #[inline]
+    pub fn record(&self, value: u64) {
+        self.group().add(bucket_of(value), 1);
+    }
+
+    /// Counts a value so many times.
+    #[inline]
+    pub fn record_n(&self, value: u64, times: u64) {
+        self.group().add(bucket_of(value), times);
+    }
+
+    /// Counts every value of a snapshot again: of another histogram, or of an earlier time.
+    pub fn merge(&self, snapshot: &HistogramSnapshot) {
+        for (bucket, count) in snapshot.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            self.group().add(bucket, *count);
+        }
+    }
+
+    /// What was recorded.
+    #[must_use]
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        HistogramSnapshot::of(self.group().snapshot())
+    }
+
+    /// What was recorded since the last call, and forgets it. Each recorded value is in exactly one
+    /// result, also if several threads call this at once.
+    #[doc(alias = "reset")]
+    pub fn take(&self) -> HistogramSnapshot {
+        HistogramSnapshot::of(self.group().take())
+    }
+
+    /// As [`Counter::is_hot`](super::Counter::is_hot).
+    #[must_use]
+    pub fn is_hot(&self) -> bool {
+        self.group().is_hot()
+    }
+
+    /// As [`Counter::promote`](super::Counter::promote).
+    pub fn promote(&self) -> bool {
+        self.group().promote(true)
+    }
+
+    /// As [`Counter::demote`](super::Counter::demote).
+    pub fn demote(&self) {
+        self.group().give_up(|_| true);
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.snapshot().write(f, "Histogram")
+    }
+}
+
+impl Drop for Histogram {
+    fn drop(&mut self) {
+        cells::release_of(&self.hot);
+    }
+}
+
+/// What a [`Histogram`] had counted at some time. It does not change any more, and can be merged
+/// with others.
+///
+/// ```
+/// use manycore::collections::HistogramSnapshot;
+///
+/// let mut all: HistogramSnapshot = [1, 2, 3].into_iter().collect();
+/// all.merge(&HistogramSnapshot::from_iter([1000]));
+/// assert_eq!((all.count(), all.min(), all.quantile(0.5)), (4, Some(1), Some(2)));
+/// assert_eq!(all.quantile(1.0), all.max());
+/// assert_eq!(all.count_up_to(3), 3);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct HistogramSnapshot {
+    counts: Box<[u64]>,
+}
+
+impl HistogramSnapshot {
+    /// Of a histogram that has counted nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { counts: vec![0; BUCKETS].into() }
+    }
+
+    fn of(counts: Vec<i64>) -> Self {
+        Self { counts: counts.into_iter().map(|count| count as u64).collect() }
+    }
+
+    /// How many values were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|count| *count == 0)
+    }
+
+    /// The value that this part of all values does not exceed, from 0.0 (the least) to 1.0 (the
+    /// greatest); 0.99 for the 99th percentile. `None` if nothing was counted.
+    ///
+    /// # Panics
+    /// If `q` is not between 0 and 1.
+    #[doc(alias = "percentile")]
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        assert!((0.0..=1.0).contains(&q), "manycore: {q} is no quantile from 0 to 1");
+        let count = self.count();
+        let rank = ((q * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let mut before = 0_u64;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            before = before.wrapping_add(*count);
+            if before >= rank {
+                return Some(middle_of(bucket));
+            }
+        }
+        None
+    }
+
+    /// The least value.
+    #[must_use]
+    pub fn min(&self) -> Option<u64> {
+        self.counts.iter().position(|count| *count > 0).map(middle_of)
+    }
+
+    /// The greatest value.
+    #[must_use]
+    pub fn max(&self) -> Option<u64> {
+        self.counts.iter().rposition(|count| *count > 0).map(middle_of)
+    }
+
+    /// The sum of all values, within the error.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        let counts = self.counts.iter().enumerate();
+        counts.map(|(bucket, count)| middle_of(bucket) as f64 * *count as f64).sum()
+    }
+
+    /// The mean of all values, within the error. `None` if nothing was counted.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.sum() / self.count() as f64)
+    }
+
+    /// How many values are at most `value`, within the error: for buckets with bounds of one's own,
+    /// as Prometheus has them.
+    #[must_use]
+    pub fn count_up_to(&self, value: u64) -> u64 {
+        let counts = &self.counts[..=bucket_of(value)];
+        counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
+    }
+
+    /// Each bucket with something in it, from the least: its values, and how many were counted.
+    ///
+    /// ```
+    /// let seen: manycore::collections::HistogramSnapshot = [7, 7, 1000].into_iter().collect();
+    /// let buckets: Vec<_> = seen.buckets().collect();
+    /// assert_eq!(buckets, [(7..=7, 2), (992..=1007, 1)]);
+    /// ```
+    pub fn buckets(&self) -> HistogramBuckets<'_> {
+        HistogramBuckets { counts: self.counts.iter().enumerate() }
+    }
+
+    /// Adds what another one has counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count = count.wrapping_add(*more);
+        }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        f.debug_struct(name)
+            .field("count", &self.count())
+            .field("min", &self.min())
+            .field("median", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .field("max", &self.max())
+            .finish()
+    }
+}
+
+impl Default for HistogramSnapshot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FromIterator<u64> for HistogramSnapshot {
+    fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
+        let mut snapshot = Self::new();
+        snapshot.extend(values);
+        snapshot
+    }
+}
+
+impl Extend<u64> for HistogramSnapshot {
+    fn extend<I: IntoIterator<Item = u64>>(&mut self, values: I) {
+        values.into_iter().for_each(|value| self.counts[bucket_of(value)] += 1);
+    }
+}
+
+impl fmt::Debug for HistogramSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "HistogramSnapshot")
+    }
+}
+
+/// The buckets of a snapshot: see [`HistogramSnapshot::buckets`].
+#[derive(Debug, Clone)]
+pub struct HistogramBuckets<'a> {
+    counts: std::iter::Enumerate<std::slice::Iter<'a, u64>>,
+}
+
+impl Iterator for HistogramBuckets<'_> {
+    type Item = (RangeInclusive<u64>, u64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (bucket, count) = self.counts.find(|(_, count)| **count > 0)?;
+        Some((values_of(bucket), *count))
+    }
+}
+
+impl std::iter::FusedIterator for HistogramBuckets<'_> {}
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_is_in_its_bucket_and_buckets_are_adjacent_and_narrow() {
+        let mut next = 0;
+        for bucket in 0..BUCKETS {
+            let values = values_of(bucket);
+            assert_eq!((*values.start(), bucket_of(next)), (next, bucket));
+            assert_eq!(bucket_of(*values.end()), bucket);
+            let width = values.end() - values.start();
+            assert!(width == 0 || width < values.start() / STEPS, "{values:?}");
+            let middle = middle_of(bucket);
+            let error = (middle - values.start()).max(values.end() - middle) as f64;
+            assert!(error <= 0.016 * *values.start() as f64, "{values:?}: {error}");
+            next = values.end().wrapping_add(1);
+        }
+        assert_eq!((next, BUCKETS), (0, 1920), "the last bucket ends with the greatest value");
+    }
+}

@@ -1,0 +1,226 @@
+//! The map's own methods: each opens a section for one call, and lends nothing that outlives it.
+//!
+//! They return values as clones or show them to a closure. So they promise nothing about where an
+//! entry lies, and there is no guard to keep over an `await`.
+
+use super::HashMap;
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+
+impl<K, V, S> HashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    /// Shows the key's value to `look`, if the key is there; what `look` returns.
+    ///
+    /// `look` runs in an open section: it may use the map, but should not block or compute for
+    /// long, because what other threads remove in between waits for it.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::from([(1, String::from("one"))]);
+    /// assert_eq!(map.read(&1, |name| name.len()), Some(3));
+    /// assert_eq!(map.read(&2, |name| name.len()), None);
+    /// ```
+    #[doc(alias = "get")]
+    #[doc(alias = "view")]
+    #[inline]
+    pub fn read<Q, T>(&self, key: &Q, look: impl FnOnce(&V) -> T) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.enter().get(key).map(look)
+    }
+
+    /// A clone of the key's value. Small values are copied; put large ones into an `Arc`, or
+    /// [`read`](Self::read) them in place.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::from([("one", 1)]);
+    /// assert_eq!(map.get_cloned("one"), Some(1));
+    /// ```
+    #[doc(alias = "get")]
+    #[inline]
+    #[must_use]
+    pub fn get_cloned<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+        V: Clone,
+    {
+        self.read(key, V::clone)
+    }
+
+    /// Whether the key is there.
+    #[inline]
+    #[must_use]
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.enter().contains_key(key)
+    }
+
+    /// Puts the value in, in place of an old one. Whether the key is new.
+    ///
+    /// The old value is dropped after its grace period. Code that needs it takes a view:
+    /// `map.enter().insert(key, value)` lends it.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::new();
+    /// assert!(map.insert("one", 1));
+    /// assert!(!map.insert("one", 2));
+    /// assert_eq!(map.enter().insert("one", 3), Some(&2));
+    /// ```
+    #[doc(alias = "upsert")]
+    pub fn insert(&self, key: K, value: V) -> bool {
+        self.enter().insert(key, value).is_none()
+    }
+
+    /// Inserts the value if the key is not there yet.
+    ///
+    /// # Errors
+    /// The key and the value, if the map has the key already.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::new();
+    /// assert_eq!(map.try_insert(1, "one"), Ok(()));
+    /// assert_eq!(map.try_insert(1, "uno"), Err((1, "uno")));
+    /// ```
+    pub fn try_insert(&self, key: K, value: V) -> Result<(), (K, V)> {
+        self.enter().try_insert(key, value).map(|_| ())
+    }
+
+    /// A clone of the key's value, after inserting what `make` makes, if there was none.
+    ///
+    /// `make` runs without a lock, inside a section: if another thread inserts the key first, its
+    /// value counts.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::new();
+    /// assert_eq!(map.get_or_insert_with("one", || 1), 1);
+    /// assert_eq!(map.get_or_insert_with("one", || unreachable!()), 1);
+    /// ```
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V
+    where
+        V: Clone,
+    {
+        self.enter().get_or_insert_with(key, make).clone()
+    }
+
+    /// Removes the key. Whether it was there.
+    ///
+    /// Code that needs the value takes [`remove_cloned`](Self::remove_cloned) or a view.
+    pub fn remove<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.enter().remove(key).is_some()
+    }
+
+    /// Removes the key. Returns a clone of its value: readers may still be looking at the value
+    /// itself.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::from([("one", 1)]);
+    /// assert_eq!(map.remove_cloned("one"), Some(1));
+    /// assert_eq!(map.remove_cloned("one"), None);
+    /// ```
+    pub fn remove_cloned<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+        V: Clone,
+    {
+        self.enter().remove(key).cloned()
+    }
+
+    /// Removes the key if `condition` holds for its entry. Whether it did.
+    ///
+    /// `condition` runs as [`HashMapView::remove_if`](super::HashMapView::remove_if) says.
+    pub fn remove_if<Q>(&self, key: &Q, condition: impl FnMut(&K, &V) -> bool) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.enter().remove_if(key, condition).is_some()
+    }
+
+    /// Replaces the key's value by what `f` makes of it. Whether the key was there.
+    ///
+    /// `f` runs without a lock, and again if the value was replaced in between.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::from([("one", 1)]);
+    /// assert!(map.update("one", |n| n + 1));
+    /// assert_eq!(map.get_cloned("one"), Some(2));
+    /// ```
+    #[doc(alias = "get_mut")]
+    #[doc(alias = "alter")]
+    pub fn update<Q>(&self, key: &Q, f: impl FnMut(&V) -> V) -> bool
+    where
+        K: Borrow<Q> + Clone,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.enter().update(key, f).is_some()
+    }
+
+    /// Makes the key's next value of the present one, if there is one: a value, or none, and then
+    /// the key is removed. Whether it is there afterwards.
+    ///
+    /// `f` runs without a lock, and again if the key's value was replaced in between. For a result
+    /// of `f` besides, let it set a variable around it.
+    #[doc(alias = "entry")]
+    pub fn compute(&self, key: K, f: impl FnMut(Option<&V>) -> Option<V>) -> bool
+    where
+        K: Clone,
+    {
+        self.enter().compute(key, f).is_some()
+    }
+
+    /// Calls `f` with every entry, in no order. As
+    /// [`HashMapView::iter`](super::HashMapView::iter), not a snapshot.
+    pub fn for_each(&self, mut f: impl FnMut(&K, &V)) {
+        self.enter().iter().for_each(|(key, value)| f(key, value));
+    }
+
+    /// Removes every entry for which `keep` returns false. Concurrent insertions may be overlooked.
+    pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
+        self.enter().retain(keep);
+    }
+
+    /// Removes every entry that is there when its bucket's turn comes. Keeps the table.
+    pub fn clear(&self) {
+        self.enter().clear();
+    }
+
+    /// Grows the table until it takes so many more entries.
+    ///
+    /// Does the moving too, so that later insertions do none. Threads may use the map in between.
+    /// Cost: the table doubles until it is large enough, and each entry moves each time.
+    ///
+    /// # Panics
+    /// If so many buckets need more memory than there can be, or if a key's `Eq` calls it.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::<u32, u32>::new();
+    /// map.reserve(1000);
+    /// assert!(map.capacity() >= 1000);
+    /// ```
+    pub fn reserve(&self, additional: usize) {
+        self.enter().reserve(additional);
+    }
+}
+
+impl<K, V, S> HashMap<K, V, S> {
+    /// How many entries the table takes before it grows, about: it grows when a bucket is full and
+    /// there are so many.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.enter().capacity()
+    }
+}

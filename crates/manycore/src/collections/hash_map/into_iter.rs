@@ -1,0 +1,120 @@
+//! A map taken apart: its entries by value, and its table by a smaller one.
+//!
+//! Owns: what is done with a map of which the caller has the only reference. No view is open then,
+//! so no iterator counts on a table that only grows, and what is linked belongs to the map alone.
+
+use super::table::{Entry, Table, buckets_for};
+use super::{HashMap, RandomState};
+use crate::config::MAP_LOAD;
+use crate::section::{Atomic, Owned};
+use std::fmt;
+
+/// The entries of a map, by value: see [`HashMap::into_iter`](IntoIterator::into_iter).
+///
+/// In no order. Those that were not taken are dropped with it.
+pub struct HashMapIntoIter<K, V, S = RandomState> {
+    map: HashMap<K, V, S>,
+    /// Taken out of the root table, or the one before, if the map was growing.
+    table: Option<Owned<Table<K, V>>>,
+    next: usize,
+    found: Vec<Owned<Entry<K, V>>>,
+    left: usize,
+}
+
+impl<K, V, S> HashMap<K, V, S> {
+    /// The root table, which the map does not have any more; then the one before it.
+    pub(super) fn take_table(&mut self) -> Option<Owned<Table<K, V>>> {
+        let link = std::mem::take(&mut self.root);
+        // SAFETY: `&mut self`: no view is open, and the root is not retired.
+        let mut table = unsafe { link.into_owned() }?;
+        self.root = std::mem::take(&mut table.old);
+        Some(table)
+    }
+
+    /// Replaces the table by the smallest that has room for the entries, and gives the rest of its
+    /// memory back at once.
+    ///
+    /// `&mut self`: readers of a shared map count on a table that only grows. Cost: each entry is
+    /// linked anew; none is copied, and no key is hashed or compared.
+    ///
+    /// ```
+    /// let mut map: manycore::collections::HashMap<u32, u32> = (0..1000).map(|n| (n, n)).collect();
+    /// map.retain(|key, _| *key < 10);
+    /// map.shrink_to_fit();
+    /// assert!(map.capacity() < 100 && map.get_cloned(&7) == Some(7));
+    /// ```
+    pub fn shrink_to_fit(&mut self) {
+        let buckets = buckets_for(self.len());
+        if buckets * MAP_LOAD >= self.capacity() {
+            return;
+        }
+        let (mut fresh, mut entries) = (Owned::new(Table::new(buckets)), Vec::new());
+        while let Some(mut table) = self.take_table() {
+            let section = self.domain.enter();
+            for index in 0..table.len() {
+                // SAFETY: `&mut self`: no view is open, and what is linked is not retired.
+                unsafe { table.drain_bucket(index, &section, &mut entries) };
+                entries.drain(..).for_each(|entry| fresh.adopt(entry, &section));
+            }
+        }
+        self.root = Atomic::from(fresh);
+    }
+}
+
+impl<K, V, S> HashMapIntoIter<K, V, S> {
+    pub(super) fn new(mut map: HashMap<K, V, S>) -> Self {
+        let (left, table) = (map.len(), map.take_table());
+        Self { map, table, next: 0, found: Vec::new(), left }
+    }
+
+    /// Takes the entries of the next bucket out. False after the last one.
+    fn gather(&mut self) -> bool {
+        while let Some(table) = &mut self.table {
+            if self.next < table.len() {
+                let section = self.map.domain.enter();
+                // SAFETY: the map was given by value: no view is open, and what is linked is not
+                // retired.
+                unsafe { table.drain_bucket(self.next, &section, &mut self.found) };
+                self.next += 1;
+                return true;
+            }
+            self.next = 0;
+            self.table = self.map.take_table();
+        }
+        false
+    }
+}
+
+impl<K, V, S> Iterator for HashMapIntoIter<K, V, S> {
+    type Item = (K, V);
+
+    fn next(&mut self) -> Option<(K, V)> {
+        while self.found.is_empty() && self.gather() {}
+        let Entry { key, value, .. } = self.found.pop()?.into_inner();
+        self.left -= 1;
+        Some((key, value))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<K, V, S> ExactSizeIterator for HashMapIntoIter<K, V, S> {}
+impl<K, V, S> std::iter::FusedIterator for HashMapIntoIter<K, V, S> {}
+
+impl<K, V, S> Drop for HashMapIntoIter<K, V, S> {
+    fn drop(&mut self) {
+        // What was not reached goes back into the map, which drops it.
+        if let Some(mut table) = self.table.take() {
+            table.old = std::mem::take(&mut self.map.root);
+            self.map.root = Atomic::from(table);
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for HashMapIntoIter<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashMapIntoIter").field("left", &self.left).finish()
+    }
+}

@@ -1,0 +1,143 @@
+//! Changes that a closure of the user's decides. It runs without a lock (hash_map.H7), and again if
+//! the entry that it saw was replaced in between.
+
+use super::super::table::Entry;
+use super::HashMapView;
+use crate::section::{Owned, Shared};
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+
+impl<K, V, S> HashMapView<'_, K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    /// Removes the key if `condition` holds for its entry; its value then.
+    ///
+    /// `condition` runs without a lock, and again if the value was replaced in between: what is
+    /// removed is the entry for which it returned true last.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::from([("idle", 0), ("busy", 3)]);
+    /// let view = map.enter();
+    /// assert_eq!(view.remove_if("busy", |_, users| *users == 0), None);
+    /// assert_eq!(view.remove_if("idle", |_, users| *users == 0), Some(&0));
+    /// assert_eq!(view.len(), 1);
+    /// ```
+    pub fn remove_if<Q>(&self, key: &Q, mut condition: impl FnMut(&K, &V) -> bool) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        loop {
+            let entry = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
+            if !condition(&entry.key, &entry.value) {
+                return None;
+            }
+            if self.replace(entry, None).is_some() {
+                return Some(&entry.value);
+            }
+        }
+    }
+
+    /// Replaces the key's value by what `f` makes of it, if the key is there; the new value.
+    ///
+    /// `f` runs without a lock, and again if the value was replaced in between.
+    pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<&V>
+    where
+        K: Borrow<Q> + Clone,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        loop {
+            let old = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
+            let new = Entry { hash, key: old.key.clone(), value: f(&old.value) };
+            if let Some(linked) = self.replace(old, Some(Owned::new(new))) {
+                return linked.as_ref().map(|entry| &entry.value);
+            }
+        }
+    }
+
+    /// Makes the key's next value of the present one, if there is one: a value, or none, and then
+    /// the key is removed. Returns the next value.
+    ///
+    /// `f` runs without a lock, and again if the key's value was replaced in between.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::new();
+    /// let view = map.enter();
+    /// let next = |count: Option<&u32>| Some(count.map_or(1, |count| count + 1));
+    /// assert_eq!(view.compute("apple", next), Some(&1));
+    /// assert_eq!(view.compute("apple", next), Some(&2));
+    /// assert_eq!(view.compute("apple", |_| None), None);
+    /// assert!(view.is_empty());
+    /// ```
+    pub fn compute(&self, key: K, mut f: impl FnMut(Option<&V>) -> Option<V>) -> Option<&V>
+    where
+        K: Clone,
+    {
+        let hash = self.hash(&key);
+        let find = || self.find(hash, |own| *own == key).and_then(Shared::as_ref);
+        let mut found = find();
+        loop {
+            let next = f(found.map(|old| &old.value));
+            let next = next.map(|value| Owned::new(Entry { hash, key: key.clone(), value }));
+            match (found, next) {
+                (None, None) => return None,
+                (None, Some(next)) => match self.put(next, false) {
+                    Ok(put) => return put.linked.as_ref().map(|entry| &entry.value),
+                    Err((theirs, _mine)) => found = Some(theirs),
+                },
+                (Some(old), next) => match self.replace(old, next) {
+                    Some(linked) => return linked.as_ref().map(|entry| &entry.value),
+                    None => found = find(),
+                },
+            }
+        }
+    }
+
+    /// Replaces the key's value by what `f` makes of it, or inserts what `make` makes, if the key
+    /// is not there; the new value.
+    ///
+    /// In place of an `entry` with `and_modify` and `or_insert`, which would have to hold the
+    /// bucket's lock while closures run. Both run without a lock, and again if another thread
+    /// changed the key in between.
+    ///
+    /// ```
+    /// let words = manycore::collections::HashMap::new();
+    /// let view = words.enter();
+    /// for word in ["to", "be", "or", "not", "to", "be"] {
+    ///     view.update_or_insert_with(word, |count| count + 1, || 1);
+    /// }
+    /// assert_eq!(view.get("be"), Some(&2));
+    /// ```
+    pub fn update_or_insert_with(
+        &self,
+        key: K,
+        mut f: impl FnMut(&V) -> V,
+        mut make: impl FnMut() -> V,
+    ) -> &V
+    where
+        K: Clone,
+    {
+        let next = |old: Option<&V>| Some(old.map_or_else(&mut make, &mut f));
+        self.compute(key, next).expect("the next value is one")
+    }
+
+    /// Removes every entry for which `keep` returns false. Concurrent insertions may be overlooked.
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        let mut entries = self.iter();
+        while let Some(entry) = entries.next_entry() {
+            if !keep(&entry.key, &entry.value) {
+                self.replace(entry, None);
+            }
+        }
+    }
+
+    /// Removes every entry that is there when its bucket's turn comes. Keeps the table.
+    pub fn clear(&self) {
+        self.retain(|_, _| false);
+    }
+}

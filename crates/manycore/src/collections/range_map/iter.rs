@@ -1,0 +1,165 @@
+//! Walks over ranges, gaps, and what was removed. All look slot by slot, without a lock.
+
+use super::trie::{Branch, Entry};
+use super::write::{Piece, Pieces, visit, visit_back};
+use crate::section::Section;
+use std::fmt;
+use std::ops::{ControlFlow, RangeInclusive};
+use std::ptr;
+
+/// The first keys from `from` to `last` that have an entry: a slot, and those after it that have
+/// the same one.
+fn next_run<'s, V>(
+    top: &'s Branch<V>,
+    from: u64,
+    last: u64,
+    section: &'s Section<'_>,
+) -> Option<(u64, u64, &'s Entry<V>)> {
+    let mut run: Option<(u64, u64, &'s Entry<V>)> = None;
+    let _ = visit(top, (from, last), section, &mut |part, entry| match &mut run {
+        Some((_, end, same)) if ptr::eq(*same, entry) && end.wrapping_add(1) == part.0 => {
+            *end = part.1;
+            ControlFlow::Continue(())
+        }
+        Some(_) => ControlFlow::Break(()),
+        none => {
+            *none = Some((part.0, part.1, entry));
+            ControlFlow::Continue(())
+        }
+    });
+    run
+}
+
+/// The keys around `key` that have `entry` without a gap.
+pub(super) fn run_around<'s, V>(
+    top: &'s Branch<V>,
+    key: u64,
+    entry: &'s Entry<V>,
+    section: &'s Section<'_>,
+) -> RangeInclusive<u64> {
+    let mut last = key;
+    let _ = visit(top, (key, entry.last), section, &mut |part, found| {
+        if !ptr::eq(found, entry) || part.0 > last.saturating_add(1) {
+            return ControlFlow::Break(());
+        }
+        last = part.1;
+        ControlFlow::Continue(())
+    });
+    let mut first = key;
+    let _ = visit_back(top, (entry.first, key), section, &mut |part, found| {
+        if !ptr::eq(found, entry) || part.1 < first.saturating_sub(1) {
+            return ControlFlow::Break(());
+        }
+        first = part.0;
+        ControlFlow::Continue(())
+    });
+    first..=last
+}
+
+/// The ranges of a map: see [`RangeMapView::iter`](super::RangeMapView::iter).
+pub struct RangeMapIter<'v, V> {
+    top: &'v Branch<V>,
+    section: &'v Section<'v>,
+    /// What is left.
+    keys: Option<(u64, u64)>,
+}
+
+impl<'v, V> RangeMapIter<'v, V> {
+    pub(super) fn new(top: &'v Branch<V>, keys: (u64, u64), section: &'v Section<'v>) -> Self {
+        Self { top, section, keys: Some(keys) }
+    }
+}
+
+impl<'v, V> Iterator for RangeMapIter<'v, V> {
+    type Item = (RangeInclusive<u64>, &'v V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (from, end) = self.keys.take()?;
+        let (first, last, entry) = next_run(self.top, from, end, self.section)?;
+        self.keys = (last < end).then(|| (last + 1, end));
+        Some((first..=last, &entry.value))
+    }
+}
+
+impl<V> std::iter::FusedIterator for RangeMapIter<'_, V> {}
+
+impl<V> fmt::Debug for RangeMapIter<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RangeMapIter").field("left", &self.keys).finish_non_exhaustive()
+    }
+}
+
+/// The ranges without a value: see [`RangeMapView::gaps`](super::RangeMapView::gaps).
+pub struct Gaps<'v, V> {
+    taken: RangeMapIter<'v, V>,
+    /// What is left.
+    keys: Option<(u64, u64)>,
+}
+
+impl<'v, V> Gaps<'v, V> {
+    pub(super) fn new(taken: RangeMapIter<'v, V>, keys: (u64, u64)) -> Self {
+        Self { taken, keys: Some(keys) }
+    }
+}
+
+impl<V> Iterator for Gaps<'_, V> {
+    type Item = RangeInclusive<u64>;
+
+    fn next(&mut self) -> Option<RangeInclusive<u64>> {
+        loop {
+            let (from, end) = self.keys.take()?;
+            let Some((taken, _)) = self.taken.next() else {
+                return Some(from..=end);
+            };
+            self.keys = (*taken.end() < end).then(|| (taken.end() + 1, end));
+            if from < *taken.start() {
+                return Some(from..=taken.start() - 1);
+            }
+        }
+    }
+}
+
+impl<V> std::iter::FusedIterator for Gaps<'_, V> {}
+
+impl<V> fmt::Debug for Gaps<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gaps").field("left", &self.keys).finish_non_exhaustive()
+    }
+}
+
+/// The keys that a removal has taken values off, in order, with these values, which the view keeps.
+pub struct Removed<'v, V> {
+    far: std::vec::IntoIter<Piece<'v, V>>,
+    near: Option<Piece<'v, V>>,
+}
+
+impl<'v, V> Removed<'v, V> {
+    pub(super) fn new(pieces: Pieces<'v, V>) -> Self {
+        let (far, near) = pieces.into_parts();
+        Self { far, near }
+    }
+}
+
+impl<'v, V> Iterator for Removed<'v, V> {
+    type Item = (RangeInclusive<u64>, &'v V);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let Piece { first, last, entry } = self.far.next().or_else(|| self.near.take())?;
+        Some((first..=last, &entry.value))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.far.len() + usize::from(self.near.is_some());
+        (left, Some(left))
+    }
+}
+
+impl<V> ExactSizeIterator for Removed<'_, V> {}
+impl<V> std::iter::FusedIterator for Removed<'_, V> {}
+
+impl<V> fmt::Debug for Removed<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Removed").field("left", &self.len()).finish_non_exhaustive()
+    }
+}

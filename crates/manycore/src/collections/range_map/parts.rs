@@ -1,0 +1,169 @@
+//! Lists of parts: what a slot leads to whose keys have few entries, too few for a branch (law
+//! range_map.R9).
+
+use crate::section::{Section, Weight};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+/// How many parts a list has at most. A slot with more gets a branch.
+pub(super) const MOST: usize = if cfg!(any(manycore_loom, manycore_shuttle)) { 1 } else { 7 };
+/// An update may cut a part in two and add one before its list turns out to be too long.
+const ROOM: usize = MOST + 2;
+
+/// The bits of a word that tell how many parts its list has: none, if it leads to an entry.
+pub(super) const LEN: usize = 0b1110;
+const LEN_SHIFT: u32 = 1;
+/// Entries and lists are aligned to this, so that [`LEN`] and the mark of a branch have room.
+const ALIGN: usize = 16;
+
+/// Keys within one slot that have an entry.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// As the word of a slot.
+    pub(super) entry: *mut (),
+}
+
+impl Part {
+    pub(super) const NONE: Self = Self { first: 1, last: 0, entry: ptr::null_mut() };
+
+    pub(super) fn keys(&self) -> (u64, u64) {
+        (self.first, self.last)
+    }
+
+    #[inline(always)]
+    pub(super) fn has(&self, key: u64) -> bool {
+        key.wrapping_sub(self.first) <= self.last - self.first
+    }
+}
+
+fn layout(len: usize) -> Layout {
+    match Layout::array::<Part>(len).and_then(|layout| layout.align_to(ALIGN)) {
+        Ok(layout) => layout,
+        Err(_) => unreachable!("a list of a few parts"),
+    }
+}
+
+fn len_of(word: *mut ()) -> usize {
+    (word.addr() & LEN) >> LEN_SHIFT
+}
+
+/// The list that a word with a length leads to.
+///
+/// # Safety
+/// The word is one of [`Parts::to_list`], and the list is freed after `'s`.
+#[inline(always)]
+pub(super) unsafe fn list<'s>(word: *mut ()) -> &'s [Part] {
+    let parts = word.map_addr(|bits| bits & !LEN).cast::<Part>();
+    // SAFETY: range_map.R9 - `to_list` wrote so many parts there, which never change; the caller
+    // keeps the list (# Safety).
+    unsafe { std::slice::from_raw_parts(parts, len_of(word)) }
+}
+
+/// Frees a list, and no entry.
+///
+/// # Safety
+/// The word is one of [`Parts::to_list`], and no other thread has the list.
+pub(super) unsafe fn free_list(word: NonNull<()>) {
+    let word = word.as_ptr();
+    // SAFETY: allocated by `to_list` with the layout of this length; the caller has it alone
+    // (# Safety).
+    unsafe { dealloc(word.map_addr(|bits| bits & !LEN).cast(), layout(len_of(word))) };
+}
+
+/// Frees a list that was unlinked, after the grace period.
+///
+/// # Safety
+/// The word is one of [`Parts::to_list`]; it was unlinked under its slot's lock bit, and comes
+/// here once.
+pub(super) unsafe fn retire_list(word: *mut (), section: &Section<'_>) {
+    let weight = Weight::exact(layout(len_of(word)).size());
+    // The whole word: `free_list` takes the length from it.
+    let Some(address) = NonNull::new(word) else { unreachable!("a list has an address") };
+    // SAFETY: range_map.R9 - unlinked, and by one thread (# Safety).
+    unsafe { section.retire_raw_quietly(address, weight, free_list) };
+}
+
+/// The parts of a slot that are being changed, in order.
+pub(super) struct Parts {
+    parts: [Part; ROOM],
+    len: usize,
+}
+
+impl Parts {
+    pub(super) fn new() -> Self {
+        Self { parts: [Part::NONE; ROOM], len: 0 }
+    }
+
+    #[inline]
+    fn push(&mut self, part: Part) {
+        self.parts[self.len] = part;
+        self.len += 1;
+    }
+
+    /// Takes the keys off these parts, and gives them the entry, if it is not null: what a slot
+    /// leads to after an update.
+    pub(super) fn replaced(old: &[Part], keys: (u64, u64), entry: *mut ()) -> Self {
+        let mut new = Self::new();
+        let mut added = entry.is_null();
+        for part in old {
+            if part.first < keys.0 {
+                new.push(Part { last: part.last.min(keys.0 - 1), ..*part });
+            }
+            if part.last >= keys.0 && !added {
+                new.push(Part { first: keys.0, last: keys.1, entry });
+                added = true;
+            }
+            if part.last > keys.1 {
+                new.push(Part { first: part.first.max(keys.1 + 1), ..*part });
+            }
+        }
+        if !added {
+            new.push(Part { first: keys.0, last: keys.1, entry });
+        }
+        new
+    }
+
+    /// Whether a list may have them.
+    pub(super) fn are_few(&self) -> bool {
+        self.len <= MOST
+    }
+
+    pub(super) fn as_slice(&self) -> &[Part] {
+        &self.parts[..self.len]
+    }
+
+    /// The word of a list of these parts.
+    pub(super) fn to_list(&self) -> *mut () {
+        debug_assert!(self.are_few(), "range_map.R9: a list is too long");
+        let layout = layout(self.len);
+        assert!(self.len > 0, "a slot without parts is empty");
+        // SAFETY: the layout has a size: there is a part.
+        let list = unsafe { alloc(layout) };
+        if list.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: just allocated, with room for so many parts.
+        unsafe { ptr::copy_nonoverlapping(self.parts.as_ptr(), list.cast::<Part>(), self.len) };
+        list.cast::<()>().map_addr(|bits| bits | self.len << LEN_SHIFT)
+    }
+}
+
+/// Those of the parts that are in a span, cut off at its ends.
+pub(super) fn parts_in(parts: &[Part], span: (u64, u64)) -> Parts {
+    let mut inside = Parts::new();
+    for part in parts {
+        let (first, last) = clip(part.keys(), span.0, span.1);
+        if first <= last {
+            inside.push(Part { first, last, ..*part });
+        }
+    }
+    inside
+}
+
+/// The part of a span that is in a range.
+#[inline(always)]
+pub(super) fn clip(span: (u64, u64), first: u64, last: u64) -> (u64, u64) {
+    (span.0.max(first), span.1.min(last))
+}

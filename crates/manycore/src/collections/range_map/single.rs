@@ -1,0 +1,148 @@
+//! Updates of ranges that lie in one slot without a branch, as most do: a brief claim of one lock
+//! bit (range_map.R4), without what a claim of several branches needs. What this can't do at once,
+//! it leaves to a [`Claim`](super::claim::Claim).
+
+use super::RangeMap;
+use super::claim::unlock_slots;
+use super::error::RangeError;
+use super::parts::{MOST, Part, clip};
+use super::trie::{Branch, Entry, ROOT_LEVEL, Slot, bits, brief_level, decode, parts_of, slot_of};
+use super::write::{Pieces, change_slot, meet, settle};
+use crate::section::Section;
+use crate::sync::{LoadToChange, Ordering};
+use std::ops::RangeInclusive;
+
+/// A slot that has all keys of a range, locked; dropping this unlocks it.
+struct Single<'s, V> {
+    map: &'s RangeMap<V>,
+    section: &'s Section<'s>,
+    branch: &'s Branch<V>,
+    at: usize,
+    keys: (u64, u64),
+}
+
+impl<'s, V> Single<'s, V> {
+    /// Locks the slot, if the range has one that is free and needs no branch.
+    #[inline(always)]
+    fn lock(
+        map: &'s RangeMap<V>,
+        section: &'s Section<'s>,
+        keys: (u64, u64),
+    ) -> Option<Single<'s, V>> {
+        let (mut branch, highest) = (&map.root, brief_level(keys.0, keys.1));
+        let at = loop {
+            let at = slot_of(keys.0, branch.level);
+            if at != slot_of(keys.1, branch.level) {
+                return None;
+            }
+            // SAFETY: range_map.R6 - from the root or a branch that the section could reach.
+            match unsafe { decode::<V>(branch.word(at, section), section) } {
+                Slot::Branch(below) if below.holds(keys.0, keys.1) => branch = below,
+                Slot::Branch(_) => return None,
+                _ if branch.level <= highest => break at,
+                _ => return None,
+            }
+        };
+        let bit = bits(at, at);
+        // ORDER: Relaxed; the compare-exchange decides.
+        let seen = branch.locks.load_to_change(Ordering::Relaxed);
+        if seen & bit != 0 {
+            return None;
+        }
+        // ORDER: Acquire; pairs with Release in `unlock_slots` (range_map.R2). Relaxed on failure.
+        let locked =
+            branch.locks.compare_exchange(seen, seen | bit, Ordering::Acquire, Ordering::Relaxed);
+        locked.ok()?;
+        let locked = Single { map, section, branch, at, keys };
+        // ORDER: Relaxed; as in `Claim::lock_slots`.
+        let is_dead = branch.is_dead.load(Ordering::Relaxed);
+        (!is_dead && !matches!(locked.slot(), Slot::Branch(_))).then_some(locked)
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> Slot<'s, V> {
+        // SAFETY: range_map.R6 - the section could reach the branch.
+        unsafe { decode(self.branch.word_to_change(self.at), self.section) }
+    }
+
+    /// The parts of the slot. `whole` has room for one.
+    #[inline(always)]
+    fn parts<'a>(&'a self, whole: &'a mut Part) -> &'a [Part] {
+        let (word, span) = (self.branch.word_to_change(self.at), self.branch.span(self.at));
+        parts_of(word, self.slot(), span, whole)
+    }
+
+    /// The first keys of the range that have an entry, if there are any.
+    #[inline(always)]
+    fn first_taken(&self, parts: &[Part]) -> Option<RangeInclusive<u64>> {
+        let mut met = parts.iter().map(Part::keys).filter(|keys| meet(*keys, self.keys));
+        let (first, mut last) = met.next()?;
+        for next in met {
+            if last.wrapping_add(1) != next.0 {
+                break;
+            }
+            last = next.1;
+        }
+        let taken = clip((first, last), self.keys.0, self.keys.1);
+        Some(taken.0..=taken.1)
+    }
+}
+
+impl<V> Drop for Single<'_, V> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let (branch, map) = (self.branch, self.map);
+        let is_empty = branch.used_locked() == 0 && branch.level < ROOT_LEVEL;
+        let prunes = is_empty && map.list_empty(branch, self.section);
+        unlock_slots(branch, bits(self.at, self.at));
+        if prunes {
+            map.prune_listed(self.section);
+        }
+    }
+}
+
+/// Gives the keys a value, if none of them has one. The value comes back if this needs a claim.
+#[inline]
+pub(super) fn insert<'s, V: Send + Sync>(
+    map: &'s RangeMap<V>,
+    section: &'s Section<'s>,
+    keys: (u64, u64),
+    value: V,
+) -> Result<Result<&'s V, RangeError>, V> {
+    let Some(single) = Single::lock(map, section, keys) else {
+        return Err(value);
+    };
+    let mut whole = Part::NONE;
+    let parts = single.parts(&mut whole);
+    if let Some(taken) = single.first_taken(parts) {
+        drop(single); // before the value
+        return Ok(Err(RangeError::Overlap { range: keys.0..=keys.1, taken }));
+    }
+    if parts.len() == MOST {
+        drop(single);
+        return Err(value);
+    }
+    let word = Box::new(Entry::new(keys.0, keys.1, value)).into_word();
+    let changed =
+        change_slot(single.branch, single.at, keys, word, section, true, &mut Pieces::new());
+    debug_assert!(changed, "range_map.R9: the slot has room for a part, and no branch");
+    // SAFETY: linked under the slot's lock bit just now, and retired only after it was unlinked:
+    // the section keeps it (range_map.R6).
+    Ok(Ok(unsafe { &(*word.cast::<Entry<V>>()).value }))
+}
+
+/// Takes the values off the keys, unless this needs a claim.
+#[inline]
+pub(super) fn remove<'s, V: Send + Sync>(
+    map: &'s RangeMap<V>,
+    section: &'s Section<'s>,
+    keys: (u64, u64),
+) -> Option<Pieces<'s, V>> {
+    let single = Single::lock(map, section, keys)?;
+    let mut pieces = Pieces::new();
+    change_slot(single.branch, single.at, keys, std::ptr::null_mut(), section, true, &mut pieces)
+        .then(|| {
+            settle(&pieces, section);
+            pieces
+        })
+}

@@ -1,0 +1,423 @@
+//! The radix trie: entries, branches, the words of their slots, and the look-up (laws range_map.R1
+//! to range_map.R3).
+
+use super::parts::{self, LEN, Part, Parts, clip, parts_in};
+use crate::section::Section;
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, LoadToChange, Ordering, seeded_bug};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+const IN_MODEL: bool = cfg!(any(manycore_loom, manycore_shuttle));
+/// log2 of the slots of a branch: a lock bit for each in one word. (A page of 4096 keys is a slot
+/// two levels above single keys, and a gigabyte one five levels above.)
+pub(super) const BITS: u32 = if IN_MODEL { 1 } else { 6 };
+pub(super) const FAN: usize = 1 << BITS;
+/// The level of the root: a slot of a branch at level `n` has `2^(n * BITS)` keys.
+pub(super) const ROOT_LEVEL: u32 = if IN_MODEL { 2 } else { 10 };
+/// The lock bits of all slots.
+pub(super) const ALL: u64 = if FAN == 64 { !0 } else { (1 << FAN) - 1 };
+/// The last key that there is.
+pub(super) const LAST_KEY: u64 = if IN_MODEL { 7 } else { u64::MAX };
+
+/// In the word of a slot: it leads to a branch, whose level stands in the bits above.
+const BRANCH: usize = 1;
+const LEVEL_SHIFT: u32 = 1;
+/// What is no part of a branch's address.
+const TAGS: usize = 63;
+
+/// A value and the keys for which it was inserted. Never changed while it is linked, but for
+/// `keys`. Aligned so that the tags of a word have room ([`LEN`]).
+#[repr(align(16))]
+pub(super) struct Entry<V> {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// Keys at which it is linked, modulo 2^64 (range_map.R5).
+    pub(super) keys: AtomicU64,
+    pub(super) value: V,
+}
+
+impl<V> Entry<V> {
+    /// The word of an entry that is linked from now on.
+    pub(super) fn into_word(self: Box<Self>) -> *mut () {
+        let raw = Box::into_raw(self);
+        raw.expose_provenance(); // for `free_entry`
+        raw.cast()
+    }
+
+    pub(super) fn new(first: u64, last: u64, value: V) -> Self {
+        let keys = AtomicU64::new((last - first).wrapping_add(1));
+        Self { first, last, keys, value }
+    }
+
+    /// The keys of a slot with this span for which it was inserted.
+    #[inline(always)]
+    pub(super) fn part_in(&self, span: (u64, u64)) -> (u64, u64) {
+        clip(span, self.first, self.last)
+    }
+
+    #[inline(always)]
+    fn was_inserted_at(&self, key: u64) -> bool {
+        key.wrapping_sub(self.first) <= self.last - self.first
+    }
+}
+
+#[repr(align(64))]
+struct Words([AtomicPtr<()>; FAN]);
+
+/// An inner node: the slots of one aligned block of keys, and their lock bits.
+#[repr(C, align(64))]
+pub(super) struct Branch<V> {
+    /// A bit for each slot that is locked (range_map.R2).
+    pub(super) locks: AtomicU64,
+    /// A bit for each slot that is not empty; changed under the slot's lock bit.
+    pub(super) used: AtomicU64,
+    /// Unlinked: lockers look for another branch. Set under all lock bits.
+    pub(super) is_dead: AtomicBool,
+    /// Listed by a thread that found it empty (`prune`).
+    pub(super) is_listed: AtomicBool,
+    pub(super) level: u32,
+    pub(super) first: u64,
+    slots: Words,
+    _entries: PhantomData<*const Entry<V>>,
+}
+
+// SAFETY: through a shared branch threads get `&V` (`V: Sync`), and one frees what another put in
+// (`V: Send`).
+unsafe impl<V: Send + Sync> Send for Branch<V> {}
+// SAFETY: as a shared branch, which all threads have, it gives `&V` (`V: Sync`), and lets one
+// thread free what another put in (`V: Send`).
+unsafe impl<V: Send + Sync> Sync for Branch<V> {}
+
+/// What the word of a slot leads to.
+pub(super) enum Slot<'s, V> {
+    Empty,
+    /// The keys of the slot for which it was inserted have it, and no others have one.
+    Entry(&'s Entry<V>),
+    Parts(&'s [Part]),
+    Branch(&'s Branch<V>),
+}
+
+impl<V> Clone for Slot<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<V> Copy for Slot<'_, V> {}
+
+/// The keys below a slot of this level, but for the first.
+#[inline(always)]
+pub(super) fn slot_mask(level: u32) -> u64 {
+    (1 << (level * BITS)) - 1
+}
+
+/// The keys of a branch of this level, but for the first.
+#[inline(always)]
+pub(super) fn block_mask(level: u32) -> u64 {
+    if (level + 1) * BITS >= 64 { u64::MAX } else { (1 << ((level + 1) * BITS)) - 1 }
+}
+
+#[inline(always)]
+pub(super) fn slot_of(key: u64, level: u32) -> usize {
+    (key >> (level * BITS)) as usize & (FAN - 1)
+}
+
+/// The lowest level at which the keys are in one branch and are not all of its keys.
+pub(super) fn level_for(first: u64, last: u64) -> u32 {
+    let bits = (first ^ last).checked_ilog2().map_or(0, |log| log + 1);
+    let level = bits.saturating_sub(1) / BITS;
+    let mask = block_mask(level);
+    let is_whole = first & mask == 0 && last & mask == mask;
+    level + u32::from(is_whole)
+}
+
+/// The highest level at which an update of these keys may lock a slot of which they are a part: the
+/// slot has less than `2^(2 * BITS)` times as many keys, so threads far apart do not meet at it.
+#[inline(always)]
+pub(super) fn brief_level(first: u64, last: u64) -> u32 {
+    (last - first).saturating_add(1).ilog2() / BITS + 1
+}
+
+/// The lock bits of slots `from` to `to`.
+#[inline(always)]
+pub(super) fn bits(from: usize, to: usize) -> u64 {
+    (u64::MAX >> (63 - (to - from))) << from
+}
+
+/// The slots whose bits are set, in order.
+pub(super) struct Slots(pub(super) u64);
+
+impl Iterator for Slots {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let at = self.0.trailing_zeros() as usize;
+        (self.0 != 0).then(|| {
+            self.0 &= self.0 - 1;
+            at
+        })
+    }
+}
+
+impl<V> Branch<V> {
+    /// An empty branch at this level around `key`.
+    pub(super) fn new(level: u32, key: u64) -> Box<Self> {
+        debug_assert!(level <= ROOT_LEVEL, "range_map.R1: a branch above the root");
+        Box::new(Self {
+            locks: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            is_dead: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
+            level,
+            first: key & !block_mask(level),
+            slots: Words(std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()))),
+            _entries: PhantomData,
+        })
+    }
+
+    /// Puts parts, which are all in its block, into their slots, before it is linked itself.
+    ///
+    /// # Safety
+    /// The parts lead to linked entries of `V`.
+    pub(super) unsafe fn adopt_parts(&self, all: &[Part]) {
+        let (Some(first), Some(last)) = (all.first(), all.last()) else { return };
+        let mut used = 0;
+        for at in slot_of(first.first, self.level)..=slot_of(last.last, self.level) {
+            let span = self.span(at);
+            // SAFETY: the caller promises parts with linked entries of `V` (# Safety).
+            let word = unsafe { word_of::<V>(&parts_in(all, span), span) };
+            if !word.is_null() {
+                used |= bits(at, at);
+                // ORDER (both): Relaxed; published with the branch.
+                self.slots.0[at].store(word, Ordering::Relaxed);
+            }
+        }
+        self.used.store(used, Ordering::Relaxed);
+    }
+
+    /// Puts a word into its slot around `key`, before it is linked itself.
+    pub(super) fn adopt(&self, key: u64, word: *mut ()) {
+        let slot = slot_of(key, self.level);
+        // ORDER (both): Relaxed; published with the branch.
+        self.slots.0[slot].store(word, Ordering::Relaxed);
+        self.used.store(bits(slot, slot), Ordering::Relaxed);
+    }
+
+    /// The last of its keys.
+    pub(super) fn last(&self) -> u64 {
+        self.first | block_mask(self.level)
+    }
+
+    /// Whether the keys are in its block.
+    #[inline(always)]
+    pub(super) fn holds(&self, first: u64, last: u64) -> bool {
+        let mask = !block_mask(self.level);
+        first & mask == self.first && last & mask == self.first
+    }
+
+    /// Whether the keys are in its block, and are not the whole of it.
+    #[inline]
+    pub(super) fn holds_part(&self, first: u64, last: u64) -> bool {
+        let mask = block_mask(self.level);
+        self.holds(first, last) && (first != self.first || last != self.first | mask)
+    }
+
+    /// First and last key of a slot.
+    #[inline(always)]
+    pub(super) fn span(&self, slot: usize) -> (u64, u64) {
+        let first = self.first | (slot as u64) << (self.level * BITS);
+        (first, first | slot_mask(self.level))
+    }
+
+    /// The word of a branch that is linked from now on.
+    pub(super) fn into_word(self: Box<Self>) -> *mut () {
+        let tags = BRANCH | (self.level as usize) << LEVEL_SHIFT;
+        let raw = Box::into_raw(self);
+        raw.expose_provenance(); // for `free_branch`
+        debug_assert!(raw.addr() & TAGS == 0, "range_map.R1: the address has no room for a level");
+        raw.cast::<()>().map_addr(|bits| bits | tags)
+    }
+
+    /// The word of a slot, for a section that may follow it.
+    #[inline(always)]
+    pub(super) fn word(&self, slot: usize, section: &Section<'_>) -> *mut () {
+        section.protect(&self.slots.0[slot])
+    }
+
+    /// The same, for a thread that holds the slot's lock or is about to take it.
+    #[inline(always)]
+    pub(super) fn word_to_change(&self, slot: usize) -> *mut () {
+        // ORDER: Acquire; pairs with Release in `set`, for what was linked under another lock bit.
+        self.slots.0[slot].load_to_change(Ordering::Acquire)
+    }
+
+    /// Changes a slot, under its lock bit; `used` is the caller's to change.
+    #[inline(always)]
+    pub(super) fn set(&self, slot: usize, word: *mut ()) {
+        debug_assert!(
+            cfg!(manycore_loom) || self.locks.load(Ordering::Relaxed) >> slot & 1 == 1,
+            "range_map.R2: a slot is changed that is not locked"
+        );
+        // ORDER: Release; pairs with Acquire in `Section::protect`: the node before its link.
+        self.slots.0[slot].store(word, Ordering::Release);
+    }
+
+    /// Notes that these slots are in use, under their lock bits.
+    #[inline]
+    pub(super) fn note_used(&self, slots: u64) {
+        // ORDER: Relaxed load of bits that only the holder of their lock bits changes. Release;
+        // pairs with Acquire in `used`.
+        if slots != 0 && self.used.load_to_change(Ordering::Relaxed) & slots != slots {
+            self.used.fetch_or(slots, Ordering::Release);
+        }
+    }
+
+    /// Notes that these slots are empty, under their lock bits.
+    #[inline]
+    pub(super) fn note_unused(&self, slots: u64) {
+        // ORDER: as in `note_used`.
+        if slots != 0 && self.used.load_to_change(Ordering::Relaxed) & slots != 0 {
+            self.used.fetch_and(!slots, Ordering::Release);
+        }
+    }
+
+    /// The slots in use: all that were noted before, and perhaps some that are just being changed.
+    #[inline]
+    pub(super) fn used(&self) -> u64 {
+        // ORDER: Acquire; pairs with Release in `note_used`: the slot before its bit.
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// The slots in use among those whose lock bits the caller holds.
+    #[inline]
+    pub(super) fn used_locked(&self) -> u64 {
+        // ORDER: Acquire; as in `used`, for what was noted under another lock bit of the claim's.
+        self.used.load_to_change(Ordering::Acquire)
+    }
+
+    /// Its slots' words, for the thread that has the map to itself.
+    pub(super) fn words_mut(&mut self) -> impl Iterator<Item = *mut ()> + '_ {
+        // ORDER: Relaxed; `&mut self`.
+        self.slots.0.iter().map(|slot| slot.load(Ordering::Relaxed))
+    }
+}
+
+/// What a word leads to.
+///
+/// # Safety
+/// The word came from a slot of the map while `section`, of its domain, was open, or is of a node
+/// that cannot be retired before the section ends.
+#[inline(always)]
+pub(super) unsafe fn decode<'s, V>(word: *mut (), _section: &'s Section<'_>) -> Slot<'s, V> {
+    if word.addr() & BRANCH != 0 {
+        let branch = word.map_addr(|bits| bits & !TAGS).cast::<Branch<V>>();
+        // SAFETY: range_map.R6 - made by `into_word`, and retired only after it was unlinked: the
+        // caller's section keeps it (# Safety).
+        return Slot::Branch(unsafe { &*branch });
+    }
+    if word.addr() & LEN != 0 {
+        // SAFETY: range_map.R9 - retired only after its slot was changed: the caller's section
+        // keeps it (# Safety).
+        return Slot::Parts(unsafe { parts::list(word) });
+    }
+    // SAFETY: range_map.R6 - null, or an entry, which is retired only after its last slot was
+    // changed: the caller's section keeps it (# Safety).
+    match unsafe { word.cast::<Entry<V>>().as_ref() } {
+        Some(entry) => Slot::Entry(entry),
+        None => Slot::Empty,
+    }
+}
+
+/// The parts of a slot with this span and word that does not lead to a branch. `whole` has room for
+/// one.
+#[inline]
+pub(super) fn parts_of<'a, V>(
+    word: *mut (),
+    slot: Slot<'a, V>,
+    span: (u64, u64),
+    whole: &'a mut Part,
+) -> &'a [Part] {
+    match slot {
+        Slot::Parts(parts) => parts,
+        Slot::Entry(entry) => {
+            let (first, last) = entry.part_in(span);
+            *whole = Part { first, last, entry: word };
+            std::slice::from_ref(whole)
+        }
+        Slot::Empty | Slot::Branch(_) => &[],
+    }
+}
+
+/// The word of a slot with this span that has these parts.
+///
+/// # Safety
+/// The parts lead to entries of `V` that are linked, or about to be.
+pub(super) unsafe fn word_of<V>(parts: &Parts, span: (u64, u64)) -> *mut () {
+    let [part] = parts.as_slice() else {
+        return if parts.as_slice().is_empty() { ptr::null_mut() } else { parts.to_list() };
+    };
+    // SAFETY: the caller promises an entry of `V` that is not retired (# Safety).
+    let whole = unsafe { &*part.entry.cast::<Entry<V>>() }.part_in(span);
+    // BUG: a slot leads to an entry of which keys of the slot were removed, as if it had them all
+    // (range_map.R9).
+    let is_whole = whole == part.keys() || seeded_bug!("removed-part-is-back");
+    if is_whole { part.entry } else { parts.to_list() }
+}
+
+/// The entry at a key (range_map.R1): a load for each level on the way and no store.
+#[inline(always)]
+pub(super) fn find<'s, V>(
+    root: &Branch<V>,
+    key: u64,
+    section: &'s Section<'_>,
+) -> Option<&'s Entry<V>> {
+    let (mut branch, mut level) = (ptr::from_ref(root), ROOT_LEVEL);
+    loop {
+        // SAFETY: range_map.R6 - the root, or a branch that was linked after the section was
+        // opened, which keeps it.
+        let word = unsafe { &*branch }.word(slot_of(key, level), section);
+        if word.addr() & BRANCH == 0 {
+            if word.addr() & LEN != 0 {
+                // SAFETY: range_map.R9 - linked after the section was opened, which keeps it.
+                let part = unsafe { parts::list(word) }.iter().find(|part| part.has(key))?;
+                // SAFETY: range_map.R6 - in a linked list, so it is a linked entry.
+                return Some(unsafe { &*part.entry.cast::<Entry<V>>() });
+            }
+            // SAFETY: range_map.R6 - null, or an entry that was linked after the section was
+            // opened, which keeps it.
+            let entry = unsafe { word.cast::<Entry<V>>().as_ref() }?;
+            // BUG: a look-up takes what it finds without comparing the key, which may lie beside
+            // the entry's, or beside the block of a branch on the way (range_map.R1).
+            let is_its = entry.was_inserted_at(key) || seeded_bug!("key-not-compared");
+            return is_its.then_some(entry);
+        }
+        level = (word.addr() & TAGS) as u32 >> LEVEL_SHIFT;
+        branch = word.map_addr(|bits| bits & !TAGS).cast();
+    }
+}
+
+/// The pointer that a box was, of a node that is reached by reference: a reference may not free
+/// what it leads to.
+pub(super) fn boxed<T>(node: *const T) -> *mut T {
+    ptr::with_exposed_provenance_mut(node.addr())
+}
+
+/// Frees an entry.
+///
+/// # Safety
+/// It came from [`Entry::into_word`], and no other thread has it.
+pub(super) unsafe fn free_entry<V>(address: NonNull<()>) {
+    let entry = boxed(address.cast::<Entry<V>>().as_ptr());
+    // SAFETY: the caller promises an entry from a box that it has alone (# Safety).
+    drop(unsafe { Box::from_raw(entry) });
+}
+
+/// Frees a branch, and nothing that it leads to.
+///
+/// # Safety
+/// It came from [`Branch::into_word`], and no other thread has it.
+pub(super) unsafe fn free_branch<V>(address: NonNull<()>) {
+    let branch = boxed(address.cast::<Branch<V>>().as_ptr());
+    // SAFETY: the caller promises a branch from a box that it has alone (# Safety).
+    drop(unsafe { Box::from_raw(branch) });
+}

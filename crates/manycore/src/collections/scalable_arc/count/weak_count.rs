@@ -1,0 +1,90 @@
+//! The count of weak handles, and whether a handle is the only one of either kind
+//! (scalable_arc.A9).
+
+use super::super::word::TOO_MANY;
+use super::{Head, LOCKED};
+use crate::sync::{self, Backoff, LoadToChange, Ordering, fence};
+
+impl Head {
+    /// Counts a weak handle.
+    pub(in super::super) fn acquire_weak(&self) {
+        let weak = &self.side().weak.0;
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Relaxed; the exchange decides.
+            let seen = weak.load_to_change(Ordering::Relaxed);
+            if seen == LOCKED {
+                backoff.pause();
+                continue;
+            }
+            if seen >= TOO_MANY {
+                std::process::abort(); // as `Arc` does
+            }
+            // ORDER: Acquire; pairs with Release in `is_unique`. The caller has a handle, weak or
+            // not.
+            let added = weak.compare_exchange(seen, seen + 1, Ordering::Acquire, Ordering::Relaxed);
+            if added.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the handle of this tag is the only one, weak ones included (scalable_arc.A9). The
+    /// caller has it, and lets no other thread use it.
+    pub(in super::super) fn is_unique(&self, tag: u64) -> bool {
+        // ORDER: Acquire; pairs with Release in `side`.
+        let side = self.side.load(Ordering::Acquire);
+        if side.is_null() {
+            // ORDER: Acquire; a side that is made after the first look at the count is seen by the
+            // second one at the side: it was made by a handle that was dropped since, or exists.
+            return self.word_of_only(tag).is_some() && self.side.load(Ordering::Acquire).is_null();
+        }
+        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
+        let weak = &unsafe { &*side }.weak.0;
+        // BUG: a weak handle is made while a thread takes its handle for the only one
+        // (scalable_arc.A9).
+        if sync::seeded_bug!("weak-unlocked") {
+            return weak.load(Ordering::Acquire) == 1 && self.word_of_only(tag).is_some();
+        }
+        // ORDER: Acquire; pairs with Release in `release_weak`: the upgrades of a weak handle that
+        // is gone, and what was read by it. Relaxed on failure, which decides nothing.
+        if weak.compare_exchange(1, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        let is_only = self.word_of_only(tag).is_some();
+        // ORDER: Release; pairs with Acquire in `acquire_weak`: the look at the count before the
+        // next weak handle.
+        weak.store(1, Ordering::Release);
+        is_only
+    }
+
+    /// Uncounts a weak handle, or the one that all strong handles have together. True if it was the
+    /// last: the caller frees the memory.
+    pub(in super::super) fn release_weak(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `side`. Null only if there never was a weak handle.
+        let side = self.side.load(Ordering::Acquire);
+        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
+        // ORDER: Release; pairs with the fence below: what was done with the memory.
+        if side.is_null() || unsafe { &*side }.weak.0.fetch_sub(1, Ordering::Release) == 1 {
+            // ORDER: Acquire; see above.
+            fence(Ordering::Acquire);
+            return true;
+        }
+        false
+    }
+
+    /// Weak handles.
+    pub(in super::super) fn weak(&self) -> u64 {
+        // ORDER: Acquire; pairs with Release in `side`.
+        let side = self.side.load(Ordering::Acquire);
+        if side.is_null() {
+            return 0;
+        }
+        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
+        // ORDER: Relaxed; a number.
+        match unsafe { &*side }.weak.0.load(Ordering::Relaxed) {
+            LOCKED => 0,
+            weak => weak - 1,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What the map's own methods do, the map by value, and the set: against `std`'s, in every state of
+//! growth, and with values whose number of owners says what was dropped.
+
+use manycore::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap as Sequential};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+/// Maps of every size to 300: some of them have just begun to grow.
+fn in_every_state(mut check: impl FnMut(u32, HashMap<u32, Arc<u32>>, &Arc<u32>)) {
+    for size in 0..300 {
+        let (map, value) = (HashMap::new(), Arc::new(7));
+        (0..size).for_each(|key| assert!(map.insert(key, Arc::clone(&value))));
+        assert_eq!(Arc::strong_count(&value), size as usize + 1);
+        check(size, map, &value);
+        assert_eq!(Arc::strong_count(&value), 1, "{size} entries: not dropped, or twice");
+    }
+}
+
+#[test]
+fn own_methods_answer_as_the_sequential_map() {
+    let (map, mut model) = (HashMap::<u32, u32>::new(), Sequential::<u32, u32>::new());
+    for n in 0..4_000_u32 {
+        let (key, value) = (n * 7_919 % 101, n);
+        match n % 9 {
+            0 | 1 => assert_eq!(map.insert(key, value), model.insert(key, value).is_none()),
+            2 => assert_eq!(map.remove(&key), model.remove(&key).is_some()),
+            3 => assert_eq!(map.remove_cloned(&key), model.remove(&key)),
+            4 => assert_eq!(
+                map.get_or_insert_with(key, || value),
+                *model.entry(key).or_insert(value)
+            ),
+            5 => {
+                let had = model.get_mut(&key).map(|own| *own += 1).is_some();
+                assert_eq!(map.update(&key, |own| own + 1), had);
+            }
+            6 => {
+                let even = model.get(&key).is_some_and(|own| own % 2 == 0);
+                assert_eq!(map.remove_if(&key, |_, own| own % 2 == 0), even);
+                if even {
+                    model.remove(&key);
+                }
+            }
+            7 => {
+                let free = !model.contains_key(&key);
+                let expected = if free { Ok(()) } else { Err((key, value)) };
+                assert_eq!(map.try_insert(key, value), expected);
+                model.entry(key).or_insert(value);
+            }
+            _ => {
+                let own = *map.enter().update_or_insert_with(key, |own| own + 2, || 1);
+                assert_eq!(own, *model.entry(key).and_modify(|own| *own += 2).or_insert(1));
+            }
+        }
+        assert_eq!(map.contains_key(&key), model.contains_key(&key));
+        assert_eq!(map.get_cloned(&key), model.get(&key).copied());
+        assert_eq!(map.read(&key, |own| own + 1), model.get(&key).map(|own| own + 1));
+        assert_eq!(map.len(), model.len());
+    }
+    assert!(
+        map.compute(1, |_| Some(5)) && !map.compute(1, |own| own.filter(|n| **n == 0).copied())
+    );
+    model.remove(&1);
+    let mut sum = 0_u64;
+    map.for_each(|_, own| sum += u64::from(*own));
+    assert_eq!(sum, model.values().map(|own| u64::from(*own)).sum::<u64>());
+    map.retain(|key, _| key % 2 == 0);
+    model.retain(|key, _| key % 2 == 0);
+    assert_eq!(map.clone().into_iter().collect::<Sequential<_, _>>(), model);
+    map.clear();
+    assert!(map.is_empty());
+}
+
+#[test]
+fn map_by_value_yields_each_entry_once_and_drops_the_rest() {
+    in_every_state(|size, map, value| {
+        let mut entries = map.into_iter();
+        assert_eq!(entries.len(), size as usize);
+        let taken: BTreeSet<u32> = entries.by_ref().take(size as usize / 2).map(|e| e.0).collect();
+        assert_eq!((taken.len(), entries.len()), (size as usize / 2, size.div_ceil(2) as usize));
+        assert_eq!(Arc::strong_count(value), size.div_ceil(2) as usize + 1);
+        if size % 2 == 0 {
+            let rest: BTreeSet<u32> = entries.map(|entry| entry.0).collect();
+            assert!(taken.is_disjoint(&rest) && taken.union(&rest).copied().eq(0..size));
+        }
+    });
+}
+
+#[test]
+fn map_shrinks_to_what_it_holds_and_loses_nothing() {
+    in_every_state(|size, mut map, value| {
+        let before = map.capacity();
+        map.retain(|key, _| key % 8 == 0);
+        map.shrink_to_fit();
+        let left = size.div_ceil(8) as usize;
+        assert_eq!((map.len(), map.enter().iter().count()), (left, left));
+        assert!(map.capacity() <= before && map.capacity() >= left);
+        assert!(map.capacity() <= (6 * left).max(24), "{left}: {}", map.capacity());
+        (0..size).for_each(|key| assert_eq!(map.contains_key(&key), key % 8 == 0));
+        (0..2 * size).for_each(|key| _ = map.insert(key, Arc::clone(value)));
+        assert_eq!(map.len(), 2 * size as usize);
+    });
+}
+
+#[test]
+fn reserved_map_does_not_grow_and_threads_may_use_it_in_between() {
+    let map = HashMap::<u32, u32>::new();
+    thread::scope(|scope| {
+        for part in 0..2 {
+            let map = &map;
+            scope.spawn(move || (0..5_000).for_each(|n| _ = map.insert(2 * n + part, n)));
+            scope.spawn(move || (0..20).for_each(|n| map.reserve(n * 1_000)));
+        }
+    });
+    let capacity = map.capacity();
+    assert_eq!((map.len(), map.enter().keys().count()), (10_000, 10_000));
+    assert!(capacity >= 19_000, "{capacity}");
+    map.reserve(0);
+    map.reserve(capacity - map.len());
+    assert_eq!(map.capacity(), capacity);
+}
+
+#[test]
+fn clone_is_equal_and_apart() {
+    in_every_state(|_, map, value| {
+        let other = map.clone();
+        assert_eq!(map, other);
+        other.insert(1_000, Arc::clone(value));
+        assert_ne!(map, other);
+        assert!(other.remove(&1_000) && map == other);
+        if let Some(key) = map.enter().keys().next() {
+            other.insert(*key, Arc::new(8));
+            assert_ne!(map, other);
+        }
+    });
+}
+
+/// Each value is taken once, by the thread whose condition saw it.
+#[test]
+fn conditional_removals_and_updates_of_one_key_never_share_a_value() {
+    let map = HashMap::from([(0, 1_u64)]);
+    let (taken, raised) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    let mut seen = 0;
+                    if map.remove_if(&0, |_, value| {
+                        seen = *value;
+                        seen % 2 == 0
+                    }) {
+                        taken.fetch_add(seen, Relaxed);
+                        assert_eq!(map.try_insert(0, 0), Ok(()));
+                    }
+                }
+            });
+            scope.spawn(|| {
+                let raise = |_: &u32| map.update(&0, |value| value + 1);
+                raised.fetch_add((0..20_000).filter(raise).count() as u64, Relaxed);
+            });
+        }
+    });
+    let left = map.get_cloned(&0).expect("it was put back");
+    assert_eq!(taken.load(Relaxed) + left, 1 + raised.load(Relaxed), "each is taken once");
+}
+
+#[test]
+fn set_does_as_the_map_without_values() {
+    let set = HashSet::<String>::new();
+    assert!(set.insert(String::from("a")) && !set.insert(String::from("a")));
+    assert!(set.contains("a") && set.get_cloned("b").is_none());
+    set.reserve(100);
+    (&set).extend(["b", "c"].map(String::from));
+    assert_eq!(format!("{:?}", HashSet::from([1])), "{1}");
+    let twin: HashSet<String> = set.clone();
+    assert_eq!(set, twin);
+    set.retain(|name| name != "b");
+    assert_ne!(set, twin);
+    assert!(set.is_subset(&twin) && twin.is_superset(&set) && !set.is_disjoint(&twin));
+    let view = twin.enter();
+    assert_eq!(view.remove("b").map(String::as_str), Some("b"));
+    assert_eq!((view.len(), view.iter().count(), view.get("b")), (2, 2, None));
+    assert!(set.remove("a") && !set.remove("a"));
+    let mut all: Vec<String> = set.into_iter().collect();
+    all.sort();
+    assert_eq!(all, ["c"]);
+    let shared = HashSet::from(HashMap::builder().capacity(7).build());
+    assert!(shared.insert(1) && shared.capacity() >= 7);
+    shared.clear();
+    assert!(shared.is_empty());
+}
