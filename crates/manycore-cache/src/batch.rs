@@ -1,7 +1,7 @@
 //! Many keys together: the lines of all are fetched before the first is looked at.
 
 use crate::guard::{Entry, Guard};
-use crate::place::Place;
+use crate::key_hash::KeyHash;
 use crate::prefetch::prefetch;
 use crate::table::{Bucket, Hit};
 use crate::{BATCH, Cache};
@@ -9,27 +9,28 @@ use manycore::section::Section;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// A key of a batch, hashed, with its lines fetched: see [`Cache::visit_many`].
 ///
-/// It is a name for a place, and can be copied: each use looks the key up anew.
-pub struct Spot<'a, Q: ?Sized, K, V, S> {
+/// It can be copied: each use looks the key up anew.
+pub struct BatchKey<'a, Q: ?Sized, K, V, S> {
     cache: &'a Cache<K, V, S>,
     section: &'a Section<'a>,
-    place: Place,
+    hash: KeyHash,
     key: &'a Q,
 }
 
-impl<Q: ?Sized, K, V, S> Clone for Spot<'_, Q, K, V, S> {
+impl<Q: ?Sized, K, V, S> Clone for BatchKey<'_, Q, K, V, S> {
     #[inline]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<Q: ?Sized, K, V, S> Copy for Spot<'_, Q, K, V, S> {}
+impl<Q: ?Sized, K, V, S> Copy for BatchKey<'_, Q, K, V, S> {}
 
-impl<'a, Q: ?Sized, K, V, S> Spot<'a, Q, K, V, S>
+impl<'a, Q: ?Sized, K, V, S> BatchKey<'a, Q, K, V, S>
 where
     K: Hash + Eq + Send + Sync + Borrow<Q>,
     V: Send + Sync,
@@ -44,8 +45,8 @@ where
     /// As [`Cache::get`].
     #[inline]
     pub fn get(self) -> Option<Entry<'a, K, V>> {
-        let node = self.cache.read(self.place, self.key, self.section)?;
-        // SAFETY: found in this section, which is open as long as the spot lives.
+        let node = self.cache.read(self.hash, self.key, self.section)?;
+        // SAFETY: found in this section, which is open as long as the batch key lives.
         Some(unsafe { self.cache.entry(node) })
     }
 
@@ -58,15 +59,15 @@ where
     /// let cache = manycore_cache::Cache::new(100);
     /// cache.insert(1, 'a');
     /// let mut kept = Vec::new();
-    /// cache.visit_many([1, 2].iter(), |_, spot| kept.extend(spot.hold(&cache)));
+    /// cache.visit_many([1, 2].iter(), |_, key| kept.extend(key.guard(&cache)));
     /// assert!(cache.remove(&1).is_some());
     /// assert_eq!((kept.len(), *kept[0]), (1, 'a'));
     /// ```
     #[inline]
-    pub fn hold<'c>(self, cache: &'c Cache<K, V, S>) -> Option<Guard<'c, K, V>> {
+    pub fn guard<'c>(self, cache: &'c Cache<K, V, S>) -> Option<Guard<'c, K, V>> {
         assert!(std::ptr::eq(self.cache, cache), "manycore: another cache than the batch's");
         let section = cache.domain.enter();
-        let node = cache.read(self.place, self.key, &section)?;
+        let node = cache.read(self.hash, self.key, &section)?;
         // SAFETY: found in this section, in this cache.
         Some(unsafe { cache.guard(node, section) })
     }
@@ -78,20 +79,38 @@ where
     #[inline]
     pub fn insert(self, key: K, value: V) -> u64 {
         assert!(key.borrow() == self.key, "manycore: another key than the batch's");
-        self.cache.insert_at(self.place, key, value, self.section)
+        self.cache.insert_at(self.hash, key, value, self.section)
     }
 }
 
-impl<Q: ?Sized, K, V, S> fmt::Debug for Spot<'_, Q, K, V, S> {
+// Shared references, to a section among others, which a panic leaves as it was.
+impl<Q, K, V, S> UnwindSafe for BatchKey<'_, Q, K, V, S>
+where
+    Q: RefUnwindSafe + ?Sized,
+    K: RefUnwindSafe,
+    V: RefUnwindSafe,
+    S: RefUnwindSafe,
+{
+}
+impl<Q, K, V, S> RefUnwindSafe for BatchKey<'_, Q, K, V, S>
+where
+    Q: RefUnwindSafe + ?Sized,
+    K: RefUnwindSafe,
+    V: RefUnwindSafe,
+    S: RefUnwindSafe,
+{
+}
+
+impl<Q: ?Sized, K, V, S> fmt::Debug for BatchKey<'_, Q, K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spot").field("place", &self.place.whole()).finish_non_exhaustive()
+        f.debug_struct("BatchKey").field("hash", &self.hash.whole()).finish_non_exhaustive()
     }
 }
 
 /// A key of `get_many`.
 struct Sought<'a, Q: ?Sized, K, V> {
     key: &'a Q,
-    place: Place,
+    hash: KeyHash,
     bucket: &'a Bucket<K, V>,
     /// What has the key's tag in the bucket.
     likely: Option<Hit<'a, K, V>>,
@@ -105,7 +124,7 @@ impl<'a, Q: Eq + ?Sized, K: Borrow<Q>, V> Sought<'a, Q, K, V> {
         match self.likely {
             // SAFETY: the section keeps the node (cache.N1).
             Some(hit) if is_key(unsafe { &(*hit.node.as_ptr()).key }) => Some(hit),
-            _ => self.bucket.find(self.place, is_key),
+            _ => self.bucket.find(self.hash, is_key),
         }
     }
 }
@@ -146,17 +165,17 @@ where
         loop {
             let mut batch: [Option<Sought<'_, Q, K, V>>; BATCH] = [const { None }; BATCH];
             for (slot, key) in batch.iter_mut().zip(keys.by_ref()) {
-                let place = self.place(key);
-                let bucket = self.segment(place).table(&section).bucket(place);
+                let hash = self.hash(key);
+                let bucket = self.segment(hash).table(&section).bucket(hash);
                 prefetch(bucket);
-                *slot = Some(Sought { key, place, bucket, likely: None });
+                *slot = Some(Sought { key, hash, bucket, likely: None });
             }
             for sought in batch.iter_mut().flatten() {
-                sought.likely = sought.bucket.probe(sought.place);
+                sought.likely = sought.bucket.probe(sought.hash);
             }
             let is_last = batch[BATCH - 1].is_none();
             for sought in batch.into_iter().map_while(|sought| sought) {
-                let node = self.use_hit(sought.place, sought.hit(), &section);
+                let node = self.use_hit(sought.hash, sought.hit(), &section);
                 // SAFETY: found in this section, which is open until all are done.
                 f(done, node.map(|node| unsafe { self.entry(node) }));
                 done += 1;
@@ -168,18 +187,18 @@ where
     }
 
     /// As [`get_many`](Self::get_many), for look-ups and insertions one among the other: `f` is
-    /// called with each key's number and its [`Spot`], in order. What it does is done when the next
-    /// key's turn comes. A section is open all the while, as with a [`Guard`].
+    /// called with each key's number and its [`BatchKey`], in order. What it does is done when the
+    /// next key's turn comes. A section is open all the while, as with a [`Guard`].
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
     /// cache.insert(1, 'a');
     /// let mut found = String::new();
-    /// cache.visit_many([1, 2, 2].iter(), |number, spot| {
+    /// cache.visit_many([1, 2, 2].iter(), |number, key| {
     ///     if number == 1 {
-    ///         spot.insert(2, 'b');
+    ///         key.insert(2, 'b');
     ///     } else {
-    ///         found.push(spot.get().map_or('-', |entry| *entry.value()));
+    ///         found.push(key.get().map_or('-', |entry| *entry.value()));
     ///     }
     /// });
     /// assert_eq!(found, "ab");
@@ -188,7 +207,7 @@ where
     pub fn visit_many<'q, Q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-        mut f: impl FnMut(usize, Spot<'_, Q, K, V, S>),
+        mut f: impl FnMut(usize, BatchKey<'_, Q, K, V, S>),
     ) where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized + 'q,
@@ -197,20 +216,20 @@ where
         let mut keys = keys.into_iter();
         let mut done = 0;
         loop {
-            let mut batch: [Option<(&Q, Place)>; BATCH] = [None; BATCH];
+            let mut batch: [Option<(&Q, KeyHash)>; BATCH] = [None; BATCH];
             for (slot, key) in batch.iter_mut().zip(keys.by_ref()) {
-                *slot = Some((key, self.place(key)));
+                *slot = Some((key, self.hash(key)));
             }
             // In a loop of its own: the processor's window then has many of them under way, each
             // of which may wait for a page's address.
-            for (_, place) in batch.iter().flatten() {
-                prefetch(self.segment(*place).table(&section).bucket(*place));
+            for (_, hash) in batch.iter().flatten() {
+                prefetch(self.segment(*hash).table(&section).bucket(*hash));
             }
-            for (_, place) in batch.iter().flatten() {
-                self.segment(*place).table(&section).bucket(*place).probe(*place);
+            for (_, hash) in batch.iter().flatten() {
+                self.segment(*hash).table(&section).bucket(*hash).probe(*hash);
             }
-            for (key, place) in batch.iter().flatten() {
-                f(done, Spot { cache: self, section: &section, place: *place, key });
+            for (key, hash) in batch.iter().flatten() {
+                f(done, BatchKey { cache: self, section: &section, hash: *hash, key });
                 done += 1;
             }
             if batch[BATCH - 1].is_none() {

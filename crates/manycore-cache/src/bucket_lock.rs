@@ -396,7 +396,7 @@ mod loom_tests {
         model(2, |shared| {
             let others = [adder(shared), adder(shared)];
             let turn = shared.1.turn();
-            let hold = shared.0.lock_in_turn(&turn).expect("nobody else gives it up");
+            let hold = shared.0.lock_in_turn(&turn).expect("no other thread gives it up");
             hold.retire();
             drop(turn);
             let added = others.map(|other| other.join().unwrap());

@@ -1,6 +1,8 @@
-//! How a cache is made.
+//! How a cache is made: [`Cache::new`], [`Builder`].
 
-use crate::node::{Home, InBytes, Kind, NodeMemory};
+mod negative;
+
+use crate::node::{Extra, Home, InBytes, Kind, Node, NodeMemory};
 use crate::segment::{Eviction, Segment};
 use crate::stats::Counts;
 use crate::table::Table;
@@ -8,6 +10,7 @@ use crate::{Cache, Cause, Line};
 use manycore::section::{Domain, Mode};
 use std::fmt;
 use std::hash::RandomState;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
@@ -23,6 +26,9 @@ const ROOM: usize = 1 << 20;
 /// The same if the capacity is in weight, which does not tell their number.
 const ROOM_BY_WEIGHT: usize = 1 << 12;
 
+/// Bytes of table for each entry, in a table that has just grown.
+const TABLE_BYTES: usize = 24;
+
 /// Bytes of garbage, as a part of the capacity in bytes, and their bounds.
 const GARBAGE_PART: usize = 8;
 const GARBAGE_MIN: usize = 4 << 20;
@@ -37,7 +43,30 @@ pub(crate) type Expiry<K, V> = Box<dyn Fn(&K, &V) -> Option<Duration> + Send + S
 pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
 pub(crate) type Time = Box<dyn Fn() -> Duration + Send + Sync>;
 
+impl<K, V> Cache<K, V> {
+    /// A cache of so many entries, with the default settings.
+    ///
+    /// # Panics
+    /// If the capacity is zero.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self::builder(capacity).build().unwrap_or_else(|error| panic!("manycore: {error}"))
+    }
+
+    /// Settings of a cache of so many entries, or of so much weight if there is a weigher.
+    pub fn builder(capacity: u64) -> Builder<K, V> {
+        Builder::new(capacity)
+    }
+}
+
 /// Why a builder's settings were refused.
+///
+/// ```
+/// use manycore_cache::Cache;
+///
+/// let error = Cache::<u32, u32>::builder(0).build().unwrap_err();
+/// assert!(error.to_string().starts_with("the cache's capacity must be at least 1"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -45,10 +74,10 @@ pub enum BuildError {
     OutOfRange(&'static str, u64),
     /// The setting must be longer than zero.
     NoTime(&'static str),
-    /// A lean cache does not keep what the setting needs.
-    NotLean(&'static str),
-    /// Only a lean cache has the setting.
-    OnlyLean(&'static str),
+    /// A cache without metadata does not keep what the setting needs.
+    NoMetadata(&'static str),
+    /// Only a cache without metadata has the setting.
+    OnlyWithoutMetadata(&'static str),
 }
 
 impl fmt::Display for BuildError {
@@ -58,8 +87,10 @@ impl fmt::Display for BuildError {
                 write!(f, "the cache's {what} must be at least 1 and at most {most}")
             }
             Self::NoTime(what) => write!(f, "the cache's {what} must be longer than zero"),
-            Self::NotLean(what) => write!(f, "a lean cache has no {what}"),
-            Self::OnlyLean(what) => write!(f, "only a lean cache has {what}"),
+            Self::NoMetadata(what) => write!(f, "a cache without metadata has no {what}"),
+            Self::OnlyWithoutMetadata(what) => {
+                write!(f, "only a cache without metadata has {what}")
+            }
         }
     }
 }
@@ -72,8 +103,8 @@ impl std::error::Error for BuildError {}
 /// use manycore_cache::{Cache, Cause, Eviction};
 /// use std::time::Duration;
 ///
-/// let pages: Cache<String, Vec<u8>> = Cache::builder(64 << 20) // bytes, by the weigher
-///     .weigher(|url: &String, page: &Vec<u8>| (url.len() + page.len()) as u32)
+/// let pages: Cache<String, Vec<u8>> = Cache::builder(64 << 20) // bytes
+///     .byte_weigher(|url: &String, page: &Vec<u8>| url.capacity() + page.capacity())
 ///     .initial_entries(10_000)
 ///     .time_to_live(Duration::from_secs(600))
 ///     .eviction(Eviction::ScanResistant)
@@ -95,6 +126,8 @@ pub struct Builder<K, V, S = RandomState> {
     live: Option<Duration>,
     idle: Option<Duration>,
     expiry: Option<Expiry<K, V>>,
+    idle_each: Option<Expiry<K, V>>,
+    ahead: Option<Duration>,
     ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
     /// A bit for each cause for which the listener is called.
@@ -116,6 +149,8 @@ impl<K, V> Builder<K, V> {
             live: None,
             idle: None,
             expiry: None,
+            idle_each: None,
+            ahead: None,
             ends: None,
             listener: None,
             told: u8::MAX,
@@ -135,7 +170,8 @@ impl<K, V, S> Builder<K, V, S> {
             capacity, initial, eviction, weigher, live, idle, expiry, listener, told, ..
         } = self;
         let (time, counts_reads, in_bytes) = (self.time, self.counts_reads, self.in_bytes);
-        let (ends, memory) = (self.ends, self.memory);
+        let (ends, memory, idle_each) = (self.ends, self.memory, self.idle_each);
+        let ahead = self.ahead;
         Builder {
             capacity,
             initial,
@@ -145,6 +181,8 @@ impl<K, V, S> Builder<K, V, S> {
             live,
             idle,
             expiry,
+            idle_each,
+            ahead,
             ends,
             listener,
             told,
@@ -170,9 +208,45 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// The weight of an entry; the capacity is then one of weight. Called once for each entry, when
     /// it is inserted. The least weight is 1.
+    ///
+    /// For a capacity in bytes use [`byte_weigher`](Self::byte_weigher). A weigher that returns the
+    /// length of a value leaves out what the cache needs for the entry, and capacity that the value
+    /// does not use: 8 MiB of values of four bytes, counted by their length, take 215 MiB.
     pub fn weigher(mut self, weigh: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
         self.weigher = Some(Box::new(weigh));
         self
+    }
+
+    /// A capacity in bytes: an entry weighs what it takes in the cache, its table included, and
+    /// what `owned` returns: the bytes of heap that its key and value own. Called as a
+    /// [`weigher`](Self::weigher) is; sets [`weight_in_bytes`](Self::weight_in_bytes), too.
+    ///
+    /// The memory of a process then grows by at most the capacity, what the allocator needs for its
+    /// blocks, and [garbage](crate#memory): a test measures it. glibc's allocator needs 8 bytes for
+    /// each block, and makes it a multiple of 16 and at least 32: if values own a few bytes each,
+    /// `owned` should count that. A buffer is counted by its `capacity()`, not by its `len()`.
+    ///
+    /// ```
+    /// use manycore_cache::Cache;
+    ///
+    /// let pages: Cache<String, Vec<u8>> = Cache::builder(8 << 20) // bytes
+    ///     .byte_weigher(|url: &String, page: &Vec<u8>| url.capacity() + page.capacity())
+    ///     .build()?;
+    /// for n in 0..20_000 {
+    ///     pages.insert(format!("/{n}"), vec![1; 1000]);
+    /// }
+    /// assert!(pages.weight() <= 8 << 20);
+    /// assert!((7_000..8_000).contains(&pages.len()), "with some 100 bytes beside each page");
+    /// # Ok::<(), manycore_cache::BuildError>(())
+    /// ```
+    #[doc(alias = "memory limit")]
+    #[doc(alias = "max_bytes")]
+    pub fn byte_weigher(self, owned: impl Fn(&K, &V) -> usize + Send + Sync + 'static) -> Self {
+        let entry = size_of::<Node<K, V, Extra>>() + TABLE_BYTES;
+        let weigh = move |key: &K, value: &V| {
+            u32::try_from(owned(key, value).saturating_add(entry)).unwrap_or(u32::MAX)
+        };
+        self.weigher(weigh).weight_in_bytes(true)
     }
 
     /// Whether weights are the bytes that an entry holds. What has left the cache and is not freed
@@ -188,6 +262,8 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Time to live (TTL) of an entry, from its insertion or replacement.
+    #[doc(alias = "TTL")]
+    #[doc(alias = "expire_after_write")]
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.live = Some(time);
         self
@@ -195,6 +271,8 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// Time to idle of an entry, from its last use. A use is recorded if the last record is older
     /// than a sixteenth of this time; so an entry may expire up to 1/16 early.
+    #[doc(alias = "TTI")]
+    #[doc(alias = "expire_after_access")]
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
@@ -203,11 +281,84 @@ impl<K, V, S> Builder<K, V, S> {
     /// TTL of this entry, called when it is inserted; `None` is for ever. The shortest of this, the
     /// time to live and the time to idle counts. A cache that gives entries a TTL only by
     /// [`Cache::insert_for`] uses `|_, _| None` here.
+    #[doc(alias = "TTL")]
     pub fn expire_after(
         mut self,
         time: impl Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
         self.expiry = Some(Box::new(time));
+        self
+    }
+
+    /// Time to idle of this entry, from its last use; `None` is the cache's
+    /// [`time_to_idle`](Self::time_to_idle), if there is one, and otherwise for ever. Called when
+    /// the entry is inserted; kept in milliseconds, at least 1 and at most 49 days. The shortest of
+    /// this and the cache's other times counts. A read gives the entry its whole time anew, as with
+    /// `time_to_idle`.
+    ///
+    /// ```
+    /// use manycore_cache::{BuildError, Cache};
+    /// use std::time::Duration;
+    ///
+    /// struct Session { user: String, is_admin: bool }
+    /// let sessions: Cache<u64, Session> = Cache::builder(1000)
+    ///     .time_to_idle(Duration::from_secs(1800))
+    ///     .idle_after(|_, session: &Session| session.is_admin.then_some(Duration::from_secs(60)))
+    ///     .build()?;
+    /// sessions.insert(1, Session { user: "ann".into(), is_admin: true });
+    /// assert_eq!(sessions.get(&1).unwrap().user, "ann");
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    #[doc(alias = "TTI")]
+    #[doc(alias = "expire_after_read")]
+    pub fn idle_after(
+        mut self,
+        time: impl Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
+        self.idle_each = Some(Box::new(time));
+        self
+    }
+
+    /// Refresh ahead: a request by [`Cache::get_or_insert_with`] and its kin for an entry that has
+    /// at most this time to live left loads it anew, with its own load. Until that ends all others
+    /// get the present value, which is valid still. So no request waits at the end of an entry that
+    /// is asked for often enough. There are no helper threads: one of the callers waits for the
+    /// load.
+    ///
+    /// If that load fails, its caller gets the present value, too, and the next request tries again
+    /// (see [`Stats::load_failures`](crate::Stats::load_failures)). A value that is inserted during
+    /// the load wins, as always. A [`Cache::get`] loads nothing. A time to idle has no part in
+    /// this.
+    ///
+    /// ```
+    /// use manycore_cache::{BuildError, Cache};
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// let seconds = Arc::new(AtomicU64::new(0));
+    /// let clock = seconds.clone();
+    /// let rates: Cache<&str, u32> = Cache::builder(100)
+    ///     .time_to_live(Duration::from_secs(60))
+    ///     .refresh_ahead(Duration::from_secs(10))
+    ///     .clock(move || Duration::from_secs(clock.load(Relaxed)))
+    ///     .build()?;
+    /// assert_eq!(*rates.get_or_insert_with("EUR", || 1), 1);
+    /// seconds.store(49, Relaxed);
+    /// assert_eq!(*rates.get_or_insert_with("EUR", || 2), 1);
+    /// seconds.store(50, Relaxed);
+    /// let mut seen = 0;
+    /// let fresh = rates.get_or_insert_with("EUR", || {
+    ///     seen = *rates.get_or_insert_with("EUR", || 3); // as any other request now
+    ///     2
+    /// });
+    /// assert_eq!((seen, *fresh), (1, 2));
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    #[doc(alias = "stale while revalidate")]
+    #[doc(alias = "refresh_after_write")]
+    pub fn refresh_ahead(mut self, time: Duration) -> Self {
+        self.ahead = Some(time);
         self
     }
 
@@ -227,7 +378,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// struct Page(Vec<u8>, Option<Duration>);
     /// let pages: Cache<u64, Page> = Cache::builder(1 << 20)
     ///     .weigher(|_, page: &Page| page.0.len() as u32)
-    ///     .lean(|_, page| page.1)
+    ///     .without_metadata(|_, page| page.1)
     ///     .clock(|| Duration::from_secs(100))
     ///     .build()?;
     /// pages.insert(1, Page(vec![1], Some(Duration::from_secs(101))));
@@ -235,7 +386,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// assert!(pages.get(&1).is_some() && pages.get(&2).is_none());
     /// # Ok::<(), BuildError>(())
     /// ```
-    pub fn lean(
+    pub fn without_metadata(
         mut self,
         ends: impl Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
@@ -243,7 +394,8 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Keeps the entries of a [lean](Self::lean) cache in this memory. See [`NodeMemory`].
+    /// Keeps the entries of a cache [without metadata](Self::without_metadata) in this memory. See
+    /// [`NodeMemory`].
     pub fn memory(mut self, memory: Arc<dyn NodeMemory>) -> Self {
         self.memory = Some(memory);
         self
@@ -252,6 +404,8 @@ impl<K, V, S> Builder<K, V, S> {
     /// Eviction listener: called with each entry that was removed, and the cause, on the thread
     /// that removed it, after the removal, with no lock held. It may use the cache. If it panics,
     /// so does the call that removed the entry; an insertion that was making room is then not done.
+    #[doc(alias = "on_evict")]
+    #[doc(alias = "removal listener")]
     pub fn listener(mut self, listen: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listen));
         self
@@ -303,7 +457,11 @@ impl<K, V, S> Builder<K, V, S> {
         if !(1..=MOST).contains(&self.capacity) {
             return Err(BuildError::OutOfRange("capacity", MOST));
         }
-        for (what, time) in [("time to live", self.live), ("time to idle", self.idle)] {
+        for (what, time) in [
+            ("time to live", self.live),
+            ("time to idle", self.idle),
+            ("time to refresh ahead", self.ahead),
+        ] {
             if time == Some(Duration::ZERO) {
                 return Err(BuildError::NoTime(what));
             }
@@ -312,13 +470,14 @@ impl<K, V, S> Builder<K, V, S> {
             ("time to live", self.live.is_some()),
             ("time to idle", self.idle.is_some()),
             ("time of each entry (`expire_after`)", self.expiry.is_some()),
+            ("time to idle of each entry (`idle_after`)", self.idle_each.is_some()),
         ] {
             if is_set && self.ends.is_some() {
-                return Err(BuildError::NotLean(what));
+                return Err(BuildError::NoMetadata(what));
             }
         }
         if self.memory.is_some() && self.ends.is_none() {
-            return Err(BuildError::OnlyLean("memory of its owner's"));
+            return Err(BuildError::OnlyWithoutMetadata("memory of its owner's"));
         }
         Ok(())
     }
@@ -326,7 +485,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// Builds the cache.
     ///
     /// # Errors
-    /// A capacity of zero or above 2^62, a time of zero, or times of a lean cache.
+    /// A capacity of zero or above 2^62, a time of zero, or times of a cache without metadata.
     pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
         self.check()?;
         let by_weight = self.weigher.is_some();
@@ -336,11 +495,12 @@ impl<K, V, S> Builder<K, V, S> {
         let segments = (most / SEGMENT_ENTRIES).clamp(1, SEGMENTS_MAX);
         let segments = 1 << segments.ilog2();
         let buckets = (room.div_ceil(segments) * 10).div_ceil(LOAD_TENTHS).max(1);
-        let has_times = self.live.is_some() || self.idle.is_some() || self.expiry.is_some();
+        let has_idle = self.idle.is_some() || self.idle_each.is_some();
+        let has_times = self.live.is_some() || has_idle || self.expiry.is_some();
         let is_timed = has_times || self.ends.is_some();
         let kind = match () {
             () if self.memory.is_some() => Kind::Lent,
-            () if self.ends.is_some() => Kind::Lean,
+            () if self.ends.is_some() => Kind::Bare,
             () if is_timed || by_weight => Kind::Full,
             () => Kind::Plain,
         };
@@ -361,12 +521,14 @@ impl<K, V, S> Builder<K, V, S> {
             capacity: AtomicI64::new(self.capacity as i64),
             hasher: self.hasher,
             eviction: self.eviction,
-            heat_max: self.eviction.heat_max(),
+            frequency_max: self.eviction.frequency_max(),
             is_watched: is_timed || self.counts_reads,
             weigher: self.weigher,
             live: self.live.map(nanos),
             idle: self.idle.map(nanos),
             expiry: self.expiry,
+            idle_each: self.idle_each,
+            ahead: self.ahead.map(nanos),
             ends: self.ends,
             listener: self.listener,
             told: self.told,
@@ -378,6 +540,7 @@ impl<K, V, S> Builder<K, V, S> {
             domain: domain.expect("the settings are in range"),
             home,
             kind,
+            budgeted: None,
         })
     }
 }
@@ -393,6 +556,10 @@ fn garbage_domain(capacity: usize) -> Result<Domain, manycore::section::BuildErr
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
+
+// As for the cache: closures are trusted, as they are elsewhere. It has no keys and values yet.
+impl<K, V, S: UnwindSafe> UnwindSafe for Builder<K, V, S> {}
+impl<K, V, S: RefUnwindSafe> RefUnwindSafe for Builder<K, V, S> {}
 
 impl<K, V, S> fmt::Debug for Builder<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -28,6 +28,9 @@ where
         self.begin_update();
         // ORDER: Relaxed; counts of capacity order nothing.
         let old = self.capacity.swap(capacity as i64, Ordering::Relaxed);
+        if let Some(budgeted) = &self.budgeted {
+            return Self::set_capacity_within(budgeted, capacity);
+        }
         // ORDER: Relaxed; as above.
         self.pool.0.fetch_add(capacity as i64 - old, Ordering::Relaxed);
         for segment in &self.segments {

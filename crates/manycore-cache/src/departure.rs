@@ -10,8 +10,8 @@
 
 use crate::Cache;
 use crate::builder::Listener;
+use crate::key_hash::KeyHash;
 use crate::node::{Found, Fresh, Node};
-use crate::place::Place;
 use crate::segment::Segment;
 use crate::single_flight::Panics;
 use crate::table::Slot;
@@ -19,7 +19,23 @@ use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
 
-/// Why an entry left the cache.
+/// Why an entry left the cache: for a [listener](crate::Builder::listener).
+///
+/// ```
+/// use manycore_cache::{Cache, Cause};
+/// use std::sync::{Arc, Mutex};
+///
+/// let told = Arc::new(Mutex::new(Vec::new()));
+/// let heard = told.clone();
+/// let cache = Cache::builder(10)
+///     .listener(move |key: &u32, _: &char, cause| heard.lock().unwrap().push((*key, cause)))
+///     .build()?;
+/// cache.insert(1, 'a');
+/// cache.insert(1, 'b');
+/// cache.remove(&1);
+/// assert_eq!(*told.lock().unwrap(), [(1, Cause::Replaced), (1, Cause::Removed)]);
+/// # Ok::<(), manycore_cache::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -148,14 +164,14 @@ where
     #[cold]
     pub(crate) fn turn_away(
         &self,
-        place: Place,
+        hash: KeyHash,
         fresh: &mut Option<Fresh<K, V>>,
         weight: i64,
         seen: Option<Found<K, V>>,
         section: &Section<'_>,
     ) -> Found<K, V> {
         if let Some(seen) = seen {
-            self.take_out(place, seen, Cause::Replaced, section);
+            self.take_out(hash, seen, Cause::Replaced, section);
         }
         let node = fresh.take().expect("a node to turn away").publish();
         self.part_with(&Departed { node, weight, cause: Cause::Evicted }, section);
@@ -165,27 +181,27 @@ where
     /// Removes this node if it is linked still.
     pub(crate) fn take_out(
         &self,
-        place: Place,
+        hash: KeyHash,
         node: Found<K, V>,
         cause: Cause,
         section: &Section<'_>,
     ) {
-        self.take_out_if(place, node, cause, section, None::<fn() -> bool>);
+        self.take_out_if(hash, node, cause, section, None::<fn() -> bool>);
     }
 
     /// The same if `accept`, asked under the bucket's lock, says so; `None` if the node is not
     /// linked any more.
     pub(crate) fn take_out_if(
         &self,
-        place: Place,
+        hash: KeyHash,
         node: Found<K, V>,
         cause: Cause,
         section: &Section<'_>,
         accept: Option<impl FnOnce() -> bool>,
     ) -> Option<bool> {
-        let segment = self.segment(place);
+        let segment = self.segment(hash);
         let weight = self.weight_of(node); // cache.D1
-        let locked = self.lock(place, section);
+        let locked = self.lock(hash, section);
         let slot = locked.slot_of(node)?;
         if accept.is_some_and(|accept| !self.under_lock(accept)) {
             return Some(false);
@@ -193,7 +209,7 @@ where
         debug_assert_eq!(slot.node(), Some(node), "cache.N1: another node is unlinked");
         locked.clear(slot);
         if cause != Cause::Expired {
-            self.flights.note_change(place, 0);
+            self.flights.note_change(hash, 0);
         }
         drop(locked);
         segment.count_less(1);
@@ -204,8 +220,8 @@ where
 
     /// A reader found an entry whose time is over.
     #[cold]
-    pub(crate) fn drop_expired(&self, place: Place, node: Found<K, V>, section: &Section<'_>) {
-        self.take_out(place, node, Cause::Expired, section);
+    pub(crate) fn drop_expired(&self, hash: KeyHash, node: Found<K, V>, section: &Section<'_>) {
+        self.take_out(hash, node, Cause::Expired, section);
     }
 
     /// Drops from a bucket what has expired.

@@ -7,9 +7,17 @@ use manycore::section::Section;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 
 /// An entry as a predicate is shown it: key, value and version.
+///
+/// ```
+/// let cache = manycore_cache::Cache::new(10);
+/// let version = cache.insert("a", 1);
+/// let removed = cache.remove_if("a", |entry| entry.version() == version && *entry.value() == 1);
+/// assert!(removed.is_some());
+/// ```
 pub struct Entry<'a, K, V> {
     node: NonNull<Node<K, V>>,
     kind: Kind,
@@ -47,7 +55,8 @@ impl<'a, K, V> Entry<'a, K, V> {
     }
 
     /// The version: a number that no other entry of this process has, this key's next one
-    /// included. For [`Cache::compare_and_swap`]. Zero in a lean cache (`Builder::lean`).
+    /// included. For [`Cache::compare_and_swap`]. Zero in a cache without metadata
+    /// (`Builder::without_metadata`).
     pub fn version(self) -> u64 {
         // SAFETY: cache.N1, cache.N2 - the maker of this promised a section that outlives `'a` and
         // keeps the node, and that the node is of this kind (`Entry::new`).
@@ -72,6 +81,15 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
 /// cache is not freed before it is dropped. Clone what you need for longer, and do not wait for
 /// anything with a guard in hand.
 ///
+/// ```
+/// let cache = manycore_cache::Cache::new(10);
+/// cache.insert(1, String::from("ann"));
+/// let guard = cache.get(&1).unwrap();
+/// cache.insert(1, String::from("bob"));
+/// assert_eq!((guard.key(), guard.len(), guard.as_str()), (&1, 3, "ann"));
+/// drop(guard); // "ann" can be freed from here on
+/// ```
+///
 /// A guard does not outlive its cache:
 /// ```compile_fail
 /// let cache = manycore_cache::Cache::<u32, u32>::new(10);
@@ -93,6 +111,11 @@ impl<'c, K, V> Guard<'c, K, V> {
     #[inline(always)]
     pub(crate) unsafe fn new(node: NonNull<Node<K, V>>, kind: Kind, section: Section<'c>) -> Self {
         Self { node, kind, _section: section }
+    }
+
+    /// Where the entry is, as long as this lives.
+    pub(crate) fn address(&self) -> NonNull<Node<K, V>> {
+        self.node
     }
 
     fn node(&self) -> &Node<K, V> {
@@ -117,6 +140,11 @@ impl<'c, K, V> Guard<'c, K, V> {
     }
 }
 
+// A panic leaves a section as it was, open until its guard is dropped; so a guard is as safe across
+// `catch_unwind` as a shared reference to its entry.
+impl<K: RefUnwindSafe, V: RefUnwindSafe> UnwindSafe for Guard<'_, K, V> {}
+impl<K: RefUnwindSafe, V: RefUnwindSafe> RefUnwindSafe for Guard<'_, K, V> {}
+
 impl<K, V> Deref for Guard<'_, K, V> {
     type Target = V;
 
@@ -137,6 +165,12 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Guard<'_, K, V> {
 }
 
 /// The entries of a cache: see [`Cache::iter`].
+///
+/// ```
+/// let cache = manycore_cache::Cache::new(10);
+/// (1..=3).for_each(|n| _ = cache.insert(n, n * n));
+/// assert_eq!(cache.iter().map(|entry| *entry).sum::<u32>(), 14);
+/// ```
 pub struct Iter<'c, K, V, S> {
     cache: &'c Cache<K, V, S>,
     section: Section<'c>,
@@ -170,6 +204,10 @@ impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
         }
     }
 }
+
+// As a guard; what it has found is added to its buffer a segment at a time, by code of its own.
+impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Iter<'_, K, V, S> {}
+impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Iter<'_, K, V, S> {}
 
 impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,8 +2,8 @@
 
 use crate::Cache;
 use crate::departure::{Cause, Departed};
+use crate::key_hash::KeyHash;
 use crate::node::Fresh;
-use crate::place::Place;
 use crate::update::Asked;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
@@ -19,6 +19,8 @@ where
     ///
     /// Makes room first, if need be, by evicting. An entry that weighs more than the whole capacity
     /// is not kept: the listener hears of it, and of the old value.
+    #[doc(alias = "put")]
+    #[doc(alias = "set")]
     pub fn insert(&self, key: K, value: V) -> u64 {
         self.insert_node(key, value, None)
     }
@@ -29,6 +31,7 @@ where
     /// # Panics
     /// If the cache has no times: its builder was given none of `time_to_live`, `time_to_idle` and
     /// `expire_after`.
+    #[doc(alias = "TTL")]
     pub fn insert_for(&self, key: K, value: V, time: Duration) -> u64 {
         let is_kept = self.is_timed && self.ends.is_none();
         assert!(is_kept, "manycore: a cache without times; see `Builder::expire_after`");
@@ -39,25 +42,25 @@ where
     fn insert_node(&self, key: K, value: V, time: Option<Duration>) -> u64 {
         self.begin_update();
         let section = self.domain.enter();
-        let place = self.place(&key);
-        self.segment(place).table(&section).prefetch(place); // while the node is made
+        let hash = self.hash(&key);
+        self.segment(hash).table(&section).prefetch(hash); // while the node is made
         let fresh = self.make(key, value, time);
         let version = fresh.version();
-        self.put_any(place, fresh, &section);
+        self.put_any(hash, fresh, &section);
         version
     }
 
     /// Links the node, whatever is there.
     #[inline(always)]
-    fn put_any(&self, place: Place, fresh: Fresh<K, V>, section: &Section<'_>) {
-        if let Err(fresh) = self.put_over(place, fresh, section) {
-            self.put_whatever(place, fresh, section);
+    fn put_any(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
+        if let Err(fresh) = self.put_over(hash, fresh, section) {
+            self.put_whatever(hash, fresh, section);
         }
     }
 
     #[inline(never)]
-    fn put_whatever(&self, place: Place, fresh: Fresh<K, V>, section: &Section<'_>) {
-        self.put(place, &mut Some(fresh), section, Asked::Before, |_| true);
+    fn put_whatever(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
+        self.put(hash, &mut Some(fresh), section, Asked::Before, |_| true);
     }
 
     /// The short way: the key is there, and its entry weighs as much. Gives the node back if it is
@@ -65,7 +68,7 @@ where
     #[inline]
     fn put_over(
         &self,
-        place: Place,
+        hash: KeyHash,
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
@@ -73,10 +76,10 @@ where
         if weight > self.capacity() as i64 {
             return Err(fresh);
         }
-        let segment = self.segment(place);
+        let segment = self.segment(hash);
         let table = segment.table(section);
-        let bucket = table.bucket(place);
-        let Some(hit) = bucket.find(place, |own| *own == fresh.get().key) else {
+        let bucket = table.bucket(hash);
+        let Some(hit) = bucket.find(hash, |own| *own == fresh.get().key) else {
             return Err(fresh);
         };
         if self.weight_of(hit.node) != weight {
@@ -88,13 +91,13 @@ where
             return Err(fresh);
         }
         self.touch(&hit);
-        self.flights.note_change(place, 0);
+        self.flights.note_change(hash, 0);
         drop(locked);
         fresh.publish();
         let cause = if is_over { Cause::Expired } else { Cause::Replaced };
         let old = Departed { node: hit.node, weight, cause };
         if self.is_timed {
-            self.after_put(place, Some(old), section);
+            self.after_put(hash, Some(old), section);
         } else {
             self.counts.insertions.inc();
             self.part_with(&old, section);
@@ -104,11 +107,11 @@ where
     }
 
     /// As [`insert`](Self::insert), of a key that is known to belong here.
-    pub(crate) fn insert_at(&self, place: Place, key: K, value: V, section: &Section<'_>) -> u64 {
+    pub(crate) fn insert_at(&self, hash: KeyHash, key: K, value: V, section: &Section<'_>) -> u64 {
         self.begin_update();
         let fresh = self.make(key, value, None);
         let version = fresh.version();
-        self.put_any(place, fresh, section);
+        self.put_any(hash, fresh, section);
         version
     }
 }

@@ -34,8 +34,8 @@
 //!   nanoseconds; of your code only the closures that say so run under that lock, and `Hash` while
 //!   a table grows.
 //! - *Cost*: a read is the hash, the bucket's line and the entry's; it writes nothing except the
-//!   reference byte (*heat*) of an entry that is not hot yet. An update allocates from the thread's
-//!   own slab.
+//!   reference byte (the access *frequency*) of an entry that is not hot yet. An update allocates
+//!   from the thread's own slab.
 //! - *Memory*: an entry takes its key, its value and 8 bytes, 24 more if the cache weighs or
 //!   expires, and some 16 bytes of table, 22 in one that has just grown (72 bytes for keys of 16
 //!   and values of 32, a million of them). [`Cache::footprint`] reports it. Keys and values
@@ -46,9 +46,9 @@
 //!   after [`catch_unwind`](std::panic::catch_unwind).
 //! - *Inconsistent callbacks*: keys whose `Hash`, `Eq` or `Borrow` are inconsistent, and weighers
 //!   and clocks that contradict themselves, get wrong answers, and nothing worse: an entry weighs
-//!   what it weighed when it was inserted. (In a [lean](Builder::lean) cache nothing of that is
-//!   kept: there a weigher that contradicts itself makes the weight, and with it the bound, wrong
-//!   for good.)
+//!   what it weighed when it was inserted. (In a cache [without
+//!   metadata](Builder::without_metadata) nothing of that is kept: there a weigher that contradicts
+//!   itself makes the weight, and with it the bound, wrong for good.)
 //!
 //! # Memory
 //!
@@ -66,8 +66,8 @@
 //! thread go on; under a guard that is held for long, garbage grows at the pace that this leaves.
 //!
 //! Bytes are known for keys and values without destructors, which own nothing, and from a
-//! [weigher](Builder::weigher), if it counts bytes. Other entries count as their own size and an
-//! estimate of heap, and their thread reclaims every 100 us.
+//! [weigher](Builder::byte_weigher), if it counts bytes. Other entries count as their own size and
+//! an estimate of heap, and their thread reclaims every 100 us.
 //!
 //! # Re-entrancy
 //!
@@ -75,10 +75,11 @@
 //!
 //! - A callback that runs *under a lock* (the closures of [`Cache::get_locked_if`],
 //!   [`Cache::expire_if`] and [`Cache::retain`]; the second call of those of
-//!   [`Cache::insert_locked_if`] and [`Cache::remove_locked_if`]; the clock, and the end of a lean
-//!   entry, where these ask for them; `Hash` while a table grows) may read its own cache, and may
-//!   update others. If it updates its own, that panics. Two threads whose callbacks under a lock
-//!   update each other's cache wait for each other: after five seconds one of them panics.
+//!   [`Cache::insert_locked_if`] and [`Cache::remove_locked_if`]; the clock, and the expiration of
+//!   an entry without metadata, where these ask for them; `Hash` while a table grows) may read its
+//!   own cache, and may update others. If it updates its own, that panics. Two threads whose
+//!   callbacks under a lock update each other's cache wait for each other: after five seconds one
+//!   of them panics.
 //! - A load may do everything except load its own key, which panics: see
 //!   [`Cache::get_or_insert_with`].
 //! - All other callbacks run with no lock held, and may do everything. A listener that inserts for
@@ -94,21 +95,31 @@
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 5.2.
 
+// The page of `Cache` shows methods in the order of the modules that have them: first what every
+// user needs.
+mod builder;
+
+mod read;
+
+mod insert;
+
+mod update;
+
+mod load;
+
 mod batch;
 mod bucket_lock;
-mod builder;
+mod budgeted;
 mod capacity;
-mod circles;
 mod compared;
+mod deadlock;
 mod departure;
 mod expiry;
 mod guard;
 mod huge_pages;
-mod insert;
-mod load;
+mod key_hash;
 mod locked;
 mod node;
-mod place;
 mod prefetch;
 mod probation;
 mod reentrancy;
@@ -119,9 +130,8 @@ mod single_flight;
 mod stats;
 mod sync;
 mod table;
-mod update;
 
-pub use batch::Spot;
+pub use batch::BatchKey;
 pub use builder::{BuildError, Builder};
 pub use departure::Cause;
 pub use guard::{Entry, Guard, Iter};
@@ -131,22 +141,20 @@ pub use segment::Eviction;
 pub use stats::{Footprint, Stats};
 pub use update::CasError;
 
+use budgeted::Budgeted;
 use builder::{Expiry, Listener, Time, Weigher};
+use key_hash::KeyHash;
 use manycore::section::{Domain, Section};
-use node::{Home, Kind, NEVER, Node};
-use place::Place;
-use prefetch::prefetch;
+use node::{Extra, Home, Kind, NEVER, Node};
 use segment::Segment;
 use single_flight::Flights;
 use stats::Counts;
-use std::borrow::Borrow;
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::RandomState;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Duration;
 use table::Hit;
 
 /// Keys whose lines are fetched together.
@@ -171,6 +179,9 @@ struct Line<T>(T);
 /// });
 /// # Ok::<(), manycore_cache::BuildError>(())
 /// ```
+#[doc(alias = "LRU")]
+#[doc(alias = "memoize")]
+#[doc(alias = "bounded map")]
 pub struct Cache<K, V, S = RandomState> {
     segments: Box<[Segment<K, V>]>,
     /// Unreserved capacity; below zero if a thread found none (law cache.G1).
@@ -178,7 +189,7 @@ pub struct Cache<K, V, S = RandomState> {
     capacity: AtomicI64,
     hasher: S,
     eviction: Eviction,
-    heat_max: u8,
+    frequency_max: u8,
     /// Whether a read does more than to look: it counts, or looks at the time.
     is_watched: bool,
     weigher: Option<Weigher<K, V>>,
@@ -186,7 +197,11 @@ pub struct Cache<K, V, S = RandomState> {
     live: Option<u64>,
     idle: Option<u64>,
     expiry: Option<Expiry<K, V>>,
-    /// Of a lean cache: the moment at which an entry ends, asked at each look.
+    /// How long before its end an entry is loaded anew.
+    ahead: Option<u64>,
+    /// The time to idle of each entry, asked when it is inserted.
+    idle_each: Option<Expiry<K, V>>,
+    /// Of a cache without metadata: the moment at which an entry ends, asked at each look.
     ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
     /// A bit for each cause of which the listener is told.
@@ -202,22 +217,8 @@ pub struct Cache<K, V, S = RandomState> {
     domain: Domain,
     home: Arc<Home<K, V>>,
     kind: Kind,
-}
-
-impl<K, V> Cache<K, V> {
-    /// A cache of so many entries, with the default settings.
-    ///
-    /// # Panics
-    /// If the capacity is zero.
-    #[must_use]
-    pub fn new(capacity: u64) -> Self {
-        Self::builder(capacity).build().unwrap_or_else(|error| panic!("manycore: {error}"))
-    }
-
-    /// Settings of a cache of so many entries, or of so much weight if there is a weigher.
-    pub fn builder(capacity: u64) -> Builder<K, V> {
-        Builder::new(capacity)
-    }
+    /// Behind the entries: what they weighed is released when they are gone.
+    budgeted: Option<Budgeted>,
 }
 
 impl<K, V, S> Cache<K, V, S> {
@@ -244,7 +245,9 @@ impl<K, V, S> Cache<K, V, S> {
         let unused = self.pool.0.load(Ordering::Relaxed);
         let spare: i64 = self.segments.iter().map(Segment::spare).sum();
         // ORDER: Relaxed; as above.
-        u64::try_from(self.capacity.load(Ordering::Relaxed) - unused - spare).unwrap_or(0)
+        let capacity = || self.capacity.load(Ordering::Relaxed);
+        let all = self.budgeted.as_ref().map_or_else(capacity, Budgeted::granted);
+        u64::try_from(all - unused - spare).unwrap_or(0)
     }
 
     /// What the builder was given, or [`set_capacity`](Self::set_capacity).
@@ -257,7 +260,13 @@ impl<K, V, S> Cache<K, V, S> {
     /// What happened so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.counts.sum()
+        Stats { loading: self.flights.under_way(), ..self.counts.sum() }
+    }
+
+    /// Reclaims garbage of the calling thread and of ended threads, as far as it can be freed now.
+    /// Call it before a thread goes idle. Never waits.
+    pub fn collect(&self) {
+        self.domain.collect();
     }
 
     /// Every entry, in no order, as guards. None that has expired by the time when it is yielded.
@@ -292,6 +301,20 @@ impl<K, V, S> Cache<K, V, S> {
         now >= self.end_of(node)
     }
 
+    /// The end of a node, found in an open section, that does not depend on its uses.
+    fn expires_of(&self, node: NonNull<Node<K, V>>) -> u64 {
+        if !self.is_timed {
+            return NEVER;
+        }
+        if self.ends.is_some() {
+            return self.end_of(node);
+        }
+        // SAFETY: cache.N2 - a timed cache is full, unless it has no metadata; the caller's section
+        // keeps the node.
+        // ORDER: Relaxed; times order nothing.
+        unsafe { Node::extra(node).as_ref() }.expires.load(Ordering::Relaxed)
+    }
+
     /// When the time of a node, found in an open section, is over.
     #[inline]
     fn end_of(&self, node: NonNull<Node<K, V>>) -> u64 {
@@ -301,34 +324,46 @@ impl<K, V, S> Cache<K, V, S> {
             let node = unsafe { node.as_ref() };
             return ends(&node.key, &node.value).map_or(NEVER, builder::nanos);
         }
-        // SAFETY: cache.N2 - a timed cache is full, unless it is lean; the caller's section keeps
-        // it.
+        // SAFETY: cache.N2 - a timed cache is full, unless it has no metadata; the caller's section
+        // keeps it.
         let extra = unsafe { Node::extra(node).as_ref() };
         // ORDER: Relaxed; times order nothing.
         let used = extra.used.load(Ordering::Relaxed);
-        let idle = self.idle.map_or(NEVER, |idle| used.saturating_add(idle));
+        let idle = self.idle_of(extra).map_or(NEVER, |idle| used.saturating_add(idle));
         extra.expires.load(Ordering::Relaxed).min(idle)
     }
 
     /// Warms an entry. Writes nothing if it is hot.
     #[inline(always)]
     fn touch(&self, hit: &Hit<'_, K, V>) {
-        if hit.degree < self.heat_max {
-            hit.slot.set_heat(hit.degree + 1);
+        if hit.frequency < self.frequency_max {
+            hit.slot.set_frequency(hit.frequency + 1);
         }
     }
 
     /// Notes when an entry was used, unless that was noted a moment ago.
     fn note_use(&self, node: NonNull<Node<K, V>>, now: u64) {
-        if let Some(idle) = self.idle {
-            // SAFETY: cache.N2 - a cache with a time to idle is full; the caller's section keeps
-            // it.
-            let used = unsafe { &Node::extra(node).as_ref().used };
+        if !self.may_idle() {
+            return;
+        }
+        // SAFETY: cache.N2 - a cache with times to idle is full; the caller's section keeps it.
+        let extra = unsafe { Node::extra(node).as_ref() };
+        if let Some(idle) = self.idle_of(extra) {
             // ORDER: Relaxed; times order nothing.
-            if now.saturating_sub(used.load(Ordering::Relaxed)) > idle / 16 {
-                used.store(now, Ordering::Relaxed);
+            if now.saturating_sub(extra.used.load(Ordering::Relaxed)) > idle / 16 {
+                extra.used.store(now, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Whether entries have a time to idle, all of them or some.
+    fn may_idle(&self) -> bool {
+        self.idle.is_some() || self.idle_each.is_some()
+    }
+
+    /// The time to idle of an entry.
+    fn idle_of(&self, extra: &Extra) -> Option<u64> {
+        extra.idle().or(self.idle)
     }
 
     /// Some entry will end.
@@ -339,7 +374,7 @@ impl<K, V, S> Cache<K, V, S> {
         }
     }
 
-    /// As `note_end`, if the entry of a lean cache says so.
+    /// As `note_end`, if the entry of a cache without metadata says so.
     fn note_own_end(&self, key: &K, value: &V) {
         if self.ends.as_ref().is_some_and(|ends| ends(key, value).is_some()) {
             self.note_end();
@@ -389,179 +424,8 @@ impl<K, V, S> Cache<K, V, S> {
     }
 
     #[inline(always)]
-    fn segment(&self, place: Place) -> &Segment<K, V> {
-        &self.segments[place.segment(self.segments.len())]
-    }
-}
-
-impl<K, V, S> Cache<K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher,
-{
-    #[inline(always)]
-    fn place<Q: Hash + ?Sized>(&self, key: &Q) -> Place {
-        Place::of(self.hasher.hash_one(key))
-    }
-
-    /// The node of a key, whether its time is over or not.
-    #[inline(always)]
-    fn find<Q>(&self, place: Place, key: &Q, section: &Section<'_>) -> Option<NonNull<Node<K, V>>>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let table = self.segment(place).table(section);
-        table.bucket(place).find(place, |own| own.borrow() == key).map(|hit| hit.node)
-    }
-
-    /// The key's entry, used. Drops it if its time is over.
-    #[inline(always)]
-    fn read<Q>(&self, place: Place, key: &Q, section: &Section<'_>) -> Option<NonNull<Node<K, V>>>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let table = self.segment(place).table(section);
-        let hit = table.bucket(place).find(place, |own| own.borrow() == key);
-        self.use_hit(place, hit, section)
-    }
-
-    /// The end of `read`: what was found is used, unless its time is over.
-    #[inline(always)]
-    fn use_hit(
-        &self,
-        place: Place,
-        hit: Option<Hit<'_, K, V>>,
-        section: &Section<'_>,
-    ) -> Option<NonNull<Node<K, V>>> {
-        if self.is_watched {
-            return self.read_watched(place, hit, section);
-        }
-        let hit = hit?;
-        self.touch(&hit);
-        Some(hit.node)
-    }
-
-    /// The same where reads are counted, or entries expire.
-    #[inline(never)]
-    fn read_watched(
-        &self,
-        place: Place,
-        hit: Option<Hit<'_, K, V>>,
-        section: &Section<'_>,
-    ) -> Option<NonNull<Node<K, V>>> {
-        // Read once, but for a lean cache, most of whose entries have no end.
-        let now = (self.is_timed && self.ends.is_none()).then(|| self.now());
-        let hit = hit.filter(|hit| {
-            let is_over = match now {
-                Some(now) => self.is_expired_at(hit.node, now),
-                None => self.is_expired(hit.node),
-            };
-            if is_over && !reentrancy::is_under_lock_of(self.identity()) {
-                self.drop_expired(place, hit.node, section);
-            }
-            !is_over
-        });
-        self.counts.read(hit.is_some());
-        let hit = hit?;
-        self.touch(&hit);
-        self.note_use(hit.node, now.unwrap_or(0));
-        Some(hit.node)
-    }
-
-    /// The key's value. Counts as a use.
-    ///
-    /// Takes no lock; writes only if the entry is not hot yet, or, with a time to idle, was not
-    /// used for a while. See [`Guard`] on how long to keep it.
-    #[inline]
-    pub fn get<Q>(&self, key: &Q) -> Option<Guard<'_, K, V>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let section = self.domain.enter();
-        let node = self.read(self.place(key), key, &section)?;
-        // SAFETY: found in this section.
-        Some(unsafe { self.guard(node, section) })
-    }
-
-    /// Whether the key is there. Does not count as a use.
-    pub fn contains_key<Q>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let section = self.domain.enter();
-        let node = self.find(self.place(key), key, &section);
-        node.is_some_and(|node| !self.is_expired(node))
-    }
-
-    /// Tells the processor that these keys will be looked up next, sixteen at most: their lines are
-    /// fetched together. For look-ups that [`get_many`](Self::get_many) does not fit. Changes
-    /// nothing.
-    ///
-    /// ```
-    /// let cache = manycore_cache::Cache::new(100);
-    /// cache.insert("a", 1);
-    /// cache.prefetch(["a", "b"]);
-    /// assert!(cache.get("a").is_some());
-    /// ```
-    pub fn prefetch<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized + 'q,
-    {
-        let section = self.domain.enter();
-        let (mut places, mut count) = ([Place::of(0); BATCH], 0);
-        for (place, key) in places.iter_mut().zip(keys) {
-            *place = self.place(key);
-            count += 1;
-        }
-        // In a loop of its own, as in `visit_many`.
-        for place in &places[..count] {
-            prefetch(self.segment(*place).table(&section).bucket(*place));
-        }
-        for place in &places[..count] {
-            self.segment(*place).table(&section).bucket(*place).probe(*place);
-        }
-    }
-
-    /// Reclaims garbage of the calling thread and of ended threads, as far as it can be freed now.
-    /// Call it before a thread goes idle. Never waits.
-    pub fn collect(&self) {
-        self.domain.collect();
-    }
-
-    /// How long the key's entry has left; `None` if it is not there, and the longest duration if it
-    /// does not expire by a time of its own.
-    pub fn time_left<Q>(&self, key: &Q) -> Option<Duration>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let section = self.domain.enter();
-        let node = self.find(self.place(key), key, &section)?;
-        if !self.is_timed {
-            return Some(Duration::MAX);
-        }
-        let now = self.now();
-        let expires = if let Some(ends) = &self.ends {
-            // SAFETY: the section keeps the node.
-            let node = unsafe { node.as_ref() };
-            ends(&node.key, &node.value).map_or(NEVER, builder::nanos)
-        } else {
-            // SAFETY: cache.N2 - a timed cache is full, unless it is lean; the section keeps the
-            // node.
-            // ORDER: Relaxed; times order nothing.
-            unsafe { Node::extra(node).as_ref() }.expires.load(Ordering::Relaxed)
-        };
-        if self.is_expired_at(node, now) {
-            return None;
-        }
-        let left = expires.saturating_sub(now);
-        Some(if expires == NEVER { Duration::MAX } else { Duration::from_nanos(left) })
+    fn segment(&self, hash: KeyHash) -> &Segment<K, V> {
+        &self.segments[hash.segment(self.segments.len())]
     }
 }
 

@@ -1,15 +1,24 @@
-//! Read-through with single flight: one load for each key (laws cache.F1 to cache.F5).
+//! Read-through with single flight: one load for each key (laws cache.F1 to cache.F7).
 
 use crate::Cache;
 use crate::guard::Guard;
-use crate::node::Seed;
-use crate::place::Place;
-use crate::single_flight::{Landed, Lead, Turn};
+use crate::key_hash::KeyHash;
+use crate::node::{NEVER, Seed};
+use crate::single_flight::{Asks, Failure, Landed, Lead, Turn};
 use crate::update::Asked;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
 use std::pin::pin;
+use std::sync::Arc;
+
+/// The error of a load that found nothing: see [`Cache::optionally_get_or_insert_with`].
+struct Absent;
+
+/// What a waiter's load failed with, if that is of the type that the waiter expects.
+fn shared<E: Send + Sync + 'static>(failure: Option<Failure>) -> Option<Arc<E>> {
+    failure?.downcast().ok()
+}
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -34,6 +43,9 @@ where
     ///
     /// If `load` panics, the panic is its caller's; the waiters go on, and one of them loads.
     ///
+    /// With [`Builder::refresh_ahead`](crate::Builder::refresh_ahead) an entry is loaded anew
+    /// before it expires.
+    ///
     /// # Panics
     /// If `load` asks for the same key in this way, itself or through the loads of other keys, also
     /// on other threads: it would wait for itself. (A load that waits by other means, as a channel,
@@ -45,82 +57,181 @@ where
     /// assert_eq!(*squares.get_or_insert_with(7, || 7 * 7), 49);
     /// assert_eq!(*squares.get_or_insert_with(7, || unreachable!()), 49);
     /// ```
+    #[doc(alias = "single flight")]
+    #[doc(alias = "memoize")]
+    #[doc(alias = "read-through")]
+    #[doc(alias = "get_with")]
     pub fn get_or_insert_with(&self, key: K, load: impl FnOnce() -> V) -> Guard<'_, K, V> {
         let loaded = self.try_get_or_insert_with(key, || Ok::<V, Infallible>(load()));
-        loaded.unwrap_or_else(|never| match never {})
+        loaded.unwrap_or_else(|never| match *never {})
     }
 
     /// As [`get_or_insert_with`](Self::get_or_insert_with), with a load that may fail.
     ///
+    /// A load that fails fails for all callers that wait for it: fifty threads that want a key
+    /// whose load times out after 20 ms have their error after 20 ms, not one after the other. So
+    /// it is behind an `Arc`. It is not kept: the next request loads again. (To keep errors for a
+    /// while, keep them as values: [`Builder::error_time_to_live`].)
+    ///
     /// # Errors
-    /// That of this caller's own `load`. The waiters go on, and one of them loads:
-    /// an error is not shared, and not kept.
+    /// That of the load that this call made or waited for. A waiter that expects another type of
+    /// error (its load is another function) looks again, and loads itself; so does a waiter of a
+    /// load whose key was updated since the load began.
     ///
     /// # Panics
     /// As [`get_or_insert_with`](Self::get_or_insert_with).
-    pub fn try_get_or_insert_with<E>(
+    ///
+    /// ```
+    /// let cache = manycore_cache::Cache::new(100);
+    /// let parsed = cache.try_get_or_insert_with("7", || "7".parse::<u32>()).unwrap();
+    /// assert_eq!(*parsed, 7);
+    /// let error = cache.try_get_or_insert_with("x", || "x".parse::<u32>()).unwrap_err();
+    /// assert_eq!(*error, "x".parse::<u32>().unwrap_err());
+    /// assert!(cache.get("x").is_none());
+    /// ```
+    ///
+    /// [`Builder::error_time_to_live`]: crate::Builder::error_time_to_live
+    #[doc(alias = "try_get_with")]
+    pub fn try_get_or_insert_with<E: Send + Sync + 'static>(
         &self,
         key: K,
         load: impl FnOnce() -> Result<V, E>,
-    ) -> Result<Guard<'_, K, V>, E> {
+    ) -> Result<Guard<'_, K, V>, Arc<E>> {
+        let mut asks = Asks::Thread;
         if let Some(found) = self.get(&key) {
-            return Ok(found);
+            if !self.is_due(&found) {
+                return Ok(found);
+            }
+            asks = Asks::Refresh;
         }
         self.begin_update();
         let mut seed = self.home.begin(key);
-        let place = self.place(seed.key());
+        let hash = self.hash(seed.key());
         loop {
-            match self.join(place, seed, false) {
+            match self.join(hash, seed, asks) {
                 Turn::Wait(flight, own) => {
-                    flight.wait();
+                    let failure = if asks == Asks::Thread { flight.wait() } else { None };
                     seed = own;
-                }
-                Turn::Lead(mut lead) => {
-                    let running = lead.run();
-                    // The load before this one may have ended between the look and the turn.
-                    if let Some(found) = self.again(place, lead.key()) {
-                        drop((running, lead));
-                        return Ok(found);
+                    if let Some(error) = shared(failure) {
+                        return Err(error);
                     }
-                    let value = load()?;
-                    let landed = self.land(&mut lead, place, value);
-                    drop(running);
-                    drop(lead);
-                    return Ok(landed);
                 }
+                Turn::Lead(lead) => return self.lead(lead, hash, load, asks == Asks::Refresh),
             }
-            if let Some(found) = self.again(place, seed.key()) {
+            if let Some(found) = self.look(hash, seed.key()) {
                 // Not after the result is made: where a destructor panics on the way out, a result
                 // that is made already is leaked, and this one holds a section.
                 drop(seed);
                 return Ok(found);
             }
+            asks = Asks::Thread; // what was there to be refreshed is gone
         }
     }
 
-    fn join(&self, place: Place, seed: Seed<K, V>, is_future: bool) -> Turn<'_, K, V> {
-        self.flights.join((&self.domain, &self.home), place, seed, is_future)
+    /// Loads on this thread, unless there is an entry by now.
+    fn lead<E: Send + Sync + 'static>(
+        &self,
+        mut lead: Lead<'_, K, V>,
+        hash: KeyHash,
+        load: impl FnOnce() -> Result<V, E>,
+        is_refresh: bool,
+    ) -> Result<Guard<'_, K, V>, Arc<E>> {
+        let running = lead.run();
+        // The load before this one may have ended between the look and the turn.
+        if let Some(found) = self.settled(hash, lead.key(), is_refresh) {
+            drop((running, lead));
+            return Ok(found);
+        }
+        let meter = self.counts.loads.begin();
+        match load() {
+            Ok(value) => {
+                let value = meter.succeed(value);
+                let landed = self.land(&mut lead, hash, value, is_refresh);
+                drop(running);
+                drop(lead);
+                Ok(landed)
+            }
+            Err(error) => {
+                drop(meter);
+                let error = Arc::new(error);
+                let kept = self.give_up(&mut lead, hash, &error, is_refresh);
+                drop((running, lead));
+                kept.ok_or(error)
+            }
+        }
     }
 
-    /// A look that is part of a read which was counted.
-    fn again(&self, place: Place, key: &K) -> Option<Guard<'_, K, V>> {
-        let section = self.domain.enter();
-        let node = self.find(place, key, &section)?;
-        // SAFETY: found in this section.
-        (!self.is_expired(node)).then(|| unsafe { self.guard(node, section) })
+    /// The key's entry, if it is not to be loaded.
+    fn settled(&self, hash: KeyHash, key: &K, is_refresh: bool) -> Option<Guard<'_, K, V>> {
+        self.look(hash, key).filter(|found| !is_refresh || !self.is_due(found))
+    }
+
+    /// The load has failed: waiters get the error. An entry that was to be refreshed is as good as
+    /// it was, if it is there still.
+    fn give_up<E: Send + Sync + 'static>(
+        &self,
+        lead: &mut Lead<'_, K, V>,
+        hash: KeyHash,
+        error: &Arc<E>,
+        is_refresh: bool,
+    ) -> Option<Guard<'_, K, V>> {
+        lead.fail(Arc::clone(error) as Failure);
+        if is_refresh { self.look(hash, lead.key()) } else { None }
+    }
+
+    /// Whether an entry is to be loaded anew, ahead of its end.
+    fn is_due(&self, found: &Guard<'_, K, V>) -> bool {
+        let Some(ahead) = self.ahead else { return false };
+        let expires = self.expires_of(found.address());
+        expires != NEVER && expires.saturating_sub(ahead) <= self.now()
+    }
+
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), with a load that may find nothing.
+    /// Then nothing is put in, and all callers that wait for the load get `None`.
+    ///
+    /// To remember for a while what is not there, keep an `Option` as the value:
+    /// [`Builder::missing_time_to_live`](crate::Builder::missing_time_to_live).
+    ///
+    /// # Panics
+    /// As [`get_or_insert_with`](Self::get_or_insert_with).
+    ///
+    /// ```
+    /// let names = manycore_cache::Cache::new(100);
+    /// let find = |id: u32| (id < 10).then(|| id.to_string());
+    /// let ask = |id| names.optionally_get_or_insert_with(id, || find(id));
+    /// assert_eq!(*ask(7).unwrap(), "7");
+    /// assert!(ask(70).is_none() && names.len() == 1);
+    /// ```
+    #[doc(alias = "optionally_get_with")]
+    pub fn optionally_get_or_insert_with(
+        &self,
+        key: K,
+        load: impl FnOnce() -> Option<V>,
+    ) -> Option<Guard<'_, K, V>> {
+        self.try_get_or_insert_with(key, || load().ok_or(Absent)).ok()
+    }
+
+    fn join(&self, hash: KeyHash, seed: Seed<K, V>, asks: Asks) -> Turn<'_, K, V> {
+        self.flights.join((&self.domain, &self.home), hash, seed, asks)
     }
 
     /// Puts in what was loaded, unless the key was updated since (cache.F4).
-    fn land(&self, lead: &mut Lead<'_, K, V>, place: Place, value: V) -> Guard<'_, K, V> {
+    fn land(
+        &self,
+        lead: &mut Lead<'_, K, V>,
+        hash: KeyHash,
+        value: V,
+        is_refresh: bool,
+    ) -> Guard<'_, K, V> {
         let section = self.domain.enter();
         let (fresh, flight) = lead.land(|seed| self.complete(seed, value));
         let node = fresh.as_ref().expect("just made").address();
         let asked = Asked::OfLoad;
-        let linked = self.put(place, fresh, &section, asked, |old| {
-            old.is_none() && !flight.is_stale() // asked once more under the lock
+        let linked = self.put(hash, fresh, &section, asked, |old| {
+            (is_refresh || old.is_none()) && !flight.is_stale() // asked once more under the lock
         });
         if linked.is_none() {
-            if let Some(newer) = self.again(place, lead.key()) {
+            if let Some(newer) = self.look(hash, lead.key()) {
                 return newer;
             }
         }
@@ -143,63 +254,96 @@ where
     /// # Panics
     /// As [`get_or_insert_with`](Self::get_or_insert_with), when it is polled. A load that has
     /// *another task* ask for its key, and awaits that task, is not detected, and waits for ever.
+    #[doc(alias = "single flight")]
+    #[doc(alias = "memoize")]
     pub async fn get_or_insert_async(&self, key: K, load: impl Future<Output = V>) -> V {
         let load = async { Ok::<V, Infallible>(load.await) };
         let loaded = self.try_get_or_insert_async(key, load).await;
-        loaded.unwrap_or_else(|never| match never {})
+        loaded.unwrap_or_else(|never| match *never {})
+    }
+
+    /// [`optionally_get_or_insert_with`](Self::optionally_get_or_insert_with) for futures, of any
+    /// runtime.
+    ///
+    /// # Panics
+    /// As [`get_or_insert_async`](Self::get_or_insert_async).
+    pub async fn optionally_get_or_insert_async(
+        &self,
+        key: K,
+        load: impl Future<Output = Option<V>>,
+    ) -> Option<V> {
+        let load = async { load.await.ok_or(Absent) };
+        self.try_get_or_insert_async(key, load).await.ok()
     }
 
     /// [`try_get_or_insert_with`](Self::try_get_or_insert_with) for futures, of any runtime.
     ///
     /// # Errors
-    /// That of this caller's own `load`.
+    /// As [`try_get_or_insert_with`](Self::try_get_or_insert_with).
     ///
     /// # Panics
     /// As [`get_or_insert_async`](Self::get_or_insert_async).
-    pub async fn try_get_or_insert_async<E>(
+    pub async fn try_get_or_insert_async<E: Send + Sync + 'static>(
         &self,
         key: K,
         load: impl Future<Output = Result<V, E>>,
-    ) -> Result<V, E> {
+    ) -> Result<V, Arc<E>> {
         // Dropped after the lead: what its destructor asks for is not the load's any more.
         let mut load = pin!(load);
-        if let Some(found) = self.get(&key).map(|found| found.value().clone()) {
-            return Ok(found);
+        let mut is_refresh = false;
+        if let Some(found) = self.get(&key) {
+            if !self.is_due(&found) {
+                return Ok(found.value().clone());
+            }
+            is_refresh = true;
         }
         self.begin_update();
         let mut seed = self.home.begin(key);
-        let place = self.place(seed.key());
+        let hash = self.hash(seed.key());
         loop {
-            match self.join(place, seed, true) {
+            match self.join(hash, seed, Asks::Future) {
                 Turn::Wait(flight, own) => {
-                    Landed::of(flight).await;
+                    let failure = if is_refresh { None } else { Landed::of(flight).await };
                     seed = own;
+                    if let Some(error) = shared(failure) {
+                        return Err(error);
+                    }
                 }
                 Turn::Lead(mut lead) => {
-                    if let Some(found) = self.again_cloned(place, lead.key()) {
+                    if let Some(found) = self.settled(hash, lead.key(), is_refresh) {
+                        let found = found.value().clone();
                         drop(lead);
                         return Ok(found);
                     }
+                    let meter = self.counts.loads.begin();
                     let value = poll_fn(|context| {
                         let _running = lead.run();
                         load.as_mut().poll(context)
                     });
-                    let value = value.await?;
+                    let value = match value.await {
+                        Ok(value) => meter.succeed(value),
+                        Err(error) => {
+                            drop(meter);
+                            let error = Arc::new(error);
+                            let kept = self.give_up(&mut lead, hash, &error, is_refresh);
+                            let kept = kept.map(|kept| kept.value().clone());
+                            drop(lead);
+                            return kept.ok_or(error);
+                        }
+                    };
                     let running = lead.run();
-                    let landed = self.land(&mut lead, place, value).value().clone();
+                    let landed = self.land(&mut lead, hash, value, is_refresh).value().clone();
                     drop(running);
                     drop(lead);
                     return Ok(landed);
                 }
             }
-            if let Some(found) = self.again_cloned(place, seed.key()) {
+            if let Some(found) = self.look(hash, seed.key()) {
+                let found = found.value().clone();
                 drop(seed); // as in `try_get_or_insert_with`
                 return Ok(found);
             }
+            is_refresh = false; // what was there to be refreshed is gone
         }
-    }
-
-    fn again_cloned(&self, place: Place, key: &K) -> Option<V> {
-        self.again(place, key).map(|found| found.value().clone())
     }
 }

@@ -106,12 +106,12 @@ where
         self.begin_update();
         let fresh = self.make(key, value, None);
         let section = self.domain.enter();
-        let (place, version) = (self.place(&fresh.get().key), fresh.version());
+        let (hash, version) = (self.hash(&fresh.get().key), fresh.version());
         // SAFETY: found in this section.
         let shown = |node: Option<_>| accept(node.map(|node| unsafe { self.entry(node) }));
         let mut fresh = Some(fresh);
         let asked = if is_locked { Asked::Locked } else { Asked::Before };
-        self.put(place, &mut fresh, &section, asked, shown);
+        self.put(hash, &mut fresh, &section, asked, shown);
         // Closed before there is a result: a destructor that panics then leaks what is returned.
         drop(section);
         fresh.map_or(Ok(version), |refused| Err(refused.into_parts()))
@@ -130,17 +130,17 @@ where
     {
         self.begin_update();
         let section = self.domain.enter();
-        let place = self.place(key);
+        let hash = self.hash(key);
         loop {
-            let Some(node) = self.find(place, key, &section) else {
-                if self.note_absence(place, key, &section) {
+            let Some(node) = self.find(hash, key, &section) else {
+                if self.note_absence(hash, key, &section) {
                     continue;
                 }
                 return None;
             };
             if self.is_expired(node) {
-                self.take_out(place, node, Cause::Expired, &section);
-                if self.note_absence(place, key, &section) {
+                self.take_out(hash, node, Cause::Expired, &section);
+                if self.note_absence(hash, key, &section) {
                     continue;
                 }
                 return None;
@@ -151,7 +151,7 @@ where
             }
             // SAFETY: cache.N1 - found in this section, which is open still.
             let again = is_locked.then_some(|| accept(unsafe { self.entry(node) }));
-            if let Some(is_out) = self.take_out_if(place, node, Cause::Removed, &section, again) {
+            if let Some(is_out) = self.take_out_if(hash, node, Cause::Removed, &section, again) {
                 // SAFETY: cache.N1 - found in this section; `take_out_if` has retired it, but the
                 // section keeps it and moves into the guard. It is of this cache.
                 return is_out.then(|| unsafe { self.guard(node, section) });
@@ -171,9 +171,9 @@ where
     {
         self.begin_update();
         let section = self.domain.enter();
-        let place = self.place(key);
-        while let Some(node) = self.find(place, key, &section) {
-            let locked = self.lock(place, &section);
+        let hash = self.hash(key);
+        while let Some(node) = self.find(hash, key, &section) {
+            let locked = self.lock(hash, &section);
             if locked.slot_of(node).is_none() {
                 continue; // replaced or removed in between
             }

@@ -20,6 +20,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Never: as a moment of expiry.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -38,8 +39,8 @@ pub(crate) type Found<K, V> = NonNull<Node<K, V>>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing: whatever it wants to know it asks of key and value.
-    Lean,
-    /// As lean, in memory of the cache's owner.
+    Bare,
+    /// As bare, in memory of the cache's owner.
     Lent,
     /// The version.
     Plain,
@@ -62,6 +63,8 @@ pub(crate) struct Extra {
     /// When it was last used, to a sixteenth of the time to idle.
     pub(crate) used: AtomicU64,
     pub(crate) weight: u32,
+    /// The entry's own time to idle, in milliseconds; zero if it has none.
+    idle_ms: u32,
 }
 
 /// Whether weights are the bytes that entries hold, of which garbage is counted.
@@ -78,8 +81,9 @@ pub(crate) enum InBytes {
 /// Bytes of an area of a [`NodeMemory`], which is aligned to them.
 pub const NODE_AREA: usize = 256 << 10;
 
-/// Memory for the entries of one lean cache: for an owner that wants to have all its memory in one
-/// place, or to know where an entry lies. Given by [`Builder::memory`](crate::Builder::memory).
+/// Memory for the entries of one cache without metadata: for an owner that wants to have all its
+/// memory in one place, or to know where an entry lies. Given by
+/// [`Builder::memory`](crate::Builder::memory).
 ///
 /// An entry is a key and a value, in this order, as `repr(C)` has it.
 ///
@@ -106,7 +110,7 @@ pub unsafe trait NodeMemory: Send + Sync {
 /// The memory of one cache's nodes.
 pub(crate) struct Home<K, V> {
     lent: Option<Arc<dyn NodeMemory>>,
-    lean: Slab<Node<K, V>>,
+    bare: Slab<Node<K, V>>,
     plain: Slab<Node<K, V, Plain>>,
     full: Slab<Node<K, V, Extra>>,
     kind: Kind,
@@ -131,9 +135,9 @@ impl<K, V> Home<K, V> {
             }
             Self {
                 lent,
-                lean: Slab::noted(note),
-                plain: Slab::noted(note),
-                full: Slab::noted(note),
+                bare: Slab::with_owner(note),
+                plain: Slab::with_owner(note),
+                full: Slab::with_owner(note),
                 kind,
                 in_bytes,
             }
@@ -159,7 +163,7 @@ impl<K, V> Home<K, V> {
     /// Bytes that a node takes.
     pub(crate) fn bytes(&self) -> usize {
         match self.kind {
-            Kind::Lean | Kind::Lent => size_of::<Node<K, V>>(),
+            Kind::Bare | Kind::Lent => size_of::<Node<K, V>>(),
             Kind::Plain => size_of::<Node<K, V, Plain>>(),
             Kind::Full => size_of::<Node<K, V, Extra>>(),
         }
@@ -171,7 +175,7 @@ impl<K, V> Home<K, V> {
             return lent.bytes();
         }
         let stats = match self.kind {
-            Kind::Lean | Kind::Lent => self.lean.stats(),
+            Kind::Bare | Kind::Lent => self.bare.stats(),
             Kind::Plain => self.plain.stats(),
             Kind::Full => self.full.stats(),
         };
@@ -194,7 +198,7 @@ impl<K, V> Home<K, V> {
         // this home's kind, and that nothing is in it and nothing reaches it any more.
         unsafe {
             match kind {
-                Kind::Lean => self.lean.free_raw(node),
+                Kind::Bare => self.bare.free_raw(node),
                 Kind::Lent => self.lent().free(node.cast()),
                 Kind::Plain => self.plain.free_raw(node.cast()),
                 Kind::Full => self.full.free_raw(node.cast()),
@@ -205,7 +209,7 @@ impl<K, V> Home<K, V> {
     /// A node with a key alone.
     pub(crate) fn begin(&self, key: K) -> Seed<K, V> {
         let node = match self.kind {
-            Kind::Lean => self.lean.alloc_raw(),
+            Kind::Bare => self.bare.alloc_raw(),
             Kind::Lent => self.lent().allocate().cast(),
             Kind::Plain => self.plain.alloc_raw().cast(),
             Kind::Full => self.full.alloc_raw().cast(),
@@ -250,8 +254,8 @@ impl<K, V> Home<K, V> {
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
         let node = match self.kind {
-            Kind::Lean => {
-                let node = self.lean.alloc_raw();
+            Kind::Bare => {
+                let node = self.bare.alloc_raw();
                 // SAFETY: cache.N1 - fresh memory of this type from the slab.
                 unsafe { node.write(Node { key, value, extra: () }) };
                 node
@@ -282,21 +286,28 @@ impl<K, V> Home<K, V> {
 }
 
 impl Extra {
-    /// Of an entry that is made now.
-    pub(crate) fn new(expires: u64, used: u64, weight: u32) -> Self {
+    /// Of an entry that is made now; `idle` is its own time to idle.
+    pub(crate) fn new(expires: u64, used: u64, weight: u32, idle: Option<Duration>) -> Self {
         let (expires, used) = (AtomicU64::new(expires), AtomicU64::new(used));
-        Self { version: next_version(), expires, used, weight }
+        let whole = |idle: Duration| u32::try_from(idle.as_millis()).unwrap_or(u32::MAX).max(1);
+        let idle_ms = idle.map_or(0, whole);
+        Self { version: next_version(), expires, used, weight, idle_ms }
+    }
+
+    /// The entry's own time to idle, in nanoseconds.
+    pub(crate) fn idle(&self) -> Option<u64> {
+        (self.idle_ms != 0).then(|| u64::from(self.idle_ms) * 1_000_000)
     }
 }
 
 impl<K, V> Node<K, V> {
-    /// The version; zero in a lean cache.
+    /// The version; zero in a cache without metadata.
     ///
     /// # Safety
     /// The node is alive, and of this kind (cache.N1).
     #[inline]
     pub(crate) unsafe fn version(this: NonNull<Self>, kind: Kind) -> u64 {
-        if matches!(kind, Kind::Lean | Kind::Lent) {
+        if matches!(kind, Kind::Bare | Kind::Lent) {
             return 0;
         }
         // SAFETY: the caller promises that the node is alive and of this kind; in plain and in full
@@ -313,10 +324,10 @@ impl<K, V> Node<K, V> {
         // SAFETY: cache.N3 - the slabs of a home are noted with it; the caller knows the kind.
         let home = unsafe {
             match kind {
-                Kind::Lean => Slab::note_of(this),
+                Kind::Bare => Slab::owner_of(this),
                 Kind::Lent => *this.as_ptr().map_addr(|node| node & !(NODE_AREA - 1)).cast(),
-                Kind::Plain => Slab::note_of(this.cast::<Node<K, V, Plain>>()),
-                Kind::Full => Slab::note_of(this.cast::<Node<K, V, Extra>>()),
+                Kind::Plain => Slab::owner_of(this.cast::<Node<K, V, Plain>>()),
+                Kind::Full => Slab::owner_of(this.cast::<Node<K, V, Extra>>()),
             }
         };
         // SAFETY: the caller promises that the home is alive; what is noted with a home's slab or
@@ -365,8 +376,8 @@ impl<K, V> Node<K, V> {
     /// What frees a node of this kind, given its address alone.
     fn freeing(kind: Kind) -> unsafe fn(NonNull<()>) {
         match kind {
-            // SAFETY: the caller of this function makes the promises of `free`, for a lean node.
-            Kind::Lean => |node| unsafe { Self::free(node.cast(), Kind::Lean) },
+            // SAFETY: the caller of this function makes the promises of `free`, for a bare node.
+            Kind::Bare => |node| unsafe { Self::free(node.cast(), Kind::Bare) },
             // SAFETY: the caller of this function makes the promises of `free`, for a lent node.
             Kind::Lent => |node| unsafe { Self::free(node.cast(), Kind::Lent) },
             // SAFETY: the caller of this function makes the promises of `free`, for a plain node.
@@ -399,9 +410,9 @@ impl<K, V> Node<K, V> {
     /// As `freeing`, of a node that is a [`Seed`].
     fn freeing_key(kind: Kind) -> unsafe fn(NonNull<()>) {
         match kind {
-            // SAFETY: the caller of this function makes the promises of `free_key`, for a lean
+            // SAFETY: the caller of this function makes the promises of `free_key`, for a bare
             // node.
-            Kind::Lean => |node| unsafe { Self::free_key(node.cast(), Kind::Lean) },
+            Kind::Bare => |node| unsafe { Self::free_key(node.cast(), Kind::Bare) },
             // SAFETY: the caller of this function makes the promises of `free_key`, for a lent
             // node.
             Kind::Lent => |node| unsafe { Self::free_key(node.cast(), Kind::Lent) },

@@ -11,7 +11,7 @@
 //! - cache.Q2 Records are added with the lock of their entry's bucket held; so none is added to a
 //!   table that is being replaced.
 
-use crate::place::Place;
+use crate::key_hash::KeyHash;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 pub(crate) struct ProbationQueue {
@@ -61,8 +61,8 @@ impl ProbationQueue {
 
     /// Adds a record; false if there is no room. cache.Q2 is the caller's.
     #[inline]
-    pub(crate) fn push(&self, place: Place) -> bool {
-        self.add(place.upper())
+    pub(crate) fn push(&self, hash: KeyHash) -> bool {
+        self.add(hash.upper())
     }
 
     #[inline]
@@ -113,28 +113,28 @@ mod tests {
     #[test]
     fn records_come_out_in_order_and_stop_at_the_room() {
         let probation = ProbationQueue::new(3);
-        let place = |n: u64| Place::of(n);
-        assert!((0..4).all(|n| probation.push(place(n))));
-        assert!(!probation.push(place(4)));
+        let hash = |n: u64| KeyHash::of(n);
+        assert!((0..4).all(|n| probation.push(hash(n))));
+        assert!(!probation.push(hash(4)));
         let all: Vec<_> = std::iter::from_fn(|| probation.pop()).collect();
-        assert_eq!(all, (0..4).map(|n| place(n).upper()).collect::<Vec<_>>());
-        assert!(probation.push(place(5)));
+        assert_eq!(all, (0..4).map(|n| hash(n).upper()).collect::<Vec<_>>());
+        assert!(probation.push(hash(5)));
         assert_eq!(probation.len(), 1);
     }
 
     #[test]
     fn without_room_nothing_goes_in() {
         let probation = ProbationQueue::new(0);
-        assert!(!probation.push(Place::of(1)));
+        assert!(!probation.push(KeyHash::of(1)));
         assert_eq!(probation.pop(), None);
     }
 
     #[test]
     fn a_larger_queue_takes_over_the_records() {
         let (old, new) = (ProbationQueue::new(4), ProbationQueue::new(8));
-        assert!((0..4).all(|n| old.push(Place::of(n))));
+        assert!((0..4).all(|n| old.push(KeyHash::of(n))));
         new.take_over(&old);
         assert_eq!((old.len(), new.len()), (0, 4));
-        assert_eq!(new.pop(), Some(Place::of(0).upper()));
+        assert_eq!(new.pop(), Some(KeyHash::of(0).upper()));
     }
 }

@@ -1,8 +1,8 @@
 //! User code that runs under a bucket's lock, and what it may do there.
 //!
 //! Most callbacks run with no lock held. Those that must not (the second look of
-//! [`insert_locked_if`](crate::Cache::insert_locked_if) and its kin, `retain`, the end of a lean
-//! cache's entry, `Hash` while a table grows) are noted here for their thread.
+//! [`insert_locked_if`](crate::Cache::insert_locked_if) and its kin, `retain`, the expiration of
+//! an entry without metadata, `Hash` while a table grows) are noted here for their thread.
 //!
 //! Laws:
 //! - cache.U1 An update of a cache panics, before it changes anything, in a thread that runs a

@@ -12,7 +12,7 @@ where
     S: BuildHasher,
 {
     /// Replaces entries by copies: those for which `copy` returns one. For the owner
-    /// of a lean cache's [memory](crate::NodeMemory), to free some of it.
+    /// of the [memory](crate::NodeMemory), to free some of it.
     ///
     /// Visits the entries of some buckets from the cursor on, as [`scan`](Self::scan) does. One
     /// that is inserted in the course of a walk may be missed.
@@ -22,7 +22,7 @@ where
     /// bucket's lock, may take over from the entry what has changed in it since.
     ///
     /// # Panics
-    /// If the cache is not lean: an entry's version and times would be lost.
+    /// If the cache keeps metadata: an entry's version and times would be lost.
     pub fn relocate(
         &self,
         cursor: Cursor,
@@ -30,7 +30,7 @@ where
         mut copy: impl FnMut(Entry<'_, K, V>) -> Option<(K, V)>,
         mut settle: impl FnMut(Entry<'_, K, V>, Entry<'_, K, V>),
     ) -> Option<Cursor> {
-        assert!(self.ends.is_some(), "manycore: only a lean cache's entries can be relocated");
+        assert!(self.ends.is_some(), "manycore: only entries without metadata can be relocated");
         self.begin_update();
         let section = self.domain.enter();
         let (table, step, next) = self.step(cursor, buckets, &section)?;
@@ -43,7 +43,7 @@ where
                 // SAFETY: linked a moment ago, so the section keeps it.
                 let entry = || unsafe { self.entry(node) };
                 let Some((key, value)) = copy(entry()) else { continue };
-                let fresh = self.home.make(key, value, |_, _| unreachable!("it is lean"));
+                let fresh = self.home.make(key, value, |_, _| unreachable!("it has no metadata"));
                 let weight = self.weight_of(fresh.address());
                 let old_weight = self.weight_of(node);
                 let Some(locked) = table.lock(bucket) else { break };

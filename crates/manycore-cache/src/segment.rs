@@ -22,7 +22,7 @@
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
-use crate::table::{AGED, HEAT_MAX, Locked, MAIN, Slot, Table};
+use crate::table::{AGED, FREQUENCY_MAX, Locked, MAIN, Slot, Table};
 use manycore::section::Section;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -30,6 +30,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize
 /// Which entry goes when room is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
+#[doc(alias = "LRU")]
+#[doc(alias = "CLOCK")]
+#[doc(alias = "admission")]
 pub enum Eviction {
     /// The CLOCK of the ParSec paper, in shards: an entry that was used since the hand came by
     /// stays for another round. The cheapest; a scan over many keys that are used once empties it.
@@ -47,12 +50,12 @@ const PROBATION_SHARE: usize = 20;
 /// Buckets that the main hand passes before it takes any entry: that bounds an update's time.
 const PATIENCE: usize = 64;
 /// Uses with which an entry has proved itself.
-const HEAT_PROVED: u8 = 1;
+const FREQUENCY_PROVED: u8 = 1;
 
 impl Eviction {
     #[inline(always)]
-    pub(crate) fn heat_max(self) -> u8 {
-        if self == Eviction::Clock { 1 } else { HEAT_MAX }
+    pub(crate) fn frequency_max(self) -> u8 {
+        if self == Eviction::Clock { 1 } else { FREQUENCY_MAX }
     }
 }
 
@@ -73,13 +76,13 @@ impl Hand {
         ((at >> 16) as usize % buckets, at as usize & 0xffff)
     }
 
-    fn set(&self, bucket: usize, place: usize) {
+    fn set(&self, bucket: usize, slot: usize) {
         debug_assert!(
-            (bucket as u64) < 1 << 48 && place <= 0xffff,
-            "cache.G3: the hand stands at bucket {bucket}, place {place}"
+            (bucket as u64) < 1 << 48 && slot <= 0xffff,
+            "cache.G3: the hand stands at bucket {bucket}, slot {slot}"
         );
         // ORDER: Relaxed; a hint (cache.G3).
-        self.0.store((bucket as u64) << 16 | place as u64 & 0xffff, Ordering::Relaxed);
+        self.0.store((bucket as u64) << 16 | slot as u64 & 0xffff, Ordering::Relaxed);
     }
 }
 
@@ -196,14 +199,14 @@ impl<K, V> Segment<K, V> {
             let mut slots = bucket.slots().filter(|slot| slot.node().is_some());
             let slot = slots.find(on_probation)?;
             let node = slot.node();
-            let has_proved = || slot.heat_now() >= HEAT_PROVED || node == kept;
+            let has_proved = || slot.frequency_now() >= FREQUENCY_PROVED || node == kept;
             let weight = node.filter(|_| !has_proved()).map(weigh);
             let Some(locked) = table.lock(bucket) else { continue };
             if slot.node() != node || !on_probation(&slot) {
                 continue; // it has gone, or was decided about
             }
             if has_proved() {
-                slot.set_heat(0);
+                slot.set_frequency(0);
                 locked.mark(slot, MAIN);
                 return None;
             }
@@ -274,7 +277,7 @@ impl<K, V> Segment<K, V> {
         &self,
         buckets: usize,
         section: &Section<'_>,
-        place_of: impl Fn(&Node<K, V>) -> crate::place::Place,
+        hash_of: impl Fn(&Node<K, V>) -> crate::key_hash::KeyHash,
     ) where
         K: Send + Sync,
         V: Send + Sync,
@@ -302,7 +305,7 @@ impl<K, V> Segment<K, V> {
             std::ptr::eq(old, self.table(section)) && locks.len() == old.buckets().len(),
             "cache.T4: a table is replaced without all its locks"
         );
-        next.take_over(&locks, place_of);
+        next.take_over(&locks, hash_of);
         next.probation.take_over(&old.probation);
         // ORDER: Release; pairs with Acquire in `table`.
         self.table.store(Box::into_raw(next), Ordering::Release);
@@ -331,7 +334,7 @@ enum Verdict {
     Go,
 }
 
-/// The decision of the main hand: a referenced entry stays, and cools by a degree. Entries on
+/// The decision of the main hand: a referenced entry stays, and cools by a frequency. Entries on
 /// probation belong to their queue; one that the hand meets a second time seems to be lost from it
 /// (cache.Q1). A hand without patience takes the next entry.
 #[inline(always)]
@@ -342,11 +345,11 @@ fn judge<K, V>(slot: Slot<'_, K, V>, is_patient: bool) -> Verdict {
     if slot.state() & (MAIN | AGED) == 0 {
         return Verdict::Age;
     }
-    match slot.heat_now() {
+    match slot.frequency_now() {
         0 => Verdict::Go,
-        heat => {
-            debug_assert!(heat <= HEAT_MAX, "cache.T3: a reference byte of {heat}");
-            slot.set_heat(heat - 1);
+        frequency => {
+            debug_assert!(frequency <= FREQUENCY_MAX, "cache.T3: a frequency of {frequency}");
+            slot.set_frequency(frequency - 1);
             Verdict::Stay
         }
     }

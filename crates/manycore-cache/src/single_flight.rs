@@ -14,13 +14,20 @@
 //! - cache.F5 A load's key is in its node from the beginning. Requests compare it in a section of
 //!   their own, opened before they look into the list, with no lock held. It is taken off the list
 //!   before its node is linked or retired; so no request has it after the grace period.
+//! - cache.F6 The error of a load reaches every request that waits for it and expects its type. It
+//!   is published once, with the load's end, and not if the load was marked (cache.F4): a request
+//!   that began after an update of its key never gets an error from before. The leader looks at the
+//!   mark after the load has left the list, because requests join until then.
+//! - cache.F7 A load may begin while its key has an entry, to replace it ahead of its end. There is
+//!   none if another load of the key is listed, of whichever kind; its request waits for none. As
+//!   any load, it is not put in if the key was updated since (cache.F4), also by another load.
 
-use crate::circles::{self, Edge, LoadId, Running};
+use crate::deadlock::{self, Edge, LoadId, Running};
 use crate::node::{Fresh, Home, Node, Seed};
 use crate::sync::{
     AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence, seeded_bug,
 };
-use crate::{Line, Place};
+use crate::{KeyHash, Line};
 use manycore::section::{Domain, Section};
 use std::any::Any;
 use std::future::Future;
@@ -65,15 +72,29 @@ pub(crate) struct Flight {
     landed: Condvar,
 }
 
+/// The error of a load, of whichever type.
+pub(crate) type Failure = Arc<dyn Any + Send + Sync>;
+
 #[derive(Default)]
 struct State {
     is_over: bool,
+    /// For the waiters, once it is over (cache.F6).
+    failure: Option<Failure>,
     /// Of each waiting future the last one.
     wakers: Vec<(u64, Waker)>,
     futures: u64,
 }
 
-/// What to do about a key that is not there.
+/// A request for a key's load.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Thread,
+    Future,
+    /// A thread that has an entry still, and waits for no load (cache.F7).
+    Refresh,
+}
+
+/// What to do about a key that is not there, or is to be loaded anew.
 pub(crate) enum Turn<'a, K, V> {
     Lead(Lead<'a, K, V>),
     /// The node comes back.
@@ -111,7 +132,7 @@ impl<K, V> Flights<K, V> {
     /// The entry of a key has changed, under the lock of its bucket: loads that began before are
     /// not put in (cache.F4), but for the caller's own, `own` of which are counted.
     #[inline(always)]
-    pub(crate) fn note_change(&self, place: Place, own: usize) {
+    pub(crate) fn note_change(&self, hash: KeyHash, own: usize) {
         debug_assert!(own <= 1, "cache.F4: an update is of {own} loads");
         // ORDER: SeqCst; pairs with the fence in `begin`, as in `are_any_now`: what the caller did
         // before it took the lock is seen by each load that this misses.
@@ -121,7 +142,7 @@ impl<K, V> Flights<K, V> {
         }
         // ORDER: Relaxed; loads that are over have put in what they had under this lock.
         if self.count.0.load(Ordering::Relaxed) > own {
-            self.mark(place);
+            self.mark(hash);
         }
     }
 
@@ -135,10 +156,16 @@ impl<K, V> Flights<K, V> {
         self.count.0.load(Ordering::Acquire) != 0
     }
 
+    /// Loads under way.
+    pub(crate) fn under_way(&self) -> u64 {
+        // ORDER: Relaxed; a count.
+        self.count.0.load(Ordering::Relaxed) as u64
+    }
+
     /// Marks the loads of this hash, under the lock of its bucket (cache.F4).
     #[cold]
-    pub(crate) fn mark(&self, place: Place) {
-        let hash = place.whole();
+    pub(crate) fn mark(&self, hash: KeyHash) {
+        let hash = hash.whole();
         let shard = lock(self.shard(hash));
         let same = shard.iter().filter(|listed| listed.flight.hash == hash);
         // ORDER: Relaxed; the bucket's lock orders.
@@ -162,9 +189,9 @@ impl<K, V> Flights<K, V> {
     pub(crate) fn join<'a>(
         &'a self,
         (domain, home): (&'a Domain, &'a Home<K, V>),
-        place: Place,
+        hash: KeyHash,
         seed: Seed<K, V>,
-        is_future: bool,
+        asks: Asks,
     ) -> Turn<'a, K, V>
     where
         K: Eq,
@@ -172,15 +199,15 @@ impl<K, V> Flights<K, V> {
         let mut section = None;
         let mut others = Vec::new();
         loop {
-            let mut shard = lock(self.shard(place.whole()));
+            let mut shard = lock(self.shard(hash.whole()));
             let mut unknown = shard.iter().filter(|listed| {
                 let flight = &listed.flight;
-                flight.hash == place.whole()
-                    && (is_future || !flight.is_future)
+                flight.hash == hash.whole()
+                    && (asks != Asks::Thread || !flight.is_future)
                     && !others.contains(&flight.id)
             });
             let Some(listed) = unknown.next().cloned() else {
-                let flight = Arc::new(Flight::new(place, is_future));
+                let flight = Arc::new(Flight::new(hash, asks == Asks::Future));
                 debug_assert!(
                     shard.iter().all(|listed| listed.flight.id != flight.id),
                     "cache.F1: a load is listed twice"
@@ -189,8 +216,16 @@ impl<K, V> Flights<K, V> {
                 drop(shard);
                 self.begin();
                 let load = Load::Seed(seed);
-                let edge = Edge::default();
-                return Turn::Lead(Lead { flights: self, domain, home, flight, load, edge });
+                let (edge, failure) = (Edge::default(), None);
+                return Turn::Lead(Lead {
+                    flights: self,
+                    domain,
+                    home,
+                    flight,
+                    load,
+                    edge,
+                    failure,
+                });
             };
             drop(shard);
             let Some(section) = &section else {
@@ -220,7 +255,7 @@ impl<K: Eq, V> Listed<K, V> {
             // SAFETY: cache.F5 - found in the list in this section, so alive; of a node on the list
             // nothing but the key is there, and nothing changes it.
             Some(node) => unsafe { (*node.as_ptr()).key == *key },
-            None => !circles::is_running(self.flight.id),
+            None => !deadlock::is_running(self.flight.id),
         }
     }
 }
@@ -241,13 +276,14 @@ pub(crate) struct Lead<'a, K, V> {
     load: Load<K, V>,
     /// From the load in which this one runs.
     edge: Edge,
+    failure: Option<Failure>,
 }
 
 impl<K, V> Lead<'_, K, V> {
     /// The load's user code runs on this thread until the result is dropped.
     ///
     /// # Panics
-    /// If that closes a circle of loads.
+    /// If that closes a cycle of loads.
     pub(crate) fn run(&mut self) -> Running {
         self.edge.lead_to(self.flight.id);
         Running::new(self.flight.id)
@@ -258,6 +294,11 @@ impl<K, V> Lead<'_, K, V> {
             Load::Seed(seed) => seed.key(),
             Load::Fresh(fresh) => &fresh.as_ref().expect("not yet in the cache").get().key,
         }
+    }
+
+    /// The load has failed: its end tells the waiters, unless the key was updated (cache.F6).
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.failure = Some(failure);
     }
 
     /// Takes the key off the list, and the node that is to be linked (cache.F5); `fill` makes it of
@@ -313,6 +354,7 @@ impl<K, V> Drop for Lead<'_, K, V> {
     fn drop(&mut self) {
         let flight = &self.flight;
         let own = |listed: &Listed<K, V>| Arc::ptr_eq(&listed.flight, flight);
+        let early = flight.is_stale();
         let listed = {
             let mut shard = lock(self.flights.shard(flight.hash));
             shard.iter().position(own).map(|at| shard.swap_remove(at))
@@ -323,10 +365,15 @@ impl<K, V> Drop for Lead<'_, K, V> {
         // entry.
         let before = self.flights.count.0.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0, "cache.F1: more loads have ended than were listed");
+        // Marks are set under the list's lock: each update that a waiter may know of is seen here.
+        // BUG: a load that fails looks at its mark before it leaves the list (cache.F6).
+        let is_stale = if seeded_bug!("early-error") { early } else { flight.is_stale() };
+        let failure = self.failure.take().filter(|_| !is_stale);
         let wakers = {
             let mut state = lock(&flight.state);
             debug_assert!(!state.is_over, "cache.F2: a load ends twice");
             state.is_over = true;
+            state.failure = failure;
             std::mem::take(&mut state.wakers)
         };
         // cache.F2: the load has left the list, so a thread or task that wakes here may lead the
@@ -373,10 +420,10 @@ fn forgo(payload: Box<dyn Any + Send>) {
 }
 
 impl Flight {
-    fn new(place: Place, is_future: bool) -> Self {
+    fn new(hash: KeyHash, is_future: bool) -> Self {
         Self {
-            id: circles::next_id(),
-            hash: place.whole(),
+            id: deadlock::next_id(),
+            hash: hash.whole(),
             is_future,
             is_stale: AtomicBool::new(false),
             state: Mutex::default(),
@@ -387,21 +434,22 @@ impl Flight {
     /// # Panics
     /// If the load runs on this thread: it would wait for itself.
     fn refuse_own(&self) {
-        let is_own = circles::is_running(self.id);
+        let is_own = deadlock::is_running(self.id);
         assert!(!is_own, "manycore: the load of a cached value asks for the same key");
     }
 
-    /// Whether the key was updated since the load began. Under the lock of its bucket (cache.F4).
+    /// Whether the key was updated since the load began. Under the lock of its bucket (cache.F4),
+    /// or after the load has left the list (cache.F6).
     pub(crate) fn is_stale(&self) -> bool {
-        // ORDER: Relaxed; the bucket's lock orders.
+        // ORDER: Relaxed; the bucket's lock orders, and that of the list.
         self.is_stale.load(Ordering::Relaxed)
     }
 
-    /// Waits until the load is over.
+    /// Waits until the load is over; the error, if it failed.
     ///
     /// # Panics
     /// If the load runs on this thread, or waits itself for what this thread loads.
-    pub(crate) fn wait(&self) {
+    pub(crate) fn wait(&self) -> Option<Failure> {
         self.refuse_own();
         let mut edge = Edge::default();
         edge.lead_to(self.id);
@@ -409,10 +457,11 @@ impl Flight {
         while !state.is_over {
             state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.failure.clone()
     }
 }
 
-/// Ready when the load is over.
+/// Ready when the load is over, with its error, if it failed.
 pub(crate) struct Landed {
     flight: Arc<Flight>,
     /// Which of the flight's waiting futures this is.
@@ -427,16 +476,16 @@ impl Landed {
 }
 
 impl Future for Landed {
-    type Output = ();
+    type Output = Option<Failure>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Failure>> {
         let this = &mut *self;
         this.flight.refuse_own();
         // A waker is cloned and dropped with no lock held: that is user code.
         let waker = context.waker().clone();
         let mut state = lock(&this.flight.state);
         if state.is_over {
-            return Poll::Ready(());
+            return Poll::Ready(state.failure.clone());
         }
         let mut old = None;
         if let Some(number) = this.number {

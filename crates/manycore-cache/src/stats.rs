@@ -2,10 +2,23 @@
 
 use crate::Cache;
 use crate::huge_pages::{LINE, ZeroedLines};
-use manycore::collections::Counter;
+use manycore::collections::{Counter, Reclaimer};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// What [`Cache::stats`](crate::Cache::stats) says.
+/// What [`Cache::stats`](crate::Cache::stats) says: counts since the cache was made.
+///
+/// ```
+/// let cache = manycore_cache::Cache::builder(10).count_reads(true).build()?;
+/// for key in [1, 2, 1] {
+///     cache.get_or_insert_with(key, || key * key);
+/// }
+/// let stats = cache.stats();
+/// assert_eq!((stats.hits, stats.misses, stats.loads), (1, 2, 2));
+/// assert_eq!(stats.hit_ratio(), 1.0 / 3.0);
+/// # Ok::<(), manycore_cache::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -19,6 +32,18 @@ pub struct Stats {
     pub evictions: u64,
     /// Entries that went because their time was over.
     pub expirations: u64,
+    /// Loads of [`get_or_insert_with`](crate::Cache::get_or_insert_with) and its kin that ended
+    /// with a value.
+    pub loads: u64,
+    /// Loads that ended without one: an error, `None`, a panic, or a future that was dropped. A
+    /// load counts once, however many callers waited for it.
+    pub load_failures: u64,
+    /// How long all these loads took together, by the system's clock; of futures from the first
+    /// poll to the end.
+    pub load_time: Duration,
+    /// Loads that are under way. One that stays for long may wait for itself: see
+    /// [`get_or_insert_async`](crate::Cache::get_or_insert_async).
+    pub loading: u64,
 }
 
 impl Stats {
@@ -26,6 +51,13 @@ impl Stats {
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
+    }
+
+    /// How long a load took, on average; zero if there were none.
+    #[must_use]
+    pub fn mean_load_time(&self) -> Duration {
+        let count = (self.loads + self.load_failures).max(1);
+        self.load_time / u32::try_from(count).unwrap_or(u32::MAX)
     }
 }
 
@@ -88,12 +120,55 @@ impl<K, V, S> Cache<K, V, S> {
     }
 }
 
+/// What loads count. One line for all threads: a load costs far more than to write it.
+#[derive(Default)]
+pub(crate) struct Loads {
+    successes: AtomicU64,
+    failures: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Loads {
+    /// A load begins; when this is dropped it has failed.
+    pub(crate) fn begin(&self) -> LoadMeter<'_> {
+        LoadMeter { loads: self, begun: Instant::now(), is_value: false }
+    }
+}
+
+/// Counts a load at its end, and how long it took.
+pub(crate) struct LoadMeter<'a> {
+    loads: &'a Loads,
+    begun: Instant,
+    is_value: bool,
+}
+
+impl LoadMeter<'_> {
+    /// The load has ended with this value.
+    pub(crate) fn succeed<V>(mut self, value: V) -> V {
+        self.is_value = true;
+        value
+    }
+}
+
+impl Drop for LoadMeter<'_> {
+    fn drop(&mut self) {
+        let Loads { successes, failures, nanos } = self.loads;
+        let count = if self.is_value { successes } else { failures };
+        // ORDER: Relaxed; counts order nothing.
+        count.fetch_add(1, Ordering::Relaxed);
+        nanos.fetch_add(self.begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
 /// Counters whose updates write a line of the thread's own.
 pub(crate) struct Counts {
     reads: Option<[Counter; 2]>,
+    /// Of a budgeted cache, whose reads are counted.
+    budget: Option<Reclaimer>,
     pub(crate) insertions: Counter,
     pub(crate) evictions: Counter,
     pub(crate) expirations: Counter,
+    pub(crate) loads: Box<Loads>,
 }
 
 fn sum(counter: &Counter) -> u64 {
@@ -105,9 +180,11 @@ impl Counts {
         let zero = || Counter::new(0);
         Self {
             reads: reads.then(|| [zero(), zero()]),
+            budget: None,
             insertions: zero(),
             evictions: zero(),
             expirations: zero(),
+            loads: Box::default(),
         }
     }
 
@@ -115,7 +192,15 @@ impl Counts {
     pub(crate) fn read(&self, hit: bool) {
         if let Some(reads) = &self.reads {
             reads[usize::from(!hit)].inc();
+            if let Some(budget) = self.budget.as_ref().filter(|_| hit) {
+                budget.note_uses(1);
+            }
         }
+    }
+
+    /// Hits are uses of the budget's memory from here on, if reads are counted.
+    pub(crate) fn note_hits_to(&mut self, budget: Reclaimer) {
+        self.budget = Some(budget);
     }
 
     pub(crate) fn sum(&self) -> Stats {
@@ -126,6 +211,11 @@ impl Counts {
             insertions: sum(&self.insertions),
             evictions: sum(&self.evictions),
             expirations: sum(&self.expirations),
+            // ORDER: Relaxed; counts.
+            loads: self.loads.successes.load(Ordering::Relaxed),
+            load_failures: self.loads.failures.load(Ordering::Relaxed),
+            load_time: Duration::from_nanos(self.loads.nanos.load(Ordering::Relaxed)),
+            loading: 0,
         }
     }
 }

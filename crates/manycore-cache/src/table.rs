@@ -1,15 +1,15 @@
 //! Buckets of one line, and tables of them.
 //!
 //! Laws:
-//! - cache.T1 A bucket is a line: seven links, a reference byte (*heat*) for each, a lock. A link
-//!   is the node's address below 14 bits of its key's hash and two of state. A link of tag 0 that
-//!   is not null, in the last place, leads to another bucket of the chain. Chains only grow, with
-//!   their table, and their buckets are the table's spare lines while it has any.
+//! - cache.T1 A bucket is a line: seven links, a reference byte (the access *frequency*) for each,
+//!   a lock. A link is the node's address below 14 bits of its key's hash and two of state. A link
+//!   of tag 0 that is not null, in the last place, leads to another bucket of the chain. Chains
+//!   only grow, with their table, and their buckets are the table's spare lines while it has any.
 //! - cache.T2 Links change only under the lock of the chain's first bucket, by one store each: that
 //!   store is the moment of the update. Readers take no lock: a key is linked in one place, and
 //!   moves to another only behind a link that leads there before the old place is overwritten.
-//! - cache.T3 Heat is a hint: readers and evictors write it without order, and may lose each
-//!   other's.
+//! - cache.T3 The frequency is a hint: readers and evictors write it without order, and may lose
+//!   each other's.
 //! - cache.T4 A table is replaced with all its locks held, and its locks are never free again. So
 //!   what a reader finds in it later is what held when it was replaced, which is after the reader
 //!   began.
@@ -17,8 +17,8 @@
 use crate::bucket_lock::{BucketGuard, BucketLock, Queue, Turn};
 use crate::compared::Compared;
 use crate::huge_pages::{LINE, ZeroedLines};
+use crate::key_hash::KeyHash;
 use crate::node::Node;
-use crate::place::Place;
 use crate::prefetch::{prefetch, prefetch_for_write};
 use crate::probation::ProbationQueue;
 use std::alloc::{self, Layout};
@@ -35,7 +35,7 @@ const TAG_SHIFT: u32 = 50;
 const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
 
 /// The highest reference byte: how often the hand skips a referenced entry.
-pub(crate) const HEAT_MAX: u8 = 3;
+pub(crate) const FREQUENCY_MAX: u8 = 3;
 /// A state bit: the entry has proved itself, and the main hand decides about it.
 pub(crate) const MAIN: usize = 1;
 /// A state bit of the others, which are on probation: the main hand has passed it once.
@@ -63,7 +63,7 @@ fn address_in<K, V>(link: Link<K, V>) -> Link<K, V> {
 #[repr(C, align(64))]
 pub(crate) struct Bucket<K, V> {
     links: [AtomicPtr<Node<K, V>>; SLOTS],
-    heat: [AtomicU8; SLOTS],
+    frequency: [AtomicU8; SLOTS],
     lock: BucketLock,
 }
 
@@ -74,8 +74,8 @@ const _: () = assert!(size_of::<Bucket<u8, u8>>() == LINE);
 pub(crate) struct Hit<'t, K, V> {
     pub(crate) node: NonNull<Node<K, V>>,
     pub(crate) slot: Slot<'t, K, V>,
-    /// The heat, read with the link: later, an update may have taken the line.
-    pub(crate) degree: u8,
+    /// The frequency, read with the link: later, an update may have taken the line.
+    pub(crate) frequency: u8,
 }
 
 /// A link under its bucket's lock.
@@ -107,8 +107,8 @@ impl<K, V> Bucket<K, V> {
 
     /// Looks for a key without a lock (cache.T2). The caller has a section open.
     #[inline(always)]
-    pub(crate) fn find(&self, place: Place, is_key: impl Fn(&K) -> bool) -> Option<Hit<'_, K, V>> {
-        let tag = place.tag();
+    pub(crate) fn find(&self, hash: KeyHash, is_key: impl Fn(&K) -> bool) -> Option<Hit<'_, K, V>> {
+        let tag = hash.tag();
         let mut bucket = self;
         'bucket: loop {
             let mut hits = bucket.hits(tag);
@@ -120,14 +120,14 @@ impl<K, V> Bucket<K, V> {
                     continue 'bucket; // changed since: perhaps the key has moved on (cache.T2)
                 }
                 let slot = Slot { bucket, at };
-                let degree = slot.heat_now();
+                let frequency = slot.frequency_now();
                 // SAFETY: a link with a tag leads to a node, which the caller's section keeps
                 // (cache.N1).
                 let node = unsafe { NonNull::new_unchecked(address_in(link)) };
                 // SAFETY: cache.N1 - the section keeps the node, whose key does not change before
                 // the grace period is over.
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
-                    return Some(Hit { node, slot, degree });
+                    return Some(Hit { node, slot, frequency });
                 }
             }
             // Read after the others: a key that moved on from here is found there (cache.T2).
@@ -191,8 +191,8 @@ impl<K, V> Bucket<K, V> {
     /// Fetches the nodes that are likely meant, and says which is the first: it is of the first
     /// bucket of the chain, and its key may be another. The caller has a section open.
     #[inline(always)]
-    pub(crate) fn probe(&self, place: Place) -> Option<Hit<'_, K, V>> {
-        let mut hits = self.hits(place.tag());
+    pub(crate) fn probe(&self, hash: KeyHash) -> Option<Hit<'_, K, V>> {
+        let mut hits = self.hits(hash.tag());
         let mut first = None;
         while hits != 0 {
             let at = (hits.trailing_zeros() / 2) as usize;
@@ -205,10 +205,10 @@ impl<K, V> Bucket<K, V> {
                 prefetch(node.cast::<u8>().wrapping_add(from));
             }
             prefetch(node.cast::<u8>().wrapping_add(last.min(NODE_LINES * LINE)));
-            if first.is_none() && tag_in(link) == place.tag() {
+            if first.is_none() && tag_in(link) == hash.tag() {
                 let slot = Slot { bucket: self, at };
-                let degree = slot.heat_now();
-                first = NonNull::new(node).map(|node| Hit { node, slot, degree });
+                let frequency = slot.frequency_now();
+                first = NonNull::new(node).map(|node| Hit { node, slot, frequency });
             }
         }
         first
@@ -253,16 +253,16 @@ impl<K, V> Slot<'_, K, V> {
     }
 
     #[inline(always)]
-    pub(crate) fn heat_now(self) -> u8 {
+    pub(crate) fn frequency_now(self) -> u8 {
         // ORDER: Relaxed; a hint (cache.T3).
-        self.bucket.heat[self.at].load(Ordering::Relaxed)
+        self.bucket.frequency[self.at].load(Ordering::Relaxed)
     }
 
     #[inline(always)]
-    pub(crate) fn set_heat(self, heat: u8) {
-        debug_assert!(heat <= HEAT_MAX, "cache.T3: a reference byte of {heat}");
+    pub(crate) fn set_frequency(self, frequency: u8) {
+        debug_assert!(frequency <= FREQUENCY_MAX, "cache.T3: a frequency of {frequency}");
         // ORDER: Relaxed; a hint (cache.T3).
-        self.bucket.heat[self.at].store(heat, Ordering::Relaxed);
+        self.bucket.frequency[self.at].store(frequency, Ordering::Relaxed);
     }
 }
 
@@ -303,9 +303,9 @@ impl<'t, K, V> Locked<'t, K, V> {
     }
 
     /// Whether there may be an entry of this key beside those it was compared with. No user code.
-    pub(crate) fn has_more(&self, place: Place, compared: &Compared) -> bool {
+    pub(crate) fn has_more(&self, hash: KeyHash, compared: &Compared) -> bool {
         compared.rewind();
-        self.first.find(place, |own| !compared.has(own)).is_some()
+        self.first.find(hash, |own| !compared.has(own)).is_some()
     }
 
     /// Puts a node in the place of `old`, of the same key, if that is linked there still. The place
@@ -341,7 +341,7 @@ impl<'t, K, V> Locked<'t, K, V> {
     pub(crate) fn clear(&self, slot: Slot<'t, K, V>) {
         debug_assert!(slot.node().is_some(), "cache.N1: an entry is unlinked twice");
         self.set(slot, ptr::null_mut());
-        slot.set_heat(0);
+        slot.set_frequency(0);
     }
 
     /// Links a node in a free place, and makes one if there is none.
@@ -349,23 +349,23 @@ impl<'t, K, V> Locked<'t, K, V> {
     pub(crate) fn add(
         &self,
         table: &Table<K, V>,
-        place: Place,
+        hash: KeyHash,
         node: NonNull<Node<K, V>>,
-        (state, heat): (usize, u8),
+        (state, frequency): (usize, u8),
     ) {
-        let link = Self::link_to(node, place.tag(), state);
-        debug_assert!(place.tag() != 0, "cache.T1: an entry with the tag of a link to a bucket");
+        let link = Self::link_to(node, hash.tag(), state);
+        debug_assert!(hash.tag() != 0, "cache.T1: an entry with the tag of a link to a bucket");
         debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
         let mut last = None;
         for slot in self.slots() {
             if slot.is_free() {
-                slot.set_heat(heat);
+                slot.set_frequency(frequency);
                 self.set(slot, link);
                 return;
             }
             last = Some(slot);
         }
-        let last = last.expect("a bucket has places");
+        let last = last.expect("a bucket has hashes");
         let more = table.new_bucket();
         debug_assert!(
             last.at == SLOTS - 1 && more.addr().get() % LINE == 0,
@@ -375,9 +375,9 @@ impl<'t, K, V> Locked<'t, K, V> {
         let fresh = unsafe { more.as_ref() };
         // ORDER: Relaxed; published by the link to the bucket.
         fresh.links[0].store(last.bucket.link(last.at), Ordering::Relaxed);
-        fresh.heat[0].store(last.heat_now(), Ordering::Relaxed);
+        fresh.frequency[0].store(last.frequency_now(), Ordering::Relaxed);
         fresh.links[1].store(link, Ordering::Relaxed);
-        fresh.heat[1].store(heat, Ordering::Relaxed);
+        fresh.frequency[1].store(frequency, Ordering::Relaxed);
         self.set(last, more.as_ptr().cast());
     }
 
@@ -474,8 +474,8 @@ impl<K, V> Table<K, V> {
     }
 
     #[inline(always)]
-    pub(crate) fn index(&self, place: Place) -> usize {
-        self.index_of(place.upper())
+    pub(crate) fn index(&self, hash: KeyHash) -> usize {
+        self.index_of(hash.upper())
     }
 
     /// The bucket that the upper half of a hash chooses.
@@ -485,15 +485,15 @@ impl<K, V> Table<K, V> {
     }
 
     #[inline(always)]
-    pub(crate) fn bucket(&self, place: Place) -> &Bucket<K, V> {
+    pub(crate) fn bucket(&self, hash: KeyHash) -> &Bucket<K, V> {
         // SAFETY: `bucket_of` is below the length.
-        unsafe { &*self.buckets.as_ptr().add(self.index(place)) }
+        unsafe { &*self.buckets.as_ptr().add(self.index(hash)) }
     }
 
     /// Tells the processor that a key's bucket will be written.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, place: Place) {
-        prefetch_for_write(self.bucket(place));
+    pub(crate) fn prefetch(&self, hash: KeyHash) {
+        prefetch_for_write(self.bucket(hash));
     }
 
     /// Takes the lock of a chain of this table; `None` if the table has been replaced (cache.T4).
@@ -525,11 +525,11 @@ impl<K, V> Table<K, V> {
     }
 
     /// Whether such a key was evicted not long ago. Under the bucket's lock.
-    pub(crate) fn remembers(&self, place: Place) -> bool {
-        self.ghosts().get(self.index(place)).is_some_and(|ghosts| {
+    pub(crate) fn remembers(&self, hash: KeyHash) -> bool {
+        self.ghosts().get(self.index(hash)).is_some_and(|ghosts| {
             // ORDER: Relaxed; written under the bucket's lock.
             let ghosts = ghosts.load(Ordering::Relaxed);
-            (0..4).any(|at| (ghosts >> (16 * at)) & 0xffff == place.tag() as u64)
+            (0..4).any(|at| (ghosts >> (16 * at)) & 0xffff == hash.tag() as u64)
         })
     }
 
@@ -537,14 +537,14 @@ impl<K, V> Table<K, V> {
     pub(crate) fn take_over(
         &self,
         old: &[Locked<'_, K, V>],
-        place_of: impl Fn(&Node<K, V>) -> Place,
+        hash_of: impl Fn(&Node<K, V>) -> KeyHash,
     ) {
         for slot in old.iter().flat_map(Locked::slots) {
             let Some(node) = slot.node() else { continue };
             // SAFETY: linked, and its bucket is locked.
-            let place = place_of(unsafe { node.as_ref() });
-            let target = self.lock(self.bucket(place)).expect("nobody else has this table");
-            target.add(self, place, node, (slot.state(), slot.heat_now()));
+            let hash = hash_of(unsafe { node.as_ref() });
+            let target = self.lock(self.bucket(hash)).expect("no other thread has this table");
+            target.add(self, hash, node, (slot.state(), slot.frequency_now()));
         }
         debug_assert_eq!(
             self.buckets().iter().flat_map(Bucket::slots).filter_map(Slot::node).count(),

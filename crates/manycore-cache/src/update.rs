@@ -3,8 +3,8 @@
 use crate::compared::Compared;
 use crate::departure::{Back, Cause, Departed};
 use crate::guard::{Entry, Guard};
+use crate::key_hash::KeyHash;
 use crate::node::{Extra, Found, Fresh, NEVER, Node, Seed};
-use crate::place::Place;
 use crate::prefetch::prefetch;
 use crate::segment::{Segment, take};
 use crate::table::{Locked, MAIN, Slot};
@@ -18,6 +18,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Why [`Cache::compare_and_swap`] did not.
+///
+/// ```
+/// use manycore_cache::{Cache, CasError};
+///
+/// let cache = Cache::new(10);
+/// assert_eq!(cache.compare_and_swap("a", 1, 'x'), Err(CasError::Missing('x')));
+/// let old = cache.insert("a", 'x');
+/// let new = cache.insert("a", 'y');
+/// assert_eq!(cache.compare_and_swap("a", old, 'z'), Err(CasError::Changed('z', new)));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CasError<V> {
@@ -67,13 +77,13 @@ enum Target<'t, K, V> {
 #[inline(always)]
 fn target<'t, K, V>(
     locked: &Locked<'t, K, V>,
-    place: Place,
+    hash: KeyHash,
     seen: Option<Found<K, V>>,
     compared: &Compared,
 ) -> Option<Target<'t, K, V>> {
     match seen {
         Some(seen) => locked.slot_of(seen).map(|slot| Target::Over(slot, seen)),
-        None => (!locked.has_more(place, compared)).then_some(Target::New),
+        None => (!locked.has_more(hash, compared)).then_some(Target::New),
     }
 }
 
@@ -92,8 +102,9 @@ where
             let node = unsafe { node.as_ref() };
             return i64::from(weigh(&node.key, &node.value).max(1));
         }
-        // SAFETY: cache.N2 - a cache with a weigher is full, unless it is lean; callers pass a node
-        // that their section keeps, or one that is not linked yet and theirs alone (cache.N1).
+        // SAFETY: cache.N2 - a cache with a weigher is full, unless it has no metadata; callers
+        // pass a node that their section keeps, or one that is not linked yet and theirs alone
+        // (cache.N1).
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 
@@ -113,16 +124,18 @@ where
     fn extra(&self, key: &K, value: &V, time: Option<Duration>) -> Extra {
         let weight = self.weigher.as_ref().map_or(1, |weigh| weigh(key, value).max(1));
         let (mut expires, mut now) = (NEVER, 0);
+        let idle = self.idle_each.as_ref().and_then(|idle| idle(key, value));
+        let idle = idle.map(|own| self.idle.map_or(own, |all| own.min(Duration::from_nanos(all))));
         if self.is_timed {
             now = self.now();
             let own = self.expiry.as_ref().and_then(|time| time(key, value));
             let least = [time, own].into_iter().flatten().map(builder::nanos).chain(self.live);
             expires = least.min().map_or(NEVER, |least| now.saturating_add(least));
-            if expires != NEVER {
+            if expires != NEVER || idle.is_some() {
                 self.note_end();
             }
         }
-        Extra::new(expires, now, weight)
+        Extra::new(expires, now, weight, idle)
     }
 
     pub(crate) fn give_back(&self, capacity: i64) {
@@ -146,6 +159,9 @@ where
         held.capacity += segment.take_spare(wanted);
         if held.capacity < wanted {
             held.capacity += self.draw(segment, wanted - held.capacity);
+            if let Some(budgeted) = self.budgeted.as_ref().filter(|_| held.capacity < wanted) {
+                held.capacity += self.grow_within(budgeted, wanted - held.capacity);
+            }
         }
         while held.capacity < wanted {
             match self.evict(segment, kept, section) {
@@ -225,10 +241,10 @@ where
     }
 
     /// The key's chain, locked, in the present table.
-    pub(crate) fn lock<'s>(&'s self, place: Place, section: &'s Section<'_>) -> Locked<'s, K, V> {
+    pub(crate) fn lock<'s>(&'s self, hash: KeyHash, section: &'s Section<'_>) -> Locked<'s, K, V> {
         loop {
-            let table = self.segment(place).table(section);
-            if let Some(locked) = table.lock(table.bucket(place)) {
+            let table = self.segment(hash).table(section);
+            if let Some(locked) = table.lock(table.bucket(hash)) {
                 return locked;
             }
         }
@@ -238,25 +254,25 @@ where
     /// Returns the node, which the section keeps.
     pub(crate) fn put(
         &self,
-        place: Place,
+        hash: KeyHash,
         own: &mut Option<Fresh<K, V>>,
         section: &Section<'_>,
         asked: Asked,
         mut accept: impl FnMut(Option<Found<K, V>>) -> bool,
     ) -> Option<Found<K, V>> {
         let fresh = own.as_ref().expect("a node to put in");
-        let segment = self.segment(place);
+        let segment = self.segment(hash);
         let weight = self.weight_of(fresh.address());
         let mut held = Back { cache: self, capacity: 0 };
         let mut compared = Compared::default();
         loop {
-            let seen = self.find_comparing(place, &fresh.get().key, &mut compared, section);
+            let seen = self.find_comparing(hash, &fresh.get().key, &mut compared, section);
             let is_over = seen.is_some_and(|seen| self.is_expired(seen));
             if !accept(seen.filter(|_| !is_over)) {
                 return None;
             }
             if weight > self.capacity.load(Ordering::Relaxed) {
-                return Some(self.turn_away(place, own, weight, seen, section));
+                return Some(self.turn_away(hash, own, weight, seen, section));
             }
             let old_weight = seen.map_or(0, |seen| self.weight_of(seen));
             let wanted = weight - old_weight - held.capacity;
@@ -264,8 +280,8 @@ where
                 self.reserve(segment, wanted, seen, section);
                 held.capacity += wanted;
             }
-            let locked = self.lock(place, section);
-            let Some(target) = target(&locked, place, seen, &compared) else { continue };
+            let locked = self.lock(hash, section);
+            let Some(target) = target(&locked, hash, seen, &compared) else { continue };
             let mut is_over = is_over;
             let is_accepted = asked == Asked::Before
                 || self.under_lock(|| {
@@ -280,15 +296,15 @@ where
                 "cache.G1: a weight of {weight} for {old_weight} is linked, {} reserved",
                 held.capacity
             );
-            self.link(&locked, place, fresh, target, section);
-            self.flights.note_change(place, usize::from(asked == Asked::OfLoad));
+            self.link(&locked, hash, fresh, target, section);
+            self.flights.note_change(hash, usize::from(asked == Asked::OfLoad));
             drop(locked);
             let node = own.take().expect("still there").publish();
             held.capacity -= weight - old_weight;
             drop(held); // a lighter value gives capacity back
             let cause = if is_over { Cause::Expired } else { Cause::Replaced };
             let old = seen.map(|node| Departed { node, weight: old_weight, cause });
-            self.after_put(place, old, section);
+            self.after_put(hash, old, section);
             return Some(node);
         }
     }
@@ -296,14 +312,14 @@ where
     /// The key's node, or the addresses of the keys that have its tag and are not equal to it.
     fn find_comparing(
         &self,
-        place: Place,
+        hash: KeyHash,
         key: &K,
         compared: &mut Compared,
         section: &Section<'_>,
     ) -> Option<Found<K, V>> {
         compared.clear();
         let compared = RefCell::new(compared);
-        let table = self.segment(place).table(section);
+        let table = self.segment(hash).table(section);
         let is_key = |own: &K| {
             let is_key = own == key;
             if !is_key {
@@ -311,7 +327,7 @@ where
             }
             is_key
         };
-        table.bucket(place).find(place, is_key).map(|hit| hit.node)
+        table.bucket(hash).find(hash, is_key).map(|hit| hit.node)
     }
 
     /// Links the node where `target` found room for it; the caller notes the change.
@@ -319,26 +335,26 @@ where
     fn link(
         &self,
         locked: &Locked<'_, K, V>,
-        place: Place,
+        hash: KeyHash,
         fresh: &Fresh<K, V>,
         target: Target<'_, K, V>,
         section: &Section<'_>,
     ) {
-        let segment = self.segment(place);
+        let segment = self.segment(hash);
         match target {
             Target::Over(slot, seen) => {
                 let is_replaced = locked.replace(slot, seen, fresh.address());
                 debug_assert!(is_replaced, "the lock is held");
-                let heat = slot.heat_now();
-                if heat < self.heat_max {
-                    slot.set_heat(heat + 1);
+                let frequency = slot.frequency_now();
+                if frequency < self.frequency_max {
+                    slot.set_frequency(frequency + 1);
                 }
             }
             Target::New => {
                 let table = segment.table(section);
-                let is_tried = !table.remembers(place) && table.probation.push(place);
+                let is_tried = !table.remembers(hash) && table.probation.push(hash);
                 let state = if is_tried { 0 } else { MAIN };
-                locked.add(table, place, fresh.address(), (state, 0));
+                locked.add(table, hash, fresh.address(), (state, 0));
                 segment.count_more();
             }
         }
@@ -346,27 +362,27 @@ where
 
     /// A key was to be removed and is not there, or is over. Loads of it that began before are not
     /// put in; true if one of them has been by now.
-    pub(crate) fn note_absence<Q>(&self, place: Place, key: &Q, section: &Section<'_>) -> bool
+    pub(crate) fn note_absence<Q>(&self, hash: KeyHash, key: &Q, section: &Section<'_>) -> bool
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
         if self.flights.are_any_now() {
-            let _locked = self.lock(place, section);
-            self.flights.mark(place);
+            let _locked = self.lock(hash, section);
+            self.flights.mark(hash);
         }
         // Also if there are none: the last may have ended since the caller looked.
-        self.find(place, key, section).is_some_and(|node| !self.is_expired(node))
+        self.find(hash, key, section).is_some_and(|node| !self.is_expired(node))
     }
 
     /// What follows an entry's being linked, with no lock held.
     pub(crate) fn after_put(
         &self,
-        place: Place,
+        hash: KeyHash,
         old: Option<Departed<K, V>>,
         section: &Section<'_>,
     ) {
-        let segment = self.segment(place);
+        let segment = self.segment(hash);
         self.counts.insertions.inc();
         match old {
             None => self.grow_if_full(segment, section),
@@ -391,11 +407,37 @@ where
     fn grow_if_full(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         let buckets = segment.table(section).buckets().len();
         if segment.entries() > buckets * 7 {
-            let place_of = |node: &Node<K, V>| self.under_lock(|| self.place(&node.key));
-            segment.grow(buckets * 2, section, place_of);
+            let hash_of = |node: &Node<K, V>| self.under_lock(|| self.hash(&node.key));
+            segment.grow(buckets * 2, section, hash_of);
             // Tables are large and rare: what others wait for, the table before this one may.
             self.domain.collect();
         }
+    }
+
+    /// Removes the key. Returns its entry.
+    #[doc(alias = "delete")]
+    #[doc(alias = "invalidate")]
+    pub fn remove<Q>(&self, key: &Q) -> Option<Guard<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.remove_if(key, |_| true)
+    }
+
+    /// Removes the key if `accept` says so of its entry, which is returned then.
+    ///
+    /// `accept` runs without a lock, and again if the entry was replaced in between.
+    pub fn remove_if<Q>(
+        &self,
+        key: &Q,
+        accept: impl FnMut(Entry<'_, K, V>) -> bool,
+    ) -> Option<Guard<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.take_if(key, false, accept)
     }
 
     /// Puts the value in if `accept` says so of the key's entry, or of its not being there; returns
@@ -428,7 +470,8 @@ where
     /// If the key is not there, or its entry has another version.
     ///
     /// # Panics
-    /// If the cache is lean ([`Builder::lean`](crate::Builder::lean)): it has no versions.
+    /// If the cache is without metadata
+    /// ([`Builder::without_metadata`](crate::Builder::without_metadata)): it has no versions.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);
@@ -438,7 +481,7 @@ where
     /// assert_eq!(cache.get("a").unwrap().version(), second);
     /// ```
     pub fn compare_and_swap(&self, key: K, version: u64, value: V) -> Result<u64, CasError<V>> {
-        assert!(self.ends.is_none(), "manycore: a lean cache has no versions");
+        assert!(self.ends.is_none(), "manycore: a cache without metadata has no versions");
         let mut seen = None;
         let same = |entry: Option<Entry<'_, K, V>>| {
             seen = entry.map(Entry::version);
@@ -448,29 +491,5 @@ where
             None => CasError::Missing(value),
             Some(seen) => CasError::Changed(value, seen),
         })
-    }
-
-    /// Removes the key. Returns its entry.
-    pub fn remove<Q>(&self, key: &Q) -> Option<Guard<'_, K, V>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.remove_if(key, |_| true)
-    }
-
-    /// Removes the key if `accept` says so of its entry, which is returned then.
-    ///
-    /// `accept` runs without a lock, and again if the entry was replaced in between.
-    pub fn remove_if<Q>(
-        &self,
-        key: &Q,
-        accept: impl FnMut(Entry<'_, K, V>) -> bool,
-    ) -> Option<Guard<'_, K, V>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.take_if(key, false, accept)
     }
 }

@@ -37,8 +37,8 @@ impl Shared {
         }
     }
 
-    fn place() -> Place {
-        Place::of(7)
+    fn hash() -> KeyHash {
+        KeyHash::of(7)
     }
 
     fn lock(&self) -> BucketGuard<'_> {
@@ -51,14 +51,19 @@ impl Shared {
 
     fn link(&self, value: usize, own_loads: usize) {
         self.entry.store(value, Ordering::Release);
-        self.flights.note_change(Self::place(), own_loads);
+        self.flights.note_change(Self::hash(), own_loads);
     }
 
     fn load(&self) {
+        self.load_as(Asks::Thread);
+    }
+
+    fn load_as(&self, asks: Asks) {
+        let is_refresh = asks == Asks::Refresh;
         let seed = self.home.begin(7);
-        let turn = self.flights.join((&self.domain, &self.home), Self::place(), seed, false);
+        let turn = self.flights.join((&self.domain, &self.home), Self::hash(), seed, asks);
         let Turn::Lead(mut lead) = turn else { panic!("there is no other load") };
-        if self.find().is_some() {
+        if self.find().is_some() && !is_refresh {
             return;
         }
         let value = self.source.load(Ordering::Relaxed);
@@ -68,10 +73,26 @@ impl Shared {
         let hold = self.lock();
         // BUG: a load looks at its mark before it has the lock of its bucket (cache.F4).
         let is_stale = if sync::seeded_bug!("early-look") { early } else { flight.is_stale() };
-        if self.find().is_none() && !is_stale {
+        // BUG: a load that refreshes an entry replaces whatever is there (cache.F7).
+        let is_over = is_refresh && sync::seeded_bug!("refresh-over-newer");
+        if is_over || (is_refresh || self.find().is_none()) && !is_stale {
             self.link(value, 1);
         }
         drop(hold);
+    }
+
+    /// A request whose load fails with what the source says; the error that it gets, its own or
+    /// that of the load it waits for. None if it is to look again.
+    fn fail(&self) -> Option<usize> {
+        let seed = self.home.begin(7);
+        match self.flights.join((&self.domain, &self.home), Self::hash(), seed, Asks::Thread) {
+            Turn::Lead(mut lead) => {
+                let error = self.source.load(Ordering::Relaxed);
+                lead.fail(Arc::new(error));
+                Some(error)
+            }
+            Turn::Wait(flight, _seed) => flight.wait()?.downcast().ok().map(|error| *error),
+        }
     }
 
     fn remove(&self) {
@@ -79,7 +100,7 @@ impl Shared {
             let Some(seen) = self.find() else {
                 if self.flights.are_any_now() {
                     let _hold = self.lock();
-                    self.flights.mark(Self::place());
+                    self.flights.mark(Self::hash());
                 }
                 // BUG: a removal in vain does not look again when it has asked for loads.
                 let is_looking = !sync::seeded_bug!("one-look");
@@ -107,8 +128,8 @@ impl Shared {
     }
 }
 
-/// One thread loads, one changes the source and then does this. The older value must not stay.
-fn beside_a_load(preemptions: usize, update: fn(&Shared)) {
+/// Checks every interleaving of a scenario, up to so many preemptions.
+fn checked(preemptions: usize, scenario: fn(&Arc<Shared>)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.max(Some(preemptions));
     model.max_branches = 5_000;
@@ -116,14 +137,7 @@ fn beside_a_load(preemptions: usize, update: fn(&Shared)) {
         // Not the first thread: loom takes globals away before its locals.
         let body = move || {
             let shared = Arc::new(Shared::new());
-            let loader = {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || shared.load())
-            };
-            shared.source.store(NEW, Ordering::Relaxed);
-            update(&shared);
-            loader.join().unwrap();
-            assert_ne!(shared.find(), Some(OLD), "an older load is in the cache");
+            scenario(&shared);
             assert_eq!(shared.flights.count.0.load(Ordering::Relaxed), 0);
         };
         thread::spawn(body).join().unwrap();
@@ -133,26 +147,86 @@ fn beside_a_load(preemptions: usize, update: fn(&Shared)) {
     });
 }
 
+/// One thread loads, one changes the source and then does this. The older value must not stay.
+fn beside_a_load(shared: &Arc<Shared>, update: fn(&Shared)) {
+    let other = Arc::clone(shared);
+    let loader = thread::spawn(move || other.load());
+    shared.source.store(NEW, Ordering::Relaxed);
+    update(shared);
+    loader.join().unwrap();
+    assert_ne!(shared.find(), Some(OLD), "{OLDER}");
+}
+
 #[test]
 fn loom_load_beside_a_removal_of_its_key() {
-    beside_a_load(2, Shared::remove);
+    checked(2, |shared| beside_a_load(shared, Shared::remove));
 }
 
 #[test]
 fn loom_load_beside_an_insertion_of_its_key() {
-    beside_a_load(2, |shared| shared.insert(NEW));
+    checked(2, |shared| beside_a_load(shared, |shared| shared.insert(NEW)));
 }
 
 #[test]
 fn loom_load_beside_an_insertion_and_its_eviction() {
-    beside_a_load(2, |shared| {
-        shared.insert(NEW);
-        shared.evict();
+    checked(2, |shared| {
+        beside_a_load(shared, |shared| {
+            shared.insert(NEW);
+            shared.evict();
+        });
     });
 }
 
+/// An entry is refreshed while it is removed, or replaced by a newer one.
+fn beside_a_refresh(shared: &Arc<Shared>, update: fn(&Shared)) {
+    shared.insert(OLD);
+    let other = Arc::clone(shared);
+    let loader = thread::spawn(move || other.load_as(Asks::Refresh));
+    shared.source.store(NEW, Ordering::Relaxed);
+    update(shared);
+    loader.join().unwrap();
+    assert_ne!(shared.find(), Some(OLD), "{OLDER}");
+}
+
+#[test]
+fn loom_refresh_beside_a_removal_of_its_key() {
+    checked(2, |shared| beside_a_refresh(shared, Shared::remove));
+}
+
+#[test]
+fn loom_refresh_beside_an_insertion_of_its_key() {
+    checked(2, |shared| beside_a_refresh(shared, |shared| shared.insert(NEW)));
+}
+
+/// Two requests, of which one begins after a removal: it does not get an error from before.
+#[test]
+fn loom_failing_load_beside_a_removal_of_its_key() {
+    checked(2, |shared| {
+        let other = Arc::clone(shared);
+        let loader = thread::spawn(move || other.fail());
+        shared.source.store(NEW, Ordering::Relaxed);
+        shared.remove();
+        assert_ne!(shared.fail(), Some(OLD), "an error from before the removal");
+        loader.join().unwrap();
+    });
+}
+
+/// Two requests of a load that fails, and no update: each ends with the error.
+#[test]
+fn loom_failing_load_reaches_a_request_that_waits() {
+    checked(2, |shared| {
+        let other = Arc::clone(shared);
+        let loader = thread::spawn(move || other.fail());
+        assert_eq!(shared.fail(), Some(OLD));
+        assert_eq!(loader.join().unwrap(), Some(OLD));
+    });
+}
+
+/// What a model says of a load that has put in an older value.
+const OLDER: &str = "an older load is in the cache";
+
 /// Runs a model again with a bug planted, and demands that it fails as it should.
-fn must_catch(bug: &str, model: &str) {
+fn must_catch(bug: &str, model: &str, reason: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("single_flight::loom_tests::{model}"), "--nocapture"])
         .env("MANYCORE_SEEDED_BUG", bug)
@@ -161,20 +235,31 @@ fn must_catch(bug: &str, model: &str) {
     let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
     assert!(said.contains("running 1 test"), "{model} is no test:\n{said}");
     assert!(!run.status.success(), "{model} passes with the bug {bug} in place");
-    assert!(said.contains("an older load is in the cache"), "another reason:\n{said}");
+    assert!(said.contains(reason), "another reason:\n{said}");
+}
+
+#[test]
+fn loom_refresh_that_replaces_what_is_newer_is_caught() {
+    must_catch("refresh-over-newer", "loom_refresh_beside_an_insertion_of_its_key", OLDER);
+}
+
+#[test]
+fn loom_failing_load_that_looks_at_its_mark_too_early_is_caught() {
+    let model = "loom_failing_load_beside_a_removal_of_its_key";
+    must_catch("early-error", model, "an error from before the removal");
 }
 
 #[test]
 fn loom_load_that_looks_at_its_mark_too_early_is_caught() {
-    must_catch("early-look", "loom_load_beside_a_removal_of_its_key");
+    must_catch("early-look", "loom_load_beside_a_removal_of_its_key", OLDER);
 }
 
 #[test]
 fn loom_removal_in_vain_that_looks_once_is_caught() {
-    must_catch("one-look", "loom_load_beside_a_removal_of_its_key");
+    must_catch("one-look", "loom_load_beside_a_removal_of_its_key", OLDER);
 }
 
 #[test]
 fn loom_update_that_asks_for_loads_with_no_fence_is_caught() {
-    must_catch("unfenced-look", "loom_load_beside_an_insertion_and_its_eviction");
+    must_catch("unfenced-look", "loom_load_beside_an_insertion_and_its_eviction", OLDER);
 }

@@ -14,7 +14,7 @@ fn every_link_with_the_tag_is_a_hit_and_nothing_else() {
     for tag in [1, 2, 0x155, 0x2000, 0x3fff] {
         // What is behind the links must not look like one.
         bucket.lock.disguise((tag >> 6) as u8);
-        bucket.heat[SLOTS - 1].store((tag << 2) as u8, Ordering::Relaxed);
+        bucket.frequency[SLOTS - 1].store((tag << 2) as u8, Ordering::Relaxed);
         for chosen in 0..1_u32 << SLOTS {
             let mut expected = 0;
             for at in 0..SLOTS {

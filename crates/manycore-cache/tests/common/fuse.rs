@@ -99,10 +99,12 @@ impl Accounts {
                 tick("the time to live");
                 value.end()
             }),
-            Kind::Lean => builder.weigher(weigh).weight_in_bytes(true).lean(|_, value: &Value| {
-                tick("the end of a lean entry");
-                value.end()
-            }),
+            Kind::Bare => {
+                builder.weigher(weigh).weight_in_bytes(true).without_metadata(|_, value: &Value| {
+                    tick("the expiration of an entry without metadata");
+                    value.end()
+                })
+            }
         }
     }
 }
@@ -111,10 +113,10 @@ impl Accounts {
 pub enum Kind {
     Plain,
     Full,
-    Lean,
+    Bare,
 }
 
-pub const KINDS: [Kind; 3] = [Kind::Plain, Kind::Full, Kind::Lean];
+pub const KINDS: [Kind; 3] = [Kind::Plain, Kind::Full, Kind::Bare];
 
 impl Kind {
     pub fn is_timed(self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 #[test]
 fn keys_and_values_of_no_size_are_found_by_every_look_up() {
-    let builders = [Cache::builder(10), Cache::builder(10).lean(|_, ()| None)];
+    let builders = [Cache::builder(10), Cache::builder(10).without_metadata(|_, ()| None)];
     for builder in builders {
         let cache: Cache<(), ()> = builder.build().unwrap();
         cache.insert((), ());

@@ -1,6 +1,6 @@
 //! Times, under a clock that only the test moves.
 
-use manycore_cache::{BuildError, Builder, Cache, Cause};
+use manycore_cache::{BuildError, Builder, Cache, Cause, Eviction};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -145,7 +145,7 @@ fn a_lean_cache_asks_its_values_for_weight_and_end() {
     let clock = now.clone();
     let cache = Cache::builder(1_000)
         .weigher(|_: &u32, value: &Own| value.weight)
-        .lean(|_, value| match value.end.load(SeqCst) {
+        .without_metadata(|_, value| match value.end.load(SeqCst) {
             0 => None,
             end => Some(Duration::from_secs(end)),
         })
@@ -183,7 +183,7 @@ fn a_lean_cache_asks_its_values_for_weight_and_end() {
 #[test]
 #[should_panic = "no versions"]
 fn a_lean_cache_has_no_versions_to_compare() {
-    let cache = Cache::builder(10).lean(|_: &u32, _: &u32| None).build().unwrap();
+    let cache = Cache::builder(10).without_metadata(|_: &u32, _: &u32| None).build().unwrap();
     let version = cache.insert(1, 2);
     let _ = cache.compare_and_swap(1, version, 3);
 }
@@ -193,7 +193,7 @@ fn a_lean_cache_reads_the_clock_only_for_an_entry_with_an_end() {
     let reads = Arc::new(AtomicU64::new(0));
     let clock = reads.clone();
     let cache = Cache::builder(10)
-        .lean(|_: &u32, end: &u64| (*end > 0).then(|| Duration::from_secs(*end)))
+        .without_metadata(|_: &u32, end: &u64| (*end > 0).then(|| Duration::from_secs(*end)))
         .clock(move || Duration::from_secs(clock.fetch_add(1, SeqCst)))
         .build()
         .unwrap();
@@ -210,14 +210,75 @@ fn a_lean_cache_reads_the_clock_only_for_an_entry_with_an_end() {
 
 #[test]
 fn a_lean_cache_refuses_times_that_it_had_to_keep() {
-    let build = |builder: Builder<u32, u32>| builder.lean(|_, _| None).build().map(drop);
+    let build =
+        |builder: Builder<u32, u32>| builder.without_metadata(|_, _| None).build().map(drop);
     let second = Duration::from_secs(1);
     for builder in [
         Cache::builder(10).time_to_live(second),
         Cache::builder(10).time_to_idle(second),
         Cache::builder(10).expire_after(|_, _| None),
+        Cache::builder(10).idle_after(|_, _| None),
     ] {
-        assert!(matches!(build(builder), Err(BuildError::NotLean(_))));
+        assert!(matches!(build(builder), Err(BuildError::NoMetadata(_))));
     }
     assert_eq!(build(Cache::builder(10)), Ok(()));
+}
+
+#[test]
+fn a_peek_leaves_no_trace() {
+    let (cache, hands, expired) =
+        timed(|builder| builder.time_to_idle(secs(160)).count_reads(true));
+    cache.insert(1, 1);
+    for _ in 0..7 {
+        hands.forward(20);
+        assert_eq!(cache.peek(&1).as_deref(), Some(&1));
+    }
+    hands.forward(20);
+    assert!(cache.peek(&1).is_none(), "it was idle for all this time");
+    assert_eq!((cache.len(), expired.load(SeqCst)), (1, 0), "and is dropped by others");
+    assert_eq!((cache.stats().hits, cache.stats().misses), (0, 0));
+}
+
+#[test]
+fn a_peek_does_not_save_an_entry_from_eviction() {
+    let cache = Cache::builder(100).eviction(Eviction::Clock).build().unwrap();
+    let used = Cache::builder(100).eviction(Eviction::Clock).build().unwrap();
+    for key in 0..2_000 {
+        cache.insert(key, ());
+        used.insert(key, ());
+        assert!(cache.peek(&key).is_some(), "{key}");
+        cache.peek(&0);
+        used.get(&0);
+    }
+    assert!(cache.peek(&0).is_none() && used.peek(&0).is_some());
+}
+
+#[test]
+fn every_entry_may_have_a_time_to_idle_of_its_own() {
+    let own = |_: &u32, value: &u32| (*value > 0).then(|| secs(u64::from(*value)));
+    let (cache, hands, _) = timed(|builder| builder.idle_after(own));
+    for (key, value) in [(1, 160), (2, 32), (3, 0), (4, 32)] {
+        cache.insert(key, value);
+    }
+    for _ in 0..10 {
+        hands.forward(20);
+        assert!(cache.get(&2).is_some(), "used within its time");
+    }
+    let there = |keys: [u32; 4]| keys.map(|key| cache.contains_key(&key));
+    assert_eq!(there([1, 2, 3, 4]), [false, true, true, false]);
+    hands.forward(33);
+    assert_eq!(there([1, 2, 3, 4]), [false, false, true, false]);
+    cache.purge();
+    assert_eq!(cache.len(), 1);
+
+    // The cache's own time bounds it, and is that of entries that have none.
+    let (cache, hands, _) = timed(|builder| builder.idle_after(own).time_to_idle(secs(64)));
+    for (key, value) in [(1, 160), (2, 32), (3, 0), (4, 1)] {
+        cache.insert(key, value);
+    }
+    let there = |keys: [u32; 4]| keys.map(|key| cache.contains_key(&key));
+    hands.forward(40);
+    assert_eq!(there([1, 2, 3, 4]), [true, false, true, false]);
+    hands.forward(24);
+    assert_eq!(there([1, 2, 3, 4]), [false; 4]);
 }

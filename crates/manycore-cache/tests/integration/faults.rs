@@ -32,7 +32,8 @@ impl World {
         let cache = accounts.builder(kind, capacity).build().unwrap();
         let world = Self { kind, accounts, cache };
         for number in 0..FILL {
-            // Every third one has an end: as a moment in a lean cache, as a time in others.
+            // Every third one has an end: as a moment in a cache without metadata, as a time in
+            // others.
             let value = world.value(10);
             world.insert(number, if number % 3 == 0 { value.until(20) } else { value });
         }

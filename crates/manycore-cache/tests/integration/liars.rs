@@ -145,7 +145,7 @@ impl Clone for Value {
 enum Kind {
     Plain,
     Full,
-    Lean,
+    Bare,
 }
 
 fn build(kind: Kind, eviction: Eviction) -> Cache<Key, Value> {
@@ -165,7 +165,7 @@ fn build(kind: Kind, eviction: Eviction) -> Cache<Key, Value> {
     let builder = match kind {
         Kind::Plain => builder,
         Kind::Full => builder.weigher(weigh).expire_after(move |_, _| end()),
-        Kind::Lean => builder.weigher(weigh).lean(move |_, _| end()),
+        Kind::Bare => builder.weigher(weigh).without_metadata(move |_, _| end()),
     };
     builder.build().unwrap()
 }
@@ -236,8 +236,9 @@ fn run(kind: Kind, eviction: Eviction, lie: Lie, threads: u64, seed: u64, until:
     let what = format!("{kind:?}, {eviction:?}, {lie:?}, {threads} threads, seed {seed:#x}");
     cache.invalidate_all();
     assert_eq!(cache.len(), 0, "{what}");
-    // A lean cache does not keep what it weighed: its weigher must not lie (`Builder::lean`).
-    assert!(kind == Kind::Lean || cache.weight() == 0, "{what}: weighs {}", cache.weight());
+    // A cache without metadata does not keep what it weighed: its weigher must not lie
+    // (`Builder::without_metadata`).
+    assert!(kind == Kind::Bare || cache.weight() == 0, "{what}: weighs {}", cache.weight());
     drop(cache);
     assert_eq!(aviary.living(), 0, "{what}: leaked or freed twice");
 }
@@ -259,10 +260,10 @@ fn all_lies(kind: Kind, threads: u64) {
 
 #[test]
 fn lies_to_one_thread_do_no_harm() {
-    [Kind::Plain, Kind::Full, Kind::Lean].into_iter().for_each(|kind| all_lies(kind, 1));
+    [Kind::Plain, Kind::Full, Kind::Bare].into_iter().for_each(|kind| all_lies(kind, 1));
 }
 
 #[test]
 fn lies_to_several_threads_do_no_harm() {
-    [Kind::Plain, Kind::Full, Kind::Lean].into_iter().for_each(|kind| all_lies(kind, 4));
+    [Kind::Plain, Kind::Full, Kind::Bare].into_iter().for_each(|kind| all_lies(kind, 4));
 }

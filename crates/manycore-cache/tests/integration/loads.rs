@@ -61,23 +61,6 @@ fn loads_of_different_keys_run_at_once() {
 }
 
 #[test]
-fn a_load_that_fails_is_its_callers_and_the_next_one_loads() {
-    let (cache, loads) = (Cache::new(10), Loads::default());
-    let results = on_threads(|_| {
-        let load = || match loads.run() {
-            number if number <= 3 => Err(number),
-            number => Ok(number),
-        };
-        cache.try_get_or_insert_with('a', load).map(|found| *found)
-    });
-    let mut failures: Vec<_> = results.iter().filter_map(|r| r.err()).collect();
-    failures.sort_unstable();
-    assert_eq!(failures, [1, 2, 3]);
-    assert!(results.iter().filter_map(|r| r.ok()).all(|number| number == 4));
-    assert_eq!(loads.all.load(SeqCst), 4);
-}
-
-#[test]
 fn a_load_that_panics_is_its_callers_and_the_next_one_loads() {
     let (cache, loads) = (Cache::new(10), Loads::default());
     let results = on_threads(|_| {
@@ -162,17 +145,6 @@ fn a_future_waits_for_a_threads_load() {
         send.send(()).unwrap();
         assert_eq!(block_on(waiting), 1);
     });
-}
-
-#[test]
-fn futures_whose_loads_fail_take_turns() {
-    let (cache, loads) = (Cache::new(10), Loads::default());
-    let results = on_threads(|_| {
-        let load = async { if loads.run() <= 2 { Err("no") } else { Ok(3) } };
-        block_on(cache.try_get_or_insert_async('a', load))
-    });
-    assert_eq!(results.iter().filter(|result| result.is_err()).count(), 2);
-    assert_eq!(loads.all.load(SeqCst), 3);
 }
 
 #[test]

@@ -24,15 +24,19 @@ mod rng;
 #[path = "../common/tasks.rs"]
 mod tasks;
 
-mod circles;
+mod budgeted;
 mod corners;
+mod deadlocks;
 mod expiry;
+mod failures;
 mod faults;
 mod in_place;
 mod liars;
 mod loads;
 mod newer;
 mod reentrancy;
+mod refresh;
 mod relocate;
 mod sequential;
 mod threads;
+mod traits;

@@ -154,12 +154,26 @@ fn a_load_that_is_not_kept_is_not_told() {
 /// cache what the source had before the last removal.
 #[test]
 fn what_is_found_after_a_removal_is_not_from_before() {
-    let (cache, source) = (Cache::<u32, u64>::new(10), AtomicU64::new(0));
+    removals_beside_reads_through(&Cache::new(10));
+}
+
+/// The same with entries that every request loads anew.
+#[test]
+fn what_is_refreshed_beside_a_removal_is_not_from_before() {
+    let hour = Duration::from_secs(3600);
+    let cache = Cache::builder(10).time_to_live(hour).refresh_ahead(hour).build().unwrap();
+    removals_beside_reads_through(&cache);
+    let stats = cache.stats();
+    assert!(stats.loads > 0 && stats.load_failures == 0, "{stats:?}");
+}
+
+fn removals_beside_reads_through(cache: &Cache<u32, u64>) {
+    let source = AtomicU64::new(0);
     let (removed, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let until = Instant::now() + Duration::from_millis(700);
     thread::scope(|scope| {
         for reader in 0..3 {
-            let (cache, source, removed, is_over) = (&cache, &source, &removed, &is_over);
+            let (source, removed, is_over) = (&source, &removed, &is_over);
             scope.spawn(move || {
                 while !is_over.load(SeqCst) {
                     let least = removed.load(SeqCst);

@@ -3,6 +3,7 @@
 //! each case has a watchdog, and the cache works on after it.
 
 use crate::tasks::{block_on, message, within};
+use manycore::collections::{BudgetTree, Reclaimer};
 use manycore_cache::{Builder, Cache, Cause};
 use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
@@ -28,10 +29,11 @@ enum Site {
     Listener,
     Weigher,
     Expiry,
+    IdleAfter,
     Clock,
     ClockUnderLock,
-    LeanEnd,
-    LeanEndUnderLock,
+    BareEnd,
+    BareEndUnderLock,
     InsertIf,
     RemoveIf,
     InsertHeldIf,
@@ -41,13 +43,15 @@ enum Site {
     Retain,
     GetMany,
     VisitMany,
+    Reclaim,
+    ListenerOfRequest,
     Load,
     AsyncLoad,
 }
 
 use Site::{AsyncLoad, Load};
 
-const SITES: [(Site, &str); 25] = [
+const SITES: [(Site, &str); 28] = [
     (Site::Hash, "`Hash`"),
     (Site::HashInGrowth, "`Hash`, while a table grows"),
     (Site::Eq, "`Eq`, `Borrow`"),
@@ -58,10 +62,11 @@ const SITES: [(Site, &str); 25] = [
     (Site::Listener, "`listener`"),
     (Site::Weigher, "`weigher`"),
     (Site::Expiry, "`expire_after`"),
+    (Site::IdleAfter, "`idle_after`"),
     (Site::Clock, "`clock`"),
     (Site::ClockUnderLock, "`clock`, where it is asked under a lock"),
-    (Site::LeanEnd, "`lean`"),
-    (Site::LeanEndUnderLock, "`lean`, where it is asked under a lock"),
+    (Site::BareEnd, "`without_metadata`"),
+    (Site::BareEndUnderLock, "`without_metadata`, where it is asked under a lock"),
     (Site::InsertIf, "`insert_if`"),
     (Site::RemoveIf, "`remove_if`"),
     (Site::InsertHeldIf, "`insert_locked_if`, second call"),
@@ -71,6 +76,8 @@ const SITES: [(Site, &str); 25] = [
     (Site::Retain, "`retain`"),
     (Site::GetMany, "`get_many`"),
     (Site::VisitMany, "`visit_many`"),
+    (Site::Reclaim, "`on_reclaim` of its budget, for an insertion"),
+    (Site::ListenerOfRequest, "`listener`, where its budget asks for memory"),
     (Load, "the load of `get_or_insert_with`"),
     (AsyncLoad, "the load of `get_or_insert_async`"),
 ];
@@ -81,6 +88,7 @@ enum Operation {
     Get,
     GetMany,
     ContainsKey,
+    Peek,
     TimeLeft,
     Iter,
     Collect,
@@ -104,7 +112,7 @@ enum Operation {
 use Operation as O;
 
 const GROUPS: [&[Operation]; 5] = [
-    &[O::Get, O::GetMany, O::ContainsKey, O::TimeLeft, O::Iter, O::Collect, O::Stats],
+    &[O::Get, O::GetMany, O::ContainsKey, O::Peek, O::TimeLeft, O::Iter, O::Collect, O::Stats],
     &[
         O::Insert,
         O::InsertSame,
@@ -163,6 +171,7 @@ fn operate(cache: &Numbers, operation: Operation) {
         O::Get => drop(cache.get(&Key(SAME))),
         O::GetMany => cache.get_many([Key(SAME), Key(OTHER)].iter(), |_, _| ()),
         O::ContainsKey => _ = cache.contains_key(&Key(SAME)),
+        O::Peek => drop(cache.peek(&Key(SAME))),
         O::TimeLeft => _ = cache.time_left(&Key(SAME)),
         O::Iter => _ = cache.iter().count(),
         O::Collect => cache.collect(),
@@ -231,13 +240,60 @@ fn waker() -> Waker {
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
 }
 
+/// A budget that is used up: by two caches, and by a user that gives back what it is asked for.
+struct Shared {
+    budget: BudgetTree,
+    _user: Reclaimer,
+}
+
+thread_local! {
+    static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
+}
+
+/// What the budget's own user holds: more than the caches, so that it is asked first.
+const HELD: u64 = 400;
+
+fn build_within() -> [Arc<Numbers>; 2] {
+    let budget = BudgetTree::with_batch(HELD + 8, 0);
+    let caches = [(); 2].map(|()| {
+        let listener = |_: &Key, _: &Value, _: Cause| {
+            reach(Site::Listener);
+            reach(Site::ListenerOfRequest);
+        };
+        let cache = Cache::builder(50).initial_entries(1).listener(listener).build_within(&budget);
+        let cache = cache.unwrap();
+        (SAME..5).for_each(|key| _ = cache.insert(Key(key), Value));
+        cache
+    });
+    let own = budget.child_with_batch(HELD, 0);
+    own.try_charge(HELD).unwrap();
+    let user = own.on_reclaim({
+        let own = own.clone();
+        move |wanted| {
+            reach(Site::Reclaim);
+            own.release(wanted);
+            wanted
+        }
+    });
+    SHARED.set(Some(Shared { budget, _user: user }));
+    caches
+}
+
+/// Charges more than the user has: the caches are asked for the rest.
+fn ask_caches() {
+    SHARED.with_borrow(|shared| {
+        let shared = shared.as_ref().expect("built within a budget");
+        drop(shared.budget.charge(HELD + 6));
+    });
+}
+
 fn build(site: Site) -> Arc<Numbers> {
     // The clock is not asked for an entry without an end.
     let has_end = matches!(site, Site::ClockUnderLock);
     let end = |site| {
         move |_: &Key, _: &Value| {
             reach(site);
-            reach(Site::LeanEndUnderLock);
+            reach(Site::BareEndUnderLock);
             has_end.then_some(Duration::from_secs(100))
         }
     };
@@ -254,8 +310,11 @@ fn build(site: Site) -> Arc<Numbers> {
             Duration::from_secs(1)
         });
     let builder = match site {
-        Site::LeanEnd | Site::LeanEndUnderLock => builder.lean(end(Site::LeanEnd)),
-        _ => builder.expire_after(end(Site::Expiry)),
+        Site::BareEnd | Site::BareEndUnderLock => builder.without_metadata(end(Site::BareEnd)),
+        _ => builder.expire_after(end(Site::Expiry)).idle_after(|_, _| {
+            reach(Site::IdleAfter);
+            None
+        }),
     };
     let cache = builder.build().unwrap();
     // The key of the trigger is not there if that is a load.
@@ -269,8 +328,10 @@ fn trigger(cache: &Numbers, plan: Plan) {
     let arm = |calls| PLAN.set(Some(Plan { calls, ..plan }));
     arm(0);
     match plan.site {
-        Site::Hash | Site::Eq | Site::Clock | Site::LeanEnd => drop(cache.get(&Key(SAME))),
-        Site::Weigher | Site::Expiry | Site::Listener => _ = cache.insert(Key(SAME), Value),
+        Site::Hash | Site::Eq | Site::Clock | Site::BareEnd => drop(cache.get(&Key(SAME))),
+        Site::Weigher | Site::Expiry | Site::IdleAfter | Site::Listener => {
+            _ = cache.insert(Key(SAME), Value)
+        }
         Site::Clone => drop(block_on(cache.get_or_insert_async(Key(SAME), async { Value }))),
         Site::HashInGrowth => {
             for key in 5..50 {
@@ -299,7 +360,7 @@ fn trigger(cache: &Numbers, plan: Plan) {
             assert!(matches!(leader.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_)));
         }
         Site::ClockUnderLock => drop(cache.get_locked_if(&Key(SAME), |_| true)),
-        Site::LeanEndUnderLock => drop(cache.get_locked_if(&Key(SAME), |_| true)),
+        Site::BareEndUnderLock => drop(cache.get_locked_if(&Key(SAME), |_| true)),
         Site::InsertIf => drop(cache.insert_if(Key(SAME), Value, |_| at(Site::InsertIf))),
         Site::RemoveIf => drop(cache.remove_if(&Key(SAME), |_| at(Site::RemoveIf))),
         Site::InsertHeldIf => {
@@ -313,6 +374,8 @@ fn trigger(cache: &Numbers, plan: Plan) {
         Site::HoldIf => drop(cache.get_locked_if(&Key(SAME), |_| at(Site::HoldIf))),
         Site::ExpireIf => drop(cache.expire_if(&Key(SAME), None, |_| at(Site::ExpireIf))),
         Site::Retain => cache.retain(|_| at(Site::Retain)),
+        Site::Reclaim => _ = cache.insert(Key(6), Value),
+        Site::ListenerOfRequest => ask_caches(),
         Site::GetMany => cache.get_many([Key(SAME)].iter(), |_, _| reach(Site::GetMany)),
         Site::VisitMany => {
             cache.visit_many([Key(SAME)].iter(), |_, spot| {
@@ -341,7 +404,10 @@ fn outcome(site: Site, operation: Operation, on_other: bool) -> Option<String> {
     let what = format!("{site:?}, {operation:?}, on another cache: {on_other}");
     let case = what.clone();
     let run = move || {
-        let caches = [build(site), build(site)];
+        let caches = match site {
+            Site::Reclaim | Site::ListenerOfRequest => build_within(),
+            _ => [build(site), build(site)],
+        };
         CACHES.set(Some(caches.clone()));
         trigger(&caches[0], Plan { site, calls: 0, operation, on_other });
         let outcome = OUTCOME.take();

@@ -117,7 +117,8 @@ impl std::borrow::Borrow<u64> for Key {
 type Moving = Cache<Key, u64>;
 
 fn cache(capacity: u64, areas: &Arc<Areas>) -> Moving {
-    let cache = Cache::builder(capacity).weigher(|_: &Key, _: &u64| 1).lean(|_, _| None);
+    let cache =
+        Cache::builder(capacity).weigher(|_: &Key, _: &u64| 1).without_metadata(|_, _| None);
     cache.memory(areas.clone()).clock(|| Duration::ZERO).build().unwrap()
 }
 
@@ -202,11 +203,11 @@ fn updates_beside_moves_are_not_lost() {
 fn only_lean_caches_take_memory_of_their_owners() {
     let areas: Arc<dyn NodeMemory> = Arc::new(Areas::default());
     let built = Cache::<u64, u64>::builder(10).memory(areas).build();
-    assert!(matches!(built, Err(BuildError::OnlyLean(_))), "{:?}", built.err());
+    assert!(matches!(built, Err(BuildError::OnlyWithoutMetadata(_))), "{:?}", built.err());
 }
 
 #[test]
-#[should_panic(expected = "only a lean cache's entries can be relocated")]
+#[should_panic(expected = "only entries without metadata can be relocated")]
 fn entries_with_versions_stay_where_they_are() {
     let cache = Cache::<u64, u64>::new(10);
     cache.relocate(Cursor::default(), 1, |_| None, |_, _| {});

@@ -1,11 +1,11 @@
-//! What a hash says of an entry's place.
+//! A key's hash, and which of its bits choose the segment, the bucket and the tag.
 
-/// What the hash says: which segment, which bucket, which tag.
+/// A key's hash, mixed.
 #[derive(Clone, Copy)]
-pub(crate) struct Place(u64);
+pub(crate) struct KeyHash(u64);
 
-impl Place {
-    /// Spreads a hash over all bits, whatever hasher made it.
+impl KeyHash {
+    /// Mixes the hasher's result, so that every bit depends on all of it.
     #[inline(always)]
     pub(crate) fn of(hash: u64) -> Self {
         let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;

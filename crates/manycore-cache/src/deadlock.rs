@@ -4,7 +4,7 @@
 //! - cache.C1 A thread notes the loads whose user code it is running, innermost last. A request for
 //!   a key whose load is among them would wait for itself.
 //! - cache.C2 A load that waits for another, or runs another, has an edge to it, in one graph for
-//!   all caches. An edge that would close a circle is not added: its request panics, which ends
+//!   all caches. An edge that would close a cycle is not added: its request panics, which ends
 //!   that load, and the others go on.
 //!
 //! Requests that no load makes have no edge, and take no lock here.
@@ -71,7 +71,7 @@ impl Edge {
     /// none.
     ///
     /// # Panics
-    /// If that would close a circle.
+    /// If that would close a cycle.
     pub(crate) fn lead_to(&mut self, target: LoadId) {
         let wanted = innermost().map(|load| (load, target));
         if self.0 == wanted {
@@ -87,7 +87,7 @@ impl Edge {
             }
             closes
         };
-        assert!(!closes, "manycore: loads of cached values wait for each other in a circle");
+        assert!(!closes, "manycore: deadlock: loads of cached values wait for each other");
         self.0 = Some(wanted);
     }
 
@@ -134,7 +134,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn an_edge_that_closes_a_circle_is_refused_and_the_rest_stays() {
+    fn an_edge_that_closes_a_cycle_is_refused_and_the_rest_stays() {
         let [a, b, c] = [next_id(), next_id(), next_id()];
         let (mut first, mut second, mut third) = Default::default();
         let lead = |edge: &mut Edge, from, to| {
@@ -144,7 +144,7 @@ mod tests {
         assert!(lead(&mut first, a, b) && lead(&mut second, b, c));
         assert!(!lead(&mut third, c, a));
         drop(second);
-        assert!(lead(&mut third, c, a), "the circle is open again");
+        assert!(lead(&mut third, c, a), "the cycle is open again");
         assert!(!lead(&mut first, b, b), "a load that waits for itself");
         drop((first, third));
         assert!(graph().range((a, 0)..=(c, LoadId::MAX)).next().is_none());
