@@ -173,7 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sasldb2");
         let write = |bytes: &[u8]| std::fs::write(&path, bytes).unwrap();
-        write(include_bytes!("../tests/data/saslpasswd2.db"));
+        write(include_bytes!("auth/data/saslpasswd2.db"));
         let auth = Auth::of(Source::Sasldb(path.clone(), b"example.org".into())).unwrap();
         for user in [&b"user30"[..], b"user30@example.org"] {
             assert!(auth.knows(user, b"pass30"));
@@ -190,7 +190,7 @@ mod tests {
         let error = auth.refresh().unwrap_err();
         assert!(auth.knows(b"user30", b"pass30"));
         assert!(error.ends_with("sasldb2: it is too short for a file of Berkeley DB"), "{error}");
-        write(include_bytes!("../tests/data/small_pages.db"));
+        write(include_bytes!("auth/data/small_pages.db"));
         auth.refresh().unwrap();
         assert!(!auth.knows(b"user30", b"pass30") && auth.knows(b"user3", b"pass3"));
         std::fs::remove_file(&path).unwrap();

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn dashboard_asks_for_what_there_is() {
         let page = page(&Store::new(Limits::default(), 1), &ServerState::default());
-        let board = include_str!("../../../docs/grafana.json");
+        let board = include_str!("../dist/grafana.json");
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let words = board.split(|c: char| !is_name(c));
         let asked: Vec<_> = words.filter(|word| word.starts_with("memcached_")).collect();

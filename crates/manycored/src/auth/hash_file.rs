@@ -187,9 +187,9 @@ mod tests {
 
     /// Written by `saslpasswd2` of Debian: thirty users, one of them deleted, one with a password
     /// of 1500 bytes, and one of another realm.
-    const SASLDB: &[u8] = include_bytes!("../../tests/data/saslpasswd2.db");
+    const SASLDB: &[u8] = include_bytes!("data/saslpasswd2.db");
     /// Written by `db5.3_load` with pages of 512 bytes, and so with chains of them.
-    const SMALL: &[u8] = include_bytes!("../../tests/data/small_pages.db");
+    const SMALL: &[u8] = include_bytes!("data/small_pages.db");
 
     fn value(pairs: &[Pair], user: &str) -> Option<Vec<u8>> {
         let key = format!("{user}\0example.org\0userPassword").into_bytes();

@@ -11,15 +11,15 @@ impl Worker<'_> {
     /// Reports a connection that was opened or closed, if a watcher or the log wants it.
     pub(super) fn tell(&self, index: usize, event: &str, reason: Option<&str>) {
         let events = self.shared.store.events();
-        let is_logged = self.shared.server.verbosity() > 1;
-        if !is_logged && !events.wants(CONNEVENTS) {
+        let is_verbose = self.shared.server.verbosity() > 1;
+        if !is_verbose && !events.wants(CONNEVENTS) {
             return;
         }
         let Some(connection) = self.connections.get(index).and_then(Option::as_ref) else { return };
         let socket = &connection.socket;
         let descriptor = rustix::fd::AsRawFd::as_raw_fd(socket);
         let peer = getpeername(socket).ok().flatten();
-        if is_logged {
+        if is_verbose {
             let text = |address: Option<_>| address.map_or("unix:".into(), address_text);
             let (from, on) = (text(peer.clone()), text(getsockname(socket).ok()));
             let log = &self.shared.server.log;

@@ -217,7 +217,12 @@ impl<'s> Worker<'s> {
         let Some(queue) = self.queues.get(queue).cloned() else { return };
         for _ in 0..ACCEPTS {
             match accept_with(&*queue.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) => self.place(Accepted { socket, queue: queue.clone() }),
+                Ok(socket) => {
+                    let accepted = Accepted { socket, queue: queue.clone() };
+                    if self.admit(&accepted) {
+                        self.place(accepted);
+                    }
+                }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
@@ -228,6 +233,28 @@ impl<'s> Worker<'s> {
                 }
             }
         }
+    }
+
+    /// Whether there is room for one more connection, which then counts. It is decided at the
+    /// accept and not by the worker that serves it: of two clients of one queue, the first one to
+    /// connect gets the last place.
+    fn admit(&self, Accepted { socket, queue }: &Accepted) -> bool {
+        let server = &self.shared.server;
+        // ORDER: Relaxed; counts.
+        if server.connections.fetch_add(1, Ordering::Relaxed) < server.settings.connections_max {
+            return true;
+        }
+        server.connections.fetch_sub(1, Ordering::Relaxed);
+        server.rejected.fetch_add(1, Ordering::Relaxed);
+        if !self.encrypts(queue) {
+            let _ = send(socket, TOO_MANY, SendFlags::NOSIGNAL);
+        }
+        false
+    }
+
+    /// Whether connections of that queue speak TLS.
+    fn encrypts(&self, queue: &Queue) -> bool {
+        self.shared.server.tls.is_some() && queue.is_tcp && queue.demand != Demand::NoTls
     }
 
     /// Serves an accepted connection, or hands it to the worker with the fewest (law server.V1).
@@ -255,22 +282,12 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Starts to serve a connection that is already counted as this worker's.
+    /// Starts to serve a connection that was admitted, and is already counted as this worker's.
     fn welcome(&mut self, Accepted { socket, queue }: Accepted) {
         let is_tcp = queue.is_tcp;
-        let tls = self.shared.server.tls.as_ref();
-        let tls = tls.filter(|_| is_tcp && queue.demand != Demand::NoTls);
+        let tls = self.shared.server.tls.as_ref().filter(|_| self.encrypts(&queue));
         let server = &self.shared.server;
         // ORDER: Relaxed; counts.
-        if server.connections.fetch_add(1, Ordering::Relaxed) >= server.settings.connections_max {
-            server.connections.fetch_sub(1, Ordering::Relaxed);
-            self.shared.inboxes[self.number].forget();
-            server.rejected.fetch_add(1, Ordering::Relaxed);
-            if tls.is_none() {
-                let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
-            }
-            return;
-        }
         server.accepted.fetch_add(1, Ordering::Relaxed);
         if is_tcp {
             // Without these options the connection is slower, and otherwise the same.

@@ -6,7 +6,7 @@ use super::outcome::{Change, Outcome, StoreCondition, StoreResult};
 use super::{Counters, Item, NewItem, Pinned, Store};
 use crate::protocol::{Arith, Mode, number};
 use foldhash::quality::RandomState;
-use manycore_cache::{Entry, Guard, Spot};
+use manycore_cache::{BatchKey, Entry, Guard};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
@@ -33,7 +33,7 @@ pub struct Handle<'s> {
 }
 
 /// A visit to one key of a batch: the key with its bucket.
-pub type Turn<'t> = Spot<'t, [u8], Item, (), RandomState>;
+pub type Turn<'t> = BatchKey<'t, [u8], Item, (), RandomState>;
 /// An item that was found, protected by a guard.
 pub type Found<'s> = Guard<'s, Item, ()>;
 
@@ -139,7 +139,7 @@ impl<'s> Handle<'s> {
     /// Pins the item. False if it was replaced or removed concurrently.
     #[inline(never)]
     fn pin(&mut self, turn: Turn<'_>, item: &Item, out: &mut Vec<u8>) -> bool {
-        let found = turn.hold(&self.store.cache);
+        let found = turn.guard(&self.store.cache);
         let Some(found) = found.filter(|found| std::ptr::eq(found.key(), item)) else {
             return false;
         };

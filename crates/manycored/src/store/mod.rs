@@ -181,7 +181,7 @@ impl Store {
             .hasher(RandomState::default())
             .weigher(|item: &Item, ()| u32::try_from(item.weight()).unwrap_or(u32::MAX))
             .weight_in_bytes(true)
-            .lean(move |item: &Item, ()| Clock::moment(item.deadline()))
+            .without_metadata(move |item: &Item, ()| Clock::moment(item.deadline()))
             .clock(move || Duration::from_nanos(cache_clock.now()))
             .listener(move |item: &Item, (), cause| told.note(item, cause))
             .listener_causes(&[Cause::Evicted, Cause::Expired])

@@ -20,6 +20,7 @@ mod arbitrary;
 mod binary;
 mod buffers;
 mod commands;
+mod dist;
 mod fragments;
 mod fuzzed;
 mod gathered;

@@ -169,7 +169,7 @@ fn a_hang_up_brings_the_new_certificate_and_a_bad_one_changes_nothing() {
     let mut old = authority.connect(&server, "localhost", None);
     assert!(is_served(&mut old) && !has_name("new.example"));
     authority.renew("new.example");
-    assert!(!has_name("new.example"), "nobody asked for it");
+    assert!(!has_name("new.example"), "no client asked for it");
     server.signal("-HUP");
     wait_for("the new certificate", || has_name("new.example").then_some(()));
     assert!(is_served(&mut old) && !has_name("localhost"));
