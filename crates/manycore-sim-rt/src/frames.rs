@@ -16,9 +16,9 @@ const ADDRESS_BITS: u32 = 47;
 /// Most nodes: what fits above the address.
 const NODES: usize = 1 << (u64::BITS - ADDRESS_BITS);
 
-/// The place of one thread.
+/// The stack of one thread, as its node of the tree.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Place {
+pub(crate) struct CallPath {
     node: u32,
     /// Calls below `node` that have no node.
     beyond: u32,
@@ -46,43 +46,43 @@ impl Frames {
     }
 
     #[inline]
-    pub(crate) fn enter(&mut self, place: &mut Place, caller: usize) {
-        let last = self.nodes[place.node as usize].last;
-        if place.beyond == 0 && last != 0 && self.nodes[last as usize].caller == caller {
-            place.node = last;
+    pub(crate) fn enter(&mut self, path: &mut CallPath, caller: usize) {
+        let last = self.nodes[path.node as usize].last;
+        if path.beyond == 0 && last != 0 && self.nodes[last as usize].caller == caller {
+            path.node = last;
         } else {
-            self.enter_other(place, caller);
+            self.enter_other(path, caller);
         }
     }
 
     #[cold]
-    fn enter_other(&mut self, place: &mut Place, caller: usize) {
-        let parent = place.node;
+    fn enter_other(&mut self, path: &mut CallPath, caller: usize) {
+        let parent = path.node;
         let known = self.children.get(&(parent, caller)).copied();
         let child = match known {
-            Some(child) if place.beyond == 0 => child,
+            Some(child) if path.beyond == 0 => child,
             // sim_rt.F1: beyond the last node there is, calls are counted in `beyond` only.
-            None if place.beyond == 0 && self.nodes.len() < NODES => {
+            None if path.beyond == 0 && self.nodes.len() < NODES => {
                 let child = self.nodes.len() as u32;
                 self.nodes.push(Node { caller, parent, last: 0 });
                 self.children.insert((parent, caller), child);
                 child
             }
             _ => {
-                place.beyond += 1;
+                path.beyond += 1;
                 return;
             }
         };
         self.nodes[parent as usize].last = child;
-        place.node = child;
+        path.node = child;
     }
 
     #[inline]
-    pub(crate) fn leave(&self, place: &mut Place) {
-        if place.beyond > 0 {
-            place.beyond -= 1;
+    pub(crate) fn leave(&self, path: &mut CallPath) {
+        if path.beyond > 0 {
+            path.beyond -= 1;
         } else {
-            place.node = self.nodes[place.node as usize].parent;
+            path.node = self.nodes[path.node as usize].parent;
         }
     }
 
@@ -98,7 +98,7 @@ impl Frames {
     }
 }
 
-impl Place {
+impl CallPath {
     /// One word for an address of the program and the way there.
     #[inline]
     pub(crate) fn site(self, pc: usize) -> u64 {
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn stack_is_where_one_came_from() {
         let mut frames = Frames::new();
-        let (mut one, mut other) = (Place::default(), Place::default());
+        let (mut one, mut other) = (CallPath::default(), CallPath::default());
         frames.enter(&mut one, 0x10);
         frames.enter(&mut one, 0x20);
         frames.enter(&mut other, 0x10);
@@ -135,11 +135,11 @@ mod tests {
     #[test]
     fn calls_beyond_the_tree_return_to_it() {
         let mut frames = Frames::new();
-        let mut place = Place::default();
+        let mut path = CallPath::default();
         let depth = NODES + 10;
-        (1..depth).for_each(|caller| frames.enter(&mut place, caller));
+        (1..depth).for_each(|caller| frames.enter(&mut path, caller));
         assert_eq!(frames.nodes.len(), NODES);
-        (2..depth).for_each(|_| frames.leave(&mut place));
-        assert_eq!(frames.stack(place.site(7)), [1]);
+        (2..depth).for_each(|_| frames.leave(&mut path));
+        assert_eq!(frames.stack(path.site(7)), [1]);
     }
 }

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU32;
 
-use crate::frames::Place;
+use crate::frames::CallPath;
 use crate::interpose::Next;
 use crate::{rseq, switch};
 
@@ -24,7 +24,7 @@ pub(crate) struct Thread {
     pub(crate) place: usize,
     pub(crate) pointer: usize,
     /// Where it was when it gave way: in the tree of calls, and in which block.
-    pub(crate) frame: (Place, usize),
+    pub(crate) frame: (CallPath, usize),
     /// The cores that it may use; `None` for all.
     pub(crate) allowed: Option<Vec<u32>>,
     pub(crate) destructors: Vec<(Destructor, *mut c_void)>,
@@ -47,7 +47,7 @@ impl Thread {
             handle: 0,
             place: 0,
             pointer: 0,
-            frame: (Place::default(), 0),
+            frame: (CallPath::default(), 0),
             allowed: None,
             destructors: Vec::new(),
             parked: AtomicU32::new(0),

@@ -53,6 +53,7 @@ type State<T> = Box<dyn Fn(&T)>;
 
 /// The check saw nothing: the program does not run on virtual cores, or is not instrumented.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NotSimulated {
     /// What is missing.
     pub reason: &'static str,
@@ -68,6 +69,7 @@ impl std::error::Error for NotSimulated {}
 
 /// A line that the operations meet on.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConflictLine {
     /// In which state and order.
     pub when: String,
@@ -81,6 +83,7 @@ pub struct ConflictLine {
 
 /// One core's reads, or writes, of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Toucher {
     /// The core.
     pub core: u32,
@@ -94,6 +97,7 @@ pub struct Toucher {
 
 /// Where two operations meet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConflictReport {
     /// The lines that they meet on.
     pub lines: Vec<ConflictLine>,

@@ -13,7 +13,7 @@ use crate::thread::Thread;
 #[inline(always)]
 pub(crate) fn access(address: usize, size: usize, kind: Kind, pc: usize) {
     follow(with(|sim| {
-        let site = sim.place.site(pc) as usize;
+        let site = sim.path.site(pc) as usize;
         sim.engine.access(address, size, kind, site)
     }));
 }
@@ -43,13 +43,13 @@ pub(crate) fn block(pc: usize) {
 /// A function begins that returns to `caller`.
 #[inline(always)]
 pub(crate) fn enter(caller: usize) {
-    with(|sim| sim.frames.enter(&mut sim.place, caller));
+    with(|sim| sim.frames.enter(&mut sim.path, caller));
 }
 
 /// A function ends.
 #[inline(always)]
 pub(crate) fn leave() {
-    with(|sim| sim.frames.leave(&mut sim.place));
+    with(|sim| sim.frames.leave(&mut sim.path));
 }
 
 /// The processor's clock and its core number, as an instruction reads them. Real time where no
@@ -164,7 +164,7 @@ pub(crate) fn restrict(cores: Vec<u32>) {
     }
     with(|sim| {
         sim.threads[sim.current].allowed = (cores.len() < all).then_some(cores);
-        sim.tell_place();
+        sim.publish_core();
     });
 }
 

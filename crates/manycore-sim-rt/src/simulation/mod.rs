@@ -23,7 +23,7 @@ pub(crate) use self::charge::{
 pub(crate) use self::schedule::{arrive, chosen, collect};
 use crate::blocks::Costs;
 use crate::code::Code;
-use crate::frames::{Frames, Place};
+use crate::frames::{CallPath, Frames};
 use crate::patch::{Patches, Targets};
 use crate::random::Random;
 use crate::rseq;
@@ -44,7 +44,7 @@ pub(crate) struct Simulation {
     /// The thread whose stack is in use.
     pub(crate) current: usize,
     /// Where in the tree of calls it is.
-    place: Place,
+    path: CallPath,
     /// Where its last block begins.
     block: usize,
     pub(crate) frames: Frames,
@@ -142,7 +142,7 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
     let simulation = Box::new(Simulation {
         engine,
         current: 0,
-        place: Place::default(),
+        path: CallPath::default(),
         block: 0,
         frames: Frames::new(),
         costs,
@@ -157,7 +157,7 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
         out,
     });
     SIMULATION.store(Box::into_raw(simulation), Ordering::Relaxed);
-    with(Simulation::tell_place);
+    with(Simulation::publish_core);
     ACTIVE.store(true, Ordering::Relaxed);
 }
 
@@ -167,11 +167,11 @@ impl Simulation {
     pub(crate) fn change_to(&mut self, next: usize) -> (*mut usize, usize, usize) {
         debug_assert_ne!(next, self.current, "a thread gives way to itself");
         let old = &mut self.threads[self.current];
-        old.frame = (self.place, self.block);
+        old.frame = (self.path, self.block);
         let save = &raw mut old.place;
         self.current = next;
-        (self.place, self.block) = self.threads[next].frame;
-        self.tell_place();
+        (self.path, self.block) = self.threads[next].frame;
+        self.publish_core();
         let new = &mut self.threads[next];
         debug_assert!(!new.ended, "an ended thread runs");
         // sim_rt.S2: used once.
@@ -180,8 +180,8 @@ impl Simulation {
         (save, to, new.pointer)
     }
 
-    /// Writes where the running thread is to where it may look.
-    pub(crate) fn tell_place(&mut self) {
+    /// Writes the running thread's core and socket to its rseq record.
+    pub(crate) fn publish_core(&mut self) {
         let (core, socket) = self.where_now();
         rseq::write(self.threads[self.current].pointer, core, socket);
     }
@@ -210,7 +210,7 @@ impl Simulation {
 
     /// Where the running thread is, for calls that carry no address: in its last block.
     fn call_site(&self) -> usize {
-        self.place.site(self.block) as usize
+        self.path.site(self.block) as usize
     }
 
     /// Charges a call of the allocator, with the next block: libc may hold a lock of its own here,

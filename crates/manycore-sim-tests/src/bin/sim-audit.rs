@@ -4,6 +4,7 @@
 //! `sim-audit PATH`. Each thread has set itself up before the measured part begins.
 
 use std::{
+    cell::Cell,
     hint::black_box,
     sync::atomic::{
         AtomicU64,
@@ -15,11 +16,12 @@ use std::{
 };
 
 use manycore::{
-    collections::{Counter, HashMap, ScalableArc},
+    collections::{Counter, HashMap, Histogram, RangeMap, ScalableArc},
     namespace::IdSpace,
     oplog::{Commuting, Deferred, Op, Ordered},
     section::Domain,
 };
+use manycore_vm::{MappingDb, Null, PagePool, Rights};
 
 /// Operations of each thread: few enough that no log fills in between.
 const EACH: u64 = 50;
@@ -39,6 +41,12 @@ impl Op<u64> for Add {
     }
 }
 
+fn hot_histogram() -> Histogram {
+    let histogram = Histogram::new();
+    assert!(histogram.promote());
+    histogram
+}
+
 fn main() {
     let path = std::env::args().nth(1).unwrap_or_default();
     match path.as_str() {
@@ -55,6 +63,10 @@ fn main() {
             let counter = Counter::new(0);
             assert!(counter.promote());
             on_all_cores(|| counter.add(1));
+        }
+        "record" => {
+            let histogram = hot_histogram();
+            on_all_cores(|| histogram.record(black_box(12_345)));
         }
         "append" => {
             let sum = Deferred::<u64, Commuting<Add>>::new(0);
@@ -79,6 +91,13 @@ fn main() {
                 black_box(map.enter().get(&7).copied());
             });
         }
+        "range-get" => range_get(),
+        "range-update" => range_update(),
+        "pool-page" => {
+            let pool = PagePool::new(1024).expect("there are addresses enough");
+            on_all_cores(|| drop(black_box(pool.alloc(1).expect("a free page"))));
+        }
+        "grant-unmap" => grant_unmap(),
         "id-lookup" => {
             let domain = Domain::new();
             let ids = IdSpace::new_in(&domain);
@@ -97,6 +116,51 @@ fn main() {
             std::process::exit(2);
         }
     }
+}
+
+/// Grants a page and unmaps it, of a space that all share.
+fn grant_unmap() {
+    let domain = Domain::new();
+    let db = MappingDb::new(Null::new(1 << 16), &domain);
+    let space = db.space(1 << 16).expect("there are addresses enough");
+    on_all_cores(|| {
+        let page = db.grant(space, 1, Rights::WRITE).expect("a free page");
+        db.unmap(space, page, 1).expect("it was granted");
+    });
+}
+
+fn range_get() {
+    let map = RangeMap::new();
+    for page in 0..100 {
+        map.enter().insert(page * 4096..(page + 1) * 4096, page).expect("a free page");
+    }
+    on_all_cores(|| {
+        black_box(map.enter().get(7 * 4096 + 7).copied());
+    });
+}
+
+/// Inserts and removes a range of each thread's own, beside another one that stays.
+/// What is counted is the updates alone: each thread's first batch of removed entries, for which it
+/// leads a round of its domain, is closed before, and the next one after.
+fn range_update() {
+    // Two ranges in one branch for each thread, one of which stays, far from others'.
+    let map = RangeMap::new();
+    let place = |thread: u64| (thread + 1) << 30;
+    for thread in 0..64 {
+        map.enter().insert(place(thread)..place(thread) + 4096, 0).expect("a free page");
+    }
+    let next = Padded(AtomicU64::new(0));
+    on_all_cores(|| {
+        thread_local! {
+            static PLACE: Cell<u64> = const { Cell::new(0) };
+        }
+        if PLACE.get() == 0 {
+            PLACE.set(place(next.0.fetch_add(1, Relaxed)) + (9 << 12));
+        }
+        let (first, view) = (PLACE.get(), map.enter());
+        view.insert(first..first + 4096, 1).expect("a free page");
+        view.remove(first..first + 4096).expect("a range with keys");
+    });
 }
 
 /// Measures `act` on all cores but one at once.

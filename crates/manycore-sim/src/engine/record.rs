@@ -4,6 +4,7 @@ use super::{Access, Engine, ThreadId, hash::Map, thread::Op};
 
 /// One core's reads, or writes, of one line while recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Touch {
     /// First byte of the line.
     pub line: usize,

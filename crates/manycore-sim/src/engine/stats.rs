@@ -71,6 +71,7 @@ pub(super) struct Tally {
 
 /// A place in the program that misses a line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
 pub struct Site {
     /// Where: what the caller gave with the access.
     pub pc: usize,
@@ -80,6 +81,7 @@ pub struct Site {
 
 /// What one place paid for one line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct SiteCost {
     /// The place.
     pub site: Site,
@@ -91,6 +93,7 @@ pub struct SiteCost {
 
 /// What one line cost.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct LineCost {
     /// Its first byte.
     pub address: usize,

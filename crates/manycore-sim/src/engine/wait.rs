@@ -33,6 +33,7 @@ pub enum WaitFor {
 
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Wakened {
     /// Another thread woke this one.
     ByThread,
@@ -45,6 +46,7 @@ pub(super) type Waiters = VecDeque<(u32, u32)>;
 
 /// One thread of a deadlock.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Blocked {
     /// The thread.
     pub thread: ThreadId,
@@ -60,6 +62,7 @@ pub struct Blocked {
 
 /// All threads wait, and no time will end it.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Deadlock {
     /// Every thread that has not ended.
     pub threads: Vec<Blocked>,

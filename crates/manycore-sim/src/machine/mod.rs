@@ -27,6 +27,7 @@ pub const MAX_CORES: u32 = 256;
 /// equal, 48 cores that write one line need 700 cycles a write under `Nearest` and 15,000 under
 /// `Random`. `Rounds` and `Turns` are what the published curve (OpLog, Figure 4) leaves possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Arbitration {
     /// The first request.
     Fifo,
@@ -44,6 +45,7 @@ pub enum Arbitration {
 
 /// How sockets are wired, which gives the number of hops between two of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Topology {
     /// Every socket is one hop from every other.
     #[default]
@@ -66,6 +68,7 @@ pub enum Topology {
 /// assert!(machine.source("same_socket").contains("OpLog"));
 /// ```
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct Machine {
     /// Short name, as the command takes it.
     pub name: String,

@@ -3,6 +3,7 @@
 use super::{Arbitration, Machine, Topology};
 
 /// One parameter of a machine model.
+#[non_exhaustive]
 pub struct Parameter {
     /// Its name in files, on the command line and in reports.
     pub name: &'static str,

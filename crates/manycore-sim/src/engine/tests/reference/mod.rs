@@ -16,7 +16,7 @@ enum Event {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Place {
+enum ThreadState {
     OnCore,
     InQueue,
     Blocked,
@@ -27,7 +27,7 @@ struct Thread {
     clock: u64,
     core: u32,
     pinned: bool,
-    place: Place,
+    state: ThreadState,
     step: usize,
     /// What is left of an access: lines, kind, whether the load of LL/SC is done, overlap.
     lines: VecDeque<u64>,
@@ -124,7 +124,7 @@ pub(super) fn run(setup: &Setup) -> Done {
         },
     };
     model.add_thread(0, false, 0);
-    model.threads[0].place = Place::OnCore;
+    model.threads[0].state = ThreadState::OnCore;
     model.threads[0].slice_end = u64::from(setup.machine.slice);
     model.on_core[0] = Some(0);
     model.run_thread(0);
@@ -138,7 +138,7 @@ impl Model<'_> {
             clock,
             core,
             pinned,
-            place: Place::Blocked,
+            state: ThreadState::Blocked,
             step: 0,
             lines: VecDeque::new(),
             kind: Access::Read,
@@ -165,7 +165,7 @@ impl Model<'_> {
     }
 
     fn run_events(&mut self) {
-        while self.threads.iter().any(|thread| thread.place != Place::Ended) {
+        while self.threads.iter().any(|thread| thread.state != ThreadState::Ended) {
             let first =
                 (0..self.events.len()).min_by_key(|i| (self.events[*i].0, self.events[*i].1));
             let Some(first) = first else {
@@ -179,7 +179,7 @@ impl Model<'_> {
                 Event::Wake(thread) => self.arrive(thread, at),
                 Event::Timer(thread, waits) => {
                     let me = &self.threads[thread];
-                    if me.place == Place::Blocked && me.waits == waits {
+                    if me.state == ThreadState::Blocked && me.waits == waits {
                         if let Some(address) = me.futex {
                             let waiters = self.futexes.get_mut(&address).expect("it waits");
                             waiters.retain(|waiter| *waiter != thread);
@@ -196,7 +196,7 @@ impl Model<'_> {
         let clock = self.threads[thread].clock;
         if clock >= self.threads[thread].slice_end {
             if !self.queues[core].is_empty() {
-                self.threads[thread].place = Place::InQueue;
+                self.threads[thread].state = ThreadState::InQueue;
                 self.queues[core].push_back(thread);
                 self.leave_core(core, clock);
                 return;
@@ -272,7 +272,7 @@ impl Model<'_> {
             Step::Pin(core) => self.pin(thread, core),
             Step::Spawn(core) => {
                 let threads = |core: usize| {
-                    let live = self.threads.iter().filter(|t| t.place != Place::Ended);
+                    let live = self.threads.iter().filter(|t| t.state != ThreadState::Ended);
                     live.filter(|t| t.core as usize == core).count()
                 };
                 let fewest = (0..self.on_core.len()).min_by_key(|core| threads(*core));
@@ -294,7 +294,7 @@ impl Model<'_> {
             return Then::GoOn;
         }
         me.core = to;
-        me.place = Place::Blocked;
+        me.state = ThreadState::Blocked;
         let now = me.clock;
         self.leave_core(from as usize, now);
         self.post(now, Event::Wake(thread));
@@ -327,7 +327,7 @@ impl Model<'_> {
             }
             Step::Join(other) => {
                 let other = other as usize;
-                if self.threads[other].place == Place::Ended {
+                if self.threads[other].state == ThreadState::Ended {
                     self.threads[thread].clock = now.max(self.threads[other].clock);
                     return self.turn(thread);
                 }
@@ -335,7 +335,7 @@ impl Model<'_> {
                 self.block(thread, None)
             }
             Step::Exit => {
-                self.threads[thread].place = Place::Ended;
+                self.threads[thread].state = ThreadState::Ended;
                 for joiner in std::mem::take(&mut self.threads[thread].joiners) {
                     self.wake(joiner, now + wake);
                 }
@@ -348,7 +348,7 @@ impl Model<'_> {
 
     fn block(&mut self, thread: usize, futex: Option<usize>) -> Then {
         let me = &mut self.threads[thread];
-        me.place = Place::Blocked;
+        me.state = ThreadState::Blocked;
         me.futex = futex;
         let (core, now) = (me.core as usize, me.clock);
         self.leave_core(core, now);
@@ -375,7 +375,7 @@ impl Model<'_> {
         }
         let core = self.threads[thread].core as usize;
         if self.on_core[core].is_some() {
-            self.threads[thread].place = Place::InQueue;
+            self.threads[thread].state = ThreadState::InQueue;
             self.queues[core].push_back(thread);
         } else {
             self.start(thread, core, at.max(self.free_at[core]));
@@ -385,7 +385,7 @@ impl Model<'_> {
     fn start(&mut self, thread: usize, core: usize, at: u64) {
         self.on_core[core] = Some(thread);
         let me = &mut self.threads[thread];
-        me.place = Place::OnCore;
+        me.state = ThreadState::OnCore;
         me.clock = me.clock.max(at);
         me.slice_end = me.clock + u64::from(self.machine.slice);
         let at = me.clock;
@@ -401,8 +401,8 @@ impl Model<'_> {
             let some = (0..self.queues.len()).filter(|core| free(&self.queues[*core]).is_some());
             // The longest; of equals the first.
             let longest = some.rev().max_by_key(|core| self.queues[*core].len())?;
-            let place = free(&self.queues[longest])?;
-            self.queues[longest].remove(place)
+            let state = free(&self.queues[longest])?;
+            self.queues[longest].remove(state)
         });
         if let Some(next) = next {
             self.threads[next].core = core as u32;
