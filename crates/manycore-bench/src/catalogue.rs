@@ -4,8 +4,8 @@
 //! own module, what all share is in [`crate::workload`].
 
 use crate::{
-    arc, chain, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages, pairs,
-    path_lookup, registry, rmap,
+    arc, chain, coherence, counter, dispatch, faults, ids, kv, list, lock, lru, map, notify, pages,
+    pairs, path_lookup, ranges, registry, rmap,
     runner::Group,
     slabs, smr, swap, sweep, timers,
     workload::{About, Entry, Options, UnknownImpl},
@@ -140,6 +140,18 @@ pub static WORKLOADS: &[Workload] = &[
         groups: pages::grep,
     },
     Workload {
+        name: "faults",
+        about: "map a file of one's own, touch its pages, unmap it (K42, figure 8)",
+        impls: || abouts(faults::FAULTS),
+        groups: faults::groups,
+    },
+    Workload {
+        name: "file-open",
+        about: "the same of a file that is opened and closed each time (K42, figure 10)",
+        impls: || abouts(faults::OPEN),
+        groups: faults::open_groups,
+    },
+    Workload {
         name: "dispatch",
         about: "call one method of a shared object (K42, section 3.3)",
         impls: || abouts(dispatch::ENTRIES),
@@ -162,6 +174,12 @@ pub static WORKLOADS: &[Workload] = &[
         about: "take one lock, to read or to update four words",
         impls: || abouts(lock::ENTRIES),
         groups: lock::groups,
+    },
+    Workload {
+        name: "ranges",
+        about: "look up keys of ranges, insert and remove ranges (address spaces)",
+        impls: || abouts(ranges::ENTRIES),
+        groups: ranges::groups,
     },
     Workload {
         name: "lru",
@@ -198,6 +216,19 @@ pub static WORKLOADS: &[Workload] = &[
         about: "count values in one of 64 buckets, sometimes sum them",
         impls: || abouts(pairs::HISTOGRAM),
         groups: pairs::histogram,
+    },
+    #[cfg(target_os = "linux")]
+    Workload {
+        name: "metis",
+        about: "take, touch and give back pages and blocks of them (ParSec, figures 9 and 10)",
+        impls: || abouts(crate::metis::ENTRIES),
+        groups: crate::metis::groups,
+    },
+    Workload {
+        name: "topic",
+        about: "subscribe and unsubscribe, sometimes rename the topic, sometimes read both",
+        impls: || abouts(pairs::TOPIC),
+        groups: pairs::topic,
     },
     Workload {
         name: "kv",

@@ -14,6 +14,17 @@ pub enum Better {
     Less,
 }
 
+/// The medians of an implementation's rows, by their number of threads.
+pub fn by_threads(csv: &str, metric: &str, implementation: &str) -> Vec<(f64, f64)> {
+    let point = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let &[_, name, _, threads, _, of, _, median, ..] = &fields[..] else { return None };
+        let wanted = name == implementation && of == metric;
+        wanted.then_some((threads.parse().ok()?, median.parse().ok()?))
+    };
+    csv.lines().filter_map(point).collect()
+}
+
 /// What a comparison needs of a row.
 struct Figure<'a> {
     implementation: &'a str,

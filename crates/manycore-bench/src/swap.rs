@@ -108,7 +108,7 @@ trait SwapImpl: Sync + Sized + 'static {
     fn call(&self, entry: usize);
 
     /// An update that answers nothing.
-    fn blind(&self, entry: usize) {
+    fn update(&self, entry: usize) {
         self.call(entry);
     }
 
@@ -140,8 +140,8 @@ impl SwapImpl for Exchangeable {
     }
 
     #[inline]
-    fn blind(&self, entry: usize) {
-        self.0.blind(move |object| object.call(entry));
+    fn update(&self, entry: usize) {
+        self.0.update(move |object| object.call(entry));
     }
 
     fn swap(&self, new: Arc<dyn Calls>) {
@@ -153,17 +153,17 @@ impl SwapImpl for Exchangeable {
     }
 }
 
-/// The same, with every call a blind update.
-struct Blind(Exchangeable);
+/// The same, with every call an update.
+struct Updates(Exchangeable);
 
-impl SwapImpl for Blind {
+impl SwapImpl for Updates {
     fn new() -> Self {
         Self(Exchangeable::new())
     }
 
     #[inline]
     fn call(&self, entry: usize) {
-        self.0.blind(entry);
+        self.0.update(entry);
     }
 
     fn swap(&self, new: Arc<dyn Calls>) {
@@ -331,7 +331,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     },
     Entry {
         kind: Kind::Ours,
-        ..entry::<Blind>("swappable-blind", "Swappable, with updates that need not wait")
+        ..entry::<Updates>("swappable-updates", "Swappable, with updates that need not wait")
     },
     entry::<StdRwLock>("rwlock", "std RwLock, held for the whole exchange"),
 ];

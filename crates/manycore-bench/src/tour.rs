@@ -58,11 +58,9 @@ const COUNTER: &str = "All threads add to one counter: requests served, bytes se
     better.";
 
 /// The lists of the tour: enough to see every approach, few enough for a minute.
-const LISTS: [&str; 13] = [
-    "oplog-basic",
-    "oplog-global",
-    "oplog-local",
+const LISTS: [&str; 11] = [
     "oplog-auto",
+    "ldu-per-thread",
     "mutex",
     "parking_lot",
     "lamlock",
@@ -74,6 +72,18 @@ const LISTS: [&str; 13] = [
     "harris",
 ];
 
+/// The counters.
+const COUNTERS: [&str; 4] = ["counter", "mutex", "atomic", "padded"];
+
+/// Ours by the names of their types, where a benchmark has names for variants of them.
+const TYPES: [(&str, &str); 3] =
+    [("oplog-auto", "Deferred"), ("ldu-per-thread", "DeferredSet"), ("counter", "Counter")];
+
+/// What the tour calls an implementation.
+pub fn public_name(implementation: &'static str) -> &'static str {
+    TYPES.iter().find(|(name, _)| *name == implementation).map_or(implementation, |(_, name)| name)
+}
+
 /// The chapters, and a runner that takes about `budget` for all of them together.
 pub fn plan(budget: Duration) -> (Vec<Chapter>, Runner) {
     let threads = thread_counts(limits::cores());
@@ -83,7 +93,8 @@ pub fn plan(budget: Duration) -> (Vec<Chapter>, Runner) {
         impls: LISTS.map(str::to_owned).to_vec(),
         ..options(vec![ReadEvery::Never, ReadEvery::Updates(100)])
     };
-    let counter = options(vec![ReadEvery::Never]);
+    let counter =
+        Options { impls: COUNTERS.map(str::to_owned).to_vec(), ..options(vec![ReadEvery::Never]) };
     let mut chapters = vec![
         Chapter {
             bench: "list",
@@ -141,6 +152,28 @@ impl Findings {
     }
 }
 
+/// How ours stands against the best general rival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Ours is at least 1.1 times as good.
+    Ahead,
+    /// Neither.
+    Even,
+    /// The rival is.
+    Behind,
+}
+
+impl Standing {
+    /// In a word, which is also the style sheet's.
+    pub fn word(self) -> &'static str {
+        match self {
+            Standing::Ahead => "ahead",
+            Standing::Even => "even",
+            Standing::Behind => "behind",
+        }
+    }
+}
+
 /// Ours against the best general rival in one group of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict<'a> {
@@ -160,6 +193,15 @@ impl<'a> Verdict<'a> {
             chosen.max_by(|a, b| a.median.total_cmp(&b.median))
         };
         Some(Self { ours: best("ours")?, rival: best("rival")?, by_hand: best("by-hand") })
+    }
+
+    /// Whether ours is ahead by more than the runs of one case differ, or behind.
+    pub fn standing(&self) -> Standing {
+        match self.times() {
+            times if times >= 1.1 => Standing::Ahead,
+            times if times <= 0.9 => Standing::Behind,
+            _ => Standing::Even,
+        }
     }
 
     /// How many times the rival's figure ours is.
@@ -189,7 +231,7 @@ impl<'a> Verdict<'a> {
 mod tests {
     use std::time::Duration;
 
-    use super::{Verdict, plan, thread_counts};
+    use super::{Standing, TYPES, Verdict, plan, public_name, thread_counts};
     use crate::row::{Params, Row};
 
     fn row(kind: &str, median: f64) -> Row {
@@ -217,6 +259,29 @@ mod tests {
         assert_eq!(verdict.times(), 3.0);
         assert_eq!(verdict.by_hand.unwrap().median, 60.0);
         assert!(Verdict::of(&rows[1..], "throughput").is_none());
+    }
+
+    #[test]
+    fn standing_is_even_where_runs_of_one_case_may_differ_as_much() {
+        let of = |ours| {
+            let rows = [row("ours", ours), row("rival", 10.0)];
+            Verdict::of(&rows, "throughput").unwrap().standing()
+        };
+        assert_eq!(
+            [5.0, 9.5, 10.5, 20.0].map(of),
+            [Standing::Behind, Standing::Even, Standing::Even, Standing::Ahead]
+        );
+    }
+
+    /// Each name of a variant is one that the workloads have.
+    #[test]
+    fn types_have_their_own_names() {
+        let (chapters, _) = plan(Duration::from_secs(30));
+        let cases = || chapters.iter().flat_map(|c| &c.groups).flat_map(|g| &g.cases);
+        for (variant, name) in TYPES {
+            assert!(cases().any(|case| case.impl_name == variant), "{variant}");
+            assert_eq!(public_name(variant), name);
+        }
     }
 
     #[test]

@@ -1,8 +1,17 @@
 //! The command line.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, error::ErrorKind};
+use clap::{
+    Args, CommandFactory, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser,
+    error::ErrorKind,
+};
+use clap_complete::Shell;
 use manycore_bench::{
     catalogue::WORKLOADS,
     figures,
@@ -10,6 +19,7 @@ use manycore_bench::{
     limits,
     machine::VERSION,
     output,
+    ranges::RangesOptions,
     smr::{Read, SmrOptions},
     ticks::SPIN_MAX,
     workload::{Options, OwnOptions, ReadEvery},
@@ -18,6 +28,8 @@ use manycore_bench::{
 #[cfg(target_os = "linux")]
 use crate::server_args::ServerArgs;
 use crate::{failure::Failure, number::positive};
+#[cfg(target_os = "linux")]
+use manycore_bench::metis::MetisOptions;
 
 /// The longest trace: two bytes an operation, so at most two gigabytes.
 const OPS_MAX: usize = 1_000_000_000;
@@ -44,12 +56,21 @@ pub enum Command {
     Workloads,
     /// Compare ours with each other implementation in a file of `bench --format csv`
     Compare(CompareArgs),
+    /// Draw curves over the number of threads from a file of `bench --format csv`
+    Plot(PlotArgs),
     /// Report the hardware features found and which of them are used
     Doctor(DoctorArgs),
     /// Run a program of cargo's on virtual machines with many cores
     Sim(SimArgs),
     /// Run the papers' figures on virtual cores and here, beside what was published
     Report(ReportArgs),
+    /// Print a shell's completions of this command
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page of this command
+    Man,
 }
 
 /// What is compared.
@@ -68,6 +89,31 @@ pub struct CompareArgs {
     /// Print only the last figure of this implementation
     #[arg(long = "impl", value_name = "NAME")]
     pub implementation: Option<String>,
+}
+
+/// What is drawn.
+#[derive(Args)]
+pub struct PlotArgs {
+    /// The file
+    pub file: PathBuf,
+    /// The curves, ours first: an implementation, and its name in the picture
+    #[arg(value_name = "IMPL[=NAME]", required = true)]
+    pub curves: Vec<String>,
+    /// The picture
+    #[arg(long, value_name = "PATH")]
+    pub out: PathBuf,
+    /// What stands above
+    #[arg(long, value_name = "TEXT")]
+    pub heading: String,
+    /// What goes up, with its unit
+    #[arg(long, value_name = "TEXT")]
+    pub y: String,
+    /// What goes to the right
+    #[arg(long, value_name = "TEXT", default_value = "threads")]
+    pub x: String,
+    /// The metric
+    #[arg(long, value_name = "NAME", default_value = "throughput")]
+    pub metric: String,
 }
 
 /// The options of the figures.
@@ -236,7 +282,7 @@ pub struct BenchArgs {
     /// (adaptive-sweep)
     #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = duration)]
     pub warm_up: Duration,
-    /// Shares of updates, in percent (smr, map, lock)
+    /// Shares of updates, in percent (smr, map, ranges, lock)
     #[arg(
         long,
         value_name = "PERCENTS",
@@ -254,15 +300,22 @@ pub struct BenchArgs {
         default_value = "0,10,20"
     )]
     pub set: Vec<u8>,
-    /// How many different keys there are (map, kv, server)
-    /// [default: 1000, 64000 and 1000000 for map; 1000000]
+    /// How many different keys there are (map, kv, server), or places for ranges (ranges)
+    /// [default: 1000, 64000 and 1000000 for map; 1000 and 100000 for ranges; 1000000]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = keys)]
     pub keys: Vec<usize>,
+    /// How many pages of 4096 keys a range has (ranges) [default: 1 and 16]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = pages)]
+    pub pages: Vec<u64>,
     /// A file with the requests, instead of generated ones (kv): text, 'get KEY' or
     /// 'set KEY' a line, a size behind it if you like; # begins a comment. The hits are those of an
     /// empty cache that goes through it once
     #[arg(long, value_name = "FILE", value_parser = trace)]
     pub trace: Option<&'static FileTrace>,
+    /// Times that a batch goes through the trace (metis)
+    #[cfg(target_os = "linux")]
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = positive)]
+    pub replays: usize,
     /// Operations of a repeat, shared out among the threads (smr); requests made beforehand (kv,
     /// server)
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = operations)]
@@ -353,9 +406,10 @@ impl BenchArgs {
         let (read, stall, at_most) = (self.read, self.stall, self.duration);
         let own = OwnOptions::default()
             .with(SmrOptions { read, stall, at_most })
-            .with(KvOptions { trace: self.trace });
+            .with(KvOptions { trace: self.trace })
+            .with(RangesOptions { pages: self.pages.clone() });
         #[cfg(target_os = "linux")]
-        let own = own.with(self.server.options());
+        let own = own.with(self.server.options()).with(MetisOptions { replays: self.replays });
         own
     }
 }
@@ -376,6 +430,24 @@ pub fn parse() -> Result<Command, Failure> {
         }
     }
     Ok(command)
+}
+
+/// A shell's completions of the command line, as text.
+///
+/// # Errors
+/// The writer's.
+pub fn completions(shell: Shell, out: &mut impl Write) -> io::Result<()> {
+    let mut text = Vec::new(); // clap would panic where a reader has gone
+    clap_complete::generate(shell, &mut Cli::command(), "manycore", &mut text);
+    out.write_all(&text)
+}
+
+/// The command line as a manual page.
+///
+/// # Errors
+/// The writer's.
+pub fn manual(out: &mut impl Write) -> io::Result<()> {
+    clap_mangen::Man::new(Cli::command()).render(out)
 }
 
 /// The options of a benchmark, from words as a command line has them.
@@ -440,6 +512,13 @@ fn keys(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if (100..=100_000_000).contains(&count) => Ok(count),
         _ => Err("a whole number from 100 to 100000000 is needed".to_owned()),
+    }
+}
+
+fn pages(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(count) if (1..=4096).contains(&count) => Ok(count),
+        _ => Err("a whole number from 1 to 4096 is needed".to_owned()),
     }
 }
 

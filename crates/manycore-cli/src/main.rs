@@ -1,48 +1,5 @@
-//! The `manycore` command: `tour` (the default), `bench`, `workloads`, `compare`,
-//! `doctor`, `sim`, `report`.
-//!
-//! Owns: the command line, progress, exit codes. What goes wrong is one line on stderr and an exit
-//! code: 2 for a command line that makes no sense, 1 for a machine that cannot do what was asked,
-//! 141 (as if by SIGPIPE) when the reader of the output has gone.
+//! The `manycore` command. All of it is in the library of this package.
 
-mod args;
-mod bench;
-mod compare;
-mod doctor;
-mod failure;
-mod number;
-mod progress;
-mod prose;
-mod report;
-mod save;
-#[cfg(target_os = "linux")]
-mod server_args;
-mod sim;
-mod tour;
-mod tour_virtual;
-
-use std::{io::Write, process::ExitCode};
-
-use args::Command;
-use failure::Failure;
-
-fn main() -> ExitCode {
-    let outcome = match args::parse() {
-        Ok(Command::Tour(options)) => tour::run(&options),
-        Ok(Command::Bench(options)) => bench::run(&options),
-        Ok(Command::Doctor(options)) => doctor::run(&options),
-        Ok(Command::Sim(options)) => sim::run(&options),
-        Ok(Command::Workloads) => compare::workloads(),
-        Ok(Command::Compare(options)) => compare::run(&options),
-        Ok(Command::Report(options)) => report::run(&options),
-        Err(failure) => Err(failure),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { message, code }) => {
-            // There is no other channel if stderr is closed too.
-            let _ = writeln!(std::io::stderr(), "manycore: {message}");
-            ExitCode::from(code)
-        }
-    }
+fn main() -> std::process::ExitCode {
+    manycore_cli::main()
 }

@@ -25,36 +25,36 @@ pub fn whole(path: &Path, content: &[u8]) -> Result<(), Failure> {
 /// # Errors
 /// If it cannot.
 pub fn check(path: &Path) -> Result<(), Failure> {
-    let place = Place::of(path).map_err(|error| Failure::file(path, &error))?;
-    let tried = match &place {
-        Place::Special(path) => File::options().write(true).open(path).map(drop),
-        Place::Regular(path) => temporary(path).map(drop),
+    let target = Target::of(path).map_err(|error| Failure::file(path, &error))?;
+    let tried = match &target {
+        Target::Special(path) => File::options().write(true).open(path).map(drop),
+        Target::Regular(path) => temporary(path).map(drop),
     };
     tried.map_err(|error| Failure::file(path, &error))
 }
 
-enum Place {
+enum Target {
     /// Something that cannot be replaced by a file.
     Special(PathBuf),
     /// A file, there or not yet, with symbolic links followed.
     Regular(PathBuf),
 }
 
-impl Place {
+impl Target {
     fn of(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {
             Ok(data) if data.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-            Ok(data) if data.is_file() => Ok(Place::Regular(fs::canonicalize(path)?)),
-            Ok(_) => Ok(Place::Special(path.to_owned())),
-            Err(_) => Ok(Place::Regular(path.to_owned())),
+            Ok(data) if data.is_file() => Ok(Target::Regular(fs::canonicalize(path)?)),
+            Ok(_) => Ok(Target::Special(path.to_owned())),
+            Err(_) => Ok(Target::Regular(path.to_owned())),
         }
     }
 }
 
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    match Place::of(path)? {
-        Place::Special(path) => File::options().write(true).open(path)?.write_all(content),
-        Place::Regular(path) => {
+    match Target::of(path)? {
+        Target::Special(path) => File::options().write(true).open(path)?.write_all(content),
+        Target::Regular(path) => {
             let mut file = temporary(&path)?;
             file.write_all(content)?;
             // Some file systems report a full disk only here.

@@ -10,7 +10,7 @@ use manycore_bench::{
     output::{Format, Writer, number},
     page,
     runner::Runner,
-    tour::{Chapter, Findings, Verdict, plan},
+    tour::{Chapter, Findings, Verdict, plan, public_name},
 };
 
 use crate::{
@@ -68,7 +68,11 @@ fn tell<W: Write>(
     progress.aside(|| writer.prose(&format!("\n{title}\n{}", wrapped(story)))).map_err(failed)?;
     let mut told = Vec::new();
     for group in groups {
-        let rows = runner.run(&group, |case| progress.step(&group, case)).map_err(Failure::run)?;
+        let mut rows =
+            runner.run(&group, |case| progress.step(&group, case)).map_err(Failure::run)?;
+        for row in &mut rows {
+            row.impl_name = public_name(row.impl_name);
+        }
         progress
             .aside(|| {
                 writer.group(&group.title, &rows)?;

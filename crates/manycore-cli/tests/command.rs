@@ -47,6 +47,38 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
+#[test]
+fn completions_and_the_manual_name_every_command() {
+    for args in [&["completions", "bash"][..], &["completions", "zsh"], &["man"]] {
+        let output = run(args);
+        assert!(output.status.success(), "{args:?}");
+        let said = text(&output.stdout);
+        for command in ["tour", "bench", "workloads", "compare", "doctor", "sim", "report"] {
+            assert!(said.contains(command), "{args:?} does not name {command}");
+        }
+    }
+    assert_eq!(run(&["completions", "tcsh"]).status.code(), Some(2));
+}
+
+#[test]
+fn plot_draws_each_curve_and_refuses_what_is_not_in_the_file() {
+    let folder = folder("plot");
+    let csv = folder.join("list.csv");
+    let rows = "list,a,true,1,kind=ours,throughput,pairs/ms,5,4,6,1\n\
+                list,a,true,48,kind=ours,throughput,pairs/ms,9,4,6,1\n\
+                list,b,false,1,kind=rival,throughput,pairs/ms,3,4,6,1\n";
+    std::fs::write(&csv, format!("# machine\n{rows}")).unwrap();
+    let (csv, out) = (csv.to_str().unwrap(), folder.join("list.svg"));
+    let common = ["--heading", "A list", "--y", "pairs/ms", "--out", out.to_str().unwrap()];
+    let output = run(&[&["plot", csv, "a=Ours & others", "b"][..], &common].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let picture = std::fs::read_to_string(&out).unwrap();
+    assert!(picture.contains("Ours &amp; others") && picture.contains(", 48: 9.00"), "{picture}");
+    assert_eq!(picture.matches("<polyline").count(), 2);
+    let output = run(&[&["plot", csv, "c"][..], &common].concat());
+    assert_refused(&output, 1, &["c", "throughput"]);
+}
+
 /// Nothing on stdout, one line on stderr, this exit code.
 #[track_caller]
 fn assert_refused(output: &Output, code: i32, words: &[&str]) {

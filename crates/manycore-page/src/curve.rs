@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{escape, number};
+use crate::{STYLE, escape, number};
 
 const WIDTH: f64 = 400.0;
 const HEIGHT: f64 = 250.0;
@@ -124,6 +124,16 @@ impl Plot {
         svg
     }
 
+    /// The plot as a file of its own, for a page that shows it as a picture.
+    pub fn file(&self) -> String {
+        // The page's style sheet is the figure's too: it follows the reader's light or dark.
+        let start = "<svg xmlns=\"http://www.w3.org/2000/svg\" ";
+        let style = format!("<style>\n{STYLE}svg {{ background: var(--paper); }}\n</style>\n");
+        let svg = self.svg().replacen("<svg ", start, 1);
+        let (element, rest) = svg.split_once('\n').unwrap_or((&svg, ""));
+        format!("{element}\n{style}{rest}")
+    }
+
     fn axes(&self, scale: &Scale, svg: &mut String) {
         for part in 0..=4 {
             let value = scale.y_max * f64::from(part) / 4.0;
@@ -215,6 +225,14 @@ mod tests {
         let curves = vec![curve("a <b>", false), curve("paper", true)];
         let (heading, x, y) = ("List", "cores", "ops/ms");
         Plot { heading: heading.into(), x: x.into(), y: y.into(), curves }.svg()
+    }
+
+    #[test]
+    fn file_names_its_language_once_and_brings_its_style() {
+        let file = Plot { heading: "List".into(), ..Plot::default() }.file();
+        assert_eq!(file.matches("xmlns=\"http://www.w3.org/2000/svg\"").count(), 1);
+        assert!(file.starts_with("<svg ") && file.ends_with("</svg>\n"));
+        assert!(file.contains("prefers-color-scheme") && !file.contains("]]>"));
     }
 
     #[test]

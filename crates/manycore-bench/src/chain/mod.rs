@@ -228,7 +228,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         "Deferred around all trees, with cancelling logs from the start",
     ),
     entry::<ours::EachMarked<false>>(
-        "ldu-set-percore",
+        "ldu-set-per-thread",
         Kind::Ours,
         "a DeferredSet for each set, with a queue for each thread",
     ),
@@ -238,7 +238,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         "a DeferredSet for each set, with one queue",
     ),
     entry::<ours::Domain<false>>(
-        "ldu-domain-percore",
+        "ldu-domain-per-thread",
         Kind::Ours,
         "one SetDomain for all sets, with a queue for each thread",
     ),

@@ -17,7 +17,7 @@ use manycore::{
 use super::{Chains, rivals::Tree};
 
 const fn queue(global: bool) -> Queue {
-    if global { Queue::Global } else { Queue::PerCore }
+    if global { Queue::Global } else { Queue::PerThread }
 }
 
 /// The rivals' tree, told of members that give their process.

@@ -91,7 +91,7 @@ pub static ENTRIES: &[Entry<()>] = &[
     },
     Entry {
         kind: Kind::Ours,
-        ..entry::<ours::PerCore>("clustered", "Clustered, a representative for each thread")
+        ..entry::<ours::PerThread>("clustered", "Clustered, a representative for each thread")
     },
     Entry {
         kind: Kind::Ours,

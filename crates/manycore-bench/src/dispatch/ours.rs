@@ -18,11 +18,11 @@ impl Rep for Near {
 }
 
 /// One for each thread.
-pub(super) struct PerCore(Clustered<Near>);
+pub(super) struct PerThread(Clustered<Near>);
 
-impl WayImpl for PerCore {
+impl WayImpl for PerThread {
     fn new(add: u64) -> Self {
-        Self(Clustered::new(Placement::PerCore, add))
+        Self(Clustered::new(Placement::PerThread, add))
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use super::{Axis, Claim, Curve, Figure};
 const CURVES: &[Curve] = &[
     Curve::new("stock", "rwlock", &[]),
     Curve::new("Harris", "harris", &[]),
-    Curve::new("LDU, a queue for each core", "ldu-percore", &[]),
+    Curve::new("LDU, a queue for each core", "ldu-per-thread", &[]),
     Curve::new("LDU, one queue", "ldu-global", &[]),
     Curve::new("OpLog", "oplog", &[]),
 ];
@@ -13,7 +13,7 @@ const CURVES: &[Curve] = &[
 const PROGRAM_CURVES: &[Curve] = &[
     Curve::new("stock", "rwlock", &[]),
     Curve::new("Harris", "harris", &[]),
-    Curve::new("LDU, a queue for each core", "ldu-percore", &[]),
+    Curve::new("LDU, a queue for each core", "ldu-per-thread", &[]),
     Curve::new("LDU, one queue", "ldu-global", &[]),
 ];
 
@@ -97,8 +97,8 @@ const fn program_ratio(
 macro_rules! claims {
     ($stock:expr, $list:expr, $knee:expr) => {
         &[
-            Claim::Times { above: "ldu-percore", below: "rwlock", x: 120.0, published: $stock },
-            Claim::Times { above: "ldu-percore", below: "harris", x: 120.0, published: $list },
+            Claim::Times { above: "ldu-per-thread", below: "rwlock", x: 120.0, published: $stock },
+            Claim::Times { above: "ldu-per-thread", below: "harris", x: 120.0, published: $list },
             Claim::Peak { curve: "rwlock", x: $knee, published: None },
         ]
     };
@@ -127,10 +127,15 @@ pub(super) const FIGURES: &[Figure] = &[
         relative: false,
         curves: CURVES,
         claims: &[
-            Claim::Times { above: "ldu-percore", below: "rwlock", x: 120.0, published: 2.7 },
-            Claim::Times { above: "ldu-percore", below: "harris", x: 120.0, published: 1.1 },
-            Claim::Times { above: "ldu-percore", below: "ldu-global", x: 120.0, published: 1.02 },
-            Claim::Order { curves: &["ldu-percore", "harris", "rwlock"], from: 60.0 },
+            Claim::Times { above: "ldu-per-thread", below: "rwlock", x: 120.0, published: 2.7 },
+            Claim::Times { above: "ldu-per-thread", below: "harris", x: 120.0, published: 1.1 },
+            Claim::Times {
+                above: "ldu-per-thread",
+                below: "ldu-global",
+                x: 120.0,
+                published: 1.02,
+            },
+            Claim::Order { curves: &["ldu-per-thread", "harris", "rwlock"], from: 60.0 },
             Claim::Peak { curve: "rwlock", x: 45.0, published: None },
         ],
         why: &[
@@ -166,7 +171,7 @@ pub(super) const FIGURES: &[Figure] = &[
         scale: 1.0,
         relative: false,
         curves: CURVES,
-        claims: &[Claim::Crossing { above: "ldu-percore", below: "rwlock", x: 85.7 }],
+        claims: &[Claim::Crossing { above: "ldu-per-thread", below: "rwlock", x: 85.7 }],
         why: &[],
     },
     program(
@@ -195,17 +200,17 @@ pub(super) const FIGURES: &[Figure] = &[
     program_ratio(
         ("ldu-aim-ratio", "LDU, Figures 2.14 to 2.19: AIM7, shares of updates"),
         ("aim", "jobs/ms"),
-        &[Claim::Crossing { above: "ldu-percore", below: "rwlock", x: 75.0 }],
+        &[Claim::Crossing { above: "ldu-per-thread", below: "rwlock", x: 75.0 }],
     ),
     program_ratio(
         ("ldu-mail-ratio", "LDU, Figures 2.14 to 2.19: Exim, shares of updates"),
         ("mail", "messages/ms"),
-        &[Claim::Crossing { above: "ldu-percore", below: "rwlock", x: 85.7 }],
+        &[Claim::Crossing { above: "ldu-per-thread", below: "rwlock", x: 85.7 }],
     ),
     program_ratio(
         ("ldu-spawn-ratio", "LDU, Figures 2.14 to 2.19: lmbench, shares of updates"),
         ("spawn", "processes/ms"),
-        &[Claim::Crossing { above: "ldu-percore", below: "rwlock", x: 85.7 }],
+        &[Claim::Crossing { above: "ldu-per-thread", below: "rwlock", x: 85.7 }],
     ),
     Figure {
         id: "ldu-oplog",
@@ -232,7 +237,7 @@ pub(super) const FIGURES: &[Figure] = &[
         scale: 1.0,
         relative: false,
         curves: CURVES,
-        claims: &[Claim::Order { curves: &["ldu-percore", "oplog"], from: 90.0 }],
+        claims: &[Claim::Order { curves: &["ldu-per-thread", "oplog"], from: 90.0 }],
         why: &[],
     },
 ];

@@ -94,7 +94,7 @@ pub struct Curve {
     pub name: &'static str,
     /// The implementation that stands for it.
     pub implementation: &'static str,
-    /// What the text gives, as place and value.
+    /// What the text gives, as point and value.
     pub published: &'static [(f64, f64)],
     /// The implementation whose value is taken away: the same loop without what is of interest.
     pub less: Option<&'static str>,
@@ -110,9 +110,9 @@ impl Curve {
     }
 }
 
-/// One run of a figure: a place on the axis.
-pub struct Place {
-    /// Where on the axis.
+/// One run of a figure: a point of its curves.
+pub struct Run {
+    /// The point on the axis.
     pub x: f64,
     /// Virtual cores.
     pub cores: u32,
@@ -132,53 +132,53 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 impl Figure {
     /// The runs of this figure.
-    pub fn places(&self, quick: bool) -> Vec<Place> {
+    pub fn runs(&self, quick: bool) -> Vec<Run> {
         let duration = if quick { self.quick_duration } else { self.duration };
         match &self.axis {
             Axis::Cores { beside, full, quick: few } => {
                 let threads = if quick { few } else { full };
-                let place = |&threads: &u32| Place {
+                let run = |&threads: &u32| Run {
                     x: f64::from(threads),
                     cores: threads + beside,
                     words: self.words(threads, duration, &[]),
                 };
-                threads.iter().map(place).collect()
+                threads.iter().map(run).collect()
             }
             Axis::Option { name, full, quick: few, cores, .. } => {
                 let values = if quick { few } else { full };
-                let place = |&(value, x): &(u32, f64)| Place {
+                let run = |&(value, x): &(u32, f64)| Run {
                     x,
                     cores: *cores,
                     words: self.words(*cores, duration, &[name, &value.to_string()]),
                 };
-                values.iter().map(place).collect()
+                values.iter().map(run).collect()
             }
         }
     }
 
     /// The same on this machine: with one thread and with all cores, or with all cores alone.
-    pub fn places_here(&self, cores: u32, quick: bool) -> Vec<Place> {
+    pub fn runs_here(&self, cores: u32, quick: bool) -> Vec<Run> {
         let duration = if quick { "10ms" } else { "100ms" };
         match &self.axis {
             Axis::Cores { beside, .. } => {
                 let most = cores.saturating_sub(*beside).max(1);
                 let mut threads = vec![1, most];
                 threads.dedup();
-                let place = |threads: u32| Place {
+                let run = |threads: u32| Run {
                     x: f64::from(threads),
                     cores,
                     words: self.words(threads, duration, &[]),
                 };
-                threads.into_iter().map(place).collect()
+                threads.into_iter().map(run).collect()
             }
             Axis::Option { name, full, quick: few, .. } => {
                 let values = if quick { few } else { full };
-                let place = |&(value, x): &(u32, f64)| Place {
+                let run = |&(value, x): &(u32, f64)| Run {
                     x,
                     cores,
                     words: self.words(cores, duration, &[name, &value.to_string()]),
                 };
-                values.iter().map(place).collect()
+                values.iter().map(run).collect()
             }
         }
     }
@@ -218,7 +218,7 @@ impl Figure {
         self.curves.iter().map(value).collect()
     }
 
-    /// The curves of runs, each a place on the axis and the rows that it gave.
+    /// The curves of runs, each a point on the axis and the rows that it gave.
     pub fn series(&self, runs: &[(f64, String)]) -> Series {
         let mut curves = vec![Vec::new(); self.curves.len()];
         for (x, rows) in runs {

@@ -118,4 +118,54 @@ pub(super) const FIGURES: &[Figure] = &[
             Claim::Order { curves: &["rwlock", "section"], from: 10.0 },
         ],
     ),
+    pages(
+        "parsec-9",
+        "ParSec, Figure 9: the mean cost of mapping a page",
+        "Section 5.3: the requests of a MapReduce program's word index, each page touched; the \
+         last core of 40 is left to the system. ParSec's manager costs less than Linux 3.10's in \
+         all cases but unmapping on 20 cores and fewer, and is more than 100 times as fast on \
+         many. Linux's stand-in is a manager with one lock for the process; the touched memory is \
+         as the machine's model has it.",
+        "take1",
+    ),
+    pages(
+        "parsec-10",
+        "ParSec, Figure 10: 99th percentile of mapping a page",
+        "The same requests. The text gives the order, and the factor of more than 100 without \
+         saying of which figure.",
+        "take1_p99",
+    ),
 ];
+
+const PAGE_CURVES: &[Curve] = &[
+    Curve::new("one lock for the process", "process-lock", &[]),
+    Curve::new("PagePool, as here", "pool", &[]),
+];
+
+/// A figure of the trace of Metis.
+const fn pages(
+    id: &'static str,
+    title: &'static str,
+    story: &'static str,
+    metric: &'static str,
+) -> Figure {
+    Figure {
+        id,
+        title,
+        story,
+        calibration: false,
+        machine: "xeon-4x10",
+        workload: "metis",
+        arguments: &["--ops", "4680", "--replays", "3"],
+        duration: "1ms",
+        quick_duration: "1ms",
+        axis: Axis::Cores { beside: 0, full: &[1, 10, 20, 39], quick: &[1, 10, 39] },
+        metric,
+        unit: "us a page",
+        scale: 1e-3,
+        relative: false,
+        curves: PAGE_CURVES,
+        claims: &[Claim::Order { curves: &["process-lock", "pool"], from: 10.0 }],
+        why: &[],
+    }
+}

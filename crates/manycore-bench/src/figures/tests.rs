@@ -34,7 +34,7 @@ fn every_figure_names_a_workload_and_implementations_that_exist() {
 #[test]
 fn claims_speak_of_curves_and_places_that_are_run() {
     for figure in all() {
-        let xs: Vec<f64> = figure.places(false).iter().map(|place| place.x).collect();
+        let xs: Vec<f64> = figure.runs(false).iter().map(|run| run.x).collect();
         let has = |x: f64| assert!(xs.contains(&x), "{} at {x}", figure.id);
         let known = |name: &str| figure.curves.iter().any(|curve| curve.implementation == name);
         for claim in figure.claims {

@@ -42,7 +42,7 @@ impl<const GLOBAL: bool> ListImpl for MarkedList<GLOBAL> {
     type Handle<'a> = MarkedHandle<'a>;
 
     fn new(threads: usize) -> Self {
-        let queue = if GLOBAL { Queue::Global } else { Queue::PerCore };
+        let queue = if GLOBAL { Queue::Global } else { Queue::PerThread };
         let set = DeferredSet::builder().queue(queue).build(sequential(threads));
         let own = |thread| Members(std::array::from_fn(|own| member(thread, own)));
         let members = Box::into_raw((0..threads).map(own).collect::<Box<[_]>>());

@@ -240,7 +240,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         "absorption at append, all defaults: a plain locked list until logs pay",
     ),
     entry::<marks::MarkedList<false>>(
-        "ldu-percore",
+        "ldu-per-thread",
         Kind::Ours,
         "marks on the elements, a queue for each thread: LDU",
     ),

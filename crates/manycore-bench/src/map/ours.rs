@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use manycore::{
     cluster::Placement,
-    collections::{DHash, DHashBuilder, HashMap, ReplicatedMap, Spread},
+    collections::{DHash, DHashBuilder, Distribution, HashMap, ReplicatedMap},
 };
 
 use super::{MapHandle, MapImpl};
@@ -47,7 +47,7 @@ impl MapImpl for Replicated {
     type Handle<'a> = &'a Self;
 
     fn new(_: usize) -> Self {
-        Self(ReplicatedMap::with_hasher(Placement::PerCore, RandomState::default()))
+        Self(ReplicatedMap::with_hasher(Placement::PerThread, RandomState::default()))
     }
 
     fn handle(&self) -> &Self {
@@ -79,7 +79,8 @@ impl MapImpl for Distributed {
     type Handle<'a> = &'a Self;
 
     fn new(_: usize) -> Self {
-        let table = DHashBuilder::new().spread(Spread::Always).hasher(RandomState::default());
+        let table =
+            DHashBuilder::new().distribution(Distribution::Always).hasher(RandomState::default());
         Self(table.build())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns its structure and words; the frame and the style are `manycore-page`'s.
 
+mod curve;
 mod plot;
 
 use std::fmt::Write;
@@ -21,6 +22,8 @@ pub fn render(machine: &Machine, findings: &[Findings]) -> String {
     body.push_str("<h1>manycore: a tour of this machine</h1>\n");
     body.push_str(&format!("<p class=\"machine\">{machine}</p>\n"));
     body.push_str(INTRODUCTION);
+    body.push_str(HOW_TO_READ);
+    curve::section(&mut body, findings);
     headlines(&mut body, findings);
     body.push_str(LEGEND);
     for chapter in findings {
@@ -42,27 +45,31 @@ const LEGEND: &str = "<ul class=\"legend\">\n\
 <li><span class=\"key baseline\"></span>one thread, unshared (dashed line)</li>\n\
 </ul>\n";
 
-const CLOSING: &str = "<h2>How to read this</h2>\n\
+const HOW_TO_READ: &str = "<h2>How to read this</h2>\n\
 <p>Each bar is the median of its repeats, the thin line its smallest and largest. The pale bar is \
 one thread, the full bar all threads. A structure that scales has a full bar as many times the \
 pale one as there are threads; one whose full bar is shorter than its pale one would have been \
 better off with a single thread. The dashed line is the honest comparison: what one thread does \
-with a plain structure of its own.</p>\n\
-<p>Updates that are deferred must be applied by whoever reads. The more often a program reads, the \
+with a plain structure of its own. Below the line in each plot stand structures written by hand \
+for this one workload, which no library can offer.</p>\n\
+<p>Updates that are deferred must be applied by the reader. The more often a program reads, the \
 less there is to gain, and below about ten updates for each read a plain lock is the better \
-choice.</p>\n\
+choice.</p>\n";
+
+const CLOSING: &str = "<h2>More</h2>\n\
 <p>Measure more with <code>manycore bench list --help</code>.</p>\n";
 
 /// What a hurried reader should know: how many times the best general rival ours is.
 fn headlines(page: &mut String, findings: &[Findings]) {
-    page.push_str("<div class=\"headlines\">\n");
+    page.push_str("<h2>This machine, in short</h2>\n<div class=\"headlines\">\n");
     for chapter in findings {
         for (title, verdict) in chapter.headlines() {
-            let Verdict { ours, rival, .. } = verdict;
+            let Verdict { ours, rival, .. } = &verdict;
             let _ = writeln!(
                 page,
-                "<div class=\"headline\"><b>{}&times;</b><span>{}: {}</span>\
-                 <small>{} {}, {} {}; {}</small></div>",
+                "<div class=\"headline {0}\"><b>{1}&times;</b><span>{0}: {2}, {3}</span>\
+                 <small>{4} {5}, {6} {7}; {8}</small></div>",
+                verdict.standing().word(),
                 number(verdict.times()),
                 escape(chapter.bench),
                 escape(title),
@@ -199,7 +206,7 @@ mod tests {
     #[test]
     fn page_has_one_plot_for_each_setting_and_a_table_for_each_group() {
         let page = page();
-        assert_eq!(page.matches("<svg").count(), 1);
+        assert_eq!(page.matches("<svg").count(), 1 + 1, "the setting's, and the recorded curve");
         assert_eq!(page.matches("<table>").count(), 2);
         assert!(page.contains("7.00 times the best general rival"), "{page}");
     }

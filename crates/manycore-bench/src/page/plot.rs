@@ -24,7 +24,13 @@ const GAP: f64 = 6.0;
 pub(super) fn bars(heading: &str, rows: &[&Row]) -> String {
     let (baseline, mut names) = split(rows);
     let height_of = |bars: usize| NAME_HEIGHT + BAR_STEP * bars as f64 + GAP;
-    names.sort_by(|a, b| last_median(&b.1).total_cmp(&last_median(&a.1)));
+    // What was written by hand for the workload comes last: it is no alternative for others.
+    let by_hand = |rows: &[&Row]| rows.first().is_some_and(|row| row.kind() == "by-hand");
+    names.sort_by(|a, b| {
+        by_hand(&a.1)
+            .cmp(&by_hand(&b.1))
+            .then_with(|| last_median(&b.1).total_cmp(&last_median(&a.1)))
+    });
     let height = TOP + names.iter().map(|(_, rows)| height_of(rows.len())).sum::<f64>() + 4.0;
     // The baseline may be far beyond everything shared; it must not squeeze the bars together.
     let shared = rows.iter().filter(|row| row.kind() != "baseline");
@@ -43,7 +49,14 @@ pub(super) fn bars(heading: &str, rows: &[&Row]) -> String {
         escape(unit)
     );
     let mut y = TOP;
+    let mut is_above = true;
     for (name, rows) in &names {
+        if by_hand(rows) && std::mem::take(&mut is_above) {
+            let _ = writeln!(
+                svg,
+                "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
+            );
+        }
         svg.push_str(&one_name(name, rows, y, &x));
         y += height_of(rows.len());
     }

@@ -291,7 +291,7 @@ const fn entries<L: Load>() -> [Entry<Shape>; 9] {
             "PageCache: one table, and one for each thread once they wait for each other",
         ),
         entry::<ours::Cached<ours::Always>, L>(
-            "page-cache-spread",
+            "page-cache-distributed",
             Kind::Ours,
             "PageCache with a table for each thread from the start",
         ),

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, marker::PhantomData};
 
 use foldhash::fast::RandomState;
-use manycore::collections::{DHashBuilder, PageCache, PageStore, PinError, Spread};
+use manycore::collections::{DHashBuilder, Distribution, PageCache, PageStore, PinError};
 
 use super::{Disk, Page, Pages};
 
@@ -22,31 +22,32 @@ impl PageStore for Disk {
     }
 }
 
-/// When the table of descriptors spreads.
+/// When the table of descriptors is distributed.
 pub(super) trait Form: Send + Sync + 'static {
-    fn spread() -> Spread;
+    fn distribution() -> Distribution;
 }
 
 macro_rules! form {
-    ($type:ident, $spread:expr) => {
+    ($type:ident, $distribution:expr) => {
         pub(super) struct $type;
 
         impl Form for $type {
-            fn spread() -> Spread {
-                $spread
+            fn distribution() -> Distribution {
+                $distribution
             }
         }
     };
 }
-form!(Contended, Spread::default());
-form!(Always, Spread::Always);
-form!(Never, Spread::Never);
+form!(Contended, Distribution::default());
+form!(Always, Distribution::Always);
+form!(Never, Distribution::Never);
 
 pub(super) struct Cached<F>(PageCache<Disk, RandomState>, PhantomData<F>);
 
 impl<F: Form> Pages for Cached<F> {
     fn new(disk: Disk, room: usize) -> Self {
-        let table = DHashBuilder::new().spread(F::spread()).hasher(RandomState::default());
+        let table =
+            DHashBuilder::new().distribution(F::distribution()).hasher(RandomState::default());
         Self(PageCache::with_builder(disk, room, table), PhantomData)
     }
 

@@ -1,13 +1,15 @@
 //! Pairs: each operation undoes itself, and now and then a thread reads the whole.
 //!
-//! Owns: the trait that every implementation has, the loop, and the tables of four workloads.
+//! Owns: the trait that every implementation has, the loop, and the tables of five workloads.
 //! *active-set* registers a transaction and ends it, a read asks for the oldest; *budget* charges
 //! one of eight users below one limit and releases it, a read asks what is used; *object-pool*
 //! takes a buffer and gives it back, a read counts the idle ones; *histogram* counts a value in one
-//! of [`BUCKETS`] buckets, a read sums them. (A histogram has no second half of the pair.)
+//! of [`BUCKETS`] buckets, a read sums them (a histogram has no second half of the pair); *topic*
+//! subscribes and unsubscribes, and sometimes renames the topic.
 
 mod ours;
 mod rivals;
+mod topic;
 
 use std::hint::black_box;
 
@@ -173,6 +175,16 @@ table!(
     [rivals::Locked, "mutex", Rival, "an array behind std's Mutex"],
 );
 
+table!(
+    /// Every topic.
+    TOPIC,
+    topic::last_name,
+    [topic::Unshared, "unshared", Baseline, "a set and a name of one thread"],
+    [topic::Combined, "combined", Ours, "ldu::Combined: marks, and names in order"],
+    [topic::Stamped, "ordered", Ours, "Deferred with Ordered: every update in a log"],
+    [topic::Mutexed, "mutex", Rival, "a BTreeSet and a name behind std's Mutex"],
+);
+
 const THROUGHPUT: Metric =
     Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 };
 
@@ -219,12 +231,25 @@ pub fn histogram(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     groups("histogram", HISTOGRAM, options)
 }
 
+/// The groups of *topic*.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn topic(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    groups("topic", TOPIC, options)
+}
+
+/// What a conformance test's pair of this number is given.
+fn test_value(step: u64) -> u64 {
+    step.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// After any number of pairs, a read says what it must.
 fn conform<P: Pairs>(check: Check) -> Result<(), String> {
     let pairs = P::new();
     let mut handle = pairs.handle(0);
     for step in 1..500_u64 {
-        handle.pair(step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        handle.pair(test_value(step));
         let (found, expected) = (handle.read(), check(step));
         if found != expected {
             return Err(format!("after {step} pairs a read says {found} instead of {expected}"));

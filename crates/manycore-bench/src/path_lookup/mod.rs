@@ -88,7 +88,7 @@ const fn entry<D: Dentry>(name: &'static str, kind: Kind, about: &'static str) -
 
 /// Every implementation.
 pub static ENTRIES: &[Entry<Shape>] = &[
-    entry::<rivals::Uncounted>("uncounted", Kind::Baseline, "the generation alone, no reference"),
+    entry::<rivals::Uncounted>("left_out", Kind::Baseline, "the generation alone, no reference"),
     entry::<ours::Auto>("scalable", Kind::Ours, "ScalableWeak::try_acquire: rows under contention"),
     entry::<ours::Hot>("scalable-hot", Kind::Ours, "the same, hot from the start"),
     entry::<rivals::Locked>("mutex", Kind::Rival, "a Mutex around the count, as Linux's d_lock"),

@@ -120,6 +120,16 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         Kind::Ours,
         "Registry with a log for each thread at once",
     ),
+    entry::<ours::Marked<false>>(
+        "registry-marks",
+        Kind::Ours,
+        "Registry with marks, a queue for each thread",
+    ),
+    entry::<ours::Marked<true>>(
+        "registry-marks-global",
+        Kind::Ours,
+        "Registry with marks, one queue for all",
+    ),
 ];
 
 const METRIC: Metric =

@@ -2,6 +2,7 @@
 
 use manycore::{
     collections::{Entry, Registry},
+    ldu::Queue,
     oplog::Logs,
 };
 
@@ -30,6 +31,23 @@ impl RegistryImpl for Logged {
 
     fn new(_: usize) -> Self {
         let registry = Registry::builder().logs(Logs::Always).build();
+        Self(registry.expect("the bounds are the defaults"))
+    }
+
+    fn handle(&self, _: usize) -> &Registry<u64> {
+        &self.0
+    }
+}
+
+/// With marks on the entries; one queue for all threads if `GLOBAL`.
+pub(super) struct Marked<const GLOBAL: bool>(Registry<u64>);
+
+impl<const GLOBAL: bool> RegistryImpl for Marked<GLOBAL> {
+    type Handle<'a> = &'a Registry<u64>;
+
+    fn new(_: usize) -> Self {
+        let queue = if GLOBAL { Queue::Global } else { Queue::PerThread };
+        let registry = Registry::builder().marks(queue).build();
         Self(registry.expect("the bounds are the defaults"))
     }
 

@@ -155,7 +155,7 @@ const fn entries<L: Load>() -> [Entry<Shape>; 10] {
             "IntervalRegistry with logs from the start",
         ),
         entry::<ours::Marked<false>, L>(
-            "ldu-percore",
+            "ldu-per-thread",
             Kind::Ours,
             "IntervalRegistry with marks, a queue for each thread and file",
         ),

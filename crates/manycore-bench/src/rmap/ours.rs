@@ -51,7 +51,7 @@ ours!(
 ours!(
     /// With marks; one queue for all threads if `GLOBAL`.
     Marked, GLOBAL,
-    IntervalRegistry::builder().marks(if GLOBAL { Queue::Global } else { Queue::PerCore })
+    IntervalRegistry::builder().marks(if GLOBAL { Queue::Global } else { Queue::PerThread })
 );
 
 /// A mapping that comes (with its end) or goes.

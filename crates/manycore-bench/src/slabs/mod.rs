@@ -225,6 +225,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     #[cfg(feature = "allocators")]
     entry::<rivals::Jemalloc>("jemalloc", Kind::Rival, "jemalloc: malloc and sdallocx"),
     entry::<ours::Raw>("slab", Kind::Ours, "Slab: alloc_raw and free_raw"),
+    entry::<ours::Boxed>("slab-box", Kind::Ours, "SlabBox: safe, made with its value and dropped"),
 ];
 
 const METRICS: [Metric; 2] = [

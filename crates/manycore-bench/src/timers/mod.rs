@@ -132,7 +132,11 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         Kind::Rival,
         "hierarchical_hash_wheel_timer behind std's Mutex; a cancelled timer stays until its time",
     ),
-    entry::<ours::PerCore>("timers", Kind::Ours, "TimerQueue, a queue of changes for each thread"),
+    entry::<ours::PerThread>(
+        "timers",
+        Kind::Ours,
+        "TimerQueue, a queue of changes for each thread",
+    ),
     entry::<ours::Global>("timers-global", Kind::Ours, "TimerQueue, one queue of changes"),
 ];
 

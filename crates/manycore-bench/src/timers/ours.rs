@@ -8,9 +8,9 @@ use manycore::{
 use super::{TimersHandle, TimersImpl};
 
 /// With the defaults.
-pub(super) struct PerCore(TimerQueue<u64>);
+pub(super) struct PerThread(TimerQueue<u64>);
 
-impl TimersImpl for PerCore {
+impl TimersImpl for PerThread {
     type Handle<'a> = &'a TimerQueue<u64>;
 
     fn new() -> Self {

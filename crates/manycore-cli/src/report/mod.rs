@@ -57,9 +57,8 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
         without,
     };
     let here = u32::try_from(limits::cores()).unwrap_or(u32::MAX);
-    let steps = |figure: &&Figure| {
-        figure.places(args.quick).len() + figure.places_here(here, args.quick).len()
-    };
+    let steps =
+        |figure: &&Figure| figure.runs(args.quick).len() + figure.runs_here(here, args.quick).len();
     let real = args.figures.is_empty() || args.figures.iter().any(|id| id == unseen::ID);
     let real = command.as_ref().filter(|_| real);
     let more = real.map_or(0, |_| fresh::steps(here));
@@ -106,20 +105,20 @@ fn one(
 ) -> Result<page::Shown, Failure> {
     let machine = model(figure);
     let mut simulated = Vec::new();
-    for place in figure.places(quick) {
-        let cores = place.cores;
+    for run in figure.runs(quick) {
+        let cores = run.cores;
         progress.next(&format!("{}: {cores} virtual cores", figure.id));
         let Some(command) = command else { continue };
-        let words = [&["bench".to_owned()], &place.words[..]].concat();
+        let words = [&["bench".to_owned()], &run.words[..]].concat();
         let rows =
             store.simulated(&machine, cores, &words, || command.run(&machine, cores, &words))?;
-        simulated.push((place.x, rows));
+        simulated.push((run.x, rows));
     }
     let mut measured = Vec::new();
-    for place in figure.places_here(here, quick) {
+    for run in figure.runs_here(here, quick) {
         progress.next(&format!("{}: this machine", figure.id));
-        let rows = store.measured(&place.words, || bench::output(&args::bench(&place.words)?))?;
-        measured.push((place.x, rows));
+        let rows = store.measured(&run.words, || bench::output(&args::bench(&run.words)?))?;
+        measured.push((run.x, rows));
     }
     let notes = if figure.calibration { vec![calibrated(figure, &machine)] } else { Vec::new() };
     let series = |runs: &[_]| if runs.is_empty() { Series::default() } else { figure.series(runs) };

@@ -8,6 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    source::{self, Part, Source},
     standard::Standard,
     toolchain::{TARGET, Tools, folder},
 };
@@ -46,26 +47,16 @@ impl Plan {
         })
     }
 
-    /// A program of the workspace that this command was built from.
+    /// A program of this project's own.
     ///
     /// # Errors
-    /// That source is no longer there.
-    pub(crate) fn of_this_source(
-        tools: &Tools,
-        name: &str,
-        package: &str,
-    ) -> Result<Self, Failure> {
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        if !manifest.is_file() {
-            return Err(Failure::run(
-                "the source of this command is not where it was built, and only from there can it \
-                 be built for virtual cores: run it in a checkout",
-            ));
-        }
+    /// Its source can't be had.
+    pub(crate) fn of_own(tools: &Tools, part: Part) -> Result<Self, Failure> {
+        let Source { manifest, package, name, target } = source::of(part)?;
         let metadata = metadata(tools, Some(&manifest))?;
-        let target = choose(&targets(&metadata), name, Some(package))?;
-        let folder = target_folder(&metadata);
-        Ok(Self { target, features: None, folder, manifest: Some(manifest) })
+        let found = choose(&targets(&metadata), name, Some(package))?;
+        let folder = target.map_or_else(|| target_folder(&metadata), |target| folder(&target));
+        Ok(Self { target: found, features: None, folder, manifest: Some(manifest) })
     }
 
     /// Builds the program as usual, where cargo puts it, and returns its executable.

@@ -1,16 +1,18 @@
 //! `manycore sim`: a Cargo target, unchanged, on virtual many-core machines.
 //!
 //! Owns: the steps from a name on the command line to a report. `toolchain` says whether and how
-//! the compiler can instrument, `runtime` finds the library that receives the callbacks, `standard`
-//! instruments Rust's own library, `build` builds the program, `launch` runs it once per number of
-//! cores, `outcome` reads what a run left, and `show` makes a report of it. What a virtual core is,
-//! what a line costs and where an address is in the source is the crate `manycore-sim`'s matter.
+//! the compiler can instrument, `runtime` finds the library that receives the callbacks, `source`
+//! the programs of this project's own, `standard` instruments Rust's own library, `build` builds
+//! the program, `launch` runs it once per number of cores, `outcome` reads what a run left, and
+//! `show` makes a report of it. What a virtual core is, what a line costs and where an address is
+//! in the source is the crate `manycore-sim`'s matter.
 
 mod build;
 mod launch;
 mod outcome;
 mod runtime;
 mod show;
+mod source;
 mod standard;
 mod test;
 mod toolchain;
@@ -31,6 +33,7 @@ use crate::{
 };
 use launch::Launch;
 use outcome::Run;
+use source::Part;
 use standard::Standard;
 
 /// Runs the program, or the tests, as the command line says.
@@ -91,7 +94,7 @@ impl Own {
     /// One line that says why it cannot be simulated here.
     pub(crate) fn command() -> Result<Self, Failure> {
         let tools = toolchain::Tools::check()?;
-        let plan = build::Plan::of_this_source(&tools, "manycore", env!("CARGO_PKG_NAME"))?;
+        let plan = build::Plan::of_own(&tools, Part::Command)?;
         let library = runtime::find(&tools)?;
         Self::build(&tools, &plan, &library, &plan.standard(&tools))
     }
@@ -102,7 +105,7 @@ impl Own {
     /// As above.
     pub(crate) fn tour() -> Result<(Self, PathBuf), Failure> {
         let tools = toolchain::Tools::check()?;
-        let plan = build::Plan::of_this_source(&tools, "sim-tour", "manycore-sim-tests")?;
+        let plan = build::Plan::of_own(&tools, Part::Tour)?;
         let (standard, library, plain) = thread::scope(|scope| {
             let standard = scope.spawn(|| plan.standard(&tools));
             let (library, plain) = (runtime::find(&tools), plan.build_plainly(&tools));

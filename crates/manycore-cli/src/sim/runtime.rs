@@ -2,13 +2,18 @@
 //!
 //! Where it comes from, in this order:
 //! 1. the file that the environment variable `MANYCORE_SIM_RUNTIME` names;
-//! 2. the source next to this command's own, if it is still there: cargo builds it, which takes a
-//!    moment the first time (a checkout, and `cargo install --path`);
-//! 3. the folder of the command, or `lib/manycore` beside that folder: what a package installs.
+//! 2. the workspace that this command was built in, if it is still there: cargo builds it, which
+//!    takes a moment the first time;
+//! 3. the folder of the command, or `lib/manycore` beside that folder: what a package of the
+//!    system's installs;
+//! 4. the registry that the command came from: cargo builds it in the user's cache folder.
 
 use std::path::{Path, PathBuf};
 
-use super::toolchain::{Tools, folder};
+use super::{
+    source::{self, Part, Source},
+    toolchain::{Tools, folder},
+};
 use crate::failure::Failure;
 
 /// The file's name.
@@ -26,8 +31,7 @@ pub(crate) fn find(tools: &Tools) -> Result<PathBuf, Failure> {
             Err(Failure::run(format_args!("{VARIABLE} names no {FILE}: {}", path.display())))
         };
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manycore-sim-rt/Cargo.toml");
-    if source.is_file() {
+    if let Some(source) = source::in_workspace(Part::Runtime) {
         return build(tools, &source);
     }
     let installed = std::env::current_exe().ok().and_then(|command| {
@@ -37,10 +41,7 @@ pub(crate) fn find(tools: &Tools) -> Result<PathBuf, Failure> {
     });
     match installed {
         Some(path) => absolute(&path),
-        None => Err(Failure::run(format_args!(
-            "{FILE} is neither beside this command nor in ../lib/manycore; build it in a checkout \
-             of this version (cargo build --release -p manycore-sim-rt) and let {VARIABLE} name it"
-        ))),
+        None => build(tools, &source::of(Part::Runtime)?),
     }
 }
 
@@ -48,16 +49,17 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| Failure::file(path, &error))
 }
 
-fn build(tools: &Tools, manifest: &Path) -> Result<PathBuf, Failure> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| manifest.with_file_name("../../target"));
+fn build(tools: &Tools, source: &Source) -> Result<PathBuf, Failure> {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = source.target.clone().or(chosen);
+    let target = target.unwrap_or_else(|| source.manifest.with_file_name("../../target"));
     let target = folder(&target).join("runtime");
     let status = tools
         .cargo()
         // Little is won by it here, and it takes most of the time of a build.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .args(["build", "--release", "--quiet", "--package", "manycore-sim-rt", "--manifest-path"])
-        .arg(manifest)
+        .args(["build", "--release", "--quiet", "--package", source.package, "--manifest-path"])
+        .arg(&source.manifest)
         .arg("--target-dir")
         .arg(&target)
         .status()

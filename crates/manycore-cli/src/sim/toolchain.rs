@@ -142,7 +142,13 @@ impl Tools {
     /// `sysroot`, if there is one.
     pub(crate) fn instrumenting_cargo(&self, library: &Path, sysroot: Option<&Path>) -> Command {
         let mut command = self.cargo();
-        command.env("CARGO_ENCODED_RUSTFLAGS", flags(library, sysroot).join("\x1f"));
+        let flags = flags(library, sysroot);
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+        // For documentation tests. rustdoc takes no `-l`; the crates bring theirs.
+        let taken = flags.iter().filter(|flag| !flag.starts_with("-l")).map(String::as_str);
+        let of_rustdoc = taken.collect::<Vec<_>>();
+        command.env("CARGO_ENCODED_RUSTDOCFLAGS", of_rustdoc.join("\x1f"));
+        command.env_remove("RUSTDOCFLAGS");
         for profile in ["RELEASE", "BENCH", "TEST", "DEV"] {
             // Each pass of link-time optimization would instrument once more.
             command.env(format!("CARGO_PROFILE_{profile}_LTO"), "off");

@@ -1,0 +1,37 @@
+//! `manycore plot`: a picture of what `bench --format csv` wrote, for the documents.
+
+use std::fs;
+
+use manycore_bench::compare::by_threads;
+use manycore_page::{Curve, Plot};
+
+use crate::{args::PlotArgs, failure::Failure, save};
+
+/// Writes the picture.
+pub fn run(args: &PlotArgs) -> Result<(), Failure> {
+    let csv = fs::read_to_string(&args.file).map_err(|error| {
+        Failure::run(format_args!("cannot read {}: {error}", args.file.display()))
+    })?;
+    let curve = |(colour, word): (usize, &String)| {
+        let (implementation, name) = word.split_once('=').unwrap_or((word, word));
+        let mut points = by_threads(&csv, &args.metric, implementation);
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if points.is_empty() {
+            return Err(Failure::run(format_args!(
+                "{} has no '{}' of {implementation}",
+                args.file.display(),
+                args.metric
+            )));
+        }
+        let name = name.to_owned();
+        Ok(Curve { name, points, band: Vec::new(), colour, published: false })
+    };
+    let plot = Plot {
+        heading: args.heading.clone(),
+        x: args.x.clone(),
+        y: args.y.clone(),
+        curves: args.curves.iter().enumerate().map(curve).collect::<Result<_, _>>()?,
+    };
+    save::check(&args.out)?;
+    save::whole(&args.out, plot.file().as_bytes())
+}
