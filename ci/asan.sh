@@ -54,13 +54,15 @@ skips() { printf -- '--skip=%s::\n' "$@"; }
 # has: tree litmus figures footprint memory garbage torture.
 programs=(borrows section_birth section_ends stress)
 [ ${#long[@]} -gt 0 ] || programs+=(linearizability)
-# What forgets guards, members or nodes, or makes circles of reference counts, on purpose.
-forgetful=(adaptive callbacks circles ldu ldu_set_domain ldu_reentry page_cache slab)
+# What forgets guards, members or nodes, or makes cycles of reference counts, on purpose.
+forgetful=(adaptive callbacks deadlocks ldu ldu_set_domain ldu_reentry page_cache slab)
 
 mapfile -t skipped < <(skips "${forgetful[@]}" ${long[@]+"${long[@]}"})
 run manycore integration -- "${skipped[@]}"
 run manycore "${programs[@]}"
 run manycore-cache integration -- --skip=reentrancy::
+# The others end children by a fault on purpose.
+run manycore-vm integration -- --skip=memory::
 cargo +nightly test --target "$HOST" --locked -p manycore-cache --lib
 say "nothing used after it was freed, nothing leaked"
 

@@ -34,7 +34,7 @@ for bench in $("$MANYCORE" workloads | cut -d' ' -f1 | uniq); do
     # Started below, with options of its own.
     [ "$bench" != server ] || continue
     "$MANYCORE" bench "$bench" --duration 30ms --repeat 1 --threads 2 --read-every never,10 \
-        --update 0,50 --set 10 --keys 100000 --ops 200000 --format json >"$work/$bench.json"
+        --update 0,50 --set 10 --keys 100000 --ops 200000 --replays 1 --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"
     # (One measures the hardware.)
     [ "$bench" = coherence ] || grep -q '"ours":true' "$work/$bench.json.rows" ||

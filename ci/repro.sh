@@ -40,15 +40,15 @@ trap 'rm -f "$log"' EXIT
 attack "keys that lie" manycore liars
 attack "untagged links of retired nodes" manycore garbage untagged_link
 
-# Threads that wait for themselves, or for each other in a circle.
+# Threads that wait for themselves, or for each other in a cycle.
 attack "calls from within callbacks" manycore reentrancy
-attack "circles of threads" manycore circles
+attack "deadlocks" manycore deadlocks
 attack "updates that append updates" manycore oplog_reentrancy
 attack "objects that own themselves" manycore oplog_own_end
 attack "walkers that change what they walk over" manycore ldu_reentry
 attack "calls from constructors and destructors" manycore callbacks
 attack "wakers" manycore event_queue_tasks
-attack "loads that wait for each other" manycore-cache circles
+attack "loads that wait for each other" manycore-cache deadlocks
 attack "calls from within a cache's callbacks" manycore-cache reentrancy
 
 # Updates that are lost.

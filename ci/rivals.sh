@@ -4,6 +4,7 @@
 #   ci/rivals.sh            runs each implementation of each workload for a moment on 48 cores
 #   ci/rivals.sh factors    how many times each rival ours is: list, counter, notify, smr, arc
 #   ci/rivals.sh curves     ours on 1 to 240 cores
+#   ci/rivals.sh record     the curve of the tour's page and the README's picture, anew
 # CORES (48), TIME (2ms; 100us for the first) and MACHINE (opteron-8x6) change what is run.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 quick_builds
@@ -94,5 +95,19 @@ curves)
     curve ids id-space throughput --update 0
     curve kv cache throughput --set 0 --keys 10000 --ops 240000
     ;;
-*) die "unknown: $what; each, factors or curves" ;;
+record)
+    # For the tour's page and the README's picture, which must be recorded with the same version.
+    recorded=crates/manycore-bench/src/page/recorded.csv
+    for count in 1 6 12 24 48 96 144 192 240; do
+        bench "$count" "$work/out" counter --impl counter,atomic,mutex --read-every never \
+            --duration "${TIME:-300us}" || die "$(tail -n 1 "$work/said")"
+        grep '^counter,.*,throughput,' "$work/out" | sed -E 's/(\.[0-9]{3})[0-9]+/\1/g' >>"$work/recorded"
+    done
+    mv "$work/recorded" "$recorded"
+    "$manycore" plot "$recorded" --out docs/img/scaling.svg --x "virtual cores" \
+        --heading "One counter, 1 to 240 cores (simulated)" --y "million additions a second" \
+        counter="Counter, of this library" atomic="one atomic word" mutex="a word behind a Mutex"
+    say "recorded in $recorded and drawn in docs/img/scaling.svg"
+    ;;
+*) die "unknown: $what; each, factors, curves or record" ;;
 esac

@@ -57,7 +57,7 @@ impl Setup {
             let path = std::env::temp_dir().join(name);
             std::fs::write(&path, "a:b\n").expect("a file of users");
             let auth = Auth::read(path.clone()).expect("a user");
-            std::fs::remove_file(path).expect("nobody else removes it");
+            std::fs::remove_file(path).expect("no other process removes it");
             auth
         });
         ServerState { settings, auth, ..ServerState::default() }

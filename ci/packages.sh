@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# What is published, from outside: the packages are made, a new project in an empty folder depends on
+# them, and the commands are installed from them and used.
+#   ci/packages.sh           that
+#   ci/packages.sh verify    each package is also built alone, as `cargo publish` does: some minutes
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+unpublished=manycore-sim-tests
+packages=()
+for manifest in crates/*/Cargo.toml; do
+    package=$(basename "$(dirname "$manifest")")
+    [ "$package" = "$unpublished" ] || packages+=("$package")
+done
+
+case "${1:-}" in
+"") ;;
+verify)
+    cargo publish --workspace --exclude "$unpublished" --dry-run --locked
+    say "each package builds alone"
+    exit 0
+    ;;
+*) die "unknown argument '$1'" ;;
+esac
+
+# The outside: a folder without a workspace above it, with a cache of its own for the commands.
+outside=$(mktemp -d)
+trap 'rm -rf "$outside"' EXIT
+unset CARGO_TARGET_DIR
+export XDG_CACHE_HOME="$outside/cache"
+
+say "--- the packages"
+cargo package --workspace --exclude "$unpublished" --no-verify --locked --allow-dirty \
+    --target-dir "$TARGET" 2>&1 | tee "$outside/said"
+# Tests are left out on purpose; whatever else a package lacks is a mistake.
+! grep 'warning' "$outside/said" | grep -v 'ignoring test' || die "a package lacks something"
+mkdir -p "$outside/.cargo" "$outside/packages"
+# The packages stand in for those of the registry, which has none of them yet.
+echo '[patch.crates-io]' >"$outside/.cargo/config.toml"
+for package in "${packages[@]}"; do
+    crate=$(ls "$TARGET/package/$package"-[0-9]*.crate)
+    tar -xzf "$crate" -C "$outside/packages"
+    folder=$outside/packages/$(basename "$crate" .crate)
+    for file in README.md LICENSE-MIT LICENSE-APACHE; do
+        [ -s "$folder/$file" ] || die "$package has no $file"
+    done
+    echo "$package = { path = \"$folder\" }" >>"$outside/.cargo/config.toml"
+done
+
+say "--- a new project"
+cd "$outside"
+cargo new --quiet --vcs none app
+cd app
+# As `cargo add` would, which asks the registry.
+printf '%s = "*"\n' manycore manycore-cache manycore-vm >>Cargo.toml
+cat >src/main.rs <<'RUST'
+use manycore::collections::Counter;
+use manycore_cache::Cache;
+use manycore_vm::PagePool;
+
+fn main() {
+    let hits = Counter::new(0);
+    let cache: Cache<u64, String> = Cache::new(1000);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (hits, cache) = (&hits, &cache);
+            scope.spawn(move || {
+                for key in 0..1000 {
+                    let value = cache.get_or_insert_with(key, || format!("{key} by {thread}"));
+                    assert!(value.starts_with(&key.to_string()));
+                    hits.add(1);
+                }
+            });
+        }
+    });
+    assert_eq!(hits.sum(), 2000);
+    let pool = PagePool::new(16).expect("sixteen pages");
+    assert_eq!(pool.alloc(2).expect("two of them").len(), 2 << 12);
+    println!("{} hits, {} entries", hits.sum(), cache.len());
+}
+RUST
+# The folder of the workspace's own builds: what both depend on is there.
+export CARGO_TARGET_DIR="$TARGET"
+cargo run --quiet
+
+say "--- the commands"
+for package in manycored manycore-cli; do
+    cargo install --debug --locked --path "$outside/packages/$package"-[0-9]* --root "$outside/installed"
+done
+"$outside/installed/bin/manycored" --version
+"$outside/installed/bin/manycore" doctor
+if ! "$outside/installed/bin/manycore" sim --cores 1,2 -- app 2>"$outside/said"; then
+    skip_if_not_simulable "$outside/said"
+fi
+say "the packages can be used from outside"
