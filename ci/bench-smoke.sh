@@ -30,11 +30,14 @@ check_page() {
     ! grep -qiE '(src=.?|<link[^>]*|url\(|@import .?)https?://' "$1" || die "the page needs the network"
 }
 
+OPTIONS=$("$MANYCORE" workloads --options)
 for bench in $("$MANYCORE" workloads | cut -d' ' -f1 | uniq); do
     # Started below, with options of its own.
     [ "$bench" != server ] || continue
-    "$MANYCORE" bench "$bench" --duration 30ms --repeat 1 --threads 2 --read-every never,10 \
-        --update 0,50 --set 10 --keys 100000 --ops 200000 --replays 1 --format json >"$work/$bench.json"
+    own_options "$bench" --read-every never,10 --update 0,50 --share 0,50 --set 10 --keys 100000 \
+        --ops 200000 --replays 1
+    "$MANYCORE" bench "$bench" --duration 30ms --repeat 1 --threads 2 ${OWN[@]+"${OWN[@]}"} \
+        --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"
     # (One measures the hardware.)
     [ "$bench" = coherence ] || grep -q '"ours":true' "$work/$bench.json.rows" ||

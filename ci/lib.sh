@@ -40,6 +40,18 @@ quick_builds() {
     export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 }
 
+# own_options WORKLOAD OPTION VALUE [OPTION VALUE]...: OWN are those that the workload takes. OPTIONS is
+# what `manycore workloads --options` says.
+own_options() {
+    local workload=$1
+    shift
+    OWN=()
+    while [ $# -gt 0 ]; do
+        ! grep -qx -- "$workload ${1#--}" <<<"$OPTIONS" || OWN+=("$1" "$2")
+        shift 2
+    done
+}
+
 # need_component NAME: the toolchain component NAME (clippy, rustfmt) is there afterwards.
 need_component() {
     local name=$1 probe=$1

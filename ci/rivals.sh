@@ -31,12 +31,14 @@ bench() {
 each() {
     local workload impl well=0 failed=0
     "$manycore" workloads >"$work/each"
+    OPTIONS=$("$manycore" workloads --options)
     while read -r workload impl _; do
         # What shares nothing, and what is a process of its own.
         [ "$impl" != unshared ] && [ "$workload" != server ] || continue
+        own_options "$workload" --warm-up 100us --read-every never,100 --update 0,50 --share 0,50 \
+            --set 10 --keys 10000 --ops 48000
         if bench "$cores" "$work/out" "$workload" --impl "$impl" --duration "${TIME:-100us}" \
-            --warm-up 100us --read-every never,100 --update 0,50 --set 10 --keys 10000 \
-            --ops 48000 </dev/null; then
+            ${OWN[@]+"${OWN[@]}"} </dev/null; then
             say "ok      $workload $impl"
             well=$((well + 1))
         else

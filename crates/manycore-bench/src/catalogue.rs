@@ -17,203 +17,254 @@ pub struct Workload {
     pub name: &'static str,
     /// One line on it.
     pub about: &'static str,
+    /// The command's options that it takes beside those of all workloads, and those with another
+    /// default than the command's with theirs.
+    pub options: &'static [Choice],
     /// Its implementations.
     pub impls: fn() -> Vec<About>,
     /// The groups to run for some options.
     pub groups: fn(&Options) -> Result<Vec<Group>, UnknownImpl>,
 }
 
+/// An option of a workload: its name on the command line, and its default if that is the
+/// workload's own.
+pub type Choice = (&'static str, Option<&'static str>);
+
+const READ_EVERY: Choice = ("read-every", None);
+const UPDATE_PCT: Choice = ("update-pct", None);
+const SPIN: Choice = ("spin", None);
+const WORK: Choice = ("work", None);
+const UPDATE: Choice = ("update", None);
+const SET: Choice = ("set", None);
+const OPS: Choice = ("ops", None);
+const CACHE_KEYS: Choice = ("keys", Some("1000000"));
+
+/// Of workloads whose threads update, and read everything now and then.
+const READS: &[Choice] = &[READ_EVERY, UPDATE_PCT, SPIN];
+
 /// Every workload.
 pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
+        options: READS,
         impls: || abouts(list::ENTRIES),
         groups: list::groups,
     },
     Workload {
         name: "counter",
         about: "increment one shared counter (K42, figure 4)",
+        options: &[READ_EVERY, UPDATE_PCT, WORK],
         impls: || abouts(counter::ENTRIES),
         groups: counter::groups,
     },
     Workload {
         name: "notify",
         about: "many producers, one drainer (OpLog, figure 2: inotify)",
+        options: &[("pause", None)],
         impls: || abouts(notify::ENTRIES),
         groups: notify::groups,
     },
     Workload {
         name: "coherence",
         about: "what one write to a shared line costs (OpLog, figure 4)",
+        options: &[],
         impls: || abouts(coherence::ENTRIES),
         groups: coherence::groups,
     },
     Workload {
         name: "registry",
         about: "register and unregister entries, sometimes walk over all (OpLog: open files)",
+        options: READS,
         impls: || abouts(registry::ENTRIES),
         groups: registry::groups,
     },
     Workload {
         name: "rmap-fork",
         about: "fork and exit: add and remove mappings of shared files (OpLog, figure 7; LDU, 2.6)",
+        options: READS,
         impls: || abouts(rmap::ENTRIES),
         groups: rmap::groups,
     },
     Workload {
         name: "rmap-hand",
         about: "fork here, exit on the next thread (LDU, 2.1: what logs cannot cancel)",
+        options: READS,
         impls: || abouts(rmap::cross_thread_exit::ENTRIES),
         groups: rmap::cross_thread_exit::groups,
     },
     Workload {
         name: "fork-chain",
         about: "fork lines of processes, each linked into its ancestors' sets (LDU, 2.5.1)",
+        options: READS,
         impls: || abouts(chain::ENTRIES),
         groups: chain::groups,
     },
     Workload {
         name: "aim",
         about: "users' jobs: a process, its file, memory, pipe and arithmetic (LDU, 2.6.2: AIM7)",
+        options: READS,
         impls: || abouts(rmap::loads::AIM),
         groups: rmap::loads::aim,
     },
     Workload {
         name: "mail",
         about: "a message makes three processes, which spool and deliver it (LDU, 2.6.3: Exim)",
+        options: READS,
         impls: || abouts(rmap::loads::MAIL),
         groups: rmap::loads::mail,
     },
     Workload {
         name: "spawn",
         about: "a process is made, runs and ends (LDU, 2.6.4: lmbench)",
+        options: READS,
         impls: || abouts(rmap::loads::SPAWN),
         groups: rmap::loads::spawn,
     },
     Workload {
         name: "slab",
         about: "allocate and free nodes: at once, at random, on another thread (ParSec, 3.4)",
+        options: &[],
         impls: || abouts(slabs::ENTRIES),
         groups: slabs::groups,
     },
     Workload {
         name: "smr",
         about: "read, replace and reclaim shared nodes (ParSec, figures 4 to 6)",
+        options: &[UPDATE, OPS, ("read", None), ("stall", None)],
         impls: || abouts(smr::ENTRIES),
         groups: smr::groups,
     },
     Workload {
         name: "arc",
         about: "clone and drop one counted reference",
+        options: &[],
         impls: || abouts(arc::ENTRIES),
         groups: arc::groups,
     },
     Workload {
         name: "map",
         about: "look up, insert and remove keys of one map",
+        options: &[UPDATE, ("keys", Some("1000,64000,1000000"))],
         impls: || abouts(map::ENTRIES),
         groups: map::groups,
     },
     Workload {
         name: "ids",
         about: "look up, give out and take back ids of nodes (ParSec, section 3.6)",
+        options: &[],
         impls: || abouts(ids::ENTRIES),
         groups: ids::groups,
     },
     Workload {
         name: "regions",
         about: "look up keys that are there, now and then remove one (K42, figure 8)",
+        options: &[UPDATE],
         impls: || abouts(map::regions::ENTRIES),
         groups: map::regions::groups,
     },
     Workload {
         name: "pages",
         about: "pin pages of a slow store, sometimes change one (K42, 4.3: the file cache)",
+        options: &[UPDATE],
         impls: || abouts(pages::PIN),
         groups: pages::groups,
     },
     Workload {
         name: "grep",
         about: "read one cached file page by page on every thread (K42, figure 12)",
+        options: &[],
         impls: || abouts(pages::GREP),
         groups: pages::grep,
     },
     Workload {
         name: "faults",
         about: "map a file of one's own, touch its pages, unmap it (K42, figure 8)",
+        options: &[],
         impls: || abouts(faults::FAULTS),
         groups: faults::groups,
     },
     Workload {
         name: "file-open",
         about: "the same of a file that is opened and closed each time (K42, figure 10)",
+        options: &[],
         impls: || abouts(faults::OPEN),
         groups: faults::open_groups,
     },
     Workload {
         name: "dispatch",
         about: "call one method of a shared object (K42, section 3.3)",
+        options: &[],
         impls: || abouts(dispatch::ENTRIES),
         groups: dispatch::groups,
     },
     Workload {
         name: "swap",
         about: "call an object whose implementation is exchanged every millisecond",
+        options: &[],
         impls: || abouts(swap::ENTRIES),
         groups: swap::groups,
     },
     Workload {
         name: "stat",
         about: "reference the entries of one path by their generations (OpLog, figure 3)",
+        options: &[WORK],
         impls: || abouts(path_lookup::ENTRIES),
         groups: path_lookup::groups,
     },
     Workload {
         name: "lock",
         about: "take one lock, to read or to update four words",
+        options: &[UPDATE],
         impls: || abouts(lock::ENTRIES),
         groups: lock::groups,
     },
     Workload {
         name: "ranges",
         about: "look up keys of ranges, insert and remove ranges (address spaces)",
+        options: &[UPDATE, ("keys", Some("1000,100000")), ("pages", Some("1,16"))],
         impls: || abouts(ranges::ENTRIES),
         groups: ranges::groups,
     },
     Workload {
         name: "lru",
         about: "touch keys of one recency list, and sometimes evict the oldest",
+        options: &[READ_EVERY, UPDATE_PCT],
         impls: || abouts(lru::ENTRIES),
         groups: lru::groups,
     },
     Workload {
         name: "timers",
         about: "set timers and cancel them, sometimes advance the time (timeouts of requests)",
+        options: READS,
         impls: || abouts(timers::ENTRIES),
         groups: timers::groups,
     },
     Workload {
         name: "active-set",
         about: "register transactions and end them, sometimes ask for the oldest",
+        options: READS,
         impls: || abouts(pairs::ACTIVE),
         groups: pairs::active,
     },
     Workload {
         name: "budget",
         about: "charge a limit of a user and of all, and release it",
+        options: READS,
         impls: || abouts(pairs::BUDGET),
         groups: pairs::budget,
     },
     Workload {
         name: "object-pool",
         about: "take a buffer from a pool and give it back",
+        options: READS,
         impls: || abouts(pairs::POOL),
         groups: pairs::pool,
     },
     Workload {
         name: "histogram",
         about: "count values in one of 64 buckets, sometimes sum them",
+        options: READS,
         impls: || abouts(pairs::HISTOGRAM),
         groups: pairs::histogram,
     },
@@ -221,18 +272,21 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "metis",
         about: "take, touch and give back pages and blocks of them (ParSec, figures 9 and 10)",
+        options: &[OPS, ("replays", None)],
         impls: || abouts(crate::metis::ENTRIES),
         groups: crate::metis::groups,
     },
     Workload {
         name: "topic",
         about: "subscribe and unsubscribe, sometimes rename the topic, sometimes read both",
+        options: READS,
         impls: || abouts(pairs::TOPIC),
         groups: pairs::topic,
     },
     Workload {
         name: "kv",
         about: "read a cache, fill it at a miss, and set keys (ParSec, figures 7 and 8)",
+        options: &[SET, CACHE_KEYS, OPS, ("trace", None)],
         impls: || abouts(kv::ENTRIES),
         groups: kv::groups,
     },
@@ -240,12 +294,26 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "server",
         about: "a cache server on loopback: gets and sets, pipelined, and gets of many keys",
+        options: &[
+            SET,
+            CACHE_KEYS,
+            OPS,
+            ("connect", None),
+            ("protocol", None),
+            ("pipeline", None),
+            ("connections", None),
+            ("multiget", None),
+            ("value", None),
+            ("slice", None),
+            ("rate", None),
+        ],
         impls: || abouts(crate::server::ENTRIES),
         groups: crate::server::groups,
     },
     Workload {
         name: "adaptive-sweep",
         about: "one list at every share of updates: the adaptive object and the fixed ones",
+        options: &[("share", Some("0,1,5,10,25,50,75,90,99,99.9,100")), ("warm-up", None)],
         impls: || abouts(sweep::ENTRIES),
         groups: sweep::groups,
     },
@@ -265,7 +333,11 @@ mod tests {
     use std::{collections::HashSet, panic::catch_unwind, sync::Mutex, thread};
 
     use super::WORKLOADS;
-    use crate::{limits, row::Kind, workload::About};
+    use crate::{
+        limits,
+        row::Kind,
+        workload::{About, Options, ReadEvery},
+    };
 
     /// Every adapter once, by its conformance test: workloads that share a table share them.
     fn adapters() -> Vec<(&'static str, About)> {
@@ -298,6 +370,39 @@ mod tests {
             }
         });
         assert_eq!(failed.into_inner().unwrap(), [""; 0]);
+    }
+
+    /// An option of several workloads, and how to give it a value that is no default.
+    type Changed = (&'static str, fn(&mut Options));
+
+    const SHARED: [Changed; 7] = [
+        ("read-every", |options| options.read_every = vec![ReadEvery::Updates(77)]),
+        ("spin", |options| options.spin = 77),
+        ("work", |options| options.work = 77),
+        ("pause", |options| options.pause = 77),
+        ("update", |options| options.update = vec![77]),
+        ("set", |options| options.set = vec![77]),
+        ("keys", |options| options.keys = vec![777]),
+    ];
+
+    /// What a reader of the rows sees of some options.
+    fn seen(workload: &super::Workload, options: &Options) -> Vec<String> {
+        let groups = (workload.groups)(options).unwrap();
+        groups.iter().map(|group| format!("{} {:?}", group.title, group.params)).collect()
+    }
+
+    #[test]
+    fn options_of_a_workload_are_those_that_its_rows_show() {
+        for workload in WORKLOADS {
+            let plain = Options::default();
+            for (name, set) in SHARED {
+                let mut changed = plain.clone();
+                set(&mut changed);
+                let matters = seen(workload, &plain) != seen(workload, &changed);
+                let listed = workload.options.iter().any(|(option, _)| *option == name);
+                assert_eq!(listed, matters, "{}: --{name}", workload.name);
+            }
+        }
     }
 
     #[test]

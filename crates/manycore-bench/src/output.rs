@@ -33,6 +33,7 @@ pub const KEYS: [&str; 11] = [
 pub struct Writer<W> {
     out: W,
     format: Format,
+    is_coloured: bool,
 }
 
 impl<W: Write> Writer<W> {
@@ -47,7 +48,14 @@ impl<W: Write> Writer<W> {
             Format::Json => writeln!(out, "{}", serde_json::to_string(machine)?)?,
         }
         out.flush()?;
-        Ok(Self { out, format })
+        Ok(Self { out, format, is_coloured: false })
+    }
+
+    /// Sets off ours in tables by a terminal's escape sequences.
+    #[must_use]
+    pub fn coloured(mut self, is_coloured: bool) -> Self {
+        self.is_coloured = is_coloured;
+        self
     }
 
     /// Writes the rows of one group.
@@ -56,7 +64,7 @@ impl<W: Write> Writer<W> {
     /// If the output fails.
     pub fn group(&mut self, title: &str, rows: &[Row]) -> io::Result<()> {
         match self.format {
-            Format::Table => self.out.write_all(table(title, rows).as_bytes())?,
+            Format::Table => self.out.write_all(table(title, rows, self.is_coloured).as_bytes())?,
             Format::Csv => {
                 for row in rows {
                     writeln!(self.out, "{}", csv_line(row))?;
@@ -116,7 +124,7 @@ fn csv_field(field: &str) -> String {
 }
 
 /// A table for each metric of the rows, under one heading.
-fn table(title: &str, rows: &[Row]) -> String {
+fn table(title: &str, rows: &[Row], is_coloured: bool) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let mut text = format!("\n{}: {title}   [{}]\n", first.bench, first.settings());
     let mut metrics = Vec::new();
@@ -127,15 +135,15 @@ fn table(title: &str, rows: &[Row]) -> String {
     }
     for (metric, unit) in metrics {
         let chosen = rows.iter().filter(|row| (row.metric, row.unit) == (metric, unit));
-        text.push_str(&metric_table(unit, chosen.collect()));
+        text.push_str(&metric_table(unit, chosen.collect(), is_coloured));
     }
     text
 }
 
-fn metric_table(unit: &str, rows: Vec<&Row>) -> String {
+fn metric_table(unit: &str, rows: Vec<&Row>, is_coloured: bool) -> String {
     let mut lines = vec![["implementation", "threads", "median", "min", "max"].map(str::to_owned)];
     lines[0][2] = unit.to_owned();
-    for row in rows {
+    for row in &rows {
         lines.push([
             format!("{}{}", row.impl_name, mark(row)),
             row.threads.to_string(),
@@ -147,12 +155,19 @@ fn metric_table(unit: &str, rows: Vec<&Row>) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
     let widths: [usize; 5] = std::array::from_fn(width);
     let mut text = String::new();
-    for line in &lines {
-        text.push_str(&format!("  {:<1$}", line[0], widths[0]));
+    for (index, line) in lines.iter().enumerate() {
+        // The heading is underlined, ours is bold and green.
+        let style = match index.checked_sub(1) {
+            _ if !is_coloured => "",
+            None => "\x1b[4m",
+            Some(row) if rows[row].ours => "\x1b[1;32m",
+            Some(_) => "",
+        };
+        text.push_str(&format!("  {style}{:<1$}", line[0], widths[0]));
         for (field, width) in line.iter().zip(widths).skip(1) {
             text.push_str(&format!("  {field:>width$}"));
         }
-        text.push('\n');
+        text.push_str(if style.is_empty() { "\n" } else { "\x1b[0m\n" });
     }
     text
 }
@@ -227,6 +242,18 @@ mod tests {
         assert!(text.starts_with("# machine: "), "{text}");
         assert_eq!(text.matches("implementation").count(), 2, "{text}");
         assert_eq!(text.matches("1,234  1.00  20.2").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn only_ours_and_the_heading_are_coloured_and_only_where_it_is_wanted() {
+        let rows = [Row { ours: true, ..row("throughput") }, row("throughput")];
+        let writer = Writer::start(Vec::new(), Format::Table, &Machine::here()).unwrap();
+        let mut writer = writer.coloured(true);
+        writer.group("2 threads", &rows).unwrap();
+        let text = String::from_utf8(writer.into_inner()).unwrap();
+        assert_eq!(text.matches("\x1b[0m").count(), 2, "{text:?}");
+        assert_eq!(text.matches("\x1b[1;32ma,b").count(), 1, "{text:?}");
+        assert!(!written(Format::Table, &rows).contains('\x1b'));
     }
 
     #[test]

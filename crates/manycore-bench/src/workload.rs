@@ -127,9 +127,6 @@ impl OwnOptions {
     }
 }
 
-/// Shares of updates unless asked for.
-pub const DEFAULT_UPDATE: [u8; 4] = [0, 10, 50, 90];
-
 impl Default for Options {
     fn default() -> Self {
         let cores = crate::limits::cores();
@@ -150,7 +147,7 @@ impl Default for Options {
             warm_up: Duration::from_millis(60),
             repeats: 5,
             pin: true,
-            update: DEFAULT_UPDATE.to_vec(),
+            update: vec![0, 10, 50, 90],
             ops: 10_000_000,
             set: vec![0, 10, 20],
             keys: Vec::new(),

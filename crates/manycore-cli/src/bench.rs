@@ -2,19 +2,21 @@
 
 use std::io::{Write, stdout};
 
-use manycore_bench::{catalogue, machine::Machine, output::Writer};
+use anstream::{AutoStream, ColorChoice};
+use manycore_bench::{machine::Machine, output::Writer};
 
-use crate::{args::BenchArgs, failure::Failure, progress::Progress, save};
+use crate::{bench_args::BenchArgs, failure::Failure, progress::Progress, save};
 
 /// Runs one workload.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    match &args.out {
+    match args.out() {
         None => {
-            drop(run_to(args, stdout().lock(), Failure::stdout)?);
+            let is_coloured = AutoStream::choice(&stdout()) != ColorChoice::Never;
+            drop(run_to(args, stdout().lock(), is_coloured, Failure::stdout)?);
         }
         Some(path) => {
             save::check(path)?;
-            let content = run_to(args, Vec::new(), |error| Failure::run(error))?;
+            let content = run_to(args, Vec::new(), false, |error| Failure::run(error))?;
             save::whole(path, &content)?;
         }
     }
@@ -26,18 +28,17 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
 /// # Errors
 /// If it cannot be run.
 pub fn output(args: &BenchArgs) -> Result<String, Failure> {
-    let bytes = run_to(args, Vec::new(), |error| Failure::run(error))?;
+    let bytes = run_to(args, Vec::new(), false, |error| Failure::run(error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn run_to<W: Write>(
     args: &BenchArgs,
     out: W,
+    is_coloured: bool,
     failed: impl Fn(&std::io::Error) -> Failure,
 ) -> Result<W, Failure> {
-    let options = args.options();
-    let workload = catalogue::find(&args.workload)
-        .ok_or_else(|| Failure::usage(format_args!("no workload '{}'", args.workload)))?;
+    let (options, workload) = (args.options(), args.workload);
     if workload.name == "server" && manycore_sim::is_simulated() {
         return Err(Failure::usage(
             "'server' measures processes of their own, which are not on the virtual cores; run it \
@@ -46,8 +47,8 @@ fn run_to<W: Write>(
     }
     let groups = (workload.groups)(&options).map_err(Failure::usage)?;
     let runner = options.runner();
-    let mut writer =
-        Writer::start(out, args.format.into(), &Machine::here()).map_err(|error| failed(&error))?;
+    let writer = Writer::start(out, args.format(), &Machine::here());
+    let mut writer = writer.map_err(|error| failed(&error))?.coloured(is_coloured);
     let progress = Progress::over_runs(groups.iter(), &runner);
     for group in &groups {
         if !group.left_out.is_empty() {
@@ -59,7 +60,7 @@ fn run_to<W: Write>(
         let rows = runner.run(group, |case| progress.step(group, case)).map_err(Failure::run)?;
         progress.aside(|| writer.group(&group.title, &rows)).map_err(|error| failed(&error))?;
     }
-    tell_context(&args.workload, &options.threads, &progress);
+    tell_context(workload.name, &options.threads, &progress);
     Ok(writer.into_inner())
 }
 

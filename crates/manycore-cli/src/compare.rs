@@ -11,14 +11,23 @@ use manycore_bench::{
     compare::{Better, factors, figure_of},
 };
 
-use crate::{args::CompareArgs, failure::Failure};
+use crate::{
+    args::{CompareArgs, WorkloadsArgs},
+    failure::Failure,
+};
 
-/// Prints a line for each implementation of each workload.
-pub fn workloads() -> Result<(), Failure> {
+/// Prints a line for each implementation of each workload, or for each of its own options.
+pub fn workloads(args: &WorkloadsArgs) -> Result<(), Failure> {
     let mut text = String::new();
+    // Writing to a string cannot fail.
     for workload in WORKLOADS {
+        if args.options {
+            for (option, _) in workload.options {
+                let _ = writeln!(text, "{} {option}", workload.name);
+            }
+            continue;
+        }
         for about in (workload.impls)() {
-            // Writing to a string cannot fail.
             let _ = writeln!(text, "{} {} {}", workload.name, about.name, about.kind.word());
         }
     }

@@ -5,7 +5,7 @@ use std::{fmt::Display, io, path::Path};
 /// One line for the user, and an exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// The line, without the name of the command.
+    /// The line, without the name of the command; empty if there is nothing to say.
     pub message: String,
     /// The exit code.
     pub code: u8,
@@ -25,8 +25,7 @@ impl Failure {
     /// Standard output failed.
     pub fn stdout(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            let message = "the reader of the output has gone; stopped".to_owned();
-            return Self { message, code: 141 };
+            return Self { message: String::new(), code: 141 };
         }
         Self::run(format_args!("cannot write to standard output: {error}"))
     }

@@ -5,11 +5,12 @@
 //! report` builds one for virtual cores.
 //!
 //! Owns: the command line, progress, exit codes. What goes wrong is one line on stderr and an exit
-//! code: 2 for a command line that makes no sense, 1 for a machine that cannot do what was asked,
-//! 141 (as if by SIGPIPE) when the reader of the output has gone.
+//! code, which `--help` lists. That the reader of the output has gone is no news: 141, as if by
+//! SIGPIPE, and no line.
 
 mod args;
 mod bench;
+mod bench_args;
 mod compare;
 mod doctor;
 mod failure;
@@ -40,7 +41,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Bench(options)) => bench::run(&options),
         Ok(Command::Doctor(options)) => doctor::run(&options),
         Ok(Command::Sim(options)) => sim::run(&options),
-        Ok(Command::Workloads) => compare::workloads(),
+        Ok(Command::Workloads(options)) => compare::workloads(&options),
         Ok(Command::Compare(options)) => compare::run(&options),
         Ok(Command::Plot(options)) => plot::run(&options),
         Ok(Command::Report(options)) => report::run(&options),
@@ -53,8 +54,10 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { message, code }) => {
-            // There is no other channel if stderr is closed too.
-            let _ = writeln!(std::io::stderr(), "manycore: {message}");
+            if !message.is_empty() {
+                // There is no other channel if stderr is closed too.
+                let _ = writeln!(std::io::stderr(), "manycore: {message}");
+            }
             ExitCode::from(code)
         }
     }

@@ -16,32 +16,32 @@ const VALUE_MAX: usize = 1_000_000;
 /// What concerns servers alone.
 #[derive(Args)]
 pub struct ServerArgs {
-    /// Ask the server at this address instead of starting some; its keys are set first (server)
+    /// Ask the server at this address instead of starting some; its keys are set first
     #[arg(long, value_name = "ADDR", value_parser = address)]
     connect: Option<SocketAddr>,
-    /// What is spoken: 'text', 'meta', or 'resp' with --connect (server)
+    /// What is spoken: 'text', 'meta', or 'resp' with --connect
     #[arg(long, value_name = "NAME", default_value_t, value_parser = Protocol::from_str)]
     protocol: Protocol,
-    /// Requests of a connection under way at once (server)
+    /// Requests of a connection under way at once
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = depth,
           default_value = "1,16,64")]
     pipeline: Vec<usize>,
-    /// Connections (server)
+    /// Connections
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = crate::number::positive)]
     connections: usize,
-    /// Keys of a get in the group of gets with many keys; 1 leaves it out (server)
+    /// Keys of a get in the group of gets with many keys; 1 leaves it out
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = depth)]
     multiget: usize,
-    /// Bytes of a value; -m grows with them, so take fewer --keys for large ones (server)
+    /// Bytes of a value; -m grows with them, so take fewer --keys for large ones
     #[arg(long, value_name = "LENGTHS", value_delimiter = ',', value_parser = length,
           default_value = "32")]
     value: Vec<usize>,
     /// The servers' -R: requests of a connection before others have their turn; 'default', or a
-    /// number, which Redis and the floor do not take (server)
+    /// number, which Redis and the floor do not take
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = slice,
           default_value = "default")]
     slice: Vec<Slice>,
-    /// Keys a second, a group for each: an open loop, timed from when a batch was due (server)
+    /// Keys a second, a group for each: an open loop, timed from when a batch was due
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
 }

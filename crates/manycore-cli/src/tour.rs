@@ -5,6 +5,7 @@ use std::{
     io::{self, Write, stdout},
 };
 
+use anstream::{AutoStream, ColorChoice};
 use manycore_bench::{
     machine::Machine,
     output::{Format, Writer, number},
@@ -24,7 +25,9 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     let machine = Machine::here();
     let (chapters, runner) = plan(args.budget);
     let failed = |error: io::Error| Failure::stdout(&error);
-    let mut writer = Writer::start(stdout().lock(), Format::Table, &machine).map_err(failed)?;
+    let is_coloured = AutoStream::choice(&stdout()) != ColorChoice::Never;
+    let writer = Writer::start(stdout().lock(), Format::Table, &machine).map_err(failed)?;
+    let mut writer = writer.coloured(is_coloured);
     let progress =
         Progress::over_runs(chapters.iter().flat_map(|chapter| &chapter.groups), &runner);
     let mut findings = Vec::new();

@@ -22,11 +22,18 @@ use crate::{
     list::{ElementList, ListOp},
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
-    workload::{DEFAULT_UPDATE, Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
 };
 
 /// Shares of updates, in thousandths, if the command names none.
-const SHARES: [u64; 8] = [0, 10, 100, 500, 900, 990, 999, 1000];
+const SHARES: [u64; 11] = [0, 10, 50, 100, 250, 500, 750, 900, 990, 999, 1000];
+
+/// What concerns this workload alone.
+#[derive(Clone, Debug, Default)]
+pub struct SweepOptions {
+    /// Shares of updates, in thousandths; none for [`SHARES`].
+    pub shares: Vec<u64>,
+}
 
 /// Operations between two looks at the stop flag.
 const BATCH: u64 = 64;
@@ -162,11 +169,8 @@ const METRICS: [Metric; 2] = [
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("adaptive-sweep", ENTRIES, &options.impls)?;
-    let shares: Vec<u64> = if options.update == DEFAULT_UPDATE {
-        SHARES.to_vec()
-    } else {
-        options.update.iter().map(|percent| u64::from(*percent) * 10).collect()
-    };
+    let SweepOptions { shares } = options.own.get();
+    let shares = if shares.is_empty() { SHARES.to_vec() } else { shares };
     let mut groups = Vec::new();
     for &threads in &options.threads {
         for &share in &shares {
