@@ -33,11 +33,11 @@ built_workspace() {
 }
 
 # What this script builds optimised is built sooner from here on, and in a folder of its own: without
-# link-time optimisation, in sixteen parts.
+# any optimisation across the parts of a crate.
 quick_builds() {
     TARGET=$TARGET/quick
     export CARGO_TARGET_DIR=$TARGET
-    export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+    export CARGO_PROFILE_RELEASE_LTO=off
 }
 
 # own_options WORKLOAD OPTION VALUE [OPTION VALUE]...: OWN are those that the workload takes. OPTIONS is
