@@ -153,7 +153,7 @@ impl<K> Drop for SortedList<K> {
 /// Some threads cross out what is no prime, while another asks for one that stays.
 fn main() {
     const END: u32 = 2_000;
-    let list = SortedList::new(Domain::new());
+    let list = SortedList::new(Domain::bounded());
     for number in (2..END).rev() {
         assert!(list.insert(number));
     }

@@ -111,7 +111,7 @@ pub use report::{Backlog, Stalled};
 pub use settings::Mode;
 pub use weight::Weight;
 
-/// The default domain, shared by all that need none of their own.
+/// The default domain, shared by all that need none of their own, in [`Mode::Epoch`].
 ///
 /// A domain's garbage waits for every open section of that domain, so a structure whose sections
 /// are long deserves a domain of its own.

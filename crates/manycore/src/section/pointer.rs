@@ -398,9 +398,10 @@ impl<T> Atomic<T> {
             let now = self.raw.load(Ordering::Relaxed);
             assert!(
                 now.is_null() || now.addr() & TAG != 0,
-                "manycore: an untagged link of a retired node was followed, in a domain of \
+                "manycore: an untagged link of a retired node was loaded, in a domain of \
                  `Mode::Bounded`: the node behind it may be freed. Tag every link of a node before \
-                 unlinking it (`Atomic::set_tag`), or use a domain of `Mode::Epoch`"
+                 unlinking it (`Atomic::set_tag`), or use a domain of `Mode::Epoch`, as \
+                 `Domain::new` and `section::global` are"
             );
         }
     }

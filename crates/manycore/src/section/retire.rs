@@ -27,8 +27,8 @@ impl Section<'_> {
     ///   was given a tag (see [`Atomic::set_tag`](super::Atomic::set_tag)) or set to null, and was
     ///   not changed back, so that a reader that still has the node does not follow its links.
     ///   Nodes without links, like a value behind one pointer, need nothing. Textbook lock-free
-    ///   structures do not tag them all: use [`Mode::Epoch`](super::Mode::Epoch) for those. In a
-    ///   debug build, a load of an untagged link of a retired node panics.
+    ///   structures do not tag them all, and need the default, [`Mode::Epoch`](super::Mode::Epoch).
+    ///   In a debug build, a load of an untagged link of a retired node panics.
     #[inline]
     #[doc(alias = "call_rcu")]
     #[doc(alias = "defer_destroy")]
