@@ -67,7 +67,7 @@ impl<K: Ord + Send + Sync> SortedList<K> {
         let Some(node) = at.here.as_ref().filter(|_| at.found) else {
             return false;
         };
-        let next = node.next.set_tag(REMOVED, &section);
+        let next = node.next.fetch_or(REMOVED, &section);
         if next.tag() == REMOVED {
             return false; // another thread removed it since we found it
         }

@@ -245,6 +245,21 @@ impl Domain {
         enter::enter(self.state())
     }
 
+    /// Whether the calling thread has a section of this domain open. (An
+    /// [`OwnedSection`](super::OwnedSection) is no thread's.)
+    ///
+    /// ```
+    /// let domain = manycore::section::Domain::new();
+    /// let section = domain.enter();
+    /// assert!(domain.is_inside());
+    /// drop(section);
+    /// assert!(!domain.is_inside());
+    /// ```
+    #[doc(alias = "is_pinned")]
+    pub fn is_inside(&self) -> bool {
+        enter::is_inside(self.state())
+    }
+
     /// Now. A full fence: what the calling thread has unlinked is visible before this moment.
     pub fn now(&self) -> Moment {
         Moment(self.state().stamp())
@@ -276,11 +291,13 @@ impl Domain {
     /// Progress: blocks as long as the longest of them lasts. Cost: at least one membarrier.
     ///
     /// # Panics
-    /// If the calling thread has a section of this domain open: it would wait for itself.
+    /// If the calling thread has a section of this domain open: it would wait for itself. (An
+    /// [`OwnedSection`](super::OwnedSection) that the caller holds is not noticed: it waits for
+    /// ever.)
     #[doc(alias = "synchronize_rcu")]
     pub fn synchronize(&self) {
         assert!(
-            !enter::is_inside(self.state()),
+            !self.is_inside(),
             "manycore: synchronize inside a section of the same domain would wait for itself; drop \
              the section first, or use `retire` or `defer`"
         );
@@ -320,8 +337,16 @@ impl Domain {
 
 impl Section<'_> {
     /// Whether this is a section of `domain`.
+    ///
+    /// ```
+    /// use manycore::section::{self, Domain};
+    ///
+    /// assert!(section::enter().is_of(section::global()));
+    /// assert!(!section::enter().is_of(&Domain::new()));
+    /// ```
+    #[doc(alias = "collector")]
     #[inline(always)]
-    pub(crate) fn is_of(&self, domain: &Domain) -> bool {
+    pub fn is_of(&self, domain: &Domain) -> bool {
         std::ptr::eq(self.state(), domain.state())
     }
 }
