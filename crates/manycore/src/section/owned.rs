@@ -84,7 +84,7 @@ impl Domain {
     /// std::thread::scope(|s| s.spawn(|| drop(section)).join()).unwrap();
     /// ```
     pub fn enter_owned(&self) -> OwnedSection<'_> {
-        OwnedSection { section: MaybeUninit::new(enter::enter_owned(self.state())), _domain: None }
+        OwnedSection { section: MaybeUninit::new(self.enter_movable()), _domain: None }
     }
 
     /// The same, and the section keeps the domain.
@@ -103,6 +103,11 @@ impl Domain {
         // section is closed.
         let section = enter::enter_owned(unsafe { &*state });
         OwnedSection { section: MaybeUninit::new(section), _domain: Some(domain) }
+    }
+
+    /// The section of an [`OwnedSection`], for guards of the library's own that move.
+    pub(crate) fn enter_movable(&self) -> Section<'_> {
+        enter::enter_owned(self.state())
     }
 }
 

@@ -32,6 +32,7 @@ mod into_iter;
 mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod owned_view;
 mod table;
 mod traits;
 mod view;
@@ -43,6 +44,7 @@ use crate::sync::{Mutex, const_fn};
 pub use builder::HashMapBuilder;
 pub use into_iter::HashMapIntoIter;
 pub use iter::{HashMapIter, HashMapKeys, HashMapValues};
+pub use owned_view::HashMapOwnedView;
 use std::hash::RandomState;
 use std::ops::Deref;
 use std::sync::Arc;
