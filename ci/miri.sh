@@ -33,7 +33,7 @@ fn main() {
 RUST
 
 # Unit tests that go through raw pointers, and a test file that goes through each collection.
-units=(collections::registry slab::tests::last_freed)
+units=(collections::registry section::pointer slab::tests::last_freed)
 [ $# = 0 ] || units=("$@")
 for model in "" -Zmiri-tree-borrows; do
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance $model"

@@ -103,7 +103,7 @@ fn adds_to_a_hot_counter_do_not_conflict() {
 #[ignore = "manycore sim test"]
 fn sections_do_not_conflict() {
     assert_conflict_free!(
-        Domain::new,
+        Domain::bounded,
         |domain: &Domain| drop(domain.enter()),
         |domain: &Domain| drop(domain.enter()),
     );
@@ -120,7 +120,10 @@ struct Line<T>(T);
 
 impl Nodes {
     fn new() -> Self {
-        Self { domain: Domain::new(), links: [0, 1].map(|value| Line(Atomic::new(Line(value)))) }
+        Self {
+            domain: Domain::bounded(),
+            links: [0, 1].map(|value| Line(Atomic::new(Line(value)))),
+        }
     }
 
     fn observe(&self, number: usize) {

@@ -67,7 +67,7 @@ impl<K: Ord + Send + Sync> SortedList<K> {
         let Some(node) = at.here.as_ref().filter(|_| at.found) else {
             return false;
         };
-        let next = node.next.set_tag(REMOVED, &section);
+        let next = node.next.fetch_or(REMOVED, &section);
         if next.tag() == REMOVED {
             return false; // another thread removed it since we found it
         }
@@ -153,7 +153,7 @@ impl<K> Drop for SortedList<K> {
 /// Some threads cross out what is no prime, while another asks for one that stays.
 fn main() {
     const END: u32 = 2_000;
-    let list = SortedList::new(Domain::new());
+    let list = SortedList::new(Domain::bounded());
     for number in (2..END).rev() {
         assert!(list.insert(number));
     }

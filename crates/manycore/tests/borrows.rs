@@ -315,6 +315,39 @@ fn nodes_are_retired_while_others_look() {
 }
 
 #[test]
+fn sections_and_views_move_between_threads() {
+    let domain = Arc::new(Domain::bounded());
+    let map = HashMap::from([(1, text(1)), (2, text(2))]);
+    let node = Atomic::new(text(7));
+    let (section, view) = (domain.enter_arc(), map.enter_owned());
+    let seven = node.load(&section).as_ref().unwrap();
+    let kept = view.get(&1).unwrap();
+    thread::scope(|scope| {
+        let change = || {
+            assert!(map.remove(&1));
+            let section = domain.enter();
+            let old = node.swap(Owned::new(text(8)), &section);
+            // SAFETY: swapped out here alone, and every reader is in a section of the domain.
+            unsafe { section.retire(old) };
+        };
+        scope.spawn(change).join().unwrap();
+    });
+    (0..3).for_each(|_| domain.collect());
+    (0..3).for_each(|_| map.domain().collect());
+    assert_eq!((&**seven, &**kept), ("7", "1"));
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            assert_eq!(view.remove(&2).map(|two| &**two), Some("2"));
+            section.defer(|| drop(text(3)));
+            drop((section, view));
+        });
+    });
+    assert!(map.is_empty());
+    // SAFETY: no thread has the pointer any more.
+    drop(unsafe { node.into_owned() });
+}
+
+#[test]
 fn slabs_take_back_what_others_free() {
     let slab = Slab::new();
     thread::scope(|scope| {

@@ -109,7 +109,7 @@ fn garbage_of_every_size_and_number_of_threads_keeps_to_the_formula() {
     for is_stalled in [false, true] {
         for threads in [1, 2, 8, 64] {
             for bytes in [16, 256, 4 << 10, 64 << 10, 1 << 20, 16 << 20] {
-                let builder = Domain::builder().budget(BUDGET);
+                let builder = Domain::builder().mode(Mode::Bounded).budget(BUDGET);
                 let most = most_waiting(builder, threads, bytes, is_stalled);
                 let bound = bound(BUDGET, threads, bytes);
                 assert!(

@@ -4,7 +4,7 @@
 mod common;
 
 use common::counted::{Counted, drain, forget, replace};
-use manycore::section::{Atomic, Domain, Owned};
+use manycore::section::{Atomic, Domain, Mode, Owned};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -13,7 +13,7 @@ use std::thread;
 /// section.
 #[test]
 fn stalled_section_holds_the_node_that_it_has_linked_itself() {
-    let domain = Domain::builder().batch_nodes(1).build().unwrap();
+    let domain = Domain::builder().mode(Mode::Bounded).batch_nodes(1).build().unwrap();
     let freed: Arc<AtomicUsize> = Arc::default();
     let link = Atomic::new(Counted(Arc::clone(&freed)));
     let by_another = |f: &(dyn Fn() + Sync)| thread::scope(|s| s.spawn(f).join().unwrap());

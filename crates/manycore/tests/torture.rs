@@ -214,7 +214,7 @@ impl Field {
             let node = link.load(section);
             let Some(value) = node.as_ref() else { return };
             let after = value.next.load(section);
-            value.next.set_tag(1, section);
+            value.next.fetch_or(1, section);
             link.store(after, section);
             *length -= 1;
             value.unlinked();

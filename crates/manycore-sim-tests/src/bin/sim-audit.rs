@@ -79,7 +79,7 @@ fn main() {
             on_all_cores(|| sum.append(Add));
         }
         "enter-exit" => {
-            let domain = Domain::new();
+            let domain = Domain::bounded();
             on_all_cores(|| drop(domain.enter()));
         }
         "map-get" => {
@@ -99,7 +99,7 @@ fn main() {
         }
         "grant-unmap" => grant_unmap(),
         "id-lookup" => {
-            let domain = Domain::new();
+            let domain = Domain::bounded();
             let ids = IdSpace::new_in(&domain);
             let id = ids.insert(7, &domain.enter());
             on_all_cores(|| {
@@ -120,7 +120,7 @@ fn main() {
 
 /// Grants a page and unmaps it, of a space that all share.
 fn grant_unmap() {
-    let domain = Domain::new();
+    let domain = Domain::bounded();
     let db = MappingDb::new(Null::new(1 << 16), &domain);
     let space = db.space(1 << 16).expect("there are addresses enough");
     on_all_cores(|| {

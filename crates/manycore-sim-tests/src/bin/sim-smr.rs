@@ -112,7 +112,7 @@ fn main() {
     let operations = numbers.get(1).copied().unwrap_or(6_000);
     let cores = thread::available_parallelism().expect("a number of cores").get();
     let slots = (0..SLOTS).map(|_| AtomicPtr::new(in_slab())).collect();
-    let table = Table { slots, domain: Domain::new() };
+    let table = Table { slots, domain: Domain::bounded() };
     let ready = Barrier::new(cores + 1);
     let totals = [const { [const { AtomicU64::new(0) }; 2] }; 2];
     thread::scope(|scope| {

@@ -79,7 +79,8 @@ pub use counter::{Counter, CounterArray, Gauge, Histogram, HistogramBuckets, His
 pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Distribution, DistributionReason};
 pub use event_queue::{EventQueue, EventQueueBuilder, Receive, RecvError, SendError};
 pub use hash_map::{
-    HashMap, HashMapBuilder, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapValues, HashMapView,
+    HashMap, HashMapBuilder, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapOwnedView,
+    HashMapValues, HashMapView,
 };
 pub use hash_set::{HashSet, HashSetIntoIter, HashSetIter, HashSetView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};

@@ -356,7 +356,13 @@ pub(crate) fn home_slot(farewell: Farewell) -> Result<Slot, Slot> {
         .map_err(|_| Slot::of(records().take()))
 }
 
-/// Gives back a slot that [`home_slot`] handed out as an error.
+/// A slot for something that stays open and belongs to no thread; the caller gives it back.
+#[cold]
+pub(crate) fn spare_slot() -> Slot {
+    Slot::of(records().take())
+}
+
+/// Gives back a slot of [`spare_slot`], or one that [`home_slot`] handed out as an error.
 pub(crate) fn give_back(slot: usize) {
     records().give_back(records().get(slot));
 }

@@ -36,7 +36,7 @@ impl std::error::Error for BuildError {}
 /// use manycore::section::{Domain, Mode};
 ///
 /// let domain = Domain::builder()
-///     .mode(Mode::Epoch)
+///     .mode(Mode::Bounded)
 ///     .batch_nodes(512)
 ///     .bound(1_000_000)
 ///     .build()?;
@@ -59,7 +59,7 @@ impl Builder {
         Self { settings: Settings::new() }
     }
 
-    /// How grace periods are found; [`Mode::Bounded`] by default.
+    /// How grace periods are found; [`Mode::Epoch`] by default, as for [`Domain::new`].
     pub fn mode(mut self, mode: Mode) -> Self {
         self.settings.mode = mode;
         self

@@ -2,10 +2,10 @@
 
 use super::guard::Section;
 use super::report::Backlog;
-use super::settings::Settings;
+use super::settings::{Mode, Settings};
 use super::state::State;
 use super::{domain_list, enter};
-use crate::sync;
+use crate::sync::{self, const_fn};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::sync::{AtomicPtr, Ordering};
 use std::fmt;
@@ -107,6 +107,9 @@ pub struct Domain {
     /// because `domain_list` has one, too, that moves of the domain must not invalidate.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     state: AtomicPtr<State>,
+    /// Of the state that is made then.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    mode: Mode,
     /// Model checkers look at domains that are made at once: a load of a pointer in each section
     /// would make models larger, and nothing waits for the making of a state.
     #[cfg(any(manycore_loom, manycore_shuttle))]
@@ -129,24 +132,65 @@ const _: () = {
 };
 
 impl Domain {
-    /// A domain with the default settings. Costs nothing until it is first used: then it is made
-    /// and listed (some 2 us).
-    ///
-    /// ```
-    /// use manycore::section::Domain;
-    ///
-    /// static DOMAIN: Domain = Domain::new();
-    /// drop(DOMAIN.enter());
-    /// ```
-    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-    pub const fn new() -> Self {
-        Self { state: AtomicPtr::new(std::ptr::null_mut()) }
+    const_fn! {
+        /// A domain with the default settings, in [`Mode::Epoch`]: lock-free structures as
+        /// textbooks have them are right in it. Costs nothing until it is first used: then it is
+        /// made and listed (some 2 us).
+        ///
+        /// ```
+        /// use manycore::section::Domain;
+        ///
+        /// static DOMAIN: Domain = Domain::new();
+        /// drop(DOMAIN.enter());
+        /// ```
+        pub const fn new() -> Self {
+            Self::unmade(Mode::Epoch)
+        }
     }
 
-    /// A domain with the default settings.
+    const_fn! {
+        /// The same in [`Mode::Bounded`]: a section that stalls holds back only what was linked
+        /// before it stalled. In return, every link out of a node is tagged or set to null *before*
+        /// the node is unlinked (see [`Section::retire`]). A structure that does not keep this
+        /// rule, like the queue of Michael and Scott, is a use after free here; a debug build
+        /// panics where it sees that.
+        ///
+        /// What for: structures whose sections may stall (user code inside, preemption) and whose
+        /// garbage must stay bounded all the same.
+        ///
+        /// ```
+        /// use manycore::section::{Atomic, Domain, Owned};
+        /// use std::time::Duration;
+        ///
+        /// static DOMAIN: Domain = Domain::bounded();
+        /// let value = Atomic::new(0); // its node has no links, so there is nothing to tag
+        /// let stalled = DOMAIN.enter();
+        /// std::thread::spawn(move || {
+        ///     for number in 1..100_000 {
+        ///         let section = DOMAIN.enter();
+        ///         let old = value.swap(Owned::new(number), &section);
+        ///         // SAFETY: unlinked by the swap; it has no links.
+        ///         unsafe { section.retire(old) };
+        ///     }
+        /// #   // SAFETY: no other thread has it.
+        /// #   drop(unsafe { value.into_owned() });
+        /// }).join().unwrap();
+        /// assert!(DOMAIN.backlog(Duration::ZERO).nodes < 20_000); // of 100,000
+        /// drop(stalled);
+        /// ```
+        pub const fn bounded() -> Self {
+            Self::unmade(Mode::Bounded)
+        }
+    }
+
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    const fn unmade(mode: Mode) -> Self {
+        Self { state: AtomicPtr::new(std::ptr::null_mut()), mode }
+    }
+
     #[cfg(any(manycore_loom, manycore_shuttle))]
-    pub fn new() -> Self {
-        Self::from_settings(Settings::new())
+    fn unmade(mode: Mode) -> Self {
+        Self::from_settings(Settings { mode, ..Settings::new() })
     }
 
     pub(super) fn from_settings(settings: Settings) -> Self {
@@ -154,8 +198,10 @@ impl Domain {
         // SAFETY: leaked just now; `drop` takes it out of the list before it frees it.
         unsafe { domain_list::add(state) };
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        let state = AtomicPtr::new(state.as_ptr());
-        Self { state }
+        let made = Self { state: AtomicPtr::new(state.as_ptr()), mode: Mode::default() };
+        #[cfg(any(manycore_loom, manycore_shuttle))]
+        let made = Self { state };
+        made
     }
 
     #[inline(always)]
@@ -180,7 +226,8 @@ impl Domain {
     #[cold]
     #[inline(never)]
     fn make(&self) -> &State {
-        let made = Box::into_raw(Box::new(State::new(Settings::new())));
+        let settings = Settings { mode: self.mode, ..Settings::new() };
+        let made = Box::into_raw(Box::new(State::new(settings)));
         // SAFETY: leaked just now; `drop` takes it out of the list before it frees it.
         let state = unsafe { domain_list::add_first(&self.state, made) };
         if state != made {
@@ -196,6 +243,21 @@ impl Domain {
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
         enter::enter(self.state())
+    }
+
+    /// Whether the calling thread has a section of this domain open. (An
+    /// [`OwnedSection`](super::OwnedSection) is no thread's.)
+    ///
+    /// ```
+    /// let domain = manycore::section::Domain::new();
+    /// let section = domain.enter();
+    /// assert!(domain.is_inside());
+    /// drop(section);
+    /// assert!(!domain.is_inside());
+    /// ```
+    #[doc(alias = "is_pinned")]
+    pub fn is_inside(&self) -> bool {
+        enter::is_inside(self.state())
     }
 
     /// Now. A full fence: what the calling thread has unlinked is visible before this moment.
@@ -229,11 +291,13 @@ impl Domain {
     /// Progress: blocks as long as the longest of them lasts. Cost: at least one membarrier.
     ///
     /// # Panics
-    /// If the calling thread has a section of this domain open: it would wait for itself.
+    /// If the calling thread has a section of this domain open: it would wait for itself. (An
+    /// [`OwnedSection`](super::OwnedSection) that the caller holds is not noticed: it waits for
+    /// ever.)
     #[doc(alias = "synchronize_rcu")]
     pub fn synchronize(&self) {
         assert!(
-            !enter::is_inside(self.state()),
+            !self.is_inside(),
             "manycore: synchronize inside a section of the same domain would wait for itself; drop \
              the section first, or use `retire` or `defer`"
         );
@@ -273,8 +337,16 @@ impl Domain {
 
 impl Section<'_> {
     /// Whether this is a section of `domain`.
+    ///
+    /// ```
+    /// use manycore::section::{self, Domain};
+    ///
+    /// assert!(section::enter().is_of(section::global()));
+    /// assert!(!section::enter().is_of(&Domain::new()));
+    /// ```
+    #[doc(alias = "collector")]
     #[inline(always)]
-    pub(crate) fn is_of(&self, domain: &Domain) -> bool {
+    pub fn is_of(&self, domain: &Domain) -> bool {
         std::ptr::eq(self.state(), domain.state())
     }
 }

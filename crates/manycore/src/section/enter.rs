@@ -84,6 +84,19 @@ fn enter_first(state: &State) -> Section<'_> {
     Section::opened(state, local)
 }
 
+/// A section that is no thread's, on a slot of its own, which is given back when it is closed.
+#[cold]
+pub(super) fn enter_owned(state: &State) -> Section<'_> {
+    let slot = percpu::spare_slot();
+    report::introduce_owned(slot.index());
+    let local = state.make_local(slot.index());
+    debug_assert!(!local.is_inside(), "section.S4: a slot was given back with a section open");
+    local.extra.set(local.extra.get() | SPARE);
+    state.welcome(local);
+    state.open(local);
+    Section::opened(state, local)
+}
+
 impl State {
     /// Opens the outermost section of `local`'s owner.
     ///

@@ -126,10 +126,24 @@ impl<'d> Section<'d> {
     /// Closes the section and opens it again, so that it holds nothing back that was retired
     /// before; does nothing if it is nested. References must be gone, and the borrow checker sees
     /// to that.
+    #[doc(alias = "repin")]
     pub fn refresh(&mut self) {
+        self.refresh_after(|| ());
+    }
+
+    /// As [`refresh`](Self::refresh), and runs `f` while the section is closed: something that
+    /// blocks, for example. Returns what `f` returns.
+    ///
+    /// ```
+    /// let mut section = manycore::section::enter();
+    /// let line = section.refresh_after(|| String::from("what a client sent at last"));
+    /// assert!(line.len() > 9);
+    /// ```
+    #[doc(alias = "repin_after")]
+    pub fn refresh_after<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let extra = self.local.extra.get();
         if extra & COUNT != 0 {
-            return;
+            return f(); // an outer section of the thread's stays open
         }
         self.local.leave();
         // Whatever user code does in between: it may panic, or leave a section open.
@@ -137,6 +151,7 @@ impl<'d> Section<'d> {
         if extra & (FULL | PRESSES) != 0 {
             self.state.seal_after(self.local, extra & (FULL | PRESSES));
         }
+        f()
     }
 
     /// Closes the section, and frees what can be freed then of the calling thread's and of ended

@@ -1,7 +1,7 @@
 //! Locks on nodes: law section.S7, the paper's sections 2.2 and 3.5.
 
 use super::guard::Section;
-use super::pointer::Shared;
+use super::pointer::{Pointable, Shared};
 use crate::lock::{self, HOT, Refused};
 use crate::percpu::thread_token;
 use crate::profile::Of;
@@ -146,7 +146,11 @@ impl NodeGuard<'_> {
     ///
     /// # Safety
     /// As for [`Section::retire`].
-    pub unsafe fn retire<T: Send>(self, node: Shared<'_, T>, section: &Section<'_>) {
+    pub unsafe fn retire<T: ?Sized + Pointable + Send>(
+        self,
+        node: Shared<'_, T>,
+        section: &Section<'_>,
+    ) {
         debug_assert!(
             node.spans((&raw const *self.lock).addr()),
             "manycore: the node to be retired is not the one whose lock is held"

@@ -150,7 +150,18 @@ pub(super) fn is_own(slot: usize) -> bool {
 
 /// Says that the calling thread owns `slot`.
 pub(super) fn introduce(slot: usize) {
-    let name = Name { name: thread::current().name().map(str::to_string), os_id: sync::os_id() };
+    let name = thread::current().name().map(str::to_string);
+    note(slot, Name { name, os_id: sync::os_id() });
+}
+
+/// Says that a section that the calling thread opens, and that may move to others, owns `slot`.
+pub(super) fn introduce_owned(slot: usize) {
+    let opener = thread::current();
+    let opener = opener.name().unwrap_or("a thread without a name");
+    note(slot, Name { name: Some(format!("an owned section that {opener} opened")), os_id: None });
+}
+
+fn note(slot: usize, name: Name) {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     if names.len() <= slot {
         names.resize(slot + 1, None);

@@ -1,11 +1,13 @@
 //! Retiring: an unlinked node goes to its thread's limbo (section.S5).
 
 use super::guard::Section;
+use super::home::NOWHERE;
 use super::limbo::Limbo;
 use super::limbo::RetiredNode;
 use super::local::{FULL, Local, PRESSES};
-use super::pointer::Shared;
+use super::pointer::{Pointable, Shared};
 use super::state::State;
+use super::unprotected;
 use super::weight::Weight;
 use std::ptr::NonNull;
 
@@ -24,16 +26,16 @@ impl Section<'_> {
     /// - Every section under which it was or will be loaded or linked is of this section's domain,
     ///   and its value may be dropped by any thread at any time until the domain is dropped.
     /// - In [`Mode::Bounded`](super::Mode::Bounded): before it was unlinked, every link out of it
-    ///   was given a tag (see [`Atomic::set_tag`](super::Atomic::set_tag)) or set to null, and was
-    ///   not changed back, so that a reader that still has the node does not follow its links.
+    ///   was given a tag (see [`Atomic::fetch_or`](super::Atomic::fetch_or)) or set to null, and
+    ///   was not changed back, so that a reader that still has the node does not follow its links.
     ///   Nodes without links, like a value behind one pointer, need nothing. Textbook lock-free
-    ///   structures do not tag them all: use [`Mode::Epoch`](super::Mode::Epoch) for those. In a
-    ///   debug build, a load of an untagged link of a retired node panics.
+    ///   structures do not tag them all, and need the default, [`Mode::Epoch`](super::Mode::Epoch).
+    ///   In a debug build, a load of an untagged link of a retired node panics.
     #[inline]
     #[doc(alias = "call_rcu")]
     #[doc(alias = "defer_destroy")]
-    pub unsafe fn retire<T: Send>(&self, node: Shared<'_, T>) {
-        let weight = const { Weight::of::<T>().plus(Shared::<T>::HEADER) };
+    pub unsafe fn retire<T: ?Sized + Pointable + Send>(&self, node: Shared<'_, T>) {
+        let weight = node.weight(None);
         self.state().retire(self.local(), node.into_limbo(weight, self), weight.presses());
     }
 
@@ -43,8 +45,12 @@ impl Section<'_> {
     /// # Safety
     /// As for [`retire`](Self::retire). A wrong weight is safe.
     #[inline]
-    pub unsafe fn retire_weighed<T: Send>(&self, node: Shared<'_, T>, weight: impl Into<Weight>) {
-        let weight = weight.into().plus(Shared::<T>::HEADER);
+    pub unsafe fn retire_weighed<T: ?Sized + Pointable + Send>(
+        &self,
+        node: Shared<'_, T>,
+        weight: impl Into<Weight>,
+    ) {
+        let weight = node.weight(Some(weight.into()));
         self.state().retire(self.local(), node.into_limbo(weight, self), weight.presses());
     }
 
@@ -58,7 +64,7 @@ impl Section<'_> {
         node: Shared<'_, T>,
         weight: impl Into<Weight>,
     ) {
-        let weight = weight.into().plus(Shared::<T>::HEADER);
+        let weight = node.weight(Some(weight.into()));
         self.state().retire_quietly(self.local(), node.into_limbo(weight, self), weight.presses());
     }
 
@@ -125,6 +131,9 @@ impl State {
     /// Puts a node into the owner's limbo and frees a few that are ripe (section.S5).
     #[inline(always)]
     pub(super) fn retire(&self, local: &Local, node: RetiredNode, presses: bool) {
+        if local.slot == NOWHERE {
+            return unprotected::free(node.address, node.free);
+        }
         if presses {
             local.extra.set(local.extra.get() | PRESSES);
         }
@@ -148,6 +157,9 @@ impl State {
 
     /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
     pub(super) fn retire_quietly(&self, local: &Local, node: RetiredNode, presses: bool) {
+        if local.slot == NOWHERE {
+            return unprotected::free(node.address, node.free);
+        }
         let full = local.with_limbo_inside(|limbo| {
             limbo.push(node, presses);
             self.is_full(limbo)

@@ -15,7 +15,7 @@ pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
 pub enum Mode {
     /// A published era, copied at enter; no node's age is looked at. One stalled section holds back
     /// everything retired since it was opened. Structures may be walked as under any epoch scheme,
-    /// through unlinked nodes too.
+    /// through unlinked nodes too: textbook lock-free code is right. The default.
     ///
     /// What a stalled section held back is freed by the threads that go on retiring, as fast as the
     /// allocator takes it: two threads need some 12 ns a node for a [slab](crate::slab), and
@@ -23,13 +23,15 @@ pub enum Mode {
     /// quarter of a second after the section; asking for the nodes' lines ahead, or freeing more at
     /// a time, changed neither. (`manycore bench smr --stall 1` measures it.) `Bounded` lets no
     /// such heap arise.
+    #[default]
     Epoch,
     /// As `Epoch`, and nodes carry the era of their birth: a stalled section holds back only what
     /// was linked before it stalled. Costs one more load per pointer load, and a rule: a link out
-    /// of a node is tagged before the node is unlinked (see [`Section::retire`]).
+    /// of a node is tagged before the node is unlinked (see [`Section::retire`]). Where that is not
+    /// kept, nodes are used after they were freed. [`Domain::bounded`](super::Domain::bounded)
+    /// makes such a domain.
     ///
     /// [`Section::retire`]: super::Section::retire
-    #[default]
     Bounded,
     /// The paper's literal form: each section stamps itself by the clock and pays a full fence, and
     /// reads nothing that another thread writes. One stalled section holds back everything.

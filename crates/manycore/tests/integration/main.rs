@@ -121,5 +121,7 @@ mod slab;
 mod statics;
 #[cfg(feature = "cluster")]
 mod swap;
+#[cfg(feature = "section")]
+mod textbook;
 #[cfg(feature = "collections")]
 mod timer_queue;

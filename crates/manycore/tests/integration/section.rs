@@ -545,7 +545,7 @@ fn tagged_pointers_of_a_bounded_domain_lead_nowhere() {
     let link = Atomic::new(7);
     let section = domain.enter();
     assert_eq!(link.load(&section).as_ref(), Some(&7));
-    assert_eq!(link.set_tag(1, &section).tag(), 0);
+    assert_eq!(link.fetch_or(1, &section).tag(), 0);
     let tagged = link.load(&section);
     assert_eq!((tagged.tag(), tagged.as_ref()), (1, None));
     assert_eq!(tagged.with_tag(0).as_ref(), None, "nor without the tag");

@@ -115,7 +115,7 @@ impl Subject<Keys> for Stale {
 fn checker_rejects_a_list_that_answers_late() {
     let _alone = env::alone();
     let until = Instant::now() + Duration::from_secs(30);
-    let make = |_: &mut Rng| Stale(SortedList::new(Domain::new()), Default::default());
+    let make = |_: &mut Rng| Stale(SortedList::new(Domain::bounded()), Default::default());
     let report = calls::check::<Keys, _>(env::seed(), until, make);
     assert!(report.is_err(), "no history was rejected");
 }

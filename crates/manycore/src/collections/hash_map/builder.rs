@@ -12,16 +12,15 @@ use std::sync::Arc;
 ///
 /// ```
 /// use manycore::collections::HashMap;
-/// use manycore::section::{Domain, Mode};
+/// use manycore::section::Domain;
 /// use std::sync::Arc;
 ///
 /// // Two maps whose views are short: their garbage can wait for both.
-/// let domain = Arc::new(Domain::builder().mode(Mode::Epoch).build()?);
+/// let domain = Arc::new(Domain::new());
 /// let users = HashMap::builder().domain(Arc::clone(&domain)).capacity(1_000).build();
 /// let names = HashMap::builder().domain(domain).build();
 /// names.enter().insert(7, String::from("ann"));
 /// users.enter().insert(String::from("ann"), 7);
-/// # Ok::<(), manycore::section::BuildError>(())
 /// ```
 ///
 /// Entries of a map in a shared domain may be dropped long after the map, so they can't borrow:

@@ -32,6 +32,7 @@ mod into_iter;
 mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod owned_view;
 mod table;
 mod traits;
 mod view;
@@ -43,6 +44,7 @@ use crate::sync::{Mutex, const_fn};
 pub use builder::HashMapBuilder;
 pub use into_iter::HashMapIntoIter;
 pub use iter::{HashMapIter, HashMapKeys, HashMapValues};
+pub use owned_view::HashMapOwnedView;
 use std::hash::RandomState;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -75,9 +77,9 @@ pub use view::HashMapView;
 ///   takes one caller some time (64 bytes a bucket). The table shrinks only by
 ///   [`shrink_to_fit`](Self::shrink_to_fit).
 /// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
-///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the default) only
-///   those that a view may still see: see [`section::Mode`](crate::section::Mode). Their bytes are
-///   bounded as [`Domain`] says; what entries own on the heap is known if the map has a
+///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the map's own is
+///   one) only those that a view may still see: see [`section::Mode`](crate::section::Mode). Their
+///   bytes are bounded as [`Domain`] says; what entries own on the heap is known if the map has a
 ///   [`weigher`](HashMapBuilder::weigher), and else they are freed some 100 us after their views
 ///   were closed. A map's domain
 ///   takes 8 KiB for every 32 threads, from the first view on, and each end of a thread and each
@@ -140,7 +142,7 @@ enum MapDomain {
 impl MapDomain {
     const_fn! {
         const fn own() -> Self {
-            Self::Own(Domain::new())
+            Self::Own(Domain::bounded())
         }
     }
 }

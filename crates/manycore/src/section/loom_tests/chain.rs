@@ -57,7 +57,7 @@ impl Chain {
         let first = self.head.load(&section);
         let link = &first.as_ref().unwrap().next;
         let second = link.load(&section);
-        link.set_tag(1, &section);
+        link.fetch_or(1, &section);
         self.head.store(second, &section);
         // SAFETY: unlinked by the store of the only thread that writes links; its link has a tag.
         unsafe { section.retire(first) };

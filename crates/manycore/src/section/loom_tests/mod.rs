@@ -8,6 +8,7 @@
 
 mod chain;
 mod locks;
+mod owned;
 mod readers;
 mod seeded;
 

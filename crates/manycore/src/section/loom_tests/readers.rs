@@ -149,7 +149,7 @@ fn loom_section_quiesced_is_never_early() {
             cage.link.load(&section).as_ref().map(super::Canary::sing)
         });
         let fresh = Atomic::new(super::Canary::new(1, &cage.freed));
-        let mine = Domain::new();
+        let mine = Domain::bounded();
         let section = mine.enter(); // of another domain: it holds nothing back here
         let old = cage.link.swap(Shared::null(), &section);
         let taken = old.as_ref().unwrap();

@@ -9,7 +9,11 @@ const GONE: &str = "index out of bounds";
 const DEAD: &str = "a dead canary sang";
 
 fn path(model: &str) -> String {
-    let file = if model.contains("walker") { "chain" } else { "readers" };
+    let file = match model {
+        _ if model.contains("walker") => "chain",
+        _ if model.contains("moved") => "owned",
+        _ => "readers",
+    };
     format!("section::loom_tests::{file}::{model}")
 }
 
@@ -28,6 +32,12 @@ fn catches_in_full(bug: &str, model: &str) {
 #[test]
 fn loom_section_plain_enter_is_caught() {
     catches("plain-publish", &["loom_section_epoch_reader_keeps_its_node"]);
+}
+
+/// The hand-over to another thread is no barrier.
+#[test]
+fn loom_section_plain_enter_of_a_section_that_moves_is_caught() {
+    catches("plain-publish", &["loom_section_epoch_moved_section_keeps_its_node"]);
 }
 
 /// A minute, and in full only: in short, the models of `namespace` catch the same bug.

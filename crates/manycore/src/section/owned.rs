@@ -1,0 +1,148 @@
+//! [`OwnedSection`]: a section that is no thread's.
+
+use super::domain::Domain;
+use super::enter;
+use super::guard::Section;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A [`Section`] that may move to another thread: kept in a struct, or across an `.await`.
+///
+/// What for: a reference to a node in an asynchronous task, or in a value that is handed on. It is
+/// a `Section` wherever one is asked for (`&owned` dereferences to it). When not: everywhere else,
+/// and around an `.await` of unknown length, which holds garbage back as any open section does;
+/// better clone the value, or enter again after the `.await`.
+///
+/// It is `Send`, not `Sync`: one thread at a time. [`Domain::enter_owned`] makes one that borrows
+/// the domain, [`Domain::enter_arc`] one that keeps it. Sections of the threads that it visits are
+/// apart from it: it neither nests in them nor they in it.
+///
+/// Consistency: as of a [`Section`]. Progress: lock-free, but to open and to close it take locks
+/// that are held for some instructions (of the list of domains; of the threads' names). Cost: a
+/// slot of its own, as if it were a thread: some 100 ns to open and close it where a [`Section`]
+/// takes 2, and what was retired in it passes to other threads when it is closed. Memory: while
+/// open, 256 bytes in each domain's table of slots, in steps of 32 slots; each slot lengthens the
+/// rounds as a thread does. [`Domain::backlog`] reports a stalled one with the thread that opened
+/// it.
+///
+/// ```
+/// use manycore::section::{Atomic, Domain};
+/// use std::sync::Arc;
+///
+/// async fn send(text: &str) {
+///     // ...
+/// #   let _ = text;
+/// }
+///
+/// async fn greet(name: Arc<Atomic<String>>, domain: Arc<Domain>) {
+///     let section = domain.enter_arc();
+///     let name = name.load(&section).as_ref().unwrap(); // not cloned
+///     send(name).await;
+///     send(name).await; // perhaps on another thread
+/// }
+///
+/// fn spawn(_: impl Future<Output = ()> + Send) {}
+/// spawn(greet(Arc::new(Atomic::null()), Arc::new(Domain::new())));
+/// ```
+///
+/// It is not shared:
+/// ```compile_fail
+/// let domain = manycore::section::Domain::new();
+/// let section = domain.enter_owned();
+/// std::thread::scope(|s| {
+///     s.spawn(|| drop(section.is_of(&domain)));
+///     section.is_of(&domain);
+/// });
+/// ```
+#[doc(alias = "OwnedGuard")]
+#[must_use = "a section is closed when it is dropped"]
+pub struct OwnedSection<'d> {
+    /// On a slot of its own. Never given out by `&mut`: the caller could put a
+    /// thread's there. `MaybeUninit`, because a reference in an argument must be valid until the
+    /// function returns, and `drop(owned)` may free the domain's state.
+    section: MaybeUninit<Section<'d>>,
+    /// Dropped after the section.
+    _domain: Option<Arc<Domain>>,
+}
+
+// SAFETY: the words that a section touches are those of its slot, which was taken for it alone, so
+// the thread that has the guard is the slot's owner (percpu.P2); a guard moves to another thread
+// with a happens-before, and is not `Sync`. That its loads come after its announcement holds too
+// when another thread makes them: it acquired the guard from the thread that announced, and the
+// leader's barrier came before the announcement or found it (section.E1, percpu.B1).
+unsafe impl Send for OwnedSection<'_> {}
+
+impl Domain {
+    /// Opens a section that may move to another thread, and be kept across an `.await`; see
+    /// [`OwnedSection`].
+    ///
+    /// ```
+    /// let domain = manycore::section::Domain::new();
+    /// let section = domain.enter_owned();
+    /// std::thread::scope(|s| s.spawn(|| drop(section)).join()).unwrap();
+    /// ```
+    pub fn enter_owned(&self) -> OwnedSection<'_> {
+        OwnedSection { section: MaybeUninit::new(self.enter_movable()), _domain: None }
+    }
+
+    /// The same, and the section keeps the domain.
+    ///
+    /// ```
+    /// use manycore::section::{Domain, OwnedSection};
+    /// use std::sync::Arc;
+    ///
+    /// let section: OwnedSection<'static> = Arc::new(Domain::new()).enter_arc();
+    /// std::thread::spawn(|| drop(section)).join().unwrap();
+    /// ```
+    pub fn enter_arc(self: &Arc<Self>) -> OwnedSection<'static> {
+        let domain = Arc::clone(self);
+        let state = std::ptr::from_ref(domain.state());
+        // SAFETY: freed by the domain's drop alone, and the guard keeps the domain until its
+        // section is closed.
+        let section = enter::enter_owned(unsafe { &*state });
+        OwnedSection { section: MaybeUninit::new(section), _domain: Some(domain) }
+    }
+
+    /// The section of an [`OwnedSection`], for guards of the library's own that move.
+    pub(crate) fn enter_movable(&self) -> Section<'_> {
+        enter::enter_owned(self.state())
+    }
+}
+
+impl OwnedSection<'_> {
+    /// As [`Section::refresh`].
+    ///
+    /// ```
+    /// let mut section = manycore::section::global().enter_owned();
+    /// section.refresh(); // holds nothing back that was retired before
+    /// ```
+    pub fn refresh(&mut self) {
+        // SAFETY: written when the guard was made, and taken by its drop alone.
+        unsafe { self.section.assume_init_mut() }.refresh();
+    }
+}
+
+impl<'d> Deref for OwnedSection<'d> {
+    type Target = Section<'d>;
+
+    fn deref(&self) -> &Section<'d> {
+        // SAFETY: written when the guard was made, and taken by its drop alone.
+        unsafe { self.section.assume_init_ref() }
+    }
+}
+
+impl Drop for OwnedSection<'_> {
+    fn drop(&mut self) {
+        // SAFETY: written when the guard was made, and not used after its drop; the domain that it
+        // borrows is dropped after it.
+        unsafe { self.section.assume_init_drop() };
+    }
+}
+
+impl fmt::Debug for OwnedSection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedSection").field("section", &**self).finish_non_exhaustive()
+    }
+}

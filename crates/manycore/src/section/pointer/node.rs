@@ -1,0 +1,295 @@
+//! Nodes in memory: a header, and a value of a type that may be unsized.
+
+use super::super::stray;
+use super::super::weight::Weight;
+use crate::sync::{AtomicU64, Ordering};
+use std::alloc::{self, Layout};
+use std::ptr::{self, NonNull};
+
+/// In `birth`, in debug builds: the node has been retired.
+pub(super) const RETIRED: u64 = 1 << 63;
+
+/// What every node begins with. Private: `Owned`, `Shared` and `Atomic` lead to the value.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Header {
+    /// The era in which the node was linked, or earlier; zero if unknown.
+    pub(super) birth: AtomicU64,
+}
+
+impl Header {
+    fn new() -> Self {
+        Self { birth: AtomicU64::new(0) }
+    }
+
+    /// Whether it was retired, as far as debug builds know; for a thread that has the node alone.
+    pub(super) fn is_retired(&self) -> bool {
+        // ORDER: Relaxed; see above.
+        cfg!(not(manycore_loom)) && self.birth.load(Ordering::Relaxed) & RETIRED != 0
+    }
+}
+
+/// A type of which there can be nodes: every sized type, slices, and `str`.
+///
+/// A link is one word, so that it can be exchanged at once. A slice's length stands in its node.
+/// Nodes of trait objects are none: what is beside the address of one has no type yet that stable
+/// Rust can name. Take `Owned<Box<dyn Trait>>`, a node with the fat pointer in it.
+///
+/// Not to be implemented: the library's own.
+///
+/// ```
+/// use manycore::section::{self, Atomic, Owned};
+///
+/// let primes: Atomic<[i32]> = Owned::<[_]>::from(vec![2, 3, 5]).into(); // one allocation
+/// assert_eq!(primes.load(&section::enter()).as_ref().unwrap().len(), 3);
+///
+/// type Greeter = dyn Fn(&str) -> String + Send + Sync;
+/// let hello = Atomic::new(Box::new(|name: &str| format!("hello {name}")) as Box<Greeter>);
+/// assert_eq!(hello.load(&section::enter()).as_ref().unwrap()("ann"), "hello ann");
+/// # // SAFETY: no other thread has them.
+/// # unsafe { drop((primes.into_owned(), hello.into_owned())) };
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "there are no nodes of `{Self}`",
+    note = "a link is one word; box a trait object: `Owned<Box<dyn Trait>>`"
+)]
+pub trait Pointable: Layouted {}
+impl<T> Pointable for T {}
+impl<T> Pointable for [T] {}
+impl Pointable for str {}
+
+/// How a value lies in its node.
+///
+/// # Safety
+/// The functions agree with one another on the layout.
+#[doc(hidden)]
+pub unsafe trait Layouted {
+    /// The alignment of a node, so that as many low bits of its address as this has zeros are zero.
+    const ALIGN: usize;
+    /// What a node takes beside its value.
+    const HEADER: usize;
+
+    /// The value of a node.
+    ///
+    /// # Safety
+    /// `node` is one of this type that is not freed.
+    unsafe fn value(node: *mut Header) -> *mut Self;
+
+    /// The bytes of a node.
+    ///
+    /// # Safety
+    /// As for `value`.
+    unsafe fn bytes(node: *mut Header) -> usize;
+
+    /// What a node weighs, as far as its type tells.
+    ///
+    /// # Safety
+    /// As for `value`.
+    unsafe fn weight(node: *mut Header) -> Weight;
+
+    /// Drops the value, and frees the node.
+    ///
+    /// # Safety
+    /// As for `value`, and no other thread has the node any more.
+    unsafe fn free(node: NonNull<()>);
+}
+
+/// A node of a sized type.
+#[repr(C)]
+struct Node<T> {
+    header: Header,
+    value: T,
+}
+
+/// A node with a value.
+pub(super) fn alloc<T>(value: T) -> NonNull<Header> {
+    NonNull::from(Box::leak(Box::new(Node { header: Header::new(), value }))).cast()
+}
+
+/// The value of a node, which is freed.
+///
+/// # Safety
+/// A node of this type that no other thread has.
+pub(super) unsafe fn into_value<T>(node: NonNull<Header>) -> T {
+    // SAFETY: nodes of sized types are made by `alloc` alone, as a box, and the caller has it alone
+    // (# Safety).
+    unsafe { Box::from_raw(node.cast::<Node<T>>().as_ptr()) }.value
+}
+
+// SAFETY: all functions go by the layout of `Node`.
+unsafe impl<T> Layouted for T {
+    const ALIGN: usize = align_of::<Node<T>>();
+    const HEADER: usize = size_of::<Node<T>>() - size_of::<T>();
+
+    #[inline(always)]
+    unsafe fn value(node: *mut Header) -> *mut T {
+        // SAFETY: the caller's node is live, hence so is the place of its value (# Safety).
+        unsafe { &raw mut (*node.cast::<Node<T>>()).value }
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(_: *mut Header) -> usize {
+        size_of::<Node<T>>()
+    }
+
+    #[inline(always)]
+    unsafe fn weight(_: *mut Header) -> Weight {
+        const { Weight::of::<T>().plus(Self::HEADER) }
+    }
+
+    unsafe fn free(node: NonNull<()>) {
+        stray::remove(node.addr().get(), size_of::<Node<T>>());
+        // SAFETY: nodes of sized types are made by `alloc` alone, as a box, and the caller has it
+        // alone (# Safety).
+        drop(unsafe { Box::from_raw(node.cast::<Node<T>>().as_ptr()) });
+    }
+}
+
+/// What the node of a slice begins with. The items follow, where their alignment allows.
+#[repr(C)]
+struct SliceHeader {
+    header: Header,
+    length: usize,
+}
+
+/// The layout of a node of `length` items; `None` if there can be no such.
+fn slice_layout<T>(length: usize) -> Option<Layout> {
+    let items = Layout::array::<T>(length).ok()?;
+    Some(Layout::new::<SliceHeader>().extend(items).ok()?.0.pad_to_align())
+}
+
+/// Where the items begin.
+const fn items_at<T>() -> usize {
+    size_of::<SliceHeader>().next_multiple_of(align_of::<T>())
+}
+
+/// A node of these items, which are moved.
+pub(super) fn alloc_slice<T>(mut items: Vec<T>) -> NonNull<Header> {
+    let length = items.len();
+    let layout = slice_layout::<T>(length).expect("manycore: a slice too long for any memory");
+    // SAFETY: the layout has the size of the header at least.
+    let memory = unsafe { alloc::alloc(layout) };
+    let Some(node) = NonNull::new(memory.cast::<SliceHeader>()) else {
+        alloc::handle_alloc_error(layout)
+    };
+    // SAFETY: just allocated, for the header and so many items behind it, which do not overlap
+    // those of the vector. They are moved: the vector forgets them.
+    unsafe {
+        node.write(SliceHeader { header: Header::new(), length });
+        let to = memory.add(items_at::<T>()).cast::<T>();
+        ptr::copy_nonoverlapping(items.as_ptr(), to, length);
+        items.set_len(0);
+    }
+    node.cast()
+}
+
+/// The items of a node, which is freed.
+///
+/// # Safety
+/// A node of this type that no other thread has.
+pub(super) unsafe fn into_items<T>(node: NonNull<Header>) -> Vec<T> {
+    // SAFETY: the caller's node is live (# Safety).
+    let items: *mut [T] = unsafe { <[T]>::value(node.as_ptr()) };
+    let mut moved = Vec::with_capacity(items.len());
+    // SAFETY: the items are moved to memory of their own with room for them, and the node is freed
+    // without dropping them; the caller has it alone (# Safety).
+    unsafe {
+        ptr::copy_nonoverlapping(items.cast::<T>(), moved.as_mut_ptr(), items.len());
+        moved.set_len(items.len());
+        drop(SliceMemory::<T>::of(node));
+    }
+    moved
+}
+
+/// The memory of a slice's node, which is freed when this is dropped, also by a panic of an item's
+/// destructor.
+struct SliceMemory<T>(NonNull<SliceHeader>, std::marker::PhantomData<T>);
+
+impl<T> SliceMemory<T> {
+    /// # Safety
+    /// A node of this type that no other thread has, and whose items are dropped or moved before
+    /// this is dropped.
+    unsafe fn of(node: NonNull<Header>) -> Self {
+        Self(node.cast(), std::marker::PhantomData)
+    }
+}
+
+impl<T> Drop for SliceMemory<T> {
+    fn drop(&mut self) {
+        // SAFETY: `of`'s caller has the node alone; it was made by `alloc_slice` with this layout.
+        unsafe {
+            let layout = slice_layout::<T>(self.0.as_ref().length).expect("it was allocated");
+            stray::remove(self.0.addr().get(), layout.size());
+            alloc::dealloc(self.0.as_ptr().cast(), layout);
+        }
+    }
+}
+
+// SAFETY: all functions go by `slice_layout` and `items_at`.
+unsafe impl<T> Layouted for [T] {
+    const ALIGN: usize = {
+        let (header, items) = (align_of::<SliceHeader>(), align_of::<T>());
+        if header > items { header } else { items }
+    };
+    const HEADER: usize = items_at::<T>();
+
+    #[inline(always)]
+    unsafe fn value(node: *mut Header) -> *mut [T] {
+        // SAFETY: the caller's node is live (# Safety): its header is written, and its items begin
+        // there.
+        unsafe {
+            let length = (*node.cast::<SliceHeader>()).length;
+            let items = node.cast::<u8>().add(items_at::<T>()).cast::<T>();
+            ptr::slice_from_raw_parts_mut(items, length)
+        }
+    }
+
+    unsafe fn bytes(node: *mut Header) -> usize {
+        // SAFETY: the caller's node is live (# Safety).
+        let length = unsafe { Self::value(node) }.len();
+        slice_layout::<T>(length).map_or(0, |layout| layout.size())
+    }
+
+    unsafe fn weight(node: *mut Header) -> Weight {
+        // SAFETY: the caller's node is live (# Safety).
+        Weight::holding::<T>(unsafe { Self::bytes(node) })
+    }
+
+    unsafe fn free(node: NonNull<()>) {
+        // SAFETY: the caller has the node alone (# Safety), and its items are dropped here, before
+        // the memory is.
+        unsafe {
+            let items = Self::value(node.as_ptr().cast());
+            let _memory = SliceMemory::<T>::of(node.cast());
+            items.drop_in_place();
+        }
+    }
+}
+
+// SAFETY: as of a slice of bytes, whose functions are called.
+unsafe impl Layouted for str {
+    const ALIGN: usize = <[u8]>::ALIGN;
+    const HEADER: usize = <[u8]>::HEADER;
+
+    #[inline(always)]
+    unsafe fn value(node: *mut Header) -> *mut str {
+        // SAFETY: a node of a `str` is one of bytes (made from a `String` alone), and the caller's
+        // is live (# Safety).
+        unsafe { <[u8]>::value(node) as *mut str }
+    }
+
+    unsafe fn bytes(node: *mut Header) -> usize {
+        // SAFETY: a node of a `str` is one of bytes, and the caller's is live (# Safety).
+        unsafe { <[u8]>::bytes(node) }
+    }
+
+    unsafe fn weight(node: *mut Header) -> Weight {
+        // SAFETY: a node of a `str` is one of bytes, and the caller's is live (# Safety).
+        unsafe { <[u8]>::weight(node) }
+    }
+
+    unsafe fn free(node: NonNull<()>) {
+        // SAFETY: a node of a `str` is one of bytes, and the caller has it alone (# Safety).
+        unsafe { <[u8]>::free(node) }
+    }
+}

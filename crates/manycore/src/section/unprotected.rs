@@ -1,0 +1,87 @@
+//! [`unprotected`]: a section that protects nothing.
+
+use super::limbo::RetiredNode;
+use std::ptr::NonNull;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub use unmodelled::unprotected;
+
+/// Frees a node that was retired in such a section. (By its parts: given as a whole, it would have
+/// to be in memory for every retire.)
+#[cold]
+#[inline(never)]
+pub(super) fn free(address: NonNull<()>, free: unsafe fn(NonNull<()>)) {
+    RetiredNode { address, free, birth: 0, bytes: 0 }.free();
+}
+
+/// Model checkers have no use for it: there is one thread.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+mod unmodelled {
+    use super::super::domain::Domain;
+    use super::super::guard::Section;
+    use super::super::home::NOWHERE;
+    use super::super::local::Local;
+    use std::mem::ManuallyDrop;
+    use std::sync::LazyLock;
+
+    /// The section; never dropped.
+    struct Unprotected(ManuallyDrop<Section<'static>>);
+
+    // SAFETY: all threads may have the reference, because nothing writes what it leads to: loads
+    // and stores touch the link alone in a domain that is not bounded, what retires looks at the
+    // slot first, which never changes, and the methods that write the section's words need `&mut`
+    // or ownership.
+    unsafe impl Sync for Unprotected {}
+    // SAFETY: made by the thread that comes first, for all; it has no ties to that thread.
+    unsafe impl Send for Unprotected {}
+
+    static UNPROTECTED: LazyLock<Unprotected> = LazyLock::new(|| {
+        static DOMAIN: Domain = Domain::new();
+        static LOCAL: LazyLock<Local> = LazyLock::new(|| Local::from(NOWHERE));
+        Unprotected(ManuallyDrop::new(Section::opened(DOMAIN.state(), &LOCAL)))
+    });
+
+    /// A section that protects nothing and costs nothing: what is retired in it is freed at once,
+    /// and what is deferred runs at once.
+    ///
+    /// What for: building or taking apart a structure that no other thread has, with the methods
+    /// that it has anyway: in its `Drop`, where to open a section of its domain would make its
+    /// nodes wait for one. It belongs to no domain, and does for the nodes of every one. When not:
+    /// everywhere else; a section costs 2 ns.
+    ///
+    /// # Safety
+    /// As long as the section, or what was loaded by it, is used on a structure:
+    /// - no other thread uses the structure;
+    /// - after a node was retired in it, no reference to the node and no
+    ///   [`Shared`](super::super::Shared) of it is used, although the lifetimes of both allow it.
+    ///
+    /// ```
+    /// use manycore::section::{Atomic, Section, unprotected};
+    ///
+    /// struct Stack(Atomic<Node>);
+    /// struct Node(Atomic<Node>);
+    ///
+    /// impl Stack {
+    ///     fn pop(&self, section: &Section<'_>) -> bool {
+    ///         let head = self.0.load(section);
+    ///         let Some(node) = head.as_ref() else { return false };
+    ///         let next = node.0.load(section);
+    ///         if self.0.compare_exchange(head, next, section).is_ok() {
+    ///             // SAFETY: unlinked just now, and nothing else leads to it.
+    ///             unsafe { section.retire(head) };
+    ///         }
+    ///         true
+    ///     }
+    /// }
+    ///
+    /// impl Drop for Stack {
+    ///     fn drop(&mut self) {
+    ///         // SAFETY: `&mut self`: no other thread has it; `pop` keeps no node.
+    ///         while self.pop(unsafe { unprotected() }) {}
+    ///     }
+    /// }
+    /// drop(Stack(Atomic::new(Node(Atomic::null()))));
+    /// ```
+    pub unsafe fn unprotected() -> &'static Section<'static> {
+        &UNPROTECTED.0
+    }
+}
