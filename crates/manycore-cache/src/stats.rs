@@ -62,6 +62,8 @@ impl Stats {
 }
 
 /// What [`Cache::footprint`] says: bytes by part. What keys and values own elsewhere is not in it.
+///
+/// See [`Cache::footprint`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Footprint {

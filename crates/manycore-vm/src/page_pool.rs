@@ -82,6 +82,21 @@ unsafe impl Send for PagePool {}
 unsafe impl Sync for PagePool {}
 
 /// Builder for [`PagePool`].
+///
+/// ```
+/// use manycore_vm::PagePool;
+///
+/// let pool = PagePool::builder(1024).keep(0).build()?; // idle pages go back to the system
+/// let mut page = pool.alloc(1)?;
+/// page[0] = 1; // the system's page fault
+/// assert!(pool.resident() >= 1);
+/// drop(page);
+/// pool.trim();
+/// assert_eq!(pool.idle(), pool.pages());
+///
+/// assert!(PagePool::builder(0).build().is_err());
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Builder {
     pages: u32,
@@ -91,6 +106,8 @@ pub struct Builder {
 }
 
 /// Consecutive pages of a [`PagePool`]. Dropping it, on any thread, gives them back.
+///
+/// See [`PagePool`] for an example.
 pub struct Pages<'p> {
     pool: &'p PagePool,
     first: u32,

@@ -50,6 +50,30 @@ pub struct Memfd {
 }
 
 /// A memory file, here or received from another process.
+///
+/// ```
+/// use manycore::section;
+/// use manycore_vm::{FrameFile, Frames, MappingDb, Memfd, Rights};
+/// use std::os::unix::net::UnixStream;
+///
+/// // The other end of the socket is another process, usually.
+/// let (here, there) = UnixStream::pair()?;
+/// let memory = Memfd::new(16)?;
+/// memory.send(&here)?;
+/// let received = FrameFile::receive(&there)?;
+/// assert_eq!(received.frames(), 16);
+///
+/// let db = MappingDb::new(memory, section::global());
+/// let space = db.space(16)?;
+/// let page = db.grant(space, 1, Rights::WRITE)?;
+/// let frame = db.resolve(space, page, &section::enter()).unwrap().frame;
+/// // SAFETY: mapped just now, and no other thread has the address.
+/// unsafe { (page as *mut u8).write(7) };
+/// let view = received.view(Frames::new(frame, 1), Rights::READ)?;
+/// // SAFETY: the view's first byte, which no thread is writing.
+/// assert_eq!(unsafe { view.as_ptr().read() }, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct FrameFile {
     file: OwnedFd,
@@ -57,6 +81,8 @@ pub struct FrameFile {
 }
 
 /// Frames of a file, mapped outside of a database. Dropping it unmaps them.
+///
+/// See [`FrameFile`] for an example.
 #[derive(Debug)]
 pub struct View {
     address: usize,

@@ -76,11 +76,14 @@ struct Event {
 ///   `vm.unprivileged_userfaultfd` is 1, or one that may open `/dev/userfaultfd`. Otherwise
 ///   [`new`](Self::new) fails with the system's reason, and names the call.
 ///
-/// ```no_run
+/// ```
 /// use manycore::section;
 /// use manycore_vm::{MappingDb, Rights, Userfault};
 ///
-/// let made = Userfault::new(100, |address, page| page.fill((address >> 12) as u8))?;
+/// let made = match Userfault::new(100, |address, page| page.fill((address >> 12) as u8)) {
+///     Ok(made) => made,
+///     Err(error) => return Ok(println!("{error}")), // this process has not the permission
+/// };
 /// let db = MappingDb::new(made, section::global());
 /// let space = db.space(100)?;
 /// let page = db.grant(space, 1, Rights::WRITE)?;

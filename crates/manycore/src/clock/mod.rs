@@ -116,6 +116,17 @@ impl Stamp {
 }
 
 /// What a [`Clock`] promises about the stamps of different cores.
+///
+/// ```
+/// use manycore::clock::{Clock, Mode};
+///
+/// match Clock::system().mode() {
+///     Mode::Bounded { skew_ticks } => println!("ordered updates wait {skew_ticks} ticks"),
+///     Mode::Counter => println!("stamps share a cache line: prefer logs without order"),
+///     _ => println!("stamps are cheap"),
+/// }
+/// assert_eq!(Clock::counter().mode(), Mode::Counter);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {

@@ -34,6 +34,8 @@ const QUICK_PAIRS_MAX: usize = 8;
 const QUICK_ROUNDS: u32 = 256;
 
 /// How much later messages from one core arrive at another, each by its own clock.
+///
+/// See [`pairs`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairDelta {
     /// The CPU that sends.
@@ -47,6 +49,16 @@ pub struct PairDelta {
 }
 
 /// How far [`pairs`] is.
+///
+/// ```
+/// use manycore::clock::probe::{self, Progress};
+///
+/// let mut last = None;
+/// let pairs = probe::pairs(1, &mut |progress| last = Some((progress.done, progress.total)));
+/// if pairs.is_ok() {
+///     assert!(last.is_some_and(|(done, total)| done == total));
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Pairs of CPUs (both directions at once) that are done.
@@ -56,6 +68,8 @@ pub struct Progress {
 }
 
 /// Why the experiment could not be made.
+///
+/// See [`pairs`] for an example.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProbeError {

@@ -162,6 +162,8 @@ impl<K: Ord + Clone + Send + Sync + 'static> fmt::Debug for ActiveSet<K> {
 }
 
 /// Active for as long as this lives. Gives access to the key, and may be dropped on any thread.
+///
+/// See [`ActiveSet`] for an example.
 #[must_use = "dropping the handle leaves the set"]
 pub struct Active<'a, K: Ord + Clone + Send + Sync + 'static> {
     key: NonNull<K>,

@@ -315,6 +315,12 @@ impl<T: fmt::Debug, S> fmt::Debug for HashSetView<'_, T, S> {
 }
 
 /// The members of a set: see [`HashSetView::iter`].
+///
+/// ```
+/// let names = manycore::collections::HashSet::from(["ann", "bob"]);
+/// let view = names.enter();
+/// assert_eq!(view.iter().max(), Some(&"bob"));
+/// ```
 #[derive(Debug)]
 pub struct HashSetIter<'v, T> {
     keys: HashMapKeys<'v, T, ()>,
@@ -331,6 +337,13 @@ impl<'v, T> Iterator for HashSetIter<'v, T> {
 impl<T> std::iter::FusedIterator for HashSetIter<'_, T> {}
 
 /// The members of a set, by value: see [`HashSet::into_iter`](IntoIterator::into_iter).
+///
+/// ```
+/// let names = manycore::collections::HashSet::from(["bob", "ann"]);
+/// let mut sorted: Vec<&str> = names.into_iter().collect();
+/// sorted.sort();
+/// assert_eq!(sorted, ["ann", "bob"]);
+/// ```
 #[derive(Debug)]
 pub struct HashSetIntoIter<T, S = RandomState> {
     entries: HashMapIntoIter<T, (), S>,

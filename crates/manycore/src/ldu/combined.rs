@@ -124,6 +124,8 @@ struct Parts<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
 }
 
 /// A [`Combined`]'s structure, and updates that wait for its next read. Shows the structure.
+///
+/// See [`Combined`] for an example.
 pub struct CombinedState<T, O> {
     value: T,
     /// Gathered, but after the last cut (ldu.C1).

@@ -74,6 +74,29 @@ pub struct DeferredSet<T: Structure<E>, E: Linked> {
 }
 
 /// What happened to a set's members so far.
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Structure};
+///
+/// # #[derive(Default)]
+/// # struct Sum(u64);
+/// # impl Structure<Element<u64>> for Sum {
+/// #     fn insert(&mut self, number: &Element<u64>) {
+/// #         self.0 += **number;
+/// #     }
+/// #     fn remove(&mut self, number: &Element<u64>) {
+/// #         self.0 -= **number;
+/// #     }
+/// # }
+/// let set = DeferredSet::new(Sum(0));
+/// let kept = set.add(1);
+/// for _ in 0..100 {
+///     drop(set.add(2)); // came and went
+/// }
+/// assert_eq!(set.read().0, 1);
+/// assert_eq!(set.stats().applied, 1); // one call of the structure for 201 changes
+/// # drop(kept);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

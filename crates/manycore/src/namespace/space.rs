@@ -124,6 +124,8 @@ sync::global! {
 }
 
 /// All places of an [`IdSpace`] are taken, by nodes or by ids that wait for sections to be over.
+///
+/// See [`IdSpace::try_insert_with`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -309,6 +311,18 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     ///
     /// # Panics
     /// If the section is of another domain.
+    ///
+    /// ```
+    /// use manycore::{namespace::{Full, IdSpace}, section};
+    ///
+    /// let sessions = IdSpace::new();
+    /// let section = section::enter();
+    /// match sessions.try_insert_with(|id| format!("session {id:?}"), &section) {
+    ///     Ok(id) => assert!(sessions.contains(id, &section)),
+    ///     Err(Full) => println!("too many sessions"), // refuse the client, and go on
+    /// }
+    /// assert_eq!(sessions.len(), 1);
+    /// ```
     #[inline]
     pub fn try_insert_with(
         &self,

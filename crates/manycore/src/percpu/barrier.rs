@@ -24,6 +24,15 @@
 use crate::sync::{AtomicUsize, Ordering, fence};
 
 /// Whether `light` and `heavy` may be used. Decided once per process.
+///
+/// ```
+/// use manycore::percpu::barrier;
+///
+/// if !barrier::is_asymmetric() {
+///     println!("no membarrier here: each update and each read pays for a fence of its own");
+/// }
+/// assert_eq!(barrier::is_asymmetric(), barrier::is_asymmetric()); // decided once
+/// ```
 #[inline]
 pub fn is_asymmetric() -> bool {
     imp::is_asymmetric()

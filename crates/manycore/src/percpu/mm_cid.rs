@@ -28,6 +28,12 @@ pub(crate) fn cpu() -> Option<usize> {
 }
 
 /// Whether [`current`] returns a number on this machine.
+///
+/// ```
+/// use manycore::percpu::mm_cid;
+///
+/// assert_eq!(mm_cid::is_available(), mm_cid::current().is_some());
+/// ```
 pub fn is_available() -> bool {
     current().is_some()
 }

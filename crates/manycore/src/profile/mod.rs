@@ -181,6 +181,8 @@ impl From<usize> for Cell {
 }
 
 /// A name for an object, as long as this is kept: see [`name`].
+///
+/// See [`name`] for an example.
 #[derive(Debug)]
 #[must_use = "the name is gone when this is dropped"]
 pub struct Named<'a> {
@@ -230,6 +232,8 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What does not wait costs what it always does. Memory: some 100 bytes for each object that is
 /// waited for, each line that waits for it and each thread that does; at most half a megabyte a
 /// thread. Starting and stopping is no barrier: a wait that is under way may be missed.
+///
+/// See [the module](self) for an example.
 pub fn start() {
     let mut book = held(&STATE.book);
     for (_, cell) in STATE.cells.iter() {
@@ -245,6 +249,8 @@ pub fn start() {
 }
 
 /// Stops counting. What was counted stays until the next [`start`].
+///
+/// See [the module](self) for an example.
 pub fn stop() {
     let mut book = held(&STATE.book);
     // ORDER: Relaxed; as in `start`.
@@ -255,6 +261,16 @@ pub fn stop() {
 }
 
 /// Whether waits are counted now. Only a thread that waits asks (profile.F1).
+///
+/// ```
+/// use manycore::profile;
+///
+/// assert!(!profile::is_on());
+/// profile::start();
+/// assert!(profile::is_on());
+/// profile::stop();
+/// assert!(!profile::is_on());
+/// ```
 #[must_use]
 pub fn is_on() -> bool {
     // ORDER: Relaxed; a hint.
@@ -268,6 +284,8 @@ pub(crate) fn counts() -> bool {
 }
 
 /// What was counted since [`start`]. Counting goes on.
+///
+/// See [the module](self) for an example.
 #[must_use]
 pub fn read() -> Profile {
     let book = held(&STATE.book);

@@ -289,6 +289,14 @@ impl<T> fmt::Debug for Slab<T> {
 }
 
 /// What [`Slab::stats`] counts.
+///
+/// ```
+/// let slab = manycore::slab::Slab::new();
+/// drop(slab.alloc(1_u64));
+/// let stats = slab.stats();
+/// assert_eq!((stats.live, stats.chunks), (0, 1)); // its chunk is kept for the next object
+/// assert!(stats.cached > 1000 && stats.bytes >= 8 * stats.cached);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {

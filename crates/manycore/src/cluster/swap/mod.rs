@@ -84,7 +84,31 @@ struct Top<F: ?Sized>(Arc<F>);
 /// - Source: K42's hot swapping, section 3.4; Soules and others, *System support for online
 ///   reconfiguration* (USENIX 2003).
 ///
-/// See [`Family`] for an example.
+/// ```
+/// use manycore::cluster::{Family, Swappable};
+/// use std::sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}};
+///
+/// /// A counter, and the version of the code that counts.
+/// struct Counter(AtomicU64, &'static str);
+/// impl Family for Counter {
+///     type Part = u64;
+///     fn export(&self, _part: usize) -> u64 {
+///         self.0.load(Relaxed)
+///     }
+///     fn import(&self, count: u64) {
+///         self.0.store(count, Relaxed);
+///     }
+/// }
+///
+/// let counter = Swappable::new(Arc::new(Counter(AtomicU64::new(0), "1.0")));
+/// std::thread::scope(|s| {
+///     s.spawn(|| (0..1000).for_each(|_| drop(counter.call(|c| c.0.fetch_add(1, Relaxed)))));
+///     s.spawn(|| counter.swap(Arc::new(Counter(AtomicU64::new(0), "1.1"))).unwrap());
+/// });
+/// assert_eq!(counter.call(|c| (c.0.load(Relaxed), c.1)), (1000, "1.1"));
+/// ```
+///
+/// [`Family`] has an example with an interface and two implementations.
 #[repr(align(128))]
 pub struct Swappable<F: Family + ?Sized> {
     /// The address of a [`Top`], from a box, perhaps with CLOSED. Changed only by the swapper.

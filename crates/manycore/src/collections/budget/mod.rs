@@ -350,6 +350,19 @@ impl fmt::Debug for BudgetTree {
 }
 
 /// Something charged to a [`BudgetTree`]; dropping it gives it back.
+///
+/// ```
+/// use manycore::collections::BudgetTree;
+///
+/// let memory = BudgetTree::new(1000);
+/// let mut buffer = memory.charge(100)?;
+/// buffer.resize(400)?; // it grows
+/// assert!(buffer.resize(1001).is_err());
+/// assert_eq!((buffer.amount(), memory.used()), (400, 400));
+/// drop(buffer);
+/// assert_eq!(memory.used(), 0);
+/// # Ok::<(), manycore::collections::Exceeded>(())
+/// ```
 #[must_use = "what is charged is given back when this is dropped"]
 #[derive(Debug)]
 pub struct Charge {
@@ -384,6 +397,8 @@ impl Drop for Charge {
 }
 
 /// A charge would pass a limit, here or above.
+///
+/// See [`Charge`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exceeded {

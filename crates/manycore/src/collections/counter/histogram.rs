@@ -323,6 +323,8 @@ impl fmt::Debug for HistogramSnapshot {
 }
 
 /// The buckets of a snapshot: see [`HistogramSnapshot::buckets`].
+///
+/// See [`HistogramSnapshot::buckets`] for an example.
 #[derive(Debug, Clone)]
 pub struct HistogramBuckets<'a> {
     counts: std::iter::Enumerate<std::slice::Iter<'a, u64>>,

@@ -17,6 +17,17 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
 /// for anything: see [`Section`]. It stays with its thread. Views nest.
+///
+/// ```
+/// let users = manycore::collections::HashMap::from([(1, String::from("ann"))]);
+/// let view = users.enter();
+/// let ann = view.get(&1).unwrap();
+/// std::thread::scope(|s| {
+///     s.spawn(|| users.insert(1, "bob".into()));
+/// });
+/// assert_eq!(ann, "ann"); // valid as long as the view
+/// assert_eq!(view.get(&1).unwrap(), "bob");
+/// ```
 pub struct HashMapView<'m, K, V, S = RandomState> {
     map: &'m HashMap<K, V, S>,
     section: Section<'m>,

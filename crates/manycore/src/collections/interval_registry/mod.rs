@@ -265,6 +265,8 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> fmt::Debu
 
 /// A range that is there for as long as this lives. Gives access to the value, and may be dropped
 /// on any thread.
+///
+/// See [`IntervalRegistry`] for an example.
 #[must_use = "dropping the handle takes the range out"]
 pub struct Interval<'a, K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     item: NonNull<Item<K, V>>,

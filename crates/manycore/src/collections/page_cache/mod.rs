@@ -412,6 +412,8 @@ impl<T: PageStore, S: Send + Sync + 'static> fmt::Debug for PageCache<T, S> {
 /// A page that stays, of a [`PageCache`]. Dropping it lets the page go; any thread may.
 ///
 /// One that is forgotten keeps its page in the cache for ever, and nothing worse.
+///
+/// See [`PageCache`] for an example.
 #[must_use = "the page may go at once"]
 pub struct Pinned<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = RandomState> {
     frame: *const Frame<T::Key, T::Page>,

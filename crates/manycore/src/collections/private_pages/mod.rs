@@ -134,7 +134,7 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 /// use manycore::collections::{PageCache, PageStore, PrivatePages};
 /// use std::sync::Arc;
 ///
-/// /// Pages that nobody has written yet.
+/// /// Pages of zeros, until they are written.
 /// struct Blank;
 ///
 /// impl PageStore for Blank {

@@ -336,6 +336,8 @@ impl<T: Send + Sync + 'static> fmt::Debug for Registry<T> {
 
 /// A value that is registered for as long as this lives. Gives access to the value, and may be
 /// dropped on any thread.
+///
+/// See [`Registry`] for an example.
 #[must_use = "dropping the entry ends the registration"]
 pub struct Entry<'a, T: Send + Sync + 'static> {
     value: NonNull<T>,
@@ -343,6 +345,21 @@ pub struct Entry<'a, T: Send + Sync + 'static> {
 }
 
 /// As [`Entry`], without borrowing the registry; see [`Registry::register_owned`].
+///
+/// ```
+/// use manycore::collections::{OwnedEntry, Registry};
+///
+/// /// Owns its registration, so it borrows nothing.
+/// struct Session {
+///     entry: OwnedEntry<String>,
+/// }
+///
+/// let registry = Registry::new();
+/// let session = Session { entry: registry.register_owned("ann".into()) };
+/// assert_eq!((registry.len(), &**session.entry), (1, "ann"));
+/// std::thread::spawn(move || drop(session)).join().unwrap();
+/// assert!(registry.is_empty());
+/// ```
 #[must_use = "dropping the entry ends the registration"]
 pub struct OwnedEntry<T: Send + Sync + 'static> {
     value: NonNull<T>,

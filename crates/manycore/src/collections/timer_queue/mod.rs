@@ -272,6 +272,8 @@ impl<T: Send + 'static> fmt::Debug for TimerQueue<T> {
 }
 
 /// A timer that is set, or has fired. Dropping it cancels it. May be used on any thread.
+///
+/// See [`TimerQueue`] for an example.
 #[must_use = "dropping the timer cancels it; detach it to let it fire"]
 pub struct Timer<'a, T: Send + 'static> {
     item: NonNull<Item<T>>,
