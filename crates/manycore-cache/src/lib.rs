@@ -119,6 +119,7 @@ mod guard;
 mod huge_pages;
 mod key_hash;
 mod locked;
+mod negative;
 mod node;
 mod prefetch;
 mod probation;

@@ -74,40 +74,6 @@ impl<T, S> HashSet<T, S> {
     pub fn enter(&self) -> HashSetView<'_, T, S> {
         HashSetView { map: self.map.enter() }
     }
-
-    /// How many members there are: every update that happened before, and perhaps some that are
-    /// happening.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// Whether there are none, as [`len`](Self::len) has it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    /// As [`HashMap::capacity`].
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.map.capacity()
-    }
-
-    /// As [`HashMap::shrink_to_fit`].
-    pub fn shrink_to_fit(&mut self) {
-        self.map.shrink_to_fit();
-    }
-
-    /// The hasher.
-    pub fn hasher(&self) -> &S {
-        self.map.hasher()
-    }
-
-    /// As [`HashMap::domain`].
-    pub fn domain(&self) -> &Domain {
-        self.map.domain()
-    }
 }
 
 impl<T, S> HashSet<T, S>
@@ -205,6 +171,42 @@ where
     }
 }
 
+impl<T, S> HashSet<T, S> {
+    /// How many members there are: every update that happened before, and perhaps some that are
+    /// happening.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether there are none, as [`len`](Self::len) has it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// As [`HashMap::capacity`].
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.map.capacity()
+    }
+
+    /// As [`HashMap::shrink_to_fit`].
+    pub fn shrink_to_fit(&mut self) {
+        self.map.shrink_to_fit();
+    }
+
+    /// The hasher.
+    pub fn hasher(&self) -> &S {
+        self.map.hasher()
+    }
+
+    /// As [`HashMap::domain`].
+    pub fn domain(&self) -> &Domain {
+        self.map.domain()
+    }
+}
+
 /// A [`HashSet`] and an open section: references to members borrow from it.
 ///
 /// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
@@ -220,30 +222,6 @@ where
 /// ```
 pub struct HashSetView<'m, T, S = RandomState> {
     map: HashMapView<'m, T, (), S>,
-}
-
-impl<T, S> HashSetView<'_, T, S> {
-    /// As [`HashSet::len`].
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// As [`HashSet::is_empty`].
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    /// As [`HashMapView::refresh`].
-    pub fn refresh(&mut self) {
-        self.map.refresh();
-    }
-
-    /// Every member, in no order. Not a snapshot: see [`HashMapView::iter`].
-    pub fn iter(&self) -> HashSetIter<'_, T> {
-        HashSetIter { keys: self.map.keys() }
-    }
 }
 
 impl<T, S> HashSetView<'_, T, S>
@@ -296,6 +274,30 @@ where
     /// As [`HashSet::clear`].
     pub fn clear(&self) {
         self.map.clear();
+    }
+}
+
+impl<T, S> HashSetView<'_, T, S> {
+    /// As [`HashSet::len`].
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// As [`HashSet::is_empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// As [`HashMapView::refresh`].
+    pub fn refresh(&mut self) {
+        self.map.refresh();
+    }
+
+    /// Every member, in no order. Not a snapshot: see [`HashMapView::iter`].
+    pub fn iter(&self) -> HashSetIter<'_, T> {
+        HashSetIter { keys: self.map.keys() }
     }
 }
 

@@ -238,53 +238,6 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
         self.parts.set.insert(member)
     }
 
-    /// Gives the ordered updates logs now, without waiting for contention. Returns whether they
-    /// have them.
-    pub fn promote(&self) -> bool {
-        self.parts.log.promote()
-    }
-
-    /// Inserts a member by hand.
-    ///
-    /// # Panics
-    /// As [`DeferredSet::insert_raw`].
-    ///
-    /// # Safety
-    /// As [`DeferredSet::insert_raw`].
-    #[inline]
-    pub unsafe fn insert_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller promises what `DeferredSet::insert_raw` asks for (# Safety): a live
-        // member of no other set, whose calls follow each other (ldu.U1).
-        unsafe { self.parts.set.insert_raw(member) };
-    }
-
-    /// Removes a member by hand.
-    ///
-    /// # Panics
-    /// As [`DeferredSet::remove_raw`].
-    ///
-    /// # Safety
-    /// As [`DeferredSet::remove_raw`].
-    #[inline]
-    pub unsafe fn remove_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller promises what `DeferredSet::remove_raw` asks for (# Safety): a live
-        // member that was inserted here, whose calls follow each other (ldu.U1).
-        unsafe { self.parts.set.remove_raw(member) };
-    }
-
-    /// Sees to it that no queue has the member, as [`DeferredSet::dequeue_raw`].
-    ///
-    /// # Panics
-    /// As [`DeferredSet::dequeue_raw`].
-    ///
-    /// # Safety
-    /// As [`DeferredSet::dequeue_raw`].
-    pub unsafe fn dequeue_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller promises what `DeferredSet::dequeue_raw` asks for (# Safety): a live
-        // member of this object, and no other call for it at this time (ldu.U1).
-        unsafe { self.parts.set.dequeue_raw(member) };
-    }
-
     /// Makes an ordered update. The next read sees it, after all that returned before this call.
     #[inline]
     pub fn append(&self, op: O) {
@@ -423,6 +376,53 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// Clears the poison flag. The next read applies what waits.
     pub fn clear_poison(&self) {
         self.parts.set.clear_poison();
+    }
+
+    /// Gives the ordered updates logs now, without waiting for contention. Returns whether they
+    /// have them.
+    pub fn promote(&self) -> bool {
+        self.parts.log.promote()
+    }
+
+    /// Inserts a member by hand.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::insert_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::insert_raw`].
+    #[inline]
+    pub unsafe fn insert_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller promises what `DeferredSet::insert_raw` asks for (# Safety): a live
+        // member of no other set, whose calls follow each other (ldu.U1).
+        unsafe { self.parts.set.insert_raw(member) };
+    }
+
+    /// Removes a member by hand.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::remove_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::remove_raw`].
+    #[inline]
+    pub unsafe fn remove_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller promises what `DeferredSet::remove_raw` asks for (# Safety): a live
+        // member that was inserted here, whose calls follow each other (ldu.U1).
+        unsafe { self.parts.set.remove_raw(member) };
+    }
+
+    /// Sees to it that no queue has the member, as [`DeferredSet::dequeue_raw`].
+    ///
+    /// # Panics
+    /// As [`DeferredSet::dequeue_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::dequeue_raw`].
+    pub unsafe fn dequeue_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller promises what `DeferredSet::dequeue_raw` asks for (# Safety): a live
+        // member of this object, and no other call for it at this time (ldu.U1).
+        unsafe { self.parts.set.dequeue_raw(member) };
     }
 }
 

@@ -82,13 +82,15 @@ mod links;
 mod loom_tests;
 mod pending;
 mod queue;
-mod raw;
 mod retired;
 mod set;
 mod set_domain;
 mod state;
 mod structure;
 mod word;
+
+// Last: the page of `DeferredSet` shows methods in the order of the modules that have them.
+mod raw;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};

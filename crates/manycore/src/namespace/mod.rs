@@ -44,13 +44,15 @@
 //!
 //! [`Atomic`]: crate::section::Atomic
 
+// First: the page of `IdSpace` shows methods in the order of the modules that have them.
+mod space;
+
 mod extent;
 mod id;
 mod local;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod pool;
-mod space;
 mod state;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests;

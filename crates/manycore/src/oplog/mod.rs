@@ -91,6 +91,9 @@
 //!   thread that does not exist in the child is never released, as with every lock.)
 //! - Recursion: see above.
 
+// First: the page of `Deferred` shows methods in the order of the modules that have them.
+mod deferred;
+
 mod acquire;
 mod append;
 mod branches;
@@ -100,7 +103,6 @@ mod collected_logs;
 mod combining_tree;
 mod configurations;
 mod contention;
-mod deferred;
 mod evict;
 mod external_policy;
 mod gate;

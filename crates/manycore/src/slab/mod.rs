@@ -135,6 +135,42 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Puts `value` into memory of the slab.
+    #[inline]
+    pub fn alloc(&self, value: T) -> SlabBox<'_, T> {
+        SlabBox::new(self, value)
+    }
+
+    /// Memory for a `T`, without one in it. For callers that free by [`Slab::free_raw`]; what is
+    /// not freed is freed with the slab.
+    #[inline]
+    pub fn alloc_raw(&self) -> NonNull<T> {
+        // SAFETY: the heap is that of the calling thread's slot (slab.B1).
+        let block = self.own_heap().and_then(|heap| unsafe { heap.pop(Self::LAYOUT) });
+        let block = block.unwrap_or_else(|| self.alloc_slow());
+        // SAFETY: blocks are not null.
+        unsafe { NonNull::new_unchecked(block.cast()) }
+    }
+
+    /// Takes memory back. Does not drop what is in it.
+    ///
+    /// # Safety
+    /// `object` is what [`Slab::alloc_raw`] (or [`SlabBox::into_raw`]) of this slab returned, and
+    /// that memory is not used any more.
+    #[inline]
+    pub unsafe fn free_raw(&self, object: NonNull<T>) {
+        let block = object.as_ptr().cast();
+        match self.own_heap() {
+            // SAFETY: slab.B1 - the heap is that of the calling thread's slot; the caller promises
+            // an object of this slab that is not used any more (# Safety).
+            Some(heap) => unsafe { heap.push(block, Self::LAYOUT) },
+            // SAFETY: slab.B1 - `with_heap` gives the heap of a slot that is this thread's for the
+            // call; the caller promises an object of this slab that is not used any more
+            // (# Safety).
+            None => self.with_heap(|heap| unsafe { heap.push(block, Self::LAYOUT) }),
+        }
+    }
+
     const_fn! {
         /// As [`new`](Self::new), with a pointer that can be asked of each object: see
         /// [`owner_of`](Self::owner_of). The slab never follows it.
@@ -172,42 +208,6 @@ impl<T> Slab<T> {
         // SAFETY: slab.B4 - the caller promises that the object was not freed (# Safety), and a
         // block in use keeps its chunk; `owner` never changes.
         unsafe { (*Chunk::of(object.as_ptr().cast(), Self::LAYOUT)).owner.0 }
-    }
-
-    /// Puts `value` into memory of the slab.
-    #[inline]
-    pub fn alloc(&self, value: T) -> SlabBox<'_, T> {
-        SlabBox::new(self, value)
-    }
-
-    /// Memory for a `T`, without one in it. For callers that free by [`Slab::free_raw`]; what is
-    /// not freed is freed with the slab.
-    #[inline]
-    pub fn alloc_raw(&self) -> NonNull<T> {
-        // SAFETY: the heap is that of the calling thread's slot (slab.B1).
-        let block = self.own_heap().and_then(|heap| unsafe { heap.pop(Self::LAYOUT) });
-        let block = block.unwrap_or_else(|| self.alloc_slow());
-        // SAFETY: blocks are not null.
-        unsafe { NonNull::new_unchecked(block.cast()) }
-    }
-
-    /// Takes memory back. Does not drop what is in it.
-    ///
-    /// # Safety
-    /// `object` is what [`Slab::alloc_raw`] (or [`SlabBox::into_raw`]) of this slab returned, and
-    /// that memory is not used any more.
-    #[inline]
-    pub unsafe fn free_raw(&self, object: NonNull<T>) {
-        let block = object.as_ptr().cast();
-        match self.own_heap() {
-            // SAFETY: slab.B1 - the heap is that of the calling thread's slot; the caller promises
-            // an object of this slab that is not used any more (# Safety).
-            Some(heap) => unsafe { heap.push(block, Self::LAYOUT) },
-            // SAFETY: slab.B1 - `with_heap` gives the heap of a slot that is this thread's for the
-            // call; the caller promises an object of this slab that is not used any more
-            // (# Safety).
-            None => self.with_heap(|heap| unsafe { heap.push(block, Self::LAYOUT) }),
-        }
     }
 
     /// Sends home what this thread has freed of other threads' objects, and gives the system what

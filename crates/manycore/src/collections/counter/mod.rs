@@ -204,18 +204,6 @@ impl CounterArray {
         Group { values: &self.values, hot: &self.hot }
     }
 
-    /// The number of counters.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.values.len()
-    }
-
-    /// Whether there are no counters.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
-
     /// Adds `n`, which may be negative, to one counter.
     ///
     /// # Panics
@@ -247,6 +235,18 @@ impl CounterArray {
     #[doc(alias = "reset")]
     pub fn take(&self) -> Vec<i64> {
         self.group().take()
+    }
+
+    /// The number of counters.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are no counters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     /// Whether each thread counts on a line of its own now; false after an eviction.

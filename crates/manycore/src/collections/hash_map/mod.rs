@@ -157,69 +157,7 @@ impl Deref for MapDomain {
     }
 }
 
-impl<K, V> HashMap<K, V> {
-    /// An empty map with a domain of its own. Allocates nothing until the first insertion.
-    #[must_use]
-    pub fn new() -> Self {
-        HashMapBuilder::new().build()
-    }
-
-    /// An empty map that takes so many entries before it grows.
-    #[must_use]
-    pub fn with_capacity(capacity: usize) -> Self {
-        HashMapBuilder::new().capacity(capacity).build()
-    }
-
-    /// Starts a map with other settings: capacity, hasher, domain.
-    pub fn builder() -> HashMapBuilder<K, V> {
-        HashMapBuilder::new()
-    }
-}
-
 impl<K, V, S> HashMap<K, V, S> {
-    const_fn! {
-        /// An empty map that hashes by `hasher`. Allocates nothing until the first insertion.
-        ///
-        /// The way to a `static` map, with a hasher that can be made at compile time. That of
-        /// [`new`](HashMap::new) draws a random number: such a map goes into a `LazyLock`.
-        ///
-        /// ```
-        /// use manycore::collections::HashMap;
-        /// use std::hash::{BuildHasherDefault, DefaultHasher};
-        ///
-        /// static PORTS: HashMap<u16, &str, BuildHasherDefault<DefaultHasher>> =
-        ///     HashMap::with_hasher(BuildHasherDefault::new());
-        ///
-        /// PORTS.insert(80, "http");
-        /// assert_eq!(PORTS.get_cloned(&80), Some("http"));
-        /// ```
-        #[must_use]
-        pub const fn with_hasher(hasher: S) -> Self {
-            Self {
-                root: Atomic::null(),
-                hasher,
-                count: Counter::new(0),
-                growing: Mutex::new(()),
-                weigher: None,
-                domain: MapDomain::own(),
-            }
-        }
-    }
-
-    /// An empty map that hashes by `hasher` and takes so many entries before it grows.
-    #[must_use]
-    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
-        HashMapBuilder::new().capacity(capacity).hasher(hasher).build()
-    }
-
-    /// Opens a section and shows the map in it.
-    #[doc(alias = "guard")]
-    #[doc(alias = "pin")]
-    #[inline]
-    pub fn enter(&self) -> HashMapView<'_, K, V, S> {
-        HashMapView::new(self, self.domain.enter())
-    }
-
     /// How many entries there are: every update that happened before, and perhaps some that are
     /// happening.
     #[must_use]

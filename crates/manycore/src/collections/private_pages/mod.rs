@@ -195,33 +195,6 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         Self { chain: Atomic::new(chain), forking: ReentrancyLock::new(()), family }
     }
 
-    /// The cache.
-    pub fn cache(&self) -> &Arc<PageCache<T, S>> {
-        &self.family.cache
-    }
-
-    /// How many copies of pages there are, in all views that come from one, those among them that
-    /// wait to be freed.
-    #[must_use]
-    pub fn copies(&self) -> usize {
-        self.family.tally.live()
-    }
-
-    /// How many pages this view has written since it was last forked: those that a fork would
-    /// freeze.
-    #[must_use]
-    pub fn written(&self) -> usize {
-        let section = self.family.domain.enter();
-        self.chain(&section).top.len()
-    }
-
-    /// How many layers a look-up goes through before it comes to the cache.
-    #[must_use]
-    pub fn depth(&self) -> usize {
-        let section = self.family.domain.enter();
-        self.chain(&section).layers().count()
-    }
-
     #[inline]
     fn chain<'s>(&'s self, section: &'s Section<'_>) -> &'s Chain<T::Key, T::Page> {
         self.chain.load(section).as_ref().expect("a view has a chain")
@@ -440,6 +413,35 @@ where
         };
         let frame = Arc::new(Frame::new(hash, key.clone(), copied));
         Ok(Some(chain.top.insert(&frame, section)))
+    }
+}
+
+impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
+    /// The cache.
+    pub fn cache(&self) -> &Arc<PageCache<T, S>> {
+        &self.family.cache
+    }
+
+    /// How many copies of pages there are, in all views that come from one, those among them that
+    /// wait to be freed.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.family.tally.live()
+    }
+
+    /// How many pages this view has written since it was last forked: those that a fork would
+    /// freeze.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        let section = self.family.domain.enter();
+        self.chain(&section).top.len()
+    }
+
+    /// How many layers a look-up goes through before it comes to the cache.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        let section = self.family.domain.enter();
+        self.chain(&section).layers().count()
     }
 }
 
