@@ -49,8 +49,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize
 #[doc(alias = "CLOCK")]
 #[doc(alias = "admission")]
 pub enum Eviction {
-    /// The CLOCK of the ParSec paper, in shards: an entry that was used since the hand came by
-    /// stays for another round. The cheapest; a scan over many keys that are used once empties it.
+    /// A CLOCK in shards: an entry that was used since the hand came by stays for another round.
+    /// The cheapest; a scan over many keys that are used once empties it.
     Clock,
     /// New entries are on probation: a twentieth of the entries at most. An entry that is used
     /// again leaves it, and is then evicted by the CLOCK. A scan passes through probation and

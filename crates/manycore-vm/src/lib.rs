@@ -5,6 +5,16 @@
 //! a shoot-down of every core's TLB today. This crate keeps the books itself, with one system call
 //! for many pages, or none.
 //!
+//! ```
+//! use manycore_vm::PagePool;
+//!
+//! let pool = PagePool::new(1 << 10)?; // pages
+//! let mut page = pool.alloc_zeroed(1)?;
+//! page[0] = 1;
+//! drop(page); // back to the pool, for any thread
+//! # Ok::<(), manycore_vm::Error>(())
+//! ```
+//!
 //! | What you need | Take |
 //! |---|---|
 //! | pages with one owner at a time | [`PagePool`] |
@@ -16,16 +26,6 @@
 //! | pages of files, read when they are touched and written back | [`FileCache`] |
 //! | ... of many files that share a limit | [`FileCache`] within a [`PageManager`] |
 //! | ... at addresses that you choose | [`AddressSpace`] |
-//!
-//! ```
-//! use manycore_vm::PagePool;
-//!
-//! let pool = PagePool::new(1 << 10)?; // pages
-//! let mut page = pool.alloc_zeroed(1)?;
-//! page[0] = 1;
-//! drop(page); // back to the pool, for any thread
-//! # Ok::<(), manycore_vm::Error>(())
-//! ```
 //!
 //! # What is guaranteed
 //!
@@ -40,8 +40,10 @@
 //! Pages have 4,096 bytes. [`PagePool`], [`Memfd`] and [`Userfault`] need Linux; the rest is
 //! portable.
 //!
-//! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 3.6 to 4 and 5.3;
-//! K42's page managers.
+//! Source: Q. Wang, T. Stamler, G. Parmer, *Parallel sections: scaling system-level
+//! data-structures*, EuroSys 2016, sections 3.6 to 4 and 5.3; the page managers of K42
+//! (J. Appavoo and others, *Enabling scalable performance for general purpose workloads on shared
+//! memory multiprocessors*, an IBM research report).
 
 mod address_space;
 mod backing;

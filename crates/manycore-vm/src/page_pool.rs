@@ -32,6 +32,21 @@ const BATCH: usize = 256;
 /// is shared at several addresses and revoked, a [`MappingDb`](crate::MappingDb); for small
 /// objects, [`Slab`](manycore::slab::Slab).
 ///
+/// ```
+/// use manycore_vm::PagePool;
+///
+/// let pool = PagePool::new(1024)?; // 4 MiB
+/// let mut page = pool.alloc_zeroed(1)?;
+/// page[..5].copy_from_slice(b"hello");
+/// let many = pool.alloc(100)?;
+/// assert_eq!((many.len(), pool.idle()), (100 * 4096, 1024 - 101));
+/// std::thread::scope(|s| {
+///     s.spawn(move || drop((page, many))); // freed over there
+/// });
+/// assert_eq!(pool.idle(), 1024);
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
+///
 /// - *Contents*: [`alloc`](Self::alloc) returns pages as they are: zeros if they are new, or what
 ///   an earlier owner *of this pool* left. They never hold what another pool or process wrote.
 ///   [`alloc_zeroed`](Self::alloc_zeroed) clears them, except those that hold zeros anyway. Use a
@@ -51,21 +66,6 @@ const BATCH: usize = 256;
 ///   when it passes to another thread; [`Builder::node`] binds all of a pool to a node.
 /// - *Fork*: the child has a copy of the pages, as of all private memory.
 /// - *Errors*: no room names the range. *Panics*: never.
-///
-/// ```
-/// use manycore_vm::PagePool;
-///
-/// let pool = PagePool::new(1024)?; // 4 MiB
-/// let mut page = pool.alloc_zeroed(1)?;
-/// page[..5].copy_from_slice(b"hello");
-/// let many = pool.alloc(100)?;
-/// assert_eq!((many.len(), pool.idle()), (100 * 4096, 1024 - 101));
-/// std::thread::scope(|s| {
-///     s.spawn(move || drop((page, many))); // freed over there
-/// });
-/// assert_eq!(pool.idle(), 1024);
-/// # Ok::<(), manycore_vm::Error>(())
-/// ```
 pub struct PagePool {
     base: *mut u8,
     /// The mapping: from before `base`, which is aligned, to after the last page.

@@ -15,18 +15,6 @@ use std::ptr;
 /// not: for memory that has one owner at a time, a [`PagePool`](crate::PagePool) makes no system
 /// call.
 ///
-/// - *Cost*: one `mmap` for each run of pages with consecutive frames when they are mapped, one for
-///   each span of adjacent pages in a flush, and one `fallocate` for each run of frames that it
-///   frees, which gives their memory back to the system.
-/// - *Memory*: a frame has memory once it is touched. The limit is the file's size; a touch that
-///   finds the system out of memory raises SIGBUS, as for every file.
-/// - *Limits*: Linux allows a process 65,530 mappings (`vm.max_map_count`): spans that neither the
-///   addresses nor the frames continue count singly. Beyond that, `map` is refused with the
-///   system's reason, and nothing has changed.
-/// - *Other processes*: [`send`](Self::send) passes the file on. Their own mappings of it are not
-///   in the database, so revoking does not reach them: they see zeros, and then what the frame's
-///   next owner writes. Share only with processes that are trusted so far.
-///
 /// ```
 /// use manycore::section;
 /// use manycore_vm::{MappingDb, Memfd, Rights};
@@ -44,6 +32,18 @@ use std::ptr;
 /// }
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
+///
+/// - *Cost*: one `mmap` for each run of pages with consecutive frames when they are mapped, one for
+///   each span of adjacent pages in a flush, and one `fallocate` for each run of frames that it
+///   frees, which gives their memory back to the system.
+/// - *Memory*: a frame has memory once it is touched. The limit is the file's size; a touch that
+///   finds the system out of memory raises SIGBUS, as for every file.
+/// - *Limits*: Linux allows a process 65,530 mappings (`vm.max_map_count`): spans that neither the
+///   addresses nor the frames continue count singly. Beyond that, `map` is refused with the
+///   system's reason, and nothing has changed.
+/// - *Other processes*: [`send`](Self::send) passes the file on. Their own mappings of it are not
+///   in the database, so revoking does not reach them: they see zeros, and then what the frame's
+///   next owner writes. Share only with processes that are trusted so far.
 #[derive(Debug)]
 pub struct Memfd {
     file: FrameFile,

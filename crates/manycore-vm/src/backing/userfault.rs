@@ -66,16 +66,6 @@ struct Event {
 /// for pages that are all touched soon; a page costs two switches to the handler's thread, some
 /// microseconds.
 ///
-/// - One thread of its own calls the handler, for one page at a time, with the page's address and
-///   4,096 zeros to fill. The thread that touched the page waits.
-/// - The handler must not touch unmade pages of the same backing: it would wait for itself. If it
-///   panics, the process aborts: the thread that waits could never go on.
-/// - A frame cannot be at two addresses ([`alias`](crate::MappingDb::alias) is refused before
-///   anything has changed).
-/// - *Permission*: Linux lets a process with `CAP_SYS_PTRACE` use it, or every process if
-///   `vm.unprivileged_userfaultfd` is 1, or one that may open `/dev/userfaultfd`. Otherwise
-///   [`new`](Self::new) fails with the system's reason, and names the call.
-///
 /// ```
 /// use manycore::section;
 /// use manycore_vm::{MappingDb, Rights, Userfault};
@@ -91,6 +81,16 @@ struct Event {
 /// assert_eq!(unsafe { (page as *const u8).read() }, (page >> 12) as u8);
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
+///
+/// - One thread of its own calls the handler, for one page at a time, with the page's address and
+///   4,096 zeros to fill. The thread that touched the page waits.
+/// - The handler must not touch unmade pages of the same backing: it would wait for itself. If it
+///   panics, the process aborts: the thread that waits could never go on.
+/// - A frame cannot be at two addresses ([`alias`](crate::MappingDb::alias) is refused before
+///   anything has changed).
+/// - *Permission*: Linux lets a process with `CAP_SYS_PTRACE` use it, or every process if
+///   `vm.unprivileged_userfaultfd` is 1, or one that may open `/dev/userfaultfd`. Otherwise
+///   [`new`](Self::new) fails with the system's reason, and names the call.
 pub struct Userfault {
     faults: OwnedFd,
     stop: OwnedFd,

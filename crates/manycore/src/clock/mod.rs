@@ -1,10 +1,29 @@
 //! One ordered time for all cores.
 //!
+//! ```
+//! use manycore::clock::Clock;
+//!
+//! let clock = Clock::system(); // decided once, by what this machine's counters are worth
+//! let before = clock.stamp();
+//! let after = std::thread::scope(|s| s.spawn(|| clock.stamp()).join().unwrap());
+//! assert!(before < after); // on whichever core
+//! println!("{}", clock.verdict());
+//! ```
+//!
+//! The order of updates that different cores log needs a time that they agree on and that costs no
+//! shared cache line: the hardware's counter where it can be trusted, and one shared counter where
+//! it can't. [`Mode`] says what is promised, [`Verdict`] what decided it, and [`probe`] measures
+//! the counters of two cores against each other. For tests, a [`FakeClock`] is as wrong as they
+//! want. To measure durations, use [`std::time::Instant`].
+//!
+//! # Laws
+//!
 //! Owns: [`Stamp`], the [`Clock`] that gives it, the choice between a hardware counter and a shared
 //! one, and the report on that choice ([`Verdict`]). Does not own: the publication of updates.
 //!
-//! Laws. *Before* is happens-before through memory; `e` is the largest difference between two
-//! cores' counters.
+//! *Before* is happens-before through memory; `e` is the largest difference between two cores'
+//! counters.
+//!
 //! - clock.C1 A [`stamp`](Clock::stamp) is read after everything before it in the thread has
 //!   happened, as far as other cores told this one of it: after all earlier loads have their
 //!   values. Later loads find no value that was replaced, for all cores to see, before the stamp
@@ -28,7 +47,8 @@
 //!   exhaustive model finds that history; it finds none with the wait from the entry, whatever the
 //!   readers do.
 //!
-//! Source: OpLog (MIT-CSAIL-TR-2014-019), section 6.1; the wait is Spanner's commit wait.
+//! Source: [OpLog](crate#sources), section 6.1; the wait is the commit wait of Spanner (J. C.
+//! Corbett and others, OSDI 2012).
 
 #[cfg_attr(
     all(target_arch = "x86_64", not(any(miri, manycore_loom, manycore_shuttle))),
@@ -195,7 +215,7 @@ struct Line(AtomicU64);
 /// assert!(first < second);
 /// ```
 ///
-/// Source: OpLog, section 6.1.
+/// Source: [OpLog](crate#sources), section 6.1.
 #[derive(Debug)]
 #[repr(C)] // so that what a stamp and a settling look at are one cache line
 pub struct Clock {

@@ -175,20 +175,6 @@ impl<R> Drop for Home<R> {
 /// [`gather`](Self::gather). Where a representative caches what it found in the root, a removal may
 /// come between: cache under the root's lock, or look again after caching.
 ///
-/// - Consistency: what root and representatives make of it. Representatives are shared references,
-///   also for callers from other places, so their parts need atomics or locks.
-/// - Progress: a call never waits, except the first from each place.
-/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference (a thread-local,
-///   three loads, well-predicted branches), and writes nothing. From the 33rd slot on it is a
-///   function call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it is that
-///   and a few loads, where kernel and libc keep the CPU's number in memory (Linux 6.3 and glibc
-///   2.35), else a call of `sched_getcpu`.
-/// - Memory: a word for each place (256 bytes for the first 32), and for each representative 128
-///   bytes of its own or a multiple.
-/// - Panics: a constructor's panic reaches the call that needed the representative; the next call
-///   tries again.
-/// - Source: K42's clustered objects, section 3.3.
-///
 /// ```
 /// use manycore::cluster::{Clustered, Placement, Rep};
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -212,6 +198,20 @@ impl<R> Drop for Home<R> {
 /// assert_eq!(page.gather(0, |sum, hits| sum + hits.0.load(Relaxed)), 4);
 /// assert_eq!(page.root(), "index");
 /// ```
+///
+/// - Consistency: what root and representatives make of it. Representatives are shared references,
+///   also for callers from other places, so their parts need atomics or locks.
+/// - Progress: a call never waits, except the first from each place.
+/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference (a thread-local,
+///   three loads, well-predicted branches), and writes nothing. From the 33rd slot on it is a
+///   function call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it is that
+///   and a few loads, where kernel and libc keep the CPU's number in memory (Linux 6.3 and glibc
+///   2.35), else a call of `sched_getcpu`.
+/// - Memory: a word for each place (256 bytes for the first 32), and for each representative 128
+///   bytes of its own or a multiple.
+/// - Panics: a constructor's panic reaches the call that needed the representative; the next call
+///   tries again.
+/// - Source: [K42](crate#sources)'s clustered objects, section 3.3.
 pub struct Clustered<R: Rep> {
     placement: Placement,
     /// Dropped before the root.

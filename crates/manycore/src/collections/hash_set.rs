@@ -19,10 +19,6 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// The set's own methods do one thing each. A view ([`enter`](Self::enter)) opens a section for
 /// many calls, and lends references to members.
 ///
-/// - Consistency, progress, cost, memory, growth, panics: as [`HashMap`]'s, whose values take no
-///   room here. Linearizable for each member; `len` and `iter` are not snapshots.
-/// - Other settings (a shared domain, a weigher): [`HashMap::builder`], then `HashSet::from`.
-///
 /// ```
 /// use manycore::collections::HashSet;
 ///
@@ -35,6 +31,10 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// assert!(seen.contains("message 7"));
 /// assert!(seen.remove("message 7") && seen.is_empty());
 /// ```
+///
+/// - Consistency, progress, cost, memory, growth, panics: as [`HashMap`]'s, whose values take no
+///   room here. Linearizable for each member; `len` and `iter` are not snapshots.
+/// - Other settings (a shared domain, a weigher): [`HashMap::builder`], then `HashSet::from`.
 pub struct HashSet<T, S = RandomState> {
     map: HashMap<T, (), S>,
 }

@@ -1,10 +1,21 @@
 //! Ready-made types, found by the name of what they are.
 //!
-//! Owns: the types below. Most are built on [`oplog`](crate::oplog), [`ldu`](crate::ldu),
-//! [`cluster`](crate::cluster) or [`section`](crate::section), which suffice for types of your own.
-//! They are not confined to its public interface: [`Counter`] and its kin and [`ScalableArc`]
-//! have protocols of their own on private parts of [`percpu`](crate::percpu) and `oplog`, and
-//! several use the library's private locks, deadlock detection and profiling.
+//! ```
+//! use manycore::collections::{EventQueue, Registry};
+//!
+//! let open = Registry::new(); // what is open now
+//! let log = EventQueue::unbounded(); // what happened, in that order
+//! std::thread::scope(|s| {
+//!     for id in 0..4 {
+//!         let (open, log) = (&open, &log);
+//!         s.spawn(move || {
+//!             let connection = open.register(id);
+//!             log.send(format!("{} connected", *connection)).unwrap();
+//!         }); // closed: it leaves the registry
+//!     }
+//! });
+//! assert_eq!((open.len(), log.drain().len()), (0, 4));
+//! ```
 //!
 //! | You have | Take |
 //! |---|---|
@@ -31,6 +42,9 @@
 //!
 //! All but the last ten are for state that is updated often and read rarely.
 //!
+//! Each page says what the type is for and when not to take it, its consistency, progress, cost and
+//! memory.
+//!
 //! # Re-entrancy: user code that calls the object from inside
 //!
 //! | object | called from | outcome |
@@ -49,6 +63,14 @@
 //! | | a transfer or update | a call panics; a swap is an error |
 //!
 //! A panic of that code reaches the caller, or is contained where the type says so.
+//!
+//! # Inside
+//!
+//! Owns: the types below. Most are built on [`oplog`](crate::oplog), [`ldu`](crate::ldu),
+//! [`cluster`](crate::cluster) or [`section`](crate::section), which suffice for types of your own.
+//! They are not confined to its public interface: [`Counter`] and its kin and [`ScalableArc`]
+//! have protocols of their own on private parts of [`percpu`](crate::percpu) and `oplog`, and
+//! several use the library's private locks, deadlock detection and profiling.
 
 mod active_set;
 mod budget;

@@ -63,18 +63,6 @@ const GROWTH: usize = config::DEFAULT_GROWTH;
 /// after every 10 operations 10, 5.7 and 7.3 million; one thread makes 18, and 47 million with the
 /// mutex (`manycore bench topic`).
 ///
-/// - Consistency: linearizable, the two kinds together: a read that sees a change, of whichever
-///   kind, sees all that had returned before that one began.
-/// - Progress: as [`DeferredSet`] and [`Deferred`].
-/// - Cost: a member's change as in a [`DeferredSet`]. An ordered update reads the clock (some 15
-///   ns), loads two lines that reads write, and goes to its thread's log, or takes a lock as long
-///   as the object has no logs. A read costs both kinds' reads.
-/// - Memory: that of a set and of a deferred object, and 16 bytes beside each ordered update that
-///   waits. At most some thousands wait, unless a reader holds the object for long.
-/// - Errors, panics: as [`DeferredSet`]; an ordered update that panics counts as made, and poisons
-///   the object.
-/// - Source: see the [module](super); LDU's future work.
-///
 /// ```
 /// use manycore::ldu::{Combined, Element, Structure};
 /// use manycore::oplog::Op;
@@ -111,6 +99,18 @@ const GROWTH: usize = config::DEFAULT_GROWTH;
 /// # drop(seen);
 /// drop(one);
 /// ```
+///
+/// - Consistency: linearizable, the two kinds together: a read that sees a change, of whichever
+///   kind, sees all that had returned before that one began.
+/// - Progress: as [`DeferredSet`] and [`Deferred`].
+/// - Cost: a member's change as in a [`DeferredSet`]. An ordered update reads the clock (some 15
+///   ns), loads two lines that reads write, and goes to its thread's log, or takes a lock as long
+///   as the object has no logs. A read costs both kinds' reads.
+/// - Memory: that of a set and of a deferred object, and 16 bytes beside each ordered update that
+///   waits. At most some thousands wait, unless a reader holds the object for long.
+/// - Errors, panics: as [`DeferredSet`]; an ordered update that panics counts as made, and poisons
+///   the object.
+/// - Source: see the [module](super); LDU's future work.
 pub struct Combined<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
     parts: ManuallyDrop<Parts<T, E, O>>,
 }

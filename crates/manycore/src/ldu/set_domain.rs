@@ -285,17 +285,6 @@ impl<V> DerefMut for SetElement<V> {
 /// the time has a [`FreeList`](super::FreeList), which uses members again while queues have them
 /// still; types with links of their own do that by [`recycle_raw`](DeferredSet::recycle_raw).
 ///
-/// - Consistency: linearizable, all sets of a domain together: a [`read`](DeferredSet::read) of the
-///   domain is a moment of all of them.
-/// - Progress, cost of a change: those of a [`DeferredSet`].
-/// - Cost of a read: that of the [`DeferredSet`], and a look in a table for each call of a
-///   structure.
-/// - Memory: a domain's, once; for each set that a read found members in, its structure and 20 to
-///   40 bytes of table, given back when few sets are left.
-/// - Errors, panics: see [`DeferredSet::read`]. A structure may change members of its domain, and
-///   name new sets, from within its calls; reading the domain there panics.
-/// - Source: LDU, sections 2.5.1 and 2.5.3.
-///
 /// ```
 /// use manycore::ldu::{SetDomain, SetElement, Structure};
 /// use std::collections::BTreeSet;
@@ -326,6 +315,17 @@ impl<V> DerefMut for SetElement<V> {
 /// drop(own);
 /// assert!(parent.read().0.is_empty());
 /// ```
+///
+/// - Consistency: linearizable, all sets of a domain together: a [`read`](DeferredSet::read) of the
+///   domain is a moment of all of them.
+/// - Progress, cost of a change: those of a [`DeferredSet`].
+/// - Cost of a read: that of the [`DeferredSet`], and a look in a table for each call of a
+///   structure.
+/// - Memory: a domain's, once; for each set that a read found members in, its structure and 20 to
+///   40 bytes of table, given back when few sets are left.
+/// - Errors, panics: see [`DeferredSet::read`]. A structure may change members of its domain, and
+///   name new sets, from within its calls; reading the domain there panics.
+/// - Source: [LDU](crate#sources), sections 2.5.1 and 2.5.3.
 pub struct SetMap<T> {
     sets: HashMap<SetId, SetState<T>, BuildHasherDefault<MultiplyHasher>>,
     /// What a set without members looks like.

@@ -102,7 +102,7 @@ use std::ptr::NonNull;
 /// assert_eq!(files.iter(&section).next().unwrap().1.descriptor, passwd);
 /// ```
 ///
-/// Source: the paper's section 3.6; the laws are in [`crate::namespace`].
+/// Source: [ParSec](crate#sources), section 3.6; the laws are in [`crate::namespace`].
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
     state: NonNull<State<T>>,

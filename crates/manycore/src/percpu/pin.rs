@@ -1,10 +1,10 @@
 //! CPU affinity: which CPUs a thread runs on.
 //!
+//! For benchmarks, and for experiments between two given CPUs. Nothing in the library needs
+//! pinning. On systems other than Linux every function here returns [`io::ErrorKind::Unsupported`].
+//!
 //! Owns: the affinity mask of the calling thread, and its format (one bit per CPU in native words,
 //! as long as the kernel wants it). Does not own: the map of the machine ([`super::topology`]).
-//!
-//! Nothing in the library needs pinning: it serves benchmarks and the probe of the clocks. On
-//! systems other than Linux every function here returns [`io::ErrorKind::Unsupported`].
 
 use std::io;
 use std::marker::PhantomData;

@@ -1,9 +1,14 @@
 //! The map of the machine: which CPUs share a core, a last-level cache, a package, a NUMA node.
 //!
+//! [`Topology::detect`] reads it: for placing the threads of a benchmark, and for merging near data
+//! before far data. Each [`Cpu`] says where it is; [`Group`]s are the CPUs of a core, a cache or a
+//! node.
+//!
+//! # Laws
+//!
 //! Owns: reading the kernel's sysfs tree, and a default where there is none. Does not own: which
 //! CPU a thread runs on ([`super::pin`]).
 //!
-//! Laws:
 //! - percpu.M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and
 //!   one node, whatever the tree says: a CPU's group is named by that CPU's own files alone.
 //! - percpu.M2 Bad or missing files are never an error: what they would have provided gets a sane

@@ -16,10 +16,14 @@
 //! assert_eq!(NODES.stats().live, 0);
 //! ```
 //!
+//! [`Slab`] has costs, memory and limits. Its [`stats`](Slab::stats) say what is in use, and
+//! [`Slab::trim`] gives back what a thread keeps for later.
+//!
+//! # Laws
+//!
 //! Owns: chunks, and which slot has which block. Does not own: safe reclamation under readers
 //! (parallel sections do: they call [`Slab::free_raw`] after the grace period).
 //!
-//! Laws:
 //! - slab.B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks
 //!   into them. They stay with the slot when its thread ends, and the slot's next owner continues
 //!   them (Release and Acquire, law percpu.P2). No other thread takes them.
@@ -36,7 +40,7 @@
 //! - slab.B5 Chunks are aligned to their size, which is 64 KiB or more, and belong to one slot: so
 //!   two objects that two slots allocated never share a line, nor a pair of lines.
 //!
-//! Source: J. Bonwick, *The slab allocator*, 1994; Parallel sections, section 3.4 (slabs of a
+//! Source: J. Bonwick, *The slab allocator*, 1994; [ParSec](crate#sources), section 3.4 (slabs of a
 //! thread's own, remote frees); D. Leijen, B. Zorn, L. de Moura, *Mimalloc: free list sharding in
 //! action*, 2019 (a list for each chunk).
 

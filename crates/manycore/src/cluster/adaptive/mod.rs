@@ -1,7 +1,22 @@
 //! An object that chooses its mode by its load: a lock, logs, or concurrent readers.
 //!
-//! Owns: [`Adaptive`], its modes and its policy. Does not own: logs (`oplog`), which it uses as a
-//! managed object.
+//! ```
+//! use manycore::cluster::{Adaptive, adaptive::Mode};
+//! use manycore::oplog::{Commuting, Op};
+//!
+//! struct Add(u64);
+//! impl Op<u64> for Add {
+//!     fn apply(self, sum: &mut u64) {
+//!         *sum += self.0;
+//!     }
+//! }
+//!
+//! let sum = Adaptive::<u64, Commuting<Add>>::new(0);
+//! sum.update(Add(2));
+//! assert_eq!(*sum.read(), 2);
+//! assert_eq!(sum.mode(), Mode::Direct); // one thread needs nothing else
+//! println!("{}", sum.stats()); // its changes of mode, and what decided them
+//! ```
 //!
 //! Which technique is best for a shared object depends on how often it is read and updated, and
 //! that is often unknown, or changes. An adaptive object counts its operations, and changes its
@@ -18,12 +33,18 @@
 //! [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and
 //! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
 //!
+//! # Laws
+//!
+//! Owns: [`Adaptive`], its modes and its policy. Does not own: logs (`oplog`), which it uses as a
+//! managed object.
+//!
 //! Laws: adaptive.A1 to adaptive.A3 and adaptive.A5 in `lanes`, adaptive.A6 and adaptive.A11 in
 //! `controller`, adaptive.A7 to adaptive.A9 and adaptive.A12 in `switch`, adaptive.A10 in
 //! `probation`.
 //!
-//! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
-//! readers as the modes to choose from; none of those sources changes its mode by itself.
+//! Source: adaptable objects of [K42](crate#sources), section 3.4, with the logs of
+//! [OpLog](crate#sources) and the readers of [BRAVO](crate#sources) as the modes to choose from;
+//! none of these changes its mode by itself.
 
 mod access;
 mod controller;
@@ -56,24 +77,6 @@ use std::ptr;
 /// updates that return something (but see [`change`](Self::change)), and not where the ratio is
 /// known and never changes: a fixed type needs no counts.
 ///
-/// - Consistency: linearizable, also across changes of mode: an update takes effect at one moment
-///   between its call and its return. A guard shows the object as it was when the guard was made:
-///   updates by its own thread are deferred until the guard is dropped.
-/// - Progress: as a lock's. In `Logs`, updates wait for reads that merge; in `Shared`, reads don't
-///   wait for each other, and an update waits for the readers inside.
-/// - Cost: in `Direct`, a lock and a count. In `Logs`, see [`Deferred`]. In `Shared`, a read costs
-///   one locked instruction on the thread's own line, or none when updates are very rare; an update
-///   looks at a line for each thread that has read, and then calls `membarrier` (some
-///   microseconds). The object looks at its counts each thousand operations, so it settles within
-///   milliseconds of load; see [`Policy`]. Under contention at a ratio that does not decide, it
-///   tries another mode for some thousand operations; the interval doubles after each that fails.
-/// - Memory: the value plus 24 bytes. Some 900 bytes more once the object has found that its load
-///   is one-sided or contended, and 128 for each slot, at least 4 KiB, once it has been `Shared`;
-///   in `Logs` as [`Deferred`].
-/// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
-///   [`repair`](Self::repair). A panic in a reader does not.
-/// - Source: see the [module](self).
-///
 /// ```
 /// use manycore::cluster::Adaptive;
 /// use manycore::cluster::adaptive::Mode;
@@ -98,6 +101,24 @@ use std::ptr;
 /// assert_eq!(stats.mode, Mode::Logs); // no thread read, so updates went to logs
 /// println!("{stats}"); // prints when and why
 /// ```
+///
+/// - Consistency: linearizable, also across changes of mode: an update takes effect at one moment
+///   between its call and its return. A guard shows the object as it was when the guard was made:
+///   updates by its own thread are deferred until the guard is dropped.
+/// - Progress: as a lock's. In `Logs`, updates wait for reads that merge; in `Shared`, reads don't
+///   wait for each other, and an update waits for the readers inside.
+/// - Cost: in `Direct`, a lock and a count. In `Logs`, see [`Deferred`]. In `Shared`, a read costs
+///   one locked instruction on the thread's own line, or none when updates are very rare; an update
+///   looks at a line for each thread that has read, and then calls `membarrier` (some
+///   microseconds). The object looks at its counts each thousand operations, so it settles within
+///   milliseconds of load; see [`Policy`]. Under contention at a ratio that does not decide, it
+///   tries another mode for some thousand operations; the interval doubles after each that fails.
+/// - Memory: the value plus 24 bytes. Some 900 bytes more once the object has found that its load
+///   is one-sided or contended, and 128 for each slot, at least 4 KiB, once it has been `Shared`;
+///   in `Logs` as [`Deferred`].
+/// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
+///   [`repair`](Self::repair). A panic in a reader does not.
+/// - Source: see the [module](self).
 pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     object: Deferred<T, L>,
     /// Null until it is needed; freed with the object.

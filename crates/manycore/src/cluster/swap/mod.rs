@@ -65,23 +65,6 @@ struct Top<F: ?Sized>(Arc<F>);
 /// objects may call each other while they are exchanged. [Updates](Self::update) do not
 /// wait.
 ///
-/// - Consistency: an exchange is invisible except for latency. If the implementations are
-///   linearizable, so is the object.
-/// - Progress: a call is wait-free unless a swap is under way. A swap waits for the calls under
-///   way; so a call must not wait for a thread that may be waiting to call the same object.
-/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference: two thread-locals,
-///   two stores to a line of its own, three loads (one locked instruction more where the kernel has
-///   no `membarrier`). No shared line is written. A call more than 16 deep inside of others is
-///   counted in the object, with two locked instructions. A swap: a `membarrier`, some
-///   microseconds, a look at a line for each thread, the wait for the calls under way, and the
-///   transfer.
-/// - Memory: 128 bytes and a box of some 300; each thread has 128 bytes for all objects.
-/// - Panics: a call's panic passes to the caller and changes nothing. An update or a transfer
-///   that calls an exchangeable object panics.
-/// - Fork: a swap or a call that another thread was inside of never ends in the child.
-/// - Source: K42's hot swapping, section 3.4; Soules and others, *System support for online
-///   reconfiguration* (USENIX 2003).
-///
 /// ```
 /// use manycore::cluster::{Family, Swappable};
 /// use std::sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}};
@@ -105,6 +88,23 @@ struct Top<F: ?Sized>(Arc<F>);
 /// });
 /// assert_eq!(counter.call(|c| (c.0.load(Relaxed), c.1)), (1000, "1.1"));
 /// ```
+///
+/// - Consistency: an exchange is invisible except for latency. If the implementations are
+///   linearizable, so is the object.
+/// - Progress: a call is wait-free unless a swap is under way. A swap waits for the calls under
+///   way; so a call must not wait for a thread that may be waiting to call the same object.
+/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference: two thread-locals,
+///   two stores to a line of its own, three loads (one locked instruction more where the kernel has
+///   no `membarrier`). No shared line is written. A call more than 16 deep inside of others is
+///   counted in the object, with two locked instructions. A swap: a `membarrier`, some
+///   microseconds, a look at a line for each thread, the wait for the calls under way, and the
+///   transfer.
+/// - Memory: 128 bytes and a box of some 300; each thread has 128 bytes for all objects.
+/// - Panics: a call's panic passes to the caller and changes nothing. An update or a transfer
+///   that calls an exchangeable object panics.
+/// - Fork: a swap or a call that another thread was inside of never ends in the child.
+/// - Source: [K42](crate#sources)'s hot swapping, section 3.4; Soules and others, *System support
+///   for online reconfiguration* (USENIX 2003).
 ///
 /// [`Family`] has an example with an interface and two implementations.
 #[repr(align(128))]

@@ -224,26 +224,6 @@ where
 /// counts, [`CounterArray`](super::CounterArray); where most elements are used by one thread once,
 /// because the first use by a thread copies the shared part.
 ///
-/// - Consistency: linearizable for each key, gatherings and removals among them: each happens at
-///   one moment. When [`update_shared`](Self::update_shared) or a removal returns, no place has the
-///   old element. Calls about all keys ([`len`](Self::len), [`snapshot`](Self::snapshot),
-///   [`clear`](Self::clear)) see one part of the table after the other.
-/// - Progress: blocking. A hit waits for calls of the same place, and for what concerns a whole
-///   element that the place has.
-/// - Cost: a hit is a look-up under a lock, a few ns. In one, that is one of 16 locks, and a count
-///   beside it; distributed, it is the place's, and a hit writes no shared line, unless the closure
-///   does. A miss of a distributed table locks a sixteenth of the master table and copies the
-///   shared part. What concerns a whole element takes one lock if it is centralized; distributed,
-///   those of all places that have used it: some cache misses each.
-/// - Memory: centralized, each element once. Distributed, each element once more in each place that
-///   has used it: one thread alone makes it twice as much. Every table grows when it must, and
-///   shrinks when seven eighths of it are empty.
-/// - Panics: if a closure, or a key's `Hash` or `Eq`, or `Clone` or `Default` of a part, uses the
-///   same table while that is at work, or closes a cycle of threads whose closures use each
-///   other's tables. A panic of user code leaves the table in order, and the
-///   parts that it changes as it left them.
-/// - Source: K42's DHash, section 4.3 of the paper.
-///
 /// ```
 /// use manycore::collections::DHash;
 ///
@@ -263,6 +243,26 @@ where
 /// assert_eq!(page, "seven");
 /// assert!(bits.iter().all(|dirty| !dirty));
 /// ```
+///
+/// - Consistency: linearizable for each key, gatherings and removals among them: each happens at
+///   one moment. When [`update_shared`](Self::update_shared) or a removal returns, no place has the
+///   old element. Calls about all keys ([`len`](Self::len), [`snapshot`](Self::snapshot),
+///   [`clear`](Self::clear)) see one part of the table after the other.
+/// - Progress: blocking. A hit waits for calls of the same place, and for what concerns a whole
+///   element that the place has.
+/// - Cost: a hit is a look-up under a lock, a few ns. In one, that is one of 16 locks, and a count
+///   beside it; distributed, it is the place's, and a hit writes no shared line, unless the closure
+///   does. A miss of a distributed table locks a sixteenth of the master table and copies the
+///   shared part. What concerns a whole element takes one lock if it is centralized; distributed,
+///   those of all places that have used it: some cache misses each.
+/// - Memory: centralized, each element once. Distributed, each element once more in each place that
+///   has used it: one thread alone makes it twice as much. Every table grows when it must, and
+///   shrinks when seven eighths of it are empty.
+/// - Panics: if a closure, or a key's `Hash` or `Eq`, or `Clone` or `Default` of a part, uses the
+///   same table while that is at work, or closes a cycle of threads whose closures use each
+///   other's tables. A panic of user code leaves the table in order, and the
+///   parts that it changes as it left them.
+/// - Source: [K42](crate#sources)'s DHash, section 4.3.
 pub struct DHash<K, Shared, Local, S = RandomState>
 where
     K: Send + Sync + 'static,

@@ -58,6 +58,22 @@ pub use view::HashMapView;
 /// `std::collections::HashMap` behind an `Arc`; for values that change in place, put atomics or
 /// locks into them, or take a map with locks in it, because here an update allocates.
 ///
+/// ```
+/// use manycore::collections::HashMap;
+///
+/// let ages = HashMap::new();
+/// std::thread::scope(|s| {
+///     s.spawn(|| assert!(ages.insert("ann", 40)));
+///     s.spawn(|| assert!(ages.insert("bob", 41)));
+/// });
+/// assert_eq!(ages.get_cloned("ann"), Some(40));
+/// let view = ages.enter(); // for references, and for many calls
+/// assert_eq!(view.get("ann"), Some(&40));
+/// assert_eq!(view.update("bob", |age| age + 1), Some(&42));
+/// assert_eq!(view.remove("ann"), Some(&40));
+/// assert_eq!(view.len(), 1);
+/// ```
+///
 /// - Consistency: linearizable for each key. `len` and `iter` are not snapshots.
 /// - Progress: reads are lock-free (a reader goes round again only when the table has grown under
 ///   it). Updates lock the key's bucket, some tens of nanoseconds; no closure of the caller's runs
@@ -94,22 +110,6 @@ pub use view::HashMapView;
 ///   each `Eq` runs under its map's bucket lock, so two threads could wait for each other for ever.
 /// - Source: buckets of one cache line as in David, Guerraoui, Trigonakis, "Asynchronized
 ///   Concurrency" (ASPLOS 2015); reclamation by [`section`](crate::section).
-///
-/// ```
-/// use manycore::collections::HashMap;
-///
-/// let ages = HashMap::new();
-/// std::thread::scope(|s| {
-///     s.spawn(|| assert!(ages.insert("ann", 40)));
-///     s.spawn(|| assert!(ages.insert("bob", 41)));
-/// });
-/// assert_eq!(ages.get_cloned("ann"), Some(40));
-/// let view = ages.enter(); // for references, and for many calls
-/// assert_eq!(view.get("ann"), Some(&40));
-/// assert_eq!(view.update("bob", |age| age + 1), Some(&42));
-/// assert_eq!(view.remove("ann"), Some(&40));
-/// assert_eq!(view.len(), 1);
-/// ```
 ///
 /// A value does not outlive its view:
 /// ```compile_fail

@@ -120,33 +120,6 @@ impl Uses {
 /// that is changed in place needs atomics or a lock of its own. After a change,
 /// [`Pinned::mark_dirty`] says that the store is behind.
 ///
-/// - Consistency: all threads see one page for a key. Two misses of one key make one load. When
-///   [`flush`](Self::flush) returns, the store has every change that was marked before.
-/// - Progress: blocking. A pin waits for a load of the same page. One that must make room may wait
-///   for a write-back.
-/// - Cost: a pin of a page that is there is a look-up under one of 16 locks, and its release one
-///   atomic addition, as long as threads do not wait for each other: some 20 ns together. Once they
-///   do, the table of descriptors is distributed, as that of a [`DHash`] does: then a pin, a mark
-///   and a release are a look-up each in the thread's own table, and write no shared line; on one
-///   thread, a pin and its release take up to half as long again. [`stats`](Self::stats) says which
-///   it is; [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of the
-///   table some times, beside what the store costs. Reclaiming a page of a distributed table locks
-///   the tables of all places that have used it.
-/// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
-///   page, and in a distributed table one more for each place that has used it.
-/// - Errors: the store's, and [`PinError::Full`] if all pages are in use: pinned, being loaded,
-///   written back or dropped. While fewer than `pages_max` pages are, no pin fails so.
-/// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`; the page is as before,
-///   and no thread waits for ever. If a load pins the page that it loads, or a write-back flushes
-///   the cache. If loads pin each other's pages in a cycle: the one that closes it.
-/// - Keys whose `Hash`, `Eq` or `Clone` contradict themselves (a NaN with an `Eq`) may get a page
-///   of their own at each pin, or another key's page. Pins, bounds and write-backs of these pages
-///   hold all the same: after the look-up, no step asks the key again.
-/// - Eviction: second chance, in the order of loads: a page that was pinned since the last look
-///   stays for another round.
-/// - A dropped cache writes nothing back: [`flush`](Self::flush) first.
-/// - Source: K42's file cache manager, section 4.3.
-///
 /// ```
 /// use manycore::collections::{PageCache, PageStore};
 /// use std::sync::{Mutex, atomic::{AtomicU32, Ordering::Relaxed}};
@@ -184,6 +157,33 @@ impl Uses {
 /// assert!(cache.len() <= 10);
 /// assert!(cache.store().0.lock().unwrap()[..100].iter().all(|number| *number == 4));
 /// ```
+///
+/// - Consistency: all threads see one page for a key. Two misses of one key make one load. When
+///   [`flush`](Self::flush) returns, the store has every change that was marked before.
+/// - Progress: blocking. A pin waits for a load of the same page. One that must make room may wait
+///   for a write-back.
+/// - Cost: a pin of a page that is there is a look-up under one of 16 locks, and its release one
+///   atomic addition, as long as threads do not wait for each other: some 20 ns together. Once they
+///   do, the table of descriptors is distributed, as that of a [`DHash`] does: then a pin, a mark
+///   and a release are a look-up each in the thread's own table, and write no shared line; on one
+///   thread, a pin and its release take up to half as long again. [`stats`](Self::stats) says which
+///   it is; [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of the
+///   table some times, beside what the store costs. Reclaiming a page of a distributed table locks
+///   the tables of all places that have used it.
+/// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
+///   page, and in a distributed table one more for each place that has used it.
+/// - Errors: the store's, and [`PinError::Full`] if all pages are in use: pinned, being loaded,
+///   written back or dropped. While fewer than `pages_max` pages are, no pin fails so.
+/// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`; the page is as before,
+///   and no thread waits for ever. If a load pins the page that it loads, or a write-back flushes
+///   the cache. If loads pin each other's pages in a cycle: the one that closes it.
+/// - Keys whose `Hash`, `Eq` or `Clone` contradict themselves (a NaN with an `Eq`) may get a page
+///   of their own at each pin, or another key's page. Pins, bounds and write-backs of these pages
+///   hold all the same: after the look-up, no step asks the key again.
+/// - Eviction: second chance, in the order of loads: a page that was pinned since the last look
+///   stays for another round.
+/// - A dropped cache writes nothing back: [`flush`](Self::flush) first.
+/// - Source: [K42](crate#sources)'s file cache manager, section 4.3.
 pub struct PageCache<T: PageStore, S = RandomState>
 where
     S: Send + Sync + 'static,

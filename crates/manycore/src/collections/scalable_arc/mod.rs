@@ -60,6 +60,24 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 /// 15 times, which is enough if owners outlive many clones. The value is dropped by the drop of the
 /// last handle, at once and in that thread, hot or cold.
 ///
+/// ```
+/// use manycore::collections::ScalableArc;
+///
+/// let root = ScalableArc::new(String::from("/"));
+/// ScalableArc::promote(&root);
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| {
+///             for _ in 0..1000 {
+///                 let handle = root.clone(); // writes no line of other threads
+///                 assert_eq!(*handle, "/");
+///             }
+///         });
+///     }
+/// });
+/// assert_eq!(ScalableArc::into_inner(root).unwrap(), "/");
+/// ```
+///
 /// - Consistency: as `Arc`. [`strong_count`](Self::strong_count) is exact while no thread makes or
 ///   drops handles.
 /// - Progress: while hot, `clone` and `drop` are wait-free, except that a thread's first one may
@@ -79,25 +97,8 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///   is freed.
 /// - A handle may be dropped anywhere, also in the destructor of a thread-local, but not in a
 ///   signal handler.
-/// - Source: OpLog, sections 3 and 5.2; the rule for detecting zero is not in the paper.
-///
-/// ```
-/// use manycore::collections::ScalableArc;
-///
-/// let root = ScalableArc::new(String::from("/"));
-/// ScalableArc::promote(&root);
-/// std::thread::scope(|s| {
-///     for _ in 0..4 {
-///         s.spawn(|| {
-///             for _ in 0..1000 {
-///                 let handle = root.clone(); // writes no line of other threads
-///                 assert_eq!(*handle, "/");
-///             }
-///         });
-///     }
-/// });
-/// assert_eq!(ScalableArc::into_inner(root).unwrap(), "/");
-/// ```
+/// - Source: [OpLog](crate#sources), sections 3 and 5.2; the rule for detecting zero is not in the
+///   paper.
 #[doc(alias = "reference count")]
 pub struct ScalableArc<T: ?Sized> {
     /// The address, with the tag in the low bits.

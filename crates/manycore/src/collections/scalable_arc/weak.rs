@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 
 /// A reference that does not keep the value alive, and can be upgraded to one that does.
 ///
-/// What for: caches and tables that lead to objects which may be dropped, such as the paper's cache
-/// of directory entries: find the weak handle, [`upgrade`](Self::upgrade) it, and check again that
+/// What for: caches and tables that lead to objects which may be dropped, such as a cache of
+/// directory entries: find the weak handle, [`upgrade`](Self::upgrade) it, and check again that
 /// the object is the right one. When not: where weak handles themselves are cloned all the time,
 /// since they are counted in one shared word, as in the standard library.
 ///
@@ -91,8 +91,8 @@ impl<T: ?Sized> ScalableWeak<T> {
     ///
     /// Consistency: what was read of the object between [`generation`](Self::generation) and this
     /// call is consistent. (It may change as soon as this returns.) Cost and progress: as
-    /// [`upgrade`](Self::upgrade); while the object is hot it writes no shared line. Source: OpLog,
-    /// section 3.
+    /// [`upgrade`](Self::upgrade); while the object is hot it writes no shared line. Source:
+    /// [OpLog](crate#sources), section 3.
     ///
     /// ```
     /// use manycore::collections::ScalableArc;

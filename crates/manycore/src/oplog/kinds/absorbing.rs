@@ -5,10 +5,10 @@ use crate::oplog::{Log, Op};
 use hashbrown::HashMap;
 
 /// Keeps every update with its stamp; at the merge an insert and a remove of one element absorb
-/// each other: the paper's *global absorption* (sections 5.2 and 7.3).
+/// each other: the *global absorption* of [OpLog](crate#sources), sections 5.2 and 7.3.
 ///
 /// For sets of elements that one thread adds and another removes. The contract of the updates is
-/// that of [`Cancel`]; the paper's flag "already in the structure" is not needed, because inserts
+/// that of [`Cancel`]; OpLog's flag "already in the structure" is not needed, because inserts
 /// and removes of one key alternate: the one that is left over has not been applied. So the merge
 /// finds pairs by their key alone, and sorts only the rest. Where the same thread adds and removes,
 /// [`Cancelling`](super::Cancelling) is cheaper: it takes no stamp and keeps no cancelled pair.

@@ -62,8 +62,8 @@ pub trait Cancel {
     fn inserts(&self) -> bool;
 }
 
-/// Cancels a remove against the matching insert in the same slot's log, and vice versa: the paper's
-/// *local absorption* (section 5.2).
+/// Cancels a remove against the matching insert in the same slot's log, and vice versa: the
+/// *local absorption* of [OpLog](crate#sources), section 5.2.
 ///
 /// For sets of short-lived elements: open files, connections, mappings, subscriptions. An element
 /// that is added and removed on one thread never reaches the object at all. No stamp is taken. The

@@ -48,7 +48,7 @@ pub trait Combine: Sized {
     fn combine(&mut self, other: Self);
 }
 
-/// Keeps one update per key: the paper's *combining* absorption (section 4.2).
+/// Keeps one update per key: the *combining* absorption of [OpLog](crate#sources), section 4.2.
 ///
 /// For sums, maxima, sets of flags, per-key counts. No stamp is taken. Not for updates whose order
 /// is observable.
