@@ -23,12 +23,12 @@
 //!
 //! | You want | Say |
 //! |---|---|
-//! | entries that expire | [`Builder::time_to_live`], [`Builder::time_to_idle`], or [`Builder::expire_after`] for each its own |
-//! | a bound in bytes | [`Builder::byte_weigher`] |
-//! | a failing source left alone for a while | [`Builder::error_time_to_live`], [`Builder::missing_time_to_live`] |
-//! | a value made anew before it expires | [`Builder::refresh_ahead`] |
-//! | to hear of what leaves | [`Builder::listener`] |
-//! | hits and misses counted | [`Builder::count_reads`] |
+//! | entries that expire | [time_to_live](Builder::time_to_live), [time_to_idle](Builder::time_to_idle), or [expire_after](Builder::expire_after) for each its own |
+//! | a bound in bytes | [byte_weigher](Builder::byte_weigher) |
+//! | a failing source left alone for a while | [error_time_to_live](Builder::error_time_to_live), [missing_time_to_live](Builder::missing_time_to_live) |
+//! | a value made anew before it expires | [refresh_ahead](Builder::refresh_ahead) |
+//! | to hear of what leaves | [listener](Builder::listener) |
+//! | hits and misses counted | [count_reads](Builder::count_reads) |
 //!
 //! Eviction: [`Eviction::ScanResistant`], the default, unless you measure that [`Eviction::Clock`]
 //! suits you as well. `manycore bench kv` shows both, with their hit ratios, beside other caches.

@@ -17,15 +17,15 @@
 //!
 //! | What you need | Take |
 //! |---|---|
-//! | pages with one owner at a time | [`PagePool`] |
-//! | pages that are lent on, with rights, and revoked with all that was derived from them | [`MappingDb`] |
-//! | ... where only the books are needed: a device's memory, a model | [`MappingDb`] over [`Null`] |
-//! | ... mapped at several addresses, or in other processes | [`MappingDb`] over [`Memfd`] |
-//! | ... made by your code when they are first touched | [`MappingDb`] over [`Userfault`] |
-//! | ... behind something else | [`MappingDb`] over a [`Backing`] of yours |
-//! | pages of files, read when they are touched and written back | [`FileCache`] |
-//! | ... of many files that share a limit | [`FileCache`] within a [`PageManager`] |
-//! | ... at addresses that you choose | [`AddressSpace`] |
+//! | pages with one owner at a time | [PagePool] |
+//! | pages that are lent on, with rights, and revoked with all that was derived from them | [MappingDb] |
+//! | ... where only the books are needed: a device's memory, a model | [MappingDb] over [Null] |
+//! | ... mapped at several addresses, or in other processes | [MappingDb] over [Memfd] |
+//! | ... made by your code when they are first touched | [MappingDb] over [Userfault] |
+//! | ... behind something else | [MappingDb] over a [Backing] of yours |
+//! | pages of files, read when they are touched and written back | [FileCache] |
+//! | ... of many files that share a limit | [FileCache] within a [PageManager] |
+//! | ... at addresses that you choose | [AddressSpace] |
 //!
 //! # What is guaranteed
 //!

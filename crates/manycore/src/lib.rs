@@ -27,24 +27,24 @@
 //!
 //! | What it is | Take |
 //! |---|---|
-//! | a counter: statistics, bytes, requests | [`Counter`], [`CounterArray`] |
-//! | a number that goes up and down; a distribution with quantiles | [`Gauge`], [`Histogram`] |
-//! | a map: values by key; reads take no lock and write nothing | [`HashMap`] |
-//! | a set: members looked up, as in that map | [`HashSet`] |
-//! | a map replicated near each reader | [`ReplicatedMap`] |
-//! | ... with a part of each value for each thread | [`DHash`] |
-//! | ... from ranges of 64-bit keys to values | [`RangeMap`] |
-//! | a queue: events from many threads, in the order they happened | [`EventQueue`] |
-//! | ... of timers that nearly always are cancelled | [`TimerQueue`] |
-//! | a registry of what is open now, rarely iterated | [`Registry`] |
-//! | ... of intervals, with overlap queries | [`IntervalRegistry`] |
-//! | ... of active transactions or snapshots, and the oldest of them | [`ActiveSet`] |
-//! | a cache's LRU list, updated at every access, read at eviction | [`Lru`] |
-//! | a page cache: pages of a slow store, pinned while in use | [`PageCache`] |
-//! | ... and private, writable views of them, forked at once | [`PrivatePages`] |
-//! | a pool of objects to borrow | [`ObjectPool`] |
-//! | a hierarchical limit, charged without a shared write | [`BudgetTree`] |
-//! | a reference count that all threads change all the time | [`ScalableArc`] |
+//! | a counter: statistics, bytes, requests | [Counter], [CounterArray] |
+//! | a number that goes up and down; a distribution with quantiles | [Gauge], [Histogram] |
+//! | a map: values by key; reads take no lock and write nothing | [HashMap] |
+//! | a set: members looked up, as in that map | [HashSet] |
+//! | a map replicated near each reader | [ReplicatedMap] |
+//! | ... with a part of each value for each thread | [DHash] |
+//! | ... from ranges of 64-bit keys to values | [RangeMap] |
+//! | a queue: events from many threads, in the order they happened | [EventQueue] |
+//! | ... of timers that nearly always are cancelled | [TimerQueue] |
+//! | a registry of what is open now, rarely iterated | [Registry] |
+//! | ... of intervals, with overlap queries | [IntervalRegistry] |
+//! | ... of active transactions or snapshots, and the oldest of them | [ActiveSet] |
+//! | a cache's LRU list, updated at every access, read at eviction | [Lru] |
+//! | a page cache: pages of a slow store, pinned while in use | [PageCache] |
+//! | ... and private, writable views of them, forked at once | [PrivatePages] |
+//! | a pool of objects to borrow | [ObjectPool] |
+//! | a hierarchical limit, charged without a shared write | [BudgetTree] |
+//! | a reference count that all threads change all the time | [ScalableArc] |
 //!
 //! A whole cache with expiry and single flight is the crate `manycore-cache`; page-sized memory
 //! that is handed out, lent on and revoked is the crate `manycore-vm`. The chapter
@@ -127,26 +127,26 @@
 //!   shared memory multiprocessors*, an IBM research report.
 //! - *BRAVO*: D. Dice, A. Kogan, *BRAVO: biased locking for reader-writer locks*, USENIX ATC 2019.
 //!
-//! [`Counter`]: collections::Counter
-//! [`CounterArray`]: collections::CounterArray
-//! [`Gauge`]: collections::Gauge
-//! [`Histogram`]: collections::Histogram
-//! [`HashMap`]: collections::HashMap
-//! [`HashSet`]: collections::HashSet
-//! [`RangeMap`]: collections::RangeMap
-//! [`ReplicatedMap`]: collections::ReplicatedMap
-//! [`DHash`]: collections::DHash
-//! [`EventQueue`]: collections::EventQueue
-//! [`TimerQueue`]: collections::TimerQueue
-//! [`Registry`]: collections::Registry
-//! [`IntervalRegistry`]: collections::IntervalRegistry
-//! [`ActiveSet`]: collections::ActiveSet
-//! [`Lru`]: collections::Lru
-//! [`PageCache`]: collections::PageCache
-//! [`PrivatePages`]: collections::PrivatePages
-//! [`ObjectPool`]: collections::ObjectPool
-//! [`BudgetTree`]: collections::BudgetTree
-//! [`ScalableArc`]: collections::ScalableArc
+//! [Counter]: collections::Counter
+//! [CounterArray]: collections::CounterArray
+//! [Gauge]: collections::Gauge
+//! [Histogram]: collections::Histogram
+//! [HashMap]: collections::HashMap
+//! [HashSet]: collections::HashSet
+//! [RangeMap]: collections::RangeMap
+//! [ReplicatedMap]: collections::ReplicatedMap
+//! [DHash]: collections::DHash
+//! [EventQueue]: collections::EventQueue
+//! [TimerQueue]: collections::TimerQueue
+//! [Registry]: collections::Registry
+//! [IntervalRegistry]: collections::IntervalRegistry
+//! [ActiveSet]: collections::ActiveSet
+//! [Lru]: collections::Lru
+//! [PageCache]: collections::PageCache
+//! [PrivatePages]: collections::PrivatePages
+//! [ObjectPool]: collections::ObjectPool
+//! [BudgetTree]: collections::BudgetTree
+//! [ScalableArc]: collections::ScalableArc
 
 // What the modules that are left out would use.
 #![cfg_attr(not(feature = "collections"), allow(dead_code, unused_imports))]

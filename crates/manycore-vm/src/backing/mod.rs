@@ -156,7 +156,7 @@ pub trait Backing: Send + Sync {
     /// How many frames there are: numbers below that.
     fn frames(&self) -> u32;
 
-    /// Whether it can do `operation` at all (law backing.G1).
+    /// Whether it can do `operation` at all: asked before anything has changed.
     ///
     /// # Errors
     /// What it cannot do, as a sentence for users.

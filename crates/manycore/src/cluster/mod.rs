@@ -3,10 +3,10 @@
 //!
 //! | You have | Take |
 //! |---|---|
-//! | an object whose common calls can be answered from data near the caller | [`Clustered`] |
-//! | a map of that kind, ready-made | [`ReplicatedMap`](crate::collections::ReplicatedMap) |
-//! | an implementation that is replaced while threads call it | [`Swappable`] |
-//! | a value whose ratio of updates to reads is unknown, or changes | [`Adaptive`] |
+//! | an object whose common calls can be answered from data near the caller | [Clustered] |
+//! | a map of that kind, ready-made | [ReplicatedMap](crate::collections::ReplicatedMap) |
+//! | an implementation that is replaced while threads call it | [Swappable] |
+//! | a value whose ratio of updates to reads is unknown, or changes | [Adaptive] |
 //!
 //! ```
 //! use manycore::cluster::{Clustered, Placement, Rep};

@@ -55,7 +55,7 @@ const GROWTH: usize = config::DEFAULT_GROWTH;
 /// want, `E` a member, `O` an ordered update of `T`.
 ///
 /// Not where only one kind is needed: take [`DeferredSet`] or [`Deferred`]. Not where an ordered
-/// update needs to know the members at that moment (ldu.C4): it is applied at a read, after all
+/// update needs to know the members at that moment: it is applied at a read, after all
 /// that came and went before that read. Not for one thread, or where reads are as frequent as
 /// updates: two threads of an EPYC (a virtual machine) that subscribe to a topic, unsubscribe, and
 /// rename it once in 16 times, make 19 million operations a second, as many with all updates in a
@@ -175,7 +175,8 @@ impl<T: Structure<E>, E, O: Send> Structure<E> for CombinedState<T, O> {
 
 impl<T, O: Op<T>> CombinedState<T, O> {
     /// Takes what was gathered, and applies what noted the cut or less (ldu.C1, ldu.C3). What it
-    /// leaves began after the cut, so a later read takes it in order (ldu.C2).
+    /// leaves began after the cut, so a later read takes it in order (ldu.C2). Whether members that
+    /// came or went beside these are in yet makes no difference (ldu.C4).
     fn apply(&mut self, gathered: Vec<Noted<O>>, cut: u64) {
         self.later.extend(gathered);
         self.later.sort_by_key(|noted| noted.stamp);

@@ -29,10 +29,10 @@
 //!
 //! | You have | Take |
 //! |---|---|
-//! | a set whose members come and go, seldom read | [`DeferredSet`] |
-//! | ... that has other updates besides, whose order matters | [`Combined`] |
-//! | many small, short-lived sets | [`SetDomain`], with a [`FreeList`] for each busy thread |
-//! | members of a type of your own that allocate nothing | [`Linked`], with [`Links`] among the fields |
+//! | a set whose members come and go, seldom read | [DeferredSet] |
+//! | ... that has other updates besides, whose order matters | [Combined] |
+//! | many small, short-lived sets | [SetDomain], with a [FreeList] for each busy thread |
+//! | members of a type of your own that allocate nothing | [Linked], with [Links] among the fields |
 //!
 //! **Only for structures where operations on different members commute**: sets, registries, reverse
 //! maps, interval trees. Not for queues, stacks, or anything in which the order of insertions is

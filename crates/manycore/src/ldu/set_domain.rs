@@ -110,7 +110,7 @@ impl Hasher for MultiplyHasher {
 ///
 /// # Safety
 /// [`set`](Self::set) gives the same answer from the member's insertion until no queue has it, or
-/// until [`recycle_raw`](DeferredSet::recycle_raw) has given its data back (ldu.F3).
+/// until [`recycle_raw`](DeferredSet::recycle_raw) has given its data back.
 ///
 /// ```
 /// use manycore::ldu::{Linked, Links, SetDomain, SetId, SetMember, Structure};

@@ -27,12 +27,12 @@
 //!
 //! | The updates | The log |
 //! |---|---|
-//! | must be applied in the order in which they happened | [`Ordered`]: each has a time stamp |
-//! | commute, any two of them | [`Commuting`] |
-//! | of one key can be made one: sums, maxima, last writes | [`Combining`] |
-//! | insert and remove, mostly on one thread | [`Cancelling`]: such a pair is never applied |
-//! | insert and remove, on any threads | [`Absorbing`], or a set of [`ldu`](crate::ldu) |
-//! | are something that a counter or a bitmap holds | a [`Log`] of yours |
+//! | must be applied in the order in which they happened | [Ordered]: each has a time stamp |
+//! | commute, any two of them | [Commuting] |
+//! | of one key can be made one: sums, maxima, last writes | [Combining] |
+//! | insert and remove, mostly on one thread | [Cancelling]: such a pair is never applied |
+//! | insert and remove, on any threads | [Absorbing], or a set of [ldu](crate::ldu) |
+//! | are something that a counter or a bitmap holds | a [Log] of yours |
 //!
 //! [`Deferred::builder`] has the bounds of the logs ([`WhenFull`]) and when there are logs at all
 //! ([`Logs`]): an object that no threads contend for is a plain locked object. Not for updates that

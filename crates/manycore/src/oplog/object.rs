@@ -37,7 +37,7 @@ use std::ops::Deref;
 ///
 /// For structures that are updated often, by many threads, and read rarely: registries, reverse
 /// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` is the
-/// kind of log that keeps its updates (see [the kinds](super#reexports)).
+/// kind of log that keeps its updates (the [module](super) has a table of them).
 ///
 /// Not for updates that return something, and not for structures that are read about as often as
 /// they are updated: below about ten updates per read, a lock is better. (In

@@ -13,12 +13,12 @@
 //!
 //! | You want to know | Ask |
 //! |---|---|
-//! | which thread this is, as a small number | [`current_slot`] |
-//! | ... as a number that no live thread shares | [`thread_token`] |
-//! | which CPU it runs on, and which it may | [`pin`] |
-//! | which CPUs share a core, a cache, a node | [`topology`] |
-//! | the kernel's small number for this CPU's thread | [`mm_cid`] |
-//! | whether fences can be left to the rare side | [`barrier`] |
+//! | which thread this is, as a small number | [current_slot] |
+//! | ... as a number that no live thread shares | [thread_token] |
+//! | which CPU it runs on, and which it may | [pin] |
+//! | which CPUs share a core, a cache, a node | [topology] |
+//! | the kernel's small number for this CPU's thread | [mm_cid] |
+//! | whether fences can be left to the rare side | [barrier] |
 //!
 //! # Laws
 //!

@@ -30,6 +30,9 @@ where
     }
 
     /// A clone of the element's shared part.
+    ///
+    /// # Panics
+    /// From within an element of the table.
     #[inline]
     #[track_caller]
     pub fn get<Q>(&self, key: &Q) -> Option<Shared>
@@ -41,6 +44,9 @@ where
     }
 
     /// Whether there is such an element.
+    ///
+    /// # Panics
+    /// From within an element of the table.
     #[track_caller]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
     where

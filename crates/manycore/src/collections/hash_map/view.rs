@@ -250,6 +250,9 @@ where
     }
 
     /// As [`HashMap::reserve`].
+    ///
+    /// # Panics
+    /// As [`HashMap::reserve`].
     pub fn reserve(&self, additional: usize) {
         let needed = self.len().checked_add(additional).expect("manycore: capacity overflow");
         let mut backoff = Backoff::new();

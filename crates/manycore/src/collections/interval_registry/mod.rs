@@ -155,6 +155,9 @@ impl<K, V> Drop for Marks<K, V> {
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalRegistry<K, V> {
     /// An empty registry: a plain locked tree until threads contend for it, then with logs.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build().expect("the defaults are valid")

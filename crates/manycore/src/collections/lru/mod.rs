@@ -72,6 +72,9 @@ pub struct Lru<K: Eq + Hash + Send + 'static> {
 
 impl<K: Eq + Hash + Send + 'static> Lru<K> {
     /// An empty list.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build().expect("the defaults are valid")

@@ -220,6 +220,9 @@ impl<T: Send + Sync + 'static> Shared<T> {
 
 impl<T: Send + Sync + 'static> Registry<T> {
     /// An empty registry.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build().expect("the defaults are valid")
@@ -289,12 +292,18 @@ impl<T: Send + Sync + 'static> Registry<T> {
     }
 
     /// How many entries there are. Gathers the logs, so not for hot paths.
+    ///
+    /// # Panics
+    /// If this thread is in a walk of the same registry.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.len()
     }
 
     /// Whether there is no entry. As [`len`](Self::len).
+    ///
+    /// # Panics
+    /// As [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

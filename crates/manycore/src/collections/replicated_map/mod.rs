@@ -193,6 +193,9 @@ where
     }
 
     /// A clone of the key's value.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
     #[inline]
     #[track_caller]
     pub fn get<Q>(&self, key: &Q) -> Option<V>
@@ -204,6 +207,9 @@ where
     }
 
     /// Whether the key is there.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
     #[inline]
     #[track_caller]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
@@ -415,18 +421,27 @@ where
     }
 
     /// How many entries there are.
+    ///
+    /// # Panics
+    /// From within the closure of a [`read`](Self::read) of the same map.
     #[track_caller]
     pub fn len(&self) -> usize {
         self.master().table.len()
     }
 
     /// Whether there is none.
+    ///
+    /// # Panics
+    /// From within the closure of a [`read`](Self::read) of the same map.
     #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Clones of all entries, as they were at one moment. Blocks concurrent updates and misses.
+    ///
+    /// # Panics
+    /// From within the closure of a [`read`](Self::read) of the same map.
     #[track_caller]
     pub fn snapshot(&self) -> Vec<(K, V)> {
         let mut clones = Vec::new();
@@ -436,6 +451,9 @@ where
     }
 
     /// How many copies the caches hold now, all together.
+    ///
+    /// # Panics
+    /// From within the closure of a [`read`](Self::read) of the same map.
     pub fn cached(&self) -> usize {
         self.assert_outside();
         self.object.gather(0, |sum, cache| sum + cache.entries.with(|entries| entries.len()))
