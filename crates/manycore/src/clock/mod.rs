@@ -198,13 +198,6 @@ struct Line(AtomicU64);
 /// ordered update and a cut per read). When not: updates whose order does not matter need no clock
 /// at all, and measuring time is [`std::time::Instant`]'s job.
 ///
-/// Consistency: laws clock.C1 to clock.C4. Progress: wait-free, but for [`commit_wait`] in
-/// Bounded mode, which waits a fixed time. Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest)
-/// and no shared cache line; in Counter mode one `fetch_add` on a shared line (5 ns alone, over
-/// 100 ns between many cores). Memory: 256 bytes and more; a program has one, or one per test.
-///
-/// [`commit_wait`]: Clock::commit_wait
-///
 /// ```
 /// use manycore::clock::Clock;
 ///
@@ -215,7 +208,17 @@ struct Line(AtomicU64);
 /// assert!(first < second);
 /// ```
 ///
+/// - Consistency: of two moments of which one happened before the other, on whichever cores, the
+///   earlier has the lower stamp; in Bounded mode, if [`commit_wait`] lay between them. The
+///   [module](super::clock)'s laws say it exactly.
+/// - Progress: wait-free, but for [`commit_wait`] in Bounded mode, which waits a fixed time.
+/// - Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest) and no shared cache line; in Counter
+///   mode one `fetch_add` on a shared line (5 ns alone, over 100 ns between many cores).
+/// - Memory: 256 bytes and more; a program has one, or one per test.
+///
 /// Source: [OpLog](crate#sources), section 6.1.
+///
+/// [`commit_wait`]: Clock::commit_wait
 #[derive(Debug)]
 #[repr(C)] // so that what a stamp and a settling look at are one cache line
 pub struct Clock {

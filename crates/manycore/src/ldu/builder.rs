@@ -73,7 +73,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Collects how a set is to behave, checks it, and makes the set.
+/// Builder for a [`DeferredSet`].
 ///
 /// ```
 /// use manycore::ldu::{DeferredSet, Element, Queue, Structure};

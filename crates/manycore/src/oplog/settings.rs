@@ -85,7 +85,7 @@ impl Default for WhenFull {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Logs {
-    /// While its lock is contended and there are many updates per read (law oplog.D8).
+    /// While its lock is contended and there are many updates per read.
     #[default]
     Auto,
     /// From the first update on, unless a busier object has the object's place in the table of
@@ -95,7 +95,8 @@ pub enum Logs {
     Never,
 }
 
-/// How an update orders its log entry before its own later loads (law oplog.D1).
+/// How an update orders its log entry before its own later loads: law oplog.D1 of the
+/// [module](super).
 ///
 /// ```
 /// use manycore::oplog::{Commuting, Deferred, Logs, Op, Publish};

@@ -72,30 +72,6 @@ use std::ptr::{self, NonNull};
 /// *For* nodes that are made and freed all the time, by many threads, and often by another thread
 /// than made them. *Not for* a few objects: a thread that uses a slab has a chunk of it.
 ///
-/// *Cost*: allocation and free on one thread are some plain loads and stores each, together a few
-/// nanoseconds; a free on another thread adds one atomic instruction for 32 objects. Now and then
-/// an operation does more: it moves 32 KiB of objects to or from their chunks, or fetches a chunk
-/// from the system (a system call, then a page fault for each page used).
-/// *Progress*: no lock; a free never waits, and an allocation waits for the system alone.
-/// *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which 256
-/// bytes are ours; an object takes its size, 16 bytes at least, rounded up to its alignment. A slot
-/// keeps about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to 256 if
-/// it had to fetch again what it gave back; others go back to the system. A slot that frees other
-/// slots' objects holds up to 512 of them until it has 32 for one owner, or has none at hand and
-/// none came home. A slot that has 8 MiB takes further chunks in huge pages, where Linux has some
-/// (`madvise`), of which at most 2 MiB lie idle. [`Slab::trim`] gives all that back. The first
-/// allocation makes a table of 12 KiB.
-/// *Threads that end* leave their chunks to the thread that gets their slot next. What others free
-/// in between waits there for it. In a thread's last destructors a slab works as ever.
-/// *NUMA*: a page belongs to the node of the core that touches it first, and that is the
-/// thread that allocates. A slot that passes to a thread on another node takes its chunks along.
-/// *Fork*: the child has a copy and goes on. The chunks of threads that did not survive are not
-/// used again; their objects can be freed.
-/// *Errors*: out of memory ends the process, as for `Box`. *Panics*: never, but in debug builds
-/// there are checks that memory is freed once and not written after.
-/// *Limits*: `T` has at most 64 KiB and an alignment of at most 4,096, checked when it is compiled.
-/// Types without size work, and take 16 bytes.
-///
 /// ```
 /// let slab = manycore::slab::Slab::new();
 /// let boxes: Vec<_> = (0..1000_u64).map(|number| slab.alloc(number)).collect();
@@ -104,6 +80,31 @@ use std::ptr::{self, NonNull};
 /// drop(boxes);
 /// assert_eq!(slab.stats().live, 0);
 /// ```
+///
+/// - *Cost*: allocation and free on one thread are some plain loads and stores each, together a few
+///   nanoseconds; a free on another thread adds one atomic instruction for 32 objects. Now and then
+///   an operation does more: it moves 32 KiB of objects to or from their chunks, or fetches a chunk
+///   from the system (a system call, then a page fault for each page used).
+/// - *Progress*: no lock; a free never waits, and an allocation waits for the system alone.
+/// - *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which 256
+///   bytes are ours; an object takes its size, 16 bytes at least, rounded up to its alignment. A
+///   slot keeps about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to
+///   256 if it had to fetch again what it gave back; others go back to the system. A slot that
+///   frees other slots' objects holds up to 512 of them until it has 32 for one owner, or has none
+///   at hand and none came home. A slot that has 8 MiB takes further chunks in huge pages, where
+///   Linux has some (`madvise`), of which at most 2 MiB lie idle. [`Slab::trim`] gives all that
+///   back. The first allocation makes a table of 12 KiB.
+/// - *Threads that end* leave their chunks to the thread that gets their slot next. What others
+///   free in between waits there for it. In a thread's last destructors a slab works as ever.
+/// - *NUMA*: a page belongs to the node of the core that touches it first, and that is the thread
+///   that allocates. A slot that passes to a thread on another node takes its chunks along.
+/// - *Fork*: the child has a copy and goes on. The chunks of threads that did not survive are not
+///   used again; their objects can be freed.
+/// - *Errors*: out of memory ends the process, as for `Box`.
+/// - *Panics*: never, but in debug builds there are checks that memory is freed once and not
+///   written after.
+/// - *Limits*: `T` has at most 64 KiB and an alignment of at most 4,096, checked when it is
+///   compiled. Types without size work, and take 16 bytes.
 ///
 /// An object cannot outlive its slab:
 ///
@@ -292,7 +293,7 @@ impl<T> fmt::Debug for Slab<T> {
     }
 }
 
-/// What [`Slab::stats`] counts.
+/// How much memory a [`Slab`] has, and how much of it is in use.
 ///
 /// ```
 /// let slab = manycore::slab::Slab::new();

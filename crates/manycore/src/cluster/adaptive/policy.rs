@@ -37,7 +37,7 @@ pub enum Mode {
     Shared,
 }
 
-/// SwitchReason an object changed its mode.
+/// Why an object changed its mode.
 ///
 /// See [`Stats`](super::Stats) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

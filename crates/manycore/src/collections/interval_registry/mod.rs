@@ -333,7 +333,7 @@ where
     }
 }
 
-/// Collects how an [`IntervalRegistry`] is to behave, checks it, and makes it.
+/// Builder for an [`IntervalRegistry`].
 ///
 /// ```
 /// use manycore::collections::IntervalRegistry;

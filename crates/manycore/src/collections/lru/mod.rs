@@ -179,7 +179,7 @@ impl<K: Eq + Hash + Send + 'static> fmt::Debug for Lru<K> {
     }
 }
 
-/// Collects how a recency list is to behave, checks it, and makes the list.
+/// Builder for an [`Lru`].
 ///
 /// ```
 /// use manycore::collections::Lru;

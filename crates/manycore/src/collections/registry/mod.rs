@@ -431,7 +431,7 @@ impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for OwnedEntry<T> {
     }
 }
 
-/// Collects how a registry is to behave, checks it, and makes the registry.
+/// Builder for a [`Registry`].
 ///
 /// ```
 /// use manycore::collections::Registry;

@@ -14,11 +14,6 @@ use std::ptr::NonNull;
 /// the object is the right one. When not: where weak handles themselves are cloned all the time,
 /// since they are counted in one shared word, as in the standard library.
 ///
-/// Consistency: an upgrade succeeds if and only if the object has a strong handle at that moment
-/// and has not been [retired](ScalableArc::retire). Cost of an upgrade: as a clone; while the
-/// object is hot it writes no shared line. Progress: as a clone. Memory: a weak handle keeps the
-/// object's memory, but not its value.
-///
 /// ```
 /// use manycore::collections::ScalableArc;
 ///
@@ -29,6 +24,12 @@ use std::ptr::NonNull;
 /// assert!(cached.upgrade().is_none());
 /// assert_eq!(*entry, "usr");
 /// ```
+///
+/// - Consistency: an upgrade succeeds if and only if the object has a strong handle at that moment
+///   and has not been [retired](ScalableArc::retire).
+/// - Cost of an upgrade: as a clone; while the object is hot it writes no shared line.
+/// - Progress: as a clone.
+/// - Memory: a weak handle keeps the object's memory, but not its value.
 pub struct ScalableWeak<T: ?Sized> {
     inner: NonNull<Inner<T>>,
     _owns: PhantomData<Inner<T>>,
