@@ -14,6 +14,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// A key of a batch, hashed, with its lines fetched: see [`Cache::visit_many`].
 ///
 /// It can be copied: each use looks the key up anew.
+///
+/// See [`Cache::visit_many`] for an example.
 pub struct BatchKey<'a, Q: ?Sized, K, V, S> {
     cache: &'a Cache<K, V, S>,
     section: &'a Section<'a>,

@@ -1,7 +1,5 @@
 //! How a cache is made: [`Cache::new`], [`Builder`].
 
-mod negative;
-
 use crate::node::{Extra, Home, InBytes, Kind, Node, NodeMemory};
 use crate::segment::{Eviction, Segment};
 use crate::stats::Counts;
@@ -125,7 +123,7 @@ pub struct Builder<K, V, S = RandomState> {
     weigher: Option<Weigher<K, V>>,
     live: Option<Duration>,
     idle: Option<Duration>,
-    expiry: Option<Expiry<K, V>>,
+    pub(crate) expiry: Option<Expiry<K, V>>,
     idle_each: Option<Expiry<K, V>>,
     ahead: Option<Duration>,
     ends: Option<Expiry<K, V>>,

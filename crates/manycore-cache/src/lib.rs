@@ -17,6 +17,22 @@
 //! eviction. *Not for* what must not be evicted (use
 //! [`HashMap`](manycore::collections::HashMap)), and not for a single thread.
 //!
+//! # Which settings?
+//!
+//! [`Cache::builder`] has them; the page of [`Builder`] shows each in use.
+//!
+//! | You want | Say |
+//! |---|---|
+//! | entries that expire | [time_to_live](Builder::time_to_live), [time_to_idle](Builder::time_to_idle), or [expire_after](Builder::expire_after) for each its own |
+//! | a bound in bytes | [byte_weigher](Builder::byte_weigher) |
+//! | a failing source left alone for a while | [error_time_to_live](Builder::error_time_to_live), [missing_time_to_live](Builder::missing_time_to_live) |
+//! | a value made anew before it expires | [refresh_ahead](Builder::refresh_ahead) |
+//! | to hear of what leaves | [listener](Builder::listener) |
+//! | hits and misses counted | [count_reads](Builder::count_reads) |
+//!
+//! Eviction: [`Eviction::ScanResistant`], the default, unless you measure that [`Eviction::Clock`]
+//! suits you as well. `manycore bench kv` shows both, with their hit ratios, beside other caches.
+//!
 //! # What is guaranteed
 //!
 //! - *Consistency*: linearizable for each key, where an eviction or expiration is a removal at some
@@ -85,15 +101,12 @@
 //! - All other callbacks run with no lock held, and may do everything. A listener that inserts for
 //!   every entry that it is called for, into a full cache, recurses without end.
 //!
-//! The table of all callbacks and operations is in the repository's `docs/cache.md`; a test walks
+//! The table of all callbacks and operations is in the repository's
+//! [docs/cache.md](https://github.com/manycore-rs/manycore/blob/main/docs/cache.md); a test walks
 //! it.
 //!
-//! # Which eviction?
-//!
-//! [`Eviction::ScanResistant`] unless you measure that [`Eviction::Clock`] suits you as well.
-//! `manycore bench kv` shows both, with their hit ratios, beside other caches.
-//!
-//! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 5.2.
+//! Source: Q. Wang, T. Stamler, G. Parmer, *Parallel sections: scaling system-level
+//! data-structures*, EuroSys 2016, section 5.2.
 
 // The page of `Cache` shows methods in the order of the modules that have them: first what every
 // user needs.
@@ -119,6 +132,7 @@ mod guard;
 mod huge_pages;
 mod key_hash;
 mod locked;
+mod negative;
 mod node;
 mod prefetch;
 mod probation;

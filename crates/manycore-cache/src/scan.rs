@@ -9,6 +9,8 @@ use std::ops::Range;
 
 /// Where a walk has come to: a segment, and a place in it that does not depend on how many buckets
 /// its table has. The default is the beginning.
+///
+/// See [`Cache::scan`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
     segment: usize,

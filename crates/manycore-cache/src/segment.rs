@@ -28,14 +28,29 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// Which entry goes when room is wanted.
+///
+/// ```
+/// use manycore_cache::{Cache, Eviction};
+///
+/// // A report reads each of 10,000 keys once, while ten keys are in use all the time.
+/// let survivors = |eviction| {
+///     let cache = Cache::builder(500).eviction(eviction).build().unwrap();
+///     let use_hot = || (0..10).for_each(|key| drop(cache.get_or_insert_with(key, || key)));
+///     (0..10).for_each(|_| use_hot());
+///     (1_000..11_000).for_each(|key| drop(cache.insert(key, key)));
+///     (0..10).filter(|key| cache.get(key).is_some()).count()
+/// };
+/// assert!(survivors(Eviction::Clock) < 10); // swept out by the report
+/// assert_eq!(survivors(Eviction::ScanResistant), 10);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[doc(alias = "LRU")]
 #[doc(alias = "CLOCK")]
 #[doc(alias = "admission")]
 pub enum Eviction {
-    /// The CLOCK of the ParSec paper, in shards: an entry that was used since the hand came by
-    /// stays for another round. The cheapest; a scan over many keys that are used once empties it.
+    /// A CLOCK in shards: an entry that was used since the hand came by stays for another round.
+    /// The cheapest; a scan over many keys that are used once empties it.
     Clock,
     /// New entries are on probation: a twentieth of the entries at most. An entry that is used
     /// again leaves it, and is then evicted by the CLOCK. A scan passes through probation and

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What [`Cache::stats`](crate::Cache::stats) says: counts since the cache was made.
+/// Counts since a cache was made: see [`Cache::stats`](crate::Cache::stats).
 ///
 /// ```
 /// let cache = manycore_cache::Cache::builder(10).count_reads(true).build()?;
@@ -61,7 +61,10 @@ impl Stats {
     }
 }
 
-/// What [`Cache::footprint`] says: bytes by part. What keys and values own elsewhere is not in it.
+/// The bytes of a cache, by part: see [`Cache::footprint`]. What keys and values own elsewhere is
+/// not in it.
+///
+/// See [`Cache::footprint`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Footprint {

@@ -17,7 +17,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Why [`Cache::compare_and_swap`] did not.
+/// Why [`Cache::compare_and_swap`] did not store the value.
 ///
 /// ```
 /// use manycore_cache::{Cache, CasError};

@@ -36,21 +36,6 @@ struct Region {
 /// Everything is done through a view, [`enter`](Self::enter): it holds back the memory of regions
 /// that are unmapped, so close it now and then.
 ///
-/// - *Consistency*: linearizable for each page of addresses. Mapping and unmapping a range becomes
-///   visible page by page, as in [`RangeMap`].
-/// - *Progress*: a look-up of a region is wait-free. Mapping and unmapping wait for those of the
-///   same addresses.
-/// - *Cost*: that of [`RangeMap`]: a look-up some 5 ns, with no shared line written; mapping and
-///   unmapping 0.1 us, and different ranges do not meet. Then that of the file. Regions that are
-///   neighbours have their slots on the same lines of the table: give each thread addresses of its
-///   own, some MiB apart. On 24 virtual cores, threads that map, touch and unmap 64 pages each are
-///   21 times as fast as one then, and 2.6 times with neighbouring regions; with a list under a
-///   lock 0.4 times (`manycore bench faults`).
-/// - *Memory*: 1.3 KB, some 70 bytes for each region with the table's branches; a region keeps its
-///   file.
-/// - *Errors*: [`Error`], which names the addresses. Nothing is half done then.
-/// - *Source*: K42's process object and regions.
-///
 /// ```
 /// use manycore_vm::{AddressSpace, ErrorKind, FileCache, MemoryFile};
 ///
@@ -75,6 +60,21 @@ struct Region {
 /// assert_eq!(byte, [3]);
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
+///
+/// - *Consistency*: linearizable for each page of addresses. Mapping and unmapping a range becomes
+///   visible page by page, as in [`RangeMap`].
+/// - *Progress*: a look-up of a region is wait-free. Mapping and unmapping wait for those of the
+///   same addresses.
+/// - *Cost*: that of [`RangeMap`]: a look-up some 5 ns, with no shared line written; mapping and
+///   unmapping 0.1 us, and different ranges do not meet. Then that of the file. Regions that are
+///   neighbours have their slots on the same lines of the table: give each thread addresses of its
+///   own, some MiB apart. On 24 virtual cores, threads that map, touch and unmap 64 pages each are
+///   21 times as fast as one then, and 2.6 times with neighbouring regions; with a list under a
+///   lock 0.4 times (`manycore bench faults`).
+/// - *Memory*: 1.3 KB, some 70 bytes for each region with the table's branches; a region keeps its
+///   file.
+/// - *Errors*: [`Error`], which names the addresses. Nothing is half done then.
+/// - *Source*: K42's process object and regions.
 #[derive(Default)]
 pub struct AddressSpace {
     regions: RangeMap<Region>,

@@ -3,6 +3,8 @@
 use std::{error, fmt, io};
 
 /// Some pages, as an error names them.
+///
+/// See [`ErrorKind`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageRange {
@@ -14,6 +16,8 @@ pub struct PageRange {
 }
 
 /// Why an operation was refused. Nothing has changed then.
+///
+/// See [`ErrorKind`] for an example.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -23,6 +27,18 @@ pub struct Error {
 }
 
 /// What was wrong.
+///
+/// ```
+/// use manycore::section;
+/// use manycore_vm::{ErrorKind, MappingDb, Null, Rights};
+///
+/// let db = MappingDb::new(Null::new(2), section::global());
+/// let space = db.space(16)?;
+/// let error = db.grant(space, 3, Rights::READ).unwrap_err();
+/// assert_eq!((error.kind(), error.range().pages), (ErrorKind::NoFrames, 3));
+/// assert!(db.grant(space, 2, Rights::READ).is_ok()); // the refusal took none
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

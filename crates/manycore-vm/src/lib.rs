@@ -5,18 +5,6 @@
 //! a shoot-down of every core's TLB today. This crate keeps the books itself, with one system call
 //! for many pages, or none.
 //!
-//! | What you need | Take |
-//! |---|---|
-//! | pages with one owner at a time | [`PagePool`] |
-//! | pages that are lent on, with rights, and revoked with all that was derived from them | [`MappingDb`] |
-//! | ... where only the books are needed: a device's memory, a model | [`MappingDb`] over [`Null`] |
-//! | ... mapped at several addresses, or in other processes | [`MappingDb`] over [`Memfd`] |
-//! | ... made by your code when they are first touched | [`MappingDb`] over [`Userfault`] |
-//! | ... behind something else | [`MappingDb`] over a [`Backing`] of yours |
-//! | pages of files, read when they are touched and written back | [`FileCache`] |
-//! | ... of many files that share a limit | [`FileCache`] within a [`PageManager`] |
-//! | ... at addresses that you choose | [`AddressSpace`] |
-//!
 //! ```
 //! use manycore_vm::PagePool;
 //!
@@ -26,6 +14,18 @@
 //! drop(page); // back to the pool, for any thread
 //! # Ok::<(), manycore_vm::Error>(())
 //! ```
+//!
+//! | What you need | Take |
+//! |---|---|
+//! | pages with one owner at a time | [PagePool] |
+//! | pages that are lent on, with rights, and revoked with all that was derived from them | [MappingDb] |
+//! | ... where only the books are needed: a device's memory, a model | [MappingDb] over [Null] |
+//! | ... mapped at several addresses, or in other processes | [MappingDb] over [Memfd] |
+//! | ... made by your code when they are first touched | [MappingDb] over [Userfault] |
+//! | ... behind something else | [MappingDb] over a [Backing] of yours |
+//! | pages of files, read when they are touched and written back | [FileCache] |
+//! | ... of many files that share a limit | [FileCache] within a [PageManager] |
+//! | ... at addresses that you choose | [AddressSpace] |
 //!
 //! # What is guaranteed
 //!
@@ -40,8 +40,10 @@
 //! Pages have 4,096 bytes. [`PagePool`], [`Memfd`] and [`Userfault`] need Linux; the rest is
 //! portable.
 //!
-//! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 3.6 to 4 and 5.3;
-//! K42's page managers.
+//! Source: Q. Wang, T. Stamler, G. Parmer, *Parallel sections: scaling system-level
+//! data-structures*, EuroSys 2016, sections 3.6 to 4 and 5.3; the page managers of K42
+//! (J. Appavoo and others, *Enabling scalable performance for general purpose workloads on shared
+//! memory multiprocessors*, an IBM research report).
 
 mod address_space;
 mod backing;

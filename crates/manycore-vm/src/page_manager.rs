@@ -101,16 +101,6 @@ struct Inner {
 /// each a page manager, on a child of one [`BudgetTree`]. When not: a single file with a fixed
 /// number of pages has [`pages_max`](crate::FileCacheBuilder::pages_max).
 ///
-/// - *Requests*: where a charge finds a limit reached and nothing idle, `BudgetTree` asks the page
-///   manager below that limit which holds the most for each recent use; that asks its files by the
-///   same rule. A touch is a use, of which one in 16 is counted, at random. Within a file, pages go
-///   by second chance.
-/// - *Cost*: a charge and a release are those of [`BudgetTree`], no shared line written. A file is
-///   attached and detached under a lock of its home, that of the thread which made it. A request
-///   reads some lines for each file: 0.7 ms for 1,000 files, so give the budget a batch of pages.
-/// - *Memory*: 1.1 KB with its tree, 256 bytes for every 32 threads; 24 bytes for each file.
-/// - *Source*: K42's page managers.
-///
 /// ```
 /// use manycore_vm::{FileCache, MemoryFile, PageManager};
 /// use manycore::collections::BudgetTree;
@@ -130,6 +120,16 @@ struct Inner {
 /// assert_eq!((old.pages() <= 70, new.pages()), (true, 30));
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
+///
+/// - *Requests*: where a charge finds a limit reached and nothing idle, `BudgetTree` asks the page
+///   manager below that limit which holds the most for each recent use; that asks its files by the
+///   same rule. A touch is a use, of which one in 16 is counted, at random. Within a file, pages go
+///   by second chance.
+/// - *Cost*: a charge and a release are those of [`BudgetTree`], no shared line written. A file is
+///   attached and detached under a lock of its home, that of the thread which made it. A request
+///   reads some lines for each file: 0.7 ms for 1,000 files, so give the budget a batch of pages.
+/// - *Memory*: 1.1 KB with its tree, 256 bytes for every 32 threads; 24 bytes for each file.
+/// - *Source*: K42's page managers.
 #[derive(Clone)]
 pub struct PageManager {
     inner: Arc<Inner>,

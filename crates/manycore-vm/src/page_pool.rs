@@ -32,6 +32,21 @@ const BATCH: usize = 256;
 /// is shared at several addresses and revoked, a [`MappingDb`](crate::MappingDb); for small
 /// objects, [`Slab`](manycore::slab::Slab).
 ///
+/// ```
+/// use manycore_vm::PagePool;
+///
+/// let pool = PagePool::new(1024)?; // 4 MiB
+/// let mut page = pool.alloc_zeroed(1)?;
+/// page[..5].copy_from_slice(b"hello");
+/// let many = pool.alloc(100)?;
+/// assert_eq!((many.len(), pool.idle()), (100 * 4096, 1024 - 101));
+/// std::thread::scope(|s| {
+///     s.spawn(move || drop((page, many))); // freed over there
+/// });
+/// assert_eq!(pool.idle(), 1024);
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
+///
 /// - *Contents*: [`alloc`](Self::alloc) returns pages as they are: zeros if they are new, or what
 ///   an earlier owner *of this pool* left. They never hold what another pool or process wrote.
 ///   [`alloc_zeroed`](Self::alloc_zeroed) clears them, except those that hold zeros anyway. Use a
@@ -51,21 +66,6 @@ const BATCH: usize = 256;
 ///   when it passes to another thread; [`Builder::node`] binds all of a pool to a node.
 /// - *Fork*: the child has a copy of the pages, as of all private memory.
 /// - *Errors*: no room names the range. *Panics*: never.
-///
-/// ```
-/// use manycore_vm::PagePool;
-///
-/// let pool = PagePool::new(1024)?; // 4 MiB
-/// let mut page = pool.alloc_zeroed(1)?;
-/// page[..5].copy_from_slice(b"hello");
-/// let many = pool.alloc(100)?;
-/// assert_eq!((many.len(), pool.idle()), (100 * 4096, 1024 - 101));
-/// std::thread::scope(|s| {
-///     s.spawn(move || drop((page, many))); // freed over there
-/// });
-/// assert_eq!(pool.idle(), 1024);
-/// # Ok::<(), manycore_vm::Error>(())
-/// ```
 pub struct PagePool {
     base: *mut u8,
     /// The mapping: from before `base`, which is aligned, to after the last page.
@@ -82,6 +82,21 @@ unsafe impl Send for PagePool {}
 unsafe impl Sync for PagePool {}
 
 /// Builder for [`PagePool`].
+///
+/// ```
+/// use manycore_vm::PagePool;
+///
+/// let pool = PagePool::builder(1024).keep(0).build()?; // idle pages go back to the system
+/// let mut page = pool.alloc(1)?;
+/// page[0] = 1; // the system's page fault
+/// assert!(pool.resident() >= 1);
+/// drop(page);
+/// pool.trim();
+/// assert_eq!(pool.idle(), pool.pages());
+///
+/// assert!(PagePool::builder(0).build().is_err());
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Builder {
     pages: u32,
@@ -91,6 +106,8 @@ pub struct Builder {
 }
 
 /// Consecutive pages of a [`PagePool`]. Dropping it, on any thread, gives them back.
+///
+/// See [`PagePool`] for an example.
 pub struct Pages<'p> {
     pool: &'p PagePool,
     first: u32,

@@ -1,4 +1,6 @@
-//! Constants, sized for a full run or for a model checker.
+//! Constants: what the types' builders begin with, and what bounds them.
+//!
+//! They can't be set; the builders can. Each says what it is for, in which unit.
 //!
 //! Owns: the tuning constants that are public, shared by several files, or thresholds of a
 //! controller; and `SMALL`, by which constants shrink under loom, shuttle and miri, so that a

@@ -1,45 +1,75 @@
 //! Shared data structures that keep scaling when every thread updates them.
 //!
+//! ```
+//! use manycore::collections::{Counter, HashMap};
+//!
+//! static REQUESTS: Counter = Counter::new(0);
+//!
+//! let sessions = HashMap::new();
+//! std::thread::scope(|s| {
+//!     for id in 0..4 {
+//!         let sessions = &sessions;
+//!         s.spawn(move || {
+//!             sessions.insert(id, format!("session {id}"));
+//!             REQUESTS.inc(); // once threads contend, it writes a line of its own
+//!         });
+//!     }
+//! });
+//! assert_eq!(REQUESTS.sum(), 4);
+//! assert_eq!(sessions.read(&2, |session| session.len()), Some(9)); // takes no lock
+//! ```
+//!
 //! On a machine with many cores, each write to a contended cache line costs hundreds to thousands
 //! of cycles. This library keeps the writes of a thread on lines of its own (no contention, no
 //! false sharing), and merges them at the next read.
 //!
 //! # Which type do I need?
 //!
-//! ## Ready-made: [`collections`]
-//!
 //! | What it is | Take |
 //! |---|---|
-//! | a counter: statistics, bytes, requests | [`Counter`], [`CounterArray`] |
-//! | a number that goes up and down; a distribution with quantiles | [`Gauge`], [`Histogram`] |
-//! | a map: values by key; reads take no lock and write nothing | [`HashMap`] |
-//! | a set: members looked up, as in that map | [`HashSet`] |
-//! | a map replicated near each reader | [`ReplicatedMap`] |
-//! | ... with a part of each value for each thread | [`DHash`] |
-//! | ... from ranges of 64-bit keys to values | [`RangeMap`] |
-//! | a queue: events from many threads, in the order they happened | [`EventQueue`] |
-//! | ... of timers that nearly always are cancelled | [`TimerQueue`] |
-//! | a registry of what is open now, rarely iterated | [`Registry`] |
-//! | ... of intervals, with overlap queries | [`IntervalRegistry`] |
-//! | ... of active transactions or snapshots, and the oldest of them | [`ActiveSet`] |
-//! | a cache's LRU list, updated at every access, read at eviction | [`Lru`] |
-//! | a page cache: pages of a slow store, pinned while in use | [`PageCache`] |
-//! | ... and private, writable views of them, forked at once | [`PrivatePages`] |
-//! | a pool of objects to borrow | [`ObjectPool`] |
-//! | a hierarchical limit, charged without a shared write | [`BudgetTree`] |
-//! | a reference count that all threads change all the time | [`ScalableArc`] |
+//! | a counter: statistics, bytes, requests | [Counter], [CounterArray] |
+//! | a number that goes up and down; a distribution with quantiles | [Gauge], [Histogram] |
+//! | a map: values by key; reads take no lock and write nothing | [HashMap] |
+//! | a set: members looked up, as in that map | [HashSet] |
+//! | a map replicated near each reader | [ReplicatedMap] |
+//! | ... with a part of each value for each thread | [DHash] |
+//! | ... from ranges of 64-bit keys to values | [RangeMap] |
+//! | a queue: events from many threads, in the order they happened | [EventQueue] |
+//! | ... of timers that nearly always are cancelled | [TimerQueue] |
+//! | a registry of what is open now, rarely iterated | [Registry] |
+//! | ... of intervals, with overlap queries | [IntervalRegistry] |
+//! | ... of active transactions or snapshots, and the oldest of them | [ActiveSet] |
+//! | a cache's LRU list, updated at every access, read at eviction | [Lru] |
+//! | a page cache: pages of a slow store, pinned while in use | [PageCache] |
+//! | ... and private, writable views of them, forked at once | [PrivatePages] |
+//! | a pool of objects to borrow | [ObjectPool] |
+//! | a hierarchical limit, charged without a shared write | [BudgetTree] |
+//! | a reference count that all threads change all the time | [ScalableArc] |
 //!
 //! A whole cache with expiry and single flight is the crate `manycore-cache`; page-sized memory
-//! that is handed out, lent on and revoked is the crate `manycore-vm`.
+//! that is handed out, lent on and revoked is the crate `manycore-vm`. The chapter
+//! [choosing a type](https://github.com/manycore-rs/manycore/blob/main/docs/guide/choosing.md) goes
+//! by what a program does now.
 //!
-//! ## Safe memory reclamation: [`section`]
+//! # When not to use it
 //!
-//! For structures that are read without a lock while nodes are removed and freed:
-//! [`section::Domain`] with typed pointers, and a lock for each node. In place of epoch-based
-//! reclamation, RCU or hazard pointers.
+//! When updates must return something, when reads are about as frequent as updates, or when the
+//! structure is not contended: a lock is simpler and as fast.
 //!
-//! ## To build your own
+//! # What it promises
 //!
+//! - Reads are linearizable, except where a type says otherwise ([`collections::Counter`] does).
+//! - The hot path of a contended object writes no shared cache line and takes no lock. An object
+//!   that is not contended is a plain locked object and costs 16 bytes more than its value.
+//! - Nothing is ever dropped silently: every bound has a policy.
+//! - A panic in your code poisons that object alone, and loses no other thread's update.
+//! - No helper threads, and no work at start-up except detecting the clock.
+//!
+//! # To build your own
+//!
+//! - [`section`]: safe memory reclamation, for structures that are read without a lock while nodes
+//!   are removed and freed. [`section::Domain`] with typed pointers, and a lock for each node; in
+//!   place of epoch-based reclamation, RCU or hazard pointers.
 //! - [`oplog`]: a type whose updates are deferred, [`oplog::Deferred`], with the kind of log that
 //!   fits them: [`oplog::Ordered`] if their order matters; [`oplog::Commuting`] if any two commute;
 //!   [`oplog::Combining`] if those of one key can be combined; if a removal cancels an insertion,
@@ -55,12 +85,11 @@
 //! - [`lock`]: fair locks (ticket, MCS), and a big-reader lock for read-mostly values.
 //! - [`slab`]: nodes that many threads allocate and free all the time.
 //! - [`namespace`]: nodes that are known outside by an id (connections, files, entities).
+//! - [`profile`] lists the objects that threads wait for, the most contended first: look there
+//!   before anything is made scalable.
 //!
-//! ## Below them
-//!
-//! [`clock`], one ordered time for all cores; [`percpu`], per-thread slots, CPU topology and
-//! affinity; [`config`], the constants; and [`profile`], which lists the objects that threads wait
-//! for, the most contended first.
+//! Below them: [`clock`], one ordered time for all cores; [`percpu`], per-thread slots, CPU
+//! topology and affinity; and [`config`], the constants.
 //!
 //! # Cargo features
 //!
@@ -71,40 +100,53 @@
 //! manycore = { version = "0.1", default-features = false, features = ["section"] }
 //! ```
 //!
-//! # What it promises
+//! # Guide
 //!
-//! - Reads are linearizable, except where a type says otherwise ([`collections::Counter`] does).
-//! - The hot path of a contended object writes no shared cache line and takes no lock. An object
-//!   that is not contended is a plain locked object and costs 16 bytes more than its value.
-//! - Nothing is ever dropped silently: every bound has a policy.
-//! - A panic in your code poisons that object alone, and loses no other thread's update.
-//! - No helper threads, and no work at start-up except detecting the clock.
+//! Chapters in the repository: [deferred
+//! updates](https://github.com/manycore-rs/manycore/blob/main/docs/guide/deferred-updates.md),
+//! [reclamation in
+//! practice](https://github.com/manycore-rs/manycore/blob/main/docs/guide/reclamation.md),
+//! [async](https://github.com/manycore-rs/manycore/blob/main/docs/guide/async.md), [the simulator
+//! in CI](https://github.com/manycore-rs/manycore/blob/main/docs/guide/simulator.md), [coming from
+//! other crates](https://github.com/manycore-rs/manycore/blob/main/docs/guide/coming-from.md),
+//! [re-entrancy](https://github.com/manycore-rs/manycore/blob/main/docs/reentrancy.md),
+//! [figures](https://github.com/manycore-rs/manycore/blob/main/docs/figures.md).
 //!
-//! # When not to use it
+//! # Sources
 //!
-//! When updates must return something, when reads are about as frequent as updates, or when the
-//! structure is not contended: a lock is simpler and as fast.
+//! Pages name them by these words:
 //!
-//! [`Counter`]: collections::Counter
-//! [`CounterArray`]: collections::CounterArray
-//! [`Gauge`]: collections::Gauge
-//! [`Histogram`]: collections::Histogram
-//! [`HashMap`]: collections::HashMap
-//! [`HashSet`]: collections::HashSet
-//! [`RangeMap`]: collections::RangeMap
-//! [`ReplicatedMap`]: collections::ReplicatedMap
-//! [`DHash`]: collections::DHash
-//! [`EventQueue`]: collections::EventQueue
-//! [`TimerQueue`]: collections::TimerQueue
-//! [`Registry`]: collections::Registry
-//! [`IntervalRegistry`]: collections::IntervalRegistry
-//! [`ActiveSet`]: collections::ActiveSet
-//! [`Lru`]: collections::Lru
-//! [`PageCache`]: collections::PageCache
-//! [`PrivatePages`]: collections::PrivatePages
-//! [`ObjectPool`]: collections::ObjectPool
-//! [`BudgetTree`]: collections::BudgetTree
-//! [`ScalableArc`]: collections::ScalableArc
+//! - *OpLog*: S. Boyd-Wickizer, M. F. Kaashoek, R. Morris, N. Zeldovich, *OpLog: a library for
+//!   scaling update-heavy data structures*, MIT-CSAIL-TR-2014-019, 2014.
+//! - *LDU*: J. Kyong, S.-S. Lim, *LDU: a lightweight concurrent update method with deferred
+//!   processing for Linux kernel scalability*, PDCN 2016, and J. Kyong's thesis of the same
+//!   subject.
+//! - *ParSec*: Q. Wang, T. Stamler, G. Parmer, *Parallel sections: scaling system-level
+//!   data-structures*, EuroSys 2016.
+//! - *K42*: J. Appavoo and others, *Enabling scalable performance for general purpose workloads on
+//!   shared memory multiprocessors*, an IBM research report.
+//! - *BRAVO*: D. Dice, A. Kogan, *BRAVO: biased locking for reader-writer locks*, USENIX ATC 2019.
+//!
+//! [Counter]: collections::Counter
+//! [CounterArray]: collections::CounterArray
+//! [Gauge]: collections::Gauge
+//! [Histogram]: collections::Histogram
+//! [HashMap]: collections::HashMap
+//! [HashSet]: collections::HashSet
+//! [RangeMap]: collections::RangeMap
+//! [ReplicatedMap]: collections::ReplicatedMap
+//! [DHash]: collections::DHash
+//! [EventQueue]: collections::EventQueue
+//! [TimerQueue]: collections::TimerQueue
+//! [Registry]: collections::Registry
+//! [IntervalRegistry]: collections::IntervalRegistry
+//! [ActiveSet]: collections::ActiveSet
+//! [Lru]: collections::Lru
+//! [PageCache]: collections::PageCache
+//! [PrivatePages]: collections::PrivatePages
+//! [ObjectPool]: collections::ObjectPool
+//! [BudgetTree]: collections::BudgetTree
+//! [ScalableArc]: collections::ScalableArc
 
 // What the modules that are left out would use.
 #![cfg_attr(not(feature = "collections"), allow(dead_code, unused_imports))]

@@ -15,18 +15,6 @@ use std::ptr;
 /// not: for memory that has one owner at a time, a [`PagePool`](crate::PagePool) makes no system
 /// call.
 ///
-/// - *Cost*: one `mmap` for each run of pages with consecutive frames when they are mapped, one for
-///   each span of adjacent pages in a flush, and one `fallocate` for each run of frames that it
-///   frees, which gives their memory back to the system.
-/// - *Memory*: a frame has memory once it is touched. The limit is the file's size; a touch that
-///   finds the system out of memory raises SIGBUS, as for every file.
-/// - *Limits*: Linux allows a process 65,530 mappings (`vm.max_map_count`): spans that neither the
-///   addresses nor the frames continue count singly. Beyond that, `map` is refused with the
-///   system's reason, and nothing has changed.
-/// - *Other processes*: [`send`](Self::send) passes the file on. Their own mappings of it are not
-///   in the database, so revoking does not reach them: they see zeros, and then what the frame's
-///   next owner writes. Share only with processes that are trusted so far.
-///
 /// ```
 /// use manycore::section;
 /// use manycore_vm::{MappingDb, Memfd, Rights};
@@ -44,12 +32,48 @@ use std::ptr;
 /// }
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
+///
+/// - *Cost*: one `mmap` for each run of pages with consecutive frames when they are mapped, one for
+///   each span of adjacent pages in a flush, and one `fallocate` for each run of frames that it
+///   frees, which gives their memory back to the system.
+/// - *Memory*: a frame has memory once it is touched. The limit is the file's size; a touch that
+///   finds the system out of memory raises SIGBUS, as for every file.
+/// - *Limits*: Linux allows a process 65,530 mappings (`vm.max_map_count`): spans that neither the
+///   addresses nor the frames continue count singly. Beyond that, `map` is refused with the
+///   system's reason, and nothing has changed.
+/// - *Other processes*: [`send`](Self::send) passes the file on. Their own mappings of it are not
+///   in the database, so revoking does not reach them: they see zeros, and then what the frame's
+///   next owner writes. Share only with processes that are trusted so far.
 #[derive(Debug)]
 pub struct Memfd {
     file: FrameFile,
 }
 
 /// A memory file, here or received from another process.
+///
+/// ```
+/// use manycore::section;
+/// use manycore_vm::{FrameFile, Frames, MappingDb, Memfd, Rights};
+/// use std::os::unix::net::UnixStream;
+///
+/// // The other end of the socket is another process, usually.
+/// let (here, there) = UnixStream::pair()?;
+/// let memory = Memfd::new(16)?;
+/// memory.send(&here)?;
+/// let received = FrameFile::receive(&there)?;
+/// assert_eq!(received.frames(), 16);
+///
+/// let db = MappingDb::new(memory, section::global());
+/// let space = db.space(16)?;
+/// let page = db.grant(space, 1, Rights::WRITE)?;
+/// let frame = db.resolve(space, page, &section::enter()).unwrap().frame;
+/// // SAFETY: mapped just now, and no other thread has the address.
+/// unsafe { (page as *mut u8).write(7) };
+/// let view = received.view(Frames::new(frame, 1), Rights::READ)?;
+/// // SAFETY: the view's first byte, which no thread is writing.
+/// assert_eq!(unsafe { view.as_ptr().read() }, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct FrameFile {
     file: OwnedFd,
@@ -57,6 +81,8 @@ pub struct FrameFile {
 }
 
 /// Frames of a file, mapped outside of a database. Dropping it unmaps them.
+///
+/// See [`FrameFile`] for an example.
 #[derive(Debug)]
 pub struct View {
     address: usize,

@@ -29,6 +29,8 @@ pub use userfault::Userfault;
 use crate::{Error, Rights};
 
 /// Consecutive pages mapped to consecutive frames.
+///
+/// See [`Backing`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {
@@ -43,6 +45,8 @@ pub struct Run {
 }
 
 /// Consecutive pages.
+///
+/// See [`Backing`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
@@ -61,6 +65,8 @@ impl Run {
 }
 
 /// Consecutive frames.
+///
+/// See [`Backing`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frames {
@@ -71,6 +77,8 @@ pub struct Frames {
 }
 
 /// What not every backing can do.
+///
+/// See [`Backing`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -89,11 +97,66 @@ pub enum Operation {
 /// Methods are called by any thread, several at once, for windows and pages that do not overlap;
 /// `unmap` and `flush` by one thread at a time. They are called with no lock of the database held
 /// that a mapping or a look-up needs, but `map` within a section: it should not block for long.
+///
+/// ```
+/// use manycore::section;
+/// use manycore_vm::{Backing, Error, Frames, MappingDb, Null, Operation, Rights, Run, Span};
+/// use std::sync::{Arc, atomic::{AtomicU32, Ordering::Relaxed}};
+///
+/// /// A device that is told which of its pages may be used. It cannot change rights.
+/// struct Device {
+///     books: Null,
+///     registered: Arc<AtomicU32>,
+/// }
+///
+/// impl Backing for Device {
+///     fn frames(&self) -> u32 {
+///         self.books.frames()
+///     }
+///     fn supports(&self, operation: Operation) -> Result<(), &'static str> {
+///         match operation {
+///             Operation::Alias => Ok(()),
+///             _ => Err("the device registers pages with all rights"),
+///         }
+///     }
+///     fn reserve(&self, pages: usize) -> Result<usize, Error> {
+///         self.books.reserve(pages)
+///     }
+///     fn release(&self, address: usize, pages: usize) {
+///         self.books.release(address, pages);
+///     }
+///     fn map(&self, runs: &[Run]) -> Result<(), Error> {
+///         runs.iter().for_each(|run| drop(self.registered.fetch_add(run.pages, Relaxed)));
+///         Ok(())
+///     }
+///     fn unmap(&self, spans: &[Span]) -> Result<(), Error> {
+///         spans.iter().for_each(|span| drop(self.registered.fetch_sub(span.pages, Relaxed)));
+///         Ok(())
+///     }
+///     fn protect(&self, span: Span, _: Rights) -> Result<(), Error> {
+///         Err(Error::unsupported("rights", span.address, span.pages as usize))
+///     }
+///     fn flush(&self, _: &[Frames]) -> Result<(), Error> {
+///         Ok(()) // a device that clears its pages itself
+///     }
+/// }
+///
+/// let registered = Arc::new(AtomicU32::new(0));
+/// let device = Device { books: Null::new(100), registered: registered.clone() };
+/// let db = MappingDb::new(device, section::global());
+/// let space = db.space(100)?;
+/// let pages = db.grant(space, 10, Rights::WRITE)?;
+/// assert_eq!(registered.load(Relaxed), 10);
+/// db.unmap(space, pages, 10)?;
+/// db.flush()?;
+/// assert_eq!(registered.load(Relaxed), 0);
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
 pub trait Backing: Send + Sync {
     /// How many frames there are: numbers below that.
     fn frames(&self) -> u32;
 
-    /// Whether it can do `operation` at all (law backing.G1).
+    /// Whether it can do `operation` at all: asked before anything has changed.
     ///
     /// # Errors
     /// What it cannot do, as a sentence for users.

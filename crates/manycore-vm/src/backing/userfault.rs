@@ -66,6 +66,22 @@ struct Event {
 /// for pages that are all touched soon; a page costs two switches to the handler's thread, some
 /// microseconds.
 ///
+/// ```
+/// use manycore::section;
+/// use manycore_vm::{MappingDb, Rights, Userfault};
+///
+/// let made = match Userfault::new(100, |address, page| page.fill((address >> 12) as u8)) {
+///     Ok(made) => made,
+///     Err(error) => return Ok(println!("{error}")), // this process has not the permission
+/// };
+/// let db = MappingDb::new(made, section::global());
+/// let space = db.space(100)?;
+/// let page = db.grant(space, 1, Rights::WRITE)?;
+/// // SAFETY: mapped just now, and no other thread has the address.
+/// assert_eq!(unsafe { (page as *const u8).read() }, (page >> 12) as u8);
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
+///
 /// - One thread of its own calls the handler, for one page at a time, with the page's address and
 ///   4,096 zeros to fill. The thread that touched the page waits.
 /// - The handler must not touch unmade pages of the same backing: it would wait for itself. If it
@@ -75,19 +91,6 @@ struct Event {
 /// - *Permission*: Linux lets a process with `CAP_SYS_PTRACE` use it, or every process if
 ///   `vm.unprivileged_userfaultfd` is 1, or one that may open `/dev/userfaultfd`. Otherwise
 ///   [`new`](Self::new) fails with the system's reason, and names the call.
-///
-/// ```no_run
-/// use manycore::section;
-/// use manycore_vm::{MappingDb, Rights, Userfault};
-///
-/// let made = Userfault::new(100, |address, page| page.fill((address >> 12) as u8))?;
-/// let db = MappingDb::new(made, section::global());
-/// let space = db.space(100)?;
-/// let page = db.grant(space, 1, Rights::WRITE)?;
-/// // SAFETY: mapped just now, and no other thread has the address.
-/// assert_eq!(unsafe { (page as *const u8).read() }, (page >> 12) as u8);
-/// # Ok::<(), manycore_vm::Error>(())
-/// ```
 pub struct Userfault {
     faults: OwnedFd,
     stop: OwnedFd,

@@ -143,6 +143,30 @@ impl File {
 /// to end, needs no cache; if the kernel's own cache and limits suffice, `mmap` is simpler; for
 /// values by key, take the crate `manycore-cache`.
 ///
+/// ```
+/// use manycore_vm::{FileCache, MemoryFile, PageManager};
+/// use manycore::collections::BudgetTree;
+///
+/// let memory = PageManager::new(BudgetTree::with_batch(16 * 4096, 0));
+/// let file = FileCache::builder(MemoryFile::new(vec![1; 1 << 20])).within(&memory).build()?;
+/// std::thread::scope(|s| {
+///     for thread in 0..4_u64 {
+///         let file = &file;
+///         s.spawn(move || {
+///             for page in 0..64 {
+///                 file.write((thread * 64 + page) * 4096, &[2]).unwrap();
+///             }
+///         });
+///     }
+/// });
+/// file.flush()?;
+/// assert!(file.pages() <= 16 && memory.budget().used() <= 16 * 4096);
+/// let mut byte = [0];
+/// file.read(255 * 4096, &mut byte)?; // was written back, and is read again
+/// assert_eq!(byte, [2]);
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
+///
 /// - *Policies* are the file's own: its [page size](Builder::page_bytes), how far it is
 ///   [read ahead](Builder::read_ahead), [how many pages](Builder::pages_max) it may have.
 /// - *Forms*: a file begins small: one table under one lock. When more than 64 pages are in memory,
@@ -167,30 +191,6 @@ impl File {
 ///   touches the page it is reading, or closes a cycle of such reads, panics.
 /// - *Drop*: nothing is written back then: [`flush`](Self::flush) first.
 /// - *Source*: K42's file cache managers.
-///
-/// ```
-/// use manycore_vm::{FileCache, MemoryFile, PageManager};
-/// use manycore::collections::BudgetTree;
-///
-/// let memory = PageManager::new(BudgetTree::with_batch(16 * 4096, 0));
-/// let file = FileCache::builder(MemoryFile::new(vec![1; 1 << 20])).within(&memory).build()?;
-/// std::thread::scope(|s| {
-///     for thread in 0..4_u64 {
-///         let file = &file;
-///         s.spawn(move || {
-///             for page in 0..64 {
-///                 file.write((thread * 64 + page) * 4096, &[2]).unwrap();
-///             }
-///         });
-///     }
-/// });
-/// file.flush()?;
-/// assert!(file.pages() <= 16 && memory.budget().used() <= 16 * 4096);
-/// let mut byte = [0];
-/// file.read(255 * 4096, &mut byte)?; // was written back, and is read again
-/// assert_eq!(byte, [2]);
-/// # Ok::<(), manycore_vm::Error>(())
-/// ```
 pub struct FileCache {
     table: Swappable<Table>,
     file: Arc<File>,

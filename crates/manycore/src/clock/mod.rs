@@ -1,10 +1,29 @@
 //! One ordered time for all cores.
 //!
+//! ```
+//! use manycore::clock::Clock;
+//!
+//! let clock = Clock::system(); // decided once, by what this machine's counters are worth
+//! let before = clock.stamp();
+//! let after = std::thread::scope(|s| s.spawn(|| clock.stamp()).join().unwrap());
+//! assert!(before < after); // on whichever core
+//! println!("{}", clock.verdict());
+//! ```
+//!
+//! The order of updates that different cores log needs a time that they agree on and that costs no
+//! shared cache line: the hardware's counter where it can be trusted, and one shared counter where
+//! it can't. [`Mode`] says what is promised, [`Verdict`] what decided it, and [`probe`] measures
+//! the counters of two cores against each other. For tests, a [`FakeClock`] is as wrong as they
+//! want. To measure durations, use [`std::time::Instant`].
+//!
+//! # Laws
+//!
 //! Owns: [`Stamp`], the [`Clock`] that gives it, the choice between a hardware counter and a shared
 //! one, and the report on that choice ([`Verdict`]). Does not own: the publication of updates.
 //!
-//! Laws. *Before* is happens-before through memory; `e` is the largest difference between two
-//! cores' counters.
+//! *Before* is happens-before through memory; `e` is the largest difference between two cores'
+//! counters.
+//!
 //! - clock.C1 A [`stamp`](Clock::stamp) is read after everything before it in the thread has
 //!   happened, as far as other cores told this one of it: after all earlier loads have their
 //!   values. Later loads find no value that was replaced, for all cores to see, before the stamp
@@ -28,7 +47,8 @@
 //!   exhaustive model finds that history; it finds none with the wait from the entry, whatever the
 //!   readers do.
 //!
-//! Source: OpLog (MIT-CSAIL-TR-2014-019), section 6.1; the wait is Spanner's commit wait.
+//! Source: [OpLog](crate#sources), section 6.1; the wait is the commit wait of Spanner (J. C.
+//! Corbett and others, OSDI 2012).
 
 #[cfg_attr(
     all(target_arch = "x86_64", not(any(miri, manycore_loom, manycore_shuttle))),
@@ -116,6 +136,17 @@ impl Stamp {
 }
 
 /// What a [`Clock`] promises about the stamps of different cores.
+///
+/// ```
+/// use manycore::clock::{Clock, Mode};
+///
+/// match Clock::system().mode() {
+///     Mode::Bounded { skew_ticks } => println!("ordered updates wait {skew_ticks} ticks"),
+///     Mode::Counter => println!("stamps share a cache line: prefer logs without order"),
+///     _ => println!("stamps are cheap"),
+/// }
+/// assert_eq!(Clock::counter().mode(), Mode::Counter);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -167,13 +198,6 @@ struct Line(AtomicU64);
 /// ordered update and a cut per read). When not: updates whose order does not matter need no clock
 /// at all, and measuring time is [`std::time::Instant`]'s job.
 ///
-/// Consistency: laws clock.C1 to clock.C4. Progress: wait-free, but for [`commit_wait`] in
-/// Bounded mode, which waits a fixed time. Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest)
-/// and no shared cache line; in Counter mode one `fetch_add` on a shared line (5 ns alone, over
-/// 100 ns between many cores). Memory: 256 bytes and more; a program has one, or one per test.
-///
-/// [`commit_wait`]: Clock::commit_wait
-///
 /// ```
 /// use manycore::clock::Clock;
 ///
@@ -184,7 +208,17 @@ struct Line(AtomicU64);
 /// assert!(first < second);
 /// ```
 ///
-/// Source: OpLog, section 6.1.
+/// - Consistency: of two moments of which one happened before the other, on whichever cores, the
+///   earlier has the lower stamp; in Bounded mode, if [`commit_wait`] lay between them. The
+///   [module](super::clock)'s laws say it exactly.
+/// - Progress: wait-free, but for [`commit_wait`] in Bounded mode, which waits a fixed time.
+/// - Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest) and no shared cache line; in Counter
+///   mode one `fetch_add` on a shared line (5 ns alone, over 100 ns between many cores).
+/// - Memory: 256 bytes and more; a program has one, or one per test.
+///
+/// Source: [OpLog](crate#sources), section 6.1.
+///
+/// [`commit_wait`]: Clock::commit_wait
 #[derive(Debug)]
 #[repr(C)] // so that what a stamp and a settling look at are one cache line
 pub struct Clock {

@@ -1,6 +1,15 @@
-//! Do the counters of two cores agree? The experiment of the paper.
+//! Do the counters of two cores agree? An experiment.
 //!
-//! Owns: message passing between pinned threads, and the least delay seen for each pair.
+//! ```
+//! use manycore::clock::probe;
+//!
+//! match probe::pairs(1000, &mut |progress| println!("{} of {}", progress.done, progress.total)) {
+//!     Ok(pairs) => assert!(pairs.iter().all(|pair| pair.from != pair.to)),
+//!     Err(error) => println!("{error}"), // no counter, or no permission to pin threads
+//! }
+//! ```
+//!
+//! # How it works
 //!
 //! The first core reads its counter and stores the reading; the second loads it and then reads its
 //! own. The second reading must be the larger one. Both are read in order here, as stamps are: the
@@ -11,7 +20,8 @@
 //! through memory can be seen inverted, which is all that clock.C2 needs. It does not mean that the
 //! difference is 0.
 //!
-//! Source: OpLog (MIT-CSAIL-TR-2014-019), section 6.1.
+//! Owns: message passing between pinned threads, and the least delay seen for each pair. Source:
+//! [OpLog](crate#sources), section 6.1.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -34,6 +44,8 @@ const QUICK_PAIRS_MAX: usize = 8;
 const QUICK_ROUNDS: u32 = 256;
 
 /// How much later messages from one core arrive at another, each by its own clock.
+///
+/// See [`pairs`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairDelta {
     /// The CPU that sends.
@@ -47,6 +59,16 @@ pub struct PairDelta {
 }
 
 /// How far [`pairs`] is.
+///
+/// ```
+/// use manycore::clock::probe::{self, Progress};
+///
+/// let mut last = None;
+/// let pairs = probe::pairs(1, &mut |progress| last = Some((progress.done, progress.total)));
+/// if pairs.is_ok() {
+///     assert!(last.is_some_and(|(done, total)| done == total));
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Pairs of CPUs (both directions at once) that are done.
@@ -56,6 +78,8 @@ pub struct Progress {
 }
 
 /// Why the experiment could not be made.
+///
+/// See [`pairs`] for an example.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProbeError {

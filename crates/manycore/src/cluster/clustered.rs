@@ -27,6 +27,35 @@ use std::fmt;
 use std::ptr;
 
 /// A representative of a [`Clustered`] object: it answers the calls from one place.
+///
+/// ```
+/// use manycore::cluster::{Clustered, Placement, Rep};
+/// use std::sync::{Mutex, PoisonError};
+///
+/// /// Ids, taken from the root ten at a time.
+/// struct Ids(Mutex<std::ops::Range<u64>>);
+///
+/// impl Rep for Ids {
+///     type Root = Mutex<u64>; // the first id of the next ten
+///     fn create(_: &Mutex<u64>, _place: usize) -> Self {
+///         Ids(Mutex::new(0..0))
+///     }
+/// }
+///
+/// let ids = Clustered::<Ids>::new(Placement::PerThread, Mutex::new(0));
+/// let next = || ids.with(|own| {
+///     let mut own = own.0.lock().unwrap_or_else(PoisonError::into_inner);
+///     own.next().unwrap_or_else(|| {
+///         let mut root = ids.root().lock().unwrap_or_else(PoisonError::into_inner);
+///         *own = *root + 1..*root + 10;
+///         *root += 10;
+///         *root - 10
+///     })
+/// });
+/// assert_eq!([next(), next()], [0, 1]);
+/// let other = std::thread::scope(|s| s.spawn(next).join().unwrap());
+/// assert_eq!(other, 10); // from the ten of that thread
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no representative of a `Clustered` object",
     label = "lacks `Rep`",
@@ -44,6 +73,33 @@ pub trait Rep: Send + Sync + 'static {
 }
 
 /// Which threads share a representative.
+///
+/// ```
+/// use manycore::cluster::{Clustered, Placement, Rep};
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+///
+/// struct Hits(AtomicU64);
+/// impl Rep for Hits {
+///     type Root = ();
+///     fn create(_: &(), _: usize) -> Self {
+///         Hits(AtomicU64::new(0))
+///     }
+/// }
+///
+/// let representatives = |placement| {
+///     let hits = Clustered::<Hits>::new(placement, ());
+///     let hit = || hits.with(|own| own.0.fetch_add(1, Relaxed));
+///     hit();
+///     std::thread::scope(|s| {
+///         s.spawn(hit);
+///     });
+///     assert_eq!(hits.gather(0, |sum, own| sum + own.0.load(Relaxed)), 2);
+///     hits.reps().count()
+/// };
+/// assert_eq!(representatives(Placement::PerThread), 2);
+/// assert_eq!(representatives(Placement::Shared), 1);
+/// assert!(representatives(Placement::PerNode) <= 2); // as the scheduler has it
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Placement {
@@ -119,20 +175,6 @@ impl<R> Drop for Home<R> {
 /// [`gather`](Self::gather). Where a representative caches what it found in the root, a removal may
 /// come between: cache under the root's lock, or look again after caching.
 ///
-/// - Consistency: what root and representatives make of it. Representatives are shared references,
-///   also for callers from other places, so their parts need atomics or locks.
-/// - Progress: a call never waits, except the first from each place.
-/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference (a thread-local,
-///   three loads, well-predicted branches), and writes nothing. From the 33rd slot on it is a
-///   function call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it is that
-///   and a few loads, where kernel and libc keep the CPU's number in memory (Linux 6.3 and glibc
-///   2.35), else a call of `sched_getcpu`.
-/// - Memory: a word for each place (256 bytes for the first 32), and for each representative 128
-///   bytes of its own or a multiple.
-/// - Panics: a constructor's panic reaches the call that needed the representative; the next call
-///   tries again.
-/// - Source: K42's clustered objects, section 3.3.
-///
 /// ```
 /// use manycore::cluster::{Clustered, Placement, Rep};
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -156,6 +198,20 @@ impl<R> Drop for Home<R> {
 /// assert_eq!(page.gather(0, |sum, hits| sum + hits.0.load(Relaxed)), 4);
 /// assert_eq!(page.root(), "index");
 /// ```
+///
+/// - Consistency: what root and representatives make of it. Representatives are shared references,
+///   also for callers from other places, so their parts need atomics or locks.
+/// - Progress: a call never waits, except the first from each place.
+/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference (a thread-local,
+///   three loads, well-predicted branches), and writes nothing. From the 33rd slot on it is a
+///   function call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it is that
+///   and a few loads, where kernel and libc keep the CPU's number in memory (Linux 6.3 and glibc
+///   2.35), else a call of `sched_getcpu`.
+/// - Memory: a word for each place (256 bytes for the first 32), and for each representative 128
+///   bytes of its own or a multiple.
+/// - Panics: a constructor's panic reaches the call that needed the representative; the next call
+///   tries again.
+/// - Source: [K42](crate#sources)'s clustered objects, section 3.3.
 pub struct Clustered<R: Rep> {
     placement: Placement,
     /// Dropped before the root.

@@ -19,10 +19,6 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// The set's own methods do one thing each. A view ([`enter`](Self::enter)) opens a section for
 /// many calls, and lends references to members.
 ///
-/// - Consistency, progress, cost, memory, growth, panics: as [`HashMap`]'s, whose values take no
-///   room here. Linearizable for each member; `len` and `iter` are not snapshots.
-/// - Other settings (a shared domain, a weigher): [`HashMap::builder`], then `HashSet::from`.
-///
 /// ```
 /// use manycore::collections::HashSet;
 ///
@@ -35,6 +31,10 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// assert!(seen.contains("message 7"));
 /// assert!(seen.remove("message 7") && seen.is_empty());
 /// ```
+///
+/// - Consistency, progress, cost, memory, growth, panics: as [`HashMap`]'s, whose values take no
+///   room here. Linearizable for each member; `len` and `iter` are not snapshots.
+/// - Other settings (a shared domain, a weigher): [`HashMap::builder`], then `HashSet::from`.
 pub struct HashSet<T, S = RandomState> {
     map: HashMap<T, (), S>,
 }
@@ -73,40 +73,6 @@ impl<T, S> HashSet<T, S> {
     #[inline]
     pub fn enter(&self) -> HashSetView<'_, T, S> {
         HashSetView { map: self.map.enter() }
-    }
-
-    /// How many members there are: every update that happened before, and perhaps some that are
-    /// happening.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// Whether there are none, as [`len`](Self::len) has it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    /// As [`HashMap::capacity`].
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.map.capacity()
-    }
-
-    /// As [`HashMap::shrink_to_fit`].
-    pub fn shrink_to_fit(&mut self) {
-        self.map.shrink_to_fit();
-    }
-
-    /// The hasher.
-    pub fn hasher(&self) -> &S {
-        self.map.hasher()
-    }
-
-    /// As [`HashMap::domain`].
-    pub fn domain(&self) -> &Domain {
-        self.map.domain()
     }
 }
 
@@ -205,6 +171,42 @@ where
     }
 }
 
+impl<T, S> HashSet<T, S> {
+    /// How many members there are: every update that happened before, and perhaps some that are
+    /// happening.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether there are none, as [`len`](Self::len) has it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// As [`HashMap::capacity`].
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.map.capacity()
+    }
+
+    /// As [`HashMap::shrink_to_fit`].
+    pub fn shrink_to_fit(&mut self) {
+        self.map.shrink_to_fit();
+    }
+
+    /// The hasher.
+    pub fn hasher(&self) -> &S {
+        self.map.hasher()
+    }
+
+    /// As [`HashMap::domain`].
+    pub fn domain(&self) -> &Domain {
+        self.map.domain()
+    }
+}
+
 /// A [`HashSet`] and an open section: references to members borrow from it.
 ///
 /// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
@@ -220,30 +222,6 @@ where
 /// ```
 pub struct HashSetView<'m, T, S = RandomState> {
     map: HashMapView<'m, T, (), S>,
-}
-
-impl<T, S> HashSetView<'_, T, S> {
-    /// As [`HashSet::len`].
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// As [`HashSet::is_empty`].
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    /// As [`HashMapView::refresh`].
-    pub fn refresh(&mut self) {
-        self.map.refresh();
-    }
-
-    /// Every member, in no order. Not a snapshot: see [`HashMapView::iter`].
-    pub fn iter(&self) -> HashSetIter<'_, T> {
-        HashSetIter { keys: self.map.keys() }
-    }
 }
 
 impl<T, S> HashSetView<'_, T, S>
@@ -299,6 +277,30 @@ where
     }
 }
 
+impl<T, S> HashSetView<'_, T, S> {
+    /// As [`HashSet::len`].
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// As [`HashSet::is_empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// As [`HashMapView::refresh`].
+    pub fn refresh(&mut self) {
+        self.map.refresh();
+    }
+
+    /// Every member, in no order. Not a snapshot: see [`HashMapView::iter`].
+    pub fn iter(&self) -> HashSetIter<'_, T> {
+        HashSetIter { keys: self.map.keys() }
+    }
+}
+
 impl<'v, T, S> IntoIterator for &'v HashSetView<'_, T, S> {
     type Item = &'v T;
     type IntoIter = HashSetIter<'v, T>;
@@ -315,6 +317,12 @@ impl<T: fmt::Debug, S> fmt::Debug for HashSetView<'_, T, S> {
 }
 
 /// The members of a set: see [`HashSetView::iter`].
+///
+/// ```
+/// let names = manycore::collections::HashSet::from(["ann", "bob"]);
+/// let view = names.enter();
+/// assert_eq!(view.iter().max(), Some(&"bob"));
+/// ```
 #[derive(Debug)]
 pub struct HashSetIter<'v, T> {
     keys: HashMapKeys<'v, T, ()>,
@@ -331,6 +339,13 @@ impl<'v, T> Iterator for HashSetIter<'v, T> {
 impl<T> std::iter::FusedIterator for HashSetIter<'_, T> {}
 
 /// The members of a set, by value: see [`HashSet::into_iter`](IntoIterator::into_iter).
+///
+/// ```
+/// let names = manycore::collections::HashSet::from(["bob", "ann"]);
+/// let mut sorted: Vec<&str> = names.into_iter().collect();
+/// sorted.sort();
+/// assert_eq!(sorted, ["ann", "bob"]);
+/// ```
 #[derive(Debug)]
 pub struct HashSetIntoIter<T, S = RandomState> {
     entries: HashMapIntoIter<T, (), S>,

@@ -1,54 +1,76 @@
 //! Ready-made types, found by the name of what they are.
 //!
-//! Owns: the types below. Most are built on [`oplog`](crate::oplog), [`ldu`](crate::ldu),
-//! [`cluster`](crate::cluster) or [`section`](crate::section), which suffice for types of your own.
-//! They are not confined to its public interface: [`Counter`] and its kin and [`ScalableArc`]
-//! have protocols of their own on private parts of [`percpu`](crate::percpu) and `oplog`, and
-//! several use the library's private locks, deadlock detection and profiling.
+//! ```
+//! use manycore::collections::{EventQueue, Registry};
+//!
+//! let open = Registry::new(); // what is open now
+//! let log = EventQueue::unbounded(); // what happened, in that order
+//! std::thread::scope(|s| {
+//!     for id in 0..4 {
+//!         let (open, log) = (&open, &log);
+//!         s.spawn(move || {
+//!             let connection = open.register(id);
+//!             log.send(format!("{} connected", *connection)).unwrap();
+//!         }); // closed: it leaves the registry
+//!     }
+//! });
+//! assert_eq!((open.len(), log.drain().len()), (0, 4));
+//! ```
 //!
 //! | You have | Take |
 //! |---|---|
-//! | a count that many threads change: statistics, bytes, requests | [`Counter`] |
-//! | a number that goes up and down or is set: connections open | [`Gauge`] |
-//! | many counts at once: counts per status | [`CounterArray`] |
-//! | the distribution of values, with quantiles: latencies, sizes | [`Histogram`] |
-//! | a list of what is open now, rarely iterated: connections, sessions | [`Registry`] |
-//! | intervals that are inserted and removed, and overlap queries: mappings | [`IntervalRegistry`] |
-//! | active transactions or snapshots, and the oldest of them (low-water mark) | [`ActiveSet`] |
-//! | timers that are set by many threads and nearly always cancelled: timeouts | [`TimerQueue`] |
-//! | events from many threads, wanted in the order they happened | [`EventQueue`] |
-//! | an LRU list, updated at every access and read at eviction | [`Lru`] |
-//! | values by key, looked up all the time and changed now and then | [`HashMap`] |
-//! | members looked up all the time: names in use, seen messages | [`HashSet`] |
-//! | a map replicated near each reader: routes, configuration | [`ReplicatedMap`] |
-//! | a map with a part of each value for each thread: descriptors, dirty bits | [`DHash`] |
-//! | values under ranges of 64-bit keys: mappings, leases of blocks | [`RangeMap`] |
-//! | pages of a slow store, pinned while in use and changed in place | [`PageCache`] |
-//! | private, copy-on-write views of such pages: snapshots, undo, scratch copies | [`PrivatePages`] |
-//! | objects that are expensive to create and are reused | [`ObjectPool`] |
-//! | a hierarchical limit on what many threads acquire and release | [`BudgetTree`] |
-//! | a value whose reference count all threads change all the time | [`ScalableArc`] |
+//! | a count that many threads change: statistics, bytes, requests | [Counter] |
+//! | a number that goes up and down or is set: connections open | [Gauge] |
+//! | many counts at once: counts per status | [CounterArray] |
+//! | the distribution of values, with quantiles: latencies, sizes | [Histogram] |
+//! | a list of what is open now, rarely iterated: connections, sessions | [Registry] |
+//! | intervals that are inserted and removed, and overlap queries: mappings | [IntervalRegistry] |
+//! | active transactions or snapshots, and the oldest of them (low-water mark) | [ActiveSet] |
+//! | timers that are set by many threads and nearly always cancelled: timeouts | [TimerQueue] |
+//! | events from many threads, wanted in the order they happened | [EventQueue] |
+//! | an LRU list, updated at every access and read at eviction | [Lru] |
+//! | values by key, looked up all the time and changed now and then | [HashMap] |
+//! | members looked up all the time: names in use, seen messages | [HashSet] |
+//! | a map replicated near each reader: routes, configuration | [ReplicatedMap] |
+//! | a map with a part of each value for each thread: descriptors, dirty bits | [DHash] |
+//! | values under ranges of 64-bit keys: mappings, leases of blocks | [RangeMap] |
+//! | pages of a slow store, pinned while in use and changed in place | [PageCache] |
+//! | private, copy-on-write views of such pages: snapshots, undo, scratch copies | [PrivatePages] |
+//! | objects that are expensive to create and are reused | [ObjectPool] |
+//! | a hierarchical limit on what many threads acquire and release | [BudgetTree] |
+//! | a value whose reference count all threads change all the time | [ScalableArc] |
 //!
 //! All but the last ten are for state that is updated often and read rarely.
+//!
+//! Each page says what the type is for and when not to take it, its consistency, progress, cost and
+//! memory.
 //!
 //! # Re-entrancy: user code that calls the object from inside
 //!
 //! | object | called from | outcome |
 //! |---|---|---|
-//! | [`EventQueue`] | a waker's clone, wake or drop; an event's drop | works |
-//! | [`ObjectPool`] | the constructor; an object's drop | works |
-//! | [`ScalableArc`] | the value's drop | works; a weak handle of the value is dead |
-//! | [`RangeMap`] | a value's clone or drop | works |
+//! | [EventQueue] | a waker's clone, wake or drop; an event's drop | works |
+//! | [ObjectPool] | the constructor; an object's drop | works |
+//! | [ScalableArc] | the value's drop | works; a weak handle of the value is dead |
+//! | [RangeMap] | a value's clone or drop | works |
 //! | | under a guard | a lookup and the guard work; an update by the view is an error |
-//! | [`Counter`], [`BudgetTree`] | the drop of a thread-local | works |
-//! | [`BudgetTree`] | a reclaim callback | works; a charge asks other users and does not wait |
-//! | [`IdSpace`](crate::namespace::IdSpace) | a node's constructor or drop | works |
-//! | [`Slab`](crate::slab::Slab) | an object's drop | works |
-//! | [`Clustered`](crate::cluster::Clustered) | a constructor | a lookup works; a call or scatter panics |
-//! | [`Swappable`](crate::cluster::Swappable) | a call | works; a swap is an error |
+//! | [Counter], [BudgetTree] | the drop of a thread-local | works |
+//! | [BudgetTree] | a reclaim callback | works; a charge asks other users and does not wait |
+//! | [IdSpace](crate::namespace::IdSpace) | a node's constructor or drop | works |
+//! | [Slab](crate::slab::Slab) | an object's drop | works |
+//! | [Clustered](crate::cluster::Clustered) | a constructor | a lookup works; a call or scatter panics |
+//! | [Swappable](crate::cluster::Swappable) | a call | works; a swap is an error |
 //! | | a transfer or update | a call panics; a swap is an error |
 //!
 //! A panic of that code reaches the caller, or is contained where the type says so.
+//!
+//! # Inside
+//!
+//! Owns: the types below. Most are built on [`oplog`](crate::oplog), [`ldu`](crate::ldu),
+//! [`cluster`](crate::cluster) or [`section`](crate::section), which suffice for types of your own.
+//! They are not confined to its public interface: [`Counter`] and its kin and [`ScalableArc`]
+//! have protocols of their own on private parts of [`percpu`](crate::percpu) and `oplog`, and
+//! several use the library's private locks, deadlock detection and profiling.
 
 mod active_set;
 mod budget;

@@ -12,6 +12,28 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 /// Where changed members wait for the next read.
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Queue, Structure};
+///
+/// # #[derive(Default)]
+/// # struct Sum(u64);
+/// # impl Structure<Element<u64>> for Sum {
+/// #     fn insert(&mut self, number: &Element<u64>) {
+/// #         self.0 += **number;
+/// #     }
+/// #     fn remove(&mut self, number: &Element<u64>) {
+/// #         self.0 -= **number;
+/// #     }
+/// # }
+/// // A hundred sets, none of them busy: one queue each is enough.
+/// let builder = DeferredSet::builder().queue(Queue::Global);
+/// let sets: Vec<_> = (0..100).map(|_| builder.build(Sum(0)).unwrap()).collect();
+/// let member = sets[7].add(3);
+/// assert_eq!(sets.iter().map(|set| set.read().0).sum::<u64>(), 3);
+/// drop(member);
+/// assert_eq!(sets[7].read().0, 0);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Queue {
@@ -27,6 +49,8 @@ pub enum Queue {
 }
 
 /// A configuration that can't work.
+///
+/// See [`Builder`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -49,7 +73,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Collects how a set is to behave, checks it, and makes the set.
+/// Builder for a [`DeferredSet`].
 ///
 /// ```
 /// use manycore::ldu::{DeferredSet, Element, Queue, Structure};

@@ -55,25 +55,13 @@ const GROWTH: usize = config::DEFAULT_GROWTH;
 /// want, `E` a member, `O` an ordered update of `T`.
 ///
 /// Not where only one kind is needed: take [`DeferredSet`] or [`Deferred`]. Not where an ordered
-/// update needs to know the members at that moment (ldu.C4): it is applied at a read, after all
+/// update needs to know the members at that moment: it is applied at a read, after all
 /// that came and went before that read. Not for one thread, or where reads are as frequent as
 /// updates: two threads of an EPYC (a virtual machine) that subscribe to a topic, unsubscribe, and
 /// rename it once in 16 times, make 19 million operations a second, as many with all updates in a
 /// [`Deferred`] with [`Ordered`](crate::oplog::Ordered), and 8 million behind a mutex; with a read
 /// after every 10 operations 10, 5.7 and 7.3 million; one thread makes 18, and 47 million with the
 /// mutex (`manycore bench topic`).
-///
-/// - Consistency: linearizable, the two kinds together: a read that sees a change, of whichever
-///   kind, sees all that had returned before that one began.
-/// - Progress: as [`DeferredSet`] and [`Deferred`].
-/// - Cost: a member's change as in a [`DeferredSet`]. An ordered update reads the clock (some 15
-///   ns), loads two lines that reads write, and goes to its thread's log, or takes a lock as long
-///   as the object has no logs. A read costs both kinds' reads.
-/// - Memory: that of a set and of a deferred object, and 16 bytes beside each ordered update that
-///   waits. At most some thousands wait, unless a reader holds the object for long.
-/// - Errors, panics: as [`DeferredSet`]; an ordered update that panics counts as made, and poisons
-///   the object.
-/// - Source: see the [module](super); LDU's future work.
 ///
 /// ```
 /// use manycore::ldu::{Combined, Element, Structure};
@@ -111,6 +99,18 @@ const GROWTH: usize = config::DEFAULT_GROWTH;
 /// # drop(seen);
 /// drop(one);
 /// ```
+///
+/// - Consistency: linearizable, the two kinds together: a read that sees a change, of whichever
+///   kind, sees all that had returned before that one began.
+/// - Progress: as [`DeferredSet`] and [`Deferred`].
+/// - Cost: a member's change as in a [`DeferredSet`]. An ordered update reads the clock (some 15
+///   ns), loads two lines that reads write, and goes to its thread's log, or takes a lock as long
+///   as the object has no logs. A read costs both kinds' reads.
+/// - Memory: that of a set and of a deferred object, and 16 bytes beside each ordered update that
+///   waits. At most some thousands wait, unless a reader holds the object for long.
+/// - Errors, panics: as [`DeferredSet`]; an ordered update that panics counts as made, and poisons
+///   the object.
+/// - Source: see the [module](super); LDU's future work.
 pub struct Combined<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
     parts: ManuallyDrop<Parts<T, E, O>>,
 }
@@ -124,6 +124,8 @@ struct Parts<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
 }
 
 /// A [`Combined`]'s structure, and updates that wait for its next read. Shows the structure.
+///
+/// See [`Combined`] for an example.
 pub struct CombinedState<T, O> {
     value: T,
     /// Gathered, but after the last cut (ldu.C1).
@@ -173,7 +175,8 @@ impl<T: Structure<E>, E, O: Send> Structure<E> for CombinedState<T, O> {
 
 impl<T, O: Op<T>> CombinedState<T, O> {
     /// Takes what was gathered, and applies what noted the cut or less (ldu.C1, ldu.C3). What it
-    /// leaves began after the cut, so a later read takes it in order (ldu.C2).
+    /// leaves began after the cut, so a later read takes it in order (ldu.C2). Whether members that
+    /// came or went beside these are in yet makes no difference (ldu.C4).
     fn apply(&mut self, gathered: Vec<Noted<O>>, cut: u64) {
         self.later.extend(gathered);
         self.later.sort_by_key(|noted| noted.stamp);
@@ -234,53 +237,6 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     #[inline]
     pub fn insert(&self, member: Box<E>) -> Attached<'_, CombinedState<T, O>, E> {
         self.parts.set.insert(member)
-    }
-
-    /// Gives the ordered updates logs now, without waiting for contention. Returns whether they
-    /// have them.
-    pub fn promote(&self) -> bool {
-        self.parts.log.promote()
-    }
-
-    /// Inserts a member by hand.
-    ///
-    /// # Panics
-    /// As [`DeferredSet::insert_raw`].
-    ///
-    /// # Safety
-    /// As [`DeferredSet::insert_raw`].
-    #[inline]
-    pub unsafe fn insert_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller promises what `DeferredSet::insert_raw` asks for (# Safety): a live
-        // member of no other set, whose calls follow each other (ldu.U1).
-        unsafe { self.parts.set.insert_raw(member) };
-    }
-
-    /// Removes a member by hand.
-    ///
-    /// # Panics
-    /// As [`DeferredSet::remove_raw`].
-    ///
-    /// # Safety
-    /// As [`DeferredSet::remove_raw`].
-    #[inline]
-    pub unsafe fn remove_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller promises what `DeferredSet::remove_raw` asks for (# Safety): a live
-        // member that was inserted here, whose calls follow each other (ldu.U1).
-        unsafe { self.parts.set.remove_raw(member) };
-    }
-
-    /// Sees to it that no queue has the member, as [`DeferredSet::dequeue_raw`].
-    ///
-    /// # Panics
-    /// As [`DeferredSet::dequeue_raw`].
-    ///
-    /// # Safety
-    /// As [`DeferredSet::dequeue_raw`].
-    pub unsafe fn dequeue_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller promises what `DeferredSet::dequeue_raw` asks for (# Safety): a live
-        // member of this object, and no other call for it at this time (ldu.U1).
-        unsafe { self.parts.set.dequeue_raw(member) };
     }
 
     /// Makes an ordered update. The next read sees it, after all that returned before this call.
@@ -421,6 +377,53 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// Clears the poison flag. The next read applies what waits.
     pub fn clear_poison(&self) {
         self.parts.set.clear_poison();
+    }
+
+    /// Gives the ordered updates logs now, without waiting for contention. Returns whether they
+    /// have them.
+    pub fn promote(&self) -> bool {
+        self.parts.log.promote()
+    }
+
+    /// Inserts a member by hand.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::insert_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::insert_raw`].
+    #[inline]
+    pub unsafe fn insert_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller promises what `DeferredSet::insert_raw` asks for (# Safety): a live
+        // member of no other set, whose calls follow each other (ldu.U1).
+        unsafe { self.parts.set.insert_raw(member) };
+    }
+
+    /// Removes a member by hand.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::remove_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::remove_raw`].
+    #[inline]
+    pub unsafe fn remove_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller promises what `DeferredSet::remove_raw` asks for (# Safety): a live
+        // member that was inserted here, whose calls follow each other (ldu.U1).
+        unsafe { self.parts.set.remove_raw(member) };
+    }
+
+    /// Sees to it that no queue has the member, as [`DeferredSet::dequeue_raw`].
+    ///
+    /// # Panics
+    /// As [`DeferredSet::dequeue_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::dequeue_raw`].
+    pub unsafe fn dequeue_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller promises what `DeferredSet::dequeue_raw` asks for (# Safety): a live
+        // member of this object, and no other call for it at this time (ldu.U1).
+        unsafe { self.parts.set.dequeue_raw(member) };
     }
 }
 

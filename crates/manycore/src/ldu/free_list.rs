@@ -28,11 +28,6 @@ const KEPT: usize = if SMALL { 1 } else { 64 };
 /// One for each thread; it may be moved to another. It may take members that other threads
 /// inserted.
 ///
-/// - Cost: that of an insertion or a removal. Where a read has seen the member, or the list is
-///   empty or full, that of the memory, too.
-/// - Memory: at most 64 members, given back with the list.
-/// - Panics: as [`DeferredSet`](super::DeferredSet).
-///
 /// ```
 /// use manycore::ldu::{FreeList, SetDomain, SetElement, Structure};
 ///
@@ -55,6 +50,11 @@ const KEPT: usize = if SMALL { 1 } else { 64 };
 /// }
 /// assert_eq!(domain.stats().queued, 1);
 /// ```
+///
+/// - Cost: that of an insertion or a removal. Where a read has seen the member, or the list is
+///   empty or full, that of the memory, too.
+/// - Memory: at most 64 members, given back with the list.
+/// - Panics: as [`DeferredSet`](super::DeferredSet).
 #[doc(alias = "free list")]
 pub struct FreeList<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> {
     domain: &'d SetDomain<T, SetElement<V>>,

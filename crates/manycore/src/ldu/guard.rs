@@ -13,6 +13,8 @@ use std::ops::{Deref, DerefMut};
 ///
 /// Changes go on concurrently; this guard does not see them. The structure may be changed through
 /// the guard, but for its members: those are the set's to tell.
+///
+/// See [`DeferredSet`](super::DeferredSet) for an example.
 pub struct ReadGuard<'a, T: Structure<E>, E: Linked> {
     held: Option<Held<'a, T, E>>,
     /// Taken before the lock is given up.
@@ -82,6 +84,30 @@ impl<T: Structure<E>, E: Linked> Drop for ReadGuard<'_, T, E> {
 ///
 /// Changes go on concurrently; this guard does not see them. A reader that has to bring the
 /// structure up to date again waits for it.
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Structure};
+///
+/// # #[derive(Default)]
+/// # struct Sum(u64);
+/// # impl Structure<Element<u64>> for Sum {
+/// #     fn insert(&mut self, number: &Element<u64>) {
+/// #         self.0 += **number;
+/// #     }
+/// #     fn remove(&mut self, number: &Element<u64>) {
+/// #         self.0 -= **number;
+/// #     }
+/// # }
+/// let set = DeferredSet::new(Sum(0));
+/// let member = set.add(7);
+/// let here = set.read_shared();
+/// std::thread::scope(|s| {
+///     s.spawn(|| assert_eq!(set.read_shared().0, 7)); // does not wait for this thread
+/// });
+/// assert_eq!(here.0, 7);
+/// # drop(here);
+/// # drop(member);
+/// ```
 pub struct SharedGuard<'a, T: Structure<E>, E: Linked> {
     state: &'a State<T, E>,
     /// Taken before the reader goes.

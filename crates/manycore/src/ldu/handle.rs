@@ -15,6 +15,8 @@ use std::ptr::NonNull;
 /// A member that is in the set. Dropping it removes and frees it; [`remove`](Self::remove) keeps
 /// it.
 ///
+/// See [`DeferredSet`] for an example.
+///
 /// A member can't be inserted twice:
 ///
 /// ```compile_fail,E0382
@@ -52,6 +54,29 @@ pub struct Attached<'s, T: Structure<E>, E: Linked> {
 }
 
 /// A member that is not in the set, but may be in one of its queues still.
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Structure};
+///
+/// # #[derive(Default)]
+/// # struct Sum(u64);
+/// # impl Structure<Element<u64>> for Sum {
+/// #     fn insert(&mut self, number: &Element<u64>) {
+/// #         self.0 += **number;
+/// #     }
+/// #     fn remove(&mut self, number: &Element<u64>) {
+/// #         self.0 -= **number;
+/// #     }
+/// # }
+/// let set = DeferredSet::new(Sum(0));
+/// let out = set.add(5).remove();
+/// assert_eq!(set.read().0, 0);
+/// let mut value = out.into_box(); // changed where no set looks
+/// **value += 1;
+/// let member = set.insert(value);
+/// assert_eq!(set.read().0, 6);
+/// # drop(member);
+/// ```
 #[must_use = "dropping the handle frees the member"]
 pub struct Detached<'s, T: Structure<E>, E: Linked> {
     set: &'s DeferredSet<T, E>,

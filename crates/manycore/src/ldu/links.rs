@@ -8,6 +8,8 @@ use std::ptr::{self, NonNull};
 
 /// The marks and the link of one member of a [`DeferredSet`](super::DeferredSet): 16 bytes that a
 /// type has among its fields, so that changes allocate nothing ([`Linked`]).
+///
+/// See [`Linked`] for an example.
 pub struct Links {
     pub(super) word: AtomicU64,
     /// The next member of the same queue. Written by the pushing thread, before the push.
@@ -201,6 +203,30 @@ pub(super) unsafe fn member_of<E: Linked>(links: NonNull<Links>) -> NonNull<E> {
 
 /// A value with links: the members of sets whose users have no type of their own to put links in.
 /// Gives access to the value.
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Structure};
+///
+/// #[derive(Default)]
+/// struct Longest(Vec<usize>);
+/// impl Structure<Element<String>> for Longest {
+///     fn insert(&mut self, word: &Element<String>) {
+///         self.0.push(word.len()); // an element is used as its value
+///     }
+///     fn remove(&mut self, word: &Element<String>) {
+///         let at = self.0.iter().position(|len| *len == word.len()).unwrap();
+///         self.0.swap_remove(at);
+///     }
+/// }
+///
+/// let words = DeferredSet::new(Longest::default());
+/// let kept = words.add("ant".into()); // makes the element
+/// let other = words.insert(Box::new(Element::new("elephant".into()))); // the same by hand
+/// assert_eq!(words.read().0.iter().max(), Some(&8));
+/// drop(other);
+/// assert_eq!(words.read().0, [3]);
+/// # drop(kept);
+/// ```
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Element<V> {

@@ -1,15 +1,46 @@
 //! Cancelling updates (update-side removing of LDU): insertions and removals of a member cancel in
 //! a mark of its own, and only the difference reaches the structure.
 //!
-//! **Only for structures where operations on different members commute** (ldu.U2): sets,
-//! registries, reverse maps, interval trees. Not for queues, stacks, or anything in which
-//! the order of insertions is visible.
+//! ```
+//! use manycore::ldu::{DeferredSet, Element, Structure};
+//! use std::collections::BTreeSet;
 //!
-//! A structure that has other updates besides, whose order matters, is a [`Combined`]. Many
-//! small, short-lived sets are a [`SetDomain`].
+//! /// What reads want: any sequential structure that is told of members.
+//! #[derive(Default)]
+//! struct Peers(BTreeSet<String>);
+//! impl Structure<Element<String>> for Peers {
+//!     fn insert(&mut self, peer: &Element<String>) {
+//!         self.0.insert((**peer).clone());
+//!     }
+//!     fn remove(&mut self, peer: &Element<String>) {
+//!         self.0.remove(&**peer);
+//!     }
+//! }
 //!
-//! Owns: [`DeferredSet`], the marks ([`Links`]), the queues, and the handles. Source: LDU (the
-//! thesis), section 2.4, and its preliminary paper.
+//! let connected = DeferredSet::new(Peers::default());
+//! let first = connected.add("10.0.0.1".into()); // a handle: in the set until it is dropped
+//! let second = connected.add("10.0.0.2".into());
+//! std::thread::scope(|s| {
+//!     s.spawn(move || drop(second)); // cancels, on whichever thread
+//! });
+//! assert_eq!(connected.read().0, ["10.0.0.1".to_string()].into());
+//! drop(first);
+//! ```
+//!
+//! | You have | Take |
+//! |---|---|
+//! | a set whose members come and go, seldom read | [DeferredSet] |
+//! | ... that has other updates besides, whose order matters | [Combined] |
+//! | many small, short-lived sets | [SetDomain], with a [FreeList] for each busy thread |
+//! | members of a type of your own that allocate nothing | [Linked], with [Links] among the fields |
+//!
+//! **Only for structures where operations on different members commute**: sets, registries, reverse
+//! maps, interval trees. Not for queues, stacks, or anything in which the order of insertions is
+//! visible. [`Registry`](crate::collections::Registry),
+//! [`IntervalRegistry`](crate::collections::IntervalRegistry) and
+//! [`ActiveSet`](crate::collections::ActiveSet) are ready-made.
+//!
+//! # How it works
 //!
 //! Every member carries one atomic word. An insertion or a removal changes that word, with one
 //! atomic instruction, and is done; if the member is not in a queue already, it goes into one. A
@@ -17,7 +48,33 @@
 //! member that was inserted and removed since the last read has cancelled, on whichever threads
 //! that happened; no clock is read, nothing is allocated, and no line is written but the member's.
 //!
-//! # The laws
+//! # Consistency
+//!
+//! Linearizable: a change takes effect, as far as any read can tell, at one moment between its call
+//! and its return.
+//!
+//! # Threads, forks, panics, recursion
+//!
+//! - A thread that ends leaves its queue where it is; the next read takes it, and the next thread
+//!   that takes the slot goes on with it.
+//! - After `fork`, the child's copy of a set is whole, provided that no other thread was inside a
+//!   change or a read of that set at that moment.
+//! - The structure may change members of any set from within its `insert` and `remove`: the change
+//!   is queued, and the next read applies it. A read of the same set there would wait for itself;
+//!   it panics instead, before it takes anything. The same holds for a thread that has a guard of
+//!   the set, exclusive or shared, whichever other readers wait; and neither of its changes waits
+//!   for a reader, of this set or another ([`Builder::max_queued`]). Of threads that each
+//!   hold a set (or another object of the library's) and *read* each other's in a cycle (deadlock),
+//!   the last one panics with a message.
+//! - A panic in a member's destructor reaches the reader or the owner that frees it, after all
+//!   others have been dropped; in a thread that is unwinding, or in a change that drains, it is
+//!   contained.
+//! - A poisoned set's members that came and went are freed all the same: what a set keeps is
+//!   bounded by what is in it.
+//!
+//! # Laws
+//!
+//! Owns: [`DeferredSet`], the marks ([`Links`]), the queues, and the handles.
 //!
 //! - **ldu.U1** Insertions and removals of one member alternate, each after the one before it has
 //!   returned. Handles make that a rule of the compiler ([`Attached`], [`Detached`]); the raw calls
@@ -46,29 +103,7 @@
 //! too. The epoch costs a change one load of a line that only reads write, where a gate costs an
 //! announcement besides, and no thread waits for another.
 //!
-//! # Consistency
-//!
-//! Linearizable: a change takes effect, as far as any read can tell, at one moment between its call
-//! and its return.
-//!
-//! # Threads, forks, panics, recursion
-//!
-//! - A thread that ends leaves its queue where it is; the next read takes it, and the next thread
-//!   that takes the slot goes on with it.
-//! - After `fork`, the child's copy of a set is whole, provided that no other thread was inside a
-//!   change or a read of that set at that moment.
-//! - The structure may change members of any set from within its `insert` and `remove`: the change
-//!   is queued, and the next read applies it. A read of the same set there would wait for itself;
-//!   it panics instead, before it takes anything. The same holds for a thread that has a guard of
-//!   the set, exclusive or shared, whichever other readers wait; and neither of its changes waits
-//!   for a reader, of this set or another ([`Builder::max_queued`]). Of threads that each
-//!   hold a set (or another object of the library's) and *read* each other's in a cycle (deadlock),
-//!   the last one panics with a message.
-//! - A panic in a member's destructor reaches the reader or the owner that frees it, after all
-//!   others have been dropped; in a thread that is unwinding, or in a change that drains, it is
-//!   contained.
-//! - A poisoned set's members that came and went are freed all the same: what a set keeps is
-//!   bounded by what is in it.
+//! Source: [LDU](crate#sources), section 2.4 of the thesis, and its preliminary paper.
 
 mod builder;
 mod change;
@@ -82,13 +117,15 @@ mod links;
 mod loom_tests;
 mod pending;
 mod queue;
-mod raw;
 mod retired;
 mod set;
 mod set_domain;
 mod state;
 mod structure;
 mod word;
+
+// Last: the page of `DeferredSet` shows methods in the order of the modules that have them.
+mod raw;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};

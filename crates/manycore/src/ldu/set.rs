@@ -21,22 +21,6 @@ use std::mem::ManuallyDrop;
 /// there an insertion and its removal cancel if one thread made both; here on whichever thread. An
 /// update there may be anything, here it is the coming or going of a member.
 ///
-/// - Consistency: linearizable.
-/// - Progress: a change never waits for a read or for another member's change, but for a queue far
-///   over its bound ([`max_queued`](super::Builder::max_queued)). Reads wait for each other; those
-///   that [share](Self::read_shared) the structure wait for the one that brings it up to date.
-/// - Cost of a change: one atomic instruction on the member's own word, and one load of a line that
-///   only reads write. The first change of a member after a read pushes it, one or two atomic
-///   instructions more. Cost of a read: the lock, an atomic instruction, a look at each queue that
-///   got a member, and for each member that changed a cache miss and, if it did not cancel itself,
-///   the structure's own work. A read that finds nothing changed costs the lock and a look, or, if
-///   it shares the structure, an atomic instruction at each end and a look.
-/// - Memory: the structure, some 1,250 bytes and the queues ([`Queue`](super::Queue)); 16 bytes
-///   for each
-///   member; members that were dropped while queued, until the next read, within the bounds.
-/// - Errors, panics: see [`read`](Self::read), and ldu.U7 of the [module](super).
-/// - Source: LDU, section 2.4.
-///
 /// ```
 /// use manycore::ldu::{DeferredSet, Element, Structure};
 /// use std::collections::BTreeSet;
@@ -69,11 +53,50 @@ use std::mem::ManuallyDrop;
 /// drop(admin);
 /// assert!(open.read().0.is_empty());
 /// ```
+///
+/// - Consistency: linearizable.
+/// - Progress: a change never waits for a read or for another member's change, but for a queue far
+///   over its bound ([`max_queued`](super::Builder::max_queued)). Reads wait for each other; those
+///   that [share](Self::read_shared) the structure wait for the one that brings it up to date.
+/// - Cost of a change: one atomic instruction on the member's own word, and one load of a line that
+///   only reads write. The first change of a member after a read pushes it, one or two atomic
+///   instructions more. Cost of a read: the lock, an atomic instruction, a look at each queue that
+///   got a member, and for each member that changed a cache miss and, if it did not cancel itself,
+///   the structure's own work. A read that finds nothing changed costs the lock and a look, or, if
+///   it shares the structure, an atomic instruction at each end and a look.
+/// - Memory: the structure, some 1,250 bytes and the queues ([`Queue`](super::Queue)); 16 bytes
+///   for each
+///   member; members that were dropped while queued, until the next read, within the bounds.
+/// - Errors, panics: see [`read`](Self::read), and ldu.U7 of the [module](super).
+/// - Source: [LDU](crate#sources), section 2.4.
 pub struct DeferredSet<T: Structure<E>, E: Linked> {
     pub(super) state: ManuallyDrop<State<T, E>>,
 }
 
 /// What happened to a set's members so far.
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Structure};
+///
+/// # #[derive(Default)]
+/// # struct Sum(u64);
+/// # impl Structure<Element<u64>> for Sum {
+/// #     fn insert(&mut self, number: &Element<u64>) {
+/// #         self.0 += **number;
+/// #     }
+/// #     fn remove(&mut self, number: &Element<u64>) {
+/// #         self.0 -= **number;
+/// #     }
+/// # }
+/// let set = DeferredSet::new(Sum(0));
+/// let kept = set.add(1);
+/// for _ in 0..100 {
+///     drop(set.add(2)); // came and went
+/// }
+/// assert_eq!(set.read().0, 1);
+/// assert_eq!(set.stats().applied, 1); // one call of the structure for 201 changes
+/// # drop(kept);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

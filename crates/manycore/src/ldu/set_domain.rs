@@ -40,6 +40,13 @@ const BLOCK: u64 = if SMALL { 2 } else { 1024 };
 const PLACES_KEPT: usize = 64;
 
 /// The number of a set: no other set of this process has had it, in whichever domain.
+///
+/// ```
+/// use manycore::ldu::SetId;
+///
+/// let (one, other) = (SetId::new(), SetId::new());
+/// assert_ne!(one, other); // no two sets of a process are called the same
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId(u64);
 
@@ -103,13 +110,55 @@ impl Hasher for MultiplyHasher {
 ///
 /// # Safety
 /// [`set`](Self::set) gives the same answer from the member's insertion until no queue has it, or
-/// until [`recycle_raw`](DeferredSet::recycle_raw) has given its data back (ldu.F3).
+/// until [`recycle_raw`](DeferredSet::recycle_raw) has given its data back.
+///
+/// ```
+/// use manycore::ldu::{Linked, Links, SetDomain, SetId, SetMember, Structure};
+///
+/// struct Player {
+///     room: SetId, // never changes
+///     score: u64,
+///     links: Links,
+/// }
+/// // SAFETY: the offset is the field's, which is used for this alone.
+/// unsafe impl Linked for Player {
+///     const LINKS: usize = std::mem::offset_of!(Player, links);
+/// }
+/// // SAFETY: the field is private, and no code changes it.
+/// unsafe impl SetMember for Player {
+///     fn set(&self) -> SetId {
+///         self.room
+///     }
+/// }
+///
+/// #[derive(Default)]
+/// struct Score(u64);
+/// impl Structure<Player> for Score {
+///     fn insert(&mut self, player: &Player) {
+///         self.0 += player.score;
+///     }
+///     fn remove(&mut self, player: &Player) {
+///         self.0 -= player.score;
+///     }
+/// }
+///
+/// let rooms = SetDomain::<Score, Player>::default();
+/// let (red, blue) = (rooms.new_set(), rooms.new_set());
+/// let join = |room: SetId, score| Box::new(Player { room, score, links: Links::new() });
+/// let ann = red.insert(join(red.id(), 7));
+/// let bob = blue.insert(join(blue.id(), 9));
+/// assert_eq!(red.read().0, 7);
+/// assert_eq!(blue.read().0, 9);
+/// # drop((ann, bob));
+/// ```
 pub unsafe trait SetMember: Linked {
     /// The set that the member is in, or goes to.
     fn set(&self) -> SetId;
 }
 
 /// A value with links and the number of its set. Gives access to the value.
+///
+/// See [`SetMap`] for an example.
 #[derive(Debug)]
 pub struct SetElement<V> {
     links: Links,
@@ -236,17 +285,6 @@ impl<V> DerefMut for SetElement<V> {
 /// the time has a [`FreeList`](super::FreeList), which uses members again while queues have them
 /// still; types with links of their own do that by [`recycle_raw`](DeferredSet::recycle_raw).
 ///
-/// - Consistency: linearizable, all sets of a domain together: a [`read`](DeferredSet::read) of the
-///   domain is a moment of all of them.
-/// - Progress, cost of a change: those of a [`DeferredSet`].
-/// - Cost of a read: that of the [`DeferredSet`], and a look in a table for each call of a
-///   structure.
-/// - Memory: a domain's, once; for each set that a read found members in, its structure and 20 to
-///   40 bytes of table, given back when few sets are left.
-/// - Errors, panics: see [`DeferredSet::read`]. A structure may change members of its domain, and
-///   name new sets, from within its calls; reading the domain there panics.
-/// - Source: LDU, sections 2.5.1 and 2.5.3.
-///
 /// ```
 /// use manycore::ldu::{SetDomain, SetElement, Structure};
 /// use std::collections::BTreeSet;
@@ -277,6 +315,17 @@ impl<V> DerefMut for SetElement<V> {
 /// drop(own);
 /// assert!(parent.read().0.is_empty());
 /// ```
+///
+/// - Consistency: linearizable, all sets of a domain together: a [`read`](DeferredSet::read) of the
+///   domain is a moment of all of them.
+/// - Progress, cost of a change: those of a [`DeferredSet`].
+/// - Cost of a read: that of the [`DeferredSet`], and a look in a table for each call of a
+///   structure.
+/// - Memory: a domain's, once; for each set that a read found members in, its structure and 20 to
+///   40 bytes of table, given back when few sets are left.
+/// - Errors, panics: see [`DeferredSet::read`]. A structure may change members of its domain, and
+///   name new sets, from within its calls; reading the domain there panics.
+/// - Source: [LDU](crate#sources), sections 2.5.1 and 2.5.3.
 pub struct SetMap<T> {
     sets: HashMap<SetId, SetState<T>, BuildHasherDefault<MultiplyHasher>>,
     /// What a set without members looks like.
@@ -294,6 +343,8 @@ struct SetState<T> {
 }
 
 /// Many small sets behind one lock and one set of queues: see [`SetMap`].
+///
+/// See [`SetMap`] for an example.
 pub type SetDomain<T, E> = DeferredSet<SetMap<T>, E>;
 
 impl<T> SetMap<T> {
@@ -396,6 +447,8 @@ impl<T: fmt::Debug> fmt::Debug for SetMap<T> {
 }
 
 /// One set of a [`SetDomain`], by name: a number and the domain. See [`SetMap`].
+///
+/// See [`SetMap`] for an example.
 pub struct Set<'d, T: Structure<E>, E: SetMember> {
     domain: &'d SetDomain<T, E>,
     id: SetId,
@@ -487,6 +540,8 @@ impl<T: Structure<E>, E: SetMember> fmt::Debug for Set<'_, T, E> {
 
 /// One set's structure, up to date, in the hands of a reader of its domain: `G` is the domain's
 /// guard. Each access looks the set up; keep the reference for several.
+///
+/// See [`SetMap`] for an example.
 pub struct SetGuard<G> {
     guard: G,
     id: SetId,

@@ -12,6 +12,30 @@ use std::ptr::NonNull;
 /// `remove` has returned, or the set is gone. So a structure that knows what it does may keep
 /// pointers instead of copies. (It may find after a panic of its own that a call counted that did
 /// not do its work: ldu.U7 of the [module](super).)
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Structure};
+/// use std::collections::BTreeMap;
+///
+/// /// How many members there are of each kind: two changes of different members commute.
+/// #[derive(Default)]
+/// struct Kinds(BTreeMap<&'static str, usize>);
+/// impl Structure<Element<&'static str>> for Kinds {
+///     fn insert(&mut self, kind: &Element<&'static str>) {
+///         *self.0.entry(**kind).or_default() += 1;
+///     }
+///     fn remove(&mut self, kind: &Element<&'static str>) {
+///         *self.0.get_mut(**kind).unwrap() -= 1; // was inserted before
+///     }
+/// }
+///
+/// let animals = DeferredSet::new(Kinds::default());
+/// let (cat, dog, other_cat) = (animals.add("cat"), animals.add("dog"), animals.add("cat"));
+/// drop(dog);
+/// assert_eq!(animals.read().0.get("cat"), Some(&2));
+/// assert_eq!(animals.read().0.get("dog").copied().unwrap_or(0), 0);
+/// # drop((cat, other_cat));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can not be kept up to date with members of type `{E}`",
     label = "lacks `Structure<{E}>`",

@@ -1,8 +1,24 @@
 //! Namespaces: ids with generations that may be kept anywhere, and the nodes they name (a slot
 //! map).
 //!
-//! Owns: [`IdSpace`], its trie and its free ids; [`Id`] and [`Extent`]. Does not own: the grace
-//! period, which is the section's.
+//! ```
+//! use manycore::{namespace::IdSpace, section};
+//!
+//! let files = IdSpace::new();
+//! let section = section::enter();
+//! let id = files.insert("/etc/passwd", &section);
+//! let number = id.to_bits(); // may go to a client, or into a file
+//!
+//! let named = |bits| files.get(files.check(bits)?, &section);
+//! assert_eq!(named(number), Some(&"/etc/passwd"));
+//! files.remove(id, &section);
+//! assert_eq!(named(number), None); // for ever: no id is given twice
+//! ```
+//!
+//! [`IdSpace`] has the methods, their costs and more examples; an [`Extent`] is a row of ids that
+//! are used together. Lookups are made in a [`section`](crate::section), and store nothing.
+//!
+//! # How it works
 //!
 //! A node is stored in the trie's leaf itself, beside a word that is its id's bits as long as it is
 //! live. The other form, a pointer in the leaf to a node elsewhere, would cost each lookup one more
@@ -10,7 +26,11 @@
 //! replacing a node under the same id, and for that `T` can be an [`Atomic`]. The price: a leaf is
 //! as large as its nodes, and a node's memory is used again only for nodes of its namespace.
 //!
-//! Laws:
+//! # Laws
+//!
+//! Owns: [`IdSpace`], its trie and its free ids; [`Id`] and [`Extent`]. Does not own: the grace
+//! period, which is the section's.
+//!
 //! - namespace.N1 A lookup stores nothing. It is one load for the root, one for each level of inner
 //!   nodes (at most two up to 2^22 leaves, and three beyond), one for the slot's word, and one
 //!   comparison, which checks place, generation and namespace at once.
@@ -39,10 +59,13 @@
 //!   namespace closes the accounts; a thread that finds its account closed settles with all, and
 //!   the last one frees.
 //!
-//! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 3.6. The paper's ids
-//! have no generations; ours may leave their section.
+//! Source: [ParSec](crate#sources), section 3.6. The paper's ids have no generations; ours may
+//! leave their section.
 //!
 //! [`Atomic`]: crate::section::Atomic
+
+// First: the page of `IdSpace` shows methods in the order of the modules that have them.
+mod space;
 
 mod extent;
 mod id;
@@ -50,7 +73,6 @@ mod local;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod pool;
-mod space;
 mod state;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests;

@@ -18,44 +18,6 @@ use std::ptr::NonNull;
 /// for keys of your own choice (a map), for one thread (a `Vec`), or for few small nodes in a
 /// process short of memory.
 ///
-/// Ids may be kept outside of sections; references to nodes are borrowed from a section and from
-/// the space. An id whose node has been removed leads nowhere for ever. Nodes do not move. They are
-/// dropped once no section can be looking at them. To change a node, give it atomics or locks, or
-/// put an [`Atomic`](crate::section::Atomic) into it:
-///
-/// ```
-/// use manycore::{namespace::IdSpace, section::{self, Atomic, Owned}};
-///
-/// let section = section::enter();
-/// let configs = IdSpace::new();
-/// let id = configs.insert(Atomic::new("old"), &section);
-/// let link = configs.get(id, &section).unwrap();
-/// let old = link.swap(Owned::new("new"), &section);
-/// // SAFETY: the swap unlinked it.
-/// unsafe { section.retire(old) };
-/// assert_eq!(link.load(&section).as_ref(), Some(&"new"));
-/// # let last = link.swap(section::Shared::null(), &section);
-/// # // SAFETY: the swap unlinked it.
-/// # unsafe { section.retire(last) };
-/// ```
-///
-/// Consistency: every operation on an id is linearizable. Progress: lookups are wait-free, and
-/// bounded by the height of the trie; inserts and removals lock-free. Cost: a lookup is three to
-/// five loads and no store, so that it scales with the cores; an insert or a removal works on
-/// lines of the thread's own and on the node's, and touches what threads share once in some dozens
-/// of operations. Memory: a place is the node and eight bytes, and is made in a block of as many as
-/// 64 KiB hold, at most 1,024 and at least one. A space has 20 kB for every 32 threads of the
-/// process, 16 kB from the second block on, blocks, and places that threads keep: as many blocks
-/// as the most nodes that
-/// it ever had at one time need, live ones and those that waited for sections to be over (see
-/// [`Domain`]), and one more for each thread that inserts; and for each thread up to 4,096 free
-/// places of no more than half a megabyte in all, which it keeps for its next inserts. So two live
-/// ids of a new space cost 80 kB at most, or 30 kB and two places if these are larger. What a
-/// node owns is freed with it; its place is used for other nodes of the space, and given back when
-/// the space is dropped, because a lookup by an id that was removed long ago reads it. While a
-/// section stalls, no id is used again, in a bounded domain as in any other, and each insert takes
-/// a new one.
-///
 /// A connection table:
 /// ```
 /// use manycore::{namespace::{Id, IdSpace}, section};
@@ -102,7 +64,46 @@ use std::ptr::NonNull;
 /// assert_eq!(files.iter(&section).next().unwrap().1.descriptor, passwd);
 /// ```
 ///
-/// Source: the paper's section 3.6; the laws are in [`crate::namespace`].
+/// Ids may be kept outside of sections; references to nodes are borrowed from a section and from
+/// the space. An id whose node has been removed leads nowhere for ever. Nodes do not move. They are
+/// dropped once no section can be looking at them. To change a node, give it atomics or locks, or
+/// put an [`Atomic`](crate::section::Atomic) into it:
+///
+/// ```
+/// use manycore::{namespace::IdSpace, section::{self, Atomic, Owned}};
+///
+/// let section = section::enter();
+/// let configs = IdSpace::new();
+/// let id = configs.insert(Atomic::new("old"), &section);
+/// let link = configs.get(id, &section).unwrap();
+/// let old = link.swap(Owned::new("new"), &section);
+/// // SAFETY: the swap unlinked it.
+/// unsafe { section.retire(old) };
+/// assert_eq!(link.load(&section).as_ref(), Some(&"new"));
+/// # let last = link.swap(section::Shared::null(), &section);
+/// # // SAFETY: the swap unlinked it.
+/// # unsafe { section.retire(last) };
+/// ```
+///
+/// - Consistency: every operation on an id is linearizable.
+/// - Progress: lookups are wait-free, and bounded by the height of the trie; inserts and removals
+///   lock-free.
+/// - Cost: a lookup is three to five loads and no store, so that it scales with the cores; an
+///   insert or a removal works on lines of the thread's own and on the node's, and touches what
+///   threads share once in some dozens of operations.
+/// - Memory: a place is the node and eight bytes, and is made in a block of as many as 64 KiB hold,
+///   at most 1,024 and at least one. A space has 20 kB for every 32 threads of the process, 16 kB
+///   from the second block on, blocks, and places that threads keep: as many blocks as the most
+///   nodes that it ever had at one time need, live ones and those that waited for sections to be
+///   over (see [`Domain`]), and one more for each thread that inserts; and for each thread up to
+///   4,096 free places of no more than half a megabyte in all, which it keeps for its next inserts.
+///   So two live ids of a new space cost 80 kB at most, or 30 kB and two places if these are
+///   larger. What a node owns is freed with it; its place is used for other nodes of the space, and
+///   given back when the space is dropped, because a lookup by an id that was removed long ago
+///   reads it. While a section stalls, no id is used again, in a bounded domain as in any other,
+///   and each insert takes a new one.
+///
+/// Source: [ParSec](crate#sources), section 3.6; the laws are in [`crate::namespace`].
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
     state: NonNull<State<T>>,
@@ -124,6 +125,8 @@ sync::global! {
 }
 
 /// All places of an [`IdSpace`] are taken, by nodes or by ids that wait for sections to be over.
+///
+/// See [`IdSpace::try_insert_with`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -309,6 +312,18 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     ///
     /// # Panics
     /// If the section is of another domain.
+    ///
+    /// ```
+    /// use manycore::{namespace::{Full, IdSpace}, section};
+    ///
+    /// let sessions = IdSpace::new();
+    /// let section = section::enter();
+    /// match sessions.try_insert_with(|id| format!("session {id:?}"), &section) {
+    ///     Ok(id) => assert!(sessions.contains(id, &section)),
+    ///     Err(Full) => println!("too many sessions"), // refuse the client, and go on
+    /// }
+    /// assert_eq!(sessions.len(), 1);
+    /// ```
     #[inline]
     pub fn try_insert_with(
         &self,

@@ -13,6 +13,23 @@ use std::ops::{Deref, DerefMut};
 ///
 /// While it exists, updates are still logged; this guard does not see them. The value may be
 /// changed through the guard: it is an ordinary critical section.
+///
+/// ```
+/// use manycore::oplog::{Commuting, Deferred, Op};
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// let sum = Deferred::<u64, Commuting<Add>>::new(0);
+/// sum.append(Add(2));
+/// let mut guard = sum.read();
+/// *guard += 40; // no other reader is here
+/// drop(guard);
+/// assert_eq!(*sum.read(), 42);
+/// ```
 pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     /// The hot state whose lock is held; null if the object was cold when the guard was made.

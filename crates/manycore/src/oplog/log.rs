@@ -52,7 +52,8 @@ impl<T> Op<T> for Box<dyn FnOnce(&mut T) + Send> {
 /// The library's kinds are [`Ordered`](super::Ordered), [`Commuting`](super::Commuting),
 /// [`Combining`](super::Combining), [`Cancelling`](super::Cancelling) and
 /// [`Absorbing`](super::Absorbing). Write your own when the updates of your type have a shorter
-/// form than a list of them: the paper's counter (Figure 8) keeps one integer per core.
+/// form than a list of them: the counter of [OpLog](crate#sources), figure 8, keeps one integer per
+/// core.
 ///
 /// An updater and a reader use a log, never at the same time:
 /// - the *updater* calls [`push`](Log::push). It runs while readers are excluded, so keep it short;

@@ -1,14 +1,86 @@
 //! Deferred updates: logged by the updater, merged by the next read.
 //!
-//! Owns: [`Deferred`], the kinds of log, and the table that decides which objects may have logs.
-//! Source: OpLog, sections 4 to 6.
-//!
 //! An update of a contended structure usually returns nothing, so it need not be applied at once.
 //! [`Deferred`] appends it to a log of the calling thread's own, which takes no lock and writes no
 //! shared cache line. A read takes the object's lock, collects the logs, applies the updates in
-//! them, and then returns the value.
+//! them, and then returns the value, which stays plain sequential code:
 //!
-//! # The laws
+//! ```
+//! use manycore::oplog::{Commuting, Deferred, Op};
+//! use std::collections::BTreeMap;
+//!
+//! struct Seen(String); // an update: it owns its data, and returns nothing
+//! impl Op<BTreeMap<String, u64>> for Seen {
+//!     fn apply(self, pages: &mut BTreeMap<String, u64>) {
+//!         *pages.entry(self.0).or_default() += 1;
+//!     }
+//! }
+//!
+//! let pages = Deferred::<BTreeMap<String, u64>, Commuting<Seen>>::new(BTreeMap::new());
+//! std::thread::scope(|s| {
+//!     for _ in 0..4 {
+//!         s.spawn(|| pages.append(Seen("/".into())));
+//!     }
+//! });
+//! assert_eq!(pages.read()["/"], 4); // sees every append that returned before it
+//! ```
+//!
+//! | The updates | The log |
+//! |---|---|
+//! | must be applied in the order in which they happened | [Ordered]: each has a time stamp |
+//! | commute, any two of them | [Commuting] |
+//! | of one key can be made one: sums, maxima, last writes | [Combining] |
+//! | insert and remove, mostly on one thread | [Cancelling]: such a pair is never applied |
+//! | insert and remove, on any threads | [Absorbing], or a set of [ldu](crate::ldu) |
+//! | are something that a counter or a bitmap holds | a [Log] of yours |
+//!
+//! [`Deferred::builder`] has the bounds of the logs ([`WhenFull`]) and when there are logs at all
+//! ([`Logs`]): an object that no threads contend for is a plain locked object. Not for updates that
+//! return something, and not where reads are about as frequent as updates: a lock is better there.
+//! [`collections`](crate::collections) has ready-made types.
+//!
+//! # Consistency
+//!
+//! Linearizable: an update takes effect, as far as any read can tell, at one moment between its
+//! call and its return.
+//!
+//! # Threads, forks, panics, recursion
+//!
+//! - The logs of a thread that ends stay; the next read collects them, and the next thread that
+//!   takes the slot continues them. Any number of threads may start and end.
+//! - After `fork`, the child's copy of an object holds what the parent had logged, provided that no
+//!   other thread was inside `append` or a read of that object at that moment. (A lock held by a
+//!   thread that does not exist in the child is never released, as with every lock.)
+//! - Recursion: see the table above.
+//!
+//! # Which thread may wait for which
+//!
+//! These rules hold for all user code that runs under a lock here and in
+//! [`cluster::adaptive`](crate::cluster::adaptive); `lock::held` counts and checks it. A thread is
+//! *inside* while it holds an object (by a guard, or by a user's function that runs under the
+//! object's lock: `apply`, `merge`, `collect`, `len`, a destructor), or has a log in hand (`push`,
+//! `absorb`).
+//!
+//! | the thread is inside and | on its own object | on another object |
+//! |---|---|---|
+//! | updates | queued for the next read | applied if it is cold and free, else logged or queued |
+//! | reads, changes, repairs | panics | waits; panics where the wait would never end |
+//! | `try_read` | `Busy` | does not wait |
+//! | demotes | panics | as a read |
+//! | promotes | does nothing | as an update; no other object is evicted |
+//!
+//! While a thread has a log in hand, its update of another object is never applied, only logged,
+//! and each read, demotion or repair panics: the log's reader waits for this very thread. A
+//! demotion or eviction during which updates append to their own object is abandoned, or also
+//! applies these.
+//!
+//! So updates never wait for another thread's user code where that could wait for them, and objects
+//! may update each other in cycles. Reads may not: of threads that read each other's objects in a
+//! cycle, the last one panics with a message. The user's own locks are not part of this check.
+//!
+//! # Laws
+//!
+//! Owns: [`Deferred`], the kinds of log, and the table that decides which objects may have logs.
 //!
 //! - **oplog.D1** Only its slot writes a slot's log, and publishing an entry is ordered before the
 //!   updater's later loads: by one locked instruction; or, with plain stores, because the reader
@@ -39,57 +111,23 @@
 //! - **oplog.D11** Poison keeps everything: [`Deferred::get_mut`], [`Deferred::try_into_inner`] and
 //!   an eviction leave a poisoned object's queue as it is. Only dropping the object drops it.
 //!
-//! # The files, from the bottom up
-//!
-//! | files | what |
-//! |---|---|
-//! | `settings`, `configurations`, `log`, `kinds` | what users choose |
-//! | `word`, `gate`, `contention`, `policy` | states with their transitions, and decisions |
-//! | `table`, `promotion` | what objects share, `Counter` and `ScalableArc` too |
-//! | `per_cpu_logs`, `slot_log`, `late`, `collected_logs`, `branches`, `log_set` | waiting updates |
-//! | `hot_state`, `log_access` | the layout of a hot object |
-//! | `push`, `collect`, `combining_tree`, `merge`, `wait`, `evict`, `stats` | work on a hot state |
-//! | `object`, `release`, `guard`, `lifecycle`, `acquire`, `append` | work on an object |
-//! | `deferred`, `external_policy`, `builder` | the interface |
-//!
-//! # Which thread may wait for which
-//!
-//! These rules hold for all user code that runs under a lock here and in
-//! [`cluster::adaptive`](crate::cluster::adaptive); `lock::held` counts and checks it. A thread is
-//! *inside* while it holds an object (by a guard, or by a user's function that runs under the
-//! object's lock: `apply`, `merge`, `collect`, `len`, a destructor), or has a log in hand (`push`,
-//! `absorb`).
-//!
-//! | the thread is inside and | on its own object | on another object |
-//! |---|---|---|
-//! | updates | queued for the next read | applied if it is cold and free, else logged or queued |
-//! | reads, changes, repairs | panics | waits; panics where the wait would never end |
-//! | `try_read` | `Busy` | does not wait |
-//! | demotes | panics | as a read |
-//! | promotes | does nothing | as an update; no other object is evicted |
-//!
-//! While a thread has a log in hand, its update of another object is never applied, only logged,
-//! and each read, demotion or repair panics: the log's reader waits for this very thread. A
-//! demotion or eviction during which updates append to their own object is abandoned, or also
-//! applies these.
-//!
-//! So updates never wait for another thread's user code where that could wait for them, and objects
-//! may update each other in cycles. Reads may not: of threads that read each other's objects in a
-//! cycle, the last one panics with a message. The user's own locks are not part of this check.
-//!
-//! # Consistency
-//!
-//! Linearizable: an update takes effect, as far as any read can tell, at one moment between its
-//! call and its return.
-//!
-//! # Threads, forks, panics, recursion
-//!
-//! - The logs of a thread that ends stay; the next read collects them, and the next thread that
-//!   takes the slot continues them. Any number of threads may start and end.
-//! - After `fork`, the child's copy of an object holds what the parent had logged, provided that no
-//!   other thread was inside `append` or a read of that object at that moment. (A lock held by a
-//!   thread that does not exist in the child is never released, as with every lock.)
-//! - Recursion: see above.
+//! Source: [OpLog](crate#sources), sections 4 to 6.
+
+// The files, from the bottom up:
+//
+// | files | what |
+// |---|---|
+// | `settings`, `configurations`, `log`, `kinds` | what users choose |
+// | `word`, `gate`, `contention`, `policy` | states with their transitions, and decisions |
+// | `table`, `promotion` | what objects share, `Counter` and `ScalableArc` too |
+// | `per_cpu_logs`, `slot_log`, `late`, `collected_logs`, `branches`, `log_set` | waiting updates |
+// | `hot_state`, `log_access` | the layout of a hot object |
+// | `push`, `collect`, `combining_tree`, `merge`, `wait`, `evict`, `stats` | work on a hot state |
+// | `object`, `release`, `guard`, `lifecycle`, `acquire`, `append` | work on an object |
+// | `deferred`, `external_policy`, `builder` | the interface |
+
+// First: the page of `Deferred` shows methods in the order of the modules that have them.
+mod deferred;
 
 mod acquire;
 mod append;
@@ -100,7 +138,6 @@ mod collected_logs;
 mod combining_tree;
 mod configurations;
 mod contention;
-mod deferred;
 mod evict;
 mod external_policy;
 mod gate;

@@ -37,33 +37,11 @@ use std::ops::Deref;
 ///
 /// For structures that are updated often, by many threads, and read rarely: registries, reverse
 /// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` is the
-/// kind of log that keeps its updates (see [the kinds](super#reexports)).
+/// kind of log that keeps its updates (the [module](super) has a table of them).
 ///
 /// Not for updates that return something, and not for structures that are read about as often as
 /// they are updated: below about ten updates per read, a lock is better. (In
 /// [`Logs::Auto`](super::Logs::Auto) mode such an object stays a plain locked object.)
-///
-/// - Consistency: linearizable.
-/// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
-///   log, or by [`WhenFull`](super::WhenFull); of a cold one, for the lock. Reads wait for each
-///   other.
-/// - Cost of an update while hot: no write to a shared line, no lock, no read-modify-write when
-///   biased and one when not, and a clock read if the log is ordered. Cost of a read: the object's
-///   lock; when biased, one `membarrier` if a thread that has updates in its log is no longer busy
-///   updating (2 us, and 1 us for each other running thread); one to three cache misses per slot
-///   that was written since the last read (on many cores, three for each group of cores:
-///   [`MergeStrategy`]), and the updates themselves. Each thread that goes on updating waits for
-///   the read once, from some hundred nanoseconds to some microseconds, and may collect other
-///   threads' logs while it waits. A read that finds all logs empty costs the lock and a load of
-///   the dirty bits.
-/// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
-///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
-///   which stays in the hot state) until the object is next used. While an object is poisoned, its
-///   updates are kept without bound.
-/// - Source: OpLog, sections 4 to 6, and section 8 for [`MergeStrategy`].
-///
-/// [`MergeStrategy`]: super::MergeStrategy
-/// [`WhenFull`]: super::WhenFull
 ///
 /// ```
 /// use manycore::oplog::{Deferred, Op, Ordered};
@@ -93,6 +71,28 @@ use std::ops::Deref;
 /// });
 /// assert!(list.read().is_empty());
 /// ```
+///
+/// - Consistency: linearizable.
+/// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
+///   log, or by [`WhenFull`](super::WhenFull); of a cold one, for the lock. Reads wait for each
+///   other.
+/// - Cost of an update while hot: no write to a shared line, no lock, no read-modify-write when
+///   biased and one when not, and a clock read if the log is ordered. Cost of a read: the object's
+///   lock; when biased, one `membarrier` if a thread that has updates in its log is no longer busy
+///   updating (2 us, and 1 us for each other running thread); one to three cache misses per slot
+///   that was written since the last read (on many cores, three for each group of cores:
+///   [`MergeStrategy`]), and the updates themselves. Each thread that goes on updating waits for
+///   the read once, from some hundred nanoseconds to some microseconds, and may collect other
+///   threads' logs while it waits. A read that finds all logs empty costs the lock and a load of
+///   the dirty bits.
+/// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
+///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
+///   which stays in the hot state) until the object is next used. While an object is poisoned, its
+///   updates are kept without bound.
+/// - Source: [OpLog](crate#sources), sections 4 to 6, and section 8 for [`MergeStrategy`].
+///
+/// [`MergeStrategy`]: super::MergeStrategy
+/// [`WhenFull`]: super::WhenFull
 #[doc(alias = "OpLog")]
 pub struct Deferred<T: Send + 'static, L: Log<T>> {
     pub(super) word: StateWord,

@@ -9,6 +9,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What an update does when its slot's log is full. No update is ever dropped.
+///
+/// ```
+/// use manycore::oplog::{Commuting, Deferred, Logs, Op, WhenFull};
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// let sum = Deferred::<u64, Commuting<Add>>::builder()
+///     .logs(Logs::Always)
+///     .max_entries(2)
+///     .when_full(WhenFull::Grow { growth: 2 })
+///     .build(0)?;
+/// for _ in 0..4 {
+///     sum.append(Add(1)); // up to twice two entries wait
+/// }
+/// assert_eq!(sum.stats().pending, 4);
+/// sum.append(Add(1)); // one too many: this update drains the log
+/// assert!(sum.stats().pending <= 1);
+/// assert_eq!(*sum.read(), 5);
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
@@ -38,10 +62,30 @@ impl Default for WhenFull {
 }
 
 /// When an object has logs.
+///
+/// ```
+/// use manycore::oplog::{Commuting, Deferred, Logs, Op};
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// type Sum = Deferred<u64, Commuting<Add>>;
+///
+/// let logged = Sum::builder().logs(Logs::Always).build(0)?;
+/// let plain = Sum::builder().logs(Logs::Never).build(0)?;
+/// logged.append(Add(1)); // waits in this thread's log
+/// plain.append(Add(1)); // applied at once, under the lock
+/// assert_eq!((logged.stats().pending, plain.stats().pending), (1, 0));
+/// assert_eq!(*logged.read(), *plain.read());
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Logs {
-    /// While its lock is contended and there are many updates per read (law oplog.D8).
+    /// While its lock is contended and there are many updates per read.
     #[default]
     Auto,
     /// From the first update on, unless a busier object has the object's place in the table of
@@ -51,7 +95,29 @@ pub enum Logs {
     Never,
 }
 
-/// How an update orders its log entry before its own later loads (law oplog.D1).
+/// How an update orders its log entry before its own later loads: law oplog.D1 of the
+/// [module](super).
+///
+/// ```
+/// use manycore::oplog::{Commuting, Deferred, Logs, Op, Publish};
+/// use manycore::percpu::barrier::is_asymmetric;
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// // Updates are far more frequent than reads: the reads shall pay.
+/// let sum = Deferred::<u64, Commuting<Add>>::builder()
+///     .logs(Logs::Always)
+///     .publish(Publish::Biased)
+///     .build(0)?;
+/// sum.append(Add(1));
+/// assert_eq!(sum.stats().biased, is_asymmetric()); // as far as this kernel lets them
+/// assert_eq!(*sum.read(), 1);
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Publish {
@@ -67,6 +133,32 @@ pub enum Publish {
 }
 
 /// Whose log an update goes to.
+///
+/// ```
+/// use manycore::oplog::{Commuting, Deferred, Logs, Op, Slots};
+/// use manycore::percpu::{mm_cid, topology::Topology};
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// let sum = Deferred::<u64, Commuting<Add>>::builder()
+///     .logs(Logs::Always)
+///     .slots(Slots::Cpu)
+///     .build(0)?;
+/// std::thread::scope(|s| {
+///     for _ in 0..16 {
+///         s.spawn(|| sum.append(Add(1)));
+///     }
+/// });
+/// if mm_cid::is_available() {
+///     assert!(sum.stats().logs <= Topology::detect().cpus().len());
+/// }
+/// assert_eq!(*sum.read(), 16);
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Slots {
@@ -82,6 +174,31 @@ pub enum Slots {
 }
 
 /// How a read collects the logs.
+///
+/// ```
+/// use manycore::oplog::{BuildError, Commuting, Deferred, MergeStrategy, Op, Slots};
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// type Sum = Deferred<u64, Commuting<Add>>;
+///
+/// // Updaters with deadlines: none of them shall work for a reader.
+/// let sum = Sum::builder().merge(MergeStrategy::Flat).build(0)?;
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| sum.append(Add(1)));
+///     }
+/// });
+/// assert_eq!(*sum.read(), 4);
+///
+/// let tree = Sum::builder().merge(MergeStrategy::Tree).slots(Slots::Cpu).build(0);
+/// assert_eq!(tree.unwrap_err(), BuildError::TreeOfCpus);
+/// # Ok::<(), BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MergeStrategy {
@@ -103,6 +220,8 @@ pub enum MergeStrategy {
 }
 
 /// Why a configuration was rejected.
+///
+/// See [`Builder`](super::Builder) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {

@@ -14,6 +14,32 @@ use crate::sync::Ordering;
 /// every state `appended = absorbed + applied + pending`. Within an update or a log's own code
 /// while the object is being merged, its logs can't be read: then these are the counts after
 /// earlier merges, all updates not applied by then count as `pending`, and `bytes` is zero.
+///
+/// ```
+/// use manycore::oplog::{Combine, Combining, Deferred, Logs, Op};
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// # impl Combine for Add {
+/// #     type Key = ();
+/// #     fn key(&self) {}
+/// #     fn combine(&mut self, other: Self) {
+/// #         self.0 += other.0;
+/// #     }
+/// # }
+/// let sum = Deferred::<u64, Combining<Add>>::builder().logs(Logs::Always).build(0)?;
+/// for _ in 0..100 {
+///     sum.append(Add(1));
+/// }
+/// assert_eq!(*sum.read(), 100);
+/// let stats = sum.stats();
+/// assert_eq!((stats.appended, stats.absorbed, stats.applied), (100, 99, 1));
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -153,6 +153,30 @@ impl Drop for Eviction {
 /// evictions are denied. So do not append or count under a lock of your own that updates of other
 /// objects take, or give those objects a table of their own. A panic of these updates is caught; it
 /// poisons the object that was evicted.
+///
+/// ```
+/// use manycore::oplog::{Commuting, Deferred, LogTable, Op};
+/// use std::sync::Arc;
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// type Sum = Deferred<u64, Commuting<Add>>;
+///
+/// let table = Arc::new(LogTable::new(1)); // room for one object with logs
+/// let first = Sum::builder().table(table.clone()).build(0)?;
+/// let second = Sum::builder().table(table.clone()).build(0)?;
+/// assert!(first.promote());
+/// first.append(Add(1));
+/// assert!(second.promote()); // takes the place
+/// assert!(!first.is_hot() && second.is_hot());
+/// assert_eq!((table.hot_objects(), table.evictions()), (1, 1));
+/// assert_eq!(*first.read(), 1); // applied by the eviction
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 pub struct LogTable {
     chunks: Box<[OnceLock<Box<[EntrySlot]>>]>,
     places: usize,

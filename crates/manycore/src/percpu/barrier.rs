@@ -1,9 +1,16 @@
 //! An asymmetric store-load fence in two halves: cheap for the frequent side, expensive for the
 //! rare side.
 //!
+//! [`is_asymmetric`] says whether this process has it; the library decides by it where updates and
+//! reads pay for a fence of their own. Since Linux 4.14; nothing has to be switched on.
+//!
+//! # Laws
+//!
 //! Owns: the process's membarrier registration.
-//! Law percpu.B1: if thread A stores x, calls `light` and loads y, while thread B stores y, calls
-//! `heavy` and loads x, then A sees B's store or B sees A's (the store-buffering litmus test).
+//!
+//! - percpu.B1 If thread A stores x, calls `light` and loads y, while thread B stores y, calls
+//!   `heavy` and loads x, then A sees B's store or B sees A's (the store-buffering litmus test).
+//!
 //! `membarrier(PRIVATE_EXPEDITED)` makes every running thread of the process execute a full fence
 //! between its call and its return; a thread that is not running has executed one when it was
 //! switched out. So whichever side of that fence A's store falls on, percpu.B1 holds. Where the
@@ -19,11 +26,22 @@
 //! too, percpu.B1 cannot be kept: the process is aborted with a message. New domains use fences
 //! from the first denial on (`is_denied`).
 //!
-//! Source: asymmetric fences as in OpLog's per-core locks (section 4.1) and liburcu.
+//! Source: asymmetric fences as in [OpLog](crate#sources)'s per-core locks (section 4.1) and
+//! liburcu.
 
 use crate::sync::{AtomicUsize, Ordering, fence};
 
 /// Whether `light` and `heavy` may be used. Decided once per process.
+///
+/// ```
+/// use manycore::percpu::barrier;
+///
+/// if !barrier::is_asymmetric() {
+///     println!("no membarrier here: each update and each read pays for a fence of its own");
+/// }
+/// let elsewhere = std::thread::spawn(barrier::is_asymmetric).join().unwrap();
+/// assert_eq!(elsewhere, barrier::is_asymmetric()); // decided once, for the process
+/// ```
 #[inline]
 pub fn is_asymmetric() -> bool {
     imp::is_asymmetric()

@@ -1,10 +1,14 @@
 //! Concurrency ids: the kernel's dense number for the running thread, bounded by min(threads,
 //! cpus).
 //!
-//! Owns: finding the rseq area of the calling thread. Law: a cid is a *hint*. The thread may be
-//! preempted right after the read and another thread then has the same cid, so a caller that
-//! indexes by it must also lock what it finds. Needs Linux 6.3 (AT_RSEQ_FEATURE_SIZE of at least
-//! 28) and a libc that registered the area (glibc 2.35).
+//! For tables with a cell for each CPU, in programs with many more threads than CPUs:
+//! [`Slots::Cpu`](crate::oplog::Slots::Cpu) uses it. Needs Linux 6.3 (AT_RSEQ_FEATURE_SIZE of at
+//! least 28) and a libc that registered the area (glibc 2.35).
+//!
+//! A cid is a *hint*: the thread may be preempted right after the read, and another thread then has
+//! the same cid. So a caller that indexes by it must also lock what it finds.
+//!
+//! Owns: finding the rseq area of the calling thread.
 
 /// The calling thread's concurrency id, or `None` where the kernel or libc provides none.
 ///
@@ -28,6 +32,12 @@ pub(crate) fn cpu() -> Option<usize> {
 }
 
 /// Whether [`current`] returns a number on this machine.
+///
+/// ```
+/// use manycore::percpu::mm_cid;
+///
+/// assert_eq!(mm_cid::is_available(), mm_cid::current().is_some());
+/// ```
 pub fn is_available() -> bool {
     current().is_some()
 }

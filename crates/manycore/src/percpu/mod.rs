@@ -1,8 +1,31 @@
 //! Per-thread slots with an announcement record behind each, CPU topology and affinity.
 //!
+//! ```
+//! use manycore::percpu::{current_slot, topology::Topology};
+//!
+//! // A small number that is this thread's alone, for a table with a cell for each thread.
+//! let mine = current_slot();
+//! assert_ne!(std::thread::spawn(current_slot).join().unwrap(), mine);
+//!
+//! let machine = Topology::detect();
+//! println!("{} CPUs on {} NUMA nodes", machine.cpus().len(), machine.nodes().len());
+//! ```
+//!
+//! | You want to know | Ask |
+//! |---|---|
+//! | which thread this is, as a small number | [current_slot] |
+//! | ... as a number that no live thread shares | [thread_token] |
+//! | which CPU it runs on, and which it may | [pin] |
+//! | which CPUs share a core, a cache, a node | [topology] |
+//! | the kernel's small number for this CPU's thread | [mm_cid] |
+//! | whether fences can be left to the rare side | [barrier] |
+//!
+//! # Laws
+//!
 //! Owns: the numbering of threads, one `Record` per slot, and the protocol by which threads
 //! announce themselves to a closer (`announcement`, `gate`). Does not own: what objects keep per
-//! slot. Laws:
+//! slot.
+//!
 //! - percpu.P1 Slots are dense and recycled: the lowest free number is handed out, so per-slot
 //!   tables stay as small as the largest number of threads alive at once. The only limit is memory.
 //! - percpu.P2 A slot has one owner. It passes by Release (exit) and Acquire (take over), so the
@@ -14,7 +37,7 @@
 //! - percpu.P5 Calls of exchangeable objects are announced apart from that, on a short stack for
 //!   each slot, because they nest and may last long (`calls`).
 //!
-//! Source: OpLog section 6 (per-core tables), with threads in place of cores.
+//! Source: [OpLog](crate#sources), section 6 (per-core tables), with threads in place of cores.
 
 mod announcement;
 pub mod barrier;

@@ -1,10 +1,10 @@
 //! CPU affinity: which CPUs a thread runs on.
 //!
+//! For benchmarks, and for experiments between two given CPUs. Nothing in the library needs
+//! pinning. On systems other than Linux every function here returns [`io::ErrorKind::Unsupported`].
+//!
 //! Owns: the affinity mask of the calling thread, and its format (one bit per CPU in native words,
 //! as long as the kernel wants it). Does not own: the map of the machine ([`super::topology`]).
-//!
-//! Nothing in the library needs pinning: it serves benchmarks and the probe of the clocks. On
-//! systems other than Linux every function here returns [`io::ErrorKind::Unsupported`].
 
 use std::io;
 use std::marker::PhantomData;
@@ -18,9 +18,15 @@ use std::marker::PhantomData;
 /// `InvalidInput` if there is no such CPU or the process may not use it, `Unsupported` on systems
 /// other than Linux, and any other error of the system call.
 ///
-/// ```no_run
-/// manycore::percpu::pin::pin_to(0)?;
-/// # Ok::<(), std::io::Error>(())
+/// ```
+/// use manycore::percpu::pin;
+///
+/// std::thread::spawn(|| match pin::pin_to(0) {
+///     Ok(()) => assert_eq!(pin::allowed().ok(), Some(vec![0])),
+///     Err(error) => println!("{error}"), // another system, a sandbox: go on unpinned
+/// })
+/// .join()
+/// .unwrap();
 /// ```
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     imp::set(&Mask::single(cpu)?)
@@ -30,6 +36,15 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// `Unsupported` on systems other than Linux, and any error of the system call.
+///
+/// ```
+/// use manycore::percpu::pin;
+///
+/// if let Ok(cpus) = pin::allowed() {
+///     assert!(!cpus.is_empty() && cpus.is_sorted());
+///     println!("as many workers as {}", cpus.len());
+/// }
+/// ```
 pub fn allowed() -> io::Result<Vec<usize>> {
     Ok(imp::get()?.cpus().collect())
 }
@@ -39,6 +54,14 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 ///
 /// # Errors
 /// `Unsupported` on systems other than Linux, and any error of the system call.
+///
+/// ```
+/// use manycore::percpu::pin;
+///
+/// if let (Ok(cpu), Ok(allowed)) = (pin::current_cpu(), pin::allowed()) {
+///     assert!(allowed.contains(&cpu));
+/// }
+/// ```
 pub fn current_cpu() -> io::Result<usize> {
     imp::current()
 }

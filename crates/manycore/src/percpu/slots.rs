@@ -403,6 +403,14 @@ pub fn current_slot() -> usize {
 }
 
 /// One past the highest slot number handed out so far: the length that a per-slot table needs.
+///
+/// ```
+/// use manycore::percpu::{current_slot, slot_count};
+///
+/// let mine = current_slot();
+/// assert!(mine < slot_count());
+/// std::thread::spawn(|| assert!(current_slot() < slot_count())).join().unwrap();
+/// ```
 pub fn slot_count() -> usize {
     records().high()
 }
@@ -426,6 +434,14 @@ pub(crate) fn is_announcing() -> bool {
 }
 
 /// A number that no other live thread has. A multiple of 16 and never zero.
+///
+/// ```
+/// use manycore::percpu::thread_token;
+///
+/// let mine = thread_token();
+/// assert!(mine != 0 && mine % 16 == 0); // four bits are free for marks, and 0 says "none"
+/// assert_ne!(std::thread::spawn(thread_token).join().unwrap(), mine);
+/// ```
 #[cfg(not(manycore_loom))]
 #[inline(always)]
 pub fn thread_token() -> usize {

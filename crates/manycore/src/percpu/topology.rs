@@ -1,9 +1,14 @@
 //! The map of the machine: which CPUs share a core, a last-level cache, a package, a NUMA node.
 //!
+//! [`Topology::detect`] reads it: for placing the threads of a benchmark, and for merging near data
+//! before far data. Each [`Cpu`] says where it is; [`Group`]s are the CPUs of a core, a cache or a
+//! node.
+//!
+//! # Laws
+//!
 //! Owns: reading the kernel's sysfs tree, and a default where there is none. Does not own: which
 //! CPU a thread runs on ([`super::pin`]).
 //!
-//! Laws:
 //! - percpu.M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and
 //!   one node, whatever the tree says: a CPU's group is named by that CPU's own files alone.
 //! - percpu.M2 Bad or missing files are never an error: what they would have provided gets a sane
@@ -26,6 +31,17 @@ const VARIABLE: &str = "MANYCORE_TOPOLOGY";
 const CPUS_MAX: usize = 1 << 16;
 
 /// The position of one CPU in the machine.
+///
+/// ```
+/// use manycore::percpu::topology::Topology;
+///
+/// let topology = Topology::detect();
+/// // One worker for each core, not for each hardware thread.
+/// let mut workers: Vec<_> = topology.cpus().iter().map(|cpu| (cpu.core, cpu.id)).collect();
+/// workers.sort();
+/// workers.dedup_by_key(|(core, _)| *core);
+/// assert_eq!(workers.len(), topology.cores().len());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Cpu {
@@ -42,6 +58,14 @@ pub struct Cpu {
 }
 
 /// CPUs that share a core, a cache or a node.
+///
+/// ```
+/// use manycore::percpu::topology::Topology;
+///
+/// let topology = Topology::detect();
+/// let on_nodes: usize = topology.nodes().iter().map(|node| node.cpus.len()).sum();
+/// assert_eq!(on_nodes, topology.cpus().len()); // each CPU is on one node
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
@@ -52,6 +76,19 @@ pub struct Group {
 }
 
 /// What a [`Topology`] is based on.
+///
+/// ```
+/// use manycore::percpu::topology::{Source, Topology};
+///
+/// match Topology::detect().source() {
+///     Source::Sysfs(folder) => println!("read from {}", folder.display()),
+///     Source::Assumed { reason } => println!("assumed: {reason}"),
+///     _ => unreachable!("no other source so far"),
+/// }
+/// let nowhere = Topology::from_root("/no/such/folder");
+/// assert!(matches!(nowhere.source(), Source::Assumed { .. }));
+/// assert_eq!(nowhere.nodes().len(), 1);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
@@ -325,6 +362,8 @@ fn read_number(path: &Path) -> Option<usize> {
 }
 
 /// What is wrong with a list of CPUs.
+///
+/// See [`parse_cpulist`] for an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuListError {
     part: String,

@@ -1,22 +1,6 @@
 //! Which of a program's objects do its threads wait for? The list to look at before anything is
 //! made scalable.
 //!
-//! Owns: the counts of waits, by object and by the line that waited, and the report. Does not own:
-//! the waits, which every lock and object of the library tells of.
-//!
-//! The papers' authors found what to change by the kernel's lock statistics: the lock that cost
-//! most, and when that was fixed, the next one. This module is that, for this library's objects.
-//!
-//! Laws:
-//! - profile.F1 Only a thread that waits anyway counts. The uncontended path is the same with the
-//!   profile on or off; nothing is measured there. While it is off, a wait costs one load
-//!   more.
-//! - profile.F2 Counts are kept for each thread's slot, on lines of its own, under a lock that only
-//!   [`read`] and [`start`] want besides.
-//! - profile.F3 A slot keeps so many pairs of object and line; waits of others are counted as left
-//!   out. Nothing is dropped silently.
-//! - profile.F4 A name has one label, from [`name`] until it is dropped.
-//!
 //! ```
 //! use manycore::lock::TicketLock;
 //! use manycore::profile;
@@ -49,7 +33,22 @@
 //! where the object counts them: [`Adaptive`](crate::cluster::Adaptive) does all the time, and
 //! decides by the same events; [`Deferred`](crate::oplog::Deferred) while it has logs.
 //!
-//! Source: LDU, section 2.2 and figure 2.1 of the thesis.
+//! # Laws
+//!
+//! Owns: the counts of waits, by object and by the line that waited, and the report. Does not own:
+//! the waits, which every lock and object of the library tells of.
+//!
+//! - profile.F1 Only a thread that waits anyway counts. The uncontended path is the same with the
+//!   profile on or off; nothing is measured there. While it is off, a wait costs one load
+//!   more.
+//! - profile.F2 Counts are kept for each thread's slot, on lines of its own, under a lock that only
+//!   [`read`] and [`start`] want besides.
+//! - profile.F3 A slot keeps so many pairs of object and line; waits of others are counted as left
+//!   out. Nothing is dropped silently.
+//! - profile.F4 A name has one label, from [`name`] until it is dropped.
+//!
+//! Source: [LDU](crate#sources), section 2.2 of the thesis: its authors found what to change by the
+//! kernel's lock statistics, the lock that cost most, and when that was fixed, the next one.
 
 mod report;
 
@@ -181,6 +180,8 @@ impl From<usize> for Cell {
 }
 
 /// A name for an object, as long as this is kept: see [`name`].
+///
+/// See [`name`] for an example.
 #[derive(Debug)]
 #[must_use = "the name is gone when this is dropped"]
 pub struct Named<'a> {
@@ -230,6 +231,8 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What does not wait costs what it always does. Memory: some 100 bytes for each object that is
 /// waited for, each line that waits for it and each thread that does; at most half a megabyte a
 /// thread. Starting and stopping is no barrier: a wait that is under way may be missed.
+///
+/// See [the module](self) for an example.
 pub fn start() {
     let mut book = held(&STATE.book);
     for (_, cell) in STATE.cells.iter() {
@@ -245,6 +248,8 @@ pub fn start() {
 }
 
 /// Stops counting. What was counted stays until the next [`start`].
+///
+/// See [the module](self) for an example.
 pub fn stop() {
     let mut book = held(&STATE.book);
     // ORDER: Relaxed; as in `start`.
@@ -255,6 +260,16 @@ pub fn stop() {
 }
 
 /// Whether waits are counted now. Only a thread that waits asks (profile.F1).
+///
+/// ```
+/// use manycore::profile;
+///
+/// assert!(!profile::is_on());
+/// profile::start();
+/// assert!(profile::is_on());
+/// profile::stop();
+/// assert!(!profile::is_on());
+/// ```
 #[must_use]
 pub fn is_on() -> bool {
     // ORDER: Relaxed; a hint.
@@ -268,6 +283,8 @@ pub(crate) fn counts() -> bool {
 }
 
 /// What was counted since [`start`]. Counting goes on.
+///
+/// See [the module](self) for an example.
 #[must_use]
 pub fn read() -> Profile {
     let book = held(&STATE.book);

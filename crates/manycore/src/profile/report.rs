@@ -8,6 +8,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 /// What a program's threads waited for: see [`read`](super::read).
+///
+/// See [the module](super) for an example.
 #[derive(Debug, Clone)]
 pub struct Profile {
     objects: Vec<HotObject>,
@@ -16,6 +18,8 @@ pub struct Profile {
 }
 
 /// An object that was waited for, or that counts its operations.
+///
+/// See [the module](super) for an example.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HotObject {
@@ -44,6 +48,8 @@ pub struct HotObject {
 }
 
 /// A line of code that waited for an object.
+///
+/// See [the module](super) for an example.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct CallSite {

@@ -16,10 +16,14 @@
 //! assert_eq!(NODES.stats().live, 0);
 //! ```
 //!
+//! [`Slab`] has costs, memory and limits. Its [`stats`](Slab::stats) say what is in use, and
+//! [`Slab::trim`] gives back what a thread keeps for later.
+//!
+//! # Laws
+//!
 //! Owns: chunks, and which slot has which block. Does not own: safe reclamation under readers
 //! (parallel sections do: they call [`Slab::free_raw`] after the grace period).
 //!
-//! Laws:
 //! - slab.B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks
 //!   into them. They stay with the slot when its thread ends, and the slot's next owner continues
 //!   them (Release and Acquire, law percpu.P2). No other thread takes them.
@@ -36,7 +40,7 @@
 //! - slab.B5 Chunks are aligned to their size, which is 64 KiB or more, and belong to one slot: so
 //!   two objects that two slots allocated never share a line, nor a pair of lines.
 //!
-//! Source: J. Bonwick, *The slab allocator*, 1994; Parallel sections, section 3.4 (slabs of a
+//! Source: J. Bonwick, *The slab allocator*, 1994; [ParSec](crate#sources), section 3.4 (slabs of a
 //! thread's own, remote frees); D. Leijen, B. Zorn, L. de Moura, *Mimalloc: free list sharding in
 //! action*, 2019 (a list for each chunk).
 
@@ -68,30 +72,6 @@ use std::ptr::{self, NonNull};
 /// *For* nodes that are made and freed all the time, by many threads, and often by another thread
 /// than made them. *Not for* a few objects: a thread that uses a slab has a chunk of it.
 ///
-/// *Cost*: allocation and free on one thread are some plain loads and stores each, together a few
-/// nanoseconds; a free on another thread adds one atomic instruction for 32 objects. Now and then
-/// an operation does more: it moves 32 KiB of objects to or from their chunks, or fetches a chunk
-/// from the system (a system call, then a page fault for each page used).
-/// *Progress*: no lock; a free never waits, and an allocation waits for the system alone.
-/// *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which 256
-/// bytes are ours; an object takes its size, 16 bytes at least, rounded up to its alignment. A slot
-/// keeps about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to 256 if
-/// it had to fetch again what it gave back; others go back to the system. A slot that frees other
-/// slots' objects holds up to 512 of them until it has 32 for one owner, or has none at hand and
-/// none came home. A slot that has 8 MiB takes further chunks in huge pages, where Linux has some
-/// (`madvise`), of which at most 2 MiB lie idle. [`Slab::trim`] gives all that back. The first
-/// allocation makes a table of 12 KiB.
-/// *Threads that end* leave their chunks to the thread that gets their slot next. What others free
-/// in between waits there for it. In a thread's last destructors a slab works as ever.
-/// *NUMA*: a page belongs to the node of the core that touches it first, and that is the
-/// thread that allocates. A slot that passes to a thread on another node takes its chunks along.
-/// *Fork*: the child has a copy and goes on. The chunks of threads that did not survive are not
-/// used again; their objects can be freed.
-/// *Errors*: out of memory ends the process, as for `Box`. *Panics*: never, but in debug builds
-/// there are checks that memory is freed once and not written after.
-/// *Limits*: `T` has at most 64 KiB and an alignment of at most 4,096, checked when it is compiled.
-/// Types without size work, and take 16 bytes.
-///
 /// ```
 /// let slab = manycore::slab::Slab::new();
 /// let boxes: Vec<_> = (0..1000_u64).map(|number| slab.alloc(number)).collect();
@@ -100,6 +80,31 @@ use std::ptr::{self, NonNull};
 /// drop(boxes);
 /// assert_eq!(slab.stats().live, 0);
 /// ```
+///
+/// - *Cost*: allocation and free on one thread are some plain loads and stores each, together a few
+///   nanoseconds; a free on another thread adds one atomic instruction for 32 objects. Now and then
+///   an operation does more: it moves 32 KiB of objects to or from their chunks, or fetches a chunk
+///   from the system (a system call, then a page fault for each page used).
+/// - *Progress*: no lock; a free never waits, and an allocation waits for the system alone.
+/// - *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which 256
+///   bytes are ours; an object takes its size, 16 bytes at least, rounded up to its alignment. A
+///   slot keeps about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to
+///   256 if it had to fetch again what it gave back; others go back to the system. A slot that
+///   frees other slots' objects holds up to 512 of them until it has 32 for one owner, or has none
+///   at hand and none came home. A slot that has 8 MiB takes further chunks in huge pages, where
+///   Linux has some (`madvise`), of which at most 2 MiB lie idle. [`Slab::trim`] gives all that
+///   back. The first allocation makes a table of 12 KiB.
+/// - *Threads that end* leave their chunks to the thread that gets their slot next. What others
+///   free in between waits there for it. In a thread's last destructors a slab works as ever.
+/// - *NUMA*: a page belongs to the node of the core that touches it first, and that is the thread
+///   that allocates. A slot that passes to a thread on another node takes its chunks along.
+/// - *Fork*: the child has a copy and goes on. The chunks of threads that did not survive are not
+///   used again; their objects can be freed.
+/// - *Errors*: out of memory ends the process, as for `Box`.
+/// - *Panics*: never, but in debug builds there are checks that memory is freed once and not
+///   written after.
+/// - *Limits*: `T` has at most 64 KiB and an alignment of at most 4,096, checked when it is
+///   compiled. Types without size work, and take 16 bytes.
 ///
 /// An object cannot outlive its slab:
 ///
@@ -132,6 +137,42 @@ impl<T> Slab<T> {
         #[must_use]
         pub const fn new() -> Self {
             Self::with_owner(ptr::null())
+        }
+    }
+
+    /// Puts `value` into memory of the slab.
+    #[inline]
+    pub fn alloc(&self, value: T) -> SlabBox<'_, T> {
+        SlabBox::new(self, value)
+    }
+
+    /// Memory for a `T`, without one in it. For callers that free by [`Slab::free_raw`]; what is
+    /// not freed is freed with the slab.
+    #[inline]
+    pub fn alloc_raw(&self) -> NonNull<T> {
+        // SAFETY: the heap is that of the calling thread's slot (slab.B1).
+        let block = self.own_heap().and_then(|heap| unsafe { heap.pop(Self::LAYOUT) });
+        let block = block.unwrap_or_else(|| self.alloc_slow());
+        // SAFETY: blocks are not null.
+        unsafe { NonNull::new_unchecked(block.cast()) }
+    }
+
+    /// Takes memory back. Does not drop what is in it.
+    ///
+    /// # Safety
+    /// `object` is what [`Slab::alloc_raw`] (or [`SlabBox::into_raw`]) of this slab returned, and
+    /// that memory is not used any more.
+    #[inline]
+    pub unsafe fn free_raw(&self, object: NonNull<T>) {
+        let block = object.as_ptr().cast();
+        match self.own_heap() {
+            // SAFETY: slab.B1 - the heap is that of the calling thread's slot; the caller promises
+            // an object of this slab that is not used any more (# Safety).
+            Some(heap) => unsafe { heap.push(block, Self::LAYOUT) },
+            // SAFETY: slab.B1 - `with_heap` gives the heap of a slot that is this thread's for the
+            // call; the caller promises an object of this slab that is not used any more
+            // (# Safety).
+            None => self.with_heap(|heap| unsafe { heap.push(block, Self::LAYOUT) }),
         }
     }
 
@@ -172,42 +213,6 @@ impl<T> Slab<T> {
         // SAFETY: slab.B4 - the caller promises that the object was not freed (# Safety), and a
         // block in use keeps its chunk; `owner` never changes.
         unsafe { (*Chunk::of(object.as_ptr().cast(), Self::LAYOUT)).owner.0 }
-    }
-
-    /// Puts `value` into memory of the slab.
-    #[inline]
-    pub fn alloc(&self, value: T) -> SlabBox<'_, T> {
-        SlabBox::new(self, value)
-    }
-
-    /// Memory for a `T`, without one in it. For callers that free by [`Slab::free_raw`]; what is
-    /// not freed is freed with the slab.
-    #[inline]
-    pub fn alloc_raw(&self) -> NonNull<T> {
-        // SAFETY: the heap is that of the calling thread's slot (slab.B1).
-        let block = self.own_heap().and_then(|heap| unsafe { heap.pop(Self::LAYOUT) });
-        let block = block.unwrap_or_else(|| self.alloc_slow());
-        // SAFETY: blocks are not null.
-        unsafe { NonNull::new_unchecked(block.cast()) }
-    }
-
-    /// Takes memory back. Does not drop what is in it.
-    ///
-    /// # Safety
-    /// `object` is what [`Slab::alloc_raw`] (or [`SlabBox::into_raw`]) of this slab returned, and
-    /// that memory is not used any more.
-    #[inline]
-    pub unsafe fn free_raw(&self, object: NonNull<T>) {
-        let block = object.as_ptr().cast();
-        match self.own_heap() {
-            // SAFETY: slab.B1 - the heap is that of the calling thread's slot; the caller promises
-            // an object of this slab that is not used any more (# Safety).
-            Some(heap) => unsafe { heap.push(block, Self::LAYOUT) },
-            // SAFETY: slab.B1 - `with_heap` gives the heap of a slot that is this thread's for the
-            // call; the caller promises an object of this slab that is not used any more
-            // (# Safety).
-            None => self.with_heap(|heap| unsafe { heap.push(block, Self::LAYOUT) }),
-        }
     }
 
     /// Sends home what this thread has freed of other threads' objects, and gives the system what
@@ -288,7 +293,15 @@ impl<T> fmt::Debug for Slab<T> {
     }
 }
 
-/// What [`Slab::stats`] counts.
+/// How much memory a [`Slab`] has, and how much of it is in use.
+///
+/// ```
+/// let slab = manycore::slab::Slab::new();
+/// drop(slab.alloc(1_u64));
+/// let stats = slab.stats();
+/// assert_eq!((stats.live, stats.chunks), (0, 1)); // its chunk is kept for the next object
+/// assert!(stats.cached > 1000 && stats.bytes >= 8 * stats.cached);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {

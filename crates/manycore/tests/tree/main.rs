@@ -7,6 +7,7 @@
 mod bugs;
 mod cycles;
 mod dialect;
+mod examples;
 mod interface;
 mod labels;
 mod layers;

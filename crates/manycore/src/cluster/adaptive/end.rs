@@ -1,6 +1,7 @@
 //! The end of an object, and the methods of its exclusive owner.
 
-use super::{Adaptive, poisoned};
+use super::Adaptive;
+use super::access::poisoned;
 use crate::oplog::Log;
 use crate::sync::{self, Ordering, panicking};
 use std::mem::ManuallyDrop;

@@ -16,6 +16,22 @@ use std::ptr;
 /// An [`Adaptive`] object, up to date, held for reading. Dropping the guard releases the object.
 ///
 /// A panic while it is held does not poison the object. It stays on its thread.
+///
+/// ```
+/// use manycore::cluster::Adaptive;
+/// use manycore::oplog::{Commuting, Op};
+///
+/// # struct Push(u32);
+/// # impl Op<Vec<u32>> for Push {
+/// #     fn apply(self, list: &mut Vec<u32>) {
+/// #         list.push(self.0);
+/// #     }
+/// # }
+/// let list = Adaptive::<Vec<u32>, Commuting<Push>>::new(vec![]);
+/// list.update(Push(7));
+/// let seen = list.read();
+/// assert_eq!(seen.first(), Some(&7));
+/// ```
 #[must_use = "the object is given up at once"]
 pub struct ReadGuard<'a, T: Send + Sync + 'static, L: Log<T>> {
     object: &'a Adaptive<T, L>,

@@ -1,7 +1,22 @@
 //! An object that chooses its mode by its load: a lock, logs, or concurrent readers.
 //!
-//! Owns: [`Adaptive`], its modes and its policy. Does not own: logs (`oplog`), which it uses as a
-//! managed object.
+//! ```
+//! use manycore::cluster::{Adaptive, adaptive::Mode};
+//! use manycore::oplog::{Commuting, Op};
+//!
+//! struct Add(u64);
+//! impl Op<u64> for Add {
+//!     fn apply(self, sum: &mut u64) {
+//!         *sum += self.0;
+//!     }
+//! }
+//!
+//! let sum = Adaptive::<u64, Commuting<Add>>::new(0);
+//! sum.update(Add(2));
+//! assert_eq!(*sum.read(), 2);
+//! assert_eq!(sum.mode(), Mode::Direct); // one thread needs nothing else
+//! println!("{}", sum.stats()); // its changes of mode, and what decided them
+//! ```
 //!
 //! Which technique is best for a shared object depends on how often it is read and updated, and
 //! that is often unknown, or changes. An adaptive object counts its operations, and changes its
@@ -18,13 +33,20 @@
 //! [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and
 //! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
 //!
+//! # Laws
+//!
+//! Owns: [`Adaptive`], its modes and its policy. Does not own: logs (`oplog`), which it uses as a
+//! managed object.
+//!
 //! Laws: adaptive.A1 to adaptive.A3 and adaptive.A5 in `lanes`, adaptive.A6 and adaptive.A11 in
 //! `controller`, adaptive.A7 to adaptive.A9 and adaptive.A12 in `switch`, adaptive.A10 in
 //! `probation`.
 //!
-//! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
-//! readers as the modes to choose from; none of those sources changes its mode by itself.
+//! Source: adaptable objects of [K42](crate#sources), section 3.4, with the logs of
+//! [OpLog](crate#sources) and the readers of [BRAVO](crate#sources) as the modes to choose from;
+//! none of these changes its mode by itself.
 
+mod access;
 mod controller;
 mod end;
 mod guard;
@@ -41,17 +63,9 @@ pub use guard::ReadGuard;
 pub use policy::{Mode, Policy, Switch, SwitchReason};
 pub use stats::Stats;
 
-use self::guard::Hold;
-use self::lanes::{Lane, SHARED};
-use self::policy::Window;
 use self::side_state::SideState;
-use self::switch::Change;
-use crate::config;
-use crate::lock::error::would_deadlock;
-use crate::lock::{Refused, held};
-use crate::oplog::{self, ColdGuard, Deferred, Kind, Log, TryReadError};
-use crate::percpu;
-use crate::sync::{AtomicPtr, Backoff, Ordering, const_fn, seeded_bug};
+use crate::oplog::{Deferred, Log};
+use crate::sync::{AtomicPtr, Ordering};
 use std::fmt;
 use std::ptr;
 
@@ -62,24 +76,6 @@ use std::ptr;
 /// changes. `T` is any single-threaded type; `L` is the kind of log, as for [`Deferred`]. Not for
 /// updates that return something (but see [`change`](Self::change)), and not where the ratio is
 /// known and never changes: a fixed type needs no counts.
-///
-/// - Consistency: linearizable, also across changes of mode: an update takes effect at one moment
-///   between its call and its return. A guard shows the object as it was when the guard was made:
-///   updates by its own thread are deferred until the guard is dropped.
-/// - Progress: as a lock's. In `Logs`, updates wait for reads that merge; in `Shared`, reads don't
-///   wait for each other, and an update waits for the readers inside.
-/// - Cost: in `Direct`, a lock and a count. In `Logs`, see [`Deferred`]. In `Shared`, a read costs
-///   one locked instruction on the thread's own line, or none when updates are very rare; an update
-///   looks at a line for each thread that has read, and then calls `membarrier` (some
-///   microseconds). The object looks at its counts each thousand operations, so it settles within
-///   milliseconds of load; see [`Policy`]. Under contention at a ratio that does not decide, it
-///   tries another mode for some thousand operations; the interval doubles after each that fails.
-/// - Memory: the value plus 24 bytes. Some 900 bytes more once the object has found that its load
-///   is one-sided or contended, and 128 for each slot, at least 4 KiB, once it has been `Shared`;
-///   in `Logs` as [`Deferred`].
-/// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
-///   [`repair`](Self::repair). A panic in a reader does not.
-/// - Source: see the [module](self).
 ///
 /// ```
 /// use manycore::cluster::Adaptive;
@@ -105,40 +101,31 @@ use std::ptr;
 /// assert_eq!(stats.mode, Mode::Logs); // no thread read, so updates went to logs
 /// println!("{stats}"); // prints when and why
 /// ```
+///
+/// - Consistency: linearizable, also across changes of mode: an update takes effect at one moment
+///   between its call and its return. A guard shows the object as it was when the guard was made:
+///   updates by its own thread are deferred until the guard is dropped.
+/// - Progress: as a lock's. In `Logs`, updates wait for reads that merge; in `Shared`, reads don't
+///   wait for each other, and an update waits for the readers inside.
+/// - Cost: in `Direct`, a lock and a count. In `Logs`, see [`Deferred`]. In `Shared`, a read costs
+///   one locked instruction on the thread's own line, or none when updates are very rare; an update
+///   looks at a line for each thread that has read, and then calls `membarrier` (some
+///   microseconds). The object looks at its counts each thousand operations, so it settles within
+///   milliseconds of load; see [`Policy`]. Under contention at a ratio that does not decide, it
+///   tries another mode for some thousand operations; the interval doubles after each that fails.
+/// - Memory: the value plus 24 bytes. Some 900 bytes more once the object has found that its load
+///   is one-sided or contended, and 128 for each slot, at least 4 KiB, once it has been `Shared`;
+///   in `Logs` as [`Deferred`].
+/// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
+///   [`repair`](Self::repair). A panic in a reader does not.
+/// - Source: see the [module](self).
 pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     object: Deferred<T, L>,
     /// Null until it is needed; freed with the object.
     side_state: AtomicPtr<SideState<L::Op>>,
 }
 
-/// The object's lock, and where the value is.
-enum Held<'a, T: Send + Sync + 'static, L: Log<T>> {
-    /// The object is cold. The flag says whether this thread had to wait.
-    Cold(ColdGuard<'a, T, L>, bool),
-    /// The object has logs, which have been merged.
-    Logged(oplog::ReadGuard<'a, T, L>),
-}
-
 impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
-    const_fn! {
-        /// An object with this value, behind a lock at first, which changes its mode by the default
-        /// policy.
-        #[must_use]
-        pub const fn new(value: T) -> Self {
-            Self {
-                object: Deferred::new_managed(value),
-                side_state: AtomicPtr::new(ptr::null_mut()),
-            }
-        }
-    }
-
-    /// As [`new`](Self::new), with another policy. Costs some 800 bytes from the start.
-    #[must_use]
-    pub fn with_policy(value: T, policy: Policy) -> Self {
-        let side = Box::into_raw(Box::new(SideState::new(policy)));
-        Self { object: Deferred::new_managed(value), side_state: AtomicPtr::new(side) }
-    }
-
     #[inline(always)]
     fn side_state(&self) -> Option<&SideState<L::Op>> {
         // ORDER: Acquire; pairs with the exchange in `side_state_or_new`: contents before pointer.
@@ -171,392 +158,6 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             }
         }
     }
-
-    /// Whether the cold object is a value behind a lock and nothing else.
-    #[inline(always)]
-    fn is_plain(&self) -> bool {
-        self.side_state().is_none_or(|side| side.gate.state() == 0)
-    }
-
-    /// Makes an update; every later read sees it.
-    ///
-    /// # Panics
-    /// If the object has no logs and applying the update panics.
-    #[inline(always)]
-    #[track_caller]
-    pub fn update(&self, op: L::Op) {
-        let Err(op) = self.object.append_if_logged(op) else { return };
-        if percpu::is_announcing() {
-            return self.update_inside(op);
-        }
-        // BUG: an update acts on the mode that it saw before it took the lock (adaptive.A7).
-        let before = seeded_bug!("unchecked-mode") && self.is_plain();
-        match self.object.try_lock_cold() {
-            Ok(hold) if before || self.is_plain() => self.update_direct(hold, op),
-            Ok(hold) => self.update_closed(hold, op),
-            Err(refused) => self.update_slow(op, refused),
-        }
-    }
-
-    /// An update of a plain object that this thread has locked.
-    #[inline(always)]
-    fn update_direct(&self, mut hold: ColdGuard<'_, T, L>, op: L::Op) {
-        match hold.apply_and_count(op, config::OPS_PER_LOOK) {
-            Ok(false) => {}
-            Ok(true) => self.look_cold(hold),
-            Err(op) => self.update_closed(hold, op),
-        }
-    }
-
-    #[cold]
-    #[track_caller]
-    fn update_slow(&self, mut op: L::Op, mut refused: Refused) {
-        loop {
-            match refused {
-                // adaptive.A5: this thread holds the object, and would wait for itself.
-                Refused::HeldBySelf => return self.side_state_or_new().defer(op),
-                Refused::Busy if held::is_inside() || self.reads_by_lane() => {
-                    return self.update_inside(op);
-                }
-                Refused::Hot => match self.object.append_to_logs(op) {
-                    Ok(()) => return,
-                    Err(back) => op = back,
-                },
-                Refused::Busy | Refused::Deadlock => {}
-            }
-            match self.object.lock_cold(true) {
-                Ok((hold, waited)) => {
-                    if waited {
-                        hold.count_wait();
-                    }
-                    return if self.is_plain() {
-                        self.update_direct(hold, op)
-                    } else {
-                        self.update_closed(hold, op)
-                    };
-                }
-                Err(other) => refused = other,
-            }
-        }
-    }
-
-    /// An update by a thread that must not wait for the object's holder (`lock::held`): deferred,
-    /// or logged if there are logs (adaptive.A12).
-    #[cold]
-    fn update_inside(&self, mut op: L::Op) {
-        let side = self.side_state_or_new();
-        let mut backoff = Backoff::new();
-        loop {
-            op = match side.defer_unless(op, || self.object.has_hot_state()) {
-                Ok(()) => return,
-                Err(op) => op,
-            };
-            op = match self.object.append_to_logs(op) {
-                Ok(()) => return,
-                Err(op) => op,
-            };
-            backoff.pause();
-        }
-    }
-
-    fn reads_by_lane(&self) -> bool {
-        self.side_state().is_some_and(|side| side.gate.is_read_by_me())
-    }
-
-    /// Reads the object, up to date.
-    ///
-    /// # Panics
-    /// - If the object is poisoned: an update panicked. See [`repair`](Self::repair).
-    /// - If a deferred update panics while this read applies it; the object is poisoned then.
-    /// - If this thread holds the object already. (Not always: a thread that reads in `Shared` may
-    ///   be admitted again.)
-    /// - If the wait for the object would be a deadlock, because a thread that holds it waits for
-    ///   an object that this thread holds. (Two readers in `Shared` do not wait for each other, but
-    ///   a read that has updates to apply waits for the others.)
-    #[inline(always)]
-    #[track_caller]
-    pub fn read(&self) -> ReadGuard<'_, T, L> {
-        let hold = match self.enter_lane() {
-            Some(lane) => Hold::Lane(lane),
-            None => match self.object.try_lock_cold() {
-                Ok(hold) if self.is_plain() && !hold.is_poisoned() => {
-                    let is_due = hold.count(Kind::Read, config::OPS_PER_LOOK);
-                    let hold = if is_due { self.looked_at_reads(hold) } else { hold };
-                    hold.keep();
-                    Hold::Lock(ptr::null())
-                }
-                Ok(hold) => self.read_closed(hold),
-                Err(_) => self.read_waiting(),
-            },
-        };
-        ReadGuard::new(self, hold)
-    }
-
-    #[inline(always)]
-    fn enter_lane(&self) -> Option<&Lane> {
-        let lane = self.side_state()?.gate.enter()?;
-        held::enter();
-        Some(lane)
-    }
-
-    fn read_by_lane(&self) -> Option<ReadGuard<'_, T, L>> {
-        Some(ReadGuard::new(self, Hold::Lane(self.enter_lane()?)))
-    }
-
-    /// A read of the cold object that is not plain, or poisoned.
-    #[cold]
-    #[track_caller]
-    fn read_closed<'a>(&'a self, hold: ColdGuard<'a, T, L>) -> Hold<'a> {
-        match self.read_locked(hold, false) {
-            Ok(guard) => checked(guard).into_hold(),
-            Err(refused) => not_held(refused),
-        }
-    }
-
-    /// A read of an object that is held, or that has logs.
-    #[inline(never)]
-    #[track_caller]
-    fn read_waiting(&self) -> Hold<'_> {
-        match self.read_slow(true) {
-            Ok(guard) => checked(guard).into_hold(),
-            Err(refused) => not_held(refused),
-        }
-    }
-
-    /// As [`read`](Self::read), unless that would wait for another thread that holds the object.
-    ///
-    /// # Errors
-    /// [`TryReadError::Busy`] if another thread holds it, [`TryReadError::Poisoned`] if an update
-    /// panicked.
-    ///
-    /// # Panics
-    /// If a deferred update panics while this read applies it.
-    pub fn try_read(&self) -> Result<ReadGuard<'_, T, L>, TryReadError> {
-        let guard = match self.read_by_lane() {
-            Some(guard) => guard,
-            None => self.read_slow(false).map_err(|_| TryReadError::Busy)?,
-        };
-        if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
-    }
-
-    #[cold]
-    #[track_caller]
-    fn read_slow(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
-        if self.side_state().is_some_and(|side| side.gate.claim()) {
-            if let Some(guard) = self.read_by_lane() {
-                return Ok(guard);
-            }
-        }
-        match self.hold(wait)? {
-            Held::Cold(hold, waited) => self.read_locked(hold, waited),
-            Held::Logged(guard) if guard.is_poisoned() => Ok(ReadGuard::logged(self, guard)),
-            Held::Logged(guard) => Ok(self.read_logged(guard)),
-        }
-    }
-
-    /// A read of the cold object that this thread has locked.
-    fn read_locked<'a>(
-        &'a self,
-        mut hold: ColdGuard<'a, T, L>,
-        waited: bool,
-    ) -> Result<ReadGuard<'a, T, L>, Refused> {
-        if waited {
-            hold.count_wait();
-        }
-        if let Some(side) = self.side_state() {
-            side.gate.claim(); // for the next time
-        }
-        self.catch_up(&mut hold)?;
-        self.note_read(&mut hold);
-        Ok(ReadGuard::locked(self, hold))
-    }
-
-    /// Takes the object's lock, in whichever mode it is, and brings an object with logs up to date.
-    #[track_caller]
-    fn hold(&self, wait: bool) -> Result<Held<'_, T, L>, Refused> {
-        if percpu::is_announcing() {
-            assert!(
-                !wait,
-                "manycore: an object was read from within Log::push or Log::absorb, where updates \
-                 are allowed and reads are not"
-            );
-            return Err(Refused::Busy);
-        }
-        if self.reads_by_lane() {
-            return Err(Refused::HeldBySelf);
-        }
-        let mut backoff = Backoff::new();
-        loop {
-            match self.object.lock_cold(wait) {
-                Ok((hold, waited)) => return Ok(Held::Cold(hold, waited)),
-                Err(Refused::Hot) => {}
-                Err(refused) => return Err(refused),
-            }
-            match self.object.acquire_hot(wait) {
-                Ok(guard) => {
-                    return Ok(match guard.into_cold() {
-                        Ok(hold) => Held::Cold(hold, false), // it was evicted
-                        Err(guard) => Held::Logged(guard),
-                    });
-                }
-                Err(Refused::Hot) => backoff.pause(),
-                Err(refused) => return Err(refused),
-            }
-        }
-    }
-
-    /// Runs `f` on the value, up to date and exclusively, and returns its result: for an update
-    /// whose result is needed at once.
-    ///
-    /// # Panics
-    /// As [`read`](Self::read), and if `f` does; the object is poisoned then.
-    #[track_caller]
-    pub fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        match self.hold(true) {
-            Ok(Held::Cold(mut hold, _)) => {
-                if hold.is_poisoned() {
-                    drop(hold);
-                    poisoned();
-                }
-                let changed = self.change_cold(&mut hold, f);
-                drop(hold);
-                changed.unwrap_or_else(|deadlock| not_held(deadlock.into()))
-            }
-            Ok(Held::Logged(mut guard)) => {
-                if guard.is_poisoned() {
-                    guard.only_looks();
-                    poisoned();
-                }
-                f(&mut guard)
-            }
-            Err(refused) => not_held(refused),
-        }
-    }
-
-    /// Runs `f` on the value of a poisoned object, without the deferred updates, and clears the
-    /// poison flag. The next read or update applies the deferred ones. An object that is not
-    /// poisoned is [changed](Self::change).
-    ///
-    /// # Panics
-    /// As [`change`](Self::change), except that poison is no reason.
-    #[track_caller]
-    pub fn repair<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        let result = match self.hold(true) {
-            Ok(Held::Cold(mut hold, _)) => {
-                let changed = self.change_cold(&mut hold, f);
-                drop(hold);
-                changed.unwrap_or_else(|deadlock| not_held(deadlock.into()))
-            }
-            Ok(Held::Logged(mut guard)) => f(&mut guard),
-            Err(refused) => not_held(refused),
-        };
-        self.object.clear_poison();
-        result
-    }
-
-    /// Whether an update panicked.
-    #[must_use]
-    pub fn is_poisoned(&self) -> bool {
-        self.object.is_poisoned()
-    }
-
-    /// Changes the object's mode now and keeps it there until [`unpin`](Self::unpin). Returns
-    /// whether it worked: not if this thread holds the object, if a thread that holds it waits for
-    /// an object that this thread holds, if the object is poisoned, or if its slot in the table of
-    /// logs is in use at this moment (then it goes on trying).
-    ///
-    /// # Panics
-    /// If a deferred update panics while it is applied.
-    pub fn pin(&self, mode: Mode) -> bool {
-        let side = self.side_state_or_new();
-        let change = Change { to: mode, reason: SwitchReason::Pinned, window: Window::default() };
-        // SAFETY: called only under the lock.
-        let note = || unsafe { side.control(|control| control.pinned = Some(mode)) };
-        match self.hold(true) {
-            Err(_) => false,
-            Ok(Held::Cold(hold, _)) => {
-                note();
-                !hold.is_poisoned() && self.switch(hold, change, true)
-            }
-            Ok(Held::Logged(mut guard)) => {
-                note();
-                guard.only_looks();
-                if mode == Mode::Logs || guard.is_poisoned() {
-                    return !guard.is_poisoned();
-                }
-                guard.demote(config::ROUNDS_OF_DEMOTION);
-                guard.into_cold().is_ok_and(|hold| self.switch(hold, change, true))
-            }
-        }
-    }
-
-    /// Lets the policy decide again.
-    ///
-    /// # Panics
-    /// If this thread holds the object.
-    pub fn unpin(&self) {
-        // SAFETY: under the lock.
-        self.while_locked(|side| unsafe { side.control(|control| control.pinned = None) });
-    }
-
-    /// Runs `f` under the object's lock, if it has a side state.
-    fn while_locked<R>(&self, f: impl FnOnce(&SideState<L::Op>) -> R) -> Option<R> {
-        let side = self.side_state()?;
-        if side.gate.is_read_by_me() {
-            not_held(Refused::HeldBySelf);
-        }
-        Some(self.object.while_locked(|| f(side)).unwrap_or_else(|refused| not_held(refused)))
-    }
-
-    /// The object's mode at the moment of the call. It may change at any time.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        if self.object.is_hot() {
-            Mode::Logs
-        } else if self.side_state().is_some_and(|side| side.gate.state() & SHARED != 0) {
-            Mode::Shared
-        } else {
-            Mode::Direct
-        }
-    }
-
-    /// The object's mode, and why: its last changes with the counts that decided each.
-    ///
-    /// Takes the object's lock, so not for hot paths.
-    ///
-    /// # Panics
-    /// If this thread holds the object.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let logs = self.object.stats();
-        self.while_locked(|side| {
-            // SAFETY: under the lock.
-            unsafe { side.control(|control| Stats::of(control, logs, self.object.is_hot())) }
-        })
-        .unwrap_or_else(|| Stats::of_plain(logs))
-    }
-}
-
-fn checked<T: Send + Sync + 'static, L: Log<T>>(guard: ReadGuard<'_, T, L>) -> ReadGuard<'_, T, L> {
-    if guard.is_poisoned() {
-        drop(guard);
-        poisoned();
-    }
-    guard
-}
-
-fn poisoned() -> ! {
-    panic!("manycore: the object is poisoned: an update panicked; see repair()")
-}
-
-fn not_held(refused: Refused) -> ! {
-    if refused == Refused::Deadlock {
-        would_deadlock();
-    }
-    panic!(
-        "manycore: this thread holds the object already: drop the guard first, and do not read an \
-         object from within its own updates"
-    )
 }
 
 impl<T: Send + Sync + 'static, L: Log<T>> From<T> for Adaptive<T, L> {

@@ -7,6 +7,24 @@ use crate::config;
 use std::time::Duration;
 
 /// The mode of an object.
+///
+/// ```
+/// use manycore::cluster::{Adaptive, adaptive::Mode};
+/// use manycore::oplog::{Commuting, Op};
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// let sum = Adaptive::<u64, Commuting<Add>>::new(0);
+/// assert_eq!(sum.mode(), Mode::Direct);
+/// assert!(sum.pin(Mode::Logs)); // the load is known: many updates for each read
+/// sum.update(Add(1));
+/// assert_eq!(*sum.read(), 1);
+/// assert_eq!(sum.mode(), Mode::Logs);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -19,7 +37,9 @@ pub enum Mode {
     Shared,
 }
 
-/// SwitchReason an object changed its mode.
+/// Why an object changed its mode.
+///
+/// See [`Stats`](super::Stats) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SwitchReason {
@@ -46,6 +66,8 @@ pub enum SwitchReason {
 }
 
 /// One change of mode, with the counts that decided it.
+///
+/// See [`Stats`](super::Stats) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Switch {

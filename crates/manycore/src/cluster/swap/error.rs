@@ -6,6 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A finished [`swap`](super::Swappable::swap).
+///
+/// ```
+/// # use manycore::cluster::Family;
+/// use manycore::cluster::Swappable;
+/// use std::sync::Arc;
+///
+/// # struct Version(u32);
+/// # impl Family for Version {
+/// #     type Part = ();
+/// #     fn export(&self, _: usize) {}
+/// #     fn import(&self, (): ()) {}
+/// # }
+/// let service = Swappable::new(Arc::new(Version(1)));
+/// let swapped = service.swap(Arc::new(Version(2))).unwrap();
+/// assert_eq!((swapped.old.0, swapped.panics), (1, 0));
+/// println!("calls waited {:?} at most", swapped.closed_for);
+/// ```
 #[non_exhaustive]
 pub struct Swapped<F: ?Sized> {
     /// The implementation that was replaced: as the exchange found it, and in no call any more.
@@ -29,6 +46,8 @@ impl<F: ?Sized> fmt::Debug for Swapped<F> {
 }
 
 /// Why a swap was not done. The object keeps the implementation it had.
+///
+/// See [`SwapFailure`] for an example.
 #[non_exhaustive]
 pub struct SwapError<F: ?Sized> {
     /// The implementation that was refused. After a panic it may hold a part of what was moved.
@@ -38,6 +57,25 @@ pub struct SwapError<F: ?Sized> {
 }
 
 /// The reason why a swap was not done.
+///
+/// ```
+/// # use manycore::cluster::Family;
+/// use manycore::cluster::{SwapFailure, Swappable};
+/// use std::sync::Arc;
+///
+/// # struct Version(u32);
+/// # impl Family for Version {
+/// #     type Part = ();
+/// #     fn export(&self, _: usize) {}
+/// #     fn import(&self, (): ()) {}
+/// # }
+/// let service = Swappable::new(Arc::new(Version(1)));
+/// let refused = service.call(|_| service.swap(Arc::new(Version(2)))); // waits for itself?
+/// let error = refused.unwrap_err();
+/// assert!(matches!(error.reason, SwapFailure::InsideCall));
+/// assert_eq!(error.new.0, 2); // may be tried again
+/// assert_eq!(service.call(|service| service.0), 1);
+/// ```
 #[non_exhaustive]
 pub enum SwapFailure {
     /// Another thread is exchanging the implementation.

@@ -28,6 +28,46 @@ pub(super) struct Held<F: ?Sized> {
 }
 
 /// The number of a wrapper, by which it is removed.
+///
+/// ```
+/// # use manycore::cluster::Family;
+/// use manycore::cluster::Swappable;
+/// use std::sync::Arc;
+///
+/// /// What is called, and what watches the calls.
+/// trait Greet: Family<Part = ()> {
+///     fn greet(&self) -> String;
+/// }
+///
+/// struct English;
+/// struct Loud(Arc<dyn Greet>);
+/// impl Greet for English {
+///     fn greet(&self) -> String {
+///         "hello".into()
+///     }
+/// }
+/// impl Greet for Loud {
+///     fn greet(&self) -> String {
+///         self.0.greet().to_uppercase()
+///     }
+/// }
+/// # impl Family for English {
+/// #     type Part = ();
+/// #     fn export(&self, _: usize) {}
+/// #     fn import(&self, (): ()) {}
+/// # }
+/// # impl Family for Loud {
+/// #     type Part = ();
+/// #     fn export(&self, _: usize) {}
+/// #     fn import(&self, (): ()) {}
+/// # }
+///
+/// let greeter: Swappable<dyn Greet> = Swappable::new(Arc::new(English));
+/// let layer = greeter.interpose(|inner| Arc::new(Loud(inner))).unwrap();
+/// assert_eq!(greeter.call(|greeter| greeter.greet()), "HELLO");
+/// greeter.withdraw(layer).unwrap();
+/// assert_eq!(greeter.call(|greeter| greeter.greet()), "hello");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layer(u64);
 

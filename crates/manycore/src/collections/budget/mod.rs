@@ -132,6 +132,19 @@ impl Drop for Level {
 /// line of the thread's own; when they run out, it takes a batch from the level above, under a lock
 /// of the whole tree, and when there is none, what lies idle with other threads and lower levels.
 ///
+/// ```
+/// use manycore::collections::BudgetTree;
+///
+/// let process = BudgetTree::new(1000);
+/// let (ann, bob) = (process.child(800), process.child(800));
+/// let charge = ann.charge(700).unwrap();
+/// assert!(ann.try_charge(101).is_err()); // over ann's own limit
+/// assert!(bob.try_charge(301).is_err()); // over the limit of all
+/// drop(charge);
+/// bob.try_charge(301).unwrap();
+/// assert_eq!((process.used(), ann.used(), bob.used()), (301, 0, 301));
+/// ```
+///
 /// - Consistency: a level never has more charged than its limit, at any moment. A charge is refused
 ///   if what it needs was idle nowhere when it looked; beside releases by others it may be refused
 ///   although the last of them made room behind its back.
@@ -145,20 +158,7 @@ impl Drop for Level {
 /// - Users that [give memory back](Self::on_reclaim) can be asked before a charge is refused.
 /// - Panics: [`release`](Self::release) may, if more comes back than was charged; see there.
 ///   A user's callback may. Nothing else does.
-/// - Source: K42's page managers, section 3.2.
-///
-/// ```
-/// use manycore::collections::BudgetTree;
-///
-/// let process = BudgetTree::new(1000);
-/// let (ann, bob) = (process.child(800), process.child(800));
-/// let charge = ann.charge(700).unwrap();
-/// assert!(ann.try_charge(101).is_err()); // over ann's own limit
-/// assert!(bob.try_charge(301).is_err()); // over the limit of all
-/// drop(charge);
-/// bob.try_charge(301).unwrap();
-/// assert_eq!((process.used(), ann.used(), bob.used()), (301, 0, 301));
-/// ```
+/// - Source: [K42](crate#sources)'s page managers, section 3.2.
 #[derive(Clone)]
 pub struct BudgetTree {
     level: Arc<Level>,
@@ -350,6 +350,19 @@ impl fmt::Debug for BudgetTree {
 }
 
 /// Something charged to a [`BudgetTree`]; dropping it gives it back.
+///
+/// ```
+/// use manycore::collections::BudgetTree;
+///
+/// let memory = BudgetTree::new(1000);
+/// let mut buffer = memory.charge(100)?;
+/// buffer.resize(400)?; // it grows
+/// assert!(buffer.resize(1001).is_err());
+/// assert_eq!((buffer.amount(), memory.used()), (400, 400));
+/// drop(buffer);
+/// assert_eq!(memory.used(), 0);
+/// # Ok::<(), manycore::collections::Exceeded>(())
+/// ```
 #[must_use = "what is charged is given back when this is dropped"]
 #[derive(Debug)]
 pub struct Charge {
@@ -384,6 +397,8 @@ impl Drop for Charge {
 }
 
 /// A charge would pass a limit, here or above.
+///
+/// See [`Charge`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exceeded {

@@ -10,14 +10,6 @@ use std::fmt;
 /// semaphore), use an atomic or a [`BudgetTree`](crate::collections::BudgetTree); if one thread
 /// only sets it, an atomic is as fast and simpler.
 ///
-/// - Consistency: [`get`](Self::get) counts everything that happened before it and any subset of
-///   the concurrent changes. An [`add`](Self::add) concurrent with a [`set`](Self::set) counts as
-///   before it or after it.
-/// - Progress, cost and memory of `add` and `get`: as `add` and `sum` of a [`Counter`], 16 bytes
-///   while cold. `set`: as `get`, and a compare-exchange that a concurrent `set`, or an add while
-///   the gauge is cold, makes begin again.
-/// - Overflow wraps around, as with atomics.
-///
 /// ```
 /// use manycore::collections::Gauge;
 ///
@@ -36,6 +28,14 @@ use std::fmt;
 /// assert_eq!(OPEN.set(7), 0);
 /// assert_eq!(OPEN.get(), 7);
 /// ```
+///
+/// - Consistency: [`get`](Self::get) counts everything that happened before it and any subset of
+///   the concurrent changes. An [`add`](Self::add) concurrent with a [`set`](Self::set) counts as
+///   before it or after it.
+/// - Progress, cost and memory of `add` and `get`: as `add` and `sum` of a [`Counter`], 16 bytes
+///   while cold. `set`: as `get`, and a compare-exchange that a concurrent `set`, or an add while
+///   the gauge is cold, makes begin again.
+/// - Overflow wraps around, as with atomics.
 #[derive(Default)]
 pub struct Gauge {
     counter: Counter,

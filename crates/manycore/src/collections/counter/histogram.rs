@@ -51,19 +51,6 @@ fn middle_of(bucket: usize) -> u64 {
 /// then. When not: for a few fixed bounds (Prometheus' classic buckets), take a
 /// [`CounterArray`](super::CounterArray), which is smaller; for each value exactly, a log.
 ///
-/// - Error: a reported value is within 1.6 % of the one recorded (a bucket is at most 1/32 as wide
-///   as its values, and reported as its middle). Values up to 63 are exact. The unit is yours.
-/// - Consistency: [`snapshot`](Self::snapshot) counts every value recorded before it, and any
-///   subset of the concurrent ones. [`take`](Self::take) returns each recorded value once.
-/// - Progress: as [`Counter`](super::Counter).
-/// - Cost of [`record`](Self::record): some instructions for the bucket and a counter's `add`:
-///   while hot no write to a shared line and no read-modify-write. A contended histogram becomes
-///   hot by itself. Cost of a snapshot: 1920 sums, some tens of microseconds and more with many
-///   threads.
-/// - Memory: 15 KiB, all of it in the value, so put it into a `static` or a box; while hot 15 KiB
-///   more, and as much for each thread that records.
-/// - Source: G. Tene's HdrHistogram.
-///
 /// ```
 /// use manycore::collections::Histogram;
 ///
@@ -80,6 +67,19 @@ fn middle_of(bucket: usize) -> u64 {
 /// assert!((975..=1005).contains(&p99));
 /// assert!(MICROSECONDS.snapshot().is_empty());
 /// ```
+///
+/// - Error: a reported value is within 1.6 % of the one recorded (a bucket is at most 1/32 as wide
+///   as its values, and reported as its middle). Values up to 63 are exact. The unit is yours.
+/// - Consistency: [`snapshot`](Self::snapshot) counts every value recorded before it, and any
+///   subset of the concurrent ones. [`take`](Self::take) returns each recorded value once.
+/// - Progress: as [`Counter`](super::Counter).
+/// - Cost of [`record`](Self::record): some instructions for the bucket and a counter's `add`:
+///   while hot no write to a shared line and no read-modify-write. A contended histogram becomes
+///   hot by itself. Cost of a snapshot: 1920 sums, some tens of microseconds and more with many
+///   threads.
+/// - Memory: 15 KiB, all of it in the value, so put it into a `static` or a box; while hot 15 KiB
+///   more, and as much for each thread that records.
+/// - Source: G. Tene's HdrHistogram.
 pub struct Histogram {
     values: [AtomicU64; BUCKETS],
     hot: GroupWord,
@@ -323,6 +323,8 @@ impl fmt::Debug for HistogramSnapshot {
 }
 
 /// The buckets of a snapshot: see [`HistogramSnapshot::buckets`].
+///
+/// See [`HistogramSnapshot::buckets`] for an example.
 #[derive(Debug, Clone)]
 pub struct HistogramBuckets<'a> {
     counts: std::iter::Enumerate<std::slice::Iter<'a, u64>>,

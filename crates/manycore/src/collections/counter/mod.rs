@@ -21,6 +21,19 @@ use word::GroupWord;
 /// cache line of its own. Use an atomic instead if a decision depends on each change at once (a
 /// limit, a semaphore), or if the count is read as often as it is changed.
 ///
+/// ```
+/// use manycore::collections::Counter;
+///
+/// static REQUESTS: Counter = Counter::new(0);
+///
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| (0..1000).for_each(|_| REQUESTS.add(1)));
+///     }
+/// });
+/// assert_eq!(REQUESTS.sum(), 4000);
+/// ```
+///
 /// - Consistency: [`sum`](Self::sum) counts every [`add`](Self::add) that happened before it and
 ///   any subset of the concurrent ones, so it is exact once writers are quiescent.
 /// - Progress: `add` is wait-free, except when it promotes or demotes the counter itself. A
@@ -37,20 +50,7 @@ use word::GroupWord;
 ///   keeps the 136 bytes until it is next used. Consecutive reads that find no change demote the
 ///   counter and free all of it.
 /// - Overflow wraps around, as with atomics.
-/// - Source: OpLog, section 5.2, Figure 8.
-///
-/// ```
-/// use manycore::collections::Counter;
-///
-/// static REQUESTS: Counter = Counter::new(0);
-///
-/// std::thread::scope(|s| {
-///     for _ in 0..4 {
-///         s.spawn(|| (0..1000).for_each(|_| REQUESTS.add(1)));
-///     }
-/// });
-/// assert_eq!(REQUESTS.sum(), 4000);
-/// ```
+/// - Source: [OpLog](crate#sources), section 5.2, Figure 8.
 pub struct Counter {
     value: AtomicU64,
     hot: GroupWord,
@@ -204,18 +204,6 @@ impl CounterArray {
         Group { values: &self.values, hot: &self.hot }
     }
 
-    /// The number of counters.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.values.len()
-    }
-
-    /// Whether there are no counters.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
-
     /// Adds `n`, which may be negative, to one counter.
     ///
     /// # Panics
@@ -247,6 +235,18 @@ impl CounterArray {
     #[doc(alias = "reset")]
     pub fn take(&self) -> Vec<i64> {
         self.group().take()
+    }
+
+    /// The number of counters.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are no counters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     /// Whether each thread counts on a line of its own now; false after an eviction.

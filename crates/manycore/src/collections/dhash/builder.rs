@@ -26,6 +26,39 @@ pub struct DHashBuilder<S = RandomState> {
     hasher: S,
 }
 
+impl<K, Shared, Local> DHash<K, Shared, Local>
+where
+    K: Eq + Hash + Clone + Send + Sync + 'static,
+    Shared: Clone + Send + Sync + 'static,
+    Local: Default + Send + 'static,
+{
+    /// An empty table, centralized, with a local table for each thread once it is distributed.
+    #[must_use]
+    pub fn new() -> Self {
+        DHashBuilder::new().build()
+    }
+
+    /// An empty table, centralized, with local ones of this placement once it is distributed.
+    #[must_use]
+    pub fn with_placement(placement: Placement) -> Self {
+        DHashBuilder::new().placement(placement).build()
+    }
+}
+
+impl<K, Shared, Local, S> DHash<K, Shared, Local, S>
+where
+    K: Eq + Hash + Clone + Send + Sync + 'static,
+    Shared: Clone + Send + Sync + 'static,
+    Local: Default + Send + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// An empty table that hashes by `hasher`. [`DHashBuilder`] has more to choose.
+    #[must_use]
+    pub fn with_hasher(placement: Placement, hasher: S) -> Self {
+        DHashBuilder::new().placement(placement).hasher(hasher).build()
+    }
+}
+
 impl DHashBuilder {
     /// The defaults: centralized until threads wait for each other, and then a part for each
     /// thread.

@@ -44,6 +44,19 @@ impl Default for Distribution {
 }
 
 /// How much waiting makes a table [distributed](Distribution::Contended).
+///
+/// ```
+/// use manycore::collections::{Contention, DHashBuilder, Distribution};
+///
+/// // Sooner than by default: as many waits, but in one window of 1024 hits, not several.
+/// let usual = Contention::default();
+/// let soon = Contention::new(usual.waits(), 1);
+/// assert!(soon.patience() < usual.patience());
+/// let table = DHashBuilder::new()
+///     .distribution(Distribution::Contended(soon))
+///     .build::<u64, String, bool>();
+/// assert!(!table.stats().is_distributed); // one thread does not wait
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contention {
     pub(super) waits: u32,
@@ -78,6 +91,8 @@ impl Default for Contention {
 }
 
 /// Why a table has the form that it has.
+///
+/// See [`DHash::stats`](super::DHash::stats) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DistributionReason {
@@ -90,6 +105,8 @@ pub enum DistributionReason {
 }
 
 /// What form a [`DHash`](super::DHash) has, and how it came to that.
+///
+/// See [`DHash::stats`](super::DHash::stats) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DHashStats {

@@ -16,6 +16,9 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     /// How many elements there are, counted in one part of the table after the other.
+    ///
+    /// # Panics
+    /// From within an element of the table.
     #[track_caller]
     pub fn len(&self) -> usize {
         enter!(self);
@@ -23,12 +26,18 @@ where
     }
 
     /// Whether there is none.
+    ///
+    /// # Panics
+    /// From within an element of the table.
     #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Clones of all keys and shared parts, of one part of the table after the other.
+    ///
+    /// # Panics
+    /// From within an element of the table, and if cloning does.
     #[track_caller]
     pub fn snapshot(&self) -> Vec<(K, Shared)> {
         let mut clones = Vec::new();
@@ -41,6 +50,9 @@ where
     }
 
     /// Clones of all keys, of one part of the table after the other.
+    ///
+    /// # Panics
+    /// From within an element of the table, and if cloning does.
     #[track_caller]
     pub fn keys(&self) -> Vec<K> {
         let mut keys = Vec::new();
@@ -53,6 +65,9 @@ where
 
     /// How many local parts there are in places now, all together. The central parts, which are
     /// used while the table is centralized, are not among them.
+    ///
+    /// # Panics
+    /// From within an element of the table.
     #[track_caller]
     pub fn replicas(&self) -> usize {
         enter!(self);
@@ -60,6 +75,9 @@ where
     }
 
     /// How many elements fit into all tables, master and local ones, as large as they are now.
+    ///
+    /// # Panics
+    /// From within an element of the table.
     #[track_caller]
     pub fn capacity(&self) -> usize {
         enter!(self);

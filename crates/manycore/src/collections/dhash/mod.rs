@@ -40,6 +40,7 @@
 //! whole elements want that lock besides. K42's tables do not shrink.
 
 mod builder;
+mod by_key;
 mod distribution;
 mod element;
 mod element_ops;
@@ -55,13 +56,12 @@ pub use distribution::{Contention, DHashStats, Distribution, DistributionReason}
 
 use super::Line;
 use super::reentrancy_lock::{ReentrancyGuard, ReentrancyLock, panic_on_reentrancy};
-use crate::cluster::{Clustered, Placement, Rep};
+use crate::cluster::{Clustered, Rep};
 use crate::config::SMALL;
 use crate::sync::seeded_bug;
 use distribution::{Form, Window};
 use element::{Element, LocalElement};
 use reentrancy::TableUse;
-use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::num::NonZero;
@@ -208,11 +208,11 @@ where
 /// A table begins *centralized*: each element has one local part, which all threads use, under one
 /// of 16 locks ([`DHashBuilder::shards`] makes fewer, or more). If threads wait for each other (see
 /// [`Distribution`]), it is *distributed*: from then on each place on the machine (a thread, unless
-/// a [`Placement`] says otherwise) that uses an element has a copy of the shared part and a local
-/// part of its own, under an uncontended lock. What was in the part that all have used stays there
-/// and is gathered with the others. So a thread may find another part than it has used before: what
-/// a part says is part of a sum, and no secret of the thread's. ([`Distribution::Always`] gives
-/// each place its own from the start.)
+/// a [`Placement`](crate::cluster::Placement) says otherwise) that uses an element has a copy of
+/// the shared part and a local part of its own, under an uncontended lock. What was in the part
+/// that all have used stays there and is gathered with the others. So a thread may find another
+/// part than it has used before: what a part says is part of a sum, and no secret of the thread's.
+/// ([`Distribution::Always`] gives each place its own from the start.)
 ///
 /// It stays distributed: that costs a lonely thread little, and parts that are copies go with their
 /// elements. [`fold`](Self::fold) brings the parts together again, when the caller knows how to
@@ -223,26 +223,6 @@ where
 /// [`ReplicatedMap`](super::ReplicatedMap) or [`HashMap`](super::HashMap); for a fixed number of
 /// counts, [`CounterArray`](super::CounterArray); where most elements are used by one thread once,
 /// because the first use by a thread copies the shared part.
-///
-/// - Consistency: linearizable for each key, gatherings and removals among them: each happens at
-///   one moment. When [`update_shared`](Self::update_shared) or a removal returns, no place has the
-///   old element. Calls about all keys ([`len`](Self::len), [`snapshot`](Self::snapshot),
-///   [`clear`](Self::clear)) see one part of the table after the other.
-/// - Progress: blocking. A hit waits for calls of the same place, and for what concerns a whole
-///   element that the place has.
-/// - Cost: a hit is a look-up under a lock, a few ns. In one, that is one of 16 locks, and a count
-///   beside it; distributed, it is the place's, and a hit writes no shared line, unless the closure
-///   does. A miss of a distributed table locks a sixteenth of the master table and copies the
-///   shared part. What concerns a whole element takes one lock if it is centralized; distributed,
-///   those of all places that have used it: some cache misses each.
-/// - Memory: centralized, each element once. Distributed, each element once more in each place that
-///   has used it: one thread alone makes it twice as much. Every table grows when it must, and
-///   shrinks when seven eighths of it are empty.
-/// - Panics: if a closure, or a key's `Hash` or `Eq`, or `Clone` or `Default` of a part, uses the
-///   same table while that is at work, or closes a cycle of threads whose closures use each
-///   other's tables. A panic of user code leaves the table in order, and the
-///   parts that it changes as it left them.
-/// - Source: K42's DHash, section 4.3 of the paper.
 ///
 /// ```
 /// use manycore::collections::DHash;
@@ -263,6 +243,26 @@ where
 /// assert_eq!(page, "seven");
 /// assert!(bits.iter().all(|dirty| !dirty));
 /// ```
+///
+/// - Consistency: linearizable for each key, gatherings and removals among them: each happens at
+///   one moment. When [`update_shared`](Self::update_shared) or a removal returns, no place has the
+///   old element. Calls about all keys ([`len`](Self::len), [`snapshot`](Self::snapshot),
+///   [`clear`](Self::clear)) see one part of the table after the other.
+/// - Progress: blocking. A hit waits for calls of the same place, and for what concerns a whole
+///   element that the place has.
+/// - Cost: a hit is a look-up under a lock, a few ns. In one, that is one of 16 locks, and a count
+///   beside it; distributed, it is the place's, and a hit writes no shared line, unless the closure
+///   does. A miss of a distributed table locks a sixteenth of the master table and copies the
+///   shared part. What concerns a whole element takes one lock if it is centralized; distributed,
+///   those of all places that have used it: some cache misses each.
+/// - Memory: centralized, each element once. Distributed, each element once more in each place that
+///   has used it: one thread alone makes it twice as much. Every table grows when it must, and
+///   shrinks when seven eighths of it are empty.
+/// - Panics: if a closure, or a key's `Hash` or `Eq`, or `Clone` or `Default` of a part, uses the
+///   same table while that is at work, or closes a cycle of threads whose closures use each
+///   other's tables. A panic of user code leaves the table in order, and the
+///   parts that it changes as it left them.
+/// - Source: [K42](crate#sources)'s DHash, section 4.3.
 pub struct DHash<K, Shared, Local, S = RandomState>
 where
     K: Send + Sync + 'static,
@@ -273,25 +273,6 @@ where
     object: Clustered<LocalTable<K, Shared, Local, S>>,
 }
 
-impl<K, Shared, Local> DHash<K, Shared, Local>
-where
-    K: Eq + Hash + Clone + Send + Sync + 'static,
-    Shared: Clone + Send + Sync + 'static,
-    Local: Default + Send + 'static,
-{
-    /// An empty table, centralized, with a local table for each thread once it is distributed.
-    #[must_use]
-    pub fn new() -> Self {
-        DHashBuilder::new().build()
-    }
-
-    /// An empty table, centralized, with local ones of this placement once it is distributed.
-    #[must_use]
-    pub fn with_placement(placement: Placement) -> Self {
-        DHashBuilder::new().placement(placement).build()
-    }
-}
-
 impl<K, Shared, Local, S> DHash<K, Shared, Local, S>
 where
     K: Eq + Hash + Clone + Send + Sync + 'static,
@@ -299,12 +280,6 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// An empty table that hashes by `hasher`. [`DHashBuilder`] has more to choose.
-    #[must_use]
-    pub fn with_hasher(placement: Placement, hasher: S) -> Self {
-        DHashBuilder::new().placement(placement).hasher(hasher).build()
-    }
-
     #[inline]
     pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         self.object.root().hasher.hash_one(key)
@@ -337,22 +312,6 @@ where
     #[track_caller]
     fn shard(&self, shard: usize) -> ReentrancyGuard<'_, Shard<K, Shared, Local>> {
         self.object.root().shards[shard].0.hold()
-    }
-
-    /// Runs `f` on the element's shared part and on a local part: that of the calling thread's
-    /// place if the table is distributed, else the one that all use. `None` if there is no such
-    /// element.
-    ///
-    /// # Panics
-    /// If `f` does, or if it uses the table (see the type).
-    #[inline]
-    #[track_caller]
-    pub fn with_local<Q, T>(&self, key: &Q, f: impl FnOnce(&Shared, &mut Local) -> T) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        self.with_local_at(&mut Lookup::new(self.hash(key)), |_, own| own.borrow() == key, f)
     }
 
     /// The same with the element of which `which` says so, among those with the hash of `lookup`,
@@ -435,83 +394,6 @@ where
         let tag = lookup.tag;
         let near = table.find_at(lookup, |near| near.tag == tag)?;
         Some(f(&near.shared, &mut near.local))
-    }
-
-    /// Whether there is such an element.
-    #[track_caller]
-    pub fn contains_key<Q>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        self.with_local(key, |_, _| ()).is_some()
-    }
-
-    /// A clone of the element's shared part.
-    #[inline]
-    #[track_caller]
-    pub fn get<Q>(&self, key: &Q) -> Option<Shared>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        self.with_local(key, |shared, _| shared.clone())
-    }
-
-    /// Adds an element, or gives the one that is there another shared part and returns the old one.
-    /// Local parts stay.
-    ///
-    /// # Panics
-    /// From within an element of the table.
-    #[track_caller]
-    pub fn insert(&self, key: K, mut shared: Shared) -> Option<Shared> {
-        let hash = self.hash(&key);
-        let mut out = Vec::new(); // dhash.M4: as `key` and `shared`, it outlives the locks
-        {
-            enter!(self);
-            let mut shard = self.shard_for(hash);
-            let Some(element) = shard.table.find_mut(hash, |element| element.key == key) else {
-                shard.add(hash, key, shared);
-                return None;
-            };
-            self.hold_all(element).share(&mut element.shared, &mut shared, &mut out);
-        }
-        Some(shared)
-    }
-
-    /// Adds an element.
-    ///
-    /// # Errors
-    /// If there is one with this key. It stays as it is, and `shared` comes back.
-    ///
-    /// # Panics
-    /// From within an element of the table.
-    #[track_caller]
-    pub fn try_insert(&self, key: K, shared: Shared) -> Result<(), Shared> {
-        let hash = self.hash(&key);
-        match self.add(hash, key, shared, false) {
-            Ok(_) => Ok(()),
-            Err((_, _key, shared)) => Err(shared),
-        }
-    }
-
-    /// Removes everything, a part of the table after the other.
-    ///
-    /// # Panics
-    /// From within an element of the table.
-    #[track_caller]
-    pub fn clear(&self) {
-        for number in 0..self.shards() {
-            let (mut nears, mut elements) = (Vec::new(), Vec::new()); // dhash.M4
-            enter!(self);
-            let mut shard = self.shard(number);
-            let mut tables: Vec<_> =
-                self.object.reps().map(|(_, place)| place.table.hold()).collect();
-            for table in &mut tables {
-                nears.push(table.take(|near| shard_of(near.tag.hash, self.shards()) == number));
-            }
-            elements.append(&mut shard.table.take(|_| true));
-        }
     }
 
     /// Distributes the table: from now on each place uses parts of its own. Returns whether it is

@@ -1,8 +1,10 @@
 //! How a map is made.
 
+use super::super::Counter;
 use super::table::{Table, buckets_for};
 use super::{HashMap, MapDomain};
 use crate::section::{Atomic, Domain};
+use crate::sync::{Mutex, const_fn};
 use std::fmt;
 use std::hash::RandomState;
 use std::marker::PhantomData;
@@ -42,6 +44,62 @@ pub struct HashMapBuilder<K, V, S = RandomState> {
     /// Invariant: `domain` asks for types that outlive everything, and none may be shortened before
     /// `build`, because what waits in that domain may outlive the map.
     _map: PhantomData<Invariant<K, V>>,
+}
+
+impl<K, V> HashMap<K, V> {
+    /// An empty map with a domain of its own. Allocates nothing until the first insertion.
+    #[must_use]
+    pub fn new() -> Self {
+        HashMapBuilder::new().build()
+    }
+
+    /// An empty map that takes so many entries before it grows.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        HashMapBuilder::new().capacity(capacity).build()
+    }
+
+    /// Starts a map with other settings: capacity, hasher, domain.
+    pub fn builder() -> HashMapBuilder<K, V> {
+        HashMapBuilder::new()
+    }
+}
+
+impl<K, V, S> HashMap<K, V, S> {
+    const_fn! {
+        /// An empty map that hashes by `hasher`. Allocates nothing until the first insertion.
+        ///
+        /// The way to a `static` map, with a hasher that can be made at compile time. That of
+        /// [`new`](HashMap::new) draws a random number: such a map goes into a `LazyLock`.
+        ///
+        /// ```
+        /// use manycore::collections::HashMap;
+        /// use std::hash::{BuildHasherDefault, DefaultHasher};
+        ///
+        /// static PORTS: HashMap<u16, &str, BuildHasherDefault<DefaultHasher>> =
+        ///     HashMap::with_hasher(BuildHasherDefault::new());
+        ///
+        /// PORTS.insert(80, "http");
+        /// assert_eq!(PORTS.get_cloned(&80), Some("http"));
+        /// ```
+        #[must_use]
+        pub const fn with_hasher(hasher: S) -> Self {
+            Self {
+                root: Atomic::null(),
+                hasher,
+                count: Counter::new(0),
+                growing: Mutex::new(()),
+                weigher: None,
+                domain: MapDomain::own(),
+            }
+        }
+    }
+
+    /// An empty map that hashes by `hasher` and takes so many entries before it grows.
+    #[must_use]
+    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
+        HashMapBuilder::new().capacity(capacity).hasher(hasher).build()
+    }
 }
 
 impl<K, V> HashMapBuilder<K, V> {

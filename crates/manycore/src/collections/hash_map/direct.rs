@@ -1,11 +1,22 @@
-//! The map's own methods: each opens a section for one call, and lends nothing that outlives it.
+//! The map's own methods: each but `enter` opens a section for one call, and lends nothing that
+//! outlives it.
 //!
 //! They return values as clones or show them to a closure. So they promise nothing about where an
 //! entry lies, and there is no guard to keep over an `await`.
 
-use super::HashMap;
+use super::{HashMap, HashMapView};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
+
+impl<K, V, S> HashMap<K, V, S> {
+    /// Opens a section and shows the map in it.
+    #[doc(alias = "guard")]
+    #[doc(alias = "pin")]
+    #[inline]
+    pub fn enter(&self) -> HashMapView<'_, K, V, S> {
+        HashMapView::new(self, self.domain.enter())
+    }
+}
 
 impl<K, V, S> HashMap<K, V, S>
 where

@@ -12,6 +12,13 @@ use std::fmt;
 /// The entries of a map, by value: see [`HashMap::into_iter`](IntoIterator::into_iter).
 ///
 /// In no order. Those that were not taken are dropped with it.
+///
+/// ```
+/// let map = manycore::collections::HashMap::from([(1, "one"), (2, "two")]);
+/// let mut entries: Vec<(i32, &str)> = map.into_iter().collect();
+/// entries.sort();
+/// assert_eq!(entries, [(1, "one"), (2, "two")]);
+/// ```
 pub struct HashMapIntoIter<K, V, S = RandomState> {
     map: HashMap<K, V, S>,
     /// Taken out of the root table, or the one before, if the map was growing.

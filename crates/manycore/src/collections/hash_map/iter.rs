@@ -5,6 +5,12 @@ use crate::section::{Atomic, Section};
 use std::fmt;
 
 /// The entries of a map: see [`HashMapView::iter`](super::HashMapView::iter).
+///
+/// ```
+/// let prices = manycore::collections::HashMap::from([("tea", 3), ("cake", 4)]);
+/// let view = prices.enter();
+/// assert_eq!(view.iter().filter(|(_, price)| **price > 3).count(), 1);
+/// ```
 pub struct HashMapIter<'v, K, V> {
     root: &'v Atomic<Table<K, V>>,
     section: &'v Section<'v>,
@@ -59,6 +65,12 @@ impl<K, V> fmt::Debug for HashMapIter<'_, K, V> {
 }
 
 /// The keys of a map: see [`HashMapView::keys`](super::HashMapView::keys).
+///
+/// ```
+/// let prices = manycore::collections::HashMap::from([("tea", 3), ("cake", 4)]);
+/// let view = prices.enter();
+/// assert_eq!(view.keys().min(), Some(&"cake"));
+/// ```
 #[derive(Debug)]
 pub struct HashMapKeys<'v, K, V>(pub(super) HashMapIter<'v, K, V>);
 
@@ -71,6 +83,11 @@ impl<'v, K, V> Iterator for HashMapKeys<'v, K, V> {
 }
 
 /// The values of a map: see [`HashMapView::values`](super::HashMapView::values).
+///
+/// ```
+/// let prices = manycore::collections::HashMap::from([("tea", 3), ("cake", 4)]);
+/// assert_eq!(prices.enter().values().sum::<i32>(), 7);
+/// ```
 #[derive(Debug)]
 pub struct HashMapValues<'v, K, V>(pub(super) HashMapIter<'v, K, V>);
 

@@ -60,6 +60,22 @@ pub use view::HashMapView;
 /// `std::collections::HashMap` behind an `Arc`; for values that change in place, put atomics or
 /// locks into them, or take a map with locks in it, because here an update allocates.
 ///
+/// ```
+/// use manycore::collections::HashMap;
+///
+/// let ages = HashMap::new();
+/// std::thread::scope(|s| {
+///     s.spawn(|| assert!(ages.insert("ann", 40)));
+///     s.spawn(|| assert!(ages.insert("bob", 41)));
+/// });
+/// assert_eq!(ages.get_cloned("ann"), Some(40));
+/// let view = ages.enter(); // for references, and for many calls
+/// assert_eq!(view.get("ann"), Some(&40));
+/// assert_eq!(view.update("bob", |age| age + 1), Some(&42));
+/// assert_eq!(view.remove("ann"), Some(&40));
+/// assert_eq!(view.len(), 1);
+/// ```
+///
 /// - Consistency: linearizable for each key. `len` and `iter` are not snapshots.
 /// - Progress: reads are lock-free (a reader goes round again only when the table has grown under
 ///   it). Updates lock the key's bucket, some tens of nanoseconds; no closure of the caller's runs
@@ -96,22 +112,6 @@ pub use view::HashMapView;
 ///   each `Eq` runs under its map's bucket lock, so two threads could wait for each other for ever.
 /// - Source: buckets of one cache line as in David, Guerraoui, Trigonakis, "Asynchronized
 ///   Concurrency" (ASPLOS 2015); reclamation by [`section`](crate::section).
-///
-/// ```
-/// use manycore::collections::HashMap;
-///
-/// let ages = HashMap::new();
-/// std::thread::scope(|s| {
-///     s.spawn(|| assert!(ages.insert("ann", 40)));
-///     s.spawn(|| assert!(ages.insert("bob", 41)));
-/// });
-/// assert_eq!(ages.get_cloned("ann"), Some(40));
-/// let view = ages.enter(); // for references, and for many calls
-/// assert_eq!(view.get("ann"), Some(&40));
-/// assert_eq!(view.update("bob", |age| age + 1), Some(&42));
-/// assert_eq!(view.remove("ann"), Some(&40));
-/// assert_eq!(view.len(), 1);
-/// ```
 ///
 /// A value does not outlive its view:
 /// ```compile_fail
@@ -159,69 +159,7 @@ impl Deref for MapDomain {
     }
 }
 
-impl<K, V> HashMap<K, V> {
-    /// An empty map with a domain of its own. Allocates nothing until the first insertion.
-    #[must_use]
-    pub fn new() -> Self {
-        HashMapBuilder::new().build()
-    }
-
-    /// An empty map that takes so many entries before it grows.
-    #[must_use]
-    pub fn with_capacity(capacity: usize) -> Self {
-        HashMapBuilder::new().capacity(capacity).build()
-    }
-
-    /// Starts a map with other settings: capacity, hasher, domain.
-    pub fn builder() -> HashMapBuilder<K, V> {
-        HashMapBuilder::new()
-    }
-}
-
 impl<K, V, S> HashMap<K, V, S> {
-    const_fn! {
-        /// An empty map that hashes by `hasher`. Allocates nothing until the first insertion.
-        ///
-        /// The way to a `static` map, with a hasher that can be made at compile time. That of
-        /// [`new`](HashMap::new) draws a random number: such a map goes into a `LazyLock`.
-        ///
-        /// ```
-        /// use manycore::collections::HashMap;
-        /// use std::hash::{BuildHasherDefault, DefaultHasher};
-        ///
-        /// static PORTS: HashMap<u16, &str, BuildHasherDefault<DefaultHasher>> =
-        ///     HashMap::with_hasher(BuildHasherDefault::new());
-        ///
-        /// PORTS.insert(80, "http");
-        /// assert_eq!(PORTS.get_cloned(&80), Some("http"));
-        /// ```
-        #[must_use]
-        pub const fn with_hasher(hasher: S) -> Self {
-            Self {
-                root: Atomic::null(),
-                hasher,
-                count: Counter::new(0),
-                growing: Mutex::new(()),
-                weigher: None,
-                domain: MapDomain::own(),
-            }
-        }
-    }
-
-    /// An empty map that hashes by `hasher` and takes so many entries before it grows.
-    #[must_use]
-    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
-        HashMapBuilder::new().capacity(capacity).hasher(hasher).build()
-    }
-
-    /// Opens a section and shows the map in it.
-    #[doc(alias = "guard")]
-    #[doc(alias = "pin")]
-    #[inline]
-    pub fn enter(&self) -> HashMapView<'_, K, V, S> {
-        HashMapView::new(self, self.domain.enter())
-    }
-
     /// How many entries there are: every update that happened before, and perhaps some that are
     /// happening.
     #[must_use]

@@ -1,5 +1,6 @@
 //! A map as one section sees it: what can be done with it.
 
+mod by_key;
 mod decided;
 
 use super::comparing::{comparing, forbid_in_eq};
@@ -17,6 +18,17 @@ use std::hash::{BuildHasher, Hash};
 ///
 /// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
 /// for anything: see [`Section`]. It stays with its thread. Views nest.
+///
+/// ```
+/// let users = manycore::collections::HashMap::from([(1, String::from("ann"))]);
+/// let view = users.enter();
+/// let ann = view.get(&1).unwrap();
+/// std::thread::scope(|s| {
+///     s.spawn(|| users.insert(1, "bob".into()));
+/// });
+/// assert_eq!(ann, "ann"); // valid as long as the view
+/// assert_eq!(view.get(&1).unwrap(), "bob");
+/// ```
 pub struct HashMapView<'m, K, V, S = RandomState> {
     map: &'m HashMap<K, V, S>,
     section: Section<'m>,
@@ -167,44 +179,6 @@ where
         self.find(self.hash(key), |own| own.borrow() == key)
     }
 
-    /// The key's value.
-    ///
-    /// ```
-    /// let map = manycore::collections::HashMap::from([(String::from("one"), 1)]);
-    /// assert_eq!(map.enter().get("one"), Some(&1));
-    /// ```
-    #[inline]
-    #[must_use]
-    pub fn get<Q>(&self, key: &Q) -> Option<&V>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.find_key(key).and_then(Shared::as_ref).map(|entry| &entry.value)
-    }
-
-    /// The key, as the map has it, and its value.
-    #[inline]
-    #[must_use]
-    pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.find_key(key).and_then(Shared::as_ref).map(|entry| (&entry.key, &entry.value))
-    }
-
-    /// Whether the key is there.
-    #[inline]
-    #[must_use]
-    pub fn contains_key<Q>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.find_key(key).is_some()
-    }
-
     /// The bucket of this hash, locked, in the root table; does its part if the map is growing.
     ///
     /// # Panics
@@ -275,6 +249,9 @@ where
         self.map.root.store(next, &self.section);
     }
 
+    /// As [`HashMap::reserve`].
+    ///
+    /// # Panics
     /// As [`HashMap::reserve`].
     pub fn reserve(&self, additional: usize) {
         let needed = self.len().checked_add(additional).expect("manycore: capacity overflow");
@@ -353,53 +330,6 @@ where
         Owned::new(Entry { hash: self.hash(&key), key, value })
     }
 
-    /// Puts the value in, in place of the old one, which is returned. The key is replaced too.
-    pub fn insert(&self, key: K, value: V) -> Option<&V> {
-        let put = self.put(self.entry(key, value), true);
-        put.ok().and_then(|put| put.old).map(|old| &old.value)
-    }
-
-    /// The key's value, or this one, if there is none.
-    pub fn get_or_insert(&self, key: K, value: V) -> &V {
-        self.get_or_insert_with(key, || value)
-    }
-
-    /// The key's value, or what `make` makes, if there is none.
-    ///
-    /// `make` runs without a lock: if another thread inserts the key first, its value counts,
-    /// and the one made here is dropped.
-    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
-        let hash = self.hash(&key);
-        if let Some(entry) = self.find(hash, |own| *own == key).and_then(Shared::as_ref) {
-            return &entry.value;
-        }
-        match self.put(Owned::new(Entry { hash, key, value: make() }), false) {
-            Ok(put) => &put.linked.as_ref().expect("a node").value,
-            Err((theirs, _mine)) => &theirs.value,
-        }
-    }
-
-    /// Inserts the value if the key is not there yet; the value in the map.
-    ///
-    /// # Errors
-    /// The key and the value, if the map has the key already.
-    ///
-    /// ```
-    /// let map = manycore::collections::HashMap::new();
-    /// let view = map.enter();
-    /// assert_eq!(view.try_insert("a", 1), Ok(&1));
-    /// assert_eq!(view.try_insert("a", 2), Err(("a", 2)));
-    /// ```
-    pub fn try_insert(&self, key: K, value: V) -> Result<&V, (K, V)> {
-        match self.put(self.entry(key, value), false) {
-            Ok(put) => Ok(&put.linked.as_ref().expect("a node").value),
-            Err((_, mine)) => {
-                let Entry { key, value, .. } = mine.into_inner();
-                Err((key, value))
-            }
-        }
-    }
-
     /// Takes this entry out of the map, if it is still in it, or puts another one in its place
     /// (hash_map.H7); the other one.
     fn replace<'s>(
@@ -425,36 +355,6 @@ where
         }
         self.retire(found);
         Some(linked.unwrap_or_else(Shared::null))
-    }
-
-    /// Removes the key. Returns its value.
-    pub fn remove<Q>(&self, key: &Q) -> Option<&V>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.remove_entry(key).map(|(_, value)| value)
-    }
-
-    /// Removes the key. Returns the key, as the map had it, and its value.
-    pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        if self.root().is_null() {
-            return None;
-        }
-        let hash = self.hash(key);
-        let (_, locked) = self.lock(hash);
-        let place = self.search(&locked, hash, |own| own.borrow() == key);
-        let SlotForKey::Taken(slot, found) = place else {
-            return None;
-        };
-        slot.empty(&self.section);
-        drop(locked);
-        self.map.count.dec();
-        self.retire(found).map(|entry| (&entry.key, &entry.value))
     }
 }
 

@@ -53,6 +53,23 @@ struct Item<K, V> {
 /// Not where questions are about as frequent as changes: a `Mutex` around an interval tree is
 /// better there.
 ///
+/// ```
+/// use manycore::collections::IntervalRegistry;
+///
+/// let mappings = IntervalRegistry::new();
+/// let text = mappings.add(0..16_u64, "text");
+/// let data = mappings.add(16..48, "data");
+/// std::thread::scope(|s| {
+///     s.spawn(|| drop(mappings.add(8..24, "gone again")));
+/// });
+/// let mut cut_off = Vec::new();
+/// mappings.for_overlapping(10..20, |pages, name| cut_off.push((pages.clone(), *name)));
+/// assert_eq!(cut_off, [(0..16, "text"), (16..48, "data")]);
+/// drop(text);
+/// assert_eq!(mappings.overlapping(0..16), Vec::<&str>::new());
+/// assert_eq!((data.range(), *data), (&(16..48), "data"));
+/// ```
+///
 /// - Consistency: linearizable.
 /// - Progress: adding and dropping wait for a reader that collects the thread's log, or for the
 ///   lock while the registry is cold; with marks for a reader, if four times
@@ -71,23 +88,6 @@ struct Item<K, V> {
 ///   questions then find what such an order finds, and removals may take linear time. One in a
 ///   value's `Drop` or in a question's closure reaches the caller; the registry stays in order.
 /// - A forgotten handle stays for as long as the registry lives.
-///
-/// ```
-/// use manycore::collections::IntervalRegistry;
-///
-/// let mappings = IntervalRegistry::new();
-/// let text = mappings.add(0..16_u64, "text");
-/// let data = mappings.add(16..48, "data");
-/// std::thread::scope(|s| {
-///     s.spawn(|| drop(mappings.add(8..24, "gone again")));
-/// });
-/// let mut cut_off = Vec::new();
-/// mappings.for_overlapping(10..20, |pages, name| cut_off.push((pages.clone(), *name)));
-/// assert_eq!(cut_off, [(0..16, "text"), (16..48, "data")]);
-/// drop(text);
-/// assert_eq!(mappings.overlapping(0..16), Vec::<&str>::new());
-/// assert_eq!((data.range(), *data), (&(16..48), "data"));
-/// ```
 pub struct IntervalRegistry<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     form: Form<K, V>,
     panics: Panics,
@@ -155,6 +155,9 @@ impl<K, V> Drop for Marks<K, V> {
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalRegistry<K, V> {
     /// An empty registry: a plain locked tree until threads contend for it, then with logs.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build().expect("the defaults are valid")
@@ -265,6 +268,8 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> fmt::Debu
 
 /// A range that is there for as long as this lives. Gives access to the value, and may be dropped
 /// on any thread.
+///
+/// See [`IntervalRegistry`] for an example.
 #[must_use = "dropping the handle takes the range out"]
 pub struct Interval<'a, K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     item: NonNull<Item<K, V>>,
@@ -328,7 +333,7 @@ where
     }
 }
 
-/// Collects how an [`IntervalRegistry`] is to behave, checks it, and makes it.
+/// Builder for an [`IntervalRegistry`].
 ///
 /// ```
 /// use manycore::collections::IntervalRegistry;

@@ -38,20 +38,6 @@ use std::marker::PhantomData;
 /// Not for a cache that evicts at every insertion: evict in batches, or the gathering costs more
 /// than it saves. And not where an approximation will do (random or clock eviction need no list).
 ///
-/// - Consistency: linearizable. Once touching threads are quiescent, keys come out in the order in
-///   which they were last touched, as from a sequential list.
-/// - Progress: touching waits only for a merge that takes the thread's log, or for the lock while
-///   the list is cold. Readers wait for each other.
-/// - Cost of a touch: hashing the key and a look at the thread's own log; a clock read (about 15
-///   ns) once the list has logs, and no shared line written. Touching a key again and again keeps
-///   one entry. Cost of a merge: some tens of ns for each key that a thread has touched since.
-/// - Memory: a key, 24 bytes and 9 to 18 bytes of index per key in the list; a key, 24 bytes and
-///   the index per key in a log. Buffers stay as large as they grew.
-/// - Panics: one in a key's `Hash`, `Eq` or `Drop` reaches the thread that runs it; the update in
-///   hand may be lost, and the list stays in order. They may touch and remove keys of the same
-///   list; a call that gathers the logs panics there (the repository's `docs/reentrancy.md`).
-/// - Source: OpLog, section 1.
-///
 /// ```
 /// use manycore::collections::Lru;
 ///
@@ -64,6 +50,21 @@ use std::marker::PhantomData;
 /// assert_eq!(recent.evict(1), ["b"]);
 /// assert_eq!(recent.evict(10), ["a"]);
 /// ```
+///
+/// - Consistency: linearizable. Once touching threads are quiescent, keys come out in the order in
+///   which they were last touched, as from a sequential list.
+/// - Progress: touching waits only for a merge that takes the thread's log, or for the lock while
+///   the list is cold. Readers wait for each other.
+/// - Cost of a touch: hashing the key and a look at the thread's own log; a clock read (about 15
+///   ns) once the list has logs, and no shared line written. Touching a key again and again keeps
+///   one entry. Cost of a merge: some tens of ns for each key that a thread has touched since.
+/// - Memory: a key, 24 bytes and 9 to 18 bytes of index per key in the list; a key, 24 bytes and
+///   the index per key in a log. Buffers stay as large as they grew.
+/// - Panics: one in a key's `Hash`, `Eq` or `Drop` reaches the thread that runs it; the update in
+///   hand may be lost, and the list stays in order. They may touch and remove keys of the same
+///   list; a call that gathers the logs panics there
+///   ([re-entrancy](https://github.com/manycore-rs/manycore/blob/main/docs/reentrancy.md)).
+/// - Source: [OpLog](crate#sources), section 1.
 pub struct Lru<K: Eq + Hash + Send + 'static> {
     list: Deferred<List<K>, Recent<K>>,
     hasher: DefaultHashBuilder,
@@ -71,6 +72,9 @@ pub struct Lru<K: Eq + Hash + Send + 'static> {
 
 impl<K: Eq + Hash + Send + 'static> Lru<K> {
     /// An empty list.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build().expect("the defaults are valid")
@@ -175,7 +179,7 @@ impl<K: Eq + Hash + Send + 'static> fmt::Debug for Lru<K> {
     }
 }
 
-/// Collects how a recency list is to behave, checks it, and makes the list.
+/// Builder for an [`Lru`].
 ///
 /// ```
 /// use manycore::collections::Lru;

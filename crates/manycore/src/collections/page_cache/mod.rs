@@ -39,6 +39,7 @@
 
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod pin;
 mod reclaim;
 mod room;
 mod store;
@@ -49,9 +50,8 @@ use room::Room;
 
 use super::dhash::{Lookup, Tag};
 use super::reentrancy_lock::ReentrancyLock;
-use super::{DHash, DHashBuilder, DHashStats};
-use crate::cluster::Placement;
-use crate::sync::{AtomicUsize, Ordering, prefetch, seeded_bug};
+use super::{DHash, DHashStats};
+use crate::sync::{AtomicUsize, Ordering};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZero;
@@ -120,33 +120,6 @@ impl Uses {
 /// that is changed in place needs atomics or a lock of its own. After a change,
 /// [`Pinned::mark_dirty`] says that the store is behind.
 ///
-/// - Consistency: all threads see one page for a key. Two misses of one key make one load. When
-///   [`flush`](Self::flush) returns, the store has every change that was marked before.
-/// - Progress: blocking. A pin waits for a load of the same page. One that must make room may wait
-///   for a write-back.
-/// - Cost: a pin of a page that is there is a look-up under one of 16 locks, and its release one
-///   atomic addition, as long as threads do not wait for each other: some 20 ns together. Once they
-///   do, the table of descriptors is distributed, as that of a [`DHash`] does: then a pin, a mark
-///   and a release are a look-up each in the thread's own table, and write no shared line; on one
-///   thread, a pin and its release take up to half as long again. [`stats`](Self::stats) says which
-///   it is; [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of the
-///   table some times, beside what the store costs. Reclaiming a page of a distributed table locks
-///   the tables of all places that have used it.
-/// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
-///   page, and in a distributed table one more for each place that has used it.
-/// - Errors: the store's, and [`PinError::Full`] if all pages are in use: pinned, being loaded,
-///   written back or dropped. While fewer than `pages_max` pages are, no pin fails so.
-/// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`; the page is as before,
-///   and no thread waits for ever. If a load pins the page that it loads, or a write-back flushes
-///   the cache. If loads pin each other's pages in a cycle: the one that closes it.
-/// - Keys whose `Hash`, `Eq` or `Clone` contradict themselves (a NaN with an `Eq`) may get a page
-///   of their own at each pin, or another key's page. Pins, bounds and write-backs of these pages
-///   hold all the same: after the look-up, no step asks the key again.
-/// - Eviction: second chance, in the order of loads: a page that was pinned since the last look
-///   stays for another round.
-/// - A dropped cache writes nothing back: [`flush`](Self::flush) first.
-/// - Source: K42's file cache manager, section 4.3.
-///
 /// ```
 /// use manycore::collections::{PageCache, PageStore};
 /// use std::sync::{Mutex, atomic::{AtomicU32, Ordering::Relaxed}};
@@ -184,6 +157,33 @@ impl Uses {
 /// assert!(cache.len() <= 10);
 /// assert!(cache.store().0.lock().unwrap()[..100].iter().all(|number| *number == 4));
 /// ```
+///
+/// - Consistency: all threads see one page for a key. Two misses of one key make one load. When
+///   [`flush`](Self::flush) returns, the store has every change that was marked before.
+/// - Progress: blocking. A pin waits for a load of the same page. One that must make room may wait
+///   for a write-back.
+/// - Cost: a pin of a page that is there is a look-up under one of 16 locks, and its release one
+///   atomic addition, as long as threads do not wait for each other: some 20 ns together. Once they
+///   do, the table of descriptors is distributed, as that of a [`DHash`] does: then a pin, a mark
+///   and a release are a look-up each in the thread's own table, and write no shared line; on one
+///   thread, a pin and its release take up to half as long again. [`stats`](Self::stats) says which
+///   it is; [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of the
+///   table some times, beside what the store costs. Reclaiming a page of a distributed table locks
+///   the tables of all places that have used it.
+/// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
+///   page, and in a distributed table one more for each place that has used it.
+/// - Errors: the store's, and [`PinError::Full`] if all pages are in use: pinned, being loaded,
+///   written back or dropped. While fewer than `pages_max` pages are, no pin fails so.
+/// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`; the page is as before,
+///   and no thread waits for ever. If a load pins the page that it loads, or a write-back flushes
+///   the cache. If loads pin each other's pages in a cycle: the one that closes it.
+/// - Keys whose `Hash`, `Eq` or `Clone` contradict themselves (a NaN with an `Eq`) may get a page
+///   of their own at each pin, or another key's page. Pins, bounds and write-backs of these pages
+///   hold all the same: after the look-up, no step asks the key again.
+/// - Eviction: second chance, in the order of loads: a page that was pinned since the last look
+///   stays for another round.
+/// - A dropped cache writes nothing back: [`flush`](Self::flush) first.
+/// - Source: [K42](crate#sources)'s file cache manager, section 4.3.
 pub struct PageCache<T: PageStore, S = RandomState>
 where
     S: Send + Sync + 'static,
@@ -191,15 +191,6 @@ where
     pages: DHash<T::Key, StateOf<T>, Uses, S>,
     room: ReentrancyLock<Room>,
     store: T,
-}
-
-impl<T: PageStore> PageCache<T> {
-    /// An empty cache of so many pages at most, with a table for each thread once they wait for
-    /// each other.
-    #[must_use]
-    pub fn new(store: T, pages_max: usize) -> Self {
-        Self::with_builder(store, pages_max, DHashBuilder::new())
-    }
 }
 
 /// A pin that was counted and has no owner yet: what no caller takes stays counted.
@@ -212,42 +203,7 @@ struct Counted<F> {
 
 type CountedOf<T> = Counted<Frame<<T as PageStore>::Key, <T as PageStore>::Page>>;
 
-/// A load that is under way; dropping it gives up.
-struct Load<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
-    cache: &'a PageCache<T, S>,
-    tag: Tag,
-    has_room: bool,
-}
-
-impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Load<'_, T, S> {
-    fn drop(&mut self) {
-        // The room first (page_cache.G5): the next thread to add the element finds it.
-        // BUG: a failed load gives its room back after its element has gone (page_cache.G5).
-        let late = seeded_bug!("late-room");
-        if self.has_room && !late {
-            self.cache.room.with(Room::give_back);
-        }
-        self.cache.pages.remove_tagged_if(self.tag, |_, _| true);
-        if self.has_room && late {
-            self.cache.room.with(Room::give_back);
-        }
-    }
-}
-
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
-    /// An empty cache whose tables are placed so and hash so.
-    #[must_use]
-    pub fn with_hasher(store: T, pages_max: usize, placement: Placement, hasher: S) -> Self {
-        let builder = DHashBuilder::new().placement(placement).hasher(hasher);
-        Self::with_builder(store, pages_max, builder)
-    }
-
-    /// An empty cache with a table of descriptors made so.
-    #[must_use]
-    pub fn with_builder(store: T, pages_max: usize, table: DHashBuilder<S>) -> Self {
-        Self { pages: table.build(), room: ReentrancyLock::new(Room::new(pages_max)), store }
-    }
-
     /// The store.
     pub fn store(&self) -> &T {
         &self.store
@@ -291,111 +247,9 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         self.len() == 0
     }
 
-    /// The page, loaded if it is not there, which stays until what is returned is dropped.
-    ///
-    /// # Errors
-    /// [`PinError::Store`] if this call's load failed, or a write-back that should make room (a
-    /// failed load fails its caller alone), and [`PinError::Full`] if all pages are in use.
-    ///
-    /// # Panics
-    /// If the store does, or from within the load of this page.
-    #[inline(always)]
-    pub fn pin(&self, key: &T::Key) -> Result<Pinned<'_, T, S>, PinError<T::Error>> {
-        let mut lookup = Lookup::new(self.pages.hash(key));
-        let counted = match self.look(&mut lookup, |_, own| own == key, &mut None) {
-            Some(counted) => counted,
-            None => self.pin_slow(lookup.tag().hash, key)?,
-        };
-        Ok(self.pinned(counted))
-    }
-
-    /// The same of a page that was not there.
-    #[cold]
-    #[inline(never)]
-    fn pin_slow(&self, hash: u64, key: &T::Key) -> Result<CountedOf<T>, PinError<T::Error>> {
-        loop {
-            let flight = Flight::new(ReentrancyLock::new(()));
-            let _flies = flight.hold();
-            let loading = State::Loading(Arc::clone(&flight));
-            // One step: a key that answers otherwise a moment later would have no end of looks.
-            // BUG: a page is loaded without a look whether another thread loads it (page_cache.G1
-            // of `page_cache`).
-            let added = self.pages.add(hash, key.clone(), loading, seeded_bug!("second-load"));
-            let tag = match added {
-                Ok(tag) => return self.load(tag, key),
-                Err((tag, ..)) => tag,
-            };
-            let look =
-                |flight: &mut _| self.look(&mut Lookup::of(tag), |own, _| own == tag, flight);
-            let mut flight = None;
-            let mut found = look(&mut flight);
-            if let Some(flight) = flight {
-                drop(flight.hold());
-                found = look(&mut None);
-            }
-            if let Some(counted) = found {
-                return Ok(counted);
-            }
-        }
-    }
-
     #[inline(always)]
     fn pinned(&self, Counted { frame, id, near }: CountedOf<T>) -> Pinned<'_, T, S> {
         Pinned { frame, id, near, cache: self }
-    }
-
-    /// The page, if it is there; loads nothing, and waits for no load.
-    #[inline(always)]
-    pub fn pin_if_cached(&self, key: &T::Key) -> Option<Pinned<'_, T, S>> {
-        let mut lookup = Lookup::new(self.pages.hash(key));
-        let counted = self.look(&mut lookup, |_, own| own == key, &mut None)?;
-        Some(self.pinned(counted))
-    }
-
-    /// Pins the page, if it is there. If a thread loads it, `flight` is what to wait for.
-    #[inline(always)]
-    fn look(
-        &self,
-        lookup: &mut Lookup,
-        which: impl Fn(Tag, &T::Key) -> bool,
-        flight: &mut Option<Flight>,
-    ) -> Option<CountedOf<T>> {
-        let frame = self.pages.with_local_at(lookup, which, |state, uses| match state {
-            State::Ready(frame) => {
-                uses.pin();
-                prefetch(Arc::as_ptr(frame)); // beside the unlocking instruction
-                Arc::as_ptr(frame)
-            }
-            State::Loading(loading) => {
-                *flight = Some(Arc::clone(loading));
-                ptr::null()
-            }
-        })?;
-        (!frame.is_null()).then_some(Counted { frame, id: lookup.tag().id, near: lookup.near() })
-    }
-
-    /// Loads the page of an element that the caller has added.
-    #[cold]
-    fn load(&self, tag: Tag, key: &T::Key) -> Result<CountedOf<T>, PinError<T::Error>> {
-        let mut load = Load { cache: self, tag, has_room: false };
-        // The loader's own pin, from the start: what has just come is not reclaimed.
-        let mut lookup = Lookup::of(tag);
-        let there = self.pages.with_tagged(&mut lookup, |_, uses| uses.pin());
-        there.expect("the element stays until its load is over");
-        self.take_room()?;
-        load.has_room = true;
-        let own = key.clone();
-        // page_cache.G6: no lock of the table is held; only waiters for this page wait for that
-        // time.
-        let page = self.store.load(key).map_err(PinError::Store)?;
-        let frame = Frame { page, key: own, hash: tag.hash, back: AtomicUsize::new(0) };
-        let frame = Arc::new(frame);
-        let counted = Counted { frame: Arc::as_ptr(&frame), id: tag.id, near: lookup.near() };
-        let there = self.pages.update_tagged(tag, |state| *state = State::Ready(frame));
-        there.expect("the element stays until its load is over");
-        std::mem::forget(load);
-        self.room.with(|room| room.enqueue(tag));
-        Ok(counted)
     }
 }
 
@@ -412,6 +266,8 @@ impl<T: PageStore, S: Send + Sync + 'static> fmt::Debug for PageCache<T, S> {
 /// A page that stays, of a [`PageCache`]. Dropping it lets the page go; any thread may.
 ///
 /// One that is forgotten keeps its page in the cache for ever, and nothing worse.
+///
+/// See [`PageCache`] for an example.
 #[must_use = "the page may go at once"]
 pub struct Pinned<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = RandomState> {
     frame: *const Frame<T::Key, T::Page>,

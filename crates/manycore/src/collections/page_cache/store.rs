@@ -7,6 +7,41 @@ use std::hash::Hash;
 ///
 /// Its functions are called with no lock of the cache held. They may use the cache, but a load must
 /// not pin its own page, and a write-back must not flush the cache.
+///
+/// ```
+/// use manycore::collections::{PageCache, PageStore};
+/// use std::{fs, io, path::{Path, PathBuf}};
+/// use std::sync::Mutex;
+///
+/// /// The files of a folder, each a page.
+/// struct Folder(PathBuf);
+///
+/// impl PageStore for Folder {
+///     type Key = String;
+///     type Page = Mutex<Vec<u8>>; // changed in place, so behind a lock
+///     type Error = io::Error;
+///
+///     fn load(&self, name: &String) -> io::Result<Self::Page> {
+///         fs::read(self.0.join(name)).map(Mutex::new)
+///     }
+///     fn write_back(&self, name: &String, page: &Self::Page) -> io::Result<()> {
+///         fs::write(self.0.join(name), &*page.lock().unwrap())
+///     }
+/// }
+///
+/// # let folder = std::env::temp_dir().join(format!("manycore-{}", std::process::id()));
+/// # let folder: &Path = &folder;
+/// # fs::create_dir(folder).unwrap();
+/// fs::write(folder.join("note"), "old").unwrap();
+/// let files = PageCache::new(Folder(folder.into()), 100);
+/// let note = files.pin(&"note".into()).unwrap();
+/// *note.lock().unwrap() = b"new".to_vec();
+/// note.mark_dirty();
+/// files.flush().unwrap();
+/// assert_eq!(fs::read(folder.join("note")).unwrap(), b"new");
+/// # drop(note);
+/// # fs::remove_dir_all(folder).unwrap();
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can not load and write back pages",
     label = "lacks `PageStore`",
@@ -35,6 +70,29 @@ pub trait PageStore: Send + Sync + 'static {
 }
 
 /// Why there is no page.
+///
+/// ```
+/// # use manycore::collections::PageStore;
+/// use manycore::collections::{PageCache, PinError};
+///
+/// # struct Blank;
+/// # impl PageStore for Blank {
+/// #     type Key = u64;
+/// #     type Page = Vec<u8>;
+/// #     type Error = std::io::Error;
+/// #     fn load(&self, _: &u64) -> std::io::Result<Vec<u8>> {
+/// #         Ok(vec![0; 4096])
+/// #     }
+/// #     fn write_back(&self, _: &u64, _: &Vec<u8>) -> std::io::Result<()> {
+/// #         Ok(())
+/// #     }
+/// # }
+/// let cache = PageCache::new(Blank, 1); // room for one page
+/// let pinned = cache.pin(&1).unwrap();
+/// assert!(matches!(cache.pin(&2), Err(PinError::Full)));
+/// drop(pinned);
+/// assert!(cache.pin(&2).is_ok());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinError<E> {

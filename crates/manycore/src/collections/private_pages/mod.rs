@@ -92,6 +92,40 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 /// view's own copy with `&mut`: so pages need neither atomics nor locks inside, as those that are
 /// changed in the cache do, and a write has an end that a fork can be before or after.
 ///
+/// ```
+/// use manycore::collections::{PageCache, PageStore, PrivatePages};
+/// use std::sync::Arc;
+///
+/// /// Pages of zeros, until they are written.
+/// struct Blank;
+///
+/// impl PageStore for Blank {
+///     type Key = u64;
+///     type Page = Vec<u8>;
+///     type Error = std::io::Error;
+///
+///     fn load(&self, _: &u64) -> Result<Vec<u8>, std::io::Error> {
+///         Ok(vec![0; 4096])
+///     }
+///     fn write_back(&self, _: &u64, _: &Vec<u8>) -> Result<(), std::io::Error> {
+///         Ok(())
+///     }
+/// }
+///
+/// let document = PrivatePages::new(Arc::new(PageCache::new(Blank, 100)));
+/// document.with_mut(&7, |page| page[0] = 1)?;
+/// let undo = document.fork();
+/// std::thread::scope(|s| {
+///     s.spawn(|| document.with_mut(&7, |page| page[0] = 2).unwrap());
+///     s.spawn(|| document.with_mut(&8, |page| page[0] = 2).unwrap());
+/// });
+/// assert_eq!((document.read(&7)?[0], document.read(&8)?[0]), (2, 2));
+/// assert_eq!((undo.read(&7)?[0], undo.read(&8)?[0]), (1, 0));
+/// assert_eq!(document.cache().pin(&7)?[0], 0);
+/// assert_eq!(document.copies(), 3);
+/// # Ok::<(), manycore::collections::PinError<std::io::Error>>(())
+/// ```
+///
 /// - Consistency: linearizable; a fork is one moment for all pages. A write that returned before
 ///   the fork began is in both views, one that began after the fork returned is in one, and any
 ///   other is in both or in one, wholly. A page of which there is no copy is the cache's: changes
@@ -128,41 +162,7 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 ///   nothing is lost and no thread waits for ever. What a closure did to a page before it panicked
 ///   stays. If a closure reads or writes the page that it is writing, in this view or one forked
 ///   since. If closures use each other's pages in a cycle (deadlock): the one that closes it.
-/// - Source: K42's file cache manager, section 4.3; Mach's shadow objects.
-///
-/// ```
-/// use manycore::collections::{PageCache, PageStore, PrivatePages};
-/// use std::sync::Arc;
-///
-/// /// Pages that nobody has written yet.
-/// struct Blank;
-///
-/// impl PageStore for Blank {
-///     type Key = u64;
-///     type Page = Vec<u8>;
-///     type Error = std::io::Error;
-///
-///     fn load(&self, _: &u64) -> Result<Vec<u8>, std::io::Error> {
-///         Ok(vec![0; 4096])
-///     }
-///     fn write_back(&self, _: &u64, _: &Vec<u8>) -> Result<(), std::io::Error> {
-///         Ok(())
-///     }
-/// }
-///
-/// let document = PrivatePages::new(Arc::new(PageCache::new(Blank, 100)));
-/// document.with_mut(&7, |page| page[0] = 1)?;
-/// let undo = document.fork();
-/// std::thread::scope(|s| {
-///     s.spawn(|| document.with_mut(&7, |page| page[0] = 2).unwrap());
-///     s.spawn(|| document.with_mut(&8, |page| page[0] = 2).unwrap());
-/// });
-/// assert_eq!((document.read(&7)?[0], document.read(&8)?[0]), (2, 2));
-/// assert_eq!((undo.read(&7)?[0], undo.read(&8)?[0]), (1, 0));
-/// assert_eq!(document.cache().pin(&7)?[0], 0);
-/// assert_eq!(document.copies(), 3);
-/// # Ok::<(), manycore::collections::PinError<std::io::Error>>(())
-/// ```
+/// - Source: [K42](crate#sources)'s file cache manager, section 4.3; Mach's shadow objects.
 pub struct PrivatePages<T: PageStore, S = RandomState>
 where
     S: BuildHasher + Send + Sync + 'static,
@@ -193,33 +193,6 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
 
     fn of(family: Arc<Family<T, S>>, chain: Chain<T::Key, T::Page>) -> Self {
         Self { chain: Atomic::new(chain), forking: ReentrancyLock::new(()), family }
-    }
-
-    /// The cache.
-    pub fn cache(&self) -> &Arc<PageCache<T, S>> {
-        &self.family.cache
-    }
-
-    /// How many copies of pages there are, in all views that come from one, those among them that
-    /// wait to be freed.
-    #[must_use]
-    pub fn copies(&self) -> usize {
-        self.family.tally.live()
-    }
-
-    /// How many pages this view has written since it was last forked: those that a fork would
-    /// freeze.
-    #[must_use]
-    pub fn written(&self) -> usize {
-        let section = self.family.domain.enter();
-        self.chain(&section).top.len()
-    }
-
-    /// How many layers a look-up goes through before it comes to the cache.
-    #[must_use]
-    pub fn depth(&self) -> usize {
-        let section = self.family.domain.enter();
-        self.chain(&section).layers().count()
     }
 
     #[inline]
@@ -440,6 +413,35 @@ where
         };
         let frame = Arc::new(Frame::new(hash, key.clone(), copied));
         Ok(Some(chain.top.insert(&frame, section)))
+    }
+}
+
+impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
+    /// The cache.
+    pub fn cache(&self) -> &Arc<PageCache<T, S>> {
+        &self.family.cache
+    }
+
+    /// How many copies of pages there are, in all views that come from one, those among them that
+    /// wait to be freed.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.family.tally.live()
+    }
+
+    /// How many pages this view has written since it was last forked: those that a fork would
+    /// freeze.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        let section = self.family.domain.enter();
+        self.chain(&section).top.len()
+    }
+
+    /// How many layers a look-up goes through before it comes to the cache.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        let section = self.family.domain.enter();
+        self.chain(&section).layers().count()
     }
 }
 

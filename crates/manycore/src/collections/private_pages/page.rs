@@ -11,6 +11,8 @@ use std::ops::Deref;
 /// (But for a page of the cache that others change in place.) It stays with its thread, and keeps
 /// replaced copies of its family of views from being freed: drop it soon. One that is forgotten
 /// does so for ever, and each write of the page copies it then.
+///
+/// See [`PrivatePages`](super::PrivatePages) for an example.
 #[must_use = "the page may be replaced at once"]
 pub struct PrivatePage<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = RandomState> {
     whose: Whose<'a, T, S>,

@@ -54,24 +54,6 @@ use std::sync::{Arc, OnceLock};
 /// Not for lookup by a key (that is a map), and not for lists that are walked about as often as
 /// they change: a `Mutex<Slab>` is better there.
 ///
-/// - Consistency: linearizable. A walk sees every entry that was registered before it and not
-///   dropped, in no particular order, at one moment.
-/// - Progress: registering and dropping wait only for a merge that takes the thread's log, or for
-///   the lock while the registry is cold. Walks wait for each other.
-/// - Cost of a registration and its end: two appends to the thread's own log without a stamp; no
-///   shared line is written. No allocation in a steady state if values have at most 256 bytes. A
-///   walk merges first: a cache miss or three for each thread that registered or dropped since, and
-///   then a pointer to follow for each entry.
-/// - Memory: the value and 8 bytes per entry, 8 bytes in the list, up to 64 free entries in each
-///   log, and what [`Deferred`] needs.
-/// - When values are dropped: by the thread that drops the entry, if the entry had not been merged
-///   yet or the registry is cold; else after the next merge, by whichever thread uses the registry
-///   next. No lock is held then, so a value's `Drop` may use the registry.
-/// - Panics: a panic in a value's `Drop` reaches the entry's owner or the walk that drops it; a
-///   registration or another entry's end that drops it contains it. One in a walk's closure reaches
-///   the walker. The registry stays in order.
-/// - Source: OpLog, sections 1 and 7.4.
-///
 /// ```
 /// use manycore::collections::Registry;
 ///
@@ -94,6 +76,24 @@ use std::sync::{Arc, OnceLock};
 /// drop(local);
 /// assert!(open.is_empty());
 /// ```
+///
+/// - Consistency: linearizable. A walk sees every entry that was registered before it and not
+///   dropped, in no particular order, at one moment.
+/// - Progress: registering and dropping wait only for a merge that takes the thread's log, or for
+///   the lock while the registry is cold. Walks wait for each other.
+/// - Cost of a registration and its end: two appends to the thread's own log without a stamp; no
+///   shared line is written. No allocation in a steady state if values have at most 256 bytes. A
+///   walk merges first: a cache miss or three for each thread that registered or dropped since, and
+///   then a pointer to follow for each entry.
+/// - Memory: the value and 8 bytes per entry, 8 bytes in the list, up to 64 free entries in each
+///   log, and what [`Deferred`] needs.
+/// - When values are dropped: by the thread that drops the entry, if the entry had not been merged
+///   yet or the registry is cold; else after the next merge, by whichever thread uses the registry
+///   next. No lock is held then, so a value's `Drop` may use the registry.
+/// - Panics: a panic in a value's `Drop` reaches the entry's owner or the walk that drops it; a
+///   registration or another entry's end that drops it contains it. One in a walk's closure reaches
+///   the walker. The registry stays in order.
+/// - Source: [OpLog](crate#sources), sections 1 and 7.4.
 pub struct Registry<T: Send + Sync + 'static> {
     shared: Arc<Shared<T>>,
     /// Made at the first owned entry.
@@ -220,6 +220,9 @@ impl<T: Send + Sync + 'static> Shared<T> {
 
 impl<T: Send + Sync + 'static> Registry<T> {
     /// An empty registry.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build().expect("the defaults are valid")
@@ -289,12 +292,18 @@ impl<T: Send + Sync + 'static> Registry<T> {
     }
 
     /// How many entries there are. Gathers the logs, so not for hot paths.
+    ///
+    /// # Panics
+    /// If this thread is in a walk of the same registry.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.len()
     }
 
     /// Whether there is no entry. As [`len`](Self::len).
+    ///
+    /// # Panics
+    /// As [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -336,6 +345,8 @@ impl<T: Send + Sync + 'static> fmt::Debug for Registry<T> {
 
 /// A value that is registered for as long as this lives. Gives access to the value, and may be
 /// dropped on any thread.
+///
+/// See [`Registry`] for an example.
 #[must_use = "dropping the entry ends the registration"]
 pub struct Entry<'a, T: Send + Sync + 'static> {
     value: NonNull<T>,
@@ -343,6 +354,21 @@ pub struct Entry<'a, T: Send + Sync + 'static> {
 }
 
 /// As [`Entry`], without borrowing the registry; see [`Registry::register_owned`].
+///
+/// ```
+/// use manycore::collections::{OwnedEntry, Registry};
+///
+/// /// Owns its registration, so it borrows nothing.
+/// struct Session {
+///     entry: OwnedEntry<String>,
+/// }
+///
+/// let registry = Registry::new();
+/// let session = Session { entry: registry.register_owned("ann".into()) };
+/// assert_eq!((registry.len(), &**session.entry), (1, "ann"));
+/// std::thread::spawn(move || drop(session)).join().unwrap();
+/// assert!(registry.is_empty());
+/// ```
 #[must_use = "dropping the entry ends the registration"]
 pub struct OwnedEntry<T: Send + Sync + 'static> {
     value: NonNull<T>,
@@ -405,7 +431,7 @@ impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for OwnedEntry<T> {
     }
 }
 
-/// Collects how a registry is to behave, checks it, and makes the registry.
+/// Builder for a [`Registry`].
 ///
 /// ```
 /// use manycore::collections::Registry;

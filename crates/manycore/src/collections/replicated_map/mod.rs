@@ -116,6 +116,20 @@ where
 /// virtual machine) with one NUMA node, with 1,000 keys, `HashMap` makes 94 million gets a second
 /// and this map 45; if one operation of 100 is an update, 80 and 30 (`manycore bench map`).
 ///
+/// ```
+/// use manycore::collections::ReplicatedMap;
+///
+/// let routes = ReplicatedMap::new();
+/// routes.insert("10.0.0.0/8", 1);
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| assert_eq!(routes.get("10.0.0.0/8"), Some(1)));
+///     }
+/// });
+/// assert_eq!(routes.remove("10.0.0.0/8"), Some(1));
+/// assert_eq!(routes.get("10.0.0.0/8"), None); // in every thread
+/// ```
+///
 /// - Consistency: linearizable. When [`remove`](Self::remove) or [`insert`](Self::insert) returns,
 ///   no cache has the old value.
 /// - Progress: blocking. A look-up waits for an update of the same cache, which takes as long as
@@ -131,20 +145,6 @@ where
 ///   cache itself. A panic of user code leaves the map in order. If threads, from within such
 ///   code, use each other's maps in a cycle: the one that closes it.
 /// - Source: the region list of K42's process object, section 4.1.
-///
-/// ```
-/// use manycore::collections::ReplicatedMap;
-///
-/// let routes = ReplicatedMap::new();
-/// routes.insert("10.0.0.0/8", 1);
-/// std::thread::scope(|s| {
-///     for _ in 0..4 {
-///         s.spawn(|| assert_eq!(routes.get("10.0.0.0/8"), Some(1)));
-///     }
-/// });
-/// assert_eq!(routes.remove("10.0.0.0/8"), Some(1));
-/// assert_eq!(routes.get("10.0.0.0/8"), None); // in every thread
-/// ```
 pub struct ReplicatedMap<K, V, S = RandomState>
 where
     K: Send + Sync + 'static,
@@ -193,6 +193,9 @@ where
     }
 
     /// A clone of the key's value.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
     #[inline]
     #[track_caller]
     pub fn get<Q>(&self, key: &Q) -> Option<V>
@@ -204,6 +207,9 @@ where
     }
 
     /// Whether the key is there.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
     #[inline]
     #[track_caller]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
@@ -415,18 +421,27 @@ where
     }
 
     /// How many entries there are.
+    ///
+    /// # Panics
+    /// From within the closure of a [`read`](Self::read) of the same map.
     #[track_caller]
     pub fn len(&self) -> usize {
         self.master().table.len()
     }
 
     /// Whether there is none.
+    ///
+    /// # Panics
+    /// From within the closure of a [`read`](Self::read) of the same map.
     #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Clones of all entries, as they were at one moment. Blocks concurrent updates and misses.
+    ///
+    /// # Panics
+    /// From within the closure of a [`read`](Self::read) of the same map.
     #[track_caller]
     pub fn snapshot(&self) -> Vec<(K, V)> {
         let mut clones = Vec::new();
@@ -436,6 +451,9 @@ where
     }
 
     /// How many copies the caches hold now, all together.
+    ///
+    /// # Panics
+    /// From within the closure of a [`read`](Self::read) of the same map.
     pub fn cached(&self) -> usize {
         self.assert_outside();
         self.object.gather(0, |sum, cache| sum + cache.entries.with(|entries| entries.len()))

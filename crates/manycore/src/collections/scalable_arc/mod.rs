@@ -20,6 +20,8 @@ mod word;
 
 pub use weak::ScalableWeak;
 
+use generation::{Changing, is_still, read};
+
 use crate::sync;
 use count::Head;
 use std::borrow::Borrow;
@@ -58,6 +60,24 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 /// 15 times, which is enough if owners outlive many clones. The value is dropped by the drop of the
 /// last handle, at once and in that thread, hot or cold.
 ///
+/// ```
+/// use manycore::collections::ScalableArc;
+///
+/// let root = ScalableArc::new(String::from("/"));
+/// ScalableArc::promote(&root);
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| {
+///             for _ in 0..1000 {
+///                 let handle = root.clone(); // writes no line of other threads
+///                 assert_eq!(*handle, "/");
+///             }
+///         });
+///     }
+/// });
+/// assert_eq!(ScalableArc::into_inner(root).unwrap(), "/");
+/// ```
+///
 /// - Consistency: as `Arc`. [`strong_count`](Self::strong_count) is exact while no thread makes or
 ///   drops handles.
 /// - Progress: while hot, `clone` and `drop` are wait-free, except that a thread's first one may
@@ -77,25 +97,8 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///   is freed.
 /// - A handle may be dropped anywhere, also in the destructor of a thread-local, but not in a
 ///   signal handler.
-/// - Source: OpLog, sections 3 and 5.2; the rule for detecting zero is not in the paper.
-///
-/// ```
-/// use manycore::collections::ScalableArc;
-///
-/// let root = ScalableArc::new(String::from("/"));
-/// ScalableArc::promote(&root);
-/// std::thread::scope(|s| {
-///     for _ in 0..4 {
-///         s.spawn(|| {
-///             for _ in 0..1000 {
-///                 let handle = root.clone(); // writes no line of other threads
-///                 assert_eq!(*handle, "/");
-///             }
-///         });
-///     }
-/// });
-/// assert_eq!(ScalableArc::into_inner(root).unwrap(), "/");
-/// ```
+/// - Source: [OpLog](crate#sources), sections 3 and 5.2; the rule for detecting zero is not in the
+///   paper.
 #[doc(alias = "reference count")]
 pub struct ScalableArc<T: ?Sized> {
     /// The address, with the tag in the low bits.
@@ -361,6 +364,38 @@ impl<T: ?Sized> ScalableArc<T> {
     #[must_use]
     pub fn is_retired(this: &Self) -> bool {
         this.head().is_retired()
+    }
+
+    /// The object's current generation: see [`ScalableWeak::try_acquire`]. Odd while it is being
+    /// [changed](Self::change). The first call allocates, as [`downgrade`](Self::downgrade) does.
+    #[must_use]
+    pub fn generation(this: &Self) -> u64 {
+        read(this.head().generation())
+    }
+
+    /// Runs `f`, which changes what the object stands for, such as the renaming of a directory
+    /// entry: a thread that looked at it before gets no handle by the old generation.
+    ///
+    /// What `f` changes must be atomics, in the object or beside it, because other threads read
+    /// them concurrently; `Relaxed` is enough on both sides. Consistency: changes of one object are
+    /// serialized. Progress: waits for another change of the same object; readers never wait. Cost:
+    /// an exchange and a store on a line that readers have to fetch again.
+    ///
+    /// `f` must not call `change` on the same object: that would deadlock.
+    ///
+    /// # Panics
+    /// If `f` does; the change then counts as complete.
+    pub fn change<R>(this: &Self, f: impl FnOnce() -> R) -> R {
+        let _changing = Changing::begin(this.head().generation());
+        f()
+    }
+
+    /// Another handle, if the object's generation is still `generation` after the handle was
+    /// counted: see [`ScalableWeak::try_acquire`].
+    #[must_use]
+    pub fn try_acquire(this: &Self, generation: u64) -> Option<Self> {
+        let handle = this.clone();
+        is_still(this.head().generation(), generation).then_some(handle)
     }
 
     /// The slow path of a drop; `released` is the result of the fast path.

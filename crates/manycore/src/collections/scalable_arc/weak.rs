@@ -1,5 +1,6 @@
 //! Weak handles: they keep the memory allocated, but not the value alive.
 
+use super::generation::{is_still, read};
 use super::{Inner, ScalableArc, count::Head};
 use crate::sync;
 use std::fmt;
@@ -8,15 +9,10 @@ use std::ptr::NonNull;
 
 /// A reference that does not keep the value alive, and can be upgraded to one that does.
 ///
-/// What for: caches and tables that lead to objects which may be dropped, such as the paper's cache
-/// of directory entries: find the weak handle, [`upgrade`](Self::upgrade) it, and check again that
+/// What for: caches and tables that lead to objects which may be dropped, such as a cache of
+/// directory entries: find the weak handle, [`upgrade`](Self::upgrade) it, and check again that
 /// the object is the right one. When not: where weak handles themselves are cloned all the time,
 /// since they are counted in one shared word, as in the standard library.
-///
-/// Consistency: an upgrade succeeds if and only if the object has a strong handle at that moment
-/// and has not been [retired](ScalableArc::retire). Cost of an upgrade: as a clone; while the
-/// object is hot it writes no shared line. Progress: as a clone. Memory: a weak handle keeps the
-/// object's memory, but not its value.
 ///
 /// ```
 /// use manycore::collections::ScalableArc;
@@ -28,6 +24,12 @@ use std::ptr::NonNull;
 /// assert!(cached.upgrade().is_none());
 /// assert_eq!(*entry, "usr");
 /// ```
+///
+/// - Consistency: an upgrade succeeds if and only if the object has a strong handle at that moment
+///   and has not been [retired](ScalableArc::retire).
+/// - Cost of an upgrade: as a clone; while the object is hot it writes no shared line.
+/// - Progress: as a clone.
+/// - Memory: a weak handle keeps the object's memory, but not its value.
 pub struct ScalableWeak<T: ?Sized> {
     inner: NonNull<Inner<T>>,
     _owns: PhantomData<Inner<T>>,
@@ -69,6 +71,50 @@ impl<T: ?Sized> ScalableWeak<T> {
     #[must_use]
     pub fn strong_count(&self) -> usize {
         usize::try_from(self.head().strong()).unwrap_or(usize::MAX)
+    }
+
+    /// The object's current generation, also after its value was dropped. Odd while the object is
+    /// being [changed](ScalableArc::change).
+    ///
+    /// Cost: a load of a line that only changes write.
+    #[inline]
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        read(self.head().generation())
+    }
+
+    /// A strong handle, if the value lives, the object has not been [retired](ScalableArc::retire),
+    /// and its generation is still `generation`.
+    ///
+    /// What for: a cache of directory entries. A look-up finds the weak handle in its table, reads
+    /// the generation, then name and parent, and takes a handle only of the entry that it has read.
+    /// `None`: look up again. An odd generation never yields a handle.
+    ///
+    /// Consistency: what was read of the object between [`generation`](Self::generation) and this
+    /// call is consistent. (It may change as soon as this returns.) Cost and progress: as
+    /// [`upgrade`](Self::upgrade); while the object is hot it writes no shared line. Source:
+    /// [OpLog](crate#sources), section 3.
+    ///
+    /// ```
+    /// use manycore::collections::ScalableArc;
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    ///
+    /// let entry = ScalableArc::new(AtomicU64::new(17)); // the hash of its name, say
+    /// let cached = ScalableArc::downgrade(&entry);
+    ///
+    /// let generation = cached.generation();
+    /// let found = cached.try_acquire(generation).unwrap();
+    /// assert_eq!(found.load(Relaxed), 17);
+    ///
+    /// ScalableArc::change(&entry, || entry.store(18, Relaxed)); // renamed
+    /// assert!(cached.try_acquire(generation).is_none());
+    /// assert!(cached.try_acquire(cached.generation()).is_some());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn try_acquire(&self, generation: u64) -> Option<ScalableArc<T>> {
+        let handle = self.upgrade()?;
+        is_still(self.head().generation(), generation).then_some(handle)
     }
 }
 

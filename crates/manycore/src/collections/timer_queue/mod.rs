@@ -165,6 +165,21 @@ impl<T> Drop for Timers<T> {
 /// wheel behind a lock is better (`manycore bench timers` shows where the line is); for events in
 /// the order in which they came, see [`EventQueue`](super::EventQueue).
 ///
+/// ```
+/// use manycore::collections::TimerQueue;
+///
+/// let timeouts = TimerQueue::new();
+/// timeouts.advance(1_000);
+/// let quick = timeouts.insert(1_030, "request 1");
+/// let slow = timeouts.insert(1_030, "request 2");
+/// timeouts.insert(1_500, "look at the cache").detach();
+/// assert_eq!(quick.cancel(), Some("request 1")); // the answer came
+/// assert_eq!(timeouts.next_deadline(), Some(1_030));
+/// assert_eq!(timeouts.advance(1_040), [(1_030, "request 2")]);
+/// assert_eq!(slow.cancel(), None); // too late
+/// assert_eq!(timeouts.advance(2_000), [(1_500, "look at the cache")]);
+/// ```
+///
 /// - Consistency: of each timer, linearizable: it fires once or is cancelled, and an advance to its
 ///   deadline or later that begins after its insertion fires it, unless it was cancelled before.
 ///   Several timers do not fire at one moment, but each at its own between the call of `advance`
@@ -185,21 +200,6 @@ impl<T> Drop for Timers<T> {
 /// - Errors: none. Panics: none of its own. Values are dropped in the caller's hands, or when the
 ///   queue is.
 /// - A forgotten handle's timer still fires, but its memory is lost then; see [`Timer::detach`].
-///
-/// ```
-/// use manycore::collections::TimerQueue;
-///
-/// let timeouts = TimerQueue::new();
-/// timeouts.advance(1_000);
-/// let quick = timeouts.insert(1_030, "request 1");
-/// let slow = timeouts.insert(1_030, "request 2");
-/// timeouts.insert(1_500, "look at the cache").detach();
-/// assert_eq!(quick.cancel(), Some("request 1")); // the answer came
-/// assert_eq!(timeouts.next_deadline(), Some(1_030));
-/// assert_eq!(timeouts.advance(1_040), [(1_030, "request 2")]);
-/// assert_eq!(slow.cancel(), None); // too late
-/// assert_eq!(timeouts.advance(2_000), [(1_500, "look at the cache")]);
-/// ```
 #[doc(alias = "timeout")]
 #[doc(alias = "timer wheel")]
 #[doc(alias = "TTL")]
@@ -272,6 +272,8 @@ impl<T: Send + 'static> fmt::Debug for TimerQueue<T> {
 }
 
 /// A timer that is set, or has fired. Dropping it cancels it. May be used on any thread.
+///
+/// See [`TimerQueue`] for an example.
 #[must_use = "dropping the timer cancels it; detach it to let it fire"]
 pub struct Timer<'a, T: Send + 'static> {
     item: NonNull<Item<T>>,

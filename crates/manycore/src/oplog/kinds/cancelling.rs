@@ -11,6 +11,42 @@ use std::hash::Hash;
 /// - Updates of different keys commute.
 /// - All inserts of one key insert the same element: the key is its identity. It is not reused for
 ///   another element while an update with it may be in a log.
+///
+/// ```
+/// use manycore::oplog::{Cancel, Cancelling, Deferred, Logs, Op};
+///
+/// /// A window opens, or closes.
+/// struct Window {
+///     handle: u32,
+///     opens: bool,
+/// }
+/// impl Cancel for Window {
+///     type Key = u32;
+///     fn key(&self) -> u32 {
+///         self.handle
+///     }
+///     fn inserts(&self) -> bool {
+///         self.opens
+///     }
+/// }
+/// impl Op<Vec<u32>> for Window {
+///     fn apply(self, open: &mut Vec<u32>) {
+///         match self.opens {
+///             true => open.push(self.handle),
+///             false => open.retain(|handle| *handle != self.handle),
+///         }
+///     }
+/// }
+///
+/// type Windows = Deferred<Vec<u32>, Cancelling<Window>>;
+/// let windows = Windows::builder().logs(Logs::Always).build(Vec::new())?;
+/// windows.append(Window { handle: 1, opens: true });
+/// windows.append(Window { handle: 2, opens: true });
+/// windows.append(Window { handle: 1, opens: false });
+/// assert_eq!(*windows.read(), [2]);
+/// assert_eq!(windows.stats().applied, 1); // the pair of window 1 was not
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a removal of `{Self}` does not say which insertion it cancels",
     label = "lacks `Cancel`",
@@ -26,8 +62,8 @@ pub trait Cancel {
     fn inserts(&self) -> bool;
 }
 
-/// Cancels a remove against the matching insert in the same slot's log, and vice versa: the paper's
-/// *local absorption* (section 5.2).
+/// Cancels a remove against the matching insert in the same slot's log, and vice versa: the
+/// *local absorption* of [OpLog](crate#sources), section 5.2.
 ///
 /// For sets of short-lived elements: open files, connections, mappings, subscriptions. An element
 /// that is added and removed on one thread never reaches the object at all. No stamp is taken. The

@@ -7,6 +7,33 @@ use std::hash::Hash;
 ///
 /// Contract: applying the combination gives what applying both gives, in either order, and updates
 /// of different keys commute.
+///
+/// ```
+/// use manycore::oplog::{Combine, Combining, Deferred, Logs, Op};
+///
+/// /// The largest value seen: all updates have one key.
+/// struct Seen(u64);
+/// impl Combine for Seen {
+///     type Key = ();
+///     fn key(&self) {}
+///     fn combine(&mut self, other: Self) {
+///         self.0 = self.0.max(other.0);
+///     }
+/// }
+/// impl Op<u64> for Seen {
+///     fn apply(self, largest: &mut u64) {
+///         *largest = self.0.max(*largest);
+///     }
+/// }
+///
+/// let largest = Deferred::<u64, Combining<Seen>>::builder().logs(Logs::Always).build(0)?;
+/// for value in [3, 9, 4] {
+///     largest.append(Seen(value));
+/// }
+/// assert_eq!(*largest.read(), 9);
+/// assert_eq!(largest.stats().applied, 1); // one for each key and thread
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "updates of type `{Self}` do not say how two of one key are combined",
     label = "lacks `Combine`",
@@ -21,7 +48,7 @@ pub trait Combine: Sized {
     fn combine(&mut self, other: Self);
 }
 
-/// Keeps one update per key: the paper's *combining* absorption (section 4.2).
+/// Keeps one update per key: the *combining* absorption of [OpLog](crate#sources), section 4.2.
 ///
 /// For sums, maxima, sets of flags, per-key counts. No stamp is taken. Not for updates whose order
 /// is observable.

@@ -1,6 +1,6 @@
 //! Negative caching: how long it is remembered that a source has nothing for a key, or failed.
 
-use super::{Builder, Expiry};
+use crate::builder::{Builder, Expiry};
 use std::time::Duration;
 
 /// The time to live of each value: `own`, and `time` for one that says that there is nothing.

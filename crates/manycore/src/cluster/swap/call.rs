@@ -1,0 +1,218 @@
+//! Calls and updates of an object, and how they wait while it is closed.
+
+use super::admission::Admission;
+use super::log::{Log, Queued};
+use super::protocol::Held;
+use super::transfer::Transfer;
+use super::{Family, Rest, Swappable, Top, is_closed, top_of};
+use crate::percpu::calls::{self, Call, Depth, LEAF};
+use crate::percpu::{self, barrier};
+use crate::sync::{AtomicBool, AtomicPtr, Backoff, Ordering, UnsafeCell, seeded_bug};
+use std::ptr;
+use std::sync::Arc;
+
+/// A call inside of the object, entered by the slow path: until it is dropped, no swap completes.
+struct Inside<'a, F: ?Sized> {
+    top: &'a F,
+    _how: Announcement<'a>,
+}
+
+enum Announcement<'a> {
+    Announced(#[allow(dead_code, reason = "for its drop")] Call),
+    Counted(#[allow(dead_code, reason = "for its drop")] Counted<'a>),
+}
+
+/// A call that is counted in the object.
+struct Counted<'a> {
+    door: &'a Admission,
+    _depth: Depth,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.door.dismiss();
+    }
+}
+
+/// How many calls the thread is inside of.
+fn assert_may_call() -> usize {
+    let depth = calls::depth();
+    assert!(
+        depth != LEAF,
+        "manycore: an update or a transfer calls an exchangeable object: the swap that runs \
+         it would wait for itself"
+    );
+    depth
+}
+
+impl<F: Family + ?Sized> Swappable<F> {
+    /// An object with this implementation.
+    #[must_use]
+    pub fn new(first: Arc<F>) -> Self {
+        let top = Box::new(Top(Arc::clone(&first)));
+        Self {
+            gate: AtomicPtr::new(Box::into_raw(top)),
+            biased: barrier::is_asymmetric(),
+            rest: Box::new(Rest {
+                door: Admission::new(),
+                log: Log::new(),
+                transfer: Transfer::new(),
+                claimed: AtomicBool::new(false),
+                held: UnsafeCell::new(Held::new(first)),
+            }),
+        }
+    }
+
+    /// The word that calls announce.
+    #[inline(always)]
+    pub(super) fn number(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// Calls the implementation. A panic of the call passes to the caller.
+    ///
+    /// # Panics
+    /// If it is called from within an update or a transfer.
+    #[inline]
+    pub fn call<R>(&self, call: impl FnOnce(&F) -> R) -> R {
+        match self.enter_announced() {
+            Some((_announced, top)) => call(top),
+            None => self.call_slow(call),
+        }
+    }
+
+    /// Announces a call, if the object is open (swap.W1). The reference returned must not be used
+    /// after the announcement is dropped.
+    #[inline(always)]
+    fn enter_announced(&self) -> Option<(Call, &F)> {
+        let announced = calls::enter(self.number(), self.biased)?;
+        // ORDER: Acquire; pairs with Release in `Swappable::open` (gate.E3): the implementation
+        // before its address. Behind the announcement by gate.E1.
+        let gate = self.gate.load(Ordering::Acquire);
+        if is_closed(gate) {
+            return None;
+        }
+        // SAFETY: swap.W1 - announced while open: no swap frees it before `announced` is dropped.
+        Some((announced, unsafe { &(*gate).0 }))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call_slow<R>(&self, call: impl FnOnce(&F) -> R) -> R {
+        call(self.enter().top)
+    }
+
+    /// Enters, waiting while the object is closed.
+    fn enter(&self) -> Inside<'_, F> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.try_enter() {
+                Some(inside) => return inside,
+                None => self.wait(&mut backoff),
+            }
+        }
+    }
+
+    /// Enters, if a call of this thread is admitted now.
+    fn try_enter(&self) -> Option<Inside<'_, F>> {
+        let depth = assert_may_call();
+        // BUG: a thread inside a call waits at a closed object as all others do (cluster.H2).
+        let is_insider = depth > 0 && !seeded_bug!("unadmitted-insider");
+        // After the thread's destructors there is no slot to announce in.
+        if is_insider || percpu::own_slot().is_none() {
+            return self.rest.door.admit().then(|| self.counted());
+        }
+        // A look before the announcement, which would delay the swapper.
+        // ORDER: Relaxed; looked at again below.
+        if is_closed(self.gate.load(Ordering::Relaxed)) {
+            return None;
+        }
+        let (announced, top) = self.enter_announced()?;
+        Some(Inside { top, _how: Announcement::Announced(announced) })
+    }
+
+    /// To be called for a call that has just been admitted.
+    fn counted(&self) -> Inside<'_, F> {
+        let how = Announcement::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
+        // ORDER: Acquire; as in `enter_announced`. The count, too, was read with Acquire.
+        let gate = self.gate.load(Ordering::Acquire);
+        // SAFETY: swap.W2 - not sealed before this call is counted out, so no swapper exchanges it.
+        let top: &F = unsafe { &(*top_of(gate)).0 };
+        // BUG: a call that is admitted to a closed object does not apply the updates that wait
+        // (swap.W5).
+        if is_closed(gate) && !seeded_bug!("skipped-log") {
+            self.rest.log.catch_up(top); // swap.W5
+        }
+        Inside { top, _how: how }
+    }
+
+    /// Waits a moment for a swap, or helps it.
+    fn wait(&self, backoff: &mut Backoff) {
+        if !self.rest.transfer.help(&self.rest.door) {
+            backoff.pause();
+        }
+    }
+
+    /// Calls the implementation with an update that returns nothing and so need not wait: if the
+    /// implementation is being exchanged, the update is queued and applied, in the order of these
+    /// calls, before the object opens.
+    ///
+    /// The thread's own later calls see it, and so do calls of all threads that began after this
+    /// returned. At most 65,536 updates are queued at a time; further ones wait. If a queued update
+    /// panics, the exchange goes on and [`update_panics`](Self::update_panics) counts the panic;
+    /// the panic of one that was not queued passes to its caller.
+    ///
+    /// # Panics
+    /// If the update calls an exchangeable object (it may have to run inside a swap), or if this is
+    /// called from within such an update.
+    #[inline]
+    pub fn update<U: FnOnce(&F) + Send + 'static>(&self, update: U) {
+        match self.enter_announced() {
+            Some((_announced, top)) => {
+                let _leaf = calls::leaf();
+                update(top);
+            }
+            None => self.update_slow(update),
+        }
+    }
+
+    /// How many [updates](Self::update) have panicked so far after they were queued, and so
+    /// without a caller to pass the panic to: in a [`swap`](Self::swap) that was made, which
+    /// reports its own in [`Swapped::panics`](super::Swapped::panics), in one that failed, or while
+    /// a wrapper was added or removed.
+    ///
+    /// ```
+    /// # use manycore::cluster::{Family, Swappable};
+    /// # struct Nothing;
+    /// # impl Family for Nothing {
+    /// #     type Part = ();
+    /// #     fn export(&self, _: usize) {}
+    /// #     fn import(&self, (): ()) {}
+    /// # }
+    /// let object = Swappable::new(std::sync::Arc::new(Nothing));
+    /// assert_eq!(object.update_panics(), 0);
+    /// ```
+    pub fn update_panics(&self) -> usize {
+        self.rest.log.panics()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update_slow<U: FnOnce(&F) + Send + 'static>(&self, mut update: U) {
+        assert_may_call();
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Relaxed; the gate opens under the lock under which this looks (swap.W4).
+            let is_closed = || is_closed(self.gate.load(Ordering::Relaxed));
+            update = match self.rest.log.push(is_closed, update) {
+                Queued::Yes => return,
+                Queued::Open(update) | Queued::Full(update) => update,
+            };
+            if let Some(inside) = self.try_enter() {
+                let _leaf = calls::leaf();
+                return update(inside.top);
+            }
+            self.wait(&mut backoff);
+        }
+    }
+}
