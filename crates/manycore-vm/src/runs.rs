@@ -20,12 +20,15 @@
 //! Source: K42's page manager, section 4.2 of the paper, with the balance that it lacks; magazines
 //! after J. Bonwick and J. Adams, *Magazines and Vmem*, 2001.
 
-use crate::sync::{Line, Mutex, MutexGuard, lock, parts};
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+
+use crate::sync::{Line, Mutex, MutexGuard, lock, parts, seeded_bug};
 use manycore::percpu::current_slot;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Single numbers in a magazine; a shelf holds less than twice as many.
-const MAGAZINE: usize = if cfg!(manycore_loom) { 1 } else { 64 };
+const MAGAZINE: usize = if cfg!(manycore_loom) { 2 } else { 64 };
 
 /// The first number of a run, and how many.
 pub(crate) type Run = (u32, u32);
@@ -116,11 +119,15 @@ pub(crate) struct Runs {
 impl Runs {
     /// All numbers below `limit`, free and cold.
     pub(crate) fn new(limit: u32) -> Self {
+        Self::with_shelves(limit, parts())
+    }
+
+    fn with_shelves(limit: u32, shelves: usize) -> Self {
         let mut central = Central::default();
         if limit != 0 {
             central.cold.add((0, limit));
         }
-        let shelves = (0..parts()).map(|_| Line(Mutex::new(Vec::new()))).collect();
+        let shelves = (0..shelves).map(|_| Line(Mutex::new(Vec::new()))).collect();
         Self { central: Line(Mutex::new(central)), shelves, limit }
     }
 
@@ -166,6 +173,10 @@ impl Runs {
             }
         }
         let number = found.pop()?;
+        // BUG: numbers are on their way to a shelf without the central lock (runs.R1).
+        if seeded_bug!("vm-refill-in-hand") {
+            drop(central);
+        }
         lock(self.shelf()).append(&mut found);
         Some(number)
     }
@@ -218,10 +229,19 @@ impl Runs {
     /// Moves a magazine from the thread's shelf to the central store.
     #[cold]
     fn overflow(&self, keep: usize) -> bool {
+        // BUG: a magazine has left the shelf before the central lock is taken (runs.R1).
+        if seeded_bug!("vm-magazine-in-hand") {
+            let magazine = lock(self.shelf()).drain(..MAGAZINE).collect();
+            lock(&self.central.0).magazines.push(magazine);
+            return false;
+        }
+        // BUG: the shelf's lock is taken before the central one (runs.R3).
+        let early = seeded_bug!("vm-shelf-before-central").then(|| lock(self.shelf()));
         let mut central = lock(&self.central.0);
-        let mut shelf = lock(self.shelf());
+        let mut shelf = early.unwrap_or_else(|| lock(self.shelf()));
         // The shelf is shared by several threads if there are many.
-        if shelf.len() >= MAGAZINE {
+        // BUG: it is taken to be as full as it was before the locks.
+        if shelf.len() >= MAGAZINE || seeded_bug!("vm-shelf-taken-for-full") {
             // The front was freed the longest ago, so its lines are the coldest.
             central.magazines.push(shelf.drain(..MAGAZINE).collect());
         }
