@@ -93,11 +93,11 @@ fn main() {
         }
         "range-get" => range_get(),
         "range-update" => range_update(),
-        "pool-page" => {
-            let pool = PagePool::new(1024).expect("there are addresses enough");
-            on_all_cores(|| drop(black_box(pool.alloc(1).expect("a free page"))));
-        }
+        "pool-page" => pool_page(),
         "grant-unmap" => grant_unmap(),
+        "resolve" => resolve(),
+        "alias-revoke" => alias_gone(true),
+        "alias-unmap" => alias_gone(false),
         "id-lookup" => {
             let domain = Domain::bounded();
             let ids = IdSpace::new_in(&domain);
@@ -118,6 +118,11 @@ fn main() {
     }
 }
 
+fn pool_page() {
+    let pool = PagePool::new(1024).expect("there are addresses enough");
+    on_all_cores(|| drop(black_box(pool.alloc(1).expect("a free page"))));
+}
+
 /// Grants a page and unmaps it, of a space that all share.
 fn grant_unmap() {
     let domain = Domain::bounded();
@@ -126,6 +131,38 @@ fn grant_unmap() {
     on_all_cores(|| {
         let page = db.grant(space, 1, Rights::WRITE).expect("a free page");
         db.unmap(space, page, 1).expect("it was granted");
+    });
+}
+
+/// Looks up a page that all threads look up.
+fn resolve() {
+    let domain = Domain::new();
+    let db = MappingDb::new(Null::new(1), &domain);
+    let space = db.space(1).expect("there are addresses enough");
+    let page = db.grant(space, 1, Rights::READ).expect("a free page");
+    on_all_cores(|| {
+        black_box(db.resolve(space, page, &domain.enter())).expect("it was granted");
+    });
+}
+
+/// Derives a mapping from a page of each thread's own, in a space that all share, and revokes it
+/// there, or unmaps it.
+fn alias_gone(is_revoked: bool) {
+    thread_local! {
+        static PAGE: Cell<usize> = const { Cell::new(0) };
+    }
+    let domain = Domain::new();
+    let db = MappingDb::new(Null::new(1 << 16), &domain);
+    let space = || db.space(1 << 16).expect("there are addresses enough");
+    let (from, to) = (space(), space());
+    on_all_cores(|| {
+        if PAGE.get() == 0 {
+            PAGE.set(db.grant(from, 1, Rights::WRITE).expect("a free page"));
+        }
+        let page = PAGE.get();
+        let alias = db.alias_anywhere(from, page, to, 1, Rights::READ).expect("a free address");
+        let gone = if is_revoked { db.revoke(from, page, 1) } else { db.unmap(to, alias, 1) };
+        assert_eq!(gone.expect("it was derived"), 1);
     });
 }
 

@@ -8,7 +8,8 @@
 //! - vm_gate.Q2 A flush unmaps all that it took in one call of the backing, adjacent pages joined.
 //!   Only then are addresses, frames and nodes free. If the backing refuses, all wait for the next.
 //! - vm_gate.Q3 What waits is taken at the earliest a tick after the label was raised; by
-//!   [`flush`](super::MappingDb::flush) at once.
+//!   [`flush`](super::MappingDb::flush) at once. Until then, a thread that looks reads a line that
+//!   is written once in a tick, and writes none that others use.
 //!
 //! Source: ParSec, sections 3.7 and 5.3 (10 ms between flushes of the TLBs).
 
@@ -38,7 +39,6 @@ struct Pending {
 struct Closing {
     label: u64,
     moment: Moment,
-    since: Instant,
 }
 
 #[derive(Default)]
@@ -52,7 +52,10 @@ struct State {
 pub(super) struct Gate {
     label: Line<AtomicU64>,
     pending: Box<[Line<Mutex<Pending>>]>,
-    state: Mutex<State>,
+    state: Line<Mutex<State>>,
+    /// When the next flush is due at the earliest, in nanoseconds since `made` (vm_gate.Q3).
+    due: Line<AtomicU64>,
+    made: Instant,
     tick: Duration,
 }
 
@@ -74,7 +77,9 @@ impl Gate {
         Self {
             label: Line(AtomicU64::new(1)),
             pending: (0..crate::sync::parts()).map(|_| Line(Mutex::default())).collect(),
-            state: Mutex::default(),
+            state: Line(Mutex::default()),
+            due: Line(AtomicU64::new(0)),
+            made: Instant::now(),
             tick,
         }
     }
@@ -101,7 +106,7 @@ impl Gate {
 
     /// Queues a space that has ended.
     pub(super) fn queue_space(&self, space: SpaceRef) {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.state.0);
         // ORDER: Acquire; as in `queue`.
         state.ended.push((self.label.0.load(Ordering::Acquire), space));
     }
@@ -112,14 +117,23 @@ impl Gate {
         self.label.0.fetch_add(1, Ordering::AcqRel)
     }
 
+    /// Whether a tick has passed since a flush began, or none has begun.
+    fn is_due(&self) -> bool {
+        // ORDER: Relaxed; a flush looks again under the lock of the state, as `due` is written.
+        self.made.elapsed().as_nanos() as u64 >= self.due.0.load(Ordering::Relaxed)
+    }
+
     /// Flushes what is due, if no other thread does, and begins the next. Waits for nothing.
     pub(super) fn tick(&self, stores: &Stores<'_>) -> Result<usize, Error> {
-        let Ok(mut state) = self.state.try_lock() else { return Ok(0) };
+        if !self.is_due() {
+            return Ok(0);
+        }
+        let Ok(mut state) = self.state.0.try_lock() else { return Ok(0) };
         let mut freed = Ok(0);
         if let Some(closing) = &state.closing {
             // BUG: a flush does not wait for the sections that were open (vm_gate.Q1).
             let is_over = seeded_bug!("vm-early-gate")
-                || closing.since.elapsed() >= self.tick && stores.domain.quiesced(closing.moment);
+                || self.is_due() && stores.domain.quiesced(closing.moment);
             if !is_over {
                 return Ok(0);
             }
@@ -130,7 +144,10 @@ impl Gate {
         if freed.is_ok() {
             let label = self.raise();
             let moment = stores.domain.now();
-            state.closing = Some(Closing { label, moment, since: Instant::now() });
+            state.closing = Some(Closing { label, moment });
+            let due = self.made.elapsed().saturating_add(self.tick);
+            // ORDER: Relaxed; as in `is_due`.
+            self.due.0.store(due.as_nanos() as u64, Ordering::Relaxed);
         }
         drop(state);
         freed.map_err(Failed::into_error)
@@ -141,9 +158,11 @@ impl Gate {
         let label = self.raise();
         // Without the lock: a flush that waits for a section stops no tick.
         stores.domain.synchronize();
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.state.0);
         if state.closing.as_ref().is_some_and(|closing| closing.label <= label) {
             state.closing = None;
+            // ORDER: Relaxed; as in `is_due`.
+            self.due.0.store(0, Ordering::Relaxed);
         }
         let freed = self.collect(&mut state, label, stores);
         drop(state);
@@ -161,11 +180,13 @@ impl Gate {
         for pending in &self.pending {
             let mut pending = lock(&pending.0);
             pending.chains.retain(|(at, chain)| {
-                if *at <= label {
+                // BUG: what was queued after the moment is taken with the rest (vm_gate.Q1).
+                let is_due = *at <= label || seeded_bug!("vm-newer-label-taken");
+                if is_due {
                     // SAFETY: tree.M6 - queued nodes are the gate's.
                     nodes.extend(unsafe { chain.nodes() });
                 }
-                *at > label
+                !is_due
             });
         }
         if !nodes.is_empty() {
@@ -198,13 +219,13 @@ impl Gate {
         let chains = |pending: &Line<Mutex<Pending>>| -> usize {
             lock(&pending.0).chains.iter().map(|(_, chain)| chain.length).sum()
         };
-        let refused = lock(&self.state).refused.len();
+        let refused = lock(&self.state.0).refused.len();
         self.pending.iter().map(chains).sum::<usize>() + refused
     }
 
     /// Spaces that have ended and are not freed.
     pub(super) fn take_ended(&mut self) -> Vec<SpaceRef> {
-        std::mem::take(&mut lock(&self.state).ended).into_iter().map(|(_, space)| space).collect()
+        std::mem::take(&mut lock(&self.state.0).ended).into_iter().map(|(_, space)| space).collect()
     }
 }
 

@@ -212,7 +212,18 @@ impl Backing for Cleared {
 
 #[test]
 fn loom_frame_is_reused_after_its_readers() {
-    model(2, || {
+    frame_under_a_reader(false);
+}
+
+/// The page is unmapped after the moment for which the flush waits.
+#[test]
+fn loom_frame_that_is_queued_during_a_flush_waits_for_the_next() {
+    frame_under_a_reader(true);
+}
+
+/// Reads a frame in a section, beside the unmapping of its page and two ticks.
+fn frame_under_a_reader(in_flush: bool) {
+    model(2, move || {
         let contents = Arc::new(UnsafeCell::new(7));
         let domain = unexplored(|| Domain::builder().mode(Mode::Epoch).build().unwrap());
         // Lives as long as the threads, whose handles need 'static.
@@ -222,6 +233,12 @@ fn loom_frame_is_reused_after_its_readers() {
             let db = Arc::new(MappingDb::with_tick(backing, domain, Duration::ZERO));
             let space = db.space(2).unwrap();
             let page = db.grant(space, 1, Rights::WRITE).unwrap();
+            if in_flush {
+                // It has begun, and rounds since have found its moment over, so that it is whatever
+                // the reader does.
+                db.tick().unwrap();
+                (0..2).for_each(|_| domain.synchronize());
+            }
             (db, space, page)
         });
         let reader = {
@@ -283,4 +300,21 @@ fn loom_claim_in_a_space_that_ended_is_caught() {
 #[test]
 fn loom_gate_that_does_not_wait_is_caught() {
     must_catch("vm-early-gate", "loom_frame_is_reused_after_its_readers", &SIGNS);
+}
+
+#[test]
+fn loom_killer_that_is_not_awaited_is_caught() {
+    must_catch("vm-killer-not-awaited", "loom_revocation_beside_a_revocation_below", &SIGNS);
+}
+
+#[test]
+fn loom_node_that_two_threads_queue_is_caught() {
+    let model = "loom_revocation_beside_the_unmapping_in_between";
+    must_catch("vm-queued-by-two", model, &["a node is queued twice"]);
+}
+
+#[test]
+fn loom_flush_that_takes_what_came_after_its_moment_is_caught() {
+    let model = "loom_frame_that_is_queued_during_a_flush_waits_for_the_next";
+    must_catch("vm-newer-label-taken", model, &SIGNS);
 }

@@ -41,7 +41,7 @@ use manycore::namespace::{Id, IdSpace};
 use manycore::percpu::current_slot;
 use manycore::section::{Domain, Section};
 use manycore::slab::Slab;
-use space::LEAF;
+use space::{LEAF, Near};
 use std::fmt;
 use std::time::Duration;
 use tree::{NODE_BYTES, Node, Space, SpaceRef};
@@ -94,9 +94,12 @@ pub struct Mapping {
 ///   the same node, never for readers, except `flush`.
 /// - *Cost*: `alias` with `revoke` of a page some 270 ns with [`Null`](crate::Null), and 90 ns for
 ///   each of 1,000 mappings that are revoked at once (the example `revocation` measures it).
-///   Operations on different frames meet rarely: a grant with its `unmap` writes 0.2 lines that
-///   other threads use, on four virtual cores (`sim-audit grant-unmap`). There is no helper
-///   thread: every 64th page that a thread unmaps looks whether a flush is due.
+///   A look-up, a grant, an alias, a revocation and an unmapping write no line that other threads
+///   use, if frames and pages are different (`sim-audit grant-unmap`, `alias-revoke`), but for two
+///   in a hundred grants: free frames come in batches of up to 512, and threads take addresses in
+///   leaves of their own while there are some. A flush reads and frees what all threads have
+///   queued: one line or less for each mapping. There is no helper thread: every 64th page that a
+///   thread unmaps looks whether a flush is due.
 /// - *Memory*: 64 bytes a mapping, 8 bytes for each page of a window, in leaves of 512 pages that
 ///   are made when they are used, and 4 bytes for a free frame at most.
 /// - *Errors*: each names the range. *Panics*: if a section is of another domain. A panic of the
@@ -263,15 +266,16 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         let cursor = &self.cursors[slot % self.cursors.len()].0[key as usize % CURSORS];
         // ORDER: Relaxed; a hint.
         let seen = cursor.load(Ordering::Relaxed);
-        let from = if (seen >> 32) as u32 == key {
-            seen as u32
+        let near = if (seen >> 32) as u32 == key {
+            Near::Behind(seen as u32)
         } else {
             // Threads begin in leaves of their own.
-            ((slot * LEAF) % space.pages() as usize) as u32
+            Near::From(((slot * LEAF) % space.pages() as usize) as u32)
         };
-        let first = space.claim_gap(n as u32, from).map_err(refused)?;
-        let next = u64::from(key) << 32 | u64::from(first.wrapping_add(n as u32));
-        cursor.store(next, Ordering::Relaxed);
+        let stride = self.cursors.len() as u32;
+        let first = space.claim_gap(n as u32, near, stride).map_err(refused)?;
+        let last = u64::from(key) << 32 | u64::from(first + (n as u32 - 1));
+        cursor.store(last, Ordering::Relaxed);
         Ok(first)
     }
 

@@ -41,6 +41,14 @@ pub(super) struct Window<N> {
     ended: AtomicU32,
 }
 
+/// Where a gap is looked for first.
+#[derive(Clone, Copy)]
+pub(super) enum Near {
+    From(u32),
+    /// Behind this page, the last one claimed, and in its leaf.
+    Behind(u32),
+}
+
 /// What is in a slot.
 fn node_in<N>(value: *mut N) -> Option<*mut N> {
     (value != free() && value != claimed() && value != pending()).then_some(value)
@@ -157,35 +165,66 @@ impl<N> Window<N> {
         }
     }
 
-    /// Claims the first `n` free pages in a row from `from` on, around the end if need be.
-    pub(super) fn claim_gap(&self, n: u32, from: u32) -> Result<u32, ErrorKind> {
-        let from = if from < self.pages { from } else { 0 };
-        for (mut start, end) in [(from, self.pages), (0, self.pages.min(from.saturating_add(n)))] {
-            let mut page = start;
-            while page < end {
-                let free = match self.slot(page) {
-                    None => (page / LEAF as u32 + 1) * LEAF as u32, // all of the leaf
-                    // ORDER: Relaxed; the claim decides.
-                    Some(slot) if slot.load(Ordering::Relaxed).is_null() => page + 1,
-                    Some(_) => {
-                        page += 1;
-                        start = page;
-                        continue;
-                    }
-                };
-                page = free.min(end);
-                if page - start >= n {
-                    match self.claim(start, n) {
-                        Ok(()) => return Ok(start),
-                        Err(ErrorKind::SpaceEnded) => return Err(ErrorKind::SpaceEnded),
-                        // Another thread was faster: look again from there.
-                        Err(_) => page = start + 1,
-                    }
-                    start = page;
+    /// Claims `n` free pages in a row: in the leaf that is `near`, or one that is a multiple of
+    /// `stride` leaves away, or of half of that; or else wherever there are some, around the end if
+    /// need be. So threads that began in leaves of their own stay apart, if they are less than half
+    /// of `stride`.
+    pub(super) fn claim_gap(&self, n: u32, near: Near, stride: u32) -> Result<u32, ErrorKind> {
+        const PAGES: u32 = LEAF as u32;
+        let (of_leaf, from) = match near {
+            Near::From(page) => (page, page),
+            Near::Behind(page) => (page, page.wrapping_add(1)),
+        };
+        let (mut leaf, leaves) = (of_leaf / PAGES, self.leaves.len() as u32);
+        let (mut start, each) = (from, leaves.div_ceil(stride));
+        for turn in 0..if n <= PAGES { 2 * each } else { 0 } {
+            if leaf < leaves {
+                let end = (leaf + 1).saturating_mul(PAGES).min(self.pages);
+                if let Some(first) = self.claim_within(n, start, end)? {
+                    return Ok(first);
                 }
+            }
+            leaf = if leaf.saturating_add(stride) < leaves { leaf + stride } else { leaf % stride };
+            if turn + 1 == each {
+                leaf = (leaf + stride / 2) % stride;
+            }
+            start = leaf * PAGES;
+        }
+        let from = if from < self.pages { from } else { 0 };
+        for (start, end) in [(from, self.pages), (0, self.pages.min(from.saturating_add(n)))] {
+            if let Some(first) = self.claim_within(n, start, end)? {
+                return Ok(first);
             }
         }
         Err(ErrorKind::NoAddresses)
+    }
+
+    /// Claims the first `n` free pages in a row between these, if there are some.
+    fn claim_within(&self, n: u32, mut start: u32, end: u32) -> Result<Option<u32>, ErrorKind> {
+        let mut page = start;
+        while page < end {
+            let free = match self.slot(page) {
+                None => (page / LEAF as u32 + 1).saturating_mul(LEAF as u32), // all of the leaf
+                // ORDER: Relaxed; the claim decides.
+                Some(slot) if slot.load(Ordering::Relaxed).is_null() => page + 1,
+                Some(_) => {
+                    page += 1;
+                    start = page;
+                    continue;
+                }
+            };
+            page = free.min(end);
+            if page - start >= n {
+                match self.claim(start, n) {
+                    Ok(()) => return Ok(Some(start)),
+                    Err(ErrorKind::SpaceEnded) => return Err(ErrorKind::SpaceEnded),
+                    // Another thread was faster: look again from there.
+                    Err(_) => page = start + 1,
+                }
+                start = page;
+            }
+        }
+        Ok(None)
     }
 
     /// Publishes a node in a page that is claimed. Whether it was still to be.
@@ -267,5 +306,28 @@ impl<N> Drop for Window<N> {
                 drop(unsafe { Box::from_raw(leaf) });
             }
         }
+    }
+}
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_taken_leaf_by_leaf_of_one_class_and_then_anywhere() {
+        const PAGES: u32 = LEAF as u32;
+        let window = Window::<u64>::new(PAGE_BYTES, 8 * PAGES + 3);
+        let mut near = Near::From(PAGES);
+        let mut leaves = Vec::new();
+        for _ in 0..8 * PAGES + 3 {
+            let page = window.claim_gap(1, near, 4).unwrap();
+            leaves.push(page / PAGES);
+            near = Near::Behind(page);
+        }
+        leaves.dedup();
+        assert_eq!(leaves, [1, 5, 3, 7, 8, 0, 4, 2, 6]);
+        assert_eq!(window.claim_gap(1, near, 4), Err(ErrorKind::NoAddresses));
+        window.unclaim(PAGES - 2, 4);
+        assert_eq!(window.claim_gap(4, near, 4), Ok(PAGES - 2), "a gap across leaves");
     }
 }

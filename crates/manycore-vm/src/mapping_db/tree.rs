@@ -175,6 +175,15 @@ impl Node {
         guard
     }
 
+    /// Waits until the thread that killed this node has made its page pending, and those of all
+    /// below it before (tree.M5).
+    fn await_killer(&self, this: *mut Node) {
+        // BUG: a thread that finds a dead node takes all below it for dead (tree.M5).
+        if !seeded_bug!("vm-killer-not-awaited") {
+            self.space().await_clear(self.page, this);
+        }
+    }
+
     /// Inserts a child, unless this node is dead or its rights have shrunk (tree.M2). Says which.
     ///
     /// # Safety
@@ -308,7 +317,7 @@ impl Node {
         // SAFETY: tree.M6 - the caller found it live in this section.
         let node = unsafe { &*this };
         let Some(guard) = node.lock(section) else {
-            node.space().await_clear(node.page, this); // tree.M5
+            node.await_killer(this);
             return None;
         };
         // SAFETY: tree.M1 - the lock is held.
@@ -334,7 +343,7 @@ impl Node {
         // SAFETY: tree.M6 - the caller found it live in this section.
         let node = unsafe { &*this };
         let Some(guard) = node.lock(section) else {
-            node.space().await_clear(node.page, this); // tree.M5
+            node.await_killer(this);
             return None;
         };
         // BUG: a node is declared dead before what is below it is, so that a revoker above it does
@@ -371,12 +380,14 @@ impl Node {
             // SAFETY: tree.M1 - under the parent's lock.
             let is_linked = unsafe { node.prev.with(|prev| !(*prev).is_null()) };
             if is_linked {
+                // SAFETY: tree.M1 - linked, under the parent's lock.
+                unsafe { parent.unlink(this) };
+            }
+            // BUG: a dead node is queued that a killer above has taken out and queues (tree.M6).
+            if is_linked || seeded_bug!("vm-queued-by-two") {
                 let mut own = Chain::new();
-                // SAFETY: tree.M1 - linked, under the parent's lock; tree.M6 - dead.
-                unsafe {
-                    parent.unlink(this);
-                    own.push(this);
-                }
+                // SAFETY: tree.M6 - dead, and taken out of the list just now.
+                unsafe { own.push(this) };
                 queue(own);
             }
         }
