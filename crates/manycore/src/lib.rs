@@ -29,8 +29,9 @@
 //! | a hierarchical limit, charged without a shared write | [`BudgetTree`] |
 //! | a reference count that all threads change all the time | [`ScalableArc`] |
 //!
-//! A whole cache with expiry and single flight is the crate `manycore-cache`; page-sized memory
-//! that is handed out, lent on and revoked is the crate `manycore-vm`.
+//! A whole cache with expiry and single flight is the crate `manycore-cache`; metrics by name and
+//! labels, for a scraper, are `manycore-metrics`; page-sized memory that is handed out, lent on and
+//! revoked is `manycore-vm`.
 //!
 //! ## Safe memory reclamation: [`section`]
 //!
