@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What is published, from outside: the packages are made, a new project in an empty folder depends on
-# them, and the commands are installed from them and used.
+# them, the programs of adopters/ are built and run with them, and the commands are installed from
+# them and used.
 #   ci/packages.sh           that
 #   ci/packages.sh verify    each package is also built alone, as `cargo publish` does: some minutes
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -81,6 +82,20 @@ RUST
 # The folder of the workspace's own builds: what both depend on is there.
 export CARGO_TARGET_DIR="$TARGET"
 cargo run --quiet
+
+say "--- the programs of adopters/"
+# With the versions of other crates that its Cargo.lock names; ours are not in a registry yet.
+cp -R "$ROOT/adopters" "$outside/adopters"
+cd "$outside/adopters"
+cargo build --quiet --examples
+for source in examples/*.rs; do
+    program=$(basename "$source" .rs)
+    "$TARGET/debug/examples/$program" >"$outside/said" ||
+        die "adopters/$source failed: $(cat "$outside/said")"
+    say "$program: $(tail -n 1 "$outside/said")"
+done
+# The simulator's run below is of the new project.
+cd "$outside/app"
 
 say "--- the commands"
 for package in manycored manycore-cli; do

@@ -268,6 +268,18 @@ pub static WORKLOADS: &[Workload] = &[
         impls: || abouts(pairs::HISTOGRAM),
         groups: pairs::histogram,
     },
+    Workload {
+        name: "metrics",
+        about: "count requests in one counter of a metrics crate, sometimes scrape it",
+        impls: || abouts(pairs::METRICS),
+        groups: pairs::metrics,
+    },
+    Workload {
+        name: "latencies",
+        about: "record latencies in one histogram of a metrics crate, sometimes scrape it",
+        impls: || abouts(pairs::LATENCIES),
+        groups: pairs::latencies,
+    },
     #[cfg(target_os = "linux")]
     Workload {
         name: "metis",

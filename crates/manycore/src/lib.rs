@@ -46,8 +46,9 @@
 //! | a hierarchical limit, charged without a shared write | [BudgetTree] |
 //! | a reference count that all threads change all the time | [ScalableArc] |
 //!
-//! A whole cache with expiry and single flight is the crate `manycore-cache`; page-sized memory
-//! that is handed out, lent on and revoked is the crate `manycore-vm`. The chapter
+//! A whole cache with expiry and single flight is the crate `manycore-cache`; metrics by name and
+//! labels, for a scraper, are `manycore-metrics`; page-sized memory that is handed out, lent on and
+//! revoked is `manycore-vm`. The chapter
 //! [choosing a type](https://github.com/manycore-rs/manycore/blob/main/docs/guide/choosing.md) goes
 //! by what a program does now.
 //!

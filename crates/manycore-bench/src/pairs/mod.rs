@@ -1,12 +1,17 @@
 //! Pairs: each operation undoes itself, and now and then a thread reads the whole.
 //!
-//! Owns: the trait that every implementation has, the loop, and the tables of five workloads.
+//! Owns: the trait that every implementation has, the loop, and the tables of seven workloads.
 //! *active-set* registers a transaction and ends it, a read asks for the oldest; *budget* charges
 //! one of eight users below one limit and releases it, a read asks what is used; *object-pool*
 //! takes a buffer and gives it back, a read counts the idle ones; *histogram* counts a value in one
 //! of [`BUCKETS`] buckets, a read sums them (a histogram has no second half of the pair); *topic*
-//! subscribes and unsubscribes, and sometimes renames the topic.
+//! subscribes and unsubscribes, and sometimes renames the topic; *metrics* counts a request, and
+//! *latencies* records how long one took: a read is a scrape, whose report is searched for the
+//! count.
 
+mod metrics;
+#[cfg(feature = "metrics-rivals")]
+mod metrics_rivals;
 mod ours;
 mod rivals;
 mod topic;
@@ -120,11 +125,11 @@ const fn entry<P: Pairs>(
 macro_rules! table {
     (
         $(#[$doc:meta])* $TABLE:ident, $check:expr,
-        $([$Type:ty, $name:expr, $kind:ident, $about:expr]),+ $(,)?
+        $($(#[$when:meta])* [$Type:ty, $name:expr, $kind:ident, $about:expr]),+ $(,)?
     ) => {
         $(#[$doc])*
         pub static $TABLE: &[Entry<Shape>] = &[
-            $(entry::<$Type>($name, Kind::$kind, $about, <$Type>::THREADS_MAX, || {
+            $($(#[$when])* entry::<$Type>($name, Kind::$kind, $about, <$Type>::THREADS_MAX, || {
                 conform::<$Type>($check)
             })),+
         ];
@@ -185,6 +190,43 @@ table!(
     [topic::Mutexed, "mutex", Rival, "a BTreeSet and a name behind std's Mutex"],
 );
 
+table!(
+    /// Every counter of a metrics crate.
+    METRICS,
+    |pairs| pairs,
+    [metrics::Unshared, "unshared", Baseline, "an integer of one thread"],
+    [metrics::Kept, "registry", Ours, "manycore-metrics' Counter, kept by the thread"],
+    [metrics::Recorded, "recorder", Ours, "the same behind a kept handle of the crate metrics"],
+    [metrics::LookedUp, "recorder-lookup", Ours, "the same, looked up for each count as macros do"],
+    [metrics::Word, "atomic", Rival, "a shared AtomicU64: what metrics-util's storage is"],
+    #[cfg(feature = "metrics-rivals")]
+    [metrics_rivals::Exporter, "exporter", Rival, "metrics-exporter-prometheus, a kept handle"],
+    #[cfg(feature = "metrics-rivals")]
+    [metrics_rivals::ExporterLookedUp, "exporter-lookup", Rival, "the same, looked up each time"],
+    #[cfg(feature = "metrics-rivals")]
+    [metrics_rivals::Prometheus, "prometheus-client", Rival, "prometheus-client's Counter"],
+    #[cfg(feature = "metrics-rivals")]
+    [metrics_rivals::Otel<false>, "otel", Rival, "opentelemetry_sdk's Counter, no attributes"],
+    #[cfg(feature = "metrics-rivals")]
+    [metrics_rivals::Otel<true>, "otel-attribute", Rival, "the same with one attribute"],
+);
+
+table!(
+    /// Every histogram of a metrics crate.
+    LATENCIES,
+    |pairs| pairs,
+    [metrics::Own, "unshared", Baseline, "a histogram of one thread"],
+    [metrics::Timed, "registry", Ours, "manycore-metrics' Histogram, kept by the thread"],
+    [metrics::RecordedTimes, "recorder", Ours, "the same behind a kept handle of metrics"],
+    [metrics::LockedHdr, "hdr-mutex", Rival, "hdrhistogram behind std's Mutex"],
+    #[cfg(feature = "metrics-rivals")]
+    [metrics_rivals::ExporterTimes, "exporter", Rival, "metrics-exporter-prometheus: AtomicBucket"],
+    #[cfg(feature = "metrics-rivals")]
+    [metrics_rivals::PrometheusTimes, "prometheus-client", Rival, "prometheus-client's Histogram"],
+    #[cfg(feature = "metrics-rivals")]
+    [metrics_rivals::OtelTimes, "otel", Rival, "opentelemetry_sdk's Histogram, no attributes"],
+);
+
 const THROUGHPUT: Metric =
     Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 };
 
@@ -237,6 +279,22 @@ pub fn histogram(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
 /// If an implementation is unknown.
 pub fn topic(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     groups("topic", TOPIC, options)
+}
+
+/// The groups of *metrics*.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn metrics(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    groups("metrics", METRICS, options)
+}
+
+/// The groups of *latencies*.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn latencies(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    groups("latencies", LATENCIES, options)
 }
 
 /// What a conformance test's pair of this number is given.

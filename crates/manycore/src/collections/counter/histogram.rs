@@ -285,6 +285,23 @@ impl HistogramSnapshot {
         }
     }
 
+    /// What was counted after `earlier`, a snapshot of the same histogram: for quantiles of the
+    /// last minute without [`Histogram::take`], which would take values from other readers.
+    ///
+    /// ```
+    /// let latency = manycore::collections::Histogram::new();
+    /// latency.record(7);
+    /// let before = latency.snapshot();
+    /// latency.record(9);
+    /// assert_eq!(latency.snapshot().since(&before).max(), Some(9));
+    /// assert_eq!(latency.snapshot().since(&before).count(), 1);
+    /// ```
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let both = self.counts.iter().zip(&earlier.counts);
+        Self { counts: both.map(|(count, before)| count.wrapping_sub(*before)).collect() }
+    }
+
     fn write(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
         f.debug_struct(name)
             .field("count", &self.count())

@@ -1,0 +1,316 @@
+//! The distribution of numbers, reported in buckets or as quantiles.
+
+use crate::window::Window;
+use manycore::collections::{self, HistogramSnapshot};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The bounds that Prometheus' own clients have: for latencies in seconds.
+const BOUNDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// How a [`Histogram`] counts, and how it is reported.
+///
+/// ```
+/// use manycore_metrics::{Histogram, HistogramOptions};
+///
+/// let bytes = HistogramOptions::new().resolution(1.0).buckets([1e3, 1e6, 1e9]);
+/// let sizes = Histogram::with_options(bytes);
+/// sizes.record(1_500.0);
+/// assert_eq!(sizes.read().buckets(), [(1e3, 0), (1e6, 1), (1e9, 1)]);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct HistogramOptions {
+    per_unit: f64,
+    bounds: Cow<'static, [f64]>,
+    quantiles: Cow<'static, [f64]>,
+    window: Duration,
+}
+
+impl HistogramOptions {
+    /// A resolution of 10^-9 (nanoseconds, if the unit is a second), and the buckets of
+    /// Prometheus' clients for latencies: 5 ms to 10 s.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            per_unit: 1e9,
+            bounds: Cow::Borrowed(BOUNDS),
+            quantiles: Cow::Borrowed(&[]),
+            window: Duration::from_secs(60),
+        }
+    }
+
+    /// The least difference that counts. Values are from 0 to 1.8 * 10^19 times it: for bytes
+    /// take 1.
+    ///
+    /// # Panics
+    /// If it is not a positive number.
+    #[must_use]
+    pub fn resolution(mut self, resolution: f64) -> Self {
+        assert!(resolution > 0.0, "manycore-metrics: {resolution} is no resolution");
+        self.per_unit = 1.0 / resolution;
+        self
+    }
+
+    /// The upper bounds of the buckets, in any order, without infinity, which is always there.
+    #[must_use]
+    pub fn buckets(mut self, bounds: impl Into<Vec<f64>>) -> Self {
+        let mut bounds: Vec<f64> = bounds.into();
+        bounds.retain(|bound| bound.is_finite());
+        bounds.sort_by(f64::total_cmp);
+        bounds.dedup();
+        self.bounds = bounds.into();
+        self
+    }
+
+    /// Reports these quantiles, from 0.0 to 1.0, instead of buckets: a *summary* in Prometheus'
+    /// words. They are of the values of the last minute ([`window`](Self::window)).
+    ///
+    /// Quantiles of several processes cannot be combined, buckets can.
+    ///
+    /// # Panics
+    /// If one is not from 0 to 1.
+    #[must_use]
+    pub fn quantiles(mut self, quantiles: impl Into<Vec<f64>>) -> Self {
+        let quantiles: Vec<f64> = quantiles.into();
+        for q in &quantiles {
+            assert!((0.0..=1.0).contains(q), "manycore-metrics: {q} is no quantile from 0 to 1");
+        }
+        self.quantiles = quantiles.into();
+        self
+    }
+
+    /// How far quantiles look back: at least this long, and at most a quarter of it and the time
+    /// between two reports longer.
+    #[must_use]
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// Whether quantiles are reported, instead of buckets.
+    pub(crate) fn has_quantiles(&self) -> bool {
+        !self.quantiles.is_empty()
+    }
+
+    /// In units of the resolution; what is below zero is zero, what is too large the greatest.
+    #[inline]
+    fn scaled(&self, value: f64) -> u64 {
+        (value * self.per_unit + 0.5) as u64
+    }
+}
+
+impl Default for HistogramOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The distribution of numbers that many threads record: latencies, sizes.
+///
+/// - Error: values are counted in [`manycore::collections::Histogram`], within 1.6 % of the value
+///   and half of the [resolution](HistogramOptions::resolution). So are quantiles and the sum; a
+///   value above a bucket's bound by at most 3.2 % may count as below it.
+/// - Consistency: a report counts every value that was recorded before it, and any subset of the
+///   concurrent ones. Counts and the sum never fall.
+/// - Cost of [`record`](Self::record): a multiplication, some instructions for the bucket and a
+///   counter's `add`; no shared cache line is written while the histogram is hot (contended). A
+///   report reads 1920 sums: some tens of microseconds.
+/// - Memory: 15 KiB, whatever is recorded, and 15 KiB for each thread while hot; with quantiles up
+///   to 15 KiB for each of six snapshots.
+///
+/// ```
+/// use manycore_metrics::Histogram;
+/// use std::time::Duration;
+///
+/// static LATENCY: Histogram = Histogram::new();
+///
+/// LATENCY.record(0.007); // seconds
+/// LATENCY.record_duration(Duration::from_micros(300));
+/// let seen = LATENCY.read();
+/// assert_eq!(seen.count(), 2);
+/// assert!((seen.sum() - 0.0073).abs() < 0.016 * 0.0073);
+/// assert_eq!(seen.buckets()[..2], [(0.005, 1), (0.01, 2)]);
+/// ```
+pub struct Histogram {
+    values: collections::Histogram,
+    options: HistogramOptions,
+    window: Mutex<Window>,
+}
+
+impl Histogram {
+    /// An empty histogram with the default options.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            values: collections::Histogram::new(),
+            options: HistogramOptions::new(),
+            window: Mutex::new(Window::new()),
+        }
+    }
+
+    /// An empty histogram with these options.
+    #[must_use]
+    pub fn with_options(options: HistogramOptions) -> Self {
+        Self { options, ..Self::new() }
+    }
+
+    /// How it counts and is reported.
+    #[must_use]
+    pub fn options(&self) -> &HistogramOptions {
+        &self.options
+    }
+
+    /// Counts a value. What is negative counts as zero; NaN is ignored.
+    #[doc(alias = "observe")]
+    #[inline]
+    pub fn record(&self, value: f64) {
+        self.record_n(value, 1);
+    }
+
+    /// Counts a value so many times.
+    #[inline]
+    pub fn record_n(&self, value: f64, times: u64) {
+        if !value.is_nan() {
+            self.values.record_n(self.options.scaled(value), times);
+        }
+    }
+
+    /// Counts a duration, in seconds.
+    #[inline]
+    pub fn record_duration(&self, duration: Duration) {
+        self.record(duration.as_secs_f64());
+    }
+
+    /// What is reported now.
+    #[must_use]
+    pub fn read(&self) -> HistogramReading {
+        self.read_at(Instant::now())
+    }
+
+    /// What is reported now, without quantiles.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) fn read_counts(&self) -> HistogramReading {
+        self.reading_of(&self.values.snapshot())
+    }
+
+    fn read_at(&self, now: Instant) -> HistogramReading {
+        let Self { values, options, window } = self;
+        let seen = values.snapshot();
+        let mut reading = self.reading_of(&seen);
+        if options.has_quantiles() {
+            let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
+            let recent = window.advance(seen, now, options.window);
+            let value = |&q: &f64| (q, quantile_of(&recent, q, options.per_unit));
+            reading.quantiles = options.quantiles.iter().map(value).collect();
+        }
+        reading
+    }
+
+    fn reading_of(&self, seen: &HistogramSnapshot) -> HistogramReading {
+        let options = &self.options;
+        let bounds = options.bounds.iter();
+        let buckets = bounds.map(|&bound| (bound, seen.count_up_to(options.scaled(bound))));
+        let buckets = buckets.collect();
+        let (count, sum) = (seen.count(), seen.sum() / options.per_unit);
+        HistogramReading { count, sum, buckets, quantiles: Vec::new() }
+    }
+}
+
+fn quantile_of(values: &HistogramSnapshot, q: f64, per_unit: f64) -> f64 {
+    values.quantile(q).map_or(f64::NAN, |value| value as f64 / per_unit)
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The library's histogram, to take a snapshot of it, in units of the resolution, or to promote it.
+impl AsRef<collections::Histogram> for Histogram {
+    fn as_ref(&self) -> &collections::Histogram {
+        &self.values
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Histogram").field(&self.values.snapshot()).finish()
+    }
+}
+
+/// What a [`Histogram`] reports.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HistogramReading {
+    count: u64,
+    sum: f64,
+    buckets: Vec<(f64, u64)>,
+    quantiles: Vec<(f64, f64)>,
+}
+
+impl HistogramReading {
+    /// How many values were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their sum.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// Each bound, and how many values are at most that.
+    #[must_use]
+    pub fn buckets(&self) -> &[(f64, u64)] {
+        &self.buckets
+    }
+
+    /// Each quantile that was asked for, and its value: NaN without recent values. Empty if the
+    /// histogram is reported in buckets.
+    #[must_use]
+    pub fn quantiles(&self) -> &[(f64, f64)] {
+        &self.quantiles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_window_and_counts_of_all_time() {
+        let options = HistogramOptions::new().resolution(1.0).quantiles([0.5]);
+        let histogram = Histogram::with_options(options);
+        let start = Instant::now();
+        let median_at = |seconds| {
+            let reading = histogram.read_at(start + Duration::from_secs(seconds));
+            reading.quantiles()[0].1
+        };
+        histogram.record_n(10.0, 100);
+        assert_eq!(median_at(0), 10.0);
+        for seconds in [10, 20, 30, 40, 50, 60, 70] {
+            histogram.record_n(50.0, 10);
+            assert_eq!(median_at(seconds), 10.0, "at {seconds}: the hundred still count");
+        }
+        assert_eq!(median_at(80), 50.0, "the snapshot at 20 is as old as the window");
+        assert!(median_at(200).is_nan(), "nothing was recorded in the last minute");
+        let all = histogram.read();
+        assert_eq!((all.count(), all.sum()), (170, 4500.0));
+    }
+
+    #[test]
+    fn values_that_are_no_counts_do_not_disturb() {
+        let histogram = Histogram::new();
+        for value in [f64::NAN, -3.0, f64::NEG_INFINITY, f64::INFINITY, 1e300] {
+            histogram.record(value);
+        }
+        let seen = histogram.read();
+        assert_eq!(seen.count(), 4);
+        assert_eq!(seen.buckets().first(), Some(&(0.005, 2)));
+        assert_eq!(seen.buckets().last(), Some(&(10.0, 2)));
+    }
+}

@@ -1,0 +1,77 @@
+//! Metrics that scale: counters, gauges and histograms of [`manycore`], by name and labels, for
+//! [`metrics`](https://docs.rs/metrics), [`prometheus-client`](https://docs.rs/prometheus-client)
+//! and [OpenTelemetry](https://docs.rs/opentelemetry).
+//!
+//! ```
+//! use manycore_metrics::Registry;
+//!
+//! let registry = Registry::new();
+//! let requests = registry.counter("requests_total", &[("path", "/")]); // kept by the handler
+//! let latency = registry.histogram("latency_seconds", &[]);
+//!
+//! requests.inc();
+//! latency.record(0.02);
+//!
+//! let text = registry.render(); // for Prometheus
+//! assert!(text.contains("requests_total{path=\"/\"} 1"));
+//! assert!(text.contains("latency_seconds_bucket{le=\"0.025\"} 1"));
+//! ```
+//!
+//! *For* metrics that many threads update all the time, and that a scraper reads every few seconds:
+//! each thread counts on cache lines of its own as soon as a metric is contended. *Not for* counts
+//! that are read as often as they are changed, and not for exact values of single events (a log, a
+//! trace).
+//!
+//! # Which way
+//!
+//! | You have | Take |
+//! |---|---|
+//! | nothing yet | a [`Registry`], whose [`render`](Registry::render) answers a scrape |
+//! | code, or crates, with the macros `counter!`, `gauge!`, `histogram!` | [`Recorder`], feature `metrics` (on by default) |
+//! | a registry of `prometheus-client` | module [`prometheus`], feature `prometheus-client` |
+//! | a meter provider of OpenTelemetry | module [`otel`], feature `opentelemetry` |
+//!
+//! All of them report the same three types: [`Counter`], [`Gauge`] and [`Histogram`], which can
+//! also be `static`s.
+//!
+//! # Histograms
+//!
+//! A histogram counts all values, from the first one, with a relative error of at most 1.6 %, in
+//! 15 KiB. What is *reported* is chosen with [`HistogramOptions`]: cumulative counts for bounds of
+//! your own (the default, since these can be added up over processes), or quantiles of the last
+//! minute. Values do not pile up between two scrapes, and a scrape takes nothing away: there may be
+//! several scrapers, or none.
+//!
+//! # Cost
+//!
+//! A report reads each metric once, and an update takes no lock that a report holds. What a metric
+//! takes of memory is said at its type.
+//!
+//! # Panics
+//!
+//! None but those of the builders, on options that make no sense.
+
+#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
+#[cfg(feature = "opentelemetry")]
+pub mod otel;
+#[cfg_attr(docsrs, doc(cfg(feature = "prometheus-client")))]
+#[cfg(feature = "prometheus-client")]
+pub mod prometheus;
+
+mod counter;
+mod family;
+mod gauge;
+mod histogram;
+mod names;
+#[cfg(feature = "metrics")]
+mod recorder;
+mod registry;
+mod text;
+mod window;
+
+pub use counter::Counter;
+pub use gauge::Gauge;
+pub use histogram::{Histogram, HistogramOptions, HistogramReading};
+#[cfg(feature = "metrics")]
+pub use recorder::Recorder;
+pub use registry::{Registry, RegistryBuilder};

@@ -1,0 +1,51 @@
+use crate::{THREADS, beside, sample};
+use manycore_metrics::{Recorder, Registry};
+use metrics::{counter, describe_gauge, gauge, histogram, with_local_recorder};
+
+#[test]
+fn macros_on_many_threads_count_everything_once() {
+    const TURNS: u32 = 3_000;
+    let registry = Registry::new();
+    let recorder = Recorder::new(&registry);
+    beside(
+        |thread| {
+            with_local_recorder(&recorder, || {
+                let kept = counter!("kept_total");
+                for turn in 0..TURNS {
+                    kept.increment(2);
+                    counter!("found_total", "even" => (turn % 2 == 0).to_string()).increment(1);
+                    gauge!("level", "thread" => thread.to_string()).increment(0.5);
+                    histogram!("seconds").record(0.3);
+                    histogram!("seconds").record_many(3.0, 2);
+                }
+            });
+        },
+        || registry.render(),
+    );
+    let text = registry.render();
+    let all = f64::from(TURNS) * THREADS as f64;
+    assert_eq!(sample(&text, "kept_total"), 2.0 * all);
+    assert_eq!(sample(&text, "found_total{even=\"true\"}"), all / 2.0);
+    assert_eq!(sample(&text, "found_total{even=\"false\"}"), all / 2.0);
+    assert_eq!(sample(&text, "seconds_bucket{le=\"1\"}"), all);
+    assert_eq!(sample(&text, "seconds_count"), 3.0 * all);
+    for thread in 0..THREADS {
+        let level = sample(&text, &format!("level{{thread=\"{thread}\"}}"));
+        assert_eq!(level, f64::from(TURNS) / 2.0);
+    }
+}
+
+#[test]
+fn every_call_of_a_handle_does_what_its_name_says() {
+    let registry = Registry::new();
+    with_local_recorder(&Recorder::new(&registry), || {
+        describe_gauge!("heat", metrics::Unit::Count, "How hot it is.");
+        counter!("ticks").absolute(7);
+        counter!("ticks").absolute(3);
+        gauge!("heat").set(2.5);
+        gauge!("heat").decrement(1.0);
+    });
+    let text = registry.render();
+    assert_eq!((sample(&text, "ticks"), sample(&text, "heat")), (7.0, 1.5));
+    assert!(text.starts_with("# HELP heat How hot it is.\n# TYPE heat gauge\n"), "{text}");
+}
