@@ -271,12 +271,14 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "metrics",
         about: "count requests in one counter of a metrics crate, sometimes scrape it",
+        options: READS,
         impls: || abouts(pairs::METRICS),
         groups: pairs::metrics,
     },
     Workload {
         name: "latencies",
         about: "record latencies in one histogram of a metrics crate, sometimes scrape it",
+        options: READS,
         impls: || abouts(pairs::LATENCIES),
         groups: pairs::latencies,
     },
