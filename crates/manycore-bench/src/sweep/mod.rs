@@ -31,7 +31,7 @@ const SHARES: [u64; 11] = [0, 10, 50, 100, 250, 500, 750, 900, 990, 999, 1000];
 /// What concerns this workload alone.
 #[derive(Clone, Debug, Default)]
 pub struct SweepOptions {
-    /// Shares of updates, in thousandths; none for [`SHARES`].
+    /// Shares of updates, in thousandths; none for the eleven that the command takes by default.
     pub shares: Vec<u64>,
 }
 
