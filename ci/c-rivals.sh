@@ -1,11 +1,23 @@
 #!/usr/bin/env bash
-# The benchmarks' rivals written in C build and conform, where the system has
-# their libraries. The feature c-rivals of crates/manycore-bench says which those are.
+# The benchmarks' rivals behind features build and conform: those of metrics, and those written in C
+# where the system has their libraries. The features metrics-rivals and c-rivals of
+# crates/manycore-bench say which those are.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-command -v pkg-config >/dev/null 2>&1 || skip "no pkg-config"
-for library in liburcu-memb liburcu-mb liburcu-qsbr liburcu-bp ck; do
-    pkg-config --exists "$library" || skip "no development files of $library"
-done
+features=manycore-bench/metrics-rivals tests=(scrapes_of_all_metrics_crates)
+missing=
+if command -v pkg-config >/dev/null 2>&1; then
+    for library in liburcu-memb liburcu-mb liburcu-qsbr liburcu-bp ck; do
+        pkg-config --exists "$library" || missing="no development files of $library"
+    done
+else
+    missing="no pkg-config"
+fi
+if [ -z "$missing" ]; then
+    features+=,manycore-bench/c-rivals
+    tests+=(smr)
+fi
 # The whole workspace, because the dependencies are then those that other checks have built.
-cargo test --workspace --lib --features manycore-bench/c-rivals --locked smr
+cargo test --workspace --lib --features "$features" --locked -- "${tests[@]}"
+say "the metrics crates conform"
+[ -z "$missing" ] || skip "the rivals written in C: $missing"
 say "the rivals written in C conform"

@@ -18,7 +18,7 @@ const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
 ///   concurrent ones; an `add` counts as before or after a concurrent `set`.
 /// - Cost: an `add` of a whole number writes no shared cache line while the gauge is hot
 ///   (contended).
-/// - Memory: 40 bytes while cold; while hot as [`Counter`](crate::Counter).
+/// - Memory: 32 bytes while cold; while hot as [`Counter`](crate::Counter).
 /// - Range: whole numbers wrap around at 2^63. NaN and the infinities stay until the next `set`.
 ///
 /// When not: a gauge that threads only `set`, at a high rate, is better off in an atomic.

@@ -44,6 +44,20 @@
 //!
 //! # Cost
 //!
+//! Two threads that share one metric, on a virtual machine with two cores:
+//!
+//! | million updates a second | one counter | one histogram |
+//! |---|---|---|
+//! | this crate, a kept handle | 254 | 86 |
+//! | ... behind a handle of `metrics` | 184 | 88 |
+//! | `prometheus-client` | 71 | 9 |
+//! | `opentelemetry_sdk`, no attributes | 47 | 17 |
+//! | `metrics-exporter-prometheus`, a kept handle | 39 | 9 |
+//!
+//! On one thread a counter is as fast as an atomic word (122 to 131 of `prometheus-client`). Each
+//! lookup by a macro costs some 50 ns more, and is contended. `manycore bench metrics` and
+//! `latencies`, with the feature `metrics-rivals`, measure your machine.
+//!
 //! A report reads each metric once, and an update takes no lock that a report holds. What a metric
 //! takes of memory is said at its type.
 //!

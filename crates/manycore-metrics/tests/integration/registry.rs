@@ -1,5 +1,5 @@
 use crate::{THREADS, beside, sample};
-use manycore_metrics::{Counter, Gauge, HistogramOptions, Registry};
+use manycore_metrics::{Counter, Gauge, Histogram, HistogramOptions, Registry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,6 +55,13 @@ fn totals_beside_scrapes_are_those_of_atomics_and_never_fall() {
     let sum = (ADDS * (ADDS - 1) / 2 * THREADS as u64) as f64;
     let error = (sample(&text, "sizes_sum") - sum).abs();
     assert!(error < 0.016 * sum, "{error} of {sum}");
+}
+
+#[test]
+fn metrics_are_as_large_as_documented() {
+    assert_eq!((size_of::<Counter>(), size_of::<Gauge>()), (24, 32));
+    let histogram = size_of::<Histogram>();
+    assert!((15 << 10..(15 << 10) + 256).contains(&histogram), "{histogram}");
 }
 
 #[test]
