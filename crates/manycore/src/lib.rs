@@ -71,6 +71,9 @@
 //! manycore = { version = "0.1", default-features = false, features = ["section"] }
 //! ```
 //!
+//! Off by default, because it brings a crate: `futures-core` (a [`collections::Receiver`] is a
+//! `Stream`).
+//!
 //! # What it promises
 //!
 //! - Reads are linearizable, except where a type says otherwise ([`collections::Counter`] does).

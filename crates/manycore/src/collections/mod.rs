@@ -77,7 +77,10 @@ pub use active_set::{Active, ActiveSet};
 pub use budget::{BudgetTree, Charge, Exceeded, Reclaimer};
 pub use counter::{Counter, CounterArray, Gauge, Histogram, HistogramBuckets, HistogramSnapshot};
 pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Distribution, DistributionReason};
-pub use event_queue::{EventQueue, EventQueueBuilder, Receive, RecvError, SendError};
+pub use event_queue::{
+    EventQueue, EventQueueBuilder, EventQueueIntoIter, EventQueueIter, EventQueueTryIter, Receiver,
+    RecvError, RecvFuture, SendError, SendFuture, Sender,
+};
 pub use hash_map::{
     HashMap, HashMapBuilder, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapValues, HashMapView,
 };

@@ -39,6 +39,8 @@ mod dhash_distribution;
 #[cfg(feature = "collections")]
 mod event_queue;
 #[cfg(feature = "collections")]
+mod event_queue_channel;
+#[cfg(feature = "collections")]
 mod event_queue_tasks;
 #[cfg(feature = "oplog")]
 mod evictions;
