@@ -286,6 +286,22 @@ fn halves_of_a_queue_outlive_each_other() {
 }
 
 #[test]
+fn objects_of_a_pool_are_handed_over() {
+    let pool = ObjectPool::builder(|| text(0)).max(1).recycle(|thing| thing.len() == 1).build();
+    let pool = Arc::new(pool);
+    let mut context = Context::from_waker(Waker::noop());
+    let owned = Pooled::into_owned(pool.get(), &pool);
+    let mut futures = [pool.get_async(), pool.get_async()];
+    assert!(futures.iter_mut().all(|future| Pin::new(future).poll(&mut context).is_pending()));
+    thread::scope(|scope| {
+        scope.spawn(|| drop(owned));
+        scope.spawn(|| drop(futures));
+        drop(pool.get());
+    });
+    assert_eq!((pool.created(), pool.get().detach()), (1, text(0)));
+}
+
+#[test]
 fn shared_things_are_given_back() {
     let pool = ObjectPool::new(2, || Box::new(1_u8));
     let tree = BudgetTree::new(8);

@@ -36,7 +36,7 @@
 //! | object | called from | outcome |
 //! |---|---|---|
 //! | [`EventQueue`] | a waker's clone, wake or drop; an event's drop | works |
-//! | [`ObjectPool`] | the constructor; an object's drop | works |
+//! | [`ObjectPool`] | the constructor; the recycle hook; an object's drop; a waker | works |
 //! | [`ScalableArc`] | the value's drop | works; a weak handle of the value is dead |
 //! | [`RangeMap`] | a value's clone or drop | works |
 //! | | under a guard | a lookup and the guard work; an update by the view is an error |
@@ -87,7 +87,7 @@ pub use hash_map::{
 pub use hash_set::{HashSet, HashSetIntoIter, HashSetIter, HashSetView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
 pub use lru::{Lru, LruBuilder};
-pub use object_pool::{ObjectPool, Pooled};
+pub use object_pool::{ObjectPool, ObjectPoolBuilder, OwnedPooled, PoolFuture, Pooled};
 pub use page_cache::{PageCache, PageStore, PinError, Pinned};
 pub use private_pages::{PrivatePage, PrivatePages};
 pub use range_map::{Gaps, RangeError, RangeGuard, RangeMap, RangeMapIter, RangeMapView, Removed};

@@ -81,6 +81,8 @@ mod namespace;
 mod node_lock;
 #[cfg(feature = "collections")]
 mod object_pool;
+#[cfg(feature = "collections")]
+mod object_pool_wait;
 #[cfg(feature = "cluster")]
 mod oplog_faults;
 #[cfg(feature = "oplog")]
