@@ -70,6 +70,8 @@ mod ldu_shared;
 mod ldu_stress;
 #[cfg(feature = "collections")]
 mod liars;
+#[cfg(feature = "lock_api")]
+mod lock_api;
 mod locks;
 #[cfg(feature = "oplog")]
 mod log_panics;
