@@ -185,6 +185,9 @@ struct Line(AtomicU64);
 /// ```
 ///
 /// Source: OpLog, section 6.1.
+#[doc(alias = "rdtsc")]
+#[doc(alias = "timestamp")]
+#[doc(alias = "TSC")]
 #[derive(Debug)]
 #[repr(C)] // so that what a stamp and a settling look at are one cache line
 pub struct Clock {

@@ -156,6 +156,9 @@ impl<R> Drop for Home<R> {
 /// assert_eq!(page.gather(0, |sum, hits| sum + hits.0.load(Relaxed)), 4);
 /// assert_eq!(page.root(), "index");
 /// ```
+#[doc(alias = "NUMA")]
+#[doc(alias = "per-CPU")]
+#[doc(alias = "sharding")]
 pub struct Clustered<R: Rep> {
     placement: Placement,
     /// Dropped before the root.

@@ -35,6 +35,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// assert!(seen.contains("message 7"));
 /// assert!(seen.remove("message 7") && seen.is_empty());
 /// ```
+#[doc(alias = "concurrent set")]
 pub struct HashSet<T, S = RandomState> {
     map: HashMap<T, (), S>,
 }

@@ -9,7 +9,7 @@
 //! `ObjectPool`.
 
 use super::{
-    Counter, CounterArray, DHash, Entry, EventQueue, Gaps, HashMap, HashMapIntoIter,
+    ActiveSet, Counter, CounterArray, DHash, Entry, EventQueue, Gaps, HashMap, HashMapIntoIter,
     HashMapIter, HashMapKeys, HashMapValues, HashMapView, Histogram, Interval, IntervalRegistry,
     Lru, ObjectPool, OwnedEntry, PageCache, PageStore, Pinned, RangeGuard, RangeMap, RangeMapIter,
     RangeMapView, Registry, Removed, ReplicatedMap, ScalableArc, ScalableWeak, Timer, TimerQueue,
@@ -48,6 +48,7 @@ owners! {
     [T: Send + Sync + 'static] Registry<T>: T;
     [K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static] IntervalRegistry<K, V>: K, V;
     [T: Send + 'static] TimerQueue<T>: T;
+    [K: Ord + Clone + Send + Sync + 'static] ActiveSet<K>: K;
     [E: Send + 'static] EventQueue<E>: ;
     ['d, T] IdSpace<'d, T>: T;
 }

@@ -103,6 +103,8 @@ use std::ptr::NonNull;
 /// ```
 ///
 /// Source: the paper's section 3.6; the laws are in [`crate::namespace`].
+#[doc(alias = "generational arena")]
+#[doc(alias = "slot map")]
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
     state: NonNull<State<T>>,

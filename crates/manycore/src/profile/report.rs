@@ -8,6 +8,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 /// What a program's threads waited for: see [`read`](super::read).
+#[doc(alias = "contention")]
+#[doc(alias = "lock profiler")]
 #[derive(Debug, Clone)]
 pub struct Profile {
     objects: Vec<HotObject>,

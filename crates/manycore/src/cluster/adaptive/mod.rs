@@ -53,6 +53,7 @@ use crate::oplog::{self, ColdGuard, Deferred, Kind, Log, TryReadError};
 use crate::percpu;
 use crate::sync::{AtomicPtr, Backoff, Ordering, const_fn, seeded_bug};
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 
 /// A value with updates and reads that is a locked object, one with logs, or one with concurrent
@@ -110,6 +111,11 @@ pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     /// Null until it is needed; freed with the object.
     side_state: AtomicPtr<SideState<L::Op>>,
 }
+
+/// As with a `Mutex` of `std`: an update that panics poisons the object.
+impl<T: Send + Sync + 'static, L: Log<T>> UnwindSafe for Adaptive<T, L> {}
+/// As with a `Mutex` of `std`: an update that panics poisons the object.
+impl<T: Send + Sync + 'static, L: Log<T>> RefUnwindSafe for Adaptive<T, L> {}
 
 /// The object's lock, and where the value is.
 enum Held<'a, T: Send + Sync + 'static, L: Log<T>> {

@@ -85,6 +85,7 @@ struct Top<F: ?Sized>(Arc<F>);
 ///   reconfiguration* (USENIX 2003).
 ///
 /// See [`Family`] for an example.
+#[doc(alias = "hot swap")]
 #[repr(align(128))]
 pub struct Swappable<F: Family + ?Sized> {
     /// The address of a [`Top`], from a box, perhaps with CLOSED. Changed only by the swapper.

@@ -159,6 +159,9 @@ impl Drop for Level {
 /// bob.try_charge(301).unwrap();
 /// assert_eq!((process.used(), ann.used(), bob.used()), (301, 0, 301));
 /// ```
+#[doc(alias = "memory limit")]
+#[doc(alias = "quota")]
+#[doc(alias = "semaphore")]
 #[derive(Clone)]
 pub struct BudgetTree {
     level: Arc<Level>,

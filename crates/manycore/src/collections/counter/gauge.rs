@@ -36,6 +36,7 @@ use std::fmt;
 /// assert_eq!(OPEN.set(7), 0);
 /// assert_eq!(OPEN.get(), 7);
 /// ```
+#[doc(alias = "up-down counter")]
 #[derive(Default)]
 pub struct Gauge {
     counter: Counter,

@@ -51,6 +51,8 @@ use word::GroupWord;
 /// });
 /// assert_eq!(REQUESTS.sum(), 4000);
 /// ```
+#[doc(alias = "LongAdder")]
+#[doc(alias = "sharded counter")]
 pub struct Counter {
     value: AtomicU64,
     hot: GroupWord,

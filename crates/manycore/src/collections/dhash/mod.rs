@@ -263,6 +263,7 @@ where
 /// assert_eq!(page, "seven");
 /// assert!(bits.iter().all(|dirty| !dirty));
 /// ```
+#[doc(alias = "per-thread map")]
 pub struct DHash<K, Shared, Local, S = RandomState>
 where
     K: Send + Sync + 'static,

@@ -88,6 +88,7 @@ struct Item<K, V> {
 /// assert_eq!(mappings.overlapping(0..16), Vec::<&str>::new());
 /// assert_eq!((data.range(), *data), (&(16..48), "data"));
 /// ```
+#[doc(alias = "interval tree")]
 pub struct IntervalRegistry<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     form: Form<K, V>,
     panics: Panics,

@@ -64,6 +64,8 @@ use std::marker::PhantomData;
 /// assert_eq!(recent.evict(1), ["b"]);
 /// assert_eq!(recent.evict(10), ["a"]);
 /// ```
+#[doc(alias = "eviction")]
+#[doc(alias = "recency list")]
 pub struct Lru<K: Eq + Hash + Send + 'static> {
     list: Deferred<List<K>, Recent<K>>,
     hasher: DefaultHashBuilder,

@@ -184,6 +184,8 @@ impl Uses {
 /// assert!(cache.len() <= 10);
 /// assert!(cache.store().0.lock().unwrap()[..100].iter().all(|number| *number == 4));
 /// ```
+#[doc(alias = "buffer pool")]
+#[doc(alias = "single flight")]
 pub struct PageCache<T: PageStore, S = RandomState>
 where
     S: Send + Sync + 'static,

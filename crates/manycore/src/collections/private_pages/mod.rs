@@ -163,6 +163,8 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 /// assert_eq!(document.copies(), 3);
 /// # Ok::<(), manycore::collections::PinError<std::io::Error>>(())
 /// ```
+#[doc(alias = "copy on write")]
+#[doc(alias = "snapshot")]
 pub struct PrivatePages<T: PageStore, S = RandomState>
 where
     S: BuildHasher + Send + Sync + 'static,

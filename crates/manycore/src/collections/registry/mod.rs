@@ -94,6 +94,8 @@ use std::sync::{Arc, OnceLock};
 /// drop(local);
 /// assert!(open.is_empty());
 /// ```
+#[doc(alias = "connection list")]
+#[doc(alias = "slab")]
 pub struct Registry<T: Send + Sync + 'static> {
     shared: Arc<Shared<T>>,
     /// Made at the first owned entry.

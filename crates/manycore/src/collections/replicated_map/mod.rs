@@ -145,6 +145,8 @@ where
 /// assert_eq!(routes.remove("10.0.0.0/8"), Some(1));
 /// assert_eq!(routes.get("10.0.0.0/8"), None); // in every thread
 /// ```
+#[doc(alias = "NUMA")]
+#[doc(alias = "replication")]
 pub struct ReplicatedMap<K, V, S = RandomState>
 where
     K: Send + Sync + 'static,
