@@ -19,7 +19,8 @@ std() {
         "$TARGET/debug/examples/$example" >"$log" || { cat "$log"; die "the example $example failed"; }
     done
     say "--- unit, integration, property and documentation tests"
-    cargo test --workspace --locked
+    cargo test --workspace --locked \
+        --features manycore-metrics/opentelemetry,manycore-metrics/prometheus-client
 }
 
 # A model checker replaces atomics, cells and threads of the whole library; so it has its own

@@ -101,6 +101,9 @@
 //! manycore = { version = "0.1", default-features = false, features = ["section"] }
 //! ```
 //!
+//! Off by default, because each brings a crate: `futures-core` (a [`collections::Receiver`] is a
+//! `Stream`) and `lock_api` (the locks of [`lock`] are raw locks of that crate).
+//!
 //! # Guide
 //!
 //! Chapters in the repository: [deferred

@@ -259,6 +259,23 @@ pub(crate) fn sleep(time: std::time::Duration) {
     }
 }
 
+/// Parks this thread, at most until `deadline`; `false`, at once, if that has passed. loom has no
+/// time: there it only lets other threads run.
+pub(crate) fn park_until(deadline: Option<std::time::Instant>) -> bool {
+    let Some(deadline) = deadline else {
+        thread::park();
+        return true;
+    };
+    let left = deadline.saturating_duration_since(std::time::Instant::now());
+    #[cfg(not(manycore_loom))]
+    if !left.is_zero() {
+        thread::park_timeout(left);
+    }
+    #[cfg(manycore_loom)]
+    thread::yield_now();
+    !left.is_zero()
+}
+
 /// Runs user code on behalf of another thread: its panic ends here. (loom's is let through, because
 /// loom reports what it finds by panicking.)
 pub(crate) fn contain(f: impl FnOnce()) {

@@ -11,9 +11,12 @@ use manycore::oplog::{Combine, Combining, Deferred, Logs, Op};
 use manycore::section::{self, Atomic, Domain, Owned};
 use manycore::slab::{Slab, SlabBox};
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::mem::forget;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Waker};
 use std::thread;
 
 /// Values that need dropping, and say what they are.
@@ -258,6 +261,44 @@ fn objects_with_logs_are_updated_and_read() {
     assert_eq!((object.read().0, lru.len(), events.drain().len()), (8, 3, 8));
     assert_eq!((lru.evict(2).len(), counter.sum()), (2, 8));
     assert!(map.len() <= 5);
+}
+
+#[test]
+fn halves_of_a_queue_outlive_each_other() {
+    let queue = EventQueue::builder().max_events(2).build().unwrap();
+    let (sender, receiver) = queue.into_channel();
+    let mut context = Context::from_waker(Waker::noop());
+    thread::scope(|scope| {
+        let sender = sender.clone();
+        scope.spawn(move || (0..6).for_each(|number| sender.send(text(number)).unwrap()));
+        for number in 0..6 {
+            assert_eq!(receiver.recv(), Some(text(number)));
+        }
+    });
+    while sender.try_send(text(1)).is_ok() {}
+    let mut kept = sender.send_async(text(2));
+    let mut dropped = sender.send_async(text(3));
+    assert!(Pin::new(&mut kept).poll(&mut context).is_pending());
+    assert!(Pin::new(&mut dropped).poll(&mut context).is_pending());
+    assert_eq!(dropped.into_inner(), Some(text(3)));
+    drop(receiver);
+    assert!(Pin::new(&mut kept).poll(&mut context).is_ready());
+}
+
+#[test]
+fn objects_of_a_pool_are_handed_over() {
+    let pool = ObjectPool::builder(|| text(0)).max(1).recycle(|thing| thing.len() == 1).build();
+    let pool = Arc::new(pool);
+    let mut context = Context::from_waker(Waker::noop());
+    let owned = Pooled::into_owned(pool.get(), &pool);
+    let mut futures = [pool.get_async(), pool.get_async()];
+    assert!(futures.iter_mut().all(|future| Pin::new(future).poll(&mut context).is_pending()));
+    thread::scope(|scope| {
+        scope.spawn(|| drop(owned));
+        scope.spawn(|| drop(futures));
+        drop(pool.get());
+    });
+    assert_eq!((pool.created(), pool.get().detach()), (1, text(0)));
 }
 
 #[test]

@@ -228,7 +228,7 @@ fn collections() {
         budget
     };
     assert_eq!(bytes_of(charged) - bytes_of(|| BudgetTree::new(100)), 256 + 128);
-    takes("an ObjectPool", some(280), || ObjectPool::new(4, || 1_u8));
+    takes("an ObjectPool", some(512), || ObjectPool::new(4, || 1_u8));
     takes("a ScalableArc of 8 bytes", 8 + 24..=8 + 32, || ScalableArc::new(1_u64));
     let weak = || {
         let object = ScalableArc::new(1_u64);

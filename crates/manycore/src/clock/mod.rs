@@ -219,6 +219,9 @@ struct Line(AtomicU64);
 /// Source: [OpLog](crate#sources), section 6.1.
 ///
 /// [`commit_wait`]: Clock::commit_wait
+#[doc(alias = "rdtsc")]
+#[doc(alias = "timestamp")]
+#[doc(alias = "TSC")]
 #[derive(Debug)]
 #[repr(C)] // so that what a stamp and a settling look at are one cache line
 pub struct Clock {

@@ -212,6 +212,9 @@ impl<R> Drop for Home<R> {
 /// - Panics: a constructor's panic reaches the call that needed the representative; the next call
 ///   tries again.
 /// - Source: [K42](crate#sources)'s clustered objects, section 3.3.
+#[doc(alias = "NUMA")]
+#[doc(alias = "per-CPU")]
+#[doc(alias = "sharding")]
 pub struct Clustered<R: Rep> {
     placement: Placement,
     /// Dropped before the root.

@@ -35,6 +35,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// - Consistency, progress, cost, memory, growth, panics: as [`HashMap`]'s, whose values take no
 ///   room here. Linearizable for each member; `len` and `iter` are not snapshots.
 /// - Other settings (a shared domain, a weigher): [`HashMap::builder`], then `HashSet::from`.
+#[doc(alias = "concurrent set")]
 pub struct HashSet<T, S = RandomState> {
     map: HashMap<T, (), S>,
 }

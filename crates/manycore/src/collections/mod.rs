@@ -50,7 +50,7 @@
 //! | object | called from | outcome |
 //! |---|---|---|
 //! | [EventQueue] | a waker's clone, wake or drop; an event's drop | works |
-//! | [ObjectPool] | the constructor; an object's drop | works |
+//! | [ObjectPool] | the constructor; the recycle hook; an object's drop; a waker | works |
 //! | [ScalableArc] | the value's drop | works; a weak handle of the value is dead |
 //! | [RangeMap] | a value's clone or drop | works |
 //! | | under a guard | a lookup and the guard work; an update by the view is an error |
@@ -99,7 +99,10 @@ pub use active_set::{Active, ActiveSet};
 pub use budget::{BudgetTree, Charge, Exceeded, Reclaimer};
 pub use counter::{Counter, CounterArray, Gauge, Histogram, HistogramBuckets, HistogramSnapshot};
 pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Distribution, DistributionReason};
-pub use event_queue::{EventQueue, EventQueueBuilder, Receive, RecvError, SendError};
+pub use event_queue::{
+    EventQueue, EventQueueBuilder, EventQueueIntoIter, EventQueueIter, EventQueueTryIter, Receiver,
+    RecvError, RecvFuture, SendError, SendFuture, Sender,
+};
 pub use hash_map::{
     HashMap, HashMapBuilder, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapOwnedView,
     HashMapValues, HashMapView,
@@ -107,7 +110,7 @@ pub use hash_map::{
 pub use hash_set::{HashSet, HashSetIntoIter, HashSetIter, HashSetView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
 pub use lru::{Lru, LruBuilder};
-pub use object_pool::{ObjectPool, Pooled};
+pub use object_pool::{ObjectPool, ObjectPoolBuilder, OwnedPooled, PoolFuture, Pooled};
 pub use page_cache::{PageCache, PageStore, PinError, Pinned};
 pub use private_pages::{PrivatePage, PrivatePages};
 pub use range_map::{Gaps, RangeError, RangeGuard, RangeMap, RangeMapIter, RangeMapView, Removed};

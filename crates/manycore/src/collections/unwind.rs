@@ -2,14 +2,16 @@
 //!
 //! Owns: the implementations of [`UnwindSafe`] and [`RefUnwindSafe`]. A collection is in order
 //! whatever user code has panicked in it (`tests/liars`), so what counts is what users have put
-//! into it, as with the collections of `std`. The types that lend a part to be changed in place,
-//! without poison, have neither through a reference, as `RefCell` has not: a closure that panics
-//! leaves the part as it was just then. These are `DHash`, `PrivatePages` and `ObjectPool`.
+//! into it, as with the collections of `std`. Events only pass through their queue, which lends
+//! none, so they don't count, as with the channels of `std`. The types that lend a part to be
+//! changed in place, without poison, have neither through a reference, as `RefCell` has not: a
+//! closure that panics leaves the part as it was just then. These are `DHash`, `PrivatePages` and
+//! `ObjectPool`.
 
 use super::{
-    Counter, CounterArray, DHash, Entry, EventQueue, Gaps, HashMap, HashMapIntoIter, HashMapIter,
-    HashMapKeys, HashMapValues, HashMapView, Histogram, Interval, IntervalRegistry, Lru,
-    ObjectPool, OwnedEntry, PageCache, PageStore, Pinned, RangeGuard, RangeMap, RangeMapIter,
+    ActiveSet, Counter, CounterArray, DHash, Entry, EventQueue, Gaps, HashMap, HashMapIntoIter,
+    HashMapIter, HashMapKeys, HashMapValues, HashMapView, Histogram, Interval, IntervalRegistry,
+    Lru, ObjectPool, OwnedEntry, PageCache, PageStore, Pinned, RangeGuard, RangeMap, RangeMapIter,
     RangeMapView, Registry, Removed, ReplicatedMap, ScalableArc, ScalableWeak, Timer, TimerQueue,
 };
 use crate::namespace::IdSpace;
@@ -46,7 +48,8 @@ owners! {
     [T: Send + Sync + 'static] Registry<T>: T;
     [K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static] IntervalRegistry<K, V>: K, V;
     [T: Send + 'static] TimerQueue<T>: T;
-    [E: Send + 'static] EventQueue<E>: E;
+    [K: Ord + Clone + Send + Sync + 'static] ActiveSet<K>: K;
+    [E: Send + 'static] EventQueue<E>: ;
     ['d, T] IdSpace<'d, T>: T;
 }
 

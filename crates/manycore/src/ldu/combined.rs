@@ -37,7 +37,7 @@ use crate::sync::{self, AtomicUsize, Ordering, seeded_bug};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::panic::resume_unwind;
+use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -114,6 +114,11 @@ const GROWTH: usize = config::DEFAULT_GROWTH;
 pub struct Combined<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
     parts: ManuallyDrop<Parts<T, E, O>>,
 }
+
+/// As with a `Mutex` of `std`: an update that panics poisons the object.
+impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> UnwindSafe for Combined<T, E, O> {}
+/// As with a `Mutex` of `std`: an update that panics poisons the object.
+impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> RefUnwindSafe for Combined<T, E, O> {}
 
 struct Parts<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
     /// Its lock guards `T` and what waits for it.

@@ -9,6 +9,7 @@ use crate::lock::{Entered, Refused};
 use crate::sync::{self, Ordering};
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// A set whose insertions and removals are deferred until the next read, and cancel each other.
 ///
@@ -72,6 +73,11 @@ use std::mem::ManuallyDrop;
 pub struct DeferredSet<T: Structure<E>, E: Linked> {
     pub(super) state: ManuallyDrop<State<T, E>>,
 }
+
+/// As with a `Mutex` of `std`: a structure that panics poisons the set.
+impl<T: Structure<E>, E: Linked> UnwindSafe for DeferredSet<T, E> {}
+/// As with a `Mutex` of `std`: a structure that panics poisons the set.
+impl<T: Structure<E>, E: Linked> RefUnwindSafe for DeferredSet<T, E> {}
 
 /// What happened to a set's members so far.
 ///

@@ -269,6 +269,38 @@ impl<T> BrLock<T> {
         unsafe { word::unlock(&self.writers, 0) };
     }
 
+    /// Ends a read by a stray.
+    #[cold]
+    fn leave_strays(&self) {
+        let me = percpu::thread_token();
+        let mut strays = self.strays();
+        let mine = strays.iter().position(|token| *token == me);
+        strays.swap_remove(mine.expect("a stray stands in the list until its guard is dropped"));
+    }
+
+    /// Ends a read whose guard was forgotten.
+    ///
+    /// # Safety
+    /// The calling thread reads, and that read's guard gives no access any more.
+    #[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
+    #[inline]
+    pub(super) unsafe fn end_read(&self) {
+        // All its reads are counted in one place (br.R4).
+        match self.gate.inside() {
+            Some(lane) => lane.leave(),
+            None => self.leave_strays(),
+        }
+    }
+
+    /// Ends a write whose guard was forgotten.
+    ///
+    /// # Safety
+    /// The calling thread writes, and that write's guard gives no access any more.
+    #[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
+    pub(super) unsafe fn end_write(&self) {
+        self.open();
+    }
+
     fn is_read_by_me(&self) -> bool {
         self.gate.inside().is_some() || self.strays().contains(&percpu::thread_token())
     }
@@ -337,16 +369,6 @@ pub struct BrReadGuard<'a, T> {
 // SAFETY: a shared guard gives only shared access to `T`.
 unsafe impl<T: Sync> Sync for BrReadGuard<'_, T> {}
 
-impl<T> BrReadGuard<'_, T> {
-    #[cold]
-    fn leave_strays(&self) {
-        let me = percpu::thread_token();
-        let mut strays = self.lock.strays();
-        let mine = strays.iter().position(|token| *token == me);
-        strays.swap_remove(mine.expect("a stray stands in the list until its guard is dropped"));
-    }
-}
-
 impl<T> Deref for BrReadGuard<'_, T> {
     type Target = T;
 
@@ -370,7 +392,7 @@ impl<T> Drop for BrReadGuard<'_, T> {
         unsafe { ManuallyDrop::drop(&mut self.value) };
         match self.lane {
             Some(lane) => lane.leave(),
-            None => self.leave_strays(),
+            None => self.lock.leave_strays(),
         }
     }
 }

@@ -42,7 +42,7 @@ const HELD: *mut Node = ptr::without_provenance_mut(1);
 
 impl Mcs {
     const_fn! {
-        const fn new() -> Self {
+        pub(super) const fn new() -> Self {
             Self { tail: AtomicPtr::new(ptr::null_mut()), head: AtomicPtr::new(ptr::null_mut()) }
         }
     }
@@ -215,6 +215,9 @@ exclusive! {
     /// });
     /// assert_eq!(total.into_inner(), 6);
     /// ```
+    #[doc(alias = "fair lock")]
+    #[doc(alias = "Mutex")]
+    #[doc(alias = "queue lock")]
     lock: McsLock;
     /// Guard of a [`McsLock`]: exclusive access to the value. Dropping it releases the lock.
     guard: McsGuard;

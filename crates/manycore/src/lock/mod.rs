@@ -23,6 +23,9 @@
 //!   left it. A caller that needs to know keeps a flag in the value.
 //! - *Re-entrancy*: a thread that locks what it holds deadlocks with itself, except where a lock
 //!   says otherwise.
+//! - *Other crates' interfaces*: with the feature `lock_api`, `RawTicketLock`, `RawMcsLock` and
+//!   `RawBrLock` are raw locks of the crate `lock_api` 0.4, for `lock_api::Mutex` and `RwLock`, and
+//!   code that is generic over them. None of these locks needs state of its own in a guard.
 //! - Guards stay on their thread. A forgotten guard leaves the lock locked, with no other effect.
 //! - *Fork*: a child inherits the lock as it was. A lock that another thread of the parent held
 //!   stays locked in the child.
@@ -49,6 +52,9 @@ mod exclusive;
 mod futex;
 pub(crate) mod held;
 pub(crate) mod holding;
+// A raw lock is made at compile time, and a model checker's is not.
+#[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
+mod lock_api;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod mcs;
@@ -62,6 +68,8 @@ mod word;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 pub(crate) use crate::profile::Of;
 pub use br::{BrLock, BrReadGuard, BrWriteGuard};
+#[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
+pub use lock_api::{RawBrLock, RawMcsLock, RawTicketLock};
 pub use mcs::{McsGuard, McsLock};
 pub(crate) use rounds::{Entered, Rounds};
 pub use ticket::{TicketGuard, TicketLock};

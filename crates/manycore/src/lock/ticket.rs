@@ -19,7 +19,7 @@ pub(super) struct Ticket {
 
 impl Ticket {
     const_fn! {
-        const fn new() -> Self {
+        pub(super) const fn new() -> Self {
             Self {
                 next: AtomicUsize::new(0),
                 serving: AtomicUsize::new(0),
@@ -137,6 +137,9 @@ exclusive! {
     /// });
     /// assert_eq!(LIST.lock().len(), 4);
     /// ```
+    #[doc(alias = "fair lock")]
+    #[doc(alias = "Mutex")]
+    #[doc(alias = "spinlock")]
     lock: TicketLock;
     /// Guard of a [`TicketLock`]: exclusive access to the value. Dropping it releases the lock.
     guard: TicketGuard;

@@ -104,6 +104,8 @@ use std::ptr::NonNull;
 ///   and each insert takes a new one.
 ///
 /// Source: [ParSec](crate#sources), section 3.6; the laws are in [`crate::namespace`].
+#[doc(alias = "generational arena")]
+#[doc(alias = "slot map")]
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
     state: NonNull<State<T>>,

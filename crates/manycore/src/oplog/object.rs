@@ -32,6 +32,7 @@ use crate::sync::{UnsafeCell, const_fn};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// A value whose updates are deferred until the next read.
 ///
@@ -93,6 +94,8 @@ use std::ops::Deref;
 ///
 /// [`MergeStrategy`]: super::MergeStrategy
 /// [`WhenFull`]: super::WhenFull
+#[doc(alias = "batching")]
+#[doc(alias = "combining")]
 #[doc(alias = "OpLog")]
 pub struct Deferred<T: Send + 'static, L: Log<T>> {
     pub(super) word: StateWord,
@@ -101,6 +104,11 @@ pub struct Deferred<T: Send + 'static, L: Log<T>> {
     pub(super) value: Inline<T>,
     log: PhantomData<fn() -> L>,
 }
+
+/// As with a `Mutex` of `std`: an update that panics poisons the object.
+impl<T: Send + 'static, L: Log<T>> UnwindSafe for Deferred<T, L> {}
+/// As with a `Mutex` of `std`: an update that panics poisons the object.
+impl<T: Send + 'static, L: Log<T>> RefUnwindSafe for Deferred<T, L> {}
 
 /// The value's place in the object. Its `Send` and `Sync` impls decide those of the object: an
 /// `impl` for the object itself would have to repeat `L: Log<T>`, and a type that refers to an

@@ -10,6 +10,8 @@ use std::time::Duration;
 /// What a program's threads waited for: see [`read`](super::read).
 ///
 /// See [the module](super) for an example.
+#[doc(alias = "contention")]
+#[doc(alias = "lock profiler")]
 #[derive(Debug, Clone)]
 pub struct Profile {
     objects: Vec<HotObject>,

@@ -39,6 +39,8 @@ mod dhash_distribution;
 #[cfg(feature = "collections")]
 mod event_queue;
 #[cfg(feature = "collections")]
+mod event_queue_channel;
+#[cfg(feature = "collections")]
 mod event_queue_tasks;
 #[cfg(feature = "oplog")]
 mod evictions;
@@ -68,6 +70,8 @@ mod ldu_shared;
 mod ldu_stress;
 #[cfg(feature = "collections")]
 mod liars;
+#[cfg(feature = "lock_api")]
+mod lock_api;
 mod locks;
 #[cfg(feature = "oplog")]
 mod log_panics;
@@ -79,6 +83,8 @@ mod namespace;
 mod node_lock;
 #[cfg(feature = "collections")]
 mod object_pool;
+#[cfg(feature = "collections")]
+mod object_pool_wait;
 #[cfg(feature = "cluster")]
 mod oplog_faults;
 #[cfg(feature = "oplog")]

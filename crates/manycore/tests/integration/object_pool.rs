@@ -34,7 +34,7 @@ fn placed(place: Placement, max: usize, shelf: usize) -> (ObjectPool<Thing>, Arc
         counted.fetch_add(1, SeqCst);
         Thing { held: AtomicBool::new(false), uses: 0, alive: Arc::clone(&counted) }
     };
-    (ObjectPool::with_shelves(max, place, shelf, make), alive)
+    (ObjectPool::builder(make).max(max).placement(place).shelf(shelf).build(), alive)
 }
 
 /// The steps in which the paper distributes its page manager: one list, one for some, one for each.

@@ -67,6 +67,7 @@ use self::side_state::SideState;
 use crate::oplog::{Deferred, Log};
 use crate::sync::{AtomicPtr, Ordering};
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 
 /// A value with updates and reads that is a locked object, one with logs, or one with concurrent
@@ -124,6 +125,11 @@ pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     /// Null until it is needed; freed with the object.
     side_state: AtomicPtr<SideState<L::Op>>,
 }
+
+/// As with a `Mutex` of `std`: an update that panics poisons the object.
+impl<T: Send + Sync + 'static, L: Log<T>> UnwindSafe for Adaptive<T, L> {}
+/// As with a `Mutex` of `std`: an update that panics poisons the object.
+impl<T: Send + Sync + 'static, L: Log<T>> RefUnwindSafe for Adaptive<T, L> {}
 
 impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[inline(always)]

@@ -107,6 +107,7 @@ struct Top<F: ?Sized>(Arc<F>);
 ///   for online reconfiguration* (USENIX 2003).
 ///
 /// [`Family`] has an example with an interface and two implementations.
+#[doc(alias = "hot swap")]
 #[repr(align(128))]
 pub struct Swappable<F: Family + ?Sized> {
     /// The address of a [`Top`], from a box, perhaps with CLOSED. Changed only by the swapper.

@@ -159,6 +159,9 @@ impl Drop for Level {
 /// - Panics: [`release`](Self::release) may, if more comes back than was charged; see there.
 ///   A user's callback may. Nothing else does.
 /// - Source: [K42](crate#sources)'s page managers, section 3.2.
+#[doc(alias = "memory limit")]
+#[doc(alias = "quota")]
+#[doc(alias = "semaphore")]
 #[derive(Clone)]
 pub struct BudgetTree {
     level: Arc<Level>,

@@ -36,6 +36,7 @@ use std::fmt;
 ///   while cold. `set`: as `get`, and a compare-exchange that a concurrent `set`, or an add while
 ///   the gauge is cold, makes begin again.
 /// - Overflow wraps around, as with atomics.
+#[doc(alias = "up-down counter")]
 #[derive(Default)]
 pub struct Gauge {
     counter: Counter,

@@ -51,6 +51,8 @@ use word::GroupWord;
 ///   counter and free all of it.
 /// - Overflow wraps around, as with atomics.
 /// - Source: [OpLog](crate#sources), section 5.2, Figure 8.
+#[doc(alias = "LongAdder")]
+#[doc(alias = "sharded counter")]
 pub struct Counter {
     value: AtomicU64,
     hot: GroupWord,

@@ -263,6 +263,7 @@ where
 ///   other's tables. A panic of user code leaves the table in order, and the
 ///   parts that it changes as it left them.
 /// - Source: [K42](crate#sources)'s DHash, section 4.3.
+#[doc(alias = "per-thread map")]
 pub struct DHash<K, Shared, Local, S = RandomState>
 where
     K: Send + Sync + 'static,

@@ -3,12 +3,18 @@
 use std::fmt;
 
 /// Why an event was not sent. The event is inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "TrySendError")]
+#[doc(alias = "SendTimeoutError")]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError<E> {
-    /// The queue is at its bound (only from [`try_send`](super::EventQueue::try_send)).
+    /// The queue is at its bound ([`try_send`](super::EventQueue::try_send)), or was so until the
+    /// deadline ([`send_timeout`](super::EventQueue::send_timeout)). Never from a send that waits
+    /// without a limit.
     Full(E),
-    /// The queue is closed.
+    /// The queue is closed: [`close`](super::EventQueue::close) was called, or there is no
+    /// [`Receiver`](super::Receiver) any more.
+    #[doc(alias = "Disconnected")]
     Closed(E),
 }
 
@@ -30,15 +36,29 @@ impl<E> fmt::Display for SendError<E> {
     }
 }
 
-impl<E: fmt::Debug> std::error::Error for SendError<E> {}
+/// Without the event, which need not have a `Debug` of its own.
+impl<E> fmt::Debug for SendError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Closed(_) => "Closed(..)",
+        })
+    }
+}
+
+impl<E> std::error::Error for SendError<E> {}
 
 /// Why no event was received.
+#[doc(alias = "TryRecvError")]
+#[doc(alias = "RecvTimeoutError")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
     /// No event is there, or came in time.
     Empty,
-    /// The queue is closed and every event has been received.
+    /// The queue is closed, by [`close`](super::EventQueue::close) or because there is no
+    /// [`Sender`](super::Sender) any more, and every event has been received.
+    #[doc(alias = "Disconnected")]
     Closed,
 }
 

@@ -9,6 +9,8 @@
 //! 40, and 2.4 to 3 times as many get through.
 
 use super::merge::Pending;
+use super::signals::Signals;
+use super::waiter::Waiter;
 use crate::config::SMALL;
 use crate::policy::Streak;
 use crate::sync::thread;
@@ -34,19 +36,30 @@ pub(super) struct Front<E> {
     pub(super) pace: Pace,
     /// Of the last merge, to be followed when the receivers' lock has been released.
     pub(super) advice: Advice,
+    /// Senders to be woken then, because there is room.
+    pub(super) released: Vec<Waiter>,
 }
 
 impl<E> Default for Front<E> {
     fn default() -> Self {
         let (events, pending) = (VecDeque::new(), Pending::default());
         let (tuning, pace) = (Tuning::default(), Pace::default());
-        Self { events, pending, tuning, pace, advice: Advice::default() }
+        let (advice, released) = (Advice::default(), Vec::new());
+        Self { events, pending, tuning, pace, advice, released }
     }
 }
 
 impl<E> Front<E> {
     pub(super) fn len(&self) -> usize {
         self.events.len() + self.pending.len()
+    }
+
+    /// Says that so many events are left, of those that were taken.
+    pub(super) fn note_left(&mut self, signals: &Signals) {
+        if let Some(senders) = signals.note_taken(self.len()) {
+            debug_assert!(self.released.is_empty(), "event_queue.Q7: woken senders are passed by");
+            self.released = senders;
+        }
     }
 
     pub(super) fn pop(&mut self) -> Option<E> {

@@ -1,7 +1,7 @@
 //! Models of the queue's laws event_queue.Q2 to event_queue.Q4. What loom can and can't show is in
 //! the header of [`crate::percpu::loom_tests`].
 
-use super::signals::Waiter;
+use super::waiter::Waiter;
 use super::{EventQueue, RecvError};
 use crate::oplog::{Logs, Publish};
 use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
@@ -179,12 +179,12 @@ impl Wake for Task {
 }
 
 /// Polls to the end. A lost wake-up is a deadlock.
-fn block_on(mut poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Box<u32>>>) -> Option<Box<u32>> {
+fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     let task = Arc::new(Task(Notify::new()));
     let waker = Waker::from(Arc::clone(&task));
     loop {
-        if let Poll::Ready(received) = poll(&mut Context::from_waker(&waker)) {
-            return received;
+        if let Poll::Ready(ready) = poll(&mut Context::from_waker(&waker)) {
+            return ready;
         }
         task.0.wait();
     }
@@ -248,4 +248,69 @@ const DROPPED: &str =
 #[test]
 fn loom_event_queue_future_whose_drop_silences_others_is_caught() {
     must_catch("deaf-disarm", DROPPED, &["deadlock"]);
+}
+
+/// A queue that is full with one event.
+fn full() -> Arc<Queue> {
+    let queue = Queue::builder().logs(Logs::Never).max_events(1).build().unwrap();
+    send(&queue, 0);
+    assert!(queue.is_full());
+    Arc::new(queue)
+}
+
+/// A task that finds the queue full while the receiver makes room (event_queue.Q7). A lost wake-up
+/// is a deadlock.
+#[test]
+fn loom_event_queue_sender_hears_of_room() {
+    model(2, || {
+        let queue = full();
+        let receives = spawn(&queue, |queue| assert_eq!(queue.try_recv(), Ok(Box::new(0))));
+        let mut future = pin!(queue.send_async(Box::new(1)));
+        assert_eq!(block_on(|context| future.as_mut().poll(context)), Ok(()));
+        receives.join().unwrap();
+        assert_eq!(queue.try_recv(), Ok(Box::new(1)));
+    });
+}
+
+const ROOM: &str = "collections::event_queue::loom_tests::loom_event_queue_sender_hears_of_room";
+
+#[test]
+fn loom_event_queue_sender_that_enters_the_list_late_is_caught() {
+    must_catch("late-sender", ROOM, &["deadlock"]);
+}
+
+/// A send that is given up while another waits, room is made and the queue is closed.
+#[test]
+fn loom_event_queue_dropped_send_leaves_no_other_asleep() {
+    large_model(2, || {
+        let queue = full();
+        let leaves = spawn(&queue, |queue| {
+            let mut future = pin!(queue.send_async(Box::new(7)));
+            let _ = future.as_mut().poll(&mut Context::from_waker(&other_waker()));
+        });
+        let closes = spawn(&queue, |queue| {
+            let _ = queue.try_recv();
+            queue.close();
+        });
+        let mut future = pin!(queue.send_async(Box::new(1)));
+        let _ = block_on(|context| future.as_mut().poll(context));
+        leaves.join().unwrap();
+        closes.join().unwrap();
+    });
+}
+
+/// The last sender goes while the receiver is about to park (event_queue.Q8).
+#[test]
+fn loom_event_queue_receiver_hears_that_the_last_sender_went() {
+    model(2, || {
+        let queue = Queue::builder().logs(Logs::Never).build().unwrap();
+        let (sender, receiver) = queue.into_channel();
+        let other = sender.clone();
+        let one = thread::spawn(move || assert!(sender.send(Box::new(1)).is_ok()));
+        let two = thread::spawn(move || drop(other));
+        assert_eq!(receiver.recv(), Some(Box::new(1)));
+        assert_eq!(receiver.recv(), None);
+        one.join().unwrap();
+        two.join().unwrap();
+    });
 }

@@ -48,40 +48,60 @@
 //!   a later one in its place. So no wake-up is lost. Wakers are woken and dropped without any
 //!   lock, so they may use the queue; a panic in one keeps no other from being woken.
 //!
+//! - **event_queue.Q7** Senders that wait for room, threads and tasks, are in a list only while the
+//!   queue is full and open: each looks at the state under the waiters' lock before it enters, and
+//!   the receiver that clears `FULL`, or the thread that closes, takes the whole list under the
+//!   same lock. So no wake-up is lost, and a future that is dropped takes none with it. The
+//!   receiver wakes them after it has released its lock, and keeps their panics to itself: it has
+//!   an event in its hands, which would be lost.
+//! - **event_queue.Q8** The senders of a channel share a value whose destructor closes the queue.
+//!   It runs once, after the last send of each of them (the standard library's `Arc` orders them).
+//!
 //! Lock order: receivers' lock, object, waiters.
 
+mod channel;
 mod errors;
 mod front;
+mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod merge;
 mod receive;
 mod run;
+mod send;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
 mod signals;
+mod waiter;
 
+pub use channel::{Receiver, Sender};
 pub use errors::{RecvError, SendError};
-pub use receive::Receive;
+pub use iter::{EventQueueIntoIter, EventQueueIter, EventQueueTryIter};
+pub use receive::RecvFuture;
+pub use send::SendFuture;
 
 use super::Line;
 use crate::config;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, Stats, WhenFull};
-use crate::sync::Mutex;
+use crate::sync::{self, Mutex};
 use front::{Advice, Batch, Front};
-use run::{Inbox, Outgoing, Run};
+use run::{Inbox, Run};
 use signals::Signals;
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
+use waiter::Waiter;
 
 /// A queue of events from many threads, received in the order in which they were sent.
 ///
 /// For notifications, audit and change logs, trace points, work for one thread: much sent, received
 /// in batches. If one event is sent after another one was, on whatever thread, it is received after
 /// it ("created" before "deleted"). Nothing is absorbed, dropped or duplicated.
+///
+/// Shared by reference or [`Arc`], or as two halves that notice when the other one is gone:
+/// [`channel`](Self::channel).
 ///
 /// Not for spreading work over many receivers (they take turns on one lock), and not for handing
 /// single events back and forth with the least delay: each receive that finds nothing at hand
@@ -104,11 +124,12 @@ use std::time::Instant;
 ///   the event and 8 bytes. Buffers stay as large as they grew.
 /// - Panics: none of its own. The only user code inside are wakers: if one panics, the others are
 ///   woken all the same, and then the `send` or `close` that woke them panics, with its event sent
-///   (unless its thread is unwinding already). Wakers run without a lock of the queue's, so they
-///   may
-///   send, receive, poll, close the queue, or drop their last handle of it. The same goes for an
-///   event's destructor: the queue drops events only when it is dropped itself.
-/// - Waiting tasks: one waker for each [`Receive`], at most 32 of [`poll_recv`](Self::poll_recv).
+///   (unless its thread is unwinding already). A receive that wakes senders doesn't: it returns its
+///   event. Wakers run without a lock of the queue's, so they may send, receive, poll, close the
+///   queue, or drop their last handle of it. The same goes for an event's destructor: events are
+///   dropped only with the queue or its [`Receiver`].
+/// - Waiting tasks: one waker for each [`RecvFuture`] and [`SendFuture`], at most 32 of
+///   [`poll_recv`](Self::poll_recv).
 /// - Source: OpLog, section 3.
 ///
 /// ```
@@ -132,6 +153,8 @@ use std::time::Instant;
 /// }
 /// assert_eq!(seen, 6);
 /// ```
+#[doc(alias = "event log")]
+#[doc(alias = "notification")]
 #[doc(alias = "channel")]
 #[doc(alias = "MPSC")]
 pub struct EventQueue<E: Send + 'static> {
@@ -184,48 +207,6 @@ impl<E: Send + 'static> EventQueue<E> {
         }
     }
 
-    /// Sends an event. Waits while the queue is full.
-    ///
-    /// A queue that is full stays so until a receive: a thread that sends and receives
-    /// should use [`try_send`](Self::try_send).
-    ///
-    /// # Errors
-    /// [`SendError::Closed`] with the event if the queue is closed, also while this waits.
-    #[inline]
-    pub fn send(&self, event: E) -> Result<(), SendError<E>> {
-        if self.signals.is_full() {
-            self.signals.wait_for_room();
-        }
-        self.put(event)
-    }
-
-    /// Sends an event, unless the queue is full. Never waits for a receiver.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] or [`SendError::Closed`], with the event.
-    #[inline]
-    pub fn try_send(&self, event: E) -> Result<(), SendError<E>> {
-        if self.signals.is_full() && !self.signals.is_closed() {
-            return Err(SendError::Full(event));
-        }
-        self.put(event)
-    }
-
-    #[inline(always)]
-    fn put(&self, event: E) -> Result<(), SendError<E>> {
-        let outgoing = Outgoing::new(event, &self.signals);
-        // SAFETY: event_queue.Q1 - `append` pushes or applies the call before it returns, or
-        // unwinds without keeping it.
-        self.inbox.append(unsafe { outgoing.call() });
-        match outgoing.refused() {
-            None => {
-                self.signals.wake_receivers(); // after the append: event_queue.Q4
-                Ok(())
-            }
-            Some(event) => Err(SendError::Closed(event)),
-        }
-    }
-
     /// Takes no more events. What was sent before can still be received; waiting receivers and
     /// senders wake. Returns whether the queue was open.
     pub fn close(&self) -> bool {
@@ -248,7 +229,7 @@ impl<E: Send + 'static> EventQueue<E> {
                 Some(event) => event,
                 None => self.refill(front)?,
             };
-            self.signals.note_taken(front.len());
+            front.note_left(&self.signals);
             Ok(event)
         })
     }
@@ -319,7 +300,7 @@ impl<E: Send + 'static> EventQueue<E> {
                 events.append(&mut ready);
             }
             front.move_to(usize::MAX, events);
-            self.signals.note_taken(0);
+            front.note_left(&self.signals);
         });
         events.len() - before
     }
@@ -345,7 +326,7 @@ impl<E: Send + 'static> EventQueue<E> {
                 self.fill(front);
             }
             front.move_to(most, events);
-            self.signals.note_taken(front.len());
+            front.note_left(&self.signals);
         });
         events.len() - before
     }
@@ -355,6 +336,13 @@ impl<E: Send + 'static> EventQueue<E> {
     pub fn len(&self) -> usize {
         let front = self.front();
         self.inbox.read().len() + front.len()
+    }
+
+    /// Whether the queue is at its bound, so that a send would wait. Full is a state: it begins
+    /// with the merge that reaches the bound, and ends when half of that has been received.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.signals.is_full() && !self.is_closed()
     }
 
     /// Whether no event is there. As [`len`](Self::len).
@@ -376,7 +364,11 @@ impl<E: Send + 'static> EventQueue<E> {
         let mut front = self.front();
         let result = f(&mut front);
         let advice = std::mem::take(&mut front.advice);
+        let released = std::mem::take(&mut front.released);
         drop(front);
+        if !released.is_empty() {
+            wake_senders(released);
+        }
         match advice {
             Advice::Promote => drop(self.inbox.promote()),
             Advice::Demote => self.inbox.demote(),
@@ -389,6 +381,12 @@ impl<E: Send + 'static> EventQueue<E> {
         // Nothing of the user's runs under it; after a panic for want of memory it is still whole.
         self.front.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Contained, because the caller has an event in its hands, and nothing to do with them.
+#[cold]
+fn wake_senders(released: Vec<Waiter>) {
+    sync::contain(|| sync::run_each(released, Waiter::wake));
 }
 
 impl<E: Send + 'static> Default for EventQueue<E> {

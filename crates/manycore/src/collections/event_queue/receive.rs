@@ -1,11 +1,11 @@
-//! Receivers that wait: threads, futures, and callers of `poll_recv`.
+//! Receivers that wait: threads, futures, streams, and callers of `poll_recv`.
 //!
 //! Owns: the order of announcing, looking and waiting that law event_queue.Q4 of the parent module
 //! asks for.
 
-use super::signals::{Key, Waiter};
+use super::waiter::{Key, Waiter};
 use super::{EventQueue, RecvError};
-use crate::sync::thread;
+use crate::sync::{self, thread};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -27,6 +27,14 @@ impl<E: Send + 'static> EventQueue<E> {
         self.recv_until(Instant::now().checked_add(timeout))
     }
 
+    /// As [`recv_timeout`](Self::recv_timeout), until `deadline`.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`] if none came in time, [`RecvError::Closed`] if none can come any more.
+    pub fn recv_deadline(&self, deadline: Instant) -> Result<E, RecvError> {
+        self.recv_until(Some(deadline))
+    }
+
     fn recv_until(&self, deadline: Option<Instant>) -> Result<E, RecvError> {
         let first = self.try_recv();
         if !matches!(first, Err(RecvError::Empty)) {
@@ -35,14 +43,9 @@ impl<E: Send + 'static> EventQueue<E> {
         loop {
             self.signals.arm(Waiter::Thread(thread::current()));
             let received = self.try_recv(); // a whole merge, after arming: event_queue.Q4
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if !matches!(received, Err(RecvError::Empty)) || left == Some(Duration::ZERO) {
+            if !matches!(received, Err(RecvError::Empty)) || !sync::park_until(deadline) {
                 self.signals.disarm(&Key::Thread(thread::current().id()));
                 return received;
-            }
-            match left {
-                None => thread::park(),
-                Some(left) => park_timeout(left),
             }
         }
     }
@@ -71,8 +74,8 @@ impl<E: Send + 'static> EventQueue<E> {
     /// # use std::{future::Future, task::Poll};
     /// # assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(7));
     /// ```
-    pub fn recv_async(&self) -> Receive<'_, E> {
-        Receive { queue: self, ticket: None }
+    pub fn recv_async(&self) -> RecvFuture<'_, E> {
+        RecvFuture { queue: self, ticket: None }
     }
 
     /// Receives the next event, or arranges for `context`'s task to be woken when there is one: for
@@ -115,60 +118,57 @@ impl<E: Send + 'static> EventQueue<E> {
 
 /// The future of [`EventQueue::recv_async`].
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct Receive<'a, E: Send + 'static> {
+pub struct RecvFuture<'a, E: Send + 'static> {
     queue: &'a EventQueue<E>,
     /// Once it has waited.
     ticket: Option<u64>,
 }
 
-impl<E: Send + 'static> Receive<'_, E> {
-    /// Takes the waker out of the queue.
-    fn forget(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.queue.signals.disarm(&Key::Task(ticket));
-        }
-    }
-}
-
-impl<E: Send + 'static> Future for Receive<'_, E> {
-    type Output = Option<E>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<E>> {
-        let this = &mut *self;
-        let signals = &this.queue.signals;
-        let mut received = this.queue.try_recv();
+impl<E: Send + 'static> EventQueue<E> {
+    /// Polls for a waiter of its own, whose `ticket` is there once it has waited.
+    pub(super) fn poll_for(
+        &self,
+        ticket: &mut Option<u64>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<E>> {
+        let mut received = self.try_recv();
         if matches!(received, Err(RecvError::Empty)) {
-            let ticket = *this.ticket.get_or_insert_with(|| signals.ticket());
-            signals.arm(Waiter::Task(ticket, context.waker().clone()));
-            received = this.queue.try_recv(); // a whole merge, after arming: event_queue.Q4
+            let ticket = *ticket.get_or_insert_with(|| self.signals.ticket());
+            self.signals.arm(Waiter::Task(ticket, context.waker().clone()));
+            received = self.try_recv(); // a whole merge, after arming: event_queue.Q4
             if matches!(received, Err(RecvError::Empty)) {
                 return Poll::Pending;
             }
         }
-        this.forget();
+        self.forget_receiver(ticket);
         Poll::Ready(received.ok())
     }
+
+    /// Takes the waker of a waiter of its own out of the queue.
+    fn forget_receiver(&self, ticket: &mut Option<u64>) {
+        if let Some(ticket) = ticket.take() {
+            self.signals.disarm(&Key::Task(ticket));
+        }
+    }
 }
 
-impl<E: Send + 'static> Drop for Receive<'_, E> {
+impl<E: Send + 'static> Future for RecvFuture<'_, E> {
+    type Output = Option<E>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<E>> {
+        let this = &mut *self;
+        this.queue.poll_for(&mut this.ticket, context)
+    }
+}
+
+impl<E: Send + 'static> Drop for RecvFuture<'_, E> {
     fn drop(&mut self) {
-        self.forget();
+        self.queue.forget_receiver(&mut self.ticket);
     }
 }
 
-impl<E: Send + 'static> fmt::Debug for Receive<'_, E> {
+impl<E: Send + 'static> fmt::Debug for RecvFuture<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receive").field("waits", &self.ticket.is_some()).finish_non_exhaustive()
+        f.debug_struct("RecvFuture").field("waits", &self.ticket.is_some()).finish_non_exhaustive()
     }
-}
-
-#[cfg(not(manycore_loom))]
-fn park_timeout(time: Duration) {
-    thread::park_timeout(time);
-}
-
-/// loom has no time.
-#[cfg(manycore_loom)]
-fn park_timeout(_: Duration) {
-    thread::yield_now();
 }

@@ -121,6 +121,8 @@ pub use view::HashMapView;
 /// drop(view);
 /// println!("{two:?}");
 /// ```
+#[doc(alias = "concurrent map")]
+#[doc(alias = "DashMap")]
 pub struct HashMap<K, V, S = RandomState> {
     root: Atomic<Table<K, V>>,
     hasher: S,

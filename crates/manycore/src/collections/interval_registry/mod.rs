@@ -88,6 +88,7 @@ struct Item<K, V> {
 ///   questions then find what such an order finds, and removals may take linear time. One in a
 ///   value's `Drop` or in a question's closure reaches the caller; the registry stays in order.
 /// - A forgotten handle stays for as long as the registry lives.
+#[doc(alias = "interval tree")]
 pub struct IntervalRegistry<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     form: Form<K, V>,
     panics: Panics,

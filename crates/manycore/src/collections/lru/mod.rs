@@ -65,6 +65,8 @@ use std::marker::PhantomData;
 ///   list; a call that gathers the logs panics there
 ///   ([re-entrancy](https://github.com/manycore-rs/manycore/blob/main/docs/reentrancy.md)).
 /// - Source: [OpLog](crate#sources), section 1.
+#[doc(alias = "eviction")]
+#[doc(alias = "recency list")]
 pub struct Lru<K: Eq + Hash + Send + 'static> {
     list: Deferred<List<K>, Recent<K>>,
     hasher: DefaultHashBuilder,

@@ -184,6 +184,8 @@ impl Uses {
 ///   stays for another round.
 /// - A dropped cache writes nothing back: [`flush`](Self::flush) first.
 /// - Source: [K42](crate#sources)'s file cache manager, section 4.3.
+#[doc(alias = "buffer pool")]
+#[doc(alias = "single flight")]
 pub struct PageCache<T: PageStore, S = RandomState>
 where
     S: Send + Sync + 'static,

@@ -163,6 +163,8 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 ///   stays. If a closure reads or writes the page that it is writing, in this view or one forked
 ///   since. If closures use each other's pages in a cycle (deadlock): the one that closes it.
 /// - Source: [K42](crate#sources)'s file cache manager, section 4.3; Mach's shadow objects.
+#[doc(alias = "copy on write")]
+#[doc(alias = "snapshot")]
 pub struct PrivatePages<T: PageStore, S = RandomState>
 where
     S: BuildHasher + Send + Sync + 'static,

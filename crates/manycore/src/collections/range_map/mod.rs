@@ -165,6 +165,8 @@ pub use view::RangeMapView;
 /// assert_eq!(view.gaps(0x5000_0000..0x6000_0000)?.next(), Some(0x5000_1000..=0x5000_1fff));
 /// # Ok::<(), RangeError>(())
 /// ```
+#[doc(alias = "interval map")]
+#[doc(alias = "radix tree")]
 pub struct RangeMap<V> {
     root: Branch<V>,
     records: Records,

@@ -94,6 +94,8 @@ use std::sync::{Arc, OnceLock};
 ///   registration or another entry's end that drops it contains it. One in a walk's closure reaches
 ///   the walker. The registry stays in order.
 /// - Source: [OpLog](crate#sources), sections 1 and 7.4.
+#[doc(alias = "connection list")]
+#[doc(alias = "slab")]
 pub struct Registry<T: Send + Sync + 'static> {
     shared: Arc<Shared<T>>,
     /// Made at the first owned entry.

@@ -145,6 +145,8 @@ where
 ///   cache itself. A panic of user code leaves the map in order. If threads, from within such
 ///   code, use each other's maps in a cycle: the one that closes it.
 /// - Source: the region list of K42's process object, section 4.1.
+#[doc(alias = "NUMA")]
+#[doc(alias = "replication")]
 pub struct ReplicatedMap<K, V, S = RandomState>
 where
     K: Send + Sync + 'static,

@@ -1,0 +1,110 @@
+//! Events as iterators.
+
+use super::{EventQueue, Receiver};
+use std::fmt;
+use std::iter::FusedIterator;
+
+/// Events as they come, until the queue is closed and empty: [`EventQueue::iter`].
+pub struct EventQueueIter<'a, E: Send + 'static>(&'a EventQueue<E>);
+
+/// Events that are there: [`EventQueue::try_iter`].
+pub struct EventQueueTryIter<'a, E: Send + 'static>(&'a EventQueue<E>);
+
+/// Events as they come, until all senders are gone and none is left: of a [`Receiver`].
+#[derive(Debug)]
+pub struct EventQueueIntoIter<E: Send + 'static>(Receiver<E>);
+
+impl<E: Send + 'static> EventQueue<E> {
+    /// Receives events as they come, waiting for each, until the queue is closed and empty.
+    ///
+    /// ```
+    /// use manycore::collections::EventQueue;
+    ///
+    /// let queue = EventQueue::new();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         (0..3).for_each(|event| queue.send(event).unwrap());
+    ///         queue.close();
+    ///     });
+    ///     assert!(queue.iter().eq(0..3));
+    /// });
+    /// ```
+    pub fn iter(&self) -> EventQueueIter<'_, E> {
+        EventQueueIter(self)
+    }
+
+    /// Receives the events that are there, without waiting. It ends when it finds none, and may
+    /// find some again later. See [`drain`](Self::drain) for all of them at once.
+    pub fn try_iter(&self) -> EventQueueTryIter<'_, E> {
+        EventQueueTryIter(self)
+    }
+}
+
+impl<E: Send + 'static> Iterator for EventQueueIter<'_, E> {
+    type Item = E;
+
+    fn next(&mut self) -> Option<E> {
+        self.0.recv()
+    }
+}
+
+/// A closed queue stays closed.
+impl<E: Send + 'static> FusedIterator for EventQueueIter<'_, E> {}
+
+impl<E: Send + 'static> Iterator for EventQueueTryIter<'_, E> {
+    type Item = E;
+
+    fn next(&mut self) -> Option<E> {
+        self.0.try_recv().ok()
+    }
+}
+
+impl<E: Send + 'static> Iterator for EventQueueIntoIter<E> {
+    type Item = E;
+
+    fn next(&mut self) -> Option<E> {
+        self.0.recv()
+    }
+}
+
+/// A closed queue stays closed.
+impl<E: Send + 'static> FusedIterator for EventQueueIntoIter<E> {}
+
+impl<'a, E: Send + 'static> IntoIterator for &'a EventQueue<E> {
+    type Item = E;
+    type IntoIter = EventQueueIter<'a, E>;
+
+    fn into_iter(self) -> EventQueueIter<'a, E> {
+        self.iter()
+    }
+}
+
+impl<'a, E: Send + 'static> IntoIterator for &'a Receiver<E> {
+    type Item = E;
+    type IntoIter = EventQueueIter<'a, E>;
+
+    fn into_iter(self) -> EventQueueIter<'a, E> {
+        self.iter()
+    }
+}
+
+impl<E: Send + 'static> IntoIterator for Receiver<E> {
+    type Item = E;
+    type IntoIter = EventQueueIntoIter<E>;
+
+    fn into_iter(self) -> EventQueueIntoIter<E> {
+        EventQueueIntoIter(self)
+    }
+}
+
+impl<E: Send + 'static> fmt::Debug for EventQueueIter<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EventQueueIter").field(self.0).finish()
+    }
+}
+
+impl<E: Send + 'static> fmt::Debug for EventQueueTryIter<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EventQueueTryIter").field(self.0).finish()
+    }
+}

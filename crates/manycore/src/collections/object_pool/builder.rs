@@ -1,0 +1,97 @@
+//! The builder of pools.
+
+use super::back::Back;
+use super::{Line, Make, ObjectPool, Recycle, Root, SHELF};
+use crate::cluster::{Clustered, Placement};
+use crate::collections::reentrancy_lock::ReentrancyLock;
+use crate::sync::AtomicUsize;
+use std::fmt;
+
+/// Collects how a pool is to behave, and makes it: [`ObjectPool::builder`].
+pub struct ObjectPoolBuilder<T> {
+    make: Make<T>,
+    recycle: Option<Recycle<T>>,
+    max: usize,
+    placement: Placement,
+    shelf: usize,
+}
+
+impl<T: Send + 'static> ObjectPoolBuilder<T> {
+    pub(super) fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        let (placement, shelf) = (Placement::default(), SHELF);
+        Self { make: Box::new(make), recycle: None, max: usize::MAX, placement, shelf }
+    }
+
+    /// How many objects there may be at a time, lent or idle (default: no bound).
+    #[must_use]
+    pub fn max(mut self, max: usize) -> Self {
+        self.max = max;
+        self
+    }
+
+    /// Looks at each object that is given back, on the thread that gives it back: cleans it and
+    /// returns `true`, or returns `false` for one that must not be lent again. That is dropped,
+    /// and makes room for a new one.
+    ///
+    /// It runs without a lock, so it may use the pool. If it panics, the object is dropped, and
+    /// then the panic goes on (unless the thread is unwinding already). Objects that are
+    /// [detached](super::Pooled::detach) don't pass it.
+    ///
+    /// ```
+    /// use manycore::collections::ObjectPool;
+    ///
+    /// let buffers = ObjectPool::builder(Vec::<u8>::new)
+    ///     .max(8)
+    ///     .recycle(|buffer| {
+    ///         buffer.clear();
+    ///         buffer.capacity() < 1 << 20 // a huge one is not kept
+    ///     })
+    ///     .build();
+    /// buffers.take().unwrap().extend(b"hello");
+    /// assert!(buffers.take().unwrap().is_empty());
+    /// assert_eq!(buffers.created(), 1);
+    /// buffers.take().unwrap().reserve(1 << 21);
+    /// assert_eq!(buffers.created(), 0);
+    /// ```
+    #[doc(alias = "hook")]
+    #[doc(alias = "reset")]
+    #[must_use]
+    pub fn recycle(mut self, recycle: impl Fn(&mut T) -> bool + Send + Sync + 'static) -> Self {
+        self.recycle = Some(Box::new(recycle));
+        self
+    }
+
+    /// Which threads share a shelf of idle objects (default: each has its own).
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// How many idle objects a shelf keeps (default 16); more go to all threads.
+    #[must_use]
+    pub fn shelf(mut self, objects: usize) -> Self {
+        self.shelf = objects;
+        self
+    }
+
+    /// Makes the pool.
+    #[must_use]
+    pub fn build(self) -> ObjectPool<T> {
+        let Self { make, recycle, max, placement, shelf } = self;
+        let back = Line(ReentrancyLock::new(Back::new()));
+        let root = Root { back, waiting: AtomicUsize::new(0), make, recycle, max, shelf };
+        ObjectPool { shelves: Clustered::new(placement, root) }
+    }
+}
+
+impl<T> fmt::Debug for ObjectPoolBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectPoolBuilder")
+            .field("max", &self.max)
+            .field("recycles", &self.recycle.is_some())
+            .field("placement", &self.placement)
+            .field("shelf", &self.shelf)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! Threads and tasks that wait for an object.
+//!
+//! Owns: laws object_pool.P5 and object_pool.P6 of the parent module.
+
+use super::back::{Found, Wakeup};
+use super::{ObjectPool, Pooled};
+use crate::sync::{self, seeded_bug, thread};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+impl<T: Send + 'static> ObjectPool<T> {
+    /// Borrows an object, waiting for one if all that there may be are lent. Those that wait are
+    /// served in the order of their coming.
+    ///
+    /// It waits for ever if no object is given back: when the calling thread has them all, or the
+    /// bound is zero. A task uses [`get_async`](Self::get_async).
+    #[doc(alias = "acquire")]
+    pub fn get(&self) -> Pooled<'_, T> {
+        self.get_until(None).expect("it waits without a limit")
+    }
+
+    /// Borrows an object, waiting for one at most so long; `None` if none came in time.
+    ///
+    /// ```
+    /// use manycore::collections::ObjectPool;
+    /// use std::time::Duration;
+    ///
+    /// let pool = ObjectPool::new(1, String::new);
+    /// let lent = pool.get();
+    /// assert!(pool.get_timeout(Duration::from_millis(1)).is_none());
+    /// drop(lent);
+    /// assert!(pool.get_timeout(Duration::from_millis(1)).is_some());
+    /// ```
+    pub fn get_timeout(&self, timeout: Duration) -> Option<Pooled<'_, T>> {
+        // A time beyond what the clock can say is no limit.
+        self.get_until(Instant::now().checked_add(timeout))
+    }
+
+    /// As [`get_timeout`](Self::get_timeout), until `deadline`.
+    pub fn get_deadline(&self, deadline: Instant) -> Option<Pooled<'_, T>> {
+        self.get_until(Some(deadline))
+    }
+
+    fn get_until(&self, deadline: Option<Instant>) -> Option<Pooled<'_, T>> {
+        if let Some(taken) = self.take() {
+            return Some(taken);
+        }
+        let ticket = match self.find_or_wait(Wakeup::Thread(thread::current())) {
+            Ok(found) => return Some(self.lend(found)),
+            Err(ticket) => ticket,
+        };
+        loop {
+            // A claim before and after each wait; the last one takes the ticket back.
+            if let Some(found) = self.back(|back| back.claim(ticket)) {
+                return Some(self.lend(found));
+            }
+            if !sync::park_until(deadline) {
+                return self.leave(ticket).map(|found| self.lend(found));
+            }
+        }
+    }
+
+    /// Borrows an object in async code: a future that waits its turn, and blocks no thread for an
+    /// object to be given back. A new object is made by the task that gets it, within its poll.
+    ///
+    /// A future that is dropped leaves the queue; if it was its turn, the next one is served.
+    ///
+    /// ```
+    /// use manycore::collections::ObjectPool;
+    ///
+    /// async fn greet(pool: &ObjectPool<String>) -> usize {
+    ///     let mut text = pool.get_async().await;
+    ///     text.push_str("hello");
+    ///     text.len()
+    /// }
+    /// # let pool = ObjectPool::new(1, String::new);
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # let mut future = std::pin::pin!(greet(&pool));
+    /// # use std::{future::Future, task::Poll};
+    /// # assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(5));
+    /// ```
+    pub fn get_async(&self) -> PoolFuture<'_, T> {
+        PoolFuture { pool: self, ticket: None }
+    }
+
+    /// Looks everywhere once more, and enters the queue if there is nothing (object_pool.P5).
+    fn find_or_wait(&self, wakeup: Wakeup) -> Result<Found<T>, u64> {
+        let root = self.shelves.root();
+        let wait = || {
+            root.back.0.with(|back| {
+                let ticket = back.enter(wakeup, &root.waiting); // before the look
+                let Some(found) = self.search(back) else { return Err(ticket) };
+                Ok((found, back.leave(ticket, &root.waiting)))
+            })
+        };
+        // BUG: a shelf is made, and filled, past one that begins to wait (object_pool.P5).
+        let waits = match seeded_bug!("unlisted-waiter") {
+            true => wait(),
+            false => self.shelves.scatter(|_| wait(), |_| {}),
+        };
+        let (found, wakeup) = waits?;
+        sync::contain(|| drop(wakeup)); // user code, so without a lock
+        Ok(found)
+    }
+
+    /// Ends a wait without its object; what was handed over in the same moment comes back.
+    fn leave(&self, ticket: u64) -> Option<Found<T>> {
+        let waiting = &self.shelves.root().waiting;
+        let (found, wakeup) = self.back(|back| (back.claim(ticket), back.leave(ticket, waiting)));
+        sync::contain(|| drop(wakeup));
+        found
+    }
+}
+
+/// The future of [`ObjectPool::get_async`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct PoolFuture<'a, T: Send + 'static> {
+    pool: &'a ObjectPool<T>,
+    /// While it waits.
+    ticket: Option<u64>,
+}
+
+impl<'a, T: Send + 'static> Future for PoolFuture<'a, T> {
+    type Output = Pooled<'a, T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Pooled<'a, T>> {
+        let this = &mut *self;
+        let pool = this.pool;
+        let Some(ticket) = this.ticket else {
+            if let Some(taken) = pool.take() {
+                return Poll::Ready(taken);
+            }
+            return match pool.find_or_wait(Wakeup::Task(context.waker().clone())) {
+                Ok(found) => Poll::Ready(pool.lend(found)),
+                Err(ticket) => {
+                    this.ticket = Some(ticket);
+                    Poll::Pending
+                }
+            };
+        };
+        let wakeup = Wakeup::Task(context.waker().clone());
+        let (found, before) = pool.back(|back| match back.claim(ticket) {
+            Some(found) => (Some(found), Some(wakeup)),
+            None => (None, back.replace(ticket, wakeup)),
+        });
+        sync::contain(|| drop(before)); // user code, so without a lock
+        let Some(found) = found else { return Poll::Pending };
+        this.ticket = None;
+        Poll::Ready(pool.lend(found))
+    }
+}
+
+impl<T: Send + 'static> Drop for PoolFuture<'_, T> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let Some(found) = self.pool.leave(ticket) else { return };
+        // BUG: what was handed to a future that is dropped serves no other (object_pool.P6).
+        if !seeded_bug!("dropped-turn") {
+            self.pool.pass_on(found);
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for PoolFuture<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolFuture").field("waits", &self.ticket.is_some()).finish_non_exhaustive()
+    }
+}
