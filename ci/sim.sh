@@ -42,7 +42,7 @@ fi
 say "threads, locks, channels and time-outs work on 48 cores"
 
 for which in shared ours; do
-    sim --cores 1,48 --json "$work/$which.json" -- sim-counters "$which" 2000 >"$work/$which" ||
+    sim --cores 1,48 --json "$work/$which.json" -- sim-counters "$which" 10000 >"$work/$which" ||
         die "$(cat "$work/said")"
 done
 grep -q 'locks .*sim-counters.rs' "$work/shared" || die "the shared line has no place: $(cat "$work/shared")"
