@@ -53,10 +53,24 @@ const TICK: Duration = Duration::from_millis(10);
 const CURSORS: usize = 8;
 
 /// The name of an address space.
+///
+/// See [`MappingDb`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpaceId(Id);
 
 /// What a page is mapped to.
+///
+/// ```
+/// use manycore::section;
+/// use manycore_vm::{MappingDb, Null, Rights};
+///
+/// let db = MappingDb::new(Null::new(10), section::global());
+/// let space = db.space(10)?;
+/// let page = db.grant(space, 1, Rights::READ)?;
+/// let mapping = db.resolve(space, page, &section::enter()).unwrap();
+/// assert_eq!(mapping.rights, Rights::READ);
+/// # Ok::<(), manycore_vm::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mapping {

@@ -356,6 +356,8 @@ impl<T> From<T> for BrLock<T> {
 }
 
 /// Guard of a reader of a [`BrLock`]: shared access to the value. Stays on its thread.
+///
+/// See [`BrLock`] for an example.
 #[must_use = "the lock is given up when the guard is dropped"]
 pub struct BrReadGuard<'a, T> {
     /// Dropped before the lock is released.
@@ -398,6 +400,8 @@ impl<T> Drop for BrReadGuard<'_, T> {
 }
 
 /// Guard of a writer of a [`BrLock`]: exclusive access to the value. Stays on its thread.
+///
+/// See [`BrLock`] for an example.
 #[must_use = "the lock is given up when the guard is dropped"]
 pub struct BrWriteGuard<'a, T> {
     /// Dropped before the lock is released.

@@ -4,6 +4,24 @@ use std::fmt;
 
 /// Why [`Deferred::try_read`](crate::oplog::Deferred::try_read) or
 /// [`DeferredSet::try_read`](crate::ldu::DeferredSet::try_read) returned no guard.
+///
+/// ```
+/// use manycore::oplog::{Commuting, Deferred, Op, TryReadError};
+///
+/// struct Add(u64);
+/// impl Op<u64> for Add {
+///     fn apply(self, sum: &mut u64) {
+///         *sum += self.0;
+///     }
+/// }
+///
+/// let sum: Deferred<u64, Commuting<Add>> = Deferred::new(7);
+/// let reader = sum.read();
+/// assert_eq!(*reader, 7);
+/// std::thread::scope(|s| {
+///     s.spawn(|| assert_eq!(sum.try_read().err(), Some(TryReadError::Busy)));
+/// });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TryReadError {

@@ -11,6 +11,11 @@ use std::fmt;
 use std::time::Duration;
 
 /// Why a builder's settings were refused.
+///
+/// ```
+/// let refused = manycore::section::Domain::builder().batch_nodes(0).build().unwrap_err();
+/// assert!(refused.to_string().contains("at least 1"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {

@@ -117,6 +117,8 @@ pub struct Domain {
 }
 
 /// A moment in a domain's time, for [`Domain::quiesced`].
+///
+/// See [`Domain::quiesced`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 

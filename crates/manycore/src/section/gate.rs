@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 /// What a [`Gate`] is told about a node whose grace period is over.
+///
+/// See [`Gate`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retired {
     pub(super) address: usize,

@@ -25,6 +25,14 @@ use std::marker::PhantomData;
 /// it and may pay the domain's barrier (some 2 us; see [`crate::section`], section.S5 and
 /// section.S6).
 ///
+/// ```
+/// use manycore::section::{self, Atomic};
+///
+/// let shared = Atomic::new(7);
+/// let section = section::enter();
+/// assert_eq!(shared.load(&section).as_ref(), Some(&7)); // valid until the section is closed
+/// ```
+///
 /// Source: the paper's `ps_enter` and `ps_exit`, section 2.2.
 ///
 /// A section stays with its thread:

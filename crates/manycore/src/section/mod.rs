@@ -197,6 +197,13 @@ pub use weight::Weight;
 ///
 /// A domain's garbage waits for every open section of that domain, so a structure whose sections
 /// are long deserves a domain of its own.
+///
+/// ```
+/// use manycore::section;
+///
+/// let section = section::enter();
+/// assert!(section.is_of(section::global()));
+/// ```
 pub fn global() -> &'static Domain {
     &GLOBAL
 }

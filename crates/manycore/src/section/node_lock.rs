@@ -48,6 +48,8 @@ pub struct NodeLock {
 }
 
 /// The lock is held; dropping this releases it.
+///
+/// See [`NodeLock`] for an example.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct NodeGuard<'s> {
     lock: &'s NodeLock,
@@ -109,6 +111,15 @@ impl NodeLock {
 }
 
 /// Why [`NodeLock::try_lock`] did not take the lock.
+///
+/// ```
+/// use manycore::section::{self, NodeLock, TryLockError};
+///
+/// let lock = NodeLock::new();
+/// let section = section::enter();
+/// let guard = lock.try_lock(&section).unwrap();
+/// assert_eq!(lock.try_lock(&section).err(), Some(TryLockError::Busy));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TryLockError {

@@ -7,6 +7,19 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What waits to be freed in a domain, and why.
+///
+/// ```
+/// use manycore::section::{Atomic, Domain, Shared};
+/// use std::time::Duration;
+///
+/// let domain = Domain::new();
+/// let link = Atomic::new(7);
+/// let section = domain.enter();
+/// let unlinked = link.swap(Shared::null(), &section);
+/// // SAFETY: unlinked just now; nothing else leads to it.
+/// unsafe { section.retire(unlinked) };
+/// assert_eq!(domain.backlog(Duration::ZERO).nodes, 1); // the section is open
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {
@@ -26,6 +39,8 @@ impl fmt::Display for Backlog {
 }
 
 /// A thread that has been in one section for a while.
+///
+/// See [`Domain::backlog`](super::Domain::backlog), whose report lists them, for an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stalled {

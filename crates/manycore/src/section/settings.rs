@@ -10,6 +10,14 @@ use std::time::Duration;
 pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
 
 /// How a domain finds out that a grace period is over.
+///
+/// ```
+/// use manycore::section::{Domain, Mode};
+///
+/// let domain = Domain::builder().mode(Mode::Clock).build()?;
+/// drop(domain.enter());
+/// # Ok::<(), manycore::section::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mode {

@@ -79,6 +79,8 @@ impl<E: Send + 'static> Drop for Senders<E> {
 /// the receiver gets what was sent, and then hears of the end. Its methods, costs and panics are
 /// those of the queue; a clone costs two updates of shared reference counts, so it is not for hot
 /// paths.
+///
+/// See [`EventQueue::channel`] for an example.
 pub struct Sender<E: Send + 'static> {
     /// Beside `senders`, so that a send follows one pointer only.
     queue: Arc<EventQueue<E>>,
@@ -183,6 +185,8 @@ impl<E: Send + 'static> fmt::Debug for Sender<E> {
 ///
 /// With the feature `futures-core` it is a `Stream` that ends with the last sender. What a
 /// cancelled `next()` had waited for is still there: no event is lost.
+///
+/// See [`EventQueue::channel`] for an example.
 pub struct Receiver<E: Send + 'static> {
     queue: Arc<EventQueue<E>>,
     /// As a stream, once it has waited.

@@ -3,6 +3,18 @@
 use std::fmt;
 
 /// Why an event was not sent. The event is inside.
+///
+/// ```
+/// use manycore::collections::{EventQueue, SendError};
+///
+/// let queue = EventQueue::builder().max_events(1).build()?;
+/// queue.send("first").unwrap();
+/// match queue.try_send("second") {
+///     Err(SendError::Full(event)) => assert_eq!(event, "second"), // drop it, or try again later
+///     other => unreachable!("{other:?}"),
+/// }
+/// # Ok::<(), manycore::oplog::BuildError>(())
+/// ```
 #[doc(alias = "TrySendError")]
 #[doc(alias = "SendTimeoutError")]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +61,15 @@ impl<E> fmt::Debug for SendError<E> {
 impl<E> std::error::Error for SendError<E> {}
 
 /// Why no event was received.
+///
+/// ```
+/// use manycore::collections::{EventQueue, RecvError};
+///
+/// let queue = EventQueue::<u32>::new();
+/// assert_eq!(queue.try_recv(), Err(RecvError::Empty));
+/// queue.close();
+/// assert_eq!(queue.try_recv(), Err(RecvError::Closed));
+/// ```
 #[doc(alias = "TryRecvError")]
 #[doc(alias = "RecvTimeoutError")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

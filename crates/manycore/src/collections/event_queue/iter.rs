@@ -5,12 +5,27 @@ use std::fmt;
 use std::iter::FusedIterator;
 
 /// Events as they come, until the queue is closed and empty: [`EventQueue::iter`].
+///
+/// See [`EventQueue::iter`] for an example.
 pub struct EventQueueIter<'a, E: Send + 'static>(&'a EventQueue<E>);
 
 /// Events that are there: [`EventQueue::try_iter`].
+///
+/// ```
+/// let queue = manycore::collections::EventQueue::new();
+/// queue.send(1).unwrap();
+/// queue.send(2).unwrap();
+/// assert_eq!(queue.try_iter().collect::<Vec<_>>(), [1, 2]); // and does not wait for a third
+/// ```
 pub struct EventQueueTryIter<'a, E: Send + 'static>(&'a EventQueue<E>);
 
 /// Events as they come, until all senders are gone and none is left: of a [`Receiver`].
+///
+/// ```
+/// let (sender, receiver) = manycore::collections::EventQueue::channel();
+/// std::thread::spawn(move || (0..3).for_each(|event| sender.send(event).unwrap()));
+/// assert_eq!(receiver.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+/// ```
 #[derive(Debug)]
 pub struct EventQueueIntoIter<E: Send + 'static>(Receiver<E>);
 

@@ -117,6 +117,8 @@ impl<E: Send + 'static> EventQueue<E> {
 }
 
 /// The future of [`EventQueue::recv_async`].
+///
+/// See [`EventQueue::recv_async`] for an example.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct RecvFuture<'a, E: Send + 'static> {
     queue: &'a EventQueue<E>,

@@ -125,6 +125,8 @@ impl<E: Send + 'static> EventQueue<E> {
 ///
 /// # Panics
 /// If it is polled again after it was ready.
+///
+/// See [`EventQueue::send_async`] for an example.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct SendFuture<'a, E: Send + 'static> {
     queue: &'a EventQueue<E>,

@@ -8,6 +8,20 @@ use crate::sync::AtomicUsize;
 use std::fmt;
 
 /// Collects how a pool is to behave, and makes it: [`ObjectPool::builder`].
+///
+/// ```
+/// use manycore::collections::ObjectPool;
+///
+/// let buffers = ObjectPool::builder(|| Vec::with_capacity(4096))
+///     .max(64)
+///     .recycle(|buffer: &mut Vec<u8>| {
+///         buffer.clear();
+///         buffer.capacity() <= 1 << 20 // those that have grown large are not kept
+///     })
+///     .build();
+/// buffers.get().extend_from_slice(b"a request");
+/// assert!(buffers.get().is_empty());
+/// ```
 pub struct ObjectPoolBuilder<T> {
     make: Make<T>,
     recycle: Option<Recycle<T>>,

@@ -9,6 +9,15 @@ use std::sync::Arc;
 
 /// An object borrowed from an [`ObjectPool`]; dropping it gives it back, as it is, or as the pool's
 /// [`recycle`](super::ObjectPoolBuilder::recycle) leaves it.
+///
+/// ```
+/// let pool = manycore::collections::ObjectPool::new(4, String::new);
+/// let mut name = pool.get();
+/// name.push_str("lent");
+/// assert_eq!(pool.idle(), 0);
+/// drop(name);
+/// assert_eq!(pool.idle(), 1);
+/// ```
 #[must_use = "the object is given back when this is dropped"]
 pub struct Pooled<'a, T: Send + 'static> {
     thing: ManuallyDrop<T>,
@@ -65,6 +74,8 @@ impl<T: Send + 'static> Drop for Pooled<'_, T> {
 
 /// An object of an [`ObjectPool`] behind an `Arc`: [`Pooled::into_owned`]. Dropping it gives the
 /// object back. The pool lives as long as its last such handle.
+///
+/// See [`Pooled::into_owned`] for an example.
 #[must_use = "the object is given back when this is dropped"]
 pub struct OwnedPooled<T: Send + 'static> {
     thing: ManuallyDrop<T>,

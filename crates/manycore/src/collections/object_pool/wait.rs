@@ -116,6 +116,8 @@ impl<T: Send + 'static> ObjectPool<T> {
 }
 
 /// The future of [`ObjectPool::get_async`].
+///
+/// See [`ObjectPool::get_async`] for an example.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct PoolFuture<'a, T: Send + 'static> {
     pool: &'a ObjectPool<T>,

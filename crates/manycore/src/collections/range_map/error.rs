@@ -7,6 +7,17 @@ use super::trie::LAST_KEY;
 
 /// Why a call of a [`RangeMap`](super::RangeMap) did nothing. Each names the range that was asked
 /// for, by its first and last key.
+///
+/// ```
+/// use manycore::collections::{RangeError, RangeMap};
+///
+/// let map = RangeMap::new();
+/// let view = map.enter();
+/// view.insert(0..100, "code").unwrap();
+/// let refused = view.insert(50..150, "data").unwrap_err();
+/// assert_eq!(refused, RangeError::Overlap { range: 50..=149, taken: 50..=99 });
+/// assert_eq!(view.get(120), None); // nothing half done
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RangeError {

@@ -14,6 +14,18 @@ use std::ops::{RangeBounds, RangeInclusive};
 ///
 /// User code may run under it. If that panics, the range is unlocked, and what was changed stays
 /// changed. Look-ups of any thread go on, and see each change at once.
+///
+/// ```
+/// let map = manycore::collections::RangeMap::new();
+/// let view = map.enter();
+/// view.insert(0..10, "old")?;
+/// let mut guard = view.lock(0..20)?;
+/// guard.remove(0..10)?;
+/// guard.insert(0..20, "new")?; // no other thread could take a key of it in between
+/// drop(guard);
+/// assert_eq!(view.get(15), Some(&"new"));
+/// # Ok::<(), manycore::collections::RangeError>(())
+/// ```
 #[must_use = "the range is unlocked when the guard is dropped"]
 pub struct RangeGuard<'v, V> {
     claim: Claim<'v, V>,

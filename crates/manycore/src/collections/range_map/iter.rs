@@ -57,6 +57,15 @@ pub(super) fn run_around<'s, V>(
 }
 
 /// The ranges of a map: see [`RangeMapView::iter`](super::RangeMapView::iter).
+///
+/// ```
+/// let map = manycore::collections::RangeMap::new();
+/// let view = map.enter();
+/// view.insert(10..20, "b")?;
+/// view.insert(0..5, "a")?;
+/// assert_eq!(view.iter().collect::<Vec<_>>(), [(0..=4, &"a"), (10..=19, &"b")]);
+/// # Ok::<(), manycore::collections::RangeError>(())
+/// ```
 pub struct RangeMapIter<'v, V> {
     top: &'v Branch<V>,
     section: &'v Section<'v>,
@@ -90,6 +99,14 @@ impl<V> fmt::Debug for RangeMapIter<'_, V> {
 }
 
 /// The ranges without a value: see [`RangeMapView::gaps`](super::RangeMapView::gaps).
+///
+/// ```
+/// let map = manycore::collections::RangeMap::new();
+/// let view = map.enter();
+/// view.insert(10..20, "taken")?;
+/// assert_eq!(view.gaps(0..30)?.collect::<Vec<_>>(), [0..=9, 20..=29]);
+/// # Ok::<(), manycore::collections::RangeError>(())
+/// ```
 pub struct Gaps<'v, V> {
     taken: RangeMapIter<'v, V>,
     /// What is left.
@@ -128,6 +145,8 @@ impl<V> fmt::Debug for Gaps<'_, V> {
 }
 
 /// The keys that a removal has taken values off, in order, with these values, which the view keeps.
+///
+/// See [`RangeMapView::remove`](super::RangeMapView::remove) for an example.
 pub struct Removed<'v, V> {
     far: std::vec::IntoIter<Piece<'v, V>>,
     near: Option<Piece<'v, V>>,

@@ -17,6 +17,17 @@ use std::ptr;
 ///
 /// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
 /// for anything: see [`Section`]. It stays with its thread. Views nest.
+///
+/// ```
+/// use manycore::collections::RangeMap;
+///
+/// let map = RangeMap::new();
+/// let view = map.enter();
+/// let heap = view.insert(0x1000..0x3000, String::from("heap"))?;
+/// assert_eq!(view.get(0x2fff), Some(heap));
+/// assert_eq!(view.get(0x3000), None);
+/// # Ok::<(), manycore::collections::RangeError>(())
+/// ```
 pub struct RangeMapView<'m, V> {
     map: &'m RangeMap<V>,
     section: Section<'m>,

@@ -392,6 +392,16 @@ impl<T: ?Sized + Pointable> fmt::Pointer for Atomic<T> {
 }
 
 /// A [`compare_exchange`](Atomic::compare_exchange) found another pointer than it expected.
+///
+/// ```
+/// use manycore::section::{self, Atomic, Owned, Shared};
+///
+/// let link = Atomic::new(1);
+/// let section = section::enter();
+/// let refused = link.compare_exchange(Shared::null(), Owned::new(2), &section).unwrap_err();
+/// assert_eq!(refused.current.as_ref(), Some(&1));
+/// assert_eq!(*refused.new, 2); // to try again with
+/// ```
 #[non_exhaustive]
 pub struct CompareExchangeError<'s, T: ?Sized + Pointable, P: Pointer<T>> {
     /// Where the link led.
