@@ -72,6 +72,9 @@
 //! manycore = { version = "0.1", default-features = false, features = ["section"] }
 //! ```
 //!
+//! Off by default, each with the crate of its name: `serde` writes and reads
+//! [`HashMap`] and [`HashSet`]; `rayon` makes, extends and walks them in parallel.
+//!
 //! # What it promises
 //!
 //! - Reads are linearizable, except where a type says otherwise ([`collections::Counter`] does).
