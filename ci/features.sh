@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Each feature of the library alone, and none: it builds without a warning, and its tests pass.
+# Each feature of the library alone, and none: it builds without a warning, and its tests pass. Those
+# of manycore-metrics build without a warning.
 #   ci/features.sh [NAME]    only the feature NAME
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -27,4 +28,11 @@ for feature in "${features[@]}"; do
     [ "$(grep -c '^test result: ok\. [1-9]' "$log")" = $programs ] ||
         die "no test is named after '$feature'"
 done
+if [ $# = 0 ]; then
+    say "--- manycore-metrics"
+    # Its tests need all of them, and are ci/test.sh's.
+    for feature in "" metrics opentelemetry prometheus-client; do
+        cargo check -q -p manycore-metrics --lib --locked --no-default-features --features "$feature"
+    done
+fi
 say "each feature builds and passes its tests alone: ${features[*]}"

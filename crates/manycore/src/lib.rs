@@ -102,7 +102,8 @@
 //! ```
 //!
 //! Off by default, because each brings a crate: `futures-core` (a [`collections::Receiver`] is a
-//! `Stream`) and `lock_api` (the locks of [`lock`] are raw locks of that crate).
+//! `Stream`), `lock_api` (the locks of [`lock`] are raw locks of that crate), `serde` (writes and
+//! reads [HashMap] and [HashSet]) and `rayon` (makes, extends and walks them in parallel).
 //!
 //! # Guide
 //!

@@ -87,11 +87,15 @@ mod object_pool;
 mod page_cache;
 mod private_pages;
 mod range_map;
+#[cfg(feature = "rayon")]
+mod rayon_impls;
 mod reentrancy_lock;
 mod registry;
 mod replica_mask;
 mod replicated_map;
 mod scalable_arc;
+#[cfg(feature = "serde")]
+mod serde_impls;
 mod timer_queue;
 mod unwind;
 

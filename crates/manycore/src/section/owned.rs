@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// the domain, [`Domain::enter_arc`] one that keeps it. Sections of the threads that it visits are
 /// apart from it: it neither nests in them nor they in it.
 ///
-/// Consistency: as of a [`Section`]. Progress: its loads as ever; to open and to close it takes locks
-/// that are held for some instructions (of the list of domains; of the threads' names). Cost: a
-/// slot of its own, as if it were a thread: some 100 ns to open and close it where a [`Section`]
+/// Consistency: as of a [`Section`]. Progress: its loads as ever; to open and to close it takes
+/// locks that are held for some instructions (of the list of domains; of the threads' names). Cost:
+/// a slot of its own, as if it were a thread: some 100 ns to open and close it where a [`Section`]
 /// takes 2, and what was retired in it passes to other threads when it is closed. Memory: a slot in
 /// its domain, some 400 bytes in steps of 32 slots; it is used again. Each open one lengthens the
 /// rounds as a thread does. [`Domain::backlog`] reports a stalled one with the thread that opened

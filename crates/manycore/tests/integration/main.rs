@@ -111,6 +111,8 @@ mod profile;
 mod properties;
 #[cfg(feature = "collections")]
 mod range_map;
+#[cfg(feature = "rayon")]
+mod rayon;
 #[cfg(feature = "collections")]
 mod registry;
 #[cfg(feature = "collections")]
@@ -121,6 +123,8 @@ mod scalable_arc;
 mod section;
 #[cfg(feature = "collections")]
 mod section_list;
+#[cfg(feature = "serde")]
+mod serde;
 #[cfg(feature = "slab")]
 mod slab;
 #[cfg(feature = "collections")]
