@@ -19,7 +19,7 @@ use node::Header;
 
 /// What can be put into an [`Atomic`]: a [`Shared`], or an [`Owned`], which becomes one.
 ///
-/// See [`Atomic::swap`] for an example.
+/// See [`CompareExchangeError`] for an example with both.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be linked as a node of type `{T}`",
     note = "link an `Owned<{T}>` or a `Shared<{T}>`; `Owned::new(value)` makes a node"
