@@ -67,10 +67,13 @@ struct Region {
 ///   same addresses.
 /// - *Cost*: that of [`RangeMap`]: a look-up some 5 ns, with no shared line written; mapping and
 ///   unmapping 0.1 us, and different ranges do not meet. Then that of the file. Regions that are
-///   neighbours have their slots on the same lines of the table: give each thread addresses of its
-///   own, some MiB apart. On 24 virtual cores, threads that map, touch and unmap 64 pages each are
-///   21 times as fast as one then, and 2.6 times with neighbouring regions; with a list under a
-///   lock 0.4 times (`manycore bench faults`).
+///   neighbours have their lock bits on the same line of the table: give each thread addresses of
+///   its own, some MiB apart. On 24 virtual cores, threads that map, touch and unmap 64 pages each
+///   are 21 times as fast as one then; with a list under a lock 0.4 times (`manycore bench
+///   faults`).
+/// - *Private mappings*: none. A page that is copied when it is written would be the space's, with
+///   a charge, an eviction and a place to be written to that no file has;
+///   [`PrivatePages`](manycore::collections::PrivatePages) has such views of one cache of pages.
 /// - *Memory*: 1.3 KB, some 70 bytes for each region with the table's branches; a region keeps its
 ///   file.
 /// - *Errors*: [`Error`], which names the addresses. Nothing is half done then.

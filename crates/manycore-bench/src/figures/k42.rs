@@ -83,9 +83,9 @@ pub(super) const FIGURES: &[Figure] = &[
             Claim::Order { curves: &["address-space", "list-lock"], from: 5.0 },
         ],
         why: &[
-            "The lock is the bottleneck with the second thread, and not beyond the fifth: a touch \
-             is two look-ups here, without the trap and the machine's page table of a page fault, \
-             and all of the list's time is under the lock.",
+            "The peak at the fifth processor does not hold here: the lock is the bottleneck with \
+             the second thread already. A touch is two look-ups, without the trap and the \
+             machine's page table of a page fault, and all of the list's time is under the lock.",
         ],
     },
     Figure {

@@ -114,6 +114,9 @@ pub struct Mapping {
 ///   leaves of their own while there are some. A flush reads and frees what all threads have
 ///   queued: one line or less for each mapping. There is no helper thread: every 64th page that a
 ///   thread unmaps looks whether a flush is due.
+/// - *Frames* are the backing's, and no pages of a [`PagePool`](crate::PagePool): what is aliased
+///   is mapped at several addresses, as memory of a file can be, and a pool's anonymous memory
+///   cannot.
 /// - *Memory*: 64 bytes a mapping, 8 bytes for each page of a window, in leaves of 512 pages that
 ///   are made when they are used, and 4 bytes for a free frame at most.
 /// - *Errors*: each names the range. *Panics*: if a section is of another domain. A panic of the

@@ -6,8 +6,8 @@ use super::error::RangeError;
 use super::parts::{Part, clip, retire_list};
 use super::records::{ALL_HELD, Record};
 use super::trie::{
-    ALL, Branch, Entry, ROOT_LEVEL, Slot, Slots, bits, brief_level, decode, level_for, parts_of,
-    slot_of,
+    ABOVE, ALL, Branch, Entry, ROOT_LEVEL, Slot, Slots, bits, brief_level, decode, level_for,
+    parts_of, slot_of,
 };
 use crate::lock::{self, Hold, Refused};
 use crate::profile::Of;
@@ -302,7 +302,10 @@ impl<'s, V> Claim<'s, V> {
         });
         // With all keys in the slot for which what it leads to was inserted (range_map.R1).
         let (first, last) = (block.0.min(part.0), block.1.max(part.1));
-        let least = if branch.level > self.brief_level { self.brief_level } else { 0 };
+        // No lower than lists of the range are, but as low as that: ranges come in clusters, and
+        // each level is a load for every look-up.
+        let lists = self.brief_level.saturating_sub(ABOVE - 1);
+        let least = if branch.level > self.brief_level { lists } else { 0 };
         let level = level_for(first, last).max(least).min(branch.level - 1);
         let between = Branch::new(level, first);
         if let Slot::Branch(below) = slot {

@@ -3,7 +3,7 @@
 use super::claim::Claim;
 use super::error::{RangeError, keys_of};
 use super::iter::{RangeMapIter, Removed};
-use super::trie::{Entry, find};
+use super::trie::{OwnEntry, find};
 use super::write::{insert_claimed, replace_claimed};
 use crate::lock::held;
 use std::fmt;
@@ -85,7 +85,7 @@ impl<'v, V: Send + Sync> RangeGuard<'v, V> {
         value: V,
     ) -> Result<Removed<'v, V>, RangeError> {
         let keys = self.within(&range)?;
-        let entry = Box::new(Entry::new(keys.0, keys.1, value));
+        let entry = OwnEntry::new(keys.0, keys.1, value);
         Ok(Removed::new(replace_claimed(&mut self.claim, keys, Some(entry))))
     }
 

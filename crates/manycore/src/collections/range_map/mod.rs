@@ -8,7 +8,7 @@
 //! block of `64^n` keys and is empty, or leads to an entry that its keys have, all (a *folded*
 //! range) or those for which it was inserted, or to a list of at most seven *parts* of its keys
 //! with their entries, or to a branch for a block within its own. A range occupies the largest
-//! slots that it fills, and at its ends parts of slots up to 64 times as large as those: a slot
+//! slots that it fills, and at its ends parts of slots up to 4,096 times as large as those: a slot
 //! gets a branch when its list is full, or when threads meet at it.
 //!
 //! Laws:
@@ -61,6 +61,7 @@ mod guard;
 mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod memory;
 mod parts;
 mod prune;
 mod records;
@@ -72,7 +73,7 @@ mod view;
 mod write;
 
 use self::records::Records;
-use self::trie::{Branch, Entry, ROOT_LEVEL, Slot, decode};
+use self::trie::{Branch, Entry, OwnEntry, ROOT_LEVEL, Slot, decode};
 use crate::section::{Domain, Mode, Section};
 use crate::sync::{Ordering, drop_each};
 pub use error::RangeError;
@@ -116,25 +117,30 @@ pub use view::RangeMapView;
 ///   a slot, and the entry's line: for pages of an address space some five. An update locks as many
 ///   branches as its range has parts in, with one locked instruction each, writes its slots, and
 ///   allocates an entry, and a list where it is not alone in a slot. Most ranges lie in one slot: a
-///   range of `n` keys takes slots of up to `64 * n` keys as a whole or in part. A range that does
-///   not fit so fills the largest aligned blocks of `64^n` keys that it has: a gigabyte of
+///   range of `n` keys takes slots of up to `4096 * n` keys as a whole or in part. A range that
+///   does not fit so fills the largest aligned blocks of `64^n` keys that it has: a gigabyte of
 ///   addresses is one slot if it is aligned, and never more than 63 slots at each end for each
 ///   level. An insertion with its removal, beside other threads' elsewhere, writes no line that
 ///   others use (`sim-audit range-update`), but for the rounds of grace periods: a thread leads one
 ///   for its first batch of what it has removed, and then one for some hundreds of removals.
+/// - Neighbours: the lock bits of 64 slots side by side are on one line. Threads that update ranges
+///   of their own there never wait for each other's locks, but for that line; look-ups do not read
+///   it. Where keys can be chosen, keep what different threads update a branch apart: 64 times its
+///   own size.
 /// - Figures, of one thread, in millions a second of its processor time beside a `BTreeMap` behind
-///   a `RwLock`, on an EPYC: 1,000 single pages looked up 62 and 23, half updates 27 and 17;
-///   100,000 ranges of 16 pages, unaligned, looked up 17 and 8, half updates 7 and 6, nine tenths
-///   updates 5 and 6: an ordered map is faster there, and for 1,000 such ranges (16 and 18).
-/// - Memory: an entry is its value and 24 bytes, rounded up to 16, and allocated by itself. A
-///   branch has 64 slots and takes 576 bytes, a list 24 for each range in it; ranges that are
-///   neighbours share both. With values of 8 bytes, a range takes, all told: 42 bytes in 50,000
-///   ranges of 16 unaligned pages, 48 pages apart; 76 in 20,000 of 1 to 40 pages; 43 and 72 in
-///   single pages side by side and every fourth; 646, a branch, where no other one is near (a page
-///   in each 64 megabytes). An empty map takes some 830 bytes, and 2,100 with a domain of its own.
+///   a `RwLock`, on an EPYC: 1,000 single pages looked up 61 and 22, half updates 33 and 16;
+///   100,000 ranges of 16 pages, unaligned, looked up 33 and 9, half updates 8.5 and 6.5, nine
+///   tenths updates 7.0 and 6.7; 1,000 such ranges, nine tenths updates, 23 and 17.
+/// - Memory: an entry is its value and 24 bytes, a list 24 for each range in it, both rounded up to
+///   32, 48, 64, 96, 128 or 176 bytes and from slabs of the process; a thread has 64 kilobytes of
+///   addresses for each of these sizes that it uses. A branch has 64 slots and takes 640 bytes,
+///   which its neighbours share. Of resident memory, with values of 8 bytes, a range takes, all
+///   told: 69 bytes in 50,000 ranges of 16 unaligned pages; 90 in 20,000 of 1 to 40 pages; 58 and
+///   99 in single pages side by side and every fourth; 127 where no other one is near (a page in
+///   each 64 megabytes). An empty map takes some 900 bytes, and 2,200 with a domain of its own.
 ///   A map that was emptied keeps at most
 ///   [`RANGE_BRANCHES_KEPT`](crate::config::RANGE_BRANCHES_KEPT) branches for each thread that
-///   removed from it (37 kilobytes), and those above them, so that what is inserted and removed
+///   removed from it (41 kilobytes), and those above them, so that what is inserted and removed
 ///   again and again makes its way once; [`trim`](RangeMapView::trim) gives them back. Removed
 ///   entries wait for open views.
 /// - Errors: [`RangeError`], which names the range. Nothing is half done then.
@@ -230,7 +236,7 @@ impl<V> Drop for RangeMap<V> {
 }
 
 /// Frees what is below a branch, but for the entries, which are collected.
-fn take_all<V>(branch: &mut Branch<V>, section: &Section<'_>, entries: &mut Vec<Box<Entry<V>>>) {
+fn take_all<V>(branch: &mut Branch<V>, section: &Section<'_>, entries: &mut Vec<OwnEntry<V>>) {
     let spans: Vec<_> = (0..trie::FAN).map(|at| branch.span(at)).collect();
     let mut take = |(first, last): (u64, u64), word: *mut ()| {
         let entry = word.cast::<Entry<V>>();
@@ -240,8 +246,8 @@ fn take_all<V>(branch: &mut Branch<V>, section: &Section<'_>, entries: &mut Vec<
         let left = keys.load(Ordering::Relaxed).wrapping_sub((last - first).wrapping_add(1));
         keys.store(left, Ordering::Relaxed);
         if left == 0 {
-            // SAFETY: range_map.R5 - from a box, and this was its last slot.
-            entries.push(unsafe { Box::from_raw(trie::boxed(entry)) });
+            // SAFETY: range_map.R5 - this was its last slot.
+            entries.push(unsafe { OwnEntry::from_word(word) });
         }
     };
     let mut branches = Vec::new();
@@ -261,7 +267,7 @@ fn take_all<V>(branch: &mut Branch<V>, section: &Section<'_>, entries: &mut Vec<
     for below in branches {
         // SAFETY: range_map.R6 - from a box (`Branch::into_word`), linked once, and the caller has
         // the map to itself.
-        let mut below = unsafe { Box::from_raw(trie::boxed(below)) };
+        let mut below = unsafe { Box::from_raw(trie::owned(below)) };
         take_all(&mut below, section, entries);
     }
 }

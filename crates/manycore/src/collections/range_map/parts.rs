@@ -1,8 +1,9 @@
 //! Lists of parts: what a slot leads to whose keys have few entries, too few for a branch (law
 //! range_map.R9).
 
+use super::memory::{self, ALIGN};
 use crate::section::{Section, Weight};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::ptr::{self, NonNull};
 
 /// How many parts a list has at most. A slot with more gets a branch.
@@ -13,8 +14,6 @@ const ROOM: usize = MOST + 2;
 /// The bits of a word that tell how many parts its list has: none, if it leads to an entry.
 pub(super) const LEN: usize = 0b1110;
 const LEN_SHIFT: u32 = 1;
-/// Entries and lists are aligned to this, so that [`LEN`] and the mark of a branch have room.
-const ALIGN: usize = 16;
 
 /// Keys within one slot that have an entry.
 #[derive(Clone, Copy)]
@@ -67,9 +66,13 @@ pub(super) unsafe fn list<'s>(word: *mut ()) -> &'s [Part] {
 /// The word is one of [`Parts::to_list`], and no other thread has the list.
 pub(super) unsafe fn free_list(word: NonNull<()>) {
     let word = word.as_ptr();
+    let layout = layout(len_of(word));
+    let Some(list) = NonNull::new(word.map_addr(|bits| bits & !LEN).cast()) else {
+        unreachable!("a list has an address")
+    };
     // SAFETY: allocated by `to_list` with the layout of this length; the caller has it alone
     // (# Safety).
-    unsafe { dealloc(word.map_addr(|bits| bits & !LEN).cast(), layout(len_of(word))) };
+    unsafe { memory::free(list, layout) };
 }
 
 /// Frees a list that was unlinked, after the grace period.
@@ -139,11 +142,7 @@ impl Parts {
         debug_assert!(self.are_few(), "range_map.R9: a list is too long");
         let layout = layout(self.len);
         assert!(self.len > 0, "a slot without parts is empty");
-        // SAFETY: the layout has a size: there is a part.
-        let list = unsafe { alloc(layout) };
-        if list.is_null() {
-            handle_alloc_error(layout);
-        }
+        let list = memory::allocate(layout).as_ptr();
         // SAFETY: just allocated, with room for so many parts.
         unsafe { ptr::copy_nonoverlapping(self.parts.as_ptr(), list.cast::<Part>(), self.len) };
         list.cast::<()>().map_addr(|bits| bits | self.len << LEN_SHIFT)

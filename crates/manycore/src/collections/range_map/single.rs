@@ -6,10 +6,12 @@ use super::RangeMap;
 use super::claim::unlock_slots;
 use super::error::RangeError;
 use super::parts::{MOST, Part, clip};
-use super::trie::{Branch, Entry, ROOT_LEVEL, Slot, bits, brief_level, decode, parts_of, slot_of};
+use super::trie::{
+    Branch, Entry, OwnEntry, ROOT_LEVEL, Slot, bits, brief_level, decode, parts_of, slot_of,
+};
 use super::write::{Pieces, change_slot, meet, settle};
 use crate::section::Section;
-use crate::sync::{LoadToChange, Ordering};
+use crate::sync::{LoadToChange, Ordering, prefetch};
 use std::ops::RangeInclusive;
 
 /// A slot that has all keys of a range, locked; dropping this unlocks it.
@@ -19,6 +21,8 @@ struct Single<'s, V> {
     branch: &'s Branch<V>,
     at: usize,
     keys: (u64, u64),
+    /// Whether the branch may be empty afterwards.
+    removes: bool,
 }
 
 impl<'s, V> Single<'s, V> {
@@ -28,6 +32,7 @@ impl<'s, V> Single<'s, V> {
         map: &'s RangeMap<V>,
         section: &'s Section<'s>,
         keys: (u64, u64),
+        removes: bool,
     ) -> Option<Single<'s, V>> {
         let (mut branch, highest) = (&map.root, brief_level(keys.0, keys.1));
         let at = loop {
@@ -35,25 +40,40 @@ impl<'s, V> Single<'s, V> {
             if at != slot_of(keys.1, branch.level) {
                 return None;
             }
+            let word = branch.word(at, section);
             // SAFETY: range_map.R6 - from the root or a branch that the section could reach.
-            match unsafe { decode::<V>(branch.word(at, section), section) } {
+            match unsafe { decode::<V>(word, section) } {
                 Slot::Branch(below) if below.holds(keys.0, keys.1) => branch = below,
                 Slot::Branch(_) => return None,
-                _ if branch.level <= highest => break at,
+                _ if branch.level <= highest => {
+                    // Beside the locking instruction, which later loads wait for.
+                    prefetch(word);
+                    break at;
+                }
                 _ => return None,
             }
         };
-        let bit = bits(at, at);
-        // ORDER: Relaxed; the compare-exchange decides.
-        let seen = branch.locks.load_to_change(Ordering::Relaxed);
-        if seen & bit != 0 {
-            return None;
+        let (bit, is_whole) = (bits(at, at), keys == branch.span(at));
+        if is_whole {
+            // No part of the slot would be kept from others by a branch of its own, so it does not
+            // matter if other threads change the word. A bit that is set already stays so.
+            // ORDER: Acquire; pairs with Release in `unlock_slots` (range_map.R2).
+            if branch.locks.fetch_or(bit, Ordering::Acquire) & bit != 0 {
+                return None;
+            }
+        } else {
+            // ORDER: Relaxed; the compare-exchange decides.
+            let seen = branch.locks.load_to_change(Ordering::Relaxed);
+            if seen & bit != 0 {
+                return None;
+            }
+            // ORDER: Acquire, as above. Relaxed on failure.
+            let next = seen | bit;
+            let taken =
+                branch.locks.compare_exchange(seen, next, Ordering::Acquire, Ordering::Relaxed);
+            taken.ok()?;
         }
-        // ORDER: Acquire; pairs with Release in `unlock_slots` (range_map.R2). Relaxed on failure.
-        let locked =
-            branch.locks.compare_exchange(seen, seen | bit, Ordering::Acquire, Ordering::Relaxed);
-        locked.ok()?;
-        let locked = Single { map, section, branch, at, keys };
+        let locked = Single { map, section, branch, at, keys, removes };
         // ORDER: Relaxed; as in `Claim::lock_slots`.
         let is_dead = branch.is_dead.load(Ordering::Relaxed);
         (!is_dead && !matches!(locked.slot(), Slot::Branch(_))).then_some(locked)
@@ -92,7 +112,7 @@ impl<V> Drop for Single<'_, V> {
     #[inline(always)]
     fn drop(&mut self) {
         let (branch, map) = (self.branch, self.map);
-        let is_empty = branch.used_locked() == 0 && branch.level < ROOT_LEVEL;
+        let is_empty = self.removes && branch.used_locked() == 0 && branch.level < ROOT_LEVEL;
         let prunes = is_empty && map.list_empty(branch, self.section);
         unlock_slots(branch, bits(self.at, self.at));
         if prunes {
@@ -109,7 +129,7 @@ pub(super) fn insert<'s, V: Send + Sync>(
     keys: (u64, u64),
     value: V,
 ) -> Result<Result<&'s V, RangeError>, V> {
-    let Some(single) = Single::lock(map, section, keys) else {
+    let Some(single) = Single::lock(map, section, keys, false) else {
         return Err(value);
     };
     let mut whole = Part::NONE;
@@ -122,7 +142,7 @@ pub(super) fn insert<'s, V: Send + Sync>(
         drop(single);
         return Err(value);
     }
-    let word = Box::new(Entry::new(keys.0, keys.1, value)).into_word();
+    let word = OwnEntry::new(keys.0, keys.1, value).into_word();
     let changed =
         change_slot(single.branch, single.at, keys, word, section, true, &mut Pieces::new());
     debug_assert!(changed, "range_map.R9: the slot has room for a part, and no branch");
@@ -138,7 +158,7 @@ pub(super) fn remove<'s, V: Send + Sync>(
     section: &'s Section<'s>,
     keys: (u64, u64),
 ) -> Option<Pieces<'s, V>> {
-    let single = Single::lock(map, section, keys)?;
+    let single = Single::lock(map, section, keys, true)?;
     let mut pieces = Pieces::new();
     change_slot(single.branch, single.at, keys, std::ptr::null_mut(), section, true, &mut pieces)
         .then(|| {

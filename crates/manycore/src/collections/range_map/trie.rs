@@ -1,10 +1,14 @@
 //! The radix trie: entries, branches, the words of their slots, and the look-up (laws range_map.R1
 //! to range_map.R3).
 
+use super::memory;
 use super::parts::{self, LEN, Part, Parts, clip, parts_in};
 use crate::section::Section;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, LoadToChange, Ordering, seeded_bug};
+use std::alloc::Layout;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
 const IN_MODEL: bool = cfg!(any(manycore_loom, manycore_shuttle));
@@ -12,6 +16,10 @@ const IN_MODEL: bool = cfg!(any(manycore_loom, manycore_shuttle));
 /// two levels above single keys, and a gigabyte one five levels above.)
 pub(super) const BITS: u32 = if IN_MODEL { 1 } else { 6 };
 pub(super) const FAN: usize = 1 << BITS;
+/// How many levels above those of about its own size a range is a part of a slot, in a list with
+/// others: threads less far apart than `64^ABOVE` times its size may meet there. One would leave a
+/// branch to each page that lies alone in 16 megabytes.
+pub(super) const ABOVE: u32 = if IN_MODEL { 1 } else { 2 };
 /// The level of the root: a slot of a branch at level `n` has `2^(n * BITS)` keys.
 pub(super) const ROOT_LEVEL: u32 = if IN_MODEL { 2 } else { 10 };
 /// The lock bits of all slots.
@@ -36,19 +44,63 @@ pub(super) struct Entry<V> {
     pub(super) value: V,
 }
 
-impl<V> Entry<V> {
+/// An entry that is not linked.
+pub(super) struct OwnEntry<V>(NonNull<Entry<V>>);
+
+impl<V> OwnEntry<V> {
+    #[inline]
+    pub(super) fn new(first: u64, last: u64, value: V) -> Self {
+        let keys = AtomicU64::new((last - first).wrapping_add(1));
+        let entry = memory::allocate(Layout::new::<Entry<V>>()).cast::<Entry<V>>();
+        // SAFETY: memory for an entry, just allocated.
+        unsafe { entry.write(Entry { first, last, keys, value }) };
+        Self(entry)
+    }
+
+    /// Its keys are others.
+    pub(super) fn set_keys(&mut self, first: u64, last: u64) {
+        // SAFETY: `self` owns the entry.
+        let entry = unsafe { self.0.as_mut() };
+        (entry.first, entry.last) = (first, last);
+        entry.keys = AtomicU64::new((last - first).wrapping_add(1));
+    }
+
     /// The word of an entry that is linked from now on.
-    pub(super) fn into_word(self: Box<Self>) -> *mut () {
-        let raw = Box::into_raw(self);
-        raw.expose_provenance(); // for `free_entry`
+    #[inline]
+    pub(super) fn into_word(self) -> *mut () {
+        let raw = ManuallyDrop::new(self).0.as_ptr();
+        raw.expose_provenance(); // for `from_word`
         raw.cast()
     }
 
-    pub(super) fn new(first: u64, last: u64, value: V) -> Self {
-        let keys = AtomicU64::new((last - first).wrapping_add(1));
-        Self { first, last, keys, value }
+    /// # Safety
+    /// The word is of [`into_word`](Self::into_word), and no slot and no other thread has it.
+    pub(super) unsafe fn from_word(word: *const ()) -> Self {
+        // The word may come from a reference.
+        match NonNull::new(owned(word.cast())) {
+            Some(entry) => Self(entry),
+            None => unreachable!("an entry has an address"),
+        }
     }
+}
 
+impl<V> Drop for OwnEntry<V> {
+    fn drop(&mut self) {
+        /// Gives the memory back, also if the value's drop panics.
+        struct Memory(NonNull<u8>, Layout);
+        impl Drop for Memory {
+            fn drop(&mut self) {
+                // SAFETY: allocated in `new` with this layout; the value is dropped.
+                unsafe { memory::free(self.0, self.1) };
+            }
+        }
+        let _memory = Memory(self.0.cast(), Layout::new::<Entry<V>>());
+        // SAFETY: `self` owns the entry, and ends.
+        unsafe { ptr::drop_in_place(self.0.as_ptr()) };
+    }
+}
+
+impl<V> Entry<V> {
     /// The keys of a slot with this span for which it was inserted.
     #[inline(always)]
     pub(super) fn part_in(&self, span: (u64, u64)) -> (u64, u64) {
@@ -64,6 +116,27 @@ impl<V> Entry<V> {
 #[repr(align(64))]
 struct Words([AtomicPtr<()>; FAN]);
 
+/// What hardly changes: beside the lock bits, every update on its way to a branch below would miss
+/// the line.
+#[repr(align(64))]
+pub(super) struct Steady {
+    /// Unlinked: lockers look for another branch. Set under all lock bits.
+    pub(super) is_dead: AtomicBool,
+    /// Listed by a thread that found it empty (`prune`).
+    pub(super) is_listed: AtomicBool,
+    pub(super) level: u32,
+    pub(super) first: u64,
+}
+
+impl<V> Deref for Branch<V> {
+    type Target = Steady;
+
+    #[inline(always)]
+    fn deref(&self) -> &Steady {
+        &self.steady
+    }
+}
+
 /// An inner node: the slots of one aligned block of keys, and their lock bits.
 #[repr(C, align(64))]
 pub(super) struct Branch<V> {
@@ -71,12 +144,7 @@ pub(super) struct Branch<V> {
     pub(super) locks: AtomicU64,
     /// A bit for each slot that is not empty; changed under the slot's lock bit.
     pub(super) used: AtomicU64,
-    /// Unlinked: lockers look for another branch. Set under all lock bits.
-    pub(super) is_dead: AtomicBool,
-    /// Listed by a thread that found it empty (`prune`).
-    pub(super) is_listed: AtomicBool,
-    pub(super) level: u32,
-    pub(super) first: u64,
+    steady: Steady,
     slots: Words,
     _entries: PhantomData<*const Entry<V>>,
 }
@@ -131,10 +199,10 @@ pub(super) fn level_for(first: u64, last: u64) -> u32 {
 }
 
 /// The highest level at which an update of these keys may lock a slot of which they are a part: the
-/// slot has less than `2^(2 * BITS)` times as many keys, so threads far apart do not meet at it.
+/// slot has less than `FAN^(ABOVE + 1)` times as many keys, so threads far apart do not meet at it.
 #[inline(always)]
 pub(super) fn brief_level(first: u64, last: u64) -> u32 {
-    (last - first).saturating_add(1).ilog2() / BITS + 1
+    (last - first).saturating_add(1).ilog2() / BITS + ABOVE
 }
 
 /// The lock bits of slots `from` to `to`.
@@ -166,10 +234,12 @@ impl<V> Branch<V> {
         Box::new(Self {
             locks: AtomicU64::new(0),
             used: AtomicU64::new(0),
-            is_dead: AtomicBool::new(false),
-            is_listed: AtomicBool::new(false),
-            level,
-            first: key & !block_mask(level),
+            steady: Steady {
+                is_dead: AtomicBool::new(false),
+                is_listed: AtomicBool::new(false),
+                level,
+                first: key & !block_mask(level),
+            },
             slots: Words(std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()))),
             _entries: PhantomData,
         })
@@ -268,8 +338,15 @@ impl<V> Branch<V> {
         // ORDER: Relaxed load of bits that only the holder of their lock bits changes. Release;
         // pairs with Acquire in `used`.
         if slots != 0 && self.used.load_to_change(Ordering::Relaxed) & slots != slots {
-            self.used.fetch_or(slots, Ordering::Release);
+            self.set_used(slots);
         }
+    }
+
+    /// The same, where some are known to have been empty.
+    #[inline]
+    pub(super) fn set_used(&self, slots: u64) {
+        // ORDER: Release; as in `note_used`.
+        self.used.fetch_or(slots, Ordering::Release);
     }
 
     /// Notes that these slots are empty, under their lock bits.
@@ -277,8 +354,15 @@ impl<V> Branch<V> {
     pub(super) fn note_unused(&self, slots: u64) {
         // ORDER: as in `note_used`.
         if slots != 0 && self.used.load_to_change(Ordering::Relaxed) & slots != 0 {
-            self.used.fetch_and(!slots, Ordering::Release);
+            self.set_unused(slots);
         }
+    }
+
+    /// The same, where some are known to have been in use.
+    #[inline]
+    pub(super) fn set_unused(&self, slots: u64) {
+        // ORDER: Release; as in `note_used`.
+        self.used.fetch_and(!slots, Ordering::Release);
     }
 
     /// The slots in use: all that were noted before, and perhaps some that are just being changed.
@@ -396,20 +480,19 @@ pub(super) fn find<'s, V>(
     }
 }
 
-/// The pointer that a box was, of a node that is reached by reference: a reference may not free
-/// what it leads to.
-pub(super) fn boxed<T>(node: *const T) -> *mut T {
+/// The pointer by which a node was allocated, of one that is reached by reference: a reference may
+/// not free what it leads to.
+pub(super) fn owned<T>(node: *const T) -> *mut T {
     ptr::with_exposed_provenance_mut(node.addr())
 }
 
 /// Frees an entry.
 ///
 /// # Safety
-/// It came from [`Entry::into_word`], and no other thread has it.
+/// It came from [`OwnEntry::into_word`], and no other thread has it.
 pub(super) unsafe fn free_entry<V>(address: NonNull<()>) {
-    let entry = boxed(address.cast::<Entry<V>>().as_ptr());
-    // SAFETY: the caller promises an entry from a box that it has alone (# Safety).
-    drop(unsafe { Box::from_raw(entry) });
+    // SAFETY: the caller promises an entry that it has alone (# Safety).
+    drop(unsafe { OwnEntry::<V>::from_word(address.as_ptr()) });
 }
 
 /// Frees a branch, and nothing that it leads to.
@@ -417,7 +500,7 @@ pub(super) unsafe fn free_entry<V>(address: NonNull<()>) {
 /// # Safety
 /// It came from [`Branch::into_word`], and no other thread has it.
 pub(super) unsafe fn free_branch<V>(address: NonNull<()>) {
-    let branch = boxed(address.cast::<Branch<V>>().as_ptr());
+    let branch = owned(address.cast::<Branch<V>>().as_ptr());
     // SAFETY: the caller promises a branch from a box that it has alone (# Safety).
     drop(unsafe { Box::from_raw(branch) });
 }

@@ -6,7 +6,7 @@ use super::error::{RangeError, keys_of};
 use super::guard::RangeGuard;
 use super::iter::{Gaps, RangeMapIter, Removed, run_around};
 use super::single;
-use super::trie::{Entry, LAST_KEY, find};
+use super::trie::{Entry, LAST_KEY, OwnEntry, find};
 use super::write::{Pieces, insert_claimed, replace_claimed, settle};
 use crate::section::Section;
 use std::fmt;
@@ -239,7 +239,7 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
         value: V,
     ) -> Result<Removed<'_, V>, RangeError> {
         let keys = keys_of(&range)?;
-        let entry = Box::new(Entry::new(keys.0, keys.1, value));
+        let entry = OwnEntry::new(keys.0, keys.1, value);
         let mut claim = self.claim(keys, Fit::Exact)?;
         Ok(Removed::new(replace_claimed(&mut claim, keys, Some(entry))))
     }
@@ -287,7 +287,7 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
             if !self.entry(at).is_some_and(|upper| ptr::eq(upper, old)) {
                 return Ok(false);
             }
-            let upper = Box::new(Entry::new(at, old.last, old.value.clone()));
+            let upper = OwnEntry::new(at, old.last, old.value.clone());
             let mut claim = self.claim((at, old.last), Fit::Exact)?;
             let split = split_claimed(&mut claim, old, upper);
             drop(claim); // before an entry that was not linked
@@ -317,8 +317,8 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
 fn split_claimed<'s, V: Send + Sync>(
     claim: &mut Claim<'s, V>,
     old: &Entry<V>,
-    mut upper: Box<Entry<V>>,
-) -> Result<Pieces<'s, V>, Box<Entry<V>>> {
+    mut upper: OwnEntry<V>,
+) -> Result<Pieces<'s, V>, OwnEntry<V>> {
     let first = claim.first;
     let is_old = |key: u64| {
         find(&claim.map.root, key, claim.section).is_some_and(|entry| ptr::eq(entry, old))
@@ -328,7 +328,7 @@ fn split_claimed<'s, V: Send + Sync>(
     }
     let last = *run_around(claim.top, first, old, claim.section).end();
     let last = last.min(claim.last);
-    *upper = Entry::new(first, last, upper.value);
+    upper.set_keys(first, last);
     let mut pieces = Pieces::new();
     claim.put((first, last), upper.into_word(), &mut pieces);
     Ok(pieces)

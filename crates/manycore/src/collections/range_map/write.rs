@@ -5,8 +5,8 @@ use super::claim::Claim;
 use super::error::RangeError;
 use super::parts::{Part, Parts, clip, retire_list};
 use super::trie::{
-    Branch, Entry, Slot, Slots, bits, brief_level, decode, free_branch, free_entry, parts_of,
-    slot_of, word_of,
+    Branch, Entry, OwnEntry, Slot, Slots, bits, brief_level, decode, free_branch, free_entry,
+    parts_of, slot_of, word_of,
 };
 use crate::section::{Section, Weight};
 use crate::sync::{Ordering, seeded_bug};
@@ -219,12 +219,12 @@ pub(super) fn change_slot<'s, V>(
         Slot::Empty if word.is_null() => true,
         Slot::Empty if may_list => {
             branch.set(at, word);
-            branch.note_used(bits(at, at));
+            branch.set_used(bits(at, at));
             true
         }
         Slot::Entry(entry) if word.is_null() && is_within(entry.part_in(span), range) => {
             branch.set(at, word);
-            branch.note_unused(bits(at, at));
+            branch.set_unused(bits(at, at));
             out.push(entry.part_in(span), entry);
             true
         }
@@ -255,9 +255,9 @@ fn change_parts<'s, V>(
     let word = unsafe { word_of::<V>(&new, span) };
     branch.set(at, word);
     if word.is_null() {
-        branch.note_unused(bits(at, at));
-    } else {
-        branch.note_used(bits(at, at));
+        branch.set_unused(bits(at, at));
+    } else if before.is_null() {
+        branch.set_used(bits(at, at));
     }
     for part in taken() {
         // SAFETY: range_map.R6 - it was in the slot, and the section keeps it.
@@ -395,7 +395,7 @@ pub(super) fn insert_claimed<'s, V: Send + Sync>(
     if let Some(taken) = claim.first_taken(keys) {
         return Err((RangeError::Overlap { range: keys.0..=keys.1, taken }, value));
     }
-    let word = Box::new(Entry::new(keys.0, keys.1, value)).into_word();
+    let word = OwnEntry::new(keys.0, keys.1, value).into_word();
     let mut none = Pieces::new();
     claim.put(keys, word, &mut none);
     debug_assert!(none.iter().next().is_none(), "range_map.R2: a key is filled twice");
@@ -408,10 +408,10 @@ pub(super) fn insert_claimed<'s, V: Send + Sync>(
 pub(super) fn replace_claimed<'s, V: Send + Sync>(
     claim: &mut Claim<'s, V>,
     keys: (u64, u64),
-    entry: Option<Box<Entry<V>>>,
+    entry: Option<OwnEntry<V>>,
 ) -> Pieces<'s, V> {
     let mut pieces = Pieces::new();
-    let word = entry.map_or(ptr::null_mut(), Entry::into_word);
+    let word = entry.map_or(ptr::null_mut(), OwnEntry::into_word);
     claim.put(keys, word, &mut pieces);
     settle(&pieces, claim.section);
     pieces
