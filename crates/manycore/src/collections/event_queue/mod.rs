@@ -181,6 +181,18 @@ const _SHARED: () = {
 
 impl<E: Send + 'static> EventQueue<E> {
     /// An empty queue with the default bound of 2^20 merged events.
+    ///
+    /// In a `static` it needs a `LazyLock`: senders and receiver share a part on the heap, so it
+    /// can't be made at compile time.
+    ///
+    /// ```
+    /// use manycore::collections::EventQueue;
+    /// use std::sync::LazyLock;
+    ///
+    /// static LOG: LazyLock<EventQueue<String>> = LazyLock::new(EventQueue::new);
+    /// LOG.send("started".to_owned()).unwrap();
+    /// assert_eq!(LOG.try_recv().unwrap(), "started");
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::with_bound(DEFAULT_MAX_EVENTS)
