@@ -2,37 +2,16 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+#[path = "../../../manycore/tests/common/tasks.rs"]
+mod shared;
+
+pub use shared::{block_on, poll_once};
 use std::any::Any;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::future::poll_fn;
+use std::sync::mpsc;
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
-
-/// Wakes a thread.
-struct Unpark(thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-pub fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park_timeout(Duration::from_secs(60)),
-        }
-    }
-}
-
-pub fn poll_once<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
 
 /// Pending once.
 pub async fn yield_once() {

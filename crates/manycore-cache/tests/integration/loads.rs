@@ -1,13 +1,12 @@
 //! Single flight: one load for each key at a time, also when loads fail, panic or are dropped.
 
+use crate::tasks::{block_on, poll_once};
 use manycore_cache::Cache;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -81,30 +80,6 @@ fn a_load_that_wants_its_own_key_panics_instead_of_waiting_for_ever() {
     let nested = || cache.get_or_insert_with('a', || *cache.get_or_insert_with('a', || 1));
     assert!(catch_unwind(AssertUnwindSafe(|| drop(nested()))).is_err());
     assert_eq!(*cache.get_or_insert_with('a', || *cache.get_or_insert_with('b', || 2)), 2);
-}
-
-/// Wakes a thread.
-struct Bell(thread::Thread);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Bell(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park_timeout(Duration::from_secs(60)),
-        }
-    }
-}
-
-fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub mod rng;
 #[cfg(feature = "oplog")]
 pub mod run;
 pub mod steps;
+pub mod tasks;
 pub mod watchdog;
 
 // `history`, `kinds` and `plan` are also used inside the library, where its name is `crate`.

@@ -1,6 +1,7 @@
 //! `EventQueue` from outside: order across threads, bounds, closing, waiting, waking.
 
 use crate::common::env;
+use crate::common::tasks::unparker;
 use manycore::collections::{EventQueue, RecvError, SendError};
 use manycore::oplog::{Logs, Publish};
 use std::collections::VecDeque;
@@ -472,22 +473,13 @@ fn poll_recv_wakes_the_task_once_for_each_time_it_waited() {
     }
 }
 
-/// Unparks the thread that blocks on a future: the smallest executor.
-struct Unparker(thread::Thread);
-
-impl Wake for Unparker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 #[test]
 fn task_receives_what_threads_send() {
     const EVENTS: u32 = 20_000;
     for queue in queues() {
         let received = thread::scope(|s| {
             let receiver = s.spawn(|| {
-                let waker = Waker::from(Arc::new(Unparker(thread::current())));
+                let waker = unparker();
                 let mut context = Context::from_waker(&waker);
                 let mut received = Vec::new();
                 loop {

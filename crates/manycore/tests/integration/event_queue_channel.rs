@@ -1,6 +1,7 @@
 //! `EventQueue` as two halves, and senders that wait: disconnection with events inside, deadlines,
 //! futures that are dropped, wakers that panic or use the queue.
 
+use crate::common::tasks::block_on;
 use crate::common::watchdog::ends;
 use manycore::collections::{EventQueue, RecvError, SendError, Sender};
 use manycore::oplog::Logs;
@@ -56,25 +57,6 @@ fn counting() -> (Waker, Weak<Hook>) {
 
 fn woken(hook: &Weak<Hook>) -> usize {
     hook.upgrade().map_or(0, |hook| hook.woken.load(SeqCst))
-}
-
-struct Unparker(thread::Thread);
-
-impl Wake for Unparker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unparker(thread::current())));
-    loop {
-        if let Poll::Ready(ready) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return ready;
-        }
-        thread::park();
-    }
 }
 
 // ---- disconnection ----

@@ -1,6 +1,7 @@
 //! Tasks that wait for an `EventQueue`: what the queue keeps of them, and wakers that do what they
 //! like with it.
 
+use crate::common::tasks::unparker;
 use crate::common::watchdog::{End, end_of};
 use manycore::collections::{EventQueue, RecvError};
 use manycore::oplog::Logs;
@@ -94,18 +95,10 @@ fn future_keeps_its_last_waker_until_it_is_ready_or_dropped() {
     }
 }
 
-struct Unparker(thread::Thread);
-
-impl Wake for Unparker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 /// Polls to the end. Every poll has a waker of its own.
 fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     loop {
-        let waker = Waker::from(Arc::new(Unparker(thread::current())));
+        let waker = unparker();
         if let Poll::Ready(ready) = poll(&mut Context::from_waker(&waker)) {
             return ready;
         }

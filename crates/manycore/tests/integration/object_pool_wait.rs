@@ -1,6 +1,7 @@
 //! Threads and tasks that wait for an object of a pool: their order, deadlines, futures that are
 //! dropped; hooks and wakers that panic or use the pool; owned handles.
 
+use crate::common::tasks::block_on;
 use crate::common::watchdog::{ends, message};
 use manycore::cluster::Placement;
 use manycore::collections::{ObjectPool, OwnedPooled, Pooled};
@@ -48,25 +49,6 @@ fn hook(act: Option<Box<dyn FnOnce() + Send>>) -> (Waker, Arc<Hook>) {
 
 fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
-}
-
-struct Unparker(thread::Thread);
-
-impl Wake for Unparker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unparker(thread::current())));
-    loop {
-        if let Poll::Ready(ready) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return ready;
-        }
-        thread::park();
-    }
 }
 
 #[test]
