@@ -57,7 +57,15 @@ fn barrier_that_is_denied_later_is_replaced_and_readers_stay_safe() {
         let before = Domain::builder().batch_nodes(8).build().unwrap();
         let (link, stop) = (Atomic::new(Node::new()), AtomicBool::new(false));
         let counter = Counter::new(0);
+        /// Ends the readers, also when an assertion fails.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, SeqCst);
+            }
+        }
         thread::scope(|scope| {
+            let _stop = Stop(&stop);
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !stop.load(SeqCst) {
@@ -74,8 +82,12 @@ fn barrier_that_is_denied_later_is_replaced_and_readers_stay_safe() {
                 // SAFETY: unlinked by the swap; no links; sections of one domain.
                 unsafe { section.retire(old) };
             };
-            (0..1000).for_each(|_| replace(&before, &link));
-            assert!(FREED.load(SeqCst) > 0);
+            // A reader that the system has stopped inside holds everything back.
+            let start = Instant::now();
+            while FREED.load(SeqCst) == 0 {
+                (0..1000).for_each(|_| replace(&before, &link));
+                assert!(start.elapsed() < Duration::from_secs(60), "nothing is freed");
+            }
             deny_membarrier();
             let (freed, start) = (FREED.load(SeqCst), Instant::now());
             while start.elapsed() < Duration::from_secs(1) {
@@ -88,7 +100,6 @@ fn barrier_that_is_denied_later_is_replaced_and_readers_stay_safe() {
             (0..1000).for_each(|_| replace(&after, &other));
             // SAFETY: nothing else leads to the node.
             drop(unsafe { other.into_owned() });
-            stop.store(true, SeqCst);
         });
         // SAFETY: nothing else leads to the node.
         drop(unsafe { link.into_owned() });
