@@ -127,10 +127,11 @@ pub use view::RangeMapView;
 ///   of their own there never wait for each other's locks, but for that line; look-ups do not read
 ///   it. Where keys can be chosen, keep what different threads update a branch apart: 64 times its
 ///   own size.
-/// - Figures, of one thread, in millions a second of its processor time beside a `BTreeMap` behind
-///   a `RwLock`, on an EPYC: 1,000 single pages looked up 61 and 22, half updates 33 and 16;
-///   100,000 ranges of 16 pages, unaligned, looked up 33 and 9, half updates 8.5 and 6.5, nine
-///   tenths updates 7.0 and 6.7; 1,000 such ranges, nine tenths updates, 23 and 17.
+/// - Figures, in millions a second on a quiet EPYC with two cores, beside the best of a `BTreeMap`
+///   behind a `RwLock`, `rangemap` behind a lock, a skip list and a tree of range locks
+///   (`manycore bench ranges`). One thread, 1,000 single pages: looked up 62 and 24, half updates
+///   36 and 18; 100,000 ranges of 16 pages: looked up 47 and 11, half updates 22 and 9.4, nine
+///   tenths 18 and 8.9. Two threads: 123 and 32, 56 and 14; 94 and 19, 38 and 8.2, 31 and 7.2.
 /// - Memory: an entry is its value and 24 bytes, a list 24 for each range in it, both rounded up to
 ///   32, 48, 64, 96, 128 or 176 bytes and from slabs of the process; a thread has 64 kilobytes of
 ///   addresses for each of these sizes that it uses. A branch has 64 slots and takes 640 bytes,
