@@ -59,8 +59,7 @@ run() { cargo +nightly test -Zbuild-std --target "$HOST" --locked "$@"; }
 run -p manycore "${library[@]}" -- --skip=liars:: --skip=properties::
 run -p manycore-cache --test=integration -- --skip=sequential:: --skip=liars:: \
     ${short[@]+"${short[@]}"}
-# A fault that a test expects in a child is reported by the sanitizer first.
-run -p manycore-vm --test=integration -- --skip=memory::revoked_addresses_fault
+run -p manycore-vm --test=integration -- threads:: spaces:: gate:: pool::
 # Half of the server's crates are compiled for it, which takes longer than all of the above.
 [ "${1:-}" = --short ] || run -p manycored --test=integration -- threads:: linearizability:: gathered::
 say "no race found"
