@@ -1,6 +1,7 @@
 //! How a cache is made: [`Cache::new`], [`Builder`].
 
-use crate::node::{Extra, Home, InBytes, Kind, Node, NodeMemory};
+use crate::node::{Extra, Home, InBytes, Kind, Node};
+use crate::node_memory::NodeMemory;
 use crate::segment::{Eviction, Segment};
 use crate::stats::Counts;
 use crate::table::Table;
