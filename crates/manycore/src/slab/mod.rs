@@ -48,6 +48,7 @@ mod boxed;
 mod check;
 mod chunk;
 mod heap;
+pub(crate) mod large_array;
 mod layout;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;

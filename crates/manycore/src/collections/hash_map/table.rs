@@ -5,6 +5,7 @@ use super::super::Line;
 use crate::config::{MAP_BUCKETS, MAP_CHUNK, MAP_LOAD};
 use crate::profile::{Of, Wait};
 use crate::section::{Atomic, Owned, Section, Shared};
+use crate::slab::large_array::LargeArray;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Backoff, LoadToChange, Ordering, seeded_bug};
 use std::ptr;
 
@@ -373,7 +374,7 @@ struct Progress {
 
 pub(super) struct Table<K, V> {
     mask: usize,
-    buckets: Box<[Bucket<K, V>]>,
+    buckets: LargeArray<Bucket<K, V>>,
     /// The table before, until its entries have moved. It has half as many buckets.
     pub(super) old: Atomic<Table<K, V>>,
     progress: Line<Progress>,
@@ -397,7 +398,7 @@ impl<K, V> Table<K, V> {
         debug_assert!(buckets.is_power_of_two());
         Self {
             mask: buckets - 1,
-            buckets: (0..buckets).map(|_| Bucket::new(tags)).collect(),
+            buckets: LargeArray::from_fn(buckets, || Bucket::new(tags)),
             old: Atomic::null(),
             progress: Line(Progress { next: AtomicUsize::new(0), moved: AtomicUsize::new(0) }),
         }
