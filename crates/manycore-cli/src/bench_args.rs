@@ -156,13 +156,24 @@ struct Given {
 
 /// The form of the output.
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+pub enum Format {
     /// Aligned columns for people
     Table,
     /// Comma-separated values
     Csv,
     /// One JSON object a line
     Json,
+}
+
+impl Format {
+    /// The same as the writer of rows names it.
+    pub fn of_output(self) -> output::Format {
+        match self {
+            Format::Table => output::Format::Table,
+            Format::Csv => output::Format::Csv,
+            Format::Json => output::Format::Json,
+        }
+    }
 }
 
 impl BenchArgs {
@@ -178,11 +189,7 @@ impl BenchArgs {
 
     /// The form of the output.
     pub fn format(&self) -> output::Format {
-        match self.given.format {
-            Format::Table => output::Format::Table,
-            Format::Csv => output::Format::Csv,
-            Format::Json => output::Format::Json,
-        }
+        self.given.format.of_output()
     }
 
     /// The options of the workload.

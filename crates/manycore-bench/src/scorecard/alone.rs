@@ -1,0 +1,168 @@
+//! What one type costs alone: bytes, and nanoseconds in a loop of one thread.
+
+use std::{
+    hint::black_box,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use foldhash::fast::RandomState;
+use manycore::{
+    collections::{ActiveSet, EventQueue, HashMap, ScalableArc, TimerQueue},
+    namespace::IdSpace,
+    oplog::{Deferred, Op, Ordered},
+    section,
+};
+
+use super::{Alone, Limit};
+use crate::{resident::resident, row::Summary};
+
+/// Objects of which the bytes of one are told.
+const OBJECTS: usize = 2_000;
+/// Entries of which the bytes of one are told.
+const ENTRIES: u64 = 1_000_000;
+/// Calls of a timed loop.
+const CALLS: u32 = 200_000;
+
+const fn bytes(subject: &'static str, ours: fn() -> f64, most: f64) -> Alone {
+    Alone { subject, metric: "cold object", unit: "B", ours, limit: Limit::AtMost(most) }
+}
+
+const fn time(
+    subject: &'static str,
+    metric: &'static str,
+    ours: fn() -> f64,
+    limit: Limit,
+) -> Alone {
+    Alone { subject, metric, unit: "ns", ours, limit }
+}
+
+/// Every goal about a type alone.
+pub static ALONE: &[Alone] = &[
+    Alone {
+        subject: "HashMap",
+        metric: "entry of 16 bytes, of a million",
+        unit: "B",
+        ours: || filled().0,
+        limit: Limit::AtMost(40.0),
+    },
+    time("HashMap", "insertion, of a million", || filled().1, Limit::AtMost(120.0)),
+    time("HashMap", "new and drop", || each(|| drop(HashMap::<u64, u64>::new())), {
+        Limit::AtMost(150.0)
+    }),
+    time("Deferred", "cold read", cold_read, Limit::Times(0.88, "Mutex", mutex_read)),
+    time("Deferred", "cold update", cold_update, Limit::Times(0.94, "Mutex", mutex_update)),
+    Alone {
+        subject: "IdSpace",
+        metric: "memory for two live ids",
+        unit: "B",
+        ours: two_ids,
+        limit: Limit::AtMost((1 << 20) as f64),
+    },
+    time("ScalableArc", "new and drop", || each(|| drop(ScalableArc::new(black_box(7_u64)))), {
+        Limit::Times(0.9, "Arc", || each(|| drop(Arc::new(black_box(7_u64)))))
+    }),
+    bytes("EventQueue", || each_of(queue), 256.0),
+    bytes("ActiveSet", || each_of(active_set), 256.0),
+    bytes("TimerQueue", || each_of(timer_queue), 256.0),
+];
+
+/// Nanoseconds of a call: the median of seven loops.
+fn each(mut call: impl FnMut()) -> f64 {
+    let mut sample = || {
+        let begin = Instant::now();
+        (0..CALLS).for_each(|_| call());
+        begin.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+    };
+    sample(); // warms up
+    Summary::of(&std::array::from_fn::<_, 7, _>(|_| sample())).median
+}
+
+/// Resident bytes of each of many objects, their heap included, that one thread has used.
+fn each_of<T>(object: fn() -> T) -> f64 {
+    let mut objects = Vec::with_capacity(OBJECTS);
+    objects.push(object()); // what all share is there now
+    let before = resident();
+    objects.extend((1..OBJECTS).map(|_| object()));
+    let bytes = resident().saturating_sub(before);
+    bytes as f64 / (black_box(objects).len() - 1) as f64
+}
+
+fn queue() -> EventQueue<u64> {
+    let queue = EventQueue::new();
+    assert!(queue.send(7).is_ok() && queue.recv() == Some(7), "a queue that is open");
+    queue
+}
+
+fn active_set() -> ActiveSet<u64> {
+    let set = ActiveSet::new();
+    set.register(7).leave();
+    assert_eq!(set.oldest(), None);
+    set
+}
+
+fn timer_queue() -> TimerQueue<u64> {
+    let timers = TimerQueue::new();
+    assert_eq!(timers.insert(7, 1).cancel(), Some(1));
+    timers
+}
+
+/// Bytes of an entry, and nanoseconds of an insertion, of a map that grows from nothing.
+fn filled() -> (f64, f64) {
+    let map = HashMap::<u64, u64, RandomState>::default();
+    let before = resident();
+    let begin = Instant::now();
+    for key in 0..ENTRIES {
+        map.insert(key.wrapping_mul(0x9E37_79B9_7F4A_7C15), key);
+    }
+    let nanos = begin.elapsed().as_secs_f64() * 1e9;
+    section::global().synchronize();
+    let bytes = resident().saturating_sub(before);
+    assert_eq!(map.len() as u64, ENTRIES);
+    (bytes as f64 / ENTRIES as f64, nanos / ENTRIES as f64)
+}
+
+/// What a name space takes that has had two nodes and goes on exchanging them.
+fn two_ids() -> f64 {
+    let before = resident();
+    let ids = IdSpace::new();
+    for node in 0..2_000_000_u64 {
+        let section = section::enter();
+        let id = ids.insert(node, &section);
+        ids.remove(id, &section);
+    }
+    let section = section::enter();
+    let live = [ids.insert(1, &section), ids.insert(2, &section)];
+    let bytes = resident().saturating_sub(before);
+    assert!(live.iter().all(|id| ids.get(*id, &section).is_some()));
+    bytes as f64
+}
+
+struct Add(u64);
+
+impl Op<u64> for Add {
+    #[inline]
+    fn apply(self, sum: &mut u64) {
+        *sum = sum.wrapping_add(self.0);
+    }
+}
+
+fn cold_read() -> f64 {
+    let object = Deferred::<u64, Ordered<Add>>::new(7);
+    each(|| _ = black_box(*object.read()))
+}
+
+fn cold_update() -> f64 {
+    let object = Deferred::<u64, Ordered<Add>>::new(7);
+    each(|| object.append(Add(black_box(1))))
+}
+
+fn mutex_read() -> f64 {
+    let object = Mutex::new(7_u64);
+    each(|| _ = black_box(*object.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+fn mutex_update() -> f64 {
+    let object = Mutex::new(7_u64);
+    each(|| *object.lock().unwrap_or_else(PoisonError::into_inner) += black_box(1))
+}
