@@ -95,6 +95,15 @@ struct Given {
     /// Shares of updates, in percent, to the tenth
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',', value_parser = tenths)]
     share: Vec<u64>,
+    /// How many elements stay in the list
+    #[arg(
+        long,
+        value_name = "COUNTS",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(..=100_000),
+        default_value = "0"
+    )]
+    elements: Vec<u32>,
     /// Work before the time counts, so that objects that change themselves have settled
     #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = duration)]
     warm_up: Duration,
@@ -226,7 +235,7 @@ impl Given {
             .with(SmrOptions { read, stall, at_most })
             .with(KvOptions { trace: self.trace })
             .with(RangesOptions { pages: self.pages.clone() })
-            .with(SweepOptions { shares: self.share.clone() });
+            .with(SweepOptions { shares: self.share.clone(), elements: self.elements.clone() });
         #[cfg(target_os = "linux")]
         let own = own.with(self.server.options()).with(MetisOptions { replays: self.replays });
         own

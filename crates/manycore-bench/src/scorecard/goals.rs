@@ -53,6 +53,15 @@ pub static GOALS: &[Goal] = &[
         )
     },
     Goal {
+        against: Against::Every,
+        ..faster(
+            "Adaptive",
+            "adaptive-sweep --threads 2 --elements 8,64 --share 0,10,25,50,90",
+            "adaptive",
+            0.87,
+        )
+    },
+    Goal {
         against: LOCK,
         ..faster("Adaptive", "adaptive-sweep --threads 1 --share 0,10,50,90,100", "adaptive", 0.9)
     },
