@@ -13,7 +13,9 @@ use clap_complete::Shell;
 use manycore_bench::{figures, limits, machine::VERSION};
 use manycore_sim::Machine;
 
-use crate::{bench_args::BenchArgs, failure::Failure, number::duration, scorecard::BenchCommand};
+use crate::{
+    bench_args::BenchArgs, bench_command::BenchCommand, failure::Failure, number::duration,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -11,6 +11,7 @@
 mod args;
 mod bench;
 mod bench_args;
+mod bench_command;
 mod compare;
 mod doctor;
 mod failure;

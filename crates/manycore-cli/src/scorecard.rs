@@ -1,100 +1,26 @@
-//! `manycore bench scorecard`: the goals of `manycore_bench::scorecard` in one run, and whether they
-//! are reached.
+//! `manycore bench scorecard`: the goals of `manycore_bench::scorecard` in one run, and whether
+//! they are reached.
 //!
-//! Owns: its options, running, printing. It stands beside the workloads of `manycore bench`, so the
-//! choice between the two is here, too.
+//! Owns: running, printing, the outcome.
 
 use std::{
     fmt::Write as _,
     io::{Write, stdout},
-    path::PathBuf,
 };
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, builder::PossibleValuesParser};
 use manycore_bench::{
     machine::Machine,
     output::Format,
-    scorecard::{ALONE, GOALS, Goal, Line, SUBJECTS},
+    scorecard::{ALONE, Effort, GOALS, Goal, Line},
 };
 
 use crate::{
     args, bench,
-    bench_args::{self, BenchArgs},
+    bench_command::{BenchCommand, ScorecardArgs},
     failure::Failure,
     progress::Progress,
     save,
 };
-
-const NAME: &str = "scorecard";
-
-/// What `manycore bench` is to do.
-pub enum BenchCommand {
-    /// Run one workload.
-    Workload(Box<BenchArgs>),
-    /// Hold goals against many.
-    Scorecard(ScorecardArgs),
-}
-
-/// The options of the scorecard.
-#[derive(Args)]
-pub struct ScorecardArgs {
-    /// Only these subjects [default: all]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',',
-          value_parser = PossibleValuesParser::new(SUBJECTS.iter().copied()))]
-    subjects: Vec<String>,
-    /// Short runs, once each, to see that everything works
-    #[arg(long)]
-    quick: bool,
-    /// Exit with 0 although goals are missed
-    #[arg(long)]
-    no_check: bool,
-    /// The form of the output
-    #[arg(long, value_enum, default_value_t = bench_args::Format::Table)]
-    format: bench_args::Format,
-    /// Write to this file instead of standard output, all at once at the end
-    #[arg(long, value_name = "PATH")]
-    out: Option<PathBuf>,
-}
-
-impl BenchCommand {
-    /// The thread counts that are asked for.
-    pub fn threads(&self) -> &[usize] {
-        match self {
-            BenchCommand::Workload(bench) => bench.threads(),
-            BenchCommand::Scorecard(_) => &[1, 2],
-        }
-    }
-}
-
-impl Subcommand for BenchCommand {
-    fn augment_subcommands(command: Command) -> Command {
-        let about = "hold all goals against the best rivals, and fail where one is missed";
-        let own = ScorecardArgs::augment_args(Command::new(NAME)).about(about).long_about(None);
-        BenchArgs::augment_subcommands(command).subcommand(own)
-    }
-
-    fn augment_subcommands_for_update(command: Command) -> Command {
-        Self::augment_subcommands(command)
-    }
-
-    fn has_subcommand(name: &str) -> bool {
-        name == NAME || BenchArgs::has_subcommand(name)
-    }
-}
-
-impl FromArgMatches for BenchCommand {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        match matches.subcommand() {
-            Some((NAME, own)) => ScorecardArgs::from_arg_matches(own).map(Self::Scorecard),
-            _ => BenchArgs::from_arg_matches(matches).map(Box::new).map(Self::Workload),
-        }
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
 
 /// Does what `manycore bench` is to do.
 pub fn bench(command: &BenchCommand) -> Result<(), Failure> {
@@ -134,9 +60,10 @@ fn lines(own: &ScorecardArgs) -> Result<Vec<Line>, Failure> {
     let progress = Progress::new(goals.len() + alone.len());
     let mut lines = Vec::new();
     // First, where the process holds nothing yet: some are bytes.
-    for own in alone {
-        progress.next(own.subject);
-        lines.push(own.line());
+    let effort = Effort::new(own.quick);
+    for alone in alone {
+        progress.next(alone.subject);
+        lines.push(alone.line(effort));
     }
     for goal in goals {
         progress.next(&format!("{}: {}", goal.subject, goal.words));

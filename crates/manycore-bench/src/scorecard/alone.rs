@@ -18,22 +18,37 @@ use super::{Alone, Limit};
 use crate::{resident::resident, row::Summary};
 
 /// Objects of which the bytes of one are told.
-const OBJECTS: usize = 2_000;
+const OBJECTS: u64 = 2_000;
 /// Entries of which the bytes of one are told.
 const ENTRIES: u64 = 1_000_000;
 /// Calls of a timed loop.
-const CALLS: u32 = 200_000;
+const CALLS: u64 = 200_000;
 
-const fn bytes(subject: &'static str, ours: fn() -> f64, most: f64) -> Alone {
+/// How much work is done: all, or a hundredth to see that everything works.
+#[derive(Clone, Copy)]
+pub struct Effort {
+    /// By what counts are divided.
+    divisor: u64,
+}
+
+impl Effort {
+    /// In full, or a hundredth.
+    pub fn new(is_quick: bool) -> Self {
+        Self { divisor: if is_quick { 100 } else { 1 } }
+    }
+
+    fn of(self, count: u64) -> u64 {
+        count / self.divisor
+    }
+}
+
+type Measured = fn(Effort) -> f64;
+
+const fn bytes(subject: &'static str, ours: Measured, most: f64) -> Alone {
     Alone { subject, metric: "cold object", unit: "B", ours, limit: Limit::AtMost(most) }
 }
 
-const fn time(
-    subject: &'static str,
-    metric: &'static str,
-    ours: fn() -> f64,
-    limit: Limit,
-) -> Alone {
+const fn time(subject: &'static str, metric: &'static str, ours: Measured, limit: Limit) -> Alone {
     Alone { subject, metric, unit: "ns", ours, limit }
 }
 
@@ -43,11 +58,11 @@ pub static ALONE: &[Alone] = &[
         subject: "HashMap",
         metric: "entry of 16 bytes, of a million",
         unit: "B",
-        ours: || filled().0,
+        ours: |effort| filled(effort).0,
         limit: Limit::AtMost(40.0),
     },
-    time("HashMap", "insertion, of a million", || filled().1, Limit::AtMost(120.0)),
-    time("HashMap", "new and drop", || each(|| drop(HashMap::<u64, u64>::new())), {
+    time("HashMap", "insertion, of a million", |effort| filled(effort).1, Limit::AtMost(120.0)),
+    time("HashMap", "new and drop", |effort| each(effort, || drop(HashMap::<u64, u64>::new())), {
         Limit::AtMost(150.0)
     }),
     time("Deferred", "cold read", cold_read, Limit::Times(0.88, "Mutex", mutex_read)),
@@ -59,31 +74,36 @@ pub static ALONE: &[Alone] = &[
         ours: two_ids,
         limit: Limit::AtMost((1 << 20) as f64),
     },
-    time("ScalableArc", "new and drop", || each(|| drop(ScalableArc::new(black_box(7_u64)))), {
-        Limit::Times(0.9, "Arc", || each(|| drop(Arc::new(black_box(7_u64)))))
-    }),
-    bytes("EventQueue", || each_of(queue), 256.0),
-    bytes("ActiveSet", || each_of(active_set), 256.0),
-    bytes("TimerQueue", || each_of(timer_queue), 256.0),
+    time(
+        "ScalableArc",
+        "new and drop",
+        |effort| each(effort, || drop(ScalableArc::new(black_box(7_u64)))),
+        Limit::Times(0.9, "Arc", |effort| each(effort, || drop(Arc::new(black_box(7_u64))))),
+    ),
+    bytes("EventQueue", |effort| each_of(effort, queue), 256.0),
+    bytes("ActiveSet", |effort| each_of(effort, active_set), 256.0),
+    bytes("TimerQueue", |effort| each_of(effort, timer_queue), 256.0),
 ];
 
 /// Nanoseconds of a call: the median of seven loops.
-fn each(mut call: impl FnMut()) -> f64 {
+fn each(effort: Effort, mut call: impl FnMut()) -> f64 {
+    let calls = effort.of(CALLS);
     let mut sample = || {
         let begin = Instant::now();
-        (0..CALLS).for_each(|_| call());
-        begin.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+        (0..calls).for_each(|_| call());
+        begin.elapsed().as_secs_f64() * 1e9 / calls as f64
     };
     sample(); // warms up
     Summary::of(&std::array::from_fn::<_, 7, _>(|_| sample())).median
 }
 
 /// Resident bytes of each of many objects, their heap included, that one thread has used.
-fn each_of<T>(object: fn() -> T) -> f64 {
-    let mut objects = Vec::with_capacity(OBJECTS);
+fn each_of<T>(effort: Effort, object: fn() -> T) -> f64 {
+    let count = effort.of(OBJECTS) as usize;
+    let mut objects = Vec::with_capacity(count);
     objects.push(object()); // what all share is there now
     let before = resident();
-    objects.extend((1..OBJECTS).map(|_| object()));
+    objects.extend((1..count).map(|_| object()));
     let bytes = resident().saturating_sub(before);
     bytes as f64 / (black_box(objects).len() - 1) as f64
 }
@@ -108,25 +128,26 @@ fn timer_queue() -> TimerQueue<u64> {
 }
 
 /// Bytes of an entry, and nanoseconds of an insertion, of a map that grows from nothing.
-fn filled() -> (f64, f64) {
+fn filled(effort: Effort) -> (f64, f64) {
+    let entries = effort.of(ENTRIES);
     let map = HashMap::<u64, u64, RandomState>::default();
     let before = resident();
     let begin = Instant::now();
-    for key in 0..ENTRIES {
+    for key in 0..entries {
         map.insert(key.wrapping_mul(0x9E37_79B9_7F4A_7C15), key);
     }
     let nanos = begin.elapsed().as_secs_f64() * 1e9;
     section::global().synchronize();
     let bytes = resident().saturating_sub(before);
-    assert_eq!(map.len() as u64, ENTRIES);
-    (bytes as f64 / ENTRIES as f64, nanos / ENTRIES as f64)
+    assert_eq!(map.len() as u64, entries);
+    (bytes as f64 / entries as f64, nanos / entries as f64)
 }
 
 /// What a name space takes that has had two nodes and goes on exchanging them.
-fn two_ids() -> f64 {
+fn two_ids(effort: Effort) -> f64 {
     let before = resident();
     let ids = IdSpace::new();
-    for node in 0..2_000_000_u64 {
+    for node in 0..effort.of(2_000_000) {
         let section = section::enter();
         let id = ids.insert(node, &section);
         ids.remove(id, &section);
@@ -147,22 +168,22 @@ impl Op<u64> for Add {
     }
 }
 
-fn cold_read() -> f64 {
+fn cold_read(effort: Effort) -> f64 {
     let object = Deferred::<u64, Ordered<Add>>::new(7);
-    each(|| _ = black_box(*object.read()))
+    each(effort, || _ = black_box(*object.read()))
 }
 
-fn cold_update() -> f64 {
+fn cold_update(effort: Effort) -> f64 {
     let object = Deferred::<u64, Ordered<Add>>::new(7);
-    each(|| object.append(Add(black_box(1))))
+    each(effort, || object.append(Add(black_box(1))))
 }
 
-fn mutex_read() -> f64 {
+fn mutex_read(effort: Effort) -> f64 {
     let object = Mutex::new(7_u64);
-    each(|| _ = black_box(*object.lock().unwrap_or_else(PoisonError::into_inner)))
+    each(effort, || _ = black_box(*object.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-fn mutex_update() -> f64 {
+fn mutex_update(effort: Effort) -> f64 {
     let object = Mutex::new(7_u64);
-    each(|| *object.lock().unwrap_or_else(PoisonError::into_inner) += black_box(1))
+    each(effort, || *object.lock().unwrap_or_else(PoisonError::into_inner) += black_box(1))
 }

@@ -8,7 +8,7 @@
 //!
 //! 1. Every rival of a workload's table takes part, and each line tells the best of all. A goal is
 //!    held against those that it names: what people choose between for this, or all.
-//! 2. Ours is what a user gets who changes no setting, and it is the same in every cell of a goal,
+//! 2. Ours is what a user gets by default, and it is the same in every cell of a goal,
 //!    unless the goal says that a setting is its subject.
 //! 3. All that one goal compares runs in one process, interleaved ([`crate::runner`]).
 
@@ -19,7 +19,7 @@ use std::{fmt, sync::LazyLock};
 
 use serde::Serialize;
 
-pub use alone::ALONE;
+pub use alone::{ALONE, Effort};
 pub use goals::GOALS;
 
 use crate::{
@@ -35,7 +35,7 @@ pub struct Goal {
     pub subject: &'static str,
     /// The workload and its options, as for `manycore bench`, without `--impl`.
     pub words: &'static str,
-    /// What a user gets who changes no setting.
+    /// What a user gets by default.
     pub ours: &'static str,
     /// What ours is compared with.
     pub against: Against,
@@ -69,7 +69,7 @@ pub struct Alone {
     /// Its unit.
     pub unit: &'static str,
     /// Ours; less is better.
-    pub ours: fn() -> f64,
+    pub ours: fn(Effort) -> f64,
     /// What it may be at most.
     pub limit: Limit,
 }
@@ -79,7 +79,7 @@ pub enum Limit {
     /// So much.
     AtMost(f64),
     /// So many times as good as this one, which has a name.
-    Times(f64, &'static str, fn() -> f64),
+    Times(f64, &'static str, fn(Effort) -> f64),
 }
 
 /// One line of the scorecard.
@@ -142,19 +142,28 @@ impl Goal {
         let names = self.names().join(",");
         let [duration, repeats] = if is_quick { ["2ms", "1"] } else { ["150ms", "5"] };
         let own = ["--impl", &names, "--duration", duration, "--repeat", repeats];
-        // Those that run until so many operations are done.
-        let takes_ops =
-            self.workload().is_some_and(|it| it.options.iter().any(|(name, _)| *name == "ops"));
-        let few: &[&str] = if is_quick && takes_ops { &["--ops", "100000"] } else { &[] };
-        let words = self.words.split(' ').chain(own).chain(few.iter().copied());
-        words.map(str::to_owned).collect()
+        let mut words: Vec<_> = self.words.split(' ').chain(own).collect();
+        // Those that take long although the time is short.
+        for option in [["--ops", "20000"], ["--keys", "1000"], ["--warm-up", "1ms"]] {
+            if is_quick && self.takes(&option[0][2..]) {
+                if let Some(at) = words.iter().position(|word| *word == option[0]) {
+                    words.drain(at..at + 2);
+                }
+                words.extend(option);
+            }
+        }
+        words.into_iter().map(str::to_owned).collect()
+    }
+
+    fn takes(&self, option: &str) -> bool {
+        self.workload().is_some_and(|it| it.options.iter().any(|(name, _)| *name == option))
     }
 
     fn workload(&self) -> Option<&'static Workload> {
         self.words.split(' ').next().and_then(catalogue::find)
     }
 
-    /// Who takes part.
+    /// The implementations that take part.
     fn names(&self) -> Vec<&'static str> {
         let all = self.workload().map(|workload| (workload.impls)()).unwrap_or_default();
         let takes_part = |about: &About| about.name == self.ours || self.is_other(about.kind);
@@ -225,11 +234,11 @@ fn cell(row: &Row) -> String {
 
 impl Alone {
     /// Measures, and compares.
-    pub fn line(&self) -> Line {
-        let ours = (self.ours)();
+    pub fn line(&self, effort: Effort) -> Line {
+        let ours = (self.ours)(effort);
         let (rival, theirs, goal) = match self.limit {
             Limit::AtMost(most) => ("limit", most, 1.0),
-            Limit::Times(goal, name, rival) => (name, rival(), goal),
+            Limit::Times(goal, name, rival) => (name, rival(effort), goal),
         };
         let ratio = theirs / ours;
         Line {
