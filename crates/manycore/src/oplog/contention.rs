@@ -144,11 +144,11 @@ impl Contention {
         if next.wants_reservation() { next } else { next.with_use() }
     }
 
-    /// Counts an access of a managed object.
+    /// Counts an access of a managed object, which is not reserved.
     #[inline(always)]
     pub(super) fn metered(self, kind: Kind) -> Self {
         debug_assert!(self.count(kind) < METERED, "oplog.W5: the owner did not take its meter");
-        Self(self.0 + (1 << Self::shift(kind)))
+        Self((self.0 & !RESERVED) + (1 << Self::shift(kind)))
     }
 
     /// The number of a managed object's accesses of this kind.

@@ -80,10 +80,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
 ///   log, or by [`WhenFull`](super::WhenFull); of a cold one, for the lock. Reads wait for each
 ///   other.
-/// - Cost while cold: the lock, two locked instructions. An object that only one thread has used for
-///   some thousands of updates and reads is reserved for that thread, which then needs none; the
-///   first other thread pays for a `membarrier` (2 us, and 1 us for each running thread), once in
-///   the object's life.
+/// - Cost while cold: the lock, two locked instructions. An object that only one thread has used
+///   for some thousands of updates and reads is reserved for that thread, which then needs none;
+///   the first other thread pays for a `membarrier` (2 us, and 1 us for each running thread),
+///   once in the object's life.
 /// - Cost of an update while hot: no write to a shared line, no lock, no read-modify-write when
 ///   biased and one when not, and a clock read if the log is ordered. Cost of a read: the object's
 ///   lock; when biased, one `membarrier` if a thread that has updates in its log is no longer busy
