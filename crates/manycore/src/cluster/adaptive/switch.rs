@@ -201,9 +201,12 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// A look that an update finds due.
     #[cold]
     pub(super) fn look_cold(&self, hold: ColdGuard<'_, T, L>) {
-        if let Some(change) = self.next_of_cold(&hold) {
+        let is_calm = config::RESERVES_UNASKED && hold.is_calm() && !profile::counts();
+        match self.next_of_cold(&hold) {
             // The panic is another update's, applied on the way: its poison reports it.
-            sync::contain(|| _ = self.switch(hold, change, false));
+            Some(change) => sync::contain(|| _ = self.switch(hold, change, false)),
+            None if is_calm && self.is_plain() => hold.release_to_owner(),
+            None => {}
         }
     }
 
