@@ -82,6 +82,18 @@ pub(crate) fn reserve(word: &AtomicUsize, token: usize) -> bool {
     word.compare_exchange(token | LOCKED, token, Ordering::Release, Ordering::Relaxed).is_ok()
 }
 
+/// As [`reserve`], by a thread that stays inside.
+pub(crate) fn reserve_inside(word: &AtomicUsize, inside: &Inside, token: usize) -> bool {
+    // ORDER: Relaxed; published by the exchange in `reserve`.
+    inside.0.store(true, Ordering::Relaxed);
+    let reserved = reserve(word, token);
+    if !reserved {
+        // ORDER: Relaxed; the word was never reserved, so no thread looks at the flag.
+        inside.0.store(false, Ordering::Relaxed);
+    }
+    reserved
+}
+
 /// What came of the owner's attempt to enter.
 pub(crate) enum Entry {
     Inside,

@@ -244,6 +244,14 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         }
     }
 
+    /// As [`release_to_owner`](Self::release_to_owner), by a thread that stays inside.
+    pub(crate) fn keep_as_owner(&mut self) {
+        let contention = self.object.contention.load();
+        if contention.may_be_reserved() {
+            self.reserve_held(contention);
+        }
+    }
+
     /// Whether no access had to wait since the owner last took the meter, and no thread waits now.
     pub(crate) fn is_calm(&self) -> bool {
         self.object.contention.load().meter().waits == 0 && !self.is_waited_for()

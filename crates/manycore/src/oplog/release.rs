@@ -182,6 +182,16 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         self
     }
 
+    /// As [`reserve`](Self::reserve), by a thread that goes on holding the object.
+    #[cold]
+    pub(super) fn reserve_held(&mut self, contention: Contention) {
+        let reserves = barrier::is_asymmetric() && !barrier::is_denied();
+        let object = self.object;
+        object.contention.store(contention.spent(reserves));
+        let (word, token) = (object.word.raw(), percpu::thread_token());
+        self.reserved = reserves && reservation::reserve_inside(word, &object.inside, token);
+    }
+
     /// Stores `contention`, and releases the lock; reserves the object for this thread, if no other
     /// waits for it.
     #[cold]

@@ -187,6 +187,28 @@ fn reserved_adaptive() -> Arc<Adaptive<u64, Commuting<Act>>> {
 }
 
 #[test]
+fn adaptive_object_of_reads_and_some_updates_goes_to_another_thread_while_it_is_read() {
+    let acts = Adaptive::<u64, Commuting<Act>>::new(0);
+    for round in 0..2 * USES {
+        if round % 4 == 0 {
+            acts.update(add(1));
+        }
+        let seen = acts.read();
+        assert_eq!(*seen, round / 4 + 1);
+        if round + 1 == 2 * USES {
+            thread::scope(|scope| {
+                let other = scope.spawn(|| acts.update(add(1)));
+                thread::sleep(std::time::Duration::from_millis(20));
+                assert_eq!(*seen, USES / 2);
+                drop(seen);
+                other.join().unwrap();
+            });
+        }
+    }
+    assert_eq!(*acts.read(), USES / 2 + 1);
+}
+
+#[test]
 fn reserved_adaptive_objects_go_to_several_threads_and_no_update_is_lost() {
     for round in 0..100_u64 {
         let sum = Adaptive::<u64, Commuting<Add>>::new(0);

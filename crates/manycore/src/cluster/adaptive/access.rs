@@ -159,9 +159,12 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 }
                 Ok(hold) if self.is_plain() && !hold.is_poisoned() => {
                     let is_due = hold.count(Kind::Read, config::OPS_PER_LOOK);
-                    let hold = if is_due { self.looked_at_reads(hold) } else { hold };
-                    hold.keep();
-                    Hold::Lock(ptr::null())
+                    if is_due {
+                        self.looked_at_reads(hold)
+                    } else {
+                        hold.keep();
+                        Hold::Lock(ptr::null())
+                    }
                 }
                 Ok(hold) => self.read_closed(hold.settled()),
                 Err(_) => self.read_waiting(),

@@ -159,6 +159,32 @@ fn loom_reservation_races_a_locker() {
     });
 }
 
+/// The word becomes reserved for a thread that stays inside, while another waits for its lock.
+#[test]
+fn loom_reservation_from_inside_races_a_locker() {
+    model(3, || {
+        let (word, inside) = (AtomicUsize::new(0), Inside::new());
+        let shared = Arc::new(Reserved { word, inside, canary: UnsafeCell::new(0) });
+        let token = thread_token();
+        try_lock(&shared.word, token).expect("the word is free");
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.visit_as_any())
+        };
+        let reserved = reservation::reserve_inside(&shared.word, &shared.inside, token);
+        shared.count();
+        if !reserved {
+            // SAFETY: locked above, and not reserved; the Arc keeps the word.
+            unsafe { unlock(&shared.word, 0) };
+        } else if !reservation::leave(&shared.word, &shared.inside, token) {
+            assert!(reservation::leave_changed(&shared.word, token), "{HOT}");
+        }
+        shared.visit();
+        other.join().unwrap();
+        shared.assert_visits(3);
+    });
+}
+
 #[test]
 fn loom_revocation_without_the_barrier_is_caught() {
     let test = "lock::loom_tests::reservation::loom_owner_and_revoker_exclude_each_other";
