@@ -174,7 +174,10 @@ pub const PRESSING_MICROS: u64 = 100;
 pub(crate) const PRESSING_DOUBLED: u32 = 10;
 
 /// Sections that close with such a node between two clock reads, at most.
-pub(crate) const CLOSES_PER_LOOK: u32 = 8;
+pub(crate) const CLOSES_PER_LOOK: u32 = 128;
+
+/// Such nodes that are retired between two clock reads, at most.
+pub(crate) const RETIRES_PER_LOOK: u32 = 32;
 
 /// A thread's garbage that has not changed for so long is adopted by a leader.
 pub(crate) const IDLE_MILLIS: u64 = 10;
