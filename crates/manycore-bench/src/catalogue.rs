@@ -61,7 +61,7 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "notify",
         about: "many producers, one drainer (OpLog, figure 2: inotify)",
-        options: &[("pause", None)],
+        options: &[("pause", None), ("burst", None), ("gap", None)],
         impls: || abouts(notify::ENTRIES),
         groups: notify::groups,
     },

@@ -49,7 +49,9 @@ fn figure<'a>(line: &'a str, metric: &str) -> Option<Figure<'a>> {
     for word in params.split(' ') {
         match word.split_once('=') {
             Some(("kind", value)) => kind = value,
-            Some(("read_every" | "update" | "pause", _)) => setting += &format!("{word} "),
+            Some(("read_every" | "update" | "pause" | "burst" | "gap", _)) => {
+                setting += &format!("{word} ")
+            }
             _ => {}
         }
     }

@@ -16,6 +16,7 @@ use manycore_bench::metis::MetisOptions;
 use manycore_bench::{
     catalogue::{self, WORKLOADS, Workload},
     kv::{FileTrace, KvOptions},
+    notify::NotifyOptions,
     output,
     ranges::RangesOptions,
     smr::{Read, SmrOptions},
@@ -83,6 +84,12 @@ struct Given {
     /// Ticks that the drainer rests after each round
     #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
     pause: u64,
+    /// Instead, so many events at once, without a window: how long until all have arrived
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = burst)]
+    burst: Vec<u64>,
+    /// Instead, single events, so many ticks apart, and how long each takes to arrive
+    #[arg(long, value_name = "TICKS", value_delimiter = ',', value_parser = ticks)]
+    gap: Vec<u64>,
     /// Shares of updates, in percent
     #[arg(
         long,
@@ -234,6 +241,7 @@ impl Given {
         let own = OwnOptions::default()
             .with(SmrOptions { read, stall, at_most })
             .with(KvOptions { trace: self.trace })
+            .with(NotifyOptions { burst: self.burst.clone(), gap: self.gap.clone() })
             .with(RangesOptions { pages: self.pages.clone() })
             .with(SweepOptions { shares: self.share.clone(), elements: self.elements.clone() });
         #[cfg(target_os = "linux")]
@@ -334,6 +342,13 @@ fn ticks(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(ticks) if ticks <= SPIN_MAX => Ok(ticks),
         _ => Err(format!("a whole number from 0 to {SPIN_MAX} is needed")),
+    }
+}
+
+fn burst(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(count) if (1..=OPS_MAX as u64).contains(&count) => Ok(count),
+        _ => Err(format!("a whole number from 1 to {OPS_MAX} is needed")),
     }
 }
 

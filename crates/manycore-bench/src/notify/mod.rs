@@ -1,40 +1,58 @@
 //! Many producers, one drainer (OpLog, section 3 and figure 2: inotify).
 //!
-//! Owns: the traits that every queue implements, the two loops, and the table of implementations.
+//! Owns: the traits that every queue implements, the windowed loop, and the table of
+//! implementations.
 //!
-//! The figure is events per second that arrived at the drainer. `--threads` counts producers; the
-//! drainer is one thread more. Events are 16 bytes: the sender and a sequence number.
+//! The figures are events per second that arrived at the drainer, and how long they took: from
+//! before the send until the drainer has the event, by the processor's clock. `--threads` counts
+//! producers; the drainer is one thread more. Events are 16 bytes: the sender, when it sent, and a
+//! sequence number.
+//!
+//! *Three loops.* A window of events under way (`Windowed`); with `--burst`, so many events at
+//! once (`burst`); with `--gap`, single events with a pause of the producer between them
+//! (`single`).
 //!
 //! *Bound.* A queue that outgrows the cache measures the allocator. Every implementation gets the
 //! same rule: a producer has at most [`WINDOW`] events under way. The drainer counts what it took
 //! from each producer and publishes the counts, each on a line of its own, after each round; a
 //! producer looks at its count after every [`SENDS_PER_LOOK`] events and yields while its window is
-//! full. That is one read of a line per 64 events, the same for all.
+//! full. That is one read of a line per 64 events, the same for all. The first event after a look
+//! is stamped, and its delay counts. (On virtual cores none is: that would add to what is
+//! measured.)
 //!
 //! *Pace.* An empty queue makes the drainer yield. With `--pause`, it also rests for so many ticks
 //! after each round, as a drainer does that is woken for a batch; without, it looks again at once,
 //! and with a core for each thread all implementations then measure little but the travel of lines.
+//! `EventQueue` rests by itself after a small batch, because a batch is what this loop asks it for;
+//! the delays say what that costs.
 //!
 //! *Order.* The drainer checks that each producer's events come in the order sent, none missing;
 //! the run panics otherwise.
 
+mod burst;
 mod ours;
 mod rivals;
+mod single;
 
 use std::{
-    sync::atomic::{
-        AtomicU64,
-        Ordering::{Acquire, Release},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
     },
     thread,
 };
 
 use crossbeam_utils::CachePadded;
 
+use self::{burst::Burst, single::Single};
 use crate::{
+    latency::Latencies,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally},
-    ticks::spin,
+    ticks::{self, spin},
     workload::{Entry, Options, UnknownImpl, cases, choose},
 };
 
@@ -52,6 +70,8 @@ const ROUND: usize = 1024;
 pub struct Event {
     /// The sender.
     pub producer: u32,
+    /// When it was sent, by the lower bits of the clock; zero if that does not count.
+    pub stamp: u32,
     /// Which of the producer's events it is, from 0.
     pub number: u64,
 }
@@ -84,32 +104,86 @@ pub trait EventDrainer {
     /// Passes on at most `max` events that are there, in the queue's best way, and does not wait.
     /// Where the queue gives more at once, the rest is for the next rounds.
     fn drain(&mut self, max: usize, f: impl FnMut(Event));
+
+    /// The next event, if one is there, in the queue's way for single events.
+    fn take(&mut self) -> Option<Event>;
+}
+
+/// The workload's own options.
+#[derive(Clone, Debug, Default)]
+pub struct NotifyOptions {
+    /// Counts of events of a burst.
+    pub burst: Vec<u64>,
+    /// Ticks between two single events of a producer.
+    pub gap: Vec<u64>,
+}
+
+/// What producers do.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    /// Send as fast as the window lets them; the drainer rests for so many ticks after a round.
+    Windowed { pause: u64 },
+    /// Send so many events together, at once.
+    Burst { events: u64 },
+    /// Rest for so many ticks before each event.
+    Single { gap: u64 },
 }
 
 /// What a subject is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     producers: usize,
-    pause: u64,
+    load: Load,
 }
 
-struct Queue<Q> {
+/// A stamp: the lower bits of the clock, which go round in more than a second.
+#[inline(always)]
+fn stamp() -> u32 {
+    (ticks::now() as u32).max(1)
+}
+
+/// The delays that a drainer has seen.
+#[derive(Default)]
+struct Delays(Mutex<Latencies>);
+
+impl Delays {
+    fn add(&self, delays: &Latencies) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).merge(delays);
+    }
+
+    /// The figure of one of [`DELAYS`], in nanoseconds.
+    fn figure(&self, metric: &str) -> Option<f64> {
+        let (_, share) = DELAYS.iter().find(|(delay, _)| delay.name == metric)?;
+        Some(self.0.lock().unwrap_or_else(PoisonError::into_inner).quantile_ns(*share))
+    }
+}
+
+/// The figures of the delays, each with its quantile.
+const DELAYS: [(Metric, f64); 2] =
+    [(Metric::of_subject("delay p50", "ns"), 0.5), (Metric::of_subject("delay p99", "ns"), 0.99)];
+
+/// See the module header.
+struct Windowed<Q> {
     queue: Q,
     /// For each producer, how many of its events have arrived; written by the drainer.
     arrived: Box<[CachePadded<AtomicU64>]>,
     pause: u64,
+    delays: Delays,
+    stamps: bool,
 }
 
-impl<Q: QueueImpl> Queue<Q> {
-    fn new(Shape { producers, pause }: Shape) -> Self {
+impl<Q: QueueImpl> Windowed<Q> {
+    fn new(producers: usize, pause: u64) -> Self {
         let arrived = (0..producers).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-        Self { queue: Q::new(producers), arrived, pause }
+        let (delays, stamps) = (Delays::default(), !manycore_sim::is_simulated());
+        Self { queue: Q::new(producers), arrived, pause, delays, stamps }
     }
 
     fn produce(&self, producer: usize, control: &Control) -> Tally {
         let mut sender = self.queue.sender(producer);
         let arrived = &self.arrived[producer];
-        let (mut event, mut room_until) = (Event { producer: producer as u32, number: 0 }, WINDOW);
+        let producer = producer as u32;
+        let (mut event, mut room_until) = (Event { producer, stamp: 0, number: 0 }, WINDOW);
         let tally = control.drive(|| {
             if event.number + SENDS_PER_LOOK > room_until {
                 // ORDER: Acquire; pairs with the drainer's Release: the queue's own writes for
@@ -120,9 +194,11 @@ impl<Q: QueueImpl> Queue<Q> {
                     return 0;
                 }
             }
+            event.stamp = if self.stamps { stamp() } else { 0 };
             for _ in 0..SENDS_PER_LOOK {
                 sender.send(event);
                 event.number += 1;
+                event.stamp = 0;
             }
             SENDS_PER_LOOK
         });
@@ -133,13 +209,17 @@ impl<Q: QueueImpl> Queue<Q> {
     fn consume(&self, control: &Control) -> Tally {
         let mut drainer = self.queue.drainer();
         let mut next = vec![0_u64; self.arrived.len()];
-        control.drive(|| {
+        let mut delays = Latencies::new();
+        let tally = control.drive(|| {
             let mut taken = 0;
             drainer.drain(ROUND, |event| {
                 let expected = &mut next[event.producer as usize];
                 assert_eq!(event.number, *expected, "an event was lost or overtaken");
                 *expected += 1;
                 taken += 1;
+                if event.stamp != 0 {
+                    delays.record(u64::from(stamp().wrapping_sub(event.stamp)));
+                }
             });
             for (arrived, next) in self.arrived.iter().zip(&next) {
                 // ORDER: Release; pairs with the producer's Acquire.
@@ -150,11 +230,13 @@ impl<Q: QueueImpl> Queue<Q> {
             }
             spin(self.pause);
             taken
-        })
+        });
+        self.delays.add(&delays);
+        tally
     }
 }
 
-impl<Q: QueueImpl> Subject for Queue<Q> {
+impl<Q: QueueImpl> Subject for Windowed<Q> {
     fn workers(&self, _: usize) -> usize {
         self.arrived.len() + 1
     }
@@ -165,6 +247,10 @@ impl<Q: QueueImpl> Subject for Queue<Q> {
         } else {
             self.consume(control)
         }
+    }
+
+    fn figure(&self, metric: &str, _: &[Tally]) -> Option<f64> {
+        self.delays.figure(metric)
     }
 }
 
@@ -181,7 +267,7 @@ impl Subject for Alone {
         let mut number = 0;
         control.drive(|| {
             for _ in 0..SENDS_PER_LOOK {
-                queue.push_back(std::hint::black_box(Event { producer: 0, number }));
+                queue.push_back(std::hint::black_box(Event { producer: 0, stamp: 0, number }));
                 number += 1;
             }
             let taken = queue.len() as u64;
@@ -190,6 +276,20 @@ impl Subject for Alone {
             }
             taken
         })
+    }
+
+    /// It has no delay.
+    fn figure(&self, metric: &str, _: &[Tally]) -> Option<f64> {
+        DELAYS.iter().any(|(delay, _)| delay.name == metric).then_some(0.0)
+    }
+}
+
+/// A queue under a load.
+fn subject<Q: QueueImpl>(Shape { producers, load }: Shape) -> Box<dyn Subject> {
+    match load {
+        Load::Windowed { pause } => Box::new(Windowed::<Q>::new(producers, pause)),
+        Load::Burst { events } => Box::new(Burst::<Q>::new(producers, events)),
+        Load::Single { gap } => Box::new(Single::<Q>::new(producers, gap)),
     }
 }
 
@@ -200,7 +300,7 @@ const fn entry<Q: QueueImpl>(name: &'static str, about: &'static str) -> Entry<S
         kind: Kind::Rival,
         about,
         threads_max: u32::MAX as usize,
-        build: |shape| Box::new(Queue::<Q>::new(shape)),
+        build: subject::<Q>,
         conform: conform::<Q>,
     }
 }
@@ -234,31 +334,47 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     },
 ];
 
-const METRICS: [Metric; 1] = [Metric {
+const DELIVERED: Metric = Metric {
     name: "delivered",
     unit: "Mevents/s",
     of: |tallies| tallies.last().map_or(0.0, Tally::rate) / 1e6,
-}];
+};
 
-/// The groups for some options: one for each count of producers.
+/// The groups for some options: one for each load and count of producers.
 ///
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("notify", ENTRIES, &options.impls)?;
-    let group = |&producers: &usize| {
-        let (cases, left_out) =
-            cases(&chosen, producers, |producers| Shape { producers, pause: options.pause });
-        Group {
-            bench: "notify",
-            title: format!("{producers} producer{}", if producers == 1 { "" } else { "s" }),
-            params: options.params([("pause", options.pause.into()), ("window", WINDOW.into())]),
-            metrics: METRICS.to_vec(),
-            cases,
-            left_out,
-        }
+    let own: NotifyOptions = options.own.get();
+    let bursts = own.burst.iter().map(|&events| Load::Burst { events });
+    let mut loads: Vec<_> = bursts.chain(own.gap.iter().map(|&gap| Load::Single { gap })).collect();
+    if loads.is_empty() {
+        loads.push(Load::Windowed { pause: options.pause });
+    }
+    let group = |load: Load, producers: usize| {
+        let (cases, left_out) = cases(&chosen, producers, |producers| Shape { producers, load });
+        let delays = DELAYS.iter().map(|(metric, _)| *metric);
+        let (of_load, metrics) = match load {
+            Load::Windowed { .. } if manycore_sim::is_simulated() => ("", vec![DELIVERED]),
+            Load::Windowed { .. } => ("", std::iter::once(DELIVERED).chain(delays).collect()),
+            Load::Burst { .. } => (", a burst", vec![DELIVERED]),
+            Load::Single { .. } => (", single events", delays.collect()),
+        };
+        let mut params = options.params([]);
+        params.extend(match load {
+            Load::Windowed { pause } => {
+                vec![("pause".into(), pause.into()), ("window".into(), WINDOW.into())]
+            }
+            Load::Burst { events } => vec![("burst".into(), events.into())],
+            Load::Single { gap } => vec![("gap".into(), gap.into())],
+        });
+        let plural = if producers == 1 { "" } else { "s" };
+        let title = format!("{producers} producer{plural}{of_load}");
+        Group { bench: "notify", title, params, metrics, cases, left_out }
     };
-    Ok(options.threads.iter().map(group).collect())
+    let threads = |load| options.threads.iter().map(move |&producers| (load, producers));
+    Ok(loads.into_iter().flat_map(threads).map(|(load, count)| group(load, count)).collect())
 }
 
 /// Everything sent arrives, once, in each producer's order.
@@ -269,7 +385,7 @@ fn conform<Q: QueueImpl>() -> Result<(), String> {
     let produce = |producer: usize| {
         let mut sender = queue.sender(producer);
         for number in 0..EVENTS {
-            sender.send(Event { producer: producer as u32, number });
+            sender.send(Event { producer: producer as u32, stamp: 0, number });
         }
     };
     thread::scope(|scope| {
@@ -280,13 +396,15 @@ fn conform<Q: QueueImpl>() -> Result<(), String> {
         let mut wrong = None;
         let start = std::time::Instant::now();
         while next != [EVENTS; PRODUCERS] && wrong.is_none() {
-            drainer.drain(ROUND, |event| {
+            let mut check = |event: Event| {
                 let expected = &mut next[event.producer as usize];
                 if event.number != *expected {
                     wrong.get_or_insert(format!("{event:?} came instead of {expected}"));
                 }
                 *expected += 1;
-            });
+            };
+            drainer.drain(ROUND, &mut check);
+            drainer.take().into_iter().for_each(check);
             if start.elapsed().as_secs() > 60 {
                 wrong = Some(format!("after a minute only {next:?} had arrived"));
             }

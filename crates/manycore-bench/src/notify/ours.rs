@@ -63,4 +63,8 @@ impl EventDrainer for Draining<'_> {
         self.queue.drain_at_most(max, &mut self.events);
         self.events.drain(..).for_each(f);
     }
+
+    fn take(&mut self) -> Option<Event> {
+        self.queue.try_recv().ok()
+    }
 }

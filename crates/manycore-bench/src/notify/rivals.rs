@@ -61,6 +61,10 @@ impl<Q: Exclusive> EventDrainer for Swapping<'_, Q> {
         let round = self.spare.len().min(max);
         self.spare.drain(..round).for_each(f);
     }
+
+    fn take(&mut self) -> Option<Event> {
+        self.spare.pop_front().or_else(|| self.shared.with(VecDeque::pop_front))
+    }
 }
 
 macro_rules! queue_behind_a_lock {
@@ -103,6 +107,10 @@ impl<Q: Popped> EventSender for &Q {
 impl<Q: Popped> EventDrainer for &Q {
     fn drain(&mut self, max: usize, f: impl FnMut(Event)) {
         std::iter::from_fn(|| self.pop()).take(max).for_each(f);
+    }
+
+    fn take(&mut self) -> Option<Event> {
+        self.pop()
     }
 }
 
@@ -199,6 +207,10 @@ impl EventDrainer for std::sync::MutexGuard<'_, mpsc::Receiver<Event>> {
     fn drain(&mut self, max: usize, f: impl FnMut(Event)) {
         self.try_iter().take(max).for_each(f);
     }
+
+    fn take(&mut self) -> Option<Event> {
+        self.try_recv().ok()
+    }
 }
 
 /// crossbeam's channel.
@@ -235,5 +247,9 @@ impl EventSender for crossbeam_channel::Sender<Event> {
 impl EventDrainer for &crossbeam_channel::Receiver<Event> {
     fn drain(&mut self, max: usize, f: impl FnMut(Event)) {
         self.try_iter().take(max).for_each(f);
+    }
+
+    fn take(&mut self) -> Option<Event> {
+        self.try_recv().ok()
     }
 }

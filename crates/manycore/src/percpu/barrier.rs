@@ -100,6 +100,13 @@ pub(crate) fn full_after_rmw() {
     }
 }
 
+/// Makes the thread's next atomic read-modify-write a full fence for the stores before this; pairs
+/// as [`full_after_rmw`] does.
+#[inline(always)]
+pub(crate) fn full_by_next_rmw() {
+    full_after_rmw(); // where that instruction is no fence, one here is
+}
+
 #[cfg(all(target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]
 mod imp {
     use crate::percpu::pin;

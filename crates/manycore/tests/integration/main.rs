@@ -40,6 +40,7 @@ mod dhash_distribution;
 mod event_queue;
 #[cfg(feature = "collections")]
 mod event_queue_channel;
+mod event_queue_single;
 #[cfg(feature = "collections")]
 mod event_queue_tasks;
 #[cfg(feature = "oplog")]

@@ -1,4 +1,4 @@
-//! Models of the queue's laws event_queue.Q2 to event_queue.Q4. What loom can and can't show is in
+//! Models of the queue's laws event_queue.Q2 to event_queue.Q10. What loom can and can't show is in
 //! the header of [`crate::percpu::loom_tests`].
 
 use super::waiter::Waiter;
@@ -114,6 +114,91 @@ const DIRTY: &str = "collections::event_queue::loom_tests::\
 #[test]
 fn loom_event_queue_wake_up_lost_to_a_plain_publish_is_caught() {
     must_catch("plain-publish", DIRTY, &["deadlock", RACE[0], RACE[1], RACE[2]]);
+}
+
+/// A thread that sends and then looks at a word, and one that writes the word and then polls the
+/// cold queue (event_queue.Q9): one of the two finds what the other did.
+#[test]
+fn loom_event_queue_poll_misses_no_event_sent_before() {
+    model(2, || {
+        let queue = Arc::new(Queue::builder().logs(Logs::Never).build().unwrap());
+        let word = Arc::new(AtomicBool::new(false));
+        let unseen = Arc::new(AtomicBool::new(false));
+        let (looked_at, told) = (Arc::clone(&word), Arc::clone(&unseen));
+        let sender = spawn(&queue, move |queue| {
+            send(queue, 1);
+            // ORDER: SeqCst; after the send. The other one is read after the join.
+            told.store(!looked_at.load(Ordering::SeqCst), Ordering::Relaxed);
+        });
+        // ORDER: SeqCst; before the poll.
+        word.store(true, Ordering::SeqCst);
+        let missed = queue.try_recv() == Err(RecvError::Empty);
+        sender.join().unwrap();
+        assert!(!(missed && unseen.load(Ordering::Relaxed)), "the poll missed an event");
+    });
+}
+
+const POLLS: &str =
+    "collections::event_queue::loom_tests::loom_event_queue_poll_misses_no_event_sent_before";
+
+#[test]
+fn loom_event_queue_poll_without_its_fence_is_caught() {
+    must_catch("unfenced-poll", POLLS, &["the poll missed an event"]);
+}
+
+/// An event by way of the ring, and one that is logged after it (event_queue.Q10), while the
+/// receiver polls.
+#[test]
+fn loom_event_queue_ring_comes_before_what_is_logged_later() {
+    large_model(2, || {
+        let queue = Arc::new(Queue::builder().build().unwrap());
+        assert!(queue.try_recv().is_err()); // asks
+        let sender = spawn(&queue, |queue| {
+            send(queue, 1);
+            queue.inbox.promote();
+            send(queue, 2);
+        });
+        let mut next = 1;
+        for _ in 0..2 {
+            if let Ok(event) = queue.try_recv() {
+                assert_eq!(*event, next, "an event has overtaken the ring's");
+                next += 1;
+            }
+        }
+        sender.join().unwrap();
+        let rest: Vec<u32> = queue.drain().into_iter().map(|event| *event).collect();
+        assert!(rest.into_iter().eq(next..3), "an event has overtaken the ring's");
+    });
+}
+
+const RING: &str = "collections::event_queue::loom_tests::\
+     loom_event_queue_ring_comes_before_what_is_logged_later";
+
+#[test]
+fn loom_event_queue_merge_that_forgets_the_ring_is_caught() {
+    must_catch("ring-after-merge", RING, &["an event has overtaken the ring's"]);
+}
+
+/// Two events in a row, each by way of the ring of one place if the receiver is quick
+/// (event_queue.Q10).
+#[test]
+fn loom_event_queue_place_of_the_ring_is_used_again() {
+    model(2, || {
+        let queue = Arc::new(Queue::builder().logs(Logs::Never).build().unwrap());
+        assert!(queue.try_recv().is_err()); // asks
+        let sender = spawn(&queue, |queue| (1..3).for_each(|number| send(queue, number)));
+        let polled = (0..2).filter_map(|_| queue.try_recv().ok()).count() as u32;
+        sender.join().unwrap();
+        assert!(queue.drain().into_iter().map(|event| *event).eq(polled + 1..3));
+    });
+}
+
+const PLACE: &str = "collections::event_queue::loom_tests::\
+     loom_event_queue_place_of_the_ring_is_used_again";
+
+#[test]
+fn loom_event_queue_ring_that_overruns_is_caught() {
+    must_catch("ring-overrun", PLACE, &[RACE[0], RACE[1], RACE[2], "assertion"]);
 }
 
 /// What was accepted is received before the end (event_queue.Q3).

@@ -56,6 +56,21 @@
 //!   an event in its hands, which would be lost.
 //! - **event_queue.Q8** The senders of a channel share a value whose destructor closes the queue.
 //!   It runs once, after the last send of each of them (the standard library's `Arc` orders them).
+//! - **event_queue.Q9** A receiver of single events that polls takes no lock of the senders', and
+//!   writes none of their lines: where none is in the ring or merged, and none was logged
+//!   (`LOGGED`) since the queue was cold, it is empty. Only a receiver, which holds the receivers'
+//!   lock, makes merged events none or takes `LOGGED` back (under the cold object's lock, too); so
+//!   the queue was empty at the first of these looks. The sender has a fence (or the instruction
+//!   that releases the object's lock) after it has shown its event, the receiver has one before the
+//!   looks: so if a thread sends and then looks elsewhere, and another one writes there and then
+//!   polls, one of them finds what the other did. A receiver that is about to wait, or that finds
+//!   the queue closed, looks under the lock instead (event_queue.Q3, event_queue.Q4).
+//! - **event_queue.Q10** The ring has events between the senders' lock and the receivers': the
+//!   holder of the cold object's lock puts them in, if a receiver has asked for single events and
+//!   nothing is merged; the holder of the receivers' lock takes them. So they are before all that
+//!   are merged or logged, and after all that a receiver has taken. A merge takes them first, under
+//!   the object's lock: some may have come since the receiver looked. A place is written when its
+//!   last event was taken, and read when its number says that the next one is there.
 //!
 //! Lock order: receivers' lock, object, waiters.
 
@@ -67,6 +82,7 @@ mod iter;
 mod loom_tests;
 mod merge;
 mod receive;
+mod ring;
 mod run;
 mod send;
 #[cfg(all(test, manycore_shuttle))]
@@ -83,12 +99,14 @@ pub use send::SendFuture;
 use super::Line;
 use crate::config;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, Stats, WhenFull};
-use crate::sync::{self, Mutex};
+use crate::percpu::barrier;
+use crate::sync::{self, Mutex, seeded_bug};
 use front::{Advice, Batch, Front};
 use run::{Inbox, Run};
 use signals::Signals;
 use std::collections::VecDeque;
 use std::fmt;
+use std::iter::from_fn;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -103,12 +121,15 @@ use waiter::Waiter;
 /// Shared by reference or [`Arc`], or as two halves that notice when the other one is gone:
 /// [`channel`](Self::channel).
 ///
-/// Not for spreading work over many receivers (they take turns on one lock), and not for handing
-/// single events back and forth with the least delay: each receive that finds nothing at hand
-/// gathers the logs, which costs up to some microseconds while senders run. After a gathering that
-/// brought little, the next receive that has to gather waits 16 times as long as that one took, and
-/// at most 50 us (1 us while the queue has no logs), so that senders get on. A plain channel is
-/// better there, and for a queue with few events.
+/// Not for spreading work over many receivers: they take turns on one lock.
+///
+/// Single events or batches: [`try_recv`](Self::try_recv), [`recv`](Self::recv) and the async
+/// receives hand an event over as soon as it is sent. While the queue has no logs they take it from
+/// a ring, in about the time of a lock-free queue; once it has logs, each receive that finds
+/// nothing at hand gathers them, which costs some microseconds while senders run. The `drain` calls
+/// ask for batches and get more events through: after a gathering that brought little, the next one
+/// rests 16 times as long as that took, and at most 50 us (1 us while the queue has no logs), so
+/// that senders get on. `manycore bench notify` has figures of both, `--gap` for single events.
 ///
 /// - Consistency: linearizable; first in, first out, across all threads.
 /// - Progress: a send waits while a merge takes its log, by the bound, or while the queue is cold
@@ -118,7 +139,8 @@ use waiter::Waiter;
 ///   cache miss or three for each thread that has sent since, and some ns per event (a match for
 ///   each doubling of the senders). A receive of an event that was merged already costs an
 ///   uncontended lock.
-/// - Memory: 1.4 KiB for an empty queue without logs, and with logs what [`Deferred`] says; up to
+/// - Memory: 1.4 KiB for an empty queue without logs, and with logs what [`Deferred`] says; 2 KiB
+///   for the ring (or four events), once a receiver of single events has found none; up to
 ///   [`max_events`](EventQueueBuilder::max_events) merged events and one log for each sending
 ///   thread, with up to three more buffers of its size where more than two send. A log's entry is
 ///   the event and 8 bytes. Buffers stay as large as they grew.
@@ -236,45 +258,84 @@ impl<E: Send + 'static> EventQueue<E> {
     /// # Errors
     /// [`RecvError::Empty`], or [`RecvError::Closed`] if moreover no event can come any more.
     pub fn try_recv(&self) -> Result<E, RecvError> {
+        self.receive(true)
+    }
+
+    /// As [`try_recv`](Self::try_recv), by a whole merge: for a receiver that is about to wait
+    /// (event_queue.Q4).
+    fn try_recv_merging(&self) -> Result<E, RecvError> {
+        self.receive(false)
+    }
+
+    fn receive(&self, polls: bool) -> Result<E, RecvError> {
         self.with_front(|front| {
-            let event = match front.pop() {
+            let event = match front.pop().or_else(|| front.pop_ring()) {
                 Some(event) => event,
-                None => self.refill(front)?,
+                None => {
+                    let closed = self.is_closed(); // before the merge: event_queue.Q3
+                    if polls && !closed && self.is_surely_empty(front) {
+                        return Err(RecvError::Empty);
+                    }
+                    self.fill(front, Self::take_merged);
+                    front.pop().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })?
+                }
             };
             front.note_left(&self.signals);
             Ok(event)
         })
     }
 
-    /// Merges, because the front is empty, and takes the first event.
+    /// Whether nothing is in the queue; without its lock (event_queue.Q9). Asks for the next event.
+    fn is_surely_empty(&self, front: &mut Front<E>) -> bool {
+        front.ask(&self.signals);
+        // BUG: a receiver looks for events before its own earlier stores are visible
+        // (event_queue.Q9).
+        if !seeded_bug!("unfenced-poll") {
+            barrier::fence_full(); // pairs with the sender's: `Run::apply`
+        }
+        self.signals.has_none() && front.ring.as_ref().is_none_or(|ring| ring.is_empty())
+    }
+
+    /// Merges, by `take`, because the front is empty.
     #[cold]
-    fn refill(&self, front: &mut Front<E>) -> Result<E, RecvError> {
-        let closed = self.is_closed(); // before the merge: event_queue.Q3
-        self.fill(front);
-        front.pop().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })
-    }
-
-    /// Merges, because the front is empty.
-    fn fill(&self, front: &mut Front<E>) {
+    fn fill(&self, front: &mut Front<E>, take: fn(&Self, &mut Front<E>, &mut Vec<E>) -> Vec<E>) {
         let mut ready = Vec::from(std::mem::take(&mut front.events));
-        self.take_merged(front, &mut ready);
+        let first = take(self, front, &mut ready);
         front.events = VecDeque::from(ready);
+        first.into_iter().rev().for_each(|event| front.events.push_front(event));
     }
 
-    /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are
-    /// empty.
-    fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) {
+    /// As [`take_merged`](Self::take_merged), for a receiver of batches: not soon after a merge
+    /// that brought little.
+    fn take_batch(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
+        self.signals.use_ring::<E>(std::ptr::null()); // no single events any more
         front.pace.rest();
         let others_send = self.signals.others_send();
         let began = (others_send && self.inbox.is_hot()).then(Instant::now);
-        let mut inbox = self.inbox.read();
-        inbox.hand_over(events, &mut front.pending);
-        let taken = events.len() + front.pending.len();
+        let first = self.take_merged(front, events);
         if others_send {
-            front.pace.note(taken, began);
+            front.pace.note(events.len() + front.pending.len(), began);
         }
+        first
+    }
+
+    /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are
+    /// empty. What was in the ring comes back: it is before all.
+    fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
+        let mut inbox = self.inbox.read();
+        // BUG: a merge leaves events in the ring that were sent before (event_queue.Q10).
+        let ring = if seeded_bug!("ring-after-merge") { &None } else { &front.ring };
+        let first: Vec<E> = ring.iter().flat_map(|ring| from_fn(|| ring.take())).collect();
+        inbox.hand_over(events, &mut front.pending);
+        if !self.inbox.has_hot_state() && self.signals.note_cold() {
+            barrier::fence_full(); // pairs with the sender's look at `LOGGED`
+            if self.inbox.has_hot_state() {
+                self.signals.note_logged(); // promoted in this thread's hands (oplog.W2)
+            }
+        }
+        let taken = first.len() + events.len() + front.pending.len();
         if !self.tunes {
-            return;
+            return first;
         }
         let seen = Batch {
             events: taken,
@@ -287,6 +348,7 @@ impl<E: Send + 'static> EventQueue<E> {
             self.signals.forget_senders();
         }
         front.advice = advice;
+        first
     }
 
     /// Receives all events that are there. One merge, one lock.
@@ -304,11 +366,12 @@ impl<E: Send + 'static> EventQueue<E> {
         let before = events.len();
         self.with_front(|front| {
             front.move_to(usize::MAX, events);
-            if events.is_empty() {
-                self.take_merged(front, events);
+            let mut ready = if events.is_empty() { std::mem::take(events) } else { Vec::new() };
+            let first = self.take_batch(front, &mut ready);
+            if events.is_empty() && first.is_empty() {
+                *events = ready;
             } else {
-                let mut ready = Vec::new();
-                self.take_merged(front, &mut ready);
+                events.extend(first);
                 events.append(&mut ready);
             }
             front.move_to(usize::MAX, events);
@@ -335,7 +398,7 @@ impl<E: Send + 'static> EventQueue<E> {
         let before = events.len();
         self.with_front(|front| {
             if front.len() == 0 && most > 0 {
-                self.fill(front);
+                self.fill(front, Self::take_batch);
             }
             front.move_to(most, events);
             front.note_left(&self.signals);
@@ -347,7 +410,9 @@ impl<E: Send + 'static> EventQueue<E> {
     #[must_use]
     pub fn len(&self) -> usize {
         let front = self.front();
-        self.inbox.read().len() + front.len()
+        let mut inbox = self.inbox.read();
+        let in_ring = front.ring.as_ref().map_or(0, |ring| inbox.len_of_ring(ring));
+        in_ring + inbox.len() + front.len()
     }
 
     /// Whether the queue is at its bound, so that a send would wait. Full is a state: it begins

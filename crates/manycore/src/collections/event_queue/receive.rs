@@ -42,7 +42,7 @@ impl<E: Send + 'static> EventQueue<E> {
         }
         loop {
             self.signals.arm(Waiter::Thread(thread::current()));
-            let received = self.try_recv(); // a whole merge, after arming: event_queue.Q4
+            let received = self.try_recv_merging(); // after arming: event_queue.Q4
             if !matches!(received, Err(RecvError::Empty)) || !sync::park_until(deadline) {
                 self.signals.disarm(&Key::Thread(thread::current().id()));
                 return received;
@@ -106,7 +106,7 @@ impl<E: Send + 'static> EventQueue<E> {
             return Poll::Ready(first.ok());
         }
         self.signals.arm(Waiter::Polled(context.waker().clone()));
-        match self.try_recv() {
+        match self.try_recv_merging() {
             Err(RecvError::Empty) => Poll::Pending,
             received => {
                 self.signals.disarm(&Key::Polled(context.waker()));
@@ -137,7 +137,7 @@ impl<E: Send + 'static> EventQueue<E> {
         if matches!(received, Err(RecvError::Empty)) {
             let ticket = *ticket.get_or_insert_with(|| self.signals.ticket());
             self.signals.arm(Waiter::Task(ticket, context.waker().clone()));
-            received = self.try_recv(); // a whole merge, after arming: event_queue.Q4
+            received = self.try_recv_merging(); // after arming: event_queue.Q4
             if matches!(received, Err(RecvError::Empty)) {
                 return Poll::Pending;
             }

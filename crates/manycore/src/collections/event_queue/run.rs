@@ -3,9 +3,11 @@
 //! Owns: the kind of log behind the queue. The laws are in the parent module (Q numbers).
 
 use super::merge::{Pending, merge_two};
+use super::ring::{Ring, RingTail};
 use super::signals::Signals;
 use crate::clock::Stamp;
 use crate::oplog::Log;
+use crate::percpu::barrier;
 use crate::policy::Streak;
 use crate::sync::prefetch_for_write;
 use std::cell::Cell;
@@ -45,16 +47,11 @@ pub(super) struct Call<E>(*const Outgoing<'static, E>);
 unsafe impl<E: Send> Send for Call<E> {}
 
 impl<E> Call<E> {
-    /// Takes the event unless the queue is closed (event_queue.Q3).
+    /// What the call carries.
     #[inline(always)]
-    fn accept<K>(self, key: impl FnOnce(&Signals) -> K) -> Option<(K, E)> {
+    fn outgoing(&self) -> &Outgoing<'static, E> {
         // SAFETY: event_queue.Q1 - the sender's frame waits for the end of `append`.
-        let outgoing = unsafe { &*self.0 };
-        if outgoing.signals.is_closed() {
-            return None;
-        }
-        let event = outgoing.event.take()?;
-        Some((key(outgoing.signals), event))
+        unsafe { &*self.0 }
     }
 }
 
@@ -81,6 +78,9 @@ pub(super) struct Inbox<E> {
     ready: Vec<E>,
     /// Comes after what is ready.
     pending: Pending<E>,
+    /// The events that a receiver took last: it has no more of them in its hands.
+    handed: usize,
+    tail: RingTail,
     /// Merges in a row that found events of one sender only.
     single_merges: Streak,
     signals: Arc<Signals>,
@@ -95,6 +95,8 @@ impl<E> Inbox<E> {
         Self {
             ready: Vec::new(),
             pending: Pending::default(),
+            handed: 0,
+            tail: RingTail::default(),
             single_merges: Streak::NONE,
             signals,
         }
@@ -105,7 +107,7 @@ impl<E> Inbox<E> {
     }
 
     /// Moves everything to the end of two empty ones, `into` before `pending`, by an exchange of
-    /// buffers. The caller holds the receivers' lock, too.
+    /// buffers. The caller holds the receivers' lock, too, and has emptied the ring.
     pub(super) fn hand_over(&mut self, into: &mut Vec<E>, pending: &mut Pending<E>) {
         debug_assert!(
             into.is_empty() && pending.len() == 0,
@@ -113,7 +115,29 @@ impl<E> Inbox<E> {
         );
         std::mem::swap(&mut self.ready, into);
         std::mem::swap(&mut self.pending, pending);
-        self.signals.note_handed_over(into.len() + pending.len());
+        self.handed = into.len() + pending.len();
+        self.signals.note_handed_over(self.handed);
+    }
+
+    /// Puts an event into the ring, if a receiver has asked for that and nothing is before it here
+    /// (event_queue.Q10).
+    #[inline]
+    fn put_in_ring(&mut self, event: E, signals: &Signals) -> Result<(), E> {
+        let ring = signals.ring::<E>();
+        if ring.is_null() || self.len() != 0 {
+            return Err(event);
+        }
+        // SAFETY: event_queue.Q10 - the receivers' side keeps the ring as long as the queue, and
+        // made it for this queue's events.
+        let ring = unsafe { &*ring };
+        ring.put(&mut self.tail, event)?;
+        signals.note_in_ring(self.handed, || ring.len(&mut self.tail));
+        Ok(())
+    }
+
+    /// Events in the ring.
+    pub(super) fn len_of_ring(&mut self, ring: &Ring<E>) -> usize {
+        ring.len(&mut self.tail)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -135,18 +159,29 @@ impl<E: Send + 'static> Log<Inbox<E>> for Run<E> {
     const ORDERED: bool = false;
 
     fn apply(call: Call<E>, inbox: &mut Inbox<E>) {
-        if let Some((_, event)) = call.accept(Signals::is_sole_sender) {
+        let Outgoing { event, signals } = call.outgoing();
+        if signals.is_closed() {
+            return; // event_queue.Q3
+        }
+        let Some(event) = event.take() else { return };
+        signals.is_sole_sender(); // says so if it is not (event_queue.Q2)
+        if let Err(event) = inbox.put_in_ring(event, signals) {
             inbox.settle();
             inbox.ready.push(event);
-            inbox.signals.note_merged(inbox.ready.len());
+            signals.note_merged(inbox.ready.len(), inbox.handed);
         }
+        barrier::full_by_next_rmw(); // the lock's release: event_queue.Q9
     }
 
     #[inline(always)]
     fn push(&mut self, call: Call<E>, _: Stamp) {
         prefetch_for_write(self.entries.as_ptr().wrapping_add(self.entries.len() + AHEAD));
-        if let Some(entry) = call.accept(Signals::key) {
-            self.entries.push(entry);
+        let Outgoing { event, signals } = call.outgoing();
+        if !signals.accepts_logged() {
+            return; // event_queue.Q3
+        }
+        if let Some(event) = event.take() {
+            self.entries.push((signals.key(), event));
         }
     }
 
@@ -175,7 +210,7 @@ impl<E: Send + 'static> Log<Inbox<E>> for Run<E> {
                 }
             }
         }
-        inbox.signals.note_merged(inbox.len());
+        inbox.signals.note_merged(inbox.len(), inbox.handed);
         inbox.len() - before
     }
 }

@@ -3,13 +3,15 @@
 //! Owns: the flags that a send reads, the lists of waiters, and the order of events. The
 //! laws are in the parent module (Q numbers).
 
+use super::ring::{RING_MAX, Ring};
 use super::waiter::{Key, Waiter, replace_or_push};
 use crate::clock::Clock;
 use crate::collections::Line;
 use crate::config::SMALL;
 use crate::percpu;
 use crate::sync::seeded_bug;
-use crate::sync::{self, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use std::ptr;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -19,6 +21,8 @@ const CLOSED: u32 = 1;
 const SLEEPING: u32 = 2;
 /// The bound is reached: senders wait.
 const FULL: u32 = 4;
+/// Events may be in logs (event_queue.Q9).
+const LOGGED: u32 = 8;
 
 /// No thread has sent through a log yet.
 const NOBODY: usize = 0;
@@ -32,16 +36,10 @@ const STAMPED: u64 = 1 << 63;
 struct Flags {
     state: AtomicU32,
     sole: AtomicUsize,
+    /// The `Ring<E>` for the next events, of a receiver that asks for single ones; or null.
+    ring: AtomicPtr<()>,
     clock: &'static Clock,
-}
-
-/// How many events are where. Written under the lock of the place, read by any thread.
-#[derive(Debug)]
-struct Lengths {
-    /// Merged, and not taken by a receiver.
-    merged: AtomicUsize,
-    /// Taken by a receiver to be handed out one by one.
-    taken: AtomicUsize,
+    max_events: usize,
 }
 
 /// Wakers of [`poll_recv`](super::EventQueue::poll_recv) that a queue keeps (event_queue.Q6).
@@ -63,8 +61,12 @@ pub(super) struct Signals {
     flags: Line<Flags>,
     /// Written by a sole sender alone.
     sequence: Line<AtomicU64>,
-    lengths: Line<Lengths>,
-    max_events: usize,
+    /// Merged events that no receiver has taken; written under the object's lock, read by any
+    /// thread. A line of its own: receivers poll it (event_queue.Q9).
+    merged: Line<AtomicUsize>,
+    /// Events that a receiver has taken to hand them out one by one; written under the receivers'
+    /// lock. Beside what senders hardly ever read.
+    taken: AtomicUsize,
     waiters: Mutex<Waiters>,
 }
 
@@ -74,11 +76,13 @@ impl Signals {
             flags: Line(Flags {
                 state: AtomicU32::new(0),
                 sole: AtomicUsize::new(NOBODY),
+                ring: AtomicPtr::new(ptr::null_mut()),
                 clock: Clock::system(),
+                max_events,
             }),
             sequence: Line(AtomicU64::new(0)),
-            lengths: Line(Lengths { merged: AtomicUsize::new(0), taken: AtomicUsize::new(0) }),
-            max_events,
+            merged: Line(AtomicUsize::new(0)),
+            taken: AtomicUsize::new(0),
             waiters: Mutex::default(),
         }
     }
@@ -91,7 +95,8 @@ impl Signals {
 
     fn set(&self, flag: u32) {
         // ORDER: SeqCst; the receiver's half of event_queue.Q4 goes on with the merge's own
-        // barrier, and a cold queue's with its lock.
+        // barrier, and a cold queue's with its lock. LOGGED is seen by every poll that begins after
+        // the event was sent (event_queue.Q9).
         self.flags.0.state.fetch_or(flag, Ordering::SeqCst);
     }
 
@@ -108,6 +113,33 @@ impl Signals {
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
         self.state() & FULL != 0
+    }
+
+    /// Whether an event may be logged: not if the queue is closed (event_queue.Q3). Says that
+    /// events are logged before the first one is (event_queue.Q9). From within `push`.
+    #[inline(always)]
+    pub(super) fn accepts_logged(&self) -> bool {
+        let state = self.state();
+        if state & LOGGED == 0 {
+            self.note_logged();
+        }
+        state & CLOSED == 0
+    }
+
+    /// Says that events may be in logs.
+    #[cold]
+    pub(super) fn note_logged(&self) {
+        self.set(LOGGED);
+    }
+
+    /// Says that no event is in a log, if anything says otherwise; and whether it did. The caller
+    /// has both locks and found the object cold, and looks again.
+    pub(super) fn note_cold(&self) -> bool {
+        let was_logged = self.state() & LOGGED != 0;
+        if was_logged {
+            self.clear(LOGGED);
+        }
+        was_logged
     }
 
     // ---- order ----
@@ -180,39 +212,82 @@ impl Signals {
 
     // ---- the bound ----
 
-    /// Says how many merged events there are. Under the object's lock.
-    pub(super) fn note_merged(&self, merged: usize) {
-        let lengths = &self.lengths.0;
-        // ORDER: Relaxed (both); a thread that acts on it takes the waiters' lock, and looks again.
-        lengths.merged.store(merged, Ordering::Relaxed);
-        let taken = lengths.taken.load(Ordering::Relaxed);
+    /// Says how many merged events there are, and how many at most a receiver has in its hands.
+    /// Under the object's lock.
+    #[inline]
+    pub(super) fn note_merged(&self, merged: usize, handed: usize) {
+        // ORDER: Relaxed; a thread that acts on the bound takes the waiters' lock and looks again.
+        // A receiver that polls it orders it by fences (event_queue.Q9).
+        self.merged.0.store(merged, Ordering::Relaxed);
+        if merged.saturating_add(handed) >= self.flags.0.max_events {
+            self.look_at_bound(merged);
+        }
+    }
+
+    #[cold]
+    fn look_at_bound(&self, merged: usize) {
+        // ORDER: Relaxed; as in `note_merged`.
+        let taken = self.taken.load(Ordering::Relaxed);
         // Where no event came, `taken` may be out of date, and no receiver need come after this.
-        if merged > 0 && merged.saturating_add(taken) >= self.max_events && !self.is_full() {
+        if merged > 0 && merged.saturating_add(taken) >= self.flags.0.max_events && !self.is_full()
+        {
             // event_queue.Q5: the thread that merged finds the bound reached; a receiver clears it.
             self.set(FULL);
         }
     }
 
+    /// As [`note_merged`](Self::note_merged), after an event was put into the ring; none is merged.
+    #[inline]
+    pub(super) fn note_in_ring(&self, handed: usize, in_ring: impl FnOnce() -> usize) {
+        if handed + RING_MAX >= self.flags.0.max_events {
+            self.look_at_bound(in_ring());
+        }
+    }
+
+    // ---- the ring ----
+
+    /// Where the next event goes, if the queue is cold and nothing is merged (event_queue.Q10).
+    #[inline]
+    pub(super) fn ring<E>(&self) -> *const Ring<E> {
+        // ORDER: Acquire; pairs with Release in `use_ring`: the ring before its address.
+        self.flags.0.ring.load(Ordering::Acquire).cast_const().cast()
+    }
+
+    /// Sends events to a ring, or none to any. Under the receivers' lock.
+    pub(super) fn use_ring<E>(&self, ring: *const Ring<E>) {
+        // Not stored again: every sender reads this line.
+        if self.ring::<E>() != ring {
+            // ORDER: Release; pairs with `ring`. (A sender that does not see it yet goes on as
+            // before.)
+            self.flags.0.ring.store(ring.cast_mut().cast(), Ordering::Release);
+        }
+    }
+
+    /// Whether no event is merged or in a log. Under the receivers' lock, after a fence
+    /// (event_queue.Q9).
+    pub(super) fn has_none(&self) -> bool {
+        // ORDER: Relaxed; the caller's fence comes before it, and the load above is before it, too.
+        self.state() & LOGGED == 0 && self.merged.0.load(Ordering::Relaxed) == 0
+    }
+
     /// Says that all merged events were taken, and that there are so many. Under both locks: a
     /// merge that came between the two counts would find the queue empty (event_queue.Q5).
     pub(super) fn note_handed_over(&self, taken: usize) {
-        let lengths = &self.lengths.0;
         // ORDER: Relaxed (both); as in `note_merged`.
-        lengths.taken.store(taken, Ordering::Relaxed);
-        lengths.merged.store(0, Ordering::Relaxed);
+        self.taken.store(taken, Ordering::Relaxed);
+        self.merged.0.store(0, Ordering::Relaxed);
     }
 
     /// Says how many taken events there are. If there is room again, the senders that wait for it
     /// come back, to be woken without a lock. Under the receivers' lock.
     pub(super) fn note_taken(&self, taken: usize) -> Option<Vec<Waiter>> {
-        let lengths = &self.lengths.0;
         // ORDER: Relaxed (both); as in `note_merged`.
-        lengths.taken.store(taken, Ordering::Relaxed);
+        self.taken.store(taken, Ordering::Relaxed);
         if !self.is_full() {
             return None;
         }
-        let merged = lengths.merged.load(Ordering::Relaxed);
-        (merged.saturating_add(taken) <= self.max_events / 2).then(|| self.make_room())
+        let merged = self.merged.0.load(Ordering::Relaxed);
+        (merged.saturating_add(taken) <= self.flags.0.max_events / 2).then(|| self.make_room())
     }
 
     #[cold]
@@ -369,9 +444,9 @@ mod tests {
     fn merge_of_nothing_leaves_no_empty_queue_full() {
         let signals = Signals::new(4);
         signals.note_handed_over(4); // what such a merge still sees
-        signals.note_merged(0);
+        signals.note_merged(0, 4);
         assert!(!signals.is_full(), "no receiver would clear it");
-        signals.note_merged(1);
+        signals.note_merged(1, 4);
         assert!(signals.is_full());
         assert!(signals.note_taken(3).is_none());
         signals.note_handed_over(2);

@@ -1,0 +1,104 @@
+//! Single events: how long one takes from its producer to the drainer.
+//!
+//! A producer rests, sends an event, and so on; the drainer takes events one at a time, by the
+//! queue's call for that, and looks again at once if there is none (where there are more threads
+//! than cores, it yields first, for all queues alike). With a long rest each event is alone; with a
+//! short one the sender is busy.
+
+use std::{
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Release},
+    },
+    thread,
+};
+
+use crossbeam_utils::CachePadded;
+
+use super::{Delays, Event, EventDrainer, EventSender, QueueImpl, WINDOW, stamp};
+use crate::{
+    latency::Latencies,
+    limits,
+    runner::{Control, Subject, Tally},
+    ticks::spin,
+};
+
+/// See the module header.
+pub(super) struct Single<Q> {
+    queue: Q,
+    /// For each producer, how many of its events have arrived, now and then; as in `Windowed`.
+    arrived: Box<[CachePadded<AtomicU64>]>,
+    gap: u64,
+    delays: Delays,
+}
+
+impl<Q: QueueImpl> Single<Q> {
+    pub(super) fn new(producers: usize, gap: u64) -> Self {
+        let arrived = (0..producers).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        Self { queue: Q::new(producers), arrived, gap, delays: Delays::default() }
+    }
+
+    fn produce(&self, producer: usize, control: &Control) -> Tally {
+        let mut sender = self.queue.sender(producer);
+        let (mut number, mut room_until) = (0, WINDOW);
+        let tally = control.drive(|| {
+            spin(self.gap);
+            if number == room_until {
+                // ORDER: Acquire; pairs with the drainer's Release, as in `Windowed`.
+                room_until = self.arrived[producer].load(Acquire) + WINDOW;
+                if number == room_until {
+                    thread::yield_now();
+                    return 0;
+                }
+            }
+            sender.send(Event { producer: producer as u32, stamp: stamp(), number });
+            number += 1;
+            1
+        });
+        Tally { ops: 0, ..tally }
+    }
+
+    fn consume(&self, control: &Control) -> Tally {
+        let mut drainer = self.queue.drainer();
+        let yields = self.arrived.len() >= limits::cores();
+        let mut next = vec![0_u64; self.arrived.len()];
+        let mut delays = Latencies::new();
+        let tally = control.drive(|| {
+            let Some(event) = drainer.take() else {
+                if yields {
+                    thread::yield_now();
+                }
+                return 0;
+            };
+            delays.record(u64::from(stamp().wrapping_sub(event.stamp)));
+            let producer = event.producer as usize;
+            assert_eq!(event.number, next[producer], "an event was lost or overtaken");
+            next[producer] += 1;
+            if next[producer].is_multiple_of(WINDOW / 4) {
+                // ORDER: Release; pairs with the producer's Acquire.
+                self.arrived[producer].store(next[producer], Release);
+            }
+            1
+        });
+        self.delays.add(&delays);
+        tally
+    }
+}
+
+impl<Q: QueueImpl> Subject for Single<Q> {
+    fn workers(&self, _: usize) -> usize {
+        self.arrived.len() + 1
+    }
+
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        if index < self.arrived.len() {
+            self.produce(index, control)
+        } else {
+            self.consume(control)
+        }
+    }
+
+    fn figure(&self, metric: &str, _: &[Tally]) -> Option<f64> {
+        self.delays.figure(metric)
+    }
+}
