@@ -13,7 +13,7 @@ use clap_complete::Shell;
 use manycore_bench::{figures, limits, machine::VERSION};
 use manycore_sim::Machine;
 
-use crate::{bench_args::BenchArgs, failure::Failure, number::duration};
+use crate::{bench_args::BenchArgs, failure::Failure, number::duration, trace_args::TraceCommand};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -55,6 +55,9 @@ pub enum Command {
     Sim(SimArgs),
     /// Run the papers' figures on virtual cores and here, beside what was published
     Report(ReportArgs),
+    /// Record, show and convert traces of manycore-trace
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Print a shell's completions of this command
     Completions {
         /// The shell
