@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The cache server's protocols, and its file of items (-e), under a fuzzer that follows the code which
-# inputs reach (libFuzzer), with AddressSanitizer. What must hold is in fuzz/src/lib.rs and file.rs.
+# The cache server's protocols, its file of items (-e), and the reader of traces, under a fuzzer that
+# follows the code which inputs reach (libFuzzer), with AddressSanitizer. What must hold is in
+# fuzz/src/lib.rs, file.rs and trace.rs.
 #   ci/fuzz.sh [SECONDS]        each of them that long (default 600)
 #   ci/fuzz.sh --short          8 seconds each
 #   ci/fuzz.sh --keep SECONDS   as the first, and what was found is kept in fuzz/corpus
@@ -28,7 +29,7 @@ RUSTFLAGS="$coverage --cfg fuzzing -Zsanitizer=address -Ccodegen-units=1" CARGO_
     cargo +nightly build --release --locked --manifest-path fuzz/Cargo.toml --target "$HOST"
 programs=$TARGET/fuzz/$HOST/release
 found=$TARGET/fuzz/found
-for name in ${FUZZ_TARGETS:-text meta binary file}; do
+for name in ${FUZZ_TARGETS:-text meta binary file trace}; do
     folder=$found/$name
     mkdir -p "$folder"
     "$programs/corpus" unpack "fuzz/corpus/$name.txt" "$folder"
@@ -38,6 +39,10 @@ for name in ${FUZZ_TARGETS:-text meta binary file}; do
         # in a file makes the reader allocate more than it needs for its store.
         longest=8192 kept=300 words=(-malloc_limit_mb=16)
         "$programs/corpus" saved "$folder"
+    fi
+    if [ "$name" = trace ]; then
+        # Small recordings; their reader's memory follows the file.
+        longest=8192 kept=1024 words=(-malloc_limit_mb=64)
     fi
     input="$found/$name-"
     "$programs/$name" "${words[@]}" -max_len="$longest" -timeout=60 \

@@ -15,6 +15,7 @@ use manycore_sim::Machine;
 
 use crate::{
     bench_args::BenchArgs, bench_command::BenchCommand, failure::Failure, number::duration,
+    trace_args::TraceCommand,
 };
 
 const EXIT_CODES: &str = "\
@@ -57,6 +58,9 @@ pub enum Command {
     Sim(SimArgs),
     /// Run the papers' figures on virtual cores and here, beside what was published
     Report(ReportArgs),
+    /// Record, show and convert traces of manycore-trace
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Print a shell's completions of this command
     Completions {
         /// The shell

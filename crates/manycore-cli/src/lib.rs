@@ -1,5 +1,5 @@
 //! The `manycore` command: `tour` (the default), `bench`, `workloads`, `compare`,
-//! `plot`, `doctor`, `sim`, `report`, `completions`, `man`.
+//! `plot`, `doctor`, `sim`, `report`, `trace`, `completions`, `man`.
 //!
 //! A library with one function, [`main`], so that other programs can be this command: `manycore
 //! report` builds one for virtual cores.
@@ -27,6 +27,9 @@ mod server_args;
 mod sim;
 mod tour;
 mod tour_virtual;
+mod trace;
+mod trace_args;
+mod trace_page;
 
 use std::{
     io::{Write, stdout},
@@ -47,6 +50,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Compare(options)) => compare::run(&options),
         Ok(Command::Plot(options)) => plot::run(&options),
         Ok(Command::Report(options)) => report::run(&options),
+        Ok(Command::Trace(command)) => trace::run(&command),
         Ok(Command::Completions { shell }) => {
             args::completions(shell, &mut stdout()).map_err(|error| Failure::stdout(&error))
         }

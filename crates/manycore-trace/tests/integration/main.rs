@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 #[cfg(target_os = "linux")]
 mod fork;
+mod fuzzed;
 mod policies;
 mod recording;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,163 @@
+//! A page with a trace's timeline: a lane for each thread, its spans and its events.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    io::{self, Write},
+};
+
+use manycore_page::{escape, frame};
+use manycore_trace::{
+    Account, Kind, Trace,
+    convert::{Filter, Summary},
+};
+
+/// Spans and events that a page draws: of more, the longest spans and the first events.
+const SPANS_MAX: usize = 4000;
+const EVENTS_MAX: usize = 2000;
+/// Widths and heights, in pixels.
+const WIDTH: f64 = 1400.0;
+const LABEL: f64 = 110.0;
+const ROW: usize = 16;
+
+/// A span, or with no length an event.
+struct Bar {
+    thread: u64,
+    depth: usize,
+    from: i64,
+    to: i64,
+    text: String,
+}
+
+/// What is drawn.
+#[derive(Default)]
+struct Timeline {
+    spans: Vec<Bar>,
+    events: Vec<Bar>,
+    threads: BTreeMap<u64, (String, usize)>,
+    left_out: usize,
+}
+
+/// Writes the page.
+pub fn write(
+    trace: &mut Trace,
+    filter: &Filter,
+    title: &str,
+    mut to: impl Write,
+) -> io::Result<Account> {
+    let mut timeline = collect(trace, filter);
+    timeline.shorten();
+    let summary = Summary::of(trace, filter);
+    let mut body = format!("<h1>{}</h1>\n", escape(title));
+    let _ = write!(body, "<p>{}</p>\n{}", escape(&summary.account.to_string()), timeline.draw());
+    let _ = writeln!(body, "<pre>{}</pre>", escape(&summary.to_string()));
+    to.write_all(frame(title, &body).as_bytes())?;
+    to.flush()?;
+    Ok(summary.account)
+}
+
+fn collect(trace: &mut Trace, filter: &Filter) -> Timeline {
+    let mut timeline = Timeline::default();
+    let mut open: BTreeMap<u64, Vec<(String, i64, String)>> = BTreeMap::new();
+    let mut last = 0;
+    let mut merge = trace.merge();
+    while let Some(record) = merge.next() {
+        if !filter.takes(&record) {
+            continue;
+        }
+        let (thread, now) = (record.thread, record.nanos());
+        last = now;
+        let lane = timeline.threads.entry(thread).or_default();
+        record.thread_name().clone_into(&mut lane.0);
+        let stack = open.entry(thread).or_default();
+        match record.info.kind {
+            Kind::Begin => {
+                stack.push((record.info.name.clone(), now, record.to_string()));
+                lane.1 = lane.1.max(stack.len());
+            }
+            Kind::End => {
+                if let Some(at) = stack.iter().rposition(|(name, ..)| *name == record.info.name) {
+                    for (depth, (_, from, text)) in stack.drain(at..).enumerate() {
+                        let depth = at + depth;
+                        timeline.spans.push(Bar { thread, depth, from, to: now, text });
+                    }
+                }
+            }
+            _ => {
+                let (depth, text) = (stack.len(), record.to_string());
+                lane.1 = lane.1.max(depth + 1);
+                timeline.events.push(Bar { thread, depth, from: now, to: now, text });
+            }
+        }
+    }
+    for (thread, stack) in open {
+        for (depth, (_, from, text)) in stack.into_iter().enumerate() {
+            timeline.spans.push(Bar { thread, depth, from, to: last, text: text + " (open)" });
+        }
+    }
+    timeline
+}
+
+impl Timeline {
+    fn shorten(&mut self) {
+        self.left_out = self.spans.len().saturating_sub(SPANS_MAX)
+            + self.events.len().saturating_sub(EVENTS_MAX);
+        self.spans.sort_by_key(|bar| (bar.from - bar.to, bar.from));
+        self.spans.truncate(SPANS_MAX);
+        self.events.truncate(EVENTS_MAX);
+    }
+
+    fn draw(&self) -> String {
+        let bars = || self.spans.iter().chain(&self.events);
+        let (Some(from), Some(to)) =
+            (bars().map(|bar| bar.from).min(), bars().map(|bar| bar.to).max())
+        else {
+            return "<p>Nothing is recorded.</p>\n".to_owned();
+        };
+        let scale = (WIDTH - LABEL) / (to - from).max(1) as f64;
+        let x = |nanos: i64| LABEL + (nanos - from) as f64 * scale;
+        let mut svg = String::new();
+        let mut top = 0;
+        for (thread, (name, depth)) in &self.threads {
+            let label = if name.is_empty() { thread.to_string() } else { name.clone() };
+            let _ = writeln!(
+                svg,
+                "<text x=\"0\" y=\"{}\" font-size=\"11\" fill=\"currentColor\">{}</text>",
+                top + 12,
+                escape(&label)
+            );
+            for bar in bars().filter(|bar| bar.thread == *thread) {
+                let width = ((bar.to - bar.from) as f64 * scale).max(1.0);
+                // A colour for each name, the same each time.
+                let name = bar.text.split(' ').nth(1).unwrap_or_default();
+                let hue = name.bytes().fold(7_u32, |hue, byte| hue * 31 % 360 + u32::from(byte));
+                let _ = writeln!(
+                    svg,
+                    "<rect x=\"{:.2}\" y=\"{}\" width=\"{width:.2}\" height=\"{}\" \
+                     fill=\"hsl({} 60% 55%)\"><title>{} at {} ns, {} ns</title></rect>",
+                    x(bar.from),
+                    top + bar.depth * ROW,
+                    ROW - 2,
+                    hue % 360,
+                    escape(&bar.text),
+                    bar.from,
+                    bar.to - bar.from
+                );
+            }
+            top += depth.max(&1) * ROW + 6;
+        }
+        let mut text = format!(
+            "<p>{:.6} s to {:.6} s after the start. Point at a bar to read it.</p>\n",
+            from as f64 / 1e9,
+            to as f64 / 1e9
+        );
+        if self.left_out > 0 {
+            let _ =
+                writeln!(text, "<p>{} shorter spans and later events left out.</p>", self.left_out);
+        }
+        format!(
+            "{text}<svg viewBox=\"0 0 {WIDTH} {top}\" width=\"100%\" role=\"img\" \
+             aria-label=\"timeline\">\n{svg}</svg>\n"
+        )
+    }
+}

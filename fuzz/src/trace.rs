@@ -1,0 +1,43 @@
+//! What must hold whatever is in a file of `manycore-trace`.
+//!
+//! An input is such a file. Demanded is:
+//! - The reader ends, without a panic, and its memory follows the length of the file.
+//! - Records come in the order of (time, slot, sequence), the same a second time.
+//! - What was produced is merged, lost or missing; of a file with damage, the damage lies in it.
+//! - The converters take what the reader gives.
+
+use manycore_trace::{Trace, convert};
+
+/// Checks the reader with this file.
+pub fn trace(data: &[u8]) {
+    let read = || Trace::from_bytes(data.to_vec());
+    let Ok(mut trace) = read() else { return };
+    let mut first = Vec::new();
+    let mut merge = trace.merge();
+    let mut last = None;
+    while let Some(record) = merge.next() {
+        let key = (record.time, record.slot, record.sequence);
+        assert!(last < Some(key), "{last:?} before {key:?}");
+        last = Some(key);
+        first.push((key, record.to_string()));
+    }
+    let account = merge.into_account();
+    assert_eq!(account.merged, first.len() as u64);
+    let all = account.merged.saturating_add(account.lost).saturating_add(account.missing);
+    assert_eq!(account.produced, all, "{account}");
+    for damage in &account.damage {
+        assert!(damage.offset <= data.len() as u64, "{damage}");
+    }
+    let mut again = read().expect("as before");
+    let mut merge = again.merge();
+    for (key, text) in &first {
+        let record = merge.next().expect("as before");
+        assert_eq!(*key, (record.time, record.slot, record.sequence));
+        assert_eq!(*text, record.to_string());
+    }
+    assert!(merge.next().is_none());
+    let filter = convert::Filter::default();
+    convert::chrome(&mut again, &filter, std::io::sink()).expect("a sink takes all");
+    convert::perfetto(&mut again, &filter, std::io::sink()).expect("a sink takes all");
+    let _ = convert::Summary::of(&mut again, &filter).to_string();
+}
