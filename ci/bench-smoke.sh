@@ -44,6 +44,10 @@ for bench in $("$MANYCORE" workloads | cut -d' ' -f1 | uniq); do
         die "$bench: nothing of ours was measured"
 done
 
+"$MANYCORE" bench scorecard --quick --no-check --out "$work/scorecard.txt"
+grep -q ' goals are reached$' "$work/scorecard.txt" || die "scorecard: not to the end"
+say "scorecard: $(tail -n 1 "$work/scorecard.txt"), which means nothing in so short a time"
+
 # Where rivals are installed they take part in tests, but not here.
 "$MANYCORE" bench server --impl manycored,floor --duration 30ms --repeat 1 --threads 1 --set 10 \
     --keys 1000 --ops 20000 --pipeline 1,16 --format json >"$work/server.json"

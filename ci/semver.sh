@@ -9,7 +9,7 @@ base=${1:-$(git tag --list 'v[0-9]*' --sort=-version:refname | head -n 1)}
 tools=$TARGET/tools
 [ -x "$tools/bin/cargo-semver-checks" ] ||
     cargo install cargo-semver-checks --locked --root "$tools"
-for package in manycore manycore-cache manycore-metrics manycore-vm manycore-sim; do
+for package in manycore manycore-cache manycore-metrics manycore-trace manycore-vm manycore-sim; do
     "$tools/bin/cargo-semver-checks" semver-checks --package "$package" --baseline-rev "$base"
 done
 say "compatible with $base"

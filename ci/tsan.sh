@@ -59,7 +59,7 @@ run() { cargo +nightly test -Zbuild-std --target "$HOST" --locked "$@"; }
 run -p manycore "${library[@]}" -- --skip=liars:: --skip=properties::
 run -p manycore-cache --test=integration -- --skip=sequential:: --skip=liars:: \
     ${short[@]+"${short[@]}"}
-run -p manycore-vm --test=integration -- threads:: spaces:: gate:: pool::
+run -p manycore-vm --test=integration -- threads:: spaces:: gate:: pool:: files::
 # Half of the server's crates are compiled for it, which takes longer than all of the above.
 [ "${1:-}" = --short ] || run -p manycored --test=integration -- threads:: linearizability:: gathered::
 say "no race found"

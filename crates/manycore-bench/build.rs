@@ -1,5 +1,5 @@
-//! Puts the git revision into the binary, so that every result says which code it measured; and
-//! with the feature `c-rivals` builds the adapters to the rivals written in C.
+//! Puts the git revision and Cargo's profile into the binary, so that every result says which code
+//! it measured; and with the feature `c-rivals` builds the adapters to the rivals written in C.
 
 use std::process::Command;
 
@@ -7,6 +7,7 @@ fn main() {
     println!("cargo:rerun-if-env-changed=MANYCORE_REVISION");
     let revision = std::env::var("MANYCORE_REVISION").ok().or_else(git_revision);
     println!("cargo:rustc-env=MANYCORE_REVISION={}", revision.as_deref().unwrap_or("unknown"));
+    println!("cargo:rustc-env=MANYCORE_PROFILE={}", profile());
     #[cfg(feature = "c-rivals")]
     if let Err(message) = c_rivals::build() {
         println!("cargo::error={message}");
@@ -58,6 +59,14 @@ mod c_rivals {
         define(&mut build);
         build.try_compile(name).map_err(|error| format!("cannot compile {source}: {error}"))
     }
+}
+
+/// The name of Cargo's profile, which it tells a build script by the output folder alone:
+/// `PROFILE` says "release" of everything that inherits from that.
+fn profile() -> String {
+    let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
+    let folder = out.ancestors().nth(3).and_then(|folder| folder.file_name());
+    folder.and_then(|name| name.to_str()).unwrap_or("unknown").to_owned()
 }
 
 /// The short revision, and watches on the files that change when it does.

@@ -327,7 +327,11 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "adaptive-sweep",
         about: "one list at every share of updates: the adaptive object and the fixed ones",
-        options: &[("share", Some("0,1,5,10,25,50,75,90,99,99.9,100")), ("warm-up", None)],
+        options: &[
+            ("share", Some("0,1,5,10,25,50,75,90,99,99.9,100")),
+            ("elements", None),
+            ("warm-up", None),
+        ],
         impls: || abouts(sweep::ENTRIES),
         groups: sweep::groups,
     },

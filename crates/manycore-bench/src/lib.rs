@@ -48,9 +48,11 @@ pub mod pairs;
 pub mod path_lookup;
 pub mod ranges;
 pub mod registry;
+mod resident;
 pub mod rmap;
 pub mod row;
 pub mod runner;
+pub mod scorecard;
 #[cfg(target_os = "linux")]
 pub mod server;
 pub mod slabs;

@@ -21,6 +21,10 @@ pub struct Machine {
     pub clock: String,
     /// Which code ran.
     pub revision: &'static str,
+    /// Where everything that is measured allocates.
+    pub allocator: &'static str,
+    /// Cargo's profile of the build.
+    pub profile: &'static str,
     /// How many threads wanted to run in the minute before, if the system tells. Others' threads
     /// make every figure noisy.
     pub load: Option<f64>,
@@ -35,6 +39,8 @@ impl Machine {
             cores: limits::cores(),
             clock: clock_mode(),
             revision: REVISION,
+            allocator: ALLOCATOR,
+            profile: env!("MANYCORE_PROFILE"),
             load: load(),
         }
     }
@@ -42,14 +48,22 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cpu, cores, clock, revision, load, .. } = self;
+        let Self { cpu, cores, clock, revision, allocator, profile, load, .. } = self;
         write!(f, "machine: {cpu}; cores: {cores}; clock: {clock}; revision: {revision}")?;
+        write!(f, "; allocator: {allocator}; profile: {profile}")?;
         match load {
             Some(load) => write!(f, "; load before: {load}"),
             None => Ok(()),
         }
     }
 }
+
+/// With the feature `mimalloc`, of every program that this library is part of.
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ALLOCATOR: &str = if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" };
 
 /// The git revision this was built from, or "unknown".
 pub const REVISION: &str = env!("MANYCORE_REVISION");
@@ -83,9 +97,9 @@ mod tests {
     use super::Machine;
 
     #[test]
-    fn line_names_cpu_cores_clock_and_revision() {
+    fn line_names_cpu_cores_clock_and_build() {
         let line = Machine::here().to_string();
-        for word in ["machine: ", "cores: ", "clock: ", "revision: "] {
+        for word in ["machine: ", "cores: ", "clock: ", "revision: ", "allocator: ", "profile: "] {
             assert!(line.contains(word), "{line}");
         }
     }

@@ -17,7 +17,8 @@ pub enum Kind {
     ByHand,
     /// The plain structure on one thread, unshared.
     Baseline,
-    /// What the loop costs when nothing is done, or the hardware's own figure.
+    /// What the loop costs when nothing is done, or less than what is asked for, or the hardware's
+    /// own figure.
     Floor,
 }
 

@@ -13,7 +13,9 @@ use clap_complete::Shell;
 use manycore_bench::{figures, limits, machine::VERSION};
 use manycore_sim::Machine;
 
-use crate::{bench_args::BenchArgs, failure::Failure, number::duration};
+use crate::{
+    bench_args::BenchArgs, bench_command::BenchCommand, failure::Failure, number::duration,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -42,7 +44,7 @@ pub enum Command {
     Tour(TourArgs),
     /// Run one workload against ours and every rival
     #[command(subcommand, subcommand_required = false, arg_required_else_help = false)]
-    Bench(Box<BenchArgs>),
+    Bench(BenchCommand),
     /// List every implementation of every workload: workload, implementation, kind
     Workloads(WorkloadsArgs),
     /// Compare ours with each other implementation in a file of `bench --format csv`
@@ -286,9 +288,16 @@ pub fn bench(words: &[String]) -> Result<BenchArgs, Failure> {
     let cli = Cli::try_parse_from(before.iter().chain(words))
         .map_err(|error| Failure::usage(one_line(&error.to_string())))?;
     match cli.command {
-        Some(Command::Bench(bench)) => Ok(*bench),
-        _ => Err(Failure::usage("these are not the words of a benchmark")),
+        Some(Command::Bench(bench)) => match bench {
+            BenchCommand::Workload(bench) => Ok(*bench),
+            BenchCommand::Scorecard(_) => Err(no_benchmark()),
+        },
+        _ => Err(no_benchmark()),
     }
+}
+
+fn no_benchmark() -> Failure {
+    Failure::usage("these are not the words of a benchmark")
 }
 
 /// clap's message without its usage and advice, on one line.

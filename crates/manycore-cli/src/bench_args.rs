@@ -102,6 +102,15 @@ struct Given {
     /// Shares of updates, in percent, to the tenth
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',', value_parser = tenths)]
     share: Vec<u64>,
+    /// How many elements stay in the list
+    #[arg(
+        long,
+        value_name = "COUNTS",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(..=100_000),
+        default_value = "0"
+    )]
+    elements: Vec<u32>,
     /// Work before the time counts, so that objects that change themselves have settled
     #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = duration)]
     warm_up: Duration,
@@ -163,13 +172,24 @@ struct Given {
 
 /// The form of the output.
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+pub enum Format {
     /// Aligned columns for people
     Table,
     /// Comma-separated values
     Csv,
     /// One JSON object a line
     Json,
+}
+
+impl Format {
+    /// The same as the writer of rows names it.
+    pub fn of_output(self) -> output::Format {
+        match self {
+            Format::Table => output::Format::Table,
+            Format::Csv => output::Format::Csv,
+            Format::Json => output::Format::Json,
+        }
+    }
 }
 
 impl BenchArgs {
@@ -185,11 +205,7 @@ impl BenchArgs {
 
     /// The form of the output.
     pub fn format(&self) -> output::Format {
-        match self.given.format {
-            Format::Table => output::Format::Table,
-            Format::Csv => output::Format::Csv,
-            Format::Json => output::Format::Json,
-        }
+        self.given.format.of_output()
     }
 
     /// The options of the workload.
@@ -227,7 +243,7 @@ impl Given {
             .with(KvOptions { trace: self.trace })
             .with(NotifyOptions { burst: self.burst.clone(), gap: self.gap.clone() })
             .with(RangesOptions { pages: self.pages.clone() })
-            .with(SweepOptions { shares: self.share.clone() });
+            .with(SweepOptions { shares: self.share.clone(), elements: self.elements.clone() });
         #[cfg(target_os = "linux")]
         let own = own.with(self.server.options()).with(MetisOptions { replays: self.replays });
         own

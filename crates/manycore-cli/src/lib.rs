@@ -11,6 +11,7 @@
 mod args;
 mod bench;
 mod bench_args;
+mod bench_command;
 mod compare;
 mod doctor;
 mod failure;
@@ -20,6 +21,7 @@ mod progress;
 mod prose;
 mod report;
 mod save;
+mod scorecard;
 #[cfg(target_os = "linux")]
 mod server_args;
 mod sim;
@@ -38,7 +40,7 @@ use failure::Failure;
 pub fn main() -> ExitCode {
     let outcome = match args::parse() {
         Ok(Command::Tour(options)) => tour::run(&options),
-        Ok(Command::Bench(options)) => bench::run(&options),
+        Ok(Command::Bench(options)) => scorecard::bench(&options),
         Ok(Command::Doctor(options)) => doctor::run(&options),
         Ok(Command::Sim(options)) => sim::run(&options),
         Ok(Command::Workloads(options)) => compare::workloads(&options),

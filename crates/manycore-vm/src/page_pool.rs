@@ -5,9 +5,11 @@
 //! Laws:
 //! - page_pool.P1 The pool's addresses are one mapping, made once. A page is with one owner, or
 //!   free: which, is said by `Runs` (law runs.R1).
-//! - page_pool.P2 A page that may hold old contents has its bit in `used`. It is set before the
+//! - page_pool.P2 A page that may hold old contents has its flag in `used`. It is set before the
 //!   page is handed out, and cleared after its memory has been given back, while no shelf has it.
-//!   So a page without the bit holds zeros.
+//!   So a page without the flag holds zeros. A flag is a byte, of which 64 pages fill a line: as
+//!   many as a shelf takes at once of pages that were never used, so threads that take new pages
+//!   share no line of flags.
 //! - page_pool.P3 Memory beyond what the pool keeps goes back to the system in batches, with one
 //!   call for each run of adjacent pages, and no lock is held during the calls.
 //!
@@ -15,7 +17,7 @@
 //! 5.3), whose pages pass through `mmap` and `munmap`.
 
 use crate::runs::Runs;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 use crate::{Error, ErrorKind, PAGE_BYTES, sys};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -60,7 +62,7 @@ const BATCH: usize = 256;
 ///   microseconds, by `mmap` and `munmap` 11 and 41 (`manycore bench metis`). The first touch costs
 ///   the system's page fault.
 /// - *Memory*: the bound is hard. Idle pages keep their memory up to [`Builder::keep`]; what is
-///   beyond goes back in batches of at least 256 pages. A bit for each page, and 1 KiB for each
+///   beyond goes back in batches of at least 256 pages. A byte for each page, and 1 KiB for each
 ///   thread.
 /// - *NUMA*: by default a page is on the node of the thread that first touches it, and stays there
 ///   when it passes to another thread; [`Builder::node`] binds all of a pool to a node.
@@ -71,7 +73,7 @@ pub struct PagePool {
     /// The mapping: from before `base`, which is aligned, to after the last page.
     mapping: (usize, usize),
     runs: Runs,
-    used: Box<[AtomicU64]>,
+    used: Box<[AtomicBool]>,
     keep: usize,
 }
 
@@ -160,7 +162,7 @@ impl Builder {
             base: unsafe { mapped.add(aligned) },
             mapping: (mapped.expose_provenance(), pages + slack),
             runs: Runs::new(self.pages),
-            used: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            used: (0..pages).map(|_| AtomicBool::new(false)).collect(),
             keep: self.keep,
         };
         if self.huge {
@@ -262,15 +264,15 @@ impl PagePool {
     /// Marks a page as used; whether it was already.
     #[inline]
     fn set_used(&self, page: u32) -> bool {
-        let (word, bit) = (&self.used[page as usize / 64], 1 << (page % 64));
+        let flag = &self.used[page as usize];
         // A page that passes from owner to owner writes no shared line.
-        // ORDER: Relaxed; the page's bit changes with the page in hand, and it passes on under
+        // ORDER: Relaxed, both; the flag changes with the page in hand, which passes on under
         // locks.
-        if word.load(Ordering::Relaxed) & bit != 0 {
-            return true;
+        let was_used = flag.load(Ordering::Relaxed);
+        if !was_used {
+            flag.store(true, Ordering::Relaxed);
         }
-        word.fetch_or(bit, Ordering::Relaxed);
-        false
+        was_used
     }
 
     /// Gives pages back to the pool, and memory to the system if too much is idle.
@@ -297,11 +299,9 @@ impl PagePool {
             // SAFETY: page_pool.P1 - free pages, taken out of `runs` for the call.
             if unsafe { sys::advise(address, count as usize, libc::MADV_DONTNEED) }.is_ok() {
                 // page_pool.P2: holds zeros from here on.
-                (first..first + count).for_each(|page| {
-                    let bit = 1 << (page % 64);
-                    // ORDER: Relaxed; as in `set_used`.
-                    self.used[page as usize / 64].fetch_and(!bit, Ordering::Relaxed);
-                });
+                let flags = &self.used[first as usize..][..count as usize];
+                // ORDER: Relaxed; as in `set_used`.
+                flags.iter().for_each(|flag| flag.store(false, Ordering::Relaxed));
                 given += count as usize;
             }
         }
@@ -322,7 +322,7 @@ impl PagePool {
     /// How many free or used pages may have memory of the system.
     pub fn resident(&self) -> usize {
         // ORDER: Relaxed; a statistic.
-        self.used.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
+        self.used.iter().filter(|flag| flag.load(Ordering::Relaxed)).count()
     }
 }
 

@@ -115,11 +115,36 @@ impl Extents {
     }
 }
 
+/// Single numbers that came from shelves, some at a time. How many there are is counted, not summed
+/// up: it is asked for under the central lock.
+#[derive(Default)]
+struct Magazines {
+    each: Vec<Vec<u32>>,
+    numbers: usize,
+}
+
+impl Magazines {
+    fn push(&mut self, magazine: Vec<u32>) {
+        self.numbers += magazine.len();
+        self.each.push(magazine);
+    }
+
+    fn pop(&mut self) -> Option<Vec<u32>> {
+        let magazine = self.each.pop()?;
+        self.numbers -= magazine.len();
+        Some(magazine)
+    }
+
+    fn take_all(&mut self) -> impl Iterator<Item = u32> + use<> {
+        std::mem::take(self).each.into_iter().flatten()
+    }
+}
+
 #[derive(Default)]
 struct Central {
     warm: Extents,
     cold: Extents,
-    magazines: Vec<Vec<u32>>,
+    magazines: Magazines,
 }
 
 impl Shelf {
@@ -209,11 +234,16 @@ impl Runs {
         }
         let number = found.pop()?;
         // BUG: numbers are on their way to a shelf without the central lock (runs.R1).
-        if seeded_bug!("vm-refill-in-hand") {
-            drop(central);
+        let central = (!seeded_bug!("vm-refill-in-hand")).then_some(central);
+        let mut shelf = lock(self.shelf());
+        if shelf.numbers.is_empty() {
+            // What a magazine holds is read when it is used, not under the central lock.
+            std::mem::swap(&mut shelf.numbers, &mut found);
+        } else {
+            shelf.numbers.append(&mut found);
         }
-        lock(self.shelf()).numbers.append(&mut found);
-        Some(number)
+        drop((shelf, central));
+        Some(number) // an emptied list is freed behind the locks
     }
 
     /// Takes shelves and magazines apart, joins what is adjacent, and looks again (runs.R4).
@@ -224,7 +254,7 @@ impl Runs {
         length: u32,
         align: u32,
     ) -> Option<u32> {
-        let singles = std::mem::take(&mut central.magazines).into_iter().flatten();
+        let singles = central.magazines.take_all();
         singles.for_each(|number| central.warm.add((number, 1)));
         for shelf in &self.shelves {
             let singles = std::mem::take(&mut lock(&shelf.0).numbers);
@@ -337,7 +367,7 @@ impl Runs {
 impl Central {
     /// Warm numbers outside the shelves.
     fn idle(&self) -> usize {
-        self.warm.numbers + self.magazines.iter().map(Vec::len).sum::<usize>()
+        self.warm.numbers + self.magazines.numbers
     }
 }
 

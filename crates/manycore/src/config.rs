@@ -60,6 +60,15 @@ pub(crate) const RATIO_FOR_LOGS_MAX: u32 = if SMALL { 2 } else { 64 };
 /// Contended updates that promote an object.
 pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
 
+/// Updates and reads of a cold object, none of which had to wait, after which it is reserved for
+/// the thread that makes the next update. An object is reserved once, and the other thread that
+/// ends it pays for a barrier (2 us, and 1 us for each running thread): a bound on that share, and
+/// no threshold of a load. (Models reserve what they need reserved.)
+pub(crate) const USES_FOR_RESERVATION: u32 = if cfg!(manycore_shuttle) { 2 } else { 2048 };
+
+/// Whether objects become reserved without being asked; in a model, they would all be.
+pub(crate) const RESERVES_UNASKED: bool = !cfg!(manycore_loom);
+
 /// How many more times than not a thread finds that other threads have changed a count since its
 /// own last change, before the count gets rows. In models, only failed compare-exchanges count.
 pub(crate) const CHANGES_FOR_ROWS: u32 = if SMALL { 1 << 30 } else { 16 };
@@ -86,8 +95,9 @@ pub(crate) const LOOKS_FOR_ANSWER: u32 = if SMALL { 1 } else { 100 };
 /// reads (1.6x). Back below half of it, so as not to flap.
 pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
 
-/// The same, where the updaters answer a closed gate by themselves, so that no membarrier is
-/// needed; and below, the ratio under which the bias costs more than it saves.
+/// Updates per read above which fewer may do, where the updaters answer a closed gate by
+/// themselves, so that no membarrier is needed: between the two ratios, the rates decide. And
+/// below, the ratio under which the bias costs more than it saves.
 pub(crate) const RATIO_FOR_ANSWERS: u64 = if SMALL { 1 } else { 8 };
 
 /// See above.
@@ -164,7 +174,10 @@ pub const PRESSING_MICROS: u64 = 100;
 pub(crate) const PRESSING_DOUBLED: u32 = 10;
 
 /// Sections that close with such a node between two clock reads, at most.
-pub(crate) const CLOSES_PER_LOOK: u32 = 8;
+pub(crate) const CLOSES_PER_LOOK: u32 = 128;
+
+/// Such nodes that are retired between two clock reads, at most.
+pub(crate) const RETIRES_PER_LOOK: u32 = 32;
 
 /// A thread's garbage that has not changed for so long is adopted by a leader.
 pub(crate) const IDLE_MILLIS: u64 = 10;
@@ -193,11 +206,11 @@ pub(crate) const ID_KEPT_BYTES: usize = if SMALL { 0 } else { 2 * DEFAULT_BATCH_
 pub(crate) const ID_KEPT: usize = 2 * DEFAULT_BATCH_NODES / ID_MAGAZINE;
 
 /// Buckets of a `HashMap` without a given capacity.
-pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 8 };
+pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 4 };
 
-/// Entries for each bucket, of five places, beyond which a `HashMap` grows: a tenth of the buckets
-/// is then a chain of two.
-pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 3 };
+/// Entries for each bucket, of six slots, beyond which a `HashMap` grows: a tenth of the buckets is
+/// then a chain of two.
+pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 4 };
 
 /// Buckets that an update moves while a `HashMap` grows, beside its own. Growth is over after a
 /// sixteenth as many updates as there are buckets, long before the next can begin.

@@ -47,8 +47,9 @@
 //! | a reference count that all threads change all the time | [ScalableArc] |
 //!
 //! A whole cache with expiry and single flight is the crate `manycore-cache`; metrics by name and
-//! labels, for a scraper, are `manycore-metrics`; page-sized memory that is handed out, lent on and
-//! revoked is `manycore-vm`. The chapter
+//! labels, for a scraper, are `manycore-metrics`; `manycore-trace` records what happened when, on
+//! which thread; page-sized memory that is handed out, lent on and revoked is `manycore-vm`. The
+//! chapter
 //! [choosing a type](https://github.com/manycore-rs/manycore/blob/main/docs/guide/choosing.md) goes
 //! by what a program does now.
 //!

@@ -238,6 +238,7 @@ pub(crate) fn os_id() -> Option<u64> {
 }
 
 /// Whether this thread is unwinding.
+#[inline]
 pub(crate) fn panicking() -> bool {
     std::thread::panicking()
 }

@@ -7,6 +7,7 @@ mod common;
 
 use common::process::in_own_process;
 use manycore::collections::Counter;
+use manycore::oplog::{Commuting, Deferred, Op};
 use manycore::section::{Atomic, Domain, Owned};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -51,12 +52,22 @@ impl Drop for Node {
     }
 }
 
+struct Add(u64);
+
+impl Op<u64> for Add {
+    fn apply(self, sum: &mut u64) {
+        *sum += self.0;
+    }
+}
+
 #[test]
 fn barrier_that_is_denied_later_is_replaced_and_readers_stay_safe() {
     in_own_process("barrier_that_is_denied_later_is_replaced_and_readers_stay_safe", || {
         let before = Domain::builder().batch_nodes(8).build().unwrap();
         let (link, stop) = (Atomic::new(Node::new()), AtomicBool::new(false));
         let counter = Counter::new(0);
+        let sum = Deferred::<u64, Commuting<Add>>::new(0);
+        (0..5000).for_each(|_| sum.append(Add(1))); // reserves the object for this thread
         /// Ends the readers, also when an assertion fails.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
@@ -94,6 +105,10 @@ fn barrier_that_is_denied_later_is_replaced_and_readers_stay_safe() {
                 (0..100).for_each(|_| replace(&before, &link));
                 assert!(counter.sum() >= 0);
             }
+            let other = scope.spawn(|| (0..1000).for_each(|_| sum.append(Add(1))));
+            (0..1000).for_each(|_| sum.append(Add(1)));
+            other.join().unwrap();
+            assert_eq!(*sum.read(), 7000);
             assert!(FREED.load(SeqCst) > freed, "nothing is freed any more");
             let after = Domain::builder().batch_nodes(8).build().unwrap();
             let other = Atomic::new(Node::new());

@@ -12,7 +12,6 @@
 //! on an empty cache, which gives the hit ratio, and then repeatedly, which gives the rest.
 
 mod file;
-mod memory;
 mod ours;
 mod paper;
 mod rivals;
@@ -33,6 +32,7 @@ use trace::{KEYS, SET, Trace, Wanted};
 
 use crate::{
     latency::Latencies,
+    resident::resident,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
     ticks,
@@ -154,7 +154,7 @@ impl<C: KvImpl> Shared<C> {
             Some(file) => Arc::clone(&file.trace),
             None => Trace::shared(shape.wanted),
         };
-        let before = memory::resident();
+        let before = resident();
         Self {
             cache: C::new(shape.capacity(), shape.wanted.keys),
             shape,
@@ -247,7 +247,7 @@ impl<C: KvImpl> Subject for Shared<C> {
         }
         let mut handle = self.cache.handle();
         self.warm_up(&mut handle, index);
-        self.resident[1].fetch_max(memory::resident(), Relaxed);
+        self.resident[1].fetch_max(resident(), Relaxed);
         let requests = &self.trace.requests;
         let mut at = requests.len() / self.shape.threads * index;
         let (mut seen, mut times) = (Seen::default(), Latencies::new());
@@ -301,6 +301,11 @@ impl<C: KvImpl> Subject for Shared<C> {
     }
 }
 
+/// The table's row for what forgets nothing: what a cache costs beyond it.
+const fn unbounded<C: KvImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
+    Entry { kind: Kind::Floor, ..entry::<C>(name, about) }
+}
+
 /// The table's row for a cache.
 const fn entry<C: KvImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
     Entry::new(
@@ -339,12 +344,16 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         "as memcached was: a mutex for each chain, a list of recency behind another",
     ),
     entry::<paper::Modified>("modified", "the same with MCS locks, and CLOCK in place of the list"),
-    entry::<paper::Unreplaced>(
+    unbounded::<paper::Unreplaced>(
         "sections-only",
         "collections::HashMap: sections, nothing evicted; cache-clock without its policy",
     ),
     entry::<rivals::LruMutex>("lru-mutex", "lru's LruCache behind std's Mutex"),
-    entry::<rivals::Scc>("scc", "scc HashCache: a list of recency in each bucket"),
+    entry::<rivals::Scc<false>>(
+        "scc",
+        "scc HashCache: a list of recency in each bucket, read_sync",
+    ),
+    entry::<rivals::Scc<true>>("scc-get", "the same by get_sync, which keeps recency at each hit"),
     entry::<rivals::Quick>("quick_cache", "quick_cache: Clock-PRO in shards with locks"),
     entry::<rivals::Moka>("moka", "moka: W-TinyLFU, with logs of reads and of writes"),
     entry::<rivals::MiniMoka>("mini-moka", "mini-moka: the same with less around it"),
@@ -352,11 +361,11 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<rivals::Foyer<false>>("foyer", "foyer's memory cache as it comes: LRU in shards"),
     #[cfg(feature = "foyer")]
     entry::<rivals::Foyer<true>>("foyer-s3fifo", "the same with S3-FIFO, whose reads share a lock"),
-    entry::<rivals::Dash>("dashmap", "a map in shards with locks, where nothing is evicted"),
-    entry::<rivals::Papaya>("papaya", "a map with lock-free reads, where nothing is evicted"),
+    unbounded::<rivals::Dash>("dashmap", "a map in shards with locks, where nothing is evicted"),
+    unbounded::<rivals::Papaya>("papaya", "a map with lock-free reads, where nothing is evicted"),
     Entry {
         threads_max: 1,
-        ..entry::<rivals::Floor>(
+        ..unbounded::<rivals::Floor>(
             "floor",
             "a line for each entry, one thread, nothing evicted: the least that a look-up costs",
         )

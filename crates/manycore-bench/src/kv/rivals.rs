@@ -89,21 +89,6 @@ shared_cache!(
     cache.lock().unwrap_or_else(PoisonError::into_inner).put(key, value)
 );
 shared_cache!(
-    /// scc's.
-    Scc, scc::HashCache<Key, Value, RandomState>, capacity, keys,
-    scc::HashCache::with_capacity_and_hasher(capacity.min(keys), capacity, RandomState::default()),
-    cache, key, value,
-    cache.read_sync(key, |_, value| word_of(value)),
-    match cache.entry_sync(key) {
-        scc::hash_cache::Entry::Occupied(mut entry) => {
-            entry.put(value);
-        }
-        scc::hash_cache::Entry::Vacant(entry) => {
-            entry.put_entry(value);
-        }
-    }
-);
-shared_cache!(
     /// quick_cache's.
     Quick,
     quick_cache::sync::Cache<Key, Value, quick_cache::UnitWeighter, RandomState>, capacity, _keys,
@@ -153,6 +138,44 @@ shared_cache!(
     cache.pin().get(key).map(word_of),
     cache.pin().insert(key, value)
 );
+
+/// scc's, by the look-up that keeps recency, or by the one that does not.
+pub(super) struct Scc<const GET: bool>(scc::HashCache<Key, Value, RandomState>);
+
+impl<const GET: bool> KvImpl for Scc<GET> {
+    type Handle<'a> = &'a Self;
+
+    fn new(capacity: usize, keys: usize) -> Self {
+        let (least, hasher) = (capacity.min(keys), RandomState::default());
+        Self(scc::HashCache::with_capacity_and_hasher(least, capacity, hasher))
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl<const GET: bool> KvHandle for &Scc<GET> {
+    #[inline]
+    fn get(&mut self, key: &Key) -> Option<u64> {
+        if GET {
+            return self.0.get_sync(key).map(|entry| word_of(entry.get()));
+        }
+        self.0.read_sync(key, |_, value| word_of(value))
+    }
+
+    #[inline]
+    fn set(&mut self, key: Key, value: Value) {
+        match self.0.entry_sync(key) {
+            scc::hash_cache::Entry::Occupied(mut entry) => {
+                entry.put(value);
+            }
+            scc::hash_cache::Entry::Vacant(entry) => {
+                entry.put_entry(value);
+            }
+        }
+    }
+}
 
 /// foyer's, with S3-FIFO or, as it comes, with LRU.
 #[cfg(feature = "foyer")]

@@ -168,7 +168,7 @@ const fn entry<M: MapImpl, X: Mix>(name: &'static str, about: &'static str) -> E
 }
 
 /// Every implementation.
-const fn entries<X: Mix>() -> [Entry<Shape>; 9] {
+const fn entries<X: Mix>() -> [Entry<Shape>; 10] {
     [
         Entry {
             kind: Kind::Baseline,
@@ -197,6 +197,10 @@ const fn entries<X: Mix>() -> [Entry<Shape>; 9] {
         entry::<rivals::StdRwLock, X>("rwlock", "std HashMap behind std's RwLock"),
         entry::<rivals::Dash, X>("dashmap", "dashmap: a read-write lock for each shard"),
         entry::<rivals::Scc, X>("scc", "scc HashMap: a lock for each bucket, optimistic resizing"),
+        entry::<rivals::SccIndex, X>(
+            "scc-index",
+            "scc HashIndex: the same with look-ups that take no lock",
+        ),
         entry::<rivals::Papaya, X>(
             "papaya",
             "papaya HashMap: reads without a lock, pinned each time",

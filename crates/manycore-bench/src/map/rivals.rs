@@ -138,6 +138,20 @@ shared_map!(
     map.remove_sync(&key)
 );
 shared_map!(
+    /// scc's, whose look-ups take no lock.
+    SccIndex, scc::HashIndex<u64, u64, RandomState>,
+    |keys| scc::HashIndex::with_capacity_and_hasher(keys, RandomState::default()),
+    map, key, value,
+    map.peek_with(&key, |_, value| *value),
+    match map.entry_sync(key) {
+        scc::hash_index::Entry::Occupied(mut entry) => entry.update(value),
+        scc::hash_index::Entry::Vacant(entry) => {
+            entry.insert_entry(value);
+        }
+    },
+    map.remove_sync(&key)
+);
+shared_map!(
     /// papaya's.
     Papaya, papaya::HashMap<u64, u64, RandomState>,
     |keys| papaya::HashMap::with_capacity_and_hasher(keys, RandomState::default()),

@@ -3,7 +3,8 @@
 //!
 //! Owns: the trait that every implementation has, the loop, and the table of implementations. The
 //! list is that of the workload `list`: an update adds an element of the thread's own or removes
-//! the last one added; a read walks the list, which holds at most one element for each thread.
+//! the last one added; a read walks the list, which holds at most one element for each thread, and
+//! those that stay (`--elements`), which make reads as long as they are in a program.
 //!
 //! Each thread does its work for a while before its time counts, so that an object that changes
 //! itself has settled.
@@ -33,6 +34,8 @@ const SHARES: [u64; 11] = [0, 10, 50, 100, 250, 500, 750, 900, 990, 999, 1000];
 pub struct SweepOptions {
     /// Shares of updates, in thousandths; none for the eleven that the command takes by default.
     pub shares: Vec<u64>,
+    /// Counts of elements that stay in the list; none for an empty list.
+    pub elements: Vec<u32>,
 }
 
 /// Operations between two looks at the stop flag.
@@ -66,7 +69,18 @@ fn walk(list: &ElementList) -> u64 {
 pub struct Shape {
     threads: usize,
     share: u64,
+    elements: u32,
     warm_up: Duration,
+}
+
+impl Shape {
+    /// The list as it is at first: with what stays, behind the elements of all threads.
+    fn list(self) -> ElementList {
+        let own = self.threads as u32 * OWN;
+        let mut list = ElementList::with_limit(own + self.elements);
+        (own..own + self.elements).for_each(|element| list.add(element));
+        list
+    }
 }
 
 struct Sweep<S> {
@@ -131,10 +145,7 @@ const fn entry<S: SweepImpl>(name: &'static str, kind: Kind, about: &'static str
         kind,
         about,
         threads_max: usize::MAX,
-        build: |shape| {
-            let list = ElementList::with_limit(shape.threads as u32 * OWN);
-            Box::new(Sweep { list: S::new(list), shape })
-        },
+        build: |shape| Box::new(Sweep { list: S::new(shape.list()), shape }),
         conform: || conform::<S>(3),
     }
 }
@@ -169,18 +180,27 @@ const METRICS: [Metric; 2] = [
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("adaptive-sweep", ENTRIES, &options.impls)?;
-    let SweepOptions { shares } = options.own.get();
+    let SweepOptions { shares, elements } = options.own.get();
     let shares = if shares.is_empty() { SHARES.to_vec() } else { shares };
+    let elements = if elements.is_empty() { vec![0] } else { elements };
+    let settings: Vec<_> = elements
+        .iter()
+        .flat_map(|count| shares.iter().map(move |share| (*count, *share)))
+        .collect();
     let mut groups = Vec::new();
     for &threads in &options.threads {
-        for &share in &shares {
+        for &(elements, share) in &settings {
             let percent = share as f64 / 10.0;
-            let shape = |threads| Shape { threads, share, warm_up: options.warm_up };
+            let warm_up = options.warm_up;
+            let shape = |threads| Shape { threads, share, elements, warm_up };
             let (cases, left_out) = cases(&chosen, threads, shape);
             groups.push(Group {
                 bench: "adaptive-sweep",
-                title: format!("{}, {percent} % updates", threads_word(threads)),
-                params: options.params([("update", percent.into())]),
+                title: format!(
+                    "{}, {percent} % updates, {elements} elements that stay",
+                    threads_word(threads)
+                ),
+                params: options.params([("update", percent.into()), ("elements", elements.into())]),
                 metrics: METRICS.to_vec(),
                 cases,
                 left_out,

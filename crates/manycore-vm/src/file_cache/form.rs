@@ -78,7 +78,7 @@ impl Table {
         const FAILURES: usize = 8;
         let (mut given, mut failures) = (0, 0);
         while given < pages && failures < FAILURES {
-            match self.cache.reclaim(1) {
+            match self.cache.reclaim_unpinned(1) {
                 Ok(0) => break,
                 Ok(_) => given += 1,
                 Err(_) => failures += 1,

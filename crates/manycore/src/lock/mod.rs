@@ -30,8 +30,9 @@
 //! - *Fork*: a child inherits the lock as it was. A lock that another thread of the parent held
 //!   stays locked in the child.
 //!
-//! Laws (lock.K1 to lock.K3 are those of the word lock inside; rounds.V1 to rounds.V6 those of the
-//! lock in rounds, whose holder does its waiters' work for them; see their files):
+//! Laws (lock.K1 to lock.K3 are those of the word lock inside, reservation.N1 to reservation.N5
+//! those of a word that is reserved for one thread; rounds.V1 to rounds.V6 those of the lock in
+//! rounds, whose holder does its waiters' work for them; see their files):
 //! - lock.K4 Order: ticket and MCS are acquired in the order in which the lockers drew a ticket or
 //!   swapped themselves into the queue, one atomic instruction.
 //! - lock.K5 Parking: a thread that parks announces it in memory before it looks for the last time,
@@ -58,6 +59,7 @@ mod lock_api;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod mcs;
+pub(crate) mod reservation;
 mod rounds;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests;

@@ -4,7 +4,8 @@
 //!
 //! A word is `owner token | LOCKED`, or free without these two, in either case with the flags
 //! `WAITERS` and `SPIN` if a waiter has set them; or, with `HOT` set, it is no lock at all: the
-//! object's state lives elsewhere now, and lockers must look again. Tokens are
+//! object's state lives elsewhere now, and lockers must look again. They must, too, if it has a
+//! token without `LOCKED`: then it is reserved for that thread (`reservation`). Tokens are
 //! [`thread_token`](crate::percpu::thread_token)s, so that a thread that locks twice gets an error
 //! instead of a deadlock with itself.
 //!
@@ -50,7 +51,7 @@ pub(crate) const WAITERS: usize = 2;
 pub(crate) const HOT: usize = 4;
 /// A waiter spins on the word, and clears this flag before it parks (lock.K2).
 const SPIN: usize = 8;
-const TOKEN: usize = !0xf;
+pub(super) const TOKEN: usize = !0xf;
 
 /// Pause instructions before the first look, as a power of two. Every look takes the line from the
 /// owner, which waits some 200 ns for it between two cores of an EPYC, and then the same the other
@@ -73,7 +74,7 @@ pub(crate) enum Refused {
     Busy,
     /// The calling thread holds it.
     HeldBySelf,
-    /// The word is no lock any more.
+    /// The word is no lock any more, or is reserved: look again.
     Hot,
     /// The wait would be a deadlock: the holder waits for a lock that the calling thread holds
     /// (only from [`lock_nested`] and [`hold`]).
@@ -94,7 +95,7 @@ pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> 
 /// As [`try_lock`], for a word that is not 0.
 #[cold]
 fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<(), Refused> {
-    while seen & (LOCKED | HOT) == 0 {
+    while is_free(seen) {
         let locked = locked_from(seen, token);
         // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
         match word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed) {
@@ -102,13 +103,19 @@ fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<
             Err(now) => seen = now,
         }
     }
-    Err(if seen & HOT != 0 {
+    Err(if seen & (HOT | LOCKED) != LOCKED {
         Refused::Hot
     } else if seen & TOKEN == token {
         Refused::HeldBySelf
     } else {
         Refused::Busy
     })
+}
+
+/// Whether any thread may lock the word.
+#[inline(always)]
+fn is_free(seen: usize) -> bool {
+    seen & (LOCKED | HOT | TOKEN) == 0
 }
 
 /// What a free word becomes when this thread locks it and has set no flag in it (lock.K2).
@@ -304,7 +311,7 @@ fn lock_slow<const WATCHED: bool>(
     loop {
         // ORDER: Relaxed; the CAS decides.
         let seen = word.load(Ordering::Relaxed);
-        if seen & HOT != 0 {
+        if seen & (HOT | LOCKED) != LOCKED && !is_free(seen) {
             if waiter.owes != 0 {
                 futex::wake_all(word); // the wake that came here was for all of them (lock.K2)
             }
@@ -389,7 +396,7 @@ pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool
 
 /// As [`unlock_unless_hot`], for a word with flags beside the lock.
 #[cold]
-fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
+pub(super) fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
     // ORDER: Acquire; pairs with Release in `redirect`: what the HOT word leads to.
     let mut seen = word.load(Ordering::Acquire);
     loop {

@@ -4,6 +4,7 @@
 //! changes the object's state if a controller says so. Laws oplog.W1 to oplog.W3 are in the header
 //! of `object`.
 
+use super::contention::Contention;
 use super::guard::ReadGuard;
 use super::hot_state::HotState;
 use super::log::Log;
@@ -33,6 +34,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             );
             return Err(Refused::Busy);
         }
+        if let Some(guard) = self.acquire_cold() {
+            return Ok(guard);
+        }
         let mut backoff = Backoff::new();
         loop {
             if !self.word.hint().is_hot() {
@@ -41,7 +45,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 }
                 match self.lock_word(wait) {
                     Ok(()) => {
-                        self.note_cold_read();
+                        self.note_cold_read(self.contention.load());
                         return Ok(self.guard(ptr::null()));
                     }
                     Err(Refused::Hot) => continue,
@@ -94,20 +98,40 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     fn lock_word(&self, wait: bool) -> Result<(), Refused> {
         let token = percpu::thread_token();
         if wait {
-            lock::lock_nested(self.word.raw(), token, Of::new("Deferred", self))?;
+            lock::lock_nested(self.lockable_word(), token, Of::new("Deferred", self))?;
         } else {
-            lock::try_lock(self.word.raw(), token)?;
+            lock::try_lock(self.lockable_word(), token)?;
         }
         held::enter();
         Ok(())
     }
 
-    fn note_cold_read(&self) {
-        let before = self.contention.load();
-        let after = before.after_read(before.updates() >= logs_pay_from(percpu::slot_count()));
-        if after != before {
-            self.contention.store(after);
+    /// The short path of a read: locks the object if it is cold, not poisoned, and free or reserved
+    /// for this thread.
+    #[inline(always)]
+    pub(super) fn acquire_cold(&self) -> Option<ReadGuard<'_, T, L>> {
+        let contention = self.contention.load();
+        if percpu::is_announcing() || !contention.is_plain() || self.config.is_managed() {
+            return None;
         }
+        let hold = self.try_hold(contention)?;
+        let contention = self.contention.load();
+        if contention.is_poisoned() {
+            return None; // releases the lock
+        }
+        let reserved = hold.is_reserved();
+        if !reserved {
+            self.note_cold_read(contention);
+        }
+        std::mem::forget(hold);
+        Some(ReadGuard::new(self, ptr::null(), reserved, self.value.get_mut()))
+    }
+
+    /// Counts a read of the cold object, whose lock this thread holds and which is not reserved.
+    #[inline(always)]
+    fn note_cold_read(&self, before: Contention) {
+        let keep = before.is_contended() && is_promising(before);
+        self.contention.store(before.after_read(keep));
     }
 
     /// A guard for the lock that this thread has just taken.
@@ -118,7 +142,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             // SAFETY: the hot state's lock is held, so it is alive.
             unsafe { (*hot).value.get_mut() }
         };
-        ReadGuard::new(self, hot, value)
+        ReadGuard::new(self, hot, false, value)
     }
 
     /// Merges under the hot state's lock, which this thread has just taken.
@@ -186,7 +210,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     pub(super) fn is_held_by_this_thread(&self) -> bool {
         let token = percpu::thread_token();
-        lock::is_held_by(self.word.raw(), token)
+        self.is_word_held_by(token)
             || self.with_hot_state(|hot, _| lock::is_held_by(&hot.lock, token)).unwrap_or(false)
     }
+}
+
+/// Whether a cold object has had as many updates since its last read as make logs pay.
+#[cold]
+fn is_promising(contention: Contention) -> bool {
+    contention.updates() >= logs_pay_from(percpu::slot_count())
 }

@@ -4,6 +4,7 @@
 //! waiting at all while the thread is inside an object or log: the rules are in the header of the
 //! parent module.
 
+use super::contention::Contention;
 use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
@@ -73,27 +74,46 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     #[inline(always)]
-    pub(super) fn append_cold(&self, op: L::Op) -> Result<(), (L::Op, Refusal)> {
+    pub(super) fn append_cold(
+        &self,
+        op: L::Op,
+        contention: Contention,
+    ) -> Result<(), (L::Op, Refusal)> {
         if percpu::is_announcing() {
             return Err((op, Refusal::Stale)); // a log is in hand: it must be logged
         }
-        match lock::try_lock(self.word.raw(), percpu::thread_token()) {
-            Ok(()) => self.apply_locked(op, false),
-            Err(_) => Err((op, Refusal::Stale)),
+        match self.try_hold(contention) {
+            Some(hold) => self.apply_locked(op, hold, false),
+            None => Err((op, Refusal::Stale)),
         }
     }
 
     /// Applies an update to the cold object that this thread has locked, and unlocks it.
     #[inline(always)]
-    pub(super) fn apply_locked(&self, op: L::Op, contended: bool) -> Result<(), (L::Op, Refusal)> {
-        let mut hold = ColdGuard::of(self);
-        let contention = self.contention.load();
-        if contention.is_poisoned() || self.config.always_logs() {
-            return self.promote_instead(op, hold);
+    pub(super) fn apply_locked(
+        &self,
+        op: L::Op,
+        mut hold: ColdGuard<'_, T, L>,
+        contended: bool,
+    ) -> Result<(), (L::Op, Refusal)> {
+        if !hold.is_reserved() {
+            let contention = self.contention.load();
+            if contention.is_poisoned() || self.config.always_logs() {
+                return self.promote_instead(op, hold);
+            }
         }
         self.apply_held(op, &mut hold);
+        if hold.is_reserved() {
+            return Ok(());
+        }
         // Loaded again: the object may have been promoted.
         let mut contention = self.contention.load().with_update();
+        if contended {
+            contention = contention.without_uses();
+        } else if contention.wants_reservation() {
+            hold.reserve(contention);
+            return Ok(());
+        }
         if contended && !self.config.never_logs() {
             let mut waits = contention.contended();
             let wants = policy::wants_logs(contention.updates(), &mut waits, percpu::slot_count());
@@ -214,16 +234,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         let token = percpu::thread_token();
         let locked = if is_inside {
-            lock::try_lock(self.word.raw(), token).map(|()| false)
+            lock::try_lock(self.lockable_word(), token).map(|()| false)
         } else {
-            lock::lock(self.word.raw(), token, Of::new("Deferred", self))
+            lock::lock(self.lockable_word(), token, Of::new("Deferred", self))
         };
         match locked {
             // With a log in hand, no update is applied: it might read.
             Ok(_) if percpu::is_announcing() => {
                 self.promote_held(ColdGuard::of(self), Admission::Bypass);
             }
-            Ok(contended) => return self.apply_locked(op, contended),
+            Ok(contended) => return self.apply_locked(op, ColdGuard::of(self), contended),
             // This thread is reading the object or applying an update of it; or another thread is,
             // for which a thread that is inside does not wait (oplog.W2).
             Err(Refused::HeldBySelf | Refused::Busy) => self.publish_for_holder(),

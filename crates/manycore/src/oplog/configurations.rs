@@ -1,6 +1,6 @@
 //! The configurations in use in this process, by number.
 //!
-//! Owns: the numbers. An object has four bytes for its configuration (law oplog.D8), so it keeps a
+//! Owns: the numbers. An object has three bytes for its configuration (law oplog.D8), so it keeps a
 //! number instead of an `Arc`; each [`ConfigId`] is one reference to that number.
 //!
 //! Laws:
@@ -24,15 +24,17 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The number of a configuration, and the part of it that a cold object needs: law oplog.D8 leaves
-/// four bytes for it.
+/// three bytes for it.
 #[derive(Debug, Default)]
-pub(crate) struct ConfigId(u32);
+pub(crate) struct ConfigId {
+    number: [u8; 2],
+    flags: u8,
+}
 
-const NUMBER: u32 = 0xffff;
-const NEVER: u32 = 1 << 16;
-const ALWAYS: u32 = 1 << 17;
+const NEVER: u8 = 1;
+const ALWAYS: u8 = 2;
 /// The object's owner decides when it has logs (`external_policy`).
-const MANAGED: u32 = 1 << 18;
+const MANAGED: u8 = 4;
 
 /// A configuration, compared by its settings.
 struct BySettings(Arc<Config>);
@@ -159,33 +161,35 @@ impl ConfigId {
         let keep = Arc::clone(&config);
         let number = configurations().enter(config);
         drop(keep);
-        Ok(Self(u32::from(number?) | logs))
+        Ok(Self { number: number?.to_le_bytes(), flags: logs })
     }
 
+    #[inline(always)]
     pub(crate) fn never_logs(&self) -> bool {
-        self.0 & NEVER != 0
+        self.flags & NEVER != 0
     }
 
+    #[inline(always)]
     pub(crate) fn always_logs(&self) -> bool {
-        self.0 & ALWAYS != 0
+        self.flags & ALWAYS != 0
     }
 
     /// Of the default configuration.
     pub(super) const fn new() -> Self {
-        Self(0)
+        Self { number: [0; 2], flags: 0 }
     }
 
     pub(crate) const fn managed() -> Self {
-        Self(MANAGED)
+        Self { number: [0; 2], flags: MANAGED }
     }
 
     #[inline(always)]
     pub(crate) fn is_managed(&self) -> bool {
-        self.0 & MANAGED != 0
+        self.flags & MANAGED != 0
     }
 
     pub(crate) fn config(&self) -> Arc<Config> {
-        match (self.0 & NUMBER) as u16 {
+        match u16::from_le_bytes(self.number) {
             0 => Arc::clone(DEFAULT.get_or_init(Arc::default)),
             number => Arc::clone(&configurations().entry(number).config),
         }
@@ -195,8 +199,9 @@ impl ConfigId {
 impl Drop for ConfigId {
     #[inline]
     fn drop(&mut self) {
-        if self.0 & NUMBER != 0 && !sync::model_failed() {
-            release((self.0 & NUMBER) as u16);
+        let number = u16::from_le_bytes(self.number);
+        if number != 0 && !sync::model_failed() {
+            release(number);
         }
     }
 }

@@ -4,26 +4,39 @@
 //! counts; the flags may be set by any thread. While the object is cold, it counts for the
 //! controller in `policy`; the counts of a *managed* object are its owner's [`Meter`].
 
+use crate::config;
 use crate::policy::Streak;
 use crate::sync::{AtomicU32, Ordering, const_fn};
 
 /// Updates since the last read.
-const UPDATES: u32 = 0xffff;
-const CONTENDED_SHIFT: u32 = 16;
+const UPDATES: u32 = 0xfff;
+const CONTENDED_SHIFT: u32 = 12;
 /// The contended ones among them, since the object last asked for logs.
-const CONTENDED: u32 = 0xff << CONTENDED_SHIFT;
+const CONTENDED: u32 = 0xf << CONTENDED_SHIFT;
+const USE: u32 = 1 << 16;
+/// Updates and reads since one of them had to wait, while the object was never reserved.
+const USES: u32 = 0xfff * USE;
 
-/// A managed object's updates, in place of the two above.
+/// A managed object's updates, in place of the three above.
 const METERED: u32 = (1 << READ_SHIFT) - 1;
-const READ_SHIFT: u32 = 13;
-const WAIT_SHIFT: u32 = 26;
+const READ_SHIFT: u32 = 12;
+const WAIT_SHIFT: u32 = 24;
 const WAITS: u32 = 0xf << WAIT_SHIFT;
 
+/// The object is, or was, reserved for a thread, which it is once in its life (reservation.N4).
+const SPENT: u32 = 1 << 28;
+/// A hint: the word is reserved.
+const RESERVED: u32 = 1 << 29;
 /// A hint: the word is HOT.
 const HOT: u32 = 1 << 30;
 const POISONED: u32 = 1 << 31;
-const FLAGS: u32 = HOT | POISONED;
-const _: () = assert!((UPDATES | CONTENDED) & FLAGS == 0 && (METERED | WAITS) & FLAGS == 0);
+const FLAGS: u32 = SPENT | RESERVED | HOT | POISONED;
+const _: () = assert!((UPDATES | CONTENDED | USES) & FLAGS == 0);
+const _: () = assert!((METERED | WAITS) & FLAGS == 0);
+const _: () = assert!(config::CONTENDED_FOR_LOGS <= CONTENDED >> CONTENDED_SHIFT);
+const _: () =
+    assert!(config::RATIO_FOR_LOGS_MAX <= UPDATES && config::USES_FOR_RESERVATION < 0xfff);
+const _: () = assert!(2 * config::OPS_PER_LOOK < METERED);
 
 /// Counts of a cold object since its owner last took them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,15 +69,56 @@ impl Contention {
         self.0 & POISONED != 0
     }
 
+    /// Whether the object seems to be reserved, and is not poisoned.
+    #[inline(always)]
+    pub(super) fn is_reserved(self) -> bool {
+        self.0 & (RESERVED | POISONED) == RESERVED
+    }
+
+    /// Whether there is a flag that keeps a read from the short path.
+    #[inline(always)]
+    pub(super) fn is_plain(self) -> bool {
+        self.0 & (HOT | POISONED) == 0
+    }
+
     /// The number of updates since the last read; saturates.
     #[inline(always)]
     pub(super) fn updates(self) -> u32 {
         self.0 & UPDATES
     }
 
+    /// After an update by the holder of the word's lock, which is not reserved.
     #[inline(always)]
     pub(super) fn with_update(self) -> Self {
-        if self.updates() == UPDATES { self } else { Self(self.0 + 1) }
+        let one = u32::from(self.updates() != UPDATES);
+        Self(self.0 + one).with_use()
+    }
+
+    #[inline(always)]
+    fn with_use(self) -> Self {
+        let first = self.0 & SPENT == 0;
+        Self((self.0 & !RESERVED) + if first { USE } else { 0 })
+    }
+
+    /// Whether the object is to be reserved for the thread that holds it.
+    #[inline(always)]
+    pub(super) fn wants_reservation(self) -> bool {
+        self.0 & USES >= config::USES_FOR_RESERVATION * USE
+    }
+
+    /// Whether the object was never reserved, and nothing is counted.
+    pub(super) fn may_be_reserved(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Reserved, or never to be reserved.
+    pub(super) fn spent(self, reserved: bool) -> Self {
+        Self(self.0 & !(USES | RESERVED) | SPENT | if reserved { RESERVED } else { 0 })
+    }
+
+    /// After a wait for the lock.
+    pub(super) fn without_uses(self) -> Self {
+        Self(self.0 & !USES)
     }
 
     /// The contended updates.
@@ -77,16 +131,24 @@ impl Contention {
         Self(self.0 & !CONTENDED | count << CONTENDED_SHIFT)
     }
 
-    /// After a read; `keep` says that contention goes on counting.
-    pub(super) fn after_read(self, keep: bool) -> Self {
-        Self(self.0 & !if keep { UPDATES } else { UPDATES | CONTENDED })
+    #[inline(always)]
+    pub(super) fn is_contended(self) -> bool {
+        self.0 & CONTENDED != 0
     }
 
-    /// Counts an access of a managed object.
+    /// After a read; `keep` says that contention goes on counting.
+    #[inline(always)]
+    pub(super) fn after_read(self, keep: bool) -> Self {
+        let next = Self(self.0 & !if keep { UPDATES } else { UPDATES | CONTENDED });
+        // Only an update reserves, so the count stops before it overflows.
+        if next.wants_reservation() { next } else { next.with_use() }
+    }
+
+    /// Counts an access of a managed object, which is not reserved.
     #[inline(always)]
     pub(super) fn metered(self, kind: Kind) -> Self {
         debug_assert!(self.count(kind) < METERED, "oplog.W5: the owner did not take its meter");
-        Self(self.0 + (1 << Self::shift(kind)))
+        Self((self.0 & !RESERVED) + (1 << Self::shift(kind)))
     }
 
     /// The number of a managed object's accesses of this kind.
@@ -153,7 +215,8 @@ impl AtomicContention {
 
     /// The object has become cold.
     pub(super) fn note_cold(&self, poisoned: bool) {
-        self.0.store(if poisoned { POISONED } else { 0 }, Ordering::Relaxed);
+        let spent = self.load().0 & SPENT;
+        self.0.store(spent | if poisoned { POISONED } else { 0 }, Ordering::Relaxed);
     }
 }
 
@@ -165,12 +228,12 @@ mod tests {
 
     #[test]
     fn counts_do_not_touch_each_other_or_the_flags() {
-        let flags = Contention(FLAGS);
+        let flags = Contention(FLAGS & !RESERVED); // which an update or a read clears
         let counted = flags.with_update().with_contended(Streak::from_raw(9));
         assert_eq!((counted.updates(), counted.contended().raw()), (1, 9));
         assert_eq!(counted.flags(), flags);
         assert_eq!(counted.after_read(true).contended().raw(), 9);
-        assert_eq!(counted.after_read(false), flags);
+        assert_eq!(counted.after_read(false).flags(), flags);
         let metered = flags.metered(Kind::Update).metered(Kind::Read).metered(Kind::Read);
         let meter = metered.with_wait().meter();
         assert_eq!(meter, Meter { updates: 1, reads: 2, waits: 1 });
@@ -179,9 +242,27 @@ mod tests {
 
     #[test]
     fn counts_saturate() {
-        assert_eq!(Contention(FULL).with_update(), Contention(FULL));
+        assert_eq!(Contention(FULL).with_update(), Contention(FULL & !RESERVED));
         assert_eq!(Contention(FULL).with_wait(), Contention(FULL));
         let most = Contention(0).with_contended(Streak::from_raw(u32::MAX));
-        assert_eq!((most.contended().raw(), most.flags(), most.updates()), (255, Contention(0), 0));
+        assert_eq!((most.contended().raw(), most.flags(), most.updates()), (15, Contention(0), 0));
+    }
+
+    #[test]
+    fn object_is_reserved_once_after_enough_uses() {
+        let mut seen = Contention(0);
+        for used in 0..config::USES_FOR_RESERVATION {
+            assert!(!seen.wants_reservation(), "after {used} uses");
+            seen = if used % 2 == 0 { seen.with_update() } else { seen.after_read(false) };
+        }
+        assert!(seen.wants_reservation() && !seen.without_uses().wants_reservation());
+        // Reads do not overflow the count.
+        (0..0x1_0000).for_each(|_| seen = seen.after_read(false));
+        assert!(seen.wants_reservation() && !seen.is_reserved());
+        let mut seen = seen.spent(true);
+        assert!(seen.is_reserved() && !seen.wants_reservation());
+        (0..0x1_0000).for_each(|_| seen = seen.with_update());
+        assert!(!seen.is_reserved() && !seen.wants_reservation() && seen.updates() == UPDATES);
+        assert!(!Contention(seen.spent(true).0 | POISONED).is_reserved());
     }
 }

@@ -53,9 +53,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub fn append(&self, op: L::Op) {
         // A hint that keeps the cold path from loading the word that it is about to lock (3 ns in a
         // tight loop). If it is wrong, the slow path corrects it.
-        if self.contention.load().is_hot() {
+        let contention = self.contention.load();
+        if contention.is_hot() {
             self.append_logged(op);
-        } else if let Err((op, refusal)) = self.append_cold(op) {
+        } else if let Err((op, refusal)) = self.append_cold(op, contention) {
             self.append_slow(op, refusal);
         }
     }
@@ -69,8 +70,19 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// - If an update panics while this read applies it; the object is poisoned then.
     /// - If the read would deadlock: this thread holds the object already, or holds another object
     ///   for which the object's holder waits, or is in [`Log::push`] (see [the module](super)).
+    #[inline]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
+        match self.acquire_cold() {
+            Some(guard) => guard,
+            None => self.read_slow(),
+        }
+    }
+
+    /// Not inlined, so that the short path saves no registers: see `append_logged`.
+    #[inline(never)]
+    #[track_caller]
+    fn read_slow(&self) -> ReadGuard<'_, T, L> {
         let guard = self.read_poisoned();
         assert!(
             !guard.is_poisoned(),
@@ -230,18 +242,22 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             sync::contain(|| drop(self.acquire(true)));
         }
         let token = percpu::thread_token();
-        let locked = if held::is_inside() {
-            lock::try_lock(self.word.raw(), token)
-        } else {
-            lock::lock(self.word.raw(), token, Of::new("Deferred", self)).map(drop)
-        };
-        match locked {
-            Ok(()) => self.promote_held(ColdGuard::of(self), Admission::Insist),
-            Err(Refused::Busy) => {
-                self.publish_for_holder(); // without a place: it must not wait (oplog.T1)
-                true
-            }
-            Err(refused) => refused == Refused::Hot && self.is_hot(),
+        loop {
+            let word = self.lockable_word();
+            let locked = if held::is_inside() {
+                lock::try_lock(word, token)
+            } else {
+                lock::lock(word, token, Of::new("Deferred", self)).map(drop)
+            };
+            return match locked {
+                Ok(()) => self.promote_held(ColdGuard::of(self), Admission::Insist),
+                Err(Refused::Busy) => {
+                    self.publish_for_holder(); // without a place: it must not wait (oplog.T1)
+                    true
+                }
+                Err(Refused::Hot) if !self.has_hot_state() => continue, // reserved since, or cold
+                Err(refused) => refused == Refused::Hot && self.is_hot(),
+            };
         }
     }
 

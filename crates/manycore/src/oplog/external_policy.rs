@@ -83,7 +83,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// This thread has kept the `ColdGuard`, and uses no reference to the value any more.
     #[inline(always)]
     pub(crate) unsafe fn release_cold(&self) {
-        drop(ColdGuard { object: self, poison: false });
+        drop(ColdGuard::of_counted(self));
+    }
+
+    /// As [`release_cold`](Self::release_cold), for a hold by a reservation.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn release_reserved(&self) {
+        drop(ColdGuard::of_reserved(self));
     }
 
     /// Releases the lock of a hot state whose guard was kept.
@@ -94,7 +103,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(crate) unsafe fn release_logged(&self, hot: *const ()) {
         // SAFETY: the caller promises that this thread kept the lock's guard, that `keep` returned
         // `hot`, and that no reference to the value is used any more (# Safety).
-        unsafe { self.release(hot.cast(), false) };
+        unsafe { self.release(hot.cast(), false, false) };
     }
 
     /// Whether an object whose lock this thread has kept is poisoned; the word's own lock if `hot`
@@ -103,11 +112,35 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.is_poisoned_held(hot.cast())
     }
 
-    /// Takes the cold object's lock, if it is free.
+    /// Takes the cold object's lock, if it is free or reserved for this thread. The latter is for
+    /// the object's shortest paths alone: any other takes the hold as it is
+    /// [`settled`](ColdGuard::settled).
     #[inline(always)]
+    pub(crate) fn try_hold_cold(&self) -> Result<ColdGuard<'_, T, L>, Refused> {
+        match self.try_hold(self.contention.load()) {
+            Some(hold) => Ok(hold),
+            None => self.try_lock_cold(),
+        }
+    }
+
+    /// As [`try_hold_cold`](Self::try_hold_cold), only if the object is reserved for this thread.
+    #[inline(always)]
+    pub(crate) fn try_hold_reserved(&self) -> Option<ColdGuard<'_, T, L>> {
+        let contention = self.contention.load();
+        let may = contention.is_reserved() && !percpu::is_announcing();
+        if may { self.try_hold(contention) } else { None }
+    }
+
+    /// Takes the cold object's lock, if it is free.
+    #[cold]
     pub(crate) fn try_lock_cold(&self) -> Result<ColdGuard<'_, T, L>, Refused> {
-        lock::try_lock(self.word.raw(), percpu::thread_token())?;
-        Ok(ColdGuard::of(self))
+        loop {
+            match lock::try_lock(self.lockable_word(), percpu::thread_token()) {
+                Ok(()) => return Ok(ColdGuard::of(self)),
+                Err(Refused::Hot) if !self.has_hot_state() => {} // reserved a moment ago
+                Err(refused) => return Err(refused),
+            }
+        }
     }
 
     /// Takes the cold object's lock, and waits for it if `wait` is set. Returns whether it had to
@@ -117,9 +150,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if !wait {
             return self.try_lock_cold().map(|hold| (hold, false));
         }
-        let of = Of::new("Adaptive", self);
-        let waited = lock::lock_nested(self.word.raw(), percpu::thread_token(), of)?;
-        Ok((ColdGuard::of(self), waited))
+        loop {
+            let of = Of::new("Adaptive", self);
+            match lock::lock_nested(self.lockable_word(), percpu::thread_token(), of) {
+                Ok(waited) => return Ok((ColdGuard::of(self), waited)),
+                Err(Refused::Hot) if !self.has_hot_state() => {} // as above
+                Err(refused) => return Err(refused),
+            }
+        }
     }
 
     /// Brings the object up to date and locks it, if it has logs; `Refused::Hot` means that it has
@@ -197,6 +235,28 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         self.object.contention.store(self.object.contention.load().with_wait());
     }
 
+    /// Releases the lock, and reserves the object for this thread, unless it was reserved before or
+    /// has any of the counts that [`take_meter`](Self::take_meter) returns.
+    pub(crate) fn release_to_owner(self) {
+        let contention = self.object.contention.load();
+        if contention.may_be_reserved() {
+            self.reserve(contention);
+        }
+    }
+
+    /// As [`release_to_owner`](Self::release_to_owner), by a thread that stays inside.
+    pub(crate) fn keep_as_owner(&mut self) {
+        let contention = self.object.contention.load();
+        if contention.may_be_reserved() {
+            self.reserve_held(contention);
+        }
+    }
+
+    /// Whether no access had to wait since the owner last took the meter, and no thread waits now.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.object.contention.load().meter().waits == 0 && !self.is_waited_for()
+    }
+
     /// Whether threads are waiting for the lock now.
     pub(crate) fn is_waited_for(&self) -> bool {
         lock::is_waited_for(self.object.word.raw())
@@ -259,6 +319,6 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         }
         self.value = None;
         let this = ManuallyDrop::new(self);
-        Ok(ColdGuard { object: this.object, poison: false })
+        Ok(ColdGuard::of_counted(this.object))
     }
 }

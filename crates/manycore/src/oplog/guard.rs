@@ -37,6 +37,8 @@ pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     /// Taken before the lock is released.
     pub(super) value: Option<MutPtr<MaybeUninit<T>>>,
     pub(super) panicking: bool,
+    /// The lock is the word's, and this thread has it by a reservation.
+    reserved: bool,
     /// The lock knows its owner, so the guard stays on its thread.
     not_send: PhantomData<*mut ()>,
 }
@@ -47,13 +49,16 @@ unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     /// The guard of the lock of `hot`, or of the object's own if that is null, which the calling
     /// thread has just taken; `value` is the value that it guards.
+    #[inline(always)]
     pub(super) fn new(
         object: &'a Deferred<T, L>,
         hot: *const HotState<T, L>,
+        reserved: bool,
         value: MutPtr<MaybeUninit<T>>,
     ) -> Self {
         debug_assert!(object.is_held_through(hot), "oplog.W1: a guard of a lock that is not held");
-        Self { object, hot, value: Some(value), panicking: panicking(), not_send: PhantomData }
+        let (value, panicking) = (Some(value), panicking());
+        Self { object, hot, value, panicking, reserved, not_send: PhantomData }
     }
 
     /// Whether an update panicked, so that this guard does not see updates that are queued.
@@ -68,6 +73,7 @@ const LIVE: &str = "the guard is live";
 impl<T: Send + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
         // SAFETY: the guard holds the object's lock, and the value stays in place until the drop.
         unsafe { deref_ref(self.value.as_ref().expect(LIVE)).assume_init_ref() }
@@ -75,6 +81,7 @@ impl<T: Send + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> DerefMut for ReadGuard<'_, T, L> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: oplog.W1 - the guard holds the object's lock, and the value stays in place until
         // the drop; `&mut self` makes this the guard's only access to it.
@@ -89,10 +96,11 @@ impl<T: Send + 'static + fmt::Debug, L: Log<T>> fmt::Debug for ReadGuard<'_, T, 
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
+    #[inline]
     fn drop(&mut self) {
         self.value = None;
         let poison = !self.panicking && panicking();
         // SAFETY: the guard holds the lock of `hot`, or the object's own if it is null.
-        unsafe { self.object.release(self.hot, poison) };
+        unsafe { self.object.release(self.hot, self.reserved, poison) };
     }
 }

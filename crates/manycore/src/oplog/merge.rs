@@ -119,7 +119,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             let inner = &mut *inner;
             let (found, asymmetric) = (self.found(inner), barrier::is_asymmetric());
             let ratio = config.ratio_for_bias;
-            inner.policy.publication(found, config.publish, biased, asymmetric, ratio)
+            let now = || self.clock().ticks_now();
+            inner.policy.publication(found, config.publish, biased, asymmetric, ratio, now)
         });
         (wanted != biased).then_some(wanted)
     }

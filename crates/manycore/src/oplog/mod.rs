@@ -118,7 +118,8 @@
 // | files | what |
 // |---|---|
 // | `settings`, `configurations`, `log`, `kinds` | what users choose |
-// | `word`, `gate`, `contention`, `policy` | states with their transitions, and decisions |
+// | `word`, `gate`, `contention` | states with their transitions |
+// | `comparison`, `policy` | decisions |
 // | `table`, `promotion` | what objects share, `Counter` and `ScalableArc` too |
 // | `per_cpu_logs`, `slot_log`, `late`, `collected_logs`, `branches`, `log_set` | waiting updates |
 // | `hot_state`, `log_access` | the layout of a hot object |
@@ -136,6 +137,7 @@ mod builder;
 mod collect;
 mod collected_logs;
 mod combining_tree;
+mod comparison;
 mod configurations;
 mod contention;
 mod evict;

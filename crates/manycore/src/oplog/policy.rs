@@ -6,6 +6,7 @@
 //! its log set). An eviction forgets what it has learned. Like [`crate::policy`], of which it is
 //! made, it knows no atomic and no clock; time is the number of the read.
 
+use super::comparison::{Comparison, Step};
 use super::settings::Publish;
 use crate::config;
 use crate::policy::{Pauses, Probes, Streak};
@@ -51,8 +52,11 @@ pub(super) struct Evidence {
 pub(super) struct Policy {
     demotion: Streak,
     publication: Streak,
-    /// Attempts to get answers.
-    answers: Probes,
+    comparison: Comparison,
+    /// Trials of the bias, and the times that updaters did not answer.
+    bias: Probes,
+    /// Trials of locked updates.
+    locked: Probes,
     /// Attempts to get help.
     tree: Probes,
     /// The number of collections with a tree since trees were last abandoned.
@@ -67,7 +71,9 @@ impl Policy {
     }
 
     /// How updates are to publish from now on: whether biased. They publish `biased` now, and can
-    /// only where barriers are `asymmetric`. `ratio` updates per read pay for a membarrier.
+    /// only where barriers are `asymmetric`. `ratio` updates per read pay for a membarrier. Where
+    /// fewer may pay, because updaters that answer make it unnecessary, both ways are tried; `now`
+    /// is asked rarely.
     pub(super) fn publication(
         &mut self,
         found: Evidence,
@@ -75,38 +81,56 @@ impl Policy {
         biased: bool,
         asymmetric: bool,
         ratio: u64,
+        now: impl FnOnce() -> u64,
     ) -> bool {
         match publish {
             Publish::Locked => false,
             Publish::Biased => asymmetric,
             Publish::Auto if found.updates == 0 => biased, // it has cost no barrier
-            Publish::Auto => {
-                let calls = if biased {
-                    self.speaks_against_bias(found, ratio)
-                } else {
-                    self.speaks_for_bias(found, ratio) && asymmetric
-                };
-                let switches = self.publication.observe(calls).take(READS_FOR_SWITCH);
-                if switches && biased && found.unanswered {
-                    self.answers.failed(found.read, PAUSES);
-                }
-                biased != switches
+            Publish::Auto if !asymmetric => false,
+            Publish::Auto if self.switches_by_ratio(found, biased, ratio) => !biased,
+            Publish::Auto => biased != self.switches_by_rate(found, biased, ratio, now),
+        }
+    }
+
+    fn switches_by_ratio(&mut self, found: Evidence, biased: bool, ratio: u64) -> bool {
+        let calls = match biased {
+            false => found.updates > ratio,
+            true if found.unanswered => found.updates <= (ratio / 2).max(1),
+            true => found.updates < config::RATIO_AGAINST_ANSWERS,
+        };
+        let switches = self.publication.observe(calls).take(READS_FOR_SWITCH);
+        if switches {
+            self.comparison.restart();
+            if biased && found.unanswered {
+                self.bias.failed(found.read, PAUSES);
             }
         }
+        switches
     }
 
-    /// Where busy updaters answer, a few updates per read are enough.
-    fn speaks_for_bias(&self, found: Evidence, ratio: u64) -> bool {
-        let answers = self.answers.is_due(found.read);
-        found.updates > if answers { config::RATIO_FOR_ANSWERS } else { ratio }
-    }
-
-    fn speaks_against_bias(&mut self, found: Evidence, ratio: u64) -> bool {
-        if found.unanswered {
-            return found.updates <= (ratio / 2).max(1);
+    fn switches_by_rate(
+        &mut self,
+        found: Evidence,
+        biased: bool,
+        ratio: u64,
+        now: impl FnOnce() -> u64,
+    ) -> bool {
+        let (this, other) = match biased {
+            true => (&mut self.bias, &mut self.locked),
+            false => (&mut self.locked, &mut self.bias),
+        };
+        let is_open = found.updates > config::RATIO_FOR_ANSWERS && found.updates <= ratio;
+        let step = self.comparison.look(found.updates, now, is_open && other.is_due(found.read));
+        match step {
+            Step::Stay | Step::Try => {}
+            Step::Keep => {
+                this.succeeded();
+                other.failed(found.read, PAUSES);
+            }
+            Step::Return => this.failed(found.read, PAUSES),
         }
-        self.answers.succeeded();
-        found.updates < config::RATIO_AGAINST_ANSWERS
+        matches!(step, Step::Try | Step::Return)
     }
 
     /// Whether the read with this number, which finds so many dirty slots, uses a tree.
@@ -141,16 +165,48 @@ mod tests {
         Evidence { read, updates, slots: 2, unanswered: false }
     }
 
-    /// The bias after each read of a stream of (updates, unanswered while biased).
-    fn biases(policy: &mut Policy, first: bool, reads: &[(u64, bool)]) -> Vec<bool> {
-        let mut biased = first;
+    /// A stream of (updates, unanswered while biased), in which a read and its updates take so much
+    /// time, biased and locked.
+    struct Load<'a>(&'a [(u64, bool)], [u64; 2]);
+
+    /// The bias after each read.
+    fn biases(policy: &mut Policy, first: bool, load: Load<'_>) -> Vec<bool> {
+        let (mut biased, mut time) = (first, 0);
         let step = |(read, &(updates, unanswered)): (usize, &(u64, bool))| {
             let unanswered = biased && unanswered;
+            time += if biased { load.1[0] } else { load.1[1] };
             let found = Evidence { unanswered, ..found(read as u64, updates) };
-            biased = policy.publication(found, Publish::Auto, biased, true, RATIO);
+            biased = policy.publication(found, Publish::Auto, biased, true, RATIO, || time);
             biased
         };
-        reads.iter().enumerate().map(step).collect()
+        load.0.iter().enumerate().map(step).collect()
+    }
+
+    const EVEN: [u64; 2] = [1000, 1000];
+
+    /// The share of reads, in percent, that are biased in the second half.
+    fn share_of_bias(first: bool, reads: usize, times: [u64; 2]) -> usize {
+        let reads = vec![(FEW, false); reads];
+        let chosen = biases(&mut Policy::default(), first, Load(&reads, times));
+        let half = &chosen[chosen.len() / 2..];
+        half.iter().filter(|biased| **biased).count() * 100 / half.len()
+    }
+
+    #[test]
+    fn faster_publication_is_found_and_kept_whichever_is_first() {
+        for first in [false, true] {
+            assert!(share_of_bias(first, 100_000, [1000, 1200]) >= 97);
+            assert!(share_of_bias(first, 100_000, [1200, 1000]) <= 3);
+        }
+        assert!(share_of_bias(true, 100_000, EVEN) >= 97);
+        assert!(share_of_bias(false, 100_000, EVEN) <= 3);
+    }
+
+    #[test]
+    fn first_trial_comes_soon() {
+        let reads = vec![(FEW, false); 400];
+        let chosen = biases(&mut Policy::default(), true, Load(&reads, [2000, 1000]));
+        assert!(chosen[200..].iter().all(|biased| !biased));
     }
 
     #[test]
@@ -191,7 +247,7 @@ mod tests {
             (Publish::Biased, false, false),
         ] {
             let chosen =
-                policy.publication(found(0, RATIO * 2), publish, !biased, asymmetric, RATIO);
+                policy.publication(found(0, RATIO * 2), publish, !biased, asymmetric, RATIO, || 0);
             assert_eq!(chosen, biased);
         }
     }
@@ -199,8 +255,9 @@ mod tests {
     #[test]
     fn two_reads_in_a_row_switch_publication() {
         let answered = |updates| (updates, false);
-        let reads = [FEW, 1, FEW, FEW, 0, 1, FEW, 1, 1].map(answered);
-        let chosen = biases(&mut Policy::default(), false, &reads);
+        let many = RATIO + 1;
+        let reads = [many, 1, many, many, 0, 1, many, 1, 1].map(answered);
+        let chosen = biases(&mut Policy::default(), false, Load(&reads, EVEN));
         assert_eq!(chosen, [false, false, false, true, true, true, true, true, false]);
     }
 
@@ -208,43 +265,27 @@ mod tests {
     fn without_asymmetric_barriers_no_load_is_biased() {
         let mut policy = Policy::default();
         let chosen = (0..9).map(|read| {
-            policy.publication(found(read, u64::MAX), Publish::Auto, false, false, RATIO)
+            policy.publication(found(read, u64::MAX), Publish::Auto, false, false, RATIO, || 0)
         });
         assert!(chosen.collect::<Vec<_>>().iter().all(|biased| !biased));
     }
 
     #[test]
     fn updaters_that_never_answer_are_asked_ever_more_rarely() {
-        let reads = vec![(FEW, true); 4000];
-        let chosen = biases(&mut Policy::default(), true, &reads);
-        let starts: Vec<_> = (1..4000).filter(|at| chosen[*at] && !chosen[at - 1]).collect();
+        let reads = vec![(FEW, true); 20_000];
+        let chosen = biases(&mut Policy::default(), true, Load(&reads, EVEN));
+        let starts: Vec<_> = (1..reads.len()).filter(|at| chosen[*at] && !chosen[at - 1]).collect();
         let gaps: Vec<_> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert_eq!(starts.len(), 5, "{starts:?}");
-        assert!(gaps.windows(2).all(|pair| pair[1] >= 2 * pair[0] - 8), "{gaps:?}");
-        let first = 2 * config::READS_BEFORE_PROBE as usize;
-        assert!((first..first + 4).contains(&starts[0]), "{starts:?}");
+        assert!((4..9).contains(&starts.len()), "{starts:?}");
+        assert!(gaps.windows(2).skip(1).all(|pair| pair[1] * 2 >= pair[0] * 3), "{gaps:?}");
     }
 
     #[test]
     fn enough_updates_pay_for_a_membarrier_whatever_the_answers() {
-        let chosen = biases(&mut Policy::default(), false, &vec![(RATIO + 1, true); 100]);
+        let chosen =
+            biases(&mut Policy::default(), false, Load(&vec![(RATIO + 1, true); 100], EVEN));
         assert_eq!(chosen.iter().position(|biased| *biased), Some(1));
         assert!(chosen[1..].iter().all(|biased| *biased));
-    }
-
-    #[test]
-    fn answer_makes_the_next_pause_the_first_again() {
-        let failing = vec![(FEW, true); 600];
-        let mut reads = failing.clone();
-        let answered_from = reads.len();
-        reads.extend(vec![(FEW, false); 600]);
-        let fails_from = reads.len();
-        reads.extend(failing);
-        let chosen = biases(&mut Policy::default(), true, &reads);
-        assert!(chosen[answered_from + 520..fails_from].iter().all(|biased| *biased));
-        let pause = chosen[fails_from + 2..].iter().take_while(|biased| !**biased).count();
-        let first = 2 * config::READS_BEFORE_PROBE as usize;
-        assert!((first..first + 4).contains(&pause), "{pause}");
     }
 
     #[test]

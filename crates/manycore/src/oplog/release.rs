@@ -3,11 +3,14 @@
 //! Owns: the guards of the locks, which release them. Laws oplog.W1 to oplog.W3 are in the header
 //! of `object`.
 
+use super::contention::Contention;
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
+use crate::lock::reservation::{self, Entry};
 use crate::lock::{self, held};
-use crate::percpu;
+use crate::percpu::{self, barrier};
+use crate::sync::seeded_bug;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
@@ -16,7 +19,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
-    pub(super) unsafe fn release(&self, hot: *const HotState<T, L>, poison: bool) {
+    pub(super) unsafe fn release(&self, hot: *const HotState<T, L>, reserved: bool, poison: bool) {
         debug_assert!(self.is_held_through(hot), "oplog.W1: a lock is released that is not held");
         held::leave();
         if !hot.is_null() {
@@ -32,10 +35,68 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if poison {
             self.contention.poison();
         }
+        // SAFETY: the caller holds the word's lock, or held it until the word became HOT.
+        unsafe { self.release_word(reserved) };
+    }
+
+    /// Releases the word's own lock, or finishes a promotion (oplog.W2). `reserved` says that the
+    /// thread has it by a reservation.
+    ///
+    /// # Safety
+    /// This thread holds the lock, or did until the word became HOT, and no reference to the value
+    /// is left.
+    #[inline(always)]
+    unsafe fn release_word(&self, reserved: bool) {
+        let token = percpu::thread_token();
+        if reserved {
+            if !reservation::leave(self.word.raw(), &self.inside, token) {
+                self.leave_changed(token);
+            }
+            return;
+        }
         // SAFETY: the word is locked by this thread, or was until it became HOT.
-        if !unsafe { lock::unlock_unless_hot(self.word.raw(), percpu::thread_token()) } {
+        if !unsafe { lock::unlock_unless_hot(self.word.raw(), token) } {
             // SAFETY: oplog.W2 - the hot state's lock is this thread's, and the value is inline.
             unsafe { self.finish_promotion() };
+        }
+    }
+
+    /// What is left to this thread, which is inside no longer, of a reservation that was revoked.
+    #[cold]
+    fn leave_changed(&self, token: usize) {
+        if reservation::leave_changed(self.word.raw(), token) {
+            return;
+        }
+        // The word is HOT. A promotion in this thread's name waits for it; but the word may have
+        // been free in between, and be hot by another thread.
+        let hot_lock_held = self.with_hot_state(|hot, _| lock::is_held_by(&hot.lock, token));
+        // BUG: the owner of a reservation leaves a promotion in its name unfinished (oplog.W2).
+        if hot_lock_held == Some(true) && !seeded_bug!("unfinished-promotion") {
+            // SAFETY: oplog.W2 - the hot state was locked in this thread's name while it held the
+            // word, so the value is inline, and no reference to it is left.
+            unsafe { self.finish_promotion() };
+        }
+    }
+
+    /// Takes the lock of a cold object, if it is free or reserved for this thread. `contention` is
+    /// a hint.
+    #[inline(always)]
+    pub(super) fn try_hold(&self, contention: Contention) -> Option<ColdGuard<'_, T, L>> {
+        let token = percpu::thread_token();
+        if !contention.is_reserved() {
+            lock::try_lock(self.word.raw(), token).ok()?;
+            return Some(ColdGuard::of(self));
+        }
+        match reservation::enter(self.word.raw(), &self.inside, token) {
+            Entry::Inside => {
+                held::enter();
+                Some(ColdGuard::of_reserved(self))
+            }
+            Entry::Refused => None,
+            Entry::Changed => {
+                self.leave_changed(token);
+                None
+            }
         }
     }
 
@@ -82,6 +143,8 @@ pub(crate) struct ColdGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     /// Set while user code runs.
     pub(super) poison: bool,
+    /// The thread has the lock by a reservation.
+    reserved: bool,
 }
 
 impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
@@ -89,7 +152,57 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
     #[inline(always)]
     pub(super) fn of(object: &'a Deferred<T, L>) -> Self {
         held::enter();
-        Self { object, poison: false }
+        Self::of_counted(object)
+    }
+
+    /// As [`of_counted`](Self::of_counted), for a lock that the thread has by a reservation.
+    #[inline(always)]
+    pub(super) fn of_reserved(object: &'a Deferred<T, L>) -> Self {
+        Self { object, poison: false, reserved: true }
+    }
+
+    /// As [`of`](Self::of), for a lock that `held` has counted.
+    #[inline(always)]
+    pub(super) fn of_counted(object: &'a Deferred<T, L>) -> Self {
+        Self { object, poison: false, reserved: false }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reserved
+    }
+
+    /// The same hold without a reservation, which a holder must not have that promotes the object.
+    #[cold]
+    pub(crate) fn settled(mut self) -> Self {
+        if std::mem::take(&mut self.reserved) {
+            let token = percpu::thread_token();
+            reservation::give_up(self.object.word.raw(), &self.object.inside, token);
+        }
+        self
+    }
+
+    /// As [`reserve`](Self::reserve), by a thread that goes on holding the object.
+    #[cold]
+    pub(super) fn reserve_held(&mut self, contention: Contention) {
+        let reserves = barrier::is_asymmetric() && !barrier::is_denied();
+        let object = self.object;
+        object.contention.store(contention.spent(reserves));
+        let (word, token) = (object.word.raw(), percpu::thread_token());
+        self.reserved = reserves && reservation::reserve_inside(word, &object.inside, token);
+    }
+
+    /// Stores `contention`, and releases the lock; reserves the object for this thread, if no other
+    /// waits for it.
+    #[cold]
+    pub(super) fn reserve(self, contention: Contention) {
+        let reserves = barrier::is_asymmetric() && !barrier::is_denied();
+        self.object.contention.store(contention.spent(reserves));
+        // (A reader that finds the flag, and the word not reserved, takes the long path.)
+        if reserves && lock::reservation::reserve(self.object.word.raw(), percpu::thread_token()) {
+            held::leave();
+            std::mem::forget(self);
+        }
     }
 }
 
@@ -99,15 +212,12 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdGuard<'_, T, L> {
         if self.poison {
             // SAFETY: oplog.W1 - the thread that made this `ColdGuard` holds the word's lock, and
             // no reference to the value outlives it.
-            return unsafe { self.object.release_poisoned() };
+            return unsafe { self.object.release_poisoned(self.reserved) };
         }
         held::leave();
         // SAFETY: a `ColdGuard` is made by the thread that has just taken the word's lock, which is
         // released only here; the word may have become HOT since (oplog.W2).
-        if !unsafe { lock::unlock_unless_hot(self.object.word.raw(), percpu::thread_token()) } {
-            // SAFETY: oplog.W2 - the hot state's lock is this thread's, and the value is inline.
-            unsafe { self.object.finish_promotion() };
-        }
+        unsafe { self.object.release_word(self.reserved) };
     }
 }
 
@@ -117,10 +227,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
     #[cold]
-    unsafe fn release_poisoned(&self) {
+    unsafe fn release_poisoned(&self, reserved: bool) {
         // SAFETY: the caller promises that this thread holds the word's lock, and that no reference
         // to the value is left (# Safety). Null means the word's own lock.
-        unsafe { self.release(ptr::null(), true) };
+        unsafe { self.release(ptr::null(), reserved, true) };
     }
 }
 
@@ -136,6 +246,6 @@ impl<T: Send + 'static, L: Log<T>> Drop for Locked<'_, T, L> {
     fn drop(&mut self) {
         // SAFETY: oplog.W1 - the thread that made this `Locked` holds the lock, and takes no
         // reference to the value.
-        unsafe { self.object.release(self.hot, false) };
+        unsafe { self.object.release(self.hot, false, false) };
     }
 }

@@ -121,7 +121,7 @@ pub enum Logs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Publish {
-    /// Chosen by the ratio of updates to reads.
+    /// Chosen by the ratio of updates to reads; where that does not decide, by trials of both ways.
     #[default]
     Auto,
     /// One locked instruction in every update.

@@ -187,7 +187,7 @@ impl Drop for Section<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let extra = self.local.extra.get();
-        if extra == 0 {
+        if extra == 0 || extra == PRESSES && self.local.pace.passes() {
             self.local.leave();
         } else {
             close_slow(self.state, self.local, extra);

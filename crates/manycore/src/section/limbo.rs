@@ -49,29 +49,35 @@ fn total<'a>(nodes: impl IntoIterator<Item = &'a RetiredNode>) -> usize {
 }
 
 /// One thread's nodes in one domain.
+///
+/// The order of the counts matters: a retire stores some and loads them again just after. Of two
+/// that lie side by side the compiler may load both by one wide instruction, which waits until the
+/// narrow stores have left the store buffer. So each lies beside one that a retire does not store.
+#[repr(C)]
 pub(super) struct Limbo {
     open: Vec<RetiredNode>,
     open_bytes: usize,
-    open_presses: bool,
-    sealed: VecDeque<Batch>,
-    held: VecDeque<Batch>,
-    ripe: VecDeque<Batch>,
-    gated: VecDeque<(RetiredNode, Instant)>,
-    /// Nodes in all of these.
-    waiting: usize,
-    /// What they weigh, and what those in `ripe` do.
-    bytes: usize,
-    ripe_bytes: usize,
-    /// Batches behind the open one that press.
-    pressing: usize,
     /// Bytes from which the open batch is full.
     limit: usize,
-    /// Whether its owner is among the domain's writers (section.S10).
-    is_counted: bool,
-    /// A buffer to fill next.
-    spare: Vec<RetiredNode>,
+    /// What the nodes in all of these weigh.
+    bytes: usize,
     /// Of the batch that was sealed last; zero if there was none.
     last_stamp: u64,
+    /// Nodes in all of these.
+    waiting: usize,
+    /// Batches behind the open one that press.
+    pressing: usize,
+    /// What the nodes in `ripe` weigh.
+    ripe_bytes: usize,
+    open_presses: bool,
+    /// Whether its owner is among the domain's writers (section.S10).
+    is_counted: bool,
+    ripe: VecDeque<Batch>,
+    sealed: VecDeque<Batch>,
+    held: VecDeque<Batch>,
+    gated: VecDeque<(RetiredNode, Instant)>,
+    /// A buffer to fill next.
+    spare: Vec<RetiredNode>,
 }
 
 /// Ripe batches from which a retire frees more nodes than one: after a stall, limbo shrinks.
@@ -180,6 +186,24 @@ impl Limbo {
             crate::sync::prefetch_for_write(later.address.as_ptr());
         }
         node
+    }
+
+    /// Takes out up to `most` ripe nodes, of which there is room for a handful.
+    pub(super) fn pop_handful(&mut self, most: usize, handful: &mut Handful) {
+        debug_assert!(handful.is_empty(), "section.S10: nodes are dropped that were to be freed");
+        (handful.next, handful.len) = (0, 0);
+        while handful.len < most.min(HANDFUL) {
+            let Some(node) = self.pop_ripe() else { break };
+            handful.nodes[handful.len] = Some(node);
+            handful.len += 1;
+        }
+    }
+
+    /// Puts back what a panic left of a handful.
+    #[cold]
+    pub(super) fn put_handful_back(&mut self, handful: &mut Handful) {
+        let nodes: Vec<_> = std::iter::from_fn(|| handful.pop()).collect();
+        self.put_back(nodes, VecDeque::new());
     }
 
     #[cold]
@@ -364,6 +388,36 @@ impl Limbo {
             self.pressing,
             "section.S10: another number of batches presses than is counted"
         );
+    }
+}
+
+/// Ripe nodes that are taken out at once, because each look into the limbo from outside of a
+/// section takes an atomic instruction.
+const HANDFUL: usize = if crate::config::SMALL { 2 } else { 16 };
+
+/// Ripe nodes that were taken out, in the order in which they are to be freed.
+pub(super) struct Handful {
+    nodes: [Option<RetiredNode>; HANDFUL],
+    next: usize,
+    len: usize,
+}
+
+impl Handful {
+    pub(super) const EMPTY: Self = Self { nodes: [const { None }; HANDFUL], next: 0, len: 0 };
+
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<RetiredNode> {
+        let node = self.nodes[..self.len].get_mut(self.next)?.take();
+        self.next += 1;
+        node
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.next == self.len
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len - self.next
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state of one thread in one domain: the words that other threads read, and its limbo.
 
 use super::limbo::{Legacy, Limbo};
-use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS};
+use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS, RETIRES_PER_LOOK};
 use crate::policy::Doubling;
 use crate::sync::{AtomicU64, AtomicUsize, Backoff, Ordering, UnsafeCell, seeded_bug};
 use std::cell::Cell;
@@ -57,41 +57,63 @@ pub(super) struct Local {
 
 /// When a thread looks after pressing nodes: `PRESSING_MICROS` after it did so last, and later
 /// while that is in vain. Touched by the owner alone.
+///
+/// To read the clock at each section's end would cost more than the section. So closes and retires
+/// are counted down, and the clock is read at zero. Retires count for more: with them garbage
+/// grows.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// Sections that close before the next look at the time, and how many were to.
-    closes: Cell<u32>,
+    /// What is left to count down before the next look at the time, and what it began with.
+    left: Cell<u32>,
     of: Cell<u32>,
     looked: Cell<Option<Instant>>,
     sealed: Cell<Option<Instant>>,
     doubled: Cell<Doubling>,
 }
 
+/// What a retire counts for, in closes.
+const RETIRE: u32 = CLOSES_PER_LOOK / RETIRES_PER_LOOK;
+
 impl Pace {
+    /// Counts a section's end down; says whether the time need not be looked at.
+    #[inline(always)]
+    pub(super) fn passes(&self) -> bool {
+        let left = self.left.get();
+        if left == 0 || cfg!(any(manycore_loom, manycore_shuttle)) {
+            return false; // models have no time
+        }
+        self.left.set(left - 1);
+        true
+    }
+
+    /// Counts the retire of a pressing node down.
+    #[inline(always)]
+    pub(super) fn retired(&self) {
+        self.left.set(self.left.get().saturating_sub(RETIRE));
+    }
+
     /// Whether a pressing batch is due, at the end of a section.
     pub(super) fn is_due(&self) -> bool {
         if cfg!(any(manycore_loom, manycore_shuttle)) {
             return true; // models have no time
         }
-        let closes = self.closes.get();
-        if closes != 0 {
-            self.closes.set(closes - 1);
-            return false;
-        }
-        self.look(Instant::now())
+        !self.passes() && self.look(Instant::now())
     }
 
     #[cold]
     fn look(&self, now: Instant) -> bool {
-        let first = Duration::from_micros(PRESSING_MICROS);
-        let since = |last: Option<Instant>| last.map_or(first, |last| now.duration_since(last));
+        const FIRST: u64 = PRESSING_MICROS * 1000;
+        let nanos = |passed: Duration| u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
+        let since = |last: Option<Instant>| match last {
+            Some(last) => nanos(now.duration_since(last)),
+            None => FIRST,
+        };
         // So many closes that a sixteenth of the time passes before the next look.
-        let each = since(self.looked.replace(Some(now))) / (self.of.get() + 1);
-        let next = (first / 16).as_nanos() / each.as_nanos().max(1);
-        let next = u32::try_from(next).unwrap_or(u32::MAX).min(CLOSES_PER_LOOK - 1);
-        self.closes.set(next);
-        self.of.set(next);
-        since(self.sealed.get()) >= self.pause()
+        let each = since(self.looked.replace(Some(now))) / (u64::from(self.of.get()) + 1);
+        let next = (FIRST / 16 / each.max(1)).min(CLOSES_PER_LOOK.into()) as u32;
+        self.left.set(next.saturating_sub(1));
+        self.of.set(next.saturating_sub(1));
+        since(self.sealed.get()) >= nanos(self.pause())
     }
 
     /// A batch was sealed, and it was in vain if nothing pressing could be freed.

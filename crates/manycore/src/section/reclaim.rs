@@ -6,7 +6,7 @@
 use super::budget::BATCHES;
 use super::gate::{Gate, Retired};
 use super::grace_period::TakeOver;
-use super::limbo::{Legacy, Limbo, RetiredNode};
+use super::limbo::{Handful, Legacy, Limbo, RetiredNode};
 use super::local::{FULL, Local, PRESSES};
 use super::report::Backlog;
 use super::settings::Mode;
@@ -17,17 +17,34 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 impl State {
+    /// Frees a node that was ripe, and up to `more`: runs user code. The owner frees none yet.
+    #[inline(always)]
+    pub(super) fn free_these(&self, local: &Local, node: RetiredNode, more: usize) {
+        local.freeing.set(true);
+        let done = Freeing(local);
+        node.free();
+        drop(done);
+        if more != 0 {
+            self.free_ripe(local, more);
+        }
+    }
+
     /// Frees up to `most` ripe nodes: runs user code.
-    #[inline]
     pub(super) fn free_ripe(&self, local: &Local, most: usize) {
         if local.freeing.replace(true) {
             return;
         }
         let _done = Freeing(local);
-        for _ in 0..most {
-            match local.with_limbo(Limbo::pop_ripe) {
-                Some(node) => node.free(),
-                None => break,
+        let mut left = most;
+        let mut taken = Taken { local, nodes: Handful::EMPTY };
+        while left != 0 {
+            local.with_limbo(|limbo| limbo.pop_handful(left, &mut taken.nodes));
+            if taken.nodes.is_empty() {
+                break;
+            }
+            left -= taken.nodes.len();
+            while let Some(node) = taken.nodes.pop() {
+                node.free();
             }
         }
     }
@@ -282,6 +299,21 @@ struct Freeing<'a>(&'a Local);
 impl Drop for Freeing<'_> {
     fn drop(&mut self) {
         self.0.freeing.set(false);
+    }
+}
+
+/// Ripe nodes on their way to be freed; those that are left when one's destructor panics go back.
+struct Taken<'a> {
+    local: &'a Local,
+    nodes: Handful,
+}
+
+impl Drop for Taken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.nodes.is_empty() {
+            self.local.with_limbo(|limbo| limbo.put_handful_back(&mut self.nodes));
+        }
     }
 }
 

@@ -135,14 +135,24 @@ impl State {
             return unprotected::free(node.address, node.free);
         }
         if presses {
-            local.extra.set(local.extra.get() | PRESSES);
+            // Not stored again if it is there: the compiler would store the one byte, and the load
+            // of all four at the section's end would wait for that to leave the store buffer.
+            let extra = local.extra.get();
+            if extra & PRESSES == 0 {
+                local.extra.set(extra | PRESSES);
+            }
+            local.pace.retired();
         }
-        let (share, full) = local.with_limbo_inside(|limbo| {
+        // One look into the limbo for both, so that its counts are loaded and stored once.
+        let is_freeing = local.freeing.get();
+        let (ripe, share, full) = local.with_limbo_inside(|limbo| {
             limbo.push(node, presses);
-            (limbo.share(), self.is_full(limbo))
+            let share = if is_freeing { 0 } else { limbo.share() };
+            let ripe = if share == 0 { None } else { limbo.pop_ripe() };
+            (ripe, share, self.is_full(limbo))
         });
-        if share != 0 {
-            self.free_ripe(local, share);
+        if let Some(node) = ripe {
+            self.free_these(local, node, share - 1);
         }
         if full {
             self.batch_full(local);
@@ -164,6 +174,9 @@ impl State {
             limbo.push(node, presses);
             self.is_full(limbo)
         });
+        if presses {
+            local.pace.retired();
+        }
         let wishes = if full { FULL } else { 0 } | if presses { PRESSES } else { 0 };
         local.extra.set(local.extra.get() | wishes);
     }

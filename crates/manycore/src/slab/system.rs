@@ -7,7 +7,7 @@
 use std::ptr::{self, NonNull};
 
 /// Bytes of a huge page.
-const HUGE: usize = 2 << 20;
+pub(super) const HUGE: usize = 2 << 20;
 
 /// Unused chunks of one huge page. Give it back before it is dropped.
 pub(super) struct Reserve {

@@ -149,7 +149,7 @@ fn lowered_limit_asks_users_and_refuses_charges_until_it_holds() {
 
 #[test]
 fn wrong_answers_change_nothing_but_how_often_a_user_is_asked() {
-    for (answer, most) in [(0, 1), (u64::MAX, 3)] {
+    for (answer, most) in [(0, 1), (u64::MAX, 64)] {
         let top = BudgetTree::with_batch(100, 0);
         let user = top.child_with_batch(100, 0);
         user.try_charge(100).unwrap();
@@ -166,6 +166,26 @@ fn wrong_answers_change_nothing_but_how_often_a_user_is_asked() {
         assert!(top.charge(1).is_err());
         assert_eq!(asked.load(SeqCst), most, "an unregistered user is not asked");
     }
+}
+
+/// What a user gives goes to another charge, again and again: it is asked as long as it gives.
+#[test]
+fn charge_is_not_refused_because_others_got_what_was_given() {
+    let top = BudgetTree::with_batch(100, 0);
+    let (user, other) = (top.child_with_batch(100, 0), top.child_with_batch(100, 0));
+    user.try_charge(100).unwrap();
+    let taken = AtomicU64::new(0);
+    let (own, rival) = (user.clone(), other.clone());
+    let reclaimer = user.on_reclaim(move |wanted| {
+        own.release(wanted);
+        if taken.fetch_add(1, SeqCst) < 20 {
+            rival.try_charge(wanted).unwrap();
+        }
+        wanted
+    });
+    top.try_charge(1).unwrap();
+    assert_eq!((user.used(), other.used(), top.used()), (79, 20, 100));
+    drop(reclaimer);
 }
 
 #[test]
@@ -245,7 +265,7 @@ fn charges_beside_a_callback_wait_for_it_with_a_limit() {
         is_entered.recv().unwrap();
         let started = Instant::now();
         assert!(top.try_charge(10).is_err(), "the callback does not end");
-        assert!(started.elapsed() >= Duration::from_millis(50), "it waited");
+        assert!(started.elapsed() >= Duration::from_secs(2), "it waited");
         go.send(()).unwrap();
     });
     // What it gave too much suffices.

@@ -119,6 +119,7 @@ mod registry;
 #[cfg(feature = "collections")]
 mod replicated_map;
 #[cfg(feature = "collections")]
+mod reserved;
 mod scalable_arc;
 #[cfg(feature = "section")]
 mod section;

@@ -241,6 +241,7 @@ fn pinned_pages_stay(form: Distribution) {
     let (one, two) = (cache.pin(&1).unwrap(), cache.pin(&2).unwrap());
     assert_eq!(cache.pin(&3).err(), Some(PinError::Full));
     assert_eq!((cache.reclaim(9), cache.len()), (Ok(0), 2));
+    assert_eq!((cache.reclaim_unpinned(9), cache.len()), (Ok(0), 2));
     assert_eq!(one.canary.load(SeqCst), THERE);
     // Any thread may give a pin back.
     thread::scope(|scope| {

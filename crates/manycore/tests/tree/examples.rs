@@ -5,8 +5,12 @@ use crate::walk;
 use std::collections::HashMap;
 
 /// The crates whose documentation users read.
-const LIBRARIES: &[&str] =
-    &["crates/manycore/src/", "crates/manycore-cache/src/", "crates/manycore-vm/src/"];
+const LIBRARIES: &[&str] = &[
+    "crates/manycore/src/",
+    "crates/manycore-cache/src/",
+    "crates/manycore-trace/src/",
+    "crates/manycore-vm/src/",
+];
 /// What begins an item, or a method, that may be public.
 const KINDS: &[&str] = &["struct", "enum", "trait", "union", "type", "fn"];
 

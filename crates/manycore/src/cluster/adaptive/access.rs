@@ -45,7 +45,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// Whether the cold object is a value behind a lock and nothing else.
     #[inline(always)]
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.side_state().is_none_or(|side| side.gate.state() == 0)
     }
 
@@ -62,9 +62,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
         // BUG: an update acts on the mode that it saw before it took the lock (adaptive.A7).
         let before = seeded_bug!("unchecked-mode") && self.is_plain();
-        match self.object.try_lock_cold() {
+        match self.object.try_hold_cold() {
             Ok(hold) if before || self.is_plain() => self.update_direct(hold, op),
-            Ok(hold) => self.update_closed(hold, op),
+            Ok(hold) => self.update_closed(hold.settled(), op),
             Err(refused) => self.update_slow(op, refused),
         }
     }
@@ -72,6 +72,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// An update of a plain object that this thread has locked.
     #[inline(always)]
     fn update_direct(&self, mut hold: ColdGuard<'_, T, L>, op: L::Op) {
+        if hold.is_reserved() {
+            return hold.apply(op); // no other thread uses the object: no policy has to look
+        }
         match hold.apply_and_count(op, config::OPS_PER_LOOK) {
             Ok(false) => {}
             Ok(true) => self.look_cold(hold),
@@ -149,14 +152,21 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     pub fn read(&self) -> ReadGuard<'_, T, L> {
         let hold = match self.enter_lane() {
             Some(lane) => Hold::Lane(lane),
-            None => match self.object.try_lock_cold() {
+            None => match self.object.try_hold_cold() {
+                Ok(hold) if hold.is_reserved() && self.is_plain() => {
+                    hold.keep();
+                    Hold::Reserved
+                }
                 Ok(hold) if self.is_plain() && !hold.is_poisoned() => {
                     let is_due = hold.count(Kind::Read, config::OPS_PER_LOOK);
-                    let hold = if is_due { self.looked_at_reads(hold) } else { hold };
-                    hold.keep();
-                    Hold::Lock(ptr::null())
+                    if is_due {
+                        self.looked_at_reads(hold)
+                    } else {
+                        hold.keep();
+                        Hold::Lock(ptr::null())
+                    }
                 }
-                Ok(hold) => self.read_closed(hold),
+                Ok(hold) => self.read_closed(hold.settled()),
                 Err(_) => self.read_waiting(),
             },
         };
@@ -283,6 +293,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// As [`read`](Self::read), and if `f` does; the object is poisoned then.
     #[track_caller]
     pub fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        match self.object.try_hold_reserved() {
+            Some(mut hold) if self.is_plain() => return hold.with_value(f),
+            hold => drop(hold),
+        }
         match self.hold(true) {
             Ok(Held::Cold(mut hold, _)) => {
                 if hold.is_poisoned() {

@@ -52,6 +52,8 @@ pub(super) enum Hold<'a> {
     /// The thread holds the lock of the core that the value is in; null stands for the object's
     /// own.
     Lock(*const ()),
+    /// The thread holds the object's own lock by a reservation.
+    Reserved,
 }
 
 impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
@@ -60,7 +62,7 @@ impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     pub(super) fn new(object: &'a Adaptive<T, L>, hold: Hold<'a>) -> Self {
         let value = match hold {
             Hold::Lock(core) if !core.is_null() => object.object.value_kept(core),
-            Hold::Lane(_) | Hold::Lock(_) => object.object.value_unlocked(),
+            Hold::Lane(_) | Hold::Lock(_) | Hold::Reserved => object.object.value_unlocked(),
         };
         Self { object, value: ManuallyDrop::new(value), hold, not_send: PhantomData }
     }
@@ -82,12 +84,13 @@ impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         match this.hold {
             Hold::Lane(lane) => Hold::Lane(lane),
             Hold::Lock(core) => Hold::Lock(core),
+            Hold::Reserved => Hold::Reserved,
         }
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
         match self.hold {
-            Hold::Lane(_) => false,
+            Hold::Lane(_) | Hold::Reserved => false,
             Hold::Lock(core) => self.object.object.is_poisoned_kept(core),
         }
     }
@@ -124,6 +127,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
             }
             // SAFETY: the guard was made of a hold that was kept, on this thread.
             Hold::Lock(core) if core.is_null() => unsafe { self.object.object.release_cold() },
+            // SAFETY: the guard was made of a hold that was kept, on this thread.
+            Hold::Reserved => unsafe { self.object.object.release_reserved() },
             // SAFETY: the hold was kept on this thread, `core` came with it, and the value is
             // dropped above.
             Hold::Lock(core) => unsafe { self.object.object.release_logged(core) },

@@ -101,6 +101,23 @@ fn loom_way_from_shared_to_logs_races_a_reader() {
     });
 }
 
+/// The object is reserved for one thread (`lock::reservation`), which goes on updating and reading.
+#[test]
+fn loom_reserved_object_races_an_update_and_a_read() {
+    model(2, || {
+        let sum = Arc::new(Sum::new(0));
+        sum.object.try_lock_cold().unwrap().release_to_owner();
+        let other = spawn(&sum, |sum| {
+            add(sum, 1);
+            assert!(*sum.read() >= 1);
+        });
+        add(&sum, 1);
+        assert!(*sum.read() >= 1);
+        other.join().unwrap();
+        assert_eq!(*sum.read(), 2);
+    });
+}
+
 #[test]
 fn loom_update_under_ones_own_guard_races_another() {
     model(1, || {

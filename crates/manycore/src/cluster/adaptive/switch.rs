@@ -15,6 +15,7 @@
 //!   has the object exclusively.
 
 use super::controller::Controller;
+use super::guard::Hold;
 use super::lanes::{Deadlock, LATE, OPEN};
 use super::policy::{Mode, Policy, SwitchReason, Window};
 use super::side_state::SideState;
@@ -25,6 +26,7 @@ use crate::oplog::{self, ColdGuard, Kind, Log, Meter};
 use crate::percpu::thread_token;
 use crate::profile;
 use crate::sync::{self, seeded_bug};
+use std::ptr;
 
 /// A gate that the lock holder has closed; `open` opens it again, and a panic does not.
 struct Closed<'a, Op> {
@@ -201,17 +203,27 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// A look that an update finds due.
     #[cold]
     pub(super) fn look_cold(&self, hold: ColdGuard<'_, T, L>) {
-        if let Some(change) = self.next_of_cold(&hold) {
+        let is_calm = config::RESERVES_UNASKED && hold.is_calm() && !profile::counts();
+        match self.next_of_cold(&hold) {
             // The panic is another update's, applied on the way: its poison reports it.
-            sync::contain(|| _ = self.switch(hold, change, false));
+            Some(change) => sync::contain(|| _ = self.switch(hold, change, false)),
+            None if is_calm && self.is_plain() => hold.release_to_owner(),
+            None => {}
         }
     }
 
-    /// As `look_at_reads`, with the hold in registers.
+    /// As `look_at_reads`, for a read of a plain object, which is then reserved as by
+    /// [`look_cold`](Self::look_cold).
     #[cold]
-    pub(super) fn looked_at_reads<'a>(&self, mut hold: ColdGuard<'a, T, L>) -> ColdGuard<'a, T, L> {
+    pub(super) fn looked_at_reads<'a>(&'a self, mut hold: ColdGuard<'a, T, L>) -> Hold<'a> {
+        let is_calm = config::RESERVES_UNASKED && hold.is_calm() && !profile::counts();
         self.look_at_reads(&mut hold);
-        hold
+        if is_calm && self.is_plain() {
+            hold.keep_as_owner();
+        }
+        let reserved = hold.is_reserved();
+        hold.keep();
+        if reserved { Hold::Reserved } else { Hold::Lock(ptr::null()) }
     }
 
     /// A look that a read finds due, which goes on holding the lock. (If the object should get

@@ -24,8 +24,9 @@
 //!   users, or wait for the call's end and look again instead of asking for the same memory. A
 //!   thread within a callback never waits for another call, so waits form no cycle.
 //! - budget.B8 Nothing that a callback answers is trusted: credits are those that were released.
-//!   Its answer decides only whether this charge asks it again, at most three times. So each charge
-//!   ends if the callbacks do, and a callback that panics leaves nothing charged.
+//!   Its answer decides only whether this charge asks it again, at most 64 times: what it gave may
+//!   have gone to other charges. So each charge ends if the callbacks do, and a callback that
+//!   panics leaves nothing charged.
 //! - budget.B9 When a [`Reclaimer`] has been dropped outside callbacks, its callback is not running
 //!   and is not called again.
 //!
@@ -332,10 +333,11 @@ impl BudgetTree {
     ///
     /// - Re-entrancy: it may use the tree, and charge: that asks other users. It runs with no lock
     ///   of the tree held, and in one thread at a time. A charge in another thread that has no
-    ///   other user to ask waits for its end, a tenth of a second in all; a thread in a callback
+    ///   other user to ask waits for its end, some five seconds in all; a thread in a callback
     ///   does not wait. So do not charge while holding a lock that the callback takes.
     /// - A wrong answer does no harm: a charge counts what was released. It asks a user that
-    ///   answers with less than was wanted only once, any other at most three times.
+    ///   answers with less than was wanted only once, and any other again while other charges get
+    ///   what it gave, at most 64 times.
     /// - Panics: reach the caller of the charge, for which nothing is charged then.
     ///
     /// Cost: a request reads a line for each thread at each user's level, under the tree's lock.

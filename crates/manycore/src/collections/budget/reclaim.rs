@@ -9,10 +9,12 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-/// How often one charge asks a user that gives all that it is asked for, while others get it.
-const REQUESTS: u32 = 3;
-/// Pauses of a charge that waits for calls in other threads: a tenth of a second in all.
-const PATIENCE: u32 = 2_000;
+/// How often one charge asks a user that gives all that it is asked for, while others get it: many
+/// times, because each time another charge has succeeded; not for ever, because the user may lie.
+const REQUESTS: u32 = 64;
+/// Pauses of a charge that waits for calls in other threads: about five seconds in all, because a
+/// call may write to a slow disk.
+const PATIENCE: u32 = 50_000;
 
 sync::thread_local! {
     /// Callbacks that this thread is in.

@@ -85,7 +85,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             let made = self.reclaim(1).map_err(PinError::Store)? > 0
                 // BUG: a page that was used lately refuses a pin as one in use does (page_cache.G8
                 // of `page_cache`).
-                || !seeded_bug!("spared-is-full") && self.reclaim_any().map_err(PinError::Store)?;
+                || !seeded_bug!("spared-is-full") && self.drop_unpinned().map_err(PinError::Store)?;
             // What other threads gave back may be gone again: then they have made progress.
             if !made && self.room.with(|room| room.given_back()) == given_back {
                 return Err(PinError::Full);
@@ -94,7 +94,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     }
 
     /// Drops one page that is not in use, also if it was used lately. Says whether it found one.
-    fn reclaim_any(&self) -> Result<bool, T::Error> {
+    fn drop_unpinned(&self) -> Result<bool, T::Error> {
         for tag in self.room.with(|room| room.tags()) {
             if self.drop_page(tag, Spare::InUse)? {
                 return Ok(true);
@@ -120,6 +120,22 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             looks -= 1;
             let Some(tag) = self.room.with(Room::next) else { break };
             reclaimed += usize::from(self.drop_page(tag, Spare::Used)?);
+        }
+        Ok(reclaimed)
+    }
+
+    /// As [`reclaim`](Self::reclaim), and where that finds too few, pages that were used lately,
+    /// too: for memory that is needed now. Pinned pages stay.
+    ///
+    /// # Errors
+    /// As `reclaim`.
+    ///
+    /// # Panics
+    /// As `reclaim`.
+    pub fn reclaim_unpinned(&self, pages: usize) -> Result<usize, T::Error> {
+        let mut reclaimed = self.reclaim(pages)?;
+        while reclaimed < pages && self.drop_unpinned()? {
+            reclaimed += 1;
         }
         Ok(reclaimed)
     }

@@ -15,7 +15,9 @@
 //!   sum is not needed. The drop of the last central handle folds first, and keeps its handle until
 //!   the fold is over.
 //! - scalable_arc.A3 Zero is decided only while cold, by the exchange that takes the word from one
-//!   to zero. The flags are in the same word, so no drop takes a hot object for a cold one.
+//!   to zero. The flags are in the same word, so no drop takes a hot object for a cold one. A drop
+//!   that finds the word at one, and then no side, needs no exchange: its handle is the only one,
+//!   and there is no weak handle to make another of (scalable_arc.A9).
 //! - scalable_arc.A4 Only its slot's owner writes a row, with plain stores, between announcing the
 //!   side and withdrawing the announcement; after the announcement it has seen that the word is
 //!   hot, with flags and period unchanged. Rows are summed and freed by one thread, which has set
@@ -190,8 +192,21 @@ impl Head {
                 return Some(was_last(before));
             }
         }
-        // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
-        let seen = Word(self.count.load_to_change(Ordering::Acquire));
+        // BUG: a drop that finds its handle to be the only one does not see what was done by the
+        // others (scalable_arc.A3).
+        let order = if sync::seeded_bug!("lone-relaxed") {
+            Ordering::Relaxed
+        } else {
+            // ORDER: Acquire; pairs with Release in `promote`: the side before HOT. And with
+            // Release in `release`: what others did with the value, and their weak handles.
+            Ordering::Acquire
+        };
+        let seen = Word(self.count.load_to_change(order));
+        // ORDER: Relaxed; the Acquire above has seen the side that an earlier handle made.
+        if seen.is_lone() && self.side.load(Ordering::Relaxed).is_null() {
+            contention::forget();
+            return Some(true);
+        }
         if seen.is_hot() {
             let slot = if tag == seen.tag() { percpu::idle_slot()? } else { return None };
             return self.add_hot(slot, seen, u64::MAX).then_some(false);

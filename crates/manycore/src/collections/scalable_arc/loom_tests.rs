@@ -328,3 +328,29 @@ fn loom_arc_seeded_weak_unlocked_is_caught() {
     let test = format!("collections::scalable_arc::loom_tests::{test}");
     must_catch("weak-unlocked", &test, &RACE);
 }
+
+/// Two handles of a cold object are dropped at once: one of the drops finds the other done.
+#[test]
+fn loom_arc_drop_of_the_only_handle_sees_what_others_did() {
+    model(3, || {
+        let (bird, dropped) = bird();
+        let other = {
+            let bird = bird.clone();
+            thread::spawn(move || {
+                bird.sing();
+                drop(bird);
+            })
+        };
+        bird.sing();
+        drop(bird);
+        other.join().unwrap();
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+#[test]
+fn loom_arc_relaxed_drop_of_the_only_handle_is_caught() {
+    let name = "loom_arc_drop_of_the_only_handle_sees_what_others_did";
+    let test = format!("collections::scalable_arc::loom_tests::{name}");
+    must_catch("lone-relaxed", &test, &RACE);
+}

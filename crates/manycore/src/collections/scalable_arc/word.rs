@@ -54,6 +54,12 @@ impl Word {
         self.0 & (HOT | FOLDING) == 0
     }
 
+    /// Handles are counted in the word, and there is one.
+    #[inline(always)]
+    pub(super) fn is_lone(self) -> bool {
+        self.0 & (HOT | FOLDING | (DROP - ONE)) == ONE
+    }
+
     /// A thread is adding the rows to the word, where handles are already counted
     /// (scalable_arc.A5).
     #[inline(always)]

@@ -3,5 +3,6 @@
 
 mod big_reader;
 mod fair;
+mod reservation;
 mod rounds;
 mod word;

@@ -16,6 +16,7 @@ mod ordered;
 mod per_cpu_logs;
 mod promotion;
 mod races;
+mod reserved;
 mod seeded;
 mod table;
 mod unordered;

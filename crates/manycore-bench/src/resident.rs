@@ -2,7 +2,7 @@
 
 /// Resident bytes, with what was freed before given back to the system; zero where the system does
 /// not say.
-pub(super) fn resident() -> u64 {
+pub(crate) fn resident() -> u64 {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         unsafe extern "C" {

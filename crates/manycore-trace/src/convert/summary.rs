@@ -1,0 +1,138 @@
+//! Figures: events by name, and how long spans take.
+
+use super::Filter;
+use crate::{Account, Kind, Trace};
+use manycore::collections::Histogram;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Counts of events, and histograms of spans' times.
+///
+/// ```
+/// use manycore_trace::{Class, Recorder, Trace, convert::{Filter, Summary}, span};
+///
+/// const QUERIES: Class = Class::new(3, "queries");
+/// let recording = Recorder::new().start()?;
+/// (0..10).for_each(|_| drop(span!(QUERIES, Query)));
+/// let mut trace = Trace::from_bytes(recording.finish()?)?;
+/// let summary = Summary::of(&mut trace, &Filter::default());
+/// assert_eq!(summary.spans[&("queries".to_owned(), "Query".to_owned())].count, 10);
+/// println!("{summary}");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Events by class and name, spans by their beginnings.
+    pub events: BTreeMap<(String, String), u64>,
+    /// Times of the spans that have both ends, by class and name.
+    pub spans: BTreeMap<(String, String), SpanTimes>,
+    /// From the first record to the last.
+    pub time: Duration,
+    /// What the recording has, before the filter.
+    pub account: Account,
+}
+
+/// How long the spans of one name took. Quantiles are exact to 2 %.
+///
+/// See [`Summary`] for an example.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct SpanTimes {
+    /// How many.
+    pub count: u64,
+    /// All of them together.
+    pub total: Duration,
+    /// The median.
+    pub p50: Duration,
+    /// 99 of 100 were shorter.
+    pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Summary {
+    /// Of the records that the filter takes.
+    pub fn of(trace: &mut Trace, filter: &Filter) -> Self {
+        let mut summary = Self::default();
+        let mut open: BTreeMap<u64, Vec<(String, i64)>> = BTreeMap::new();
+        let mut times: BTreeMap<(String, String), (Histogram, SpanTimes)> = BTreeMap::new();
+        let mut ends: Option<(i64, i64)> = None;
+        let mut merge = trace.merge();
+        while let Some(record) = merge.next() {
+            if !filter.takes(&record) {
+                continue;
+            }
+            let (info, now) = (record.info, record.nanos());
+            ends = Some((ends.map_or(now, |(first, _)| first), now));
+            let key = || (info.class_name.clone(), info.name.clone());
+            let stack = open.entry(record.thread).or_default();
+            match info.kind {
+                Kind::Begin => stack.push((info.name.clone(), now)),
+                Kind::End => {
+                    // Ends without a beginning are of spans that were cut.
+                    let Some(at) = stack.iter().rposition(|(name, _)| *name == info.name) else {
+                        continue;
+                    };
+                    let nanos = now.saturating_sub(stack[at].1).unsigned_abs();
+                    stack.truncate(at);
+                    let (histogram, of) = times
+                        .entry(key())
+                        .or_insert_with(|| (Histogram::new(), SpanTimes::default()));
+                    histogram.record(nanos);
+                    of.count += 1;
+                    of.total += Duration::from_nanos(nanos);
+                    of.max = of.max.max(Duration::from_nanos(nanos));
+                    continue;
+                }
+                _ => {}
+            }
+            *summary.events.entry(key()).or_default() += 1;
+        }
+        summary.account = merge.into_account();
+        let (first, last) = ends.unwrap_or_default();
+        summary.time = Duration::from_nanos(last.abs_diff(first));
+        summary.spans = times.into_iter().map(|(key, found)| (key, quantiles(found))).collect();
+        summary
+    }
+}
+
+fn quantiles((histogram, mut times): (Histogram, SpanTimes)) -> SpanTimes {
+    let counts = histogram.snapshot();
+    let at = |quantile| Duration::from_nanos(counts.quantile(quantile).unwrap_or(0));
+    times.p50 = at(0.5).min(times.max);
+    times.p99 = at(0.99).min(times.max);
+    times
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.account)?;
+        writeln!(f, "{:?} from the first record to the last", self.time)?;
+        writeln!(f, "\n{:>12}  event", "count")?;
+        for ((class, name), count) in &self.events {
+            writeln!(f, "{count:>12}  {class} {name}")?;
+        }
+        if !self.spans.is_empty() {
+            writeln!(
+                f,
+                "\n{:>12} {:>10} {:>10} {:>10} {:>10}  span",
+                "count", "total", "p50", "p99", "max"
+            )?;
+        }
+        let time = |time: Duration| format!("{time:.1?}");
+        for ((class, name), of) in &self.spans {
+            writeln!(
+                f,
+                "{:>12} {:>10} {:>10} {:>10} {:>10}  {class} {name}",
+                of.count,
+                time(of.total),
+                time(of.p50),
+                time(of.p99),
+                time(of.max)
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! Tracing that can stay on: each thread records into a ring of its own, and a reader merges.
+//!
+//! ```
+//! use manycore_trace::{Class, Recorder, Trace, event, span};
+//!
+//! const REQUESTS: Class = Class::new(1, "requests");
+//!
+//! let recording = Recorder::new().start()?; // rings in memory: the last events of each thread
+//! {
+//!     let _span = span!(REQUESTS, Request { id: u32 = 17 });
+//!     event!(REQUESTS, CacheMiss { key: &str = "user:7", bytes: u32 = 300 });
+//! }
+//! let mut trace = Trace::from_bytes(recording.finish()?)?;
+//! let mut merge = trace.merge();
+//! while let Some(record) = merge.next() {
+//!     println!("{record}"); // requests CacheMiss key="user:7" bytes=300
+//! }
+//! let account = merge.into_account();
+//! assert_eq!((account.produced, account.merged), (3, 3));
+//! assert!(account.is_closed()); // nothing is lost silently
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! *For* what happened, in which order, on which thread, at which time: in production, all the
+//! time. *Not for* messages that people read as they come (a logger), nor for counts
+//! (`manycore-metrics`).
+//!
+//! # Which way
+//!
+//! | You want | Take |
+//! |---|---|
+//! | the last events before a crash or a kill | `Recorder::file`, and `manycore trace show` |
+//! | the last events when something looks wrong | a recording in memory, and [`Recording::snapshot`] |
+//! | all events of a run | [`Recorder::stream`] with [`Policy::Block`] |
+//! | all that fit, and a count of the others | [`Recorder::stream`] with [`Policy::Drop`] |
+//! | less | classes: [`Recording::set_classes`], while it runs |
+//!
+//! # What is guaranteed
+//!
+//! - *Order*: records are merged by (time, slot, sequence), the same each time; within a thread
+//!   they are in the program's order. Times of different threads are as exact as the clock
+//!   ([`manycore::clock`]): read without a fence, so that two events of two threads within some
+//!   nanoseconds may be in either order.
+//! - *Closed world*: events that were produced are merged, or counted as lost; what is neither, the
+//!   [`Account`] calls missing.
+//! - *Crash*: with rings in a file, each event whose macro has returned is read after `kill -9`, an
+//!   abort or a panic; not after the machine loses power.
+//! - *Progress*: wait-free, unless [`Policy::Block`] waits. A thread's first event, and a call
+//!   site's, take a lock.
+//! - *Cost*: a read of the clock and some stores to lines of the thread's own; no allocation, lock,
+//!   formatting or system call. Off: one load and a branch.
+//!
+//! # Signals
+//!
+//! An event in a signal's handler is recorded if it interrupts none of its thread's; else it is
+//! counted as lost. The thread and the call site must have recorded before in this recording: a
+//! first event takes a lock and allocates, which no handler may.
+//!
+//! # Fork
+//!
+//! In a child that was made by `fork` no recording runs, and nothing that it does reaches its
+//! parent's rings; it may start one of its own. Not in a signal's handler (POSIX forbids that as
+//! well), nor by system calls that pass by the C library. A child of `vfork` must record nothing,
+//! and call `exec`.
+//!
+//! # Sources
+//!
+//! J. Appavoo and others, *Enabling scalable performance for general purpose workloads on shared
+//! memory multiprocessors*, an IBM research report: sections 3.5 and 4.4, on K42's tracing.
+
+#[cfg_attr(manycore_loom, allow(dead_code))] // the models look at a ring alone
+mod format;
+mod memory;
+#[cfg_attr(manycore_loom, allow(dead_code))]
+mod ring;
+mod sync;
+
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+
+#[cfg(not(manycore_loom))]
+pub mod convert;
+
+#[cfg(not(manycore_loom))]
+mod busy;
+#[cfg(not(manycore_loom))]
+mod class;
+#[cfg(not(manycore_loom))]
+mod event;
+#[cfg(not(manycore_loom))]
+mod local;
+#[cfg(not(manycore_loom))]
+mod reader;
+#[cfg(not(manycore_loom))]
+mod recorder;
+#[cfg(not(manycore_loom))]
+mod schema;
+#[cfg(not(manycore_loom))]
+mod session;
+#[cfg(not(manycore_loom))]
+mod site;
+#[cfg(not(manycore_loom))]
+mod stream;
+
+#[cfg(not(manycore_loom))]
+pub use crate::{
+    class::{Class, Classes},
+    event::{Field, Span, kept, new_flow},
+    reader::{Account, Damage, Fields, Merge, Record, Trace, Value},
+    recorder::{Recorder, Recording},
+    ring::Policy,
+    schema::EventInfo,
+    site::{Event, FieldType, Kind},
+};

@@ -1,0 +1,375 @@
+//! The merge of all rings, and its account.
+
+use super::scan::{BlockInfo, Damage, RingInfo};
+use super::source::Source;
+use super::{Head, Record, Trace};
+use crate::format::{BLOCK_HEAD, block, id, parts};
+use crate::schema::EventInfo;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::fmt;
+
+/// Whether all that was produced is accounted for (reader.T2).
+///
+/// ```
+/// use manycore_trace::{Recorder, Trace};
+///
+/// let mut trace = Trace::from_bytes(Recorder::new().start()?.finish()?)?;
+/// let account = trace.account();
+/// assert_eq!(account.produced, account.merged + account.lost);
+/// assert!(account.is_closed());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Account {
+    /// Events that the program recorded or tried to.
+    pub produced: u64,
+    /// Events that the merge had.
+    pub merged: u64,
+    /// Events that the writers count as overwritten, dropped or refused.
+    pub lost: u64,
+    /// Events that are neither: the file is damaged.
+    pub missing: u64,
+    /// What is wrong in the file, in the order of offsets.
+    pub damage: Vec<Damage>,
+}
+
+impl Account {
+    /// Whether nothing is missing, and nothing wrong.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.missing == 0 && self.damage.is_empty()
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { produced, merged, lost, missing, damage } = self;
+        write!(f, "{produced} produced = {merged} merged + {lost} lost")?;
+        if *missing != 0 {
+            write!(f, " + {missing} missing")?;
+        }
+        damage.iter().try_for_each(|damage| write!(f, "\ndamaged {damage}"))
+    }
+}
+
+/// Records in the order of (time, slot, sequence); see [`Trace::merge`].
+///
+/// Not an iterator: a record lends its words from the sub-buffer that is being read.
+///
+/// ```
+/// let bytes = manycore_trace::Recorder::new().start()?.finish()?;
+/// let mut trace = manycore_trace::Trace::from_bytes(bytes)?;
+/// let mut merge = trace.merge();
+/// while let Some(record) = merge.next() {
+///     println!("{record}");
+/// }
+/// assert_eq!(merge.into_account().merged, 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Merge<'a> {
+    file: File<'a>,
+    cursors: Vec<Cursor<'a>>,
+    /// The next record of each ring but the current one's.
+    heap: BinaryHeap<Reverse<(u64, u32, usize)>>,
+    current: Option<usize>,
+    refused: u64,
+    damage: Vec<Damage>,
+    unknown: BTreeSet<u16>,
+}
+
+/// What cursors share.
+#[derive(Debug, Clone, Copy)]
+struct File<'a> {
+    source: &'a Source,
+    head: &'a Head,
+    events: &'a BTreeMap<u16, EventInfo>,
+    block_words: usize,
+}
+
+impl<'a> Merge<'a> {
+    pub(super) fn new(trace: &'a mut Trace, first: &BTreeMap<u32, u64>) -> Self {
+        let trace = &*trace;
+        let file = File {
+            source: &trace.source,
+            head: &trace.head,
+            events: &trace.events,
+            block_words: trace.head.block_words,
+        };
+        let cursors = trace
+            .rings
+            .iter()
+            .map(|(slot, ring)| Cursor::new(*slot, ring, first.get(slot).copied().unwrap_or(0)));
+        let mut merge = Self {
+            file,
+            cursors: cursors.collect(),
+            heap: BinaryHeap::new(),
+            current: None,
+            refused: trace.head.refused,
+            damage: trace.damage.clone(),
+            unknown: BTreeSet::new(),
+        };
+        (0..merge.cursors.len()).for_each(|at| merge.push(at));
+        merge
+    }
+
+    /// Moves a cursor to its next record, and queues it.
+    fn push(&mut self, at: usize) {
+        if let Some(time) = self.advance(at) {
+            self.heap.push(Reverse((time, self.cursors[at].slot, at)));
+        }
+    }
+
+    /// The time of the next known record of a ring.
+    fn advance(&mut self, at: usize) -> Option<u64> {
+        let cursor = &mut self.cursors[at];
+        loop {
+            if !cursor.advance(&self.file, &mut self.damage) {
+                return None;
+            }
+            let number = cursor.record.number;
+            if self.file.events.contains_key(&number) {
+                cursor.merged += 1;
+                return Some(cursor.time);
+            }
+            if self.unknown.insert(number) {
+                let offset = cursor.offset(cursor.record.at);
+                self.damage.push(Damage { offset, what: "an event without a schema" });
+            }
+        }
+    }
+
+    /// The next record.
+    #[allow(clippy::should_implement_trait)] // it lends
+    pub fn next(&mut self) -> Option<Record<'_>> {
+        if let Some(at) = self.current.take() {
+            let slot = self.cursors[at].slot;
+            if let Some(time) = self.advance(at) {
+                // Mostly a ring goes on for a while.
+                let is_first =
+                    self.heap.peek().is_none_or(|Reverse((t, s, _))| (time, slot) < (*t, *s));
+                if is_first {
+                    self.current = Some(at);
+                } else {
+                    self.heap.push(Reverse((time, slot, at)));
+                }
+            }
+        }
+        let at = match self.current {
+            Some(at) => at,
+            None => self.heap.pop()?.0.2,
+        };
+        self.current = Some(at);
+        let cursor = &self.cursors[at];
+        let found = &cursor.record;
+        Some(Record {
+            time: cursor.time,
+            slot: cursor.slot,
+            sequence: found.sequence,
+            thread: cursor.thread,
+            info: &self.file.events[&found.number],
+            words: &cursor.words[found.at + 1..found.at + found.length],
+            head: self.file.head,
+            thread_name: &cursor.thread_name,
+        })
+    }
+
+    /// What was merged, and what not: after the last record.
+    #[must_use]
+    pub fn into_account(mut self) -> Account {
+        while self.next().is_some() {}
+        let mut account = Account {
+            produced: self.refused,
+            lost: self.refused,
+            damage: std::mem::take(&mut self.damage),
+            ..Account::default()
+        };
+        account.damage.sort();
+        account.damage.dedup();
+        self.cursors.iter().for_each(|cursor| cursor.add_to(&mut account));
+        debug_assert_eq!(
+            account.produced,
+            account.merged + account.lost + account.missing,
+            "reader.T2: {account:?}"
+        );
+        account
+    }
+}
+
+/// The record that a cursor stands at.
+#[derive(Debug, Default)]
+struct Found {
+    at: usize,
+    length: usize,
+    number: u16,
+    sequence: u64,
+}
+
+/// One ring, being read.
+#[derive(Debug)]
+struct Cursor<'a> {
+    slot: u32,
+    ring: &'a RingInfo,
+    /// Blocks that were begun.
+    next_block: usize,
+    words: Vec<u64>,
+    /// Behind the record that it stands at.
+    at: usize,
+    time: u64,
+    thread: u64,
+    thread_name: String,
+    record: Found,
+    /// Records before this sequence number are left out.
+    skip: u64,
+    /// The number of the next event, and the last block.
+    expected: u64,
+    last: Option<BlockInfo>,
+    /// A block was overwritten while it was read.
+    is_overtaken: bool,
+    merged: u64,
+    skipped: u64,
+    lost: u64,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(slot: u32, ring: &'a RingInfo, skip: u64) -> Self {
+        Self {
+            slot,
+            ring,
+            next_block: 0,
+            words: Vec::new(),
+            at: 0,
+            time: 0,
+            thread: 0,
+            thread_name: String::new(),
+            record: Found::default(),
+            skip,
+            expected: 0,
+            last: None,
+            is_overtaken: false,
+            merged: 0,
+            skipped: 0,
+            lost: 0,
+        }
+    }
+
+    /// Where a word of the block lies in the file.
+    fn offset(&self, word: usize) -> u64 {
+        self.last.map_or(0, |last| last.offset) + 8 * word as u64
+    }
+
+    /// Goes to the next event; false at the end.
+    fn advance(&mut self, file: &File<'_>, damage: &mut Vec<Damage>) -> bool {
+        loop {
+            if self.at >= self.words.len() || self.words[self.at] == 0 {
+                if !self.next_block(file, damage) {
+                    return false;
+                }
+                continue;
+            }
+            let at = self.at;
+            let (low, length, number, _) = parts(self.words[at]);
+            let Some(words) = self.words.get(at + 1..at + length).filter(|_| length > 0) else {
+                damage.push(Damage { offset: self.offset(at), what: "no length of a record" });
+                self.at = self.words.len();
+                continue;
+            };
+            self.at += length;
+            let time = self.time & !0xffff_ffff | low;
+            self.time = if time < self.time { time.wrapping_add(1 << 32) } else { time };
+            match (number, words) {
+                (id::TIME, [time, ..]) => self.time = self.time.max(*time),
+                (id::THREAD, [thread, length, name @ ..]) => {
+                    self.thread = *thread;
+                    let mut name: Vec<u8> = name.iter().flat_map(|w| w.to_le_bytes()).collect();
+                    name.truncate(usize::try_from(*length).unwrap_or(0));
+                    self.thread_name = String::from_utf8_lossy(&name).into_owned();
+                }
+                (id::TIME | id::THREAD, _) => {
+                    damage.push(Damage { offset: self.offset(at), what: "no length of a record" });
+                }
+                _ => {
+                    let sequence = self.expected;
+                    self.expected += 1;
+                    if sequence < self.skip {
+                        self.skipped += 1;
+                        continue;
+                    }
+                    self.record = Found { at, length, number: number as u16, sequence };
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Reads the next block; false if there is none.
+    fn next_block(&mut self, file: &File<'_>, damage: &mut Vec<Damage>) -> bool {
+        while let Some(info) = self.ring.blocks.get(self.next_block).copied() {
+            self.next_block += 1;
+            let mut head = Vec::new();
+            let read = file.source.words(
+                info.offset,
+                file.block_words.min(info.committed),
+                &mut self.words,
+            );
+            let again = file.source.words(info.offset, 1, &mut head);
+            if let Err(error) = read.and(again) {
+                let _ = error; // the account has it as damage
+                damage.push(Damage { offset: info.offset, what: "can't be read" });
+                continue;
+            }
+            let is_same = |words: &[u64]| words.first() == Some(&(info.sequence + 1));
+            if !is_same(&self.words) || !is_same(&head) || self.words.len() < BLOCK_HEAD {
+                self.is_overtaken = true;
+                continue;
+            }
+            self.begin(info, damage);
+            return true;
+        }
+        self.words.clear();
+        self.at = 0;
+        false
+    }
+
+    /// Accounts for what lies between the last block and this one.
+    fn begin(&mut self, info: BlockInfo, damage: &mut Vec<Damage>) {
+        let base = self.words[block::BASE];
+        if base < self.time || info.first < self.expected || info.first < info.lost {
+            let what = "a sub-buffer that goes back";
+            damage.push(Damage { offset: info.offset, what });
+        }
+        let gap = info.first.saturating_sub(self.expected);
+        self.lost += match self.last {
+            // Before the first one that is left, all was overwritten.
+            None if info.sequence > 0 => gap,
+            Some(last) if info.sequence > last.sequence + 1 && self.is_overtaken => gap,
+            last => gap.min(info.lost.saturating_sub(last.map_or(0, |last| last.lost))),
+        };
+        self.expected = self.expected.max(info.first);
+        self.time = self.time.max(base);
+        if self.thread != self.words[block::THREAD] {
+            self.thread = self.words[block::THREAD];
+            self.thread_name.clear();
+        }
+        self.is_overtaken = false;
+        self.at = BLOCK_HEAD;
+        self.last = Some(info);
+    }
+
+    /// Adds this ring's counts, at its end.
+    fn add_to(&self, account: &mut Account) {
+        let after = self.ring.lost.saturating_sub(self.last.map_or(0, |last| last.lost));
+        let merged = self.merged + self.skipped;
+        let lost = self.lost.saturating_add(after).saturating_add(self.ring.reentrant);
+        let numbered = self.expected.saturating_add(after).max(self.ring.produced);
+        let produced =
+            numbered.saturating_add(self.ring.reentrant).max(merged.saturating_add(lost));
+        account.produced = account.produced.saturating_add(produced);
+        account.merged = account.merged.saturating_add(merged);
+        account.lost = account.lost.saturating_add(lost);
+        account.missing =
+            account.missing.saturating_add(produced - merged.saturating_add(lost).min(produced));
+    }
+}

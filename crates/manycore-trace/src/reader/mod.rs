@@ -1,0 +1,175 @@
+//! Reading recordings: of files that are whole, cut, damaged, foreign, or still being written.
+//!
+//! # Laws
+//!
+//! Owns: what a file's bytes mean. Has no `unsafe`, and trusts no byte.
+//!
+//! - reader.T1 Records come in the order of (time, slot, sequence), whatever the file's order is:
+//!   two merges of one file are equal.
+//! - reader.T2 What a thread produced is merged, or counted as lost by the writer, or counted as
+//!   missing here.
+//! - reader.T3 Damage has an offset, and costs what lies behind it in the same sub-buffer or chunk.
+//! - reader.T4 Memory: a sub-buffer for each ring, and 64 bytes for each sub-buffer of the file.
+
+mod merge;
+mod record;
+mod scan;
+mod source;
+
+pub use merge::{Account, Merge};
+pub use record::{Fields, Record, Value};
+pub use scan::Damage;
+
+use crate::schema::EventInfo;
+use scan::RingInfo;
+use source::Source;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// A recording that is read.
+///
+/// ```
+/// use manycore_trace::{Class, FieldType, Kind, Recorder, Trace, Value, span};
+///
+/// const QUERIES: Class = Class::new(3, "queries");
+/// let recording = Recorder::new().start()?;
+/// drop(span!(QUERIES, Query { id: u32 = 17 }));
+/// let mut trace = Trace::from_bytes(recording.finish()?)?;
+///
+/// let mut merge = trace.merge();
+/// let begin = merge.next().unwrap();
+/// assert_eq!((begin.info.kind, begin.info.name.as_str()), (Kind::Begin, "Query"));
+/// assert_eq!(begin.info.fields, [("id".to_owned(), FieldType::Unsigned(4))]);
+/// assert_eq!(begin.fields().next(), Some(("id", Value::Unsigned(17))));
+/// let began = begin.time;
+/// assert!(merge.next().unwrap().time >= began);
+/// assert!(merge.next().is_none());
+/// assert!(trace.account().is_closed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A file that a process is still writing can be read as well: what is overwritten during the read
+/// is counted as lost.
+#[derive(Debug)]
+pub struct Trace {
+    source: Source,
+    head: Head,
+    events: BTreeMap<u16, EventInfo>,
+    rings: BTreeMap<u32, RingInfo>,
+    damage: Vec<Damage>,
+}
+
+/// What the first chunk says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    ticks_per_second: u64,
+    start: (u64, u64),
+    block_words: usize,
+    process: u64,
+    refused: u64,
+    end: Option<(u64, u64)>,
+}
+
+impl Trace {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// If it can't be read; if it is no recording, as [`Damage`] within the error. A file that is
+    /// damaged further on is opened: see [`Account::damage`].
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::from_file(File::open(path)?)
+    }
+
+    /// Reads from an open file: one of [`crate::Recording::descriptor`].
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn from_file(file: File) -> io::Result<Self> {
+        Self::from_source(Source::of_file(file)?)
+    }
+
+    /// Reads from the bytes of a file.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn from_bytes(bytes: Vec<u8>) -> io::Result<Self> {
+        Self::from_source(Source::Bytes(bytes))
+    }
+
+    fn from_source(source: Source) -> io::Result<Self> {
+        scan::scan(source)
+    }
+
+    /// All records, in the order of (time, slot, sequence).
+    pub fn merge(&mut self) -> Merge<'_> {
+        Merge::new(self, &BTreeMap::new())
+    }
+
+    /// As [`merge`](Self::merge), without the records before these sequence numbers of the slots:
+    /// what is new since the last time.
+    pub fn merge_from(&mut self, first: &BTreeMap<u32, u64>) -> Merge<'_> {
+        Merge::new(self, first)
+    }
+
+    /// Merges all, and says whether anything is missing.
+    pub fn account(&mut self) -> Account {
+        let mut merge = self.merge();
+        while merge.next().is_some() {}
+        merge.into_account()
+    }
+
+    /// The events that the schema has.
+    pub fn events(&self) -> impl Iterator<Item = &EventInfo> {
+        self.events.values()
+    }
+
+    /// The process that wrote it.
+    #[must_use]
+    pub fn process(&self) -> u64 {
+        self.head.process
+    }
+
+    /// Slots that have rings.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// Ticks in a second.
+    #[must_use]
+    pub fn ticks_per_second(&self) -> u64 {
+        self.head.ticks_per_second
+    }
+
+    /// Nanoseconds from the start of the recording to this time; negative before it.
+    #[must_use]
+    pub fn nanos(&self, time: u64) -> i64 {
+        self.head.nanos(time)
+    }
+
+    /// Nanoseconds from 1970 to the start of the recording.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.head.start.1
+    }
+
+    /// How much faster the system's clock went than this recording's, in parts of a million: if the
+    /// recording was ended.
+    #[must_use]
+    pub fn drift(&self) -> Option<f64> {
+        let (ticks, nanos) = self.head.end?;
+        let real = nanos.checked_sub(self.head.start.1)? as f64;
+        let own = self.head.nanos(ticks) as f64;
+        (own > 0.0).then(|| (real / own - 1.0) * 1e6)
+    }
+}
+
+impl Head {
+    fn nanos(&self, time: u64) -> i64 {
+        let ticks = i128::from(time) - i128::from(self.start.0);
+        let nanos = ticks * 1_000_000_000 / i128::from(self.ticks_per_second.max(1));
+        i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
+    }
+}

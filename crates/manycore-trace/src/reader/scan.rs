@@ -1,0 +1,301 @@
+//! Finding a file's chunks, and the sub-buffers in them.
+
+use super::source::Source;
+use super::{Head, Trace};
+use crate::format::{self, BLOCK, BLOCK_HEAD, HEAD, RING, SCHEMA, TOTAL, block, copied, head};
+use crate::format::{ring, schema as schema_chunk, total};
+use crate::schema;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+
+/// A place in a file that makes no sense.
+///
+/// ```
+/// use manycore_trace::{Damage, Trace};
+///
+/// let error = Trace::from_bytes(b"{\"traceEvents\": []}".to_vec()).unwrap_err();
+/// let damage = error.get_ref().unwrap().downcast_ref::<Damage>().unwrap();
+/// assert_eq!(damage.offset, 0);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Damage {
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {}: {}", self.offset, self.what)
+    }
+}
+
+impl std::error::Error for Damage {}
+
+impl From<Damage> for io::Error {
+    fn from(damage: Damage) -> Self {
+        Self::new(io::ErrorKind::InvalidData, damage)
+    }
+}
+
+/// A sub-buffer's head, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockInfo {
+    pub(crate) offset: u64,
+    pub(crate) sequence: u64,
+    pub(crate) committed: usize,
+    pub(crate) first: u64,
+    pub(crate) lost: u64,
+}
+
+/// A ring's sub-buffers, and what it counted.
+#[derive(Debug, Default)]
+pub(crate) struct RingInfo {
+    /// In the order of their sequence.
+    pub(crate) blocks: Vec<BlockInfo>,
+    pub(crate) produced: u64,
+    pub(crate) lost: u64,
+    pub(crate) reentrant: u64,
+}
+
+/// Reads all of a file but its records.
+pub(crate) fn scan(source: Source) -> io::Result<Trace> {
+    let head = read_head(&source)?;
+    let mut scan = Scan {
+        length: source.length()?,
+        head,
+        source,
+        events: BTreeMap::new(),
+        rings: BTreeMap::new(),
+        damage: Vec::new(),
+    };
+    scan.chunks()?;
+    for found in scan.rings.values_mut() {
+        found.blocks.sort_by_key(|block| (block.sequence, block.offset));
+        found.blocks.dedup_by_key(|block| block.sequence);
+    }
+    let Scan { source, events, rings, damage, head, .. } = scan;
+    Ok(Trace { source, head, events, rings, damage })
+}
+
+fn read_head(source: &Source) -> io::Result<Head> {
+    let mut words = Vec::new();
+    source.words(0, head::WORDS, &mut words)?;
+    let wrong = |word: usize, what| Err(Damage { offset: 8 * word as u64, what }.into());
+    if words.first() != Some(&HEAD) {
+        return wrong(0, "no recording begins here");
+    }
+    if words.len() < head::WORDS {
+        return wrong(words.len(), "the file is cut within its head");
+    }
+    if words[head::VERSION] != format::VERSION {
+        return wrong(head::VERSION, "another version of the format");
+    }
+    let is_size = |words: u64| {
+        (format::MIN_BLOCK_WORDS as u64..=format::MAX_BLOCK_WORDS as u64).contains(&words)
+    };
+    if !is_size(words[head::BLOCK_WORDS]) {
+        return wrong(head::BLOCK_WORDS, "no size of sub-buffers");
+    }
+    if words[head::TICKS_PER_SECOND] == 0 {
+        return wrong(head::TICKS_PER_SECOND, "a clock that stands still");
+    }
+    let end = (words[head::END_TICKS], words[head::END_NANOS]);
+    Ok(Head {
+        ticks_per_second: words[head::TICKS_PER_SECOND],
+        start: (words[head::START_TICKS], words[head::START_NANOS]),
+        block_words: words[head::BLOCK_WORDS] as usize,
+        process: words[head::PROCESS],
+        refused: words[head::REFUSED],
+        end: (end != (0, 0)).then_some(end),
+    })
+}
+
+struct Scan {
+    source: Source,
+    length: u64,
+    head: Head,
+    events: BTreeMap<u16, schema::EventInfo>,
+    rings: BTreeMap<u32, RingInfo>,
+    damage: Vec<Damage>,
+}
+
+/// Where a chunk lies.
+#[derive(Clone, Copy)]
+struct Chunk {
+    offset: u64,
+    /// As it says, or to the end of the file.
+    bytes: u64,
+}
+
+impl Scan {
+    fn note(&mut self, offset: u64, what: &'static str) {
+        self.damage.push(Damage { offset, what });
+    }
+
+    fn chunks(&mut self) -> io::Result<()> {
+        let mut words = Vec::new();
+        let mut offset = 0;
+        while offset < self.length {
+            self.source.words(offset, 2, &mut words)?;
+            let [mark, bytes] = words[..] else {
+                self.note(offset, "the file is cut between chunks");
+                break;
+            };
+            if mark == 0 {
+                break; // a chunk that was being made (session.S2)
+            }
+            let left = self.length - offset;
+            if ![HEAD, SCHEMA, RING, BLOCK, TOTAL].contains(&mark)
+                || (mark == HEAD) != (offset == 0)
+            {
+                self.note(offset, "no chunk begins here");
+                break;
+            }
+            if bytes < 16 || bytes % 8 != 0 {
+                self.note(offset + 8, "no length of a chunk");
+                break;
+            }
+            let is_cut = bytes > left;
+            let chunk = Chunk { offset, bytes: bytes.min(left) };
+            match mark {
+                SCHEMA => self.schema(chunk)?,
+                RING => self.ring(chunk)?,
+                BLOCK => self.copied(chunk)?,
+                TOTAL => self.totals(chunk)?,
+                _ => {}
+            }
+            if is_cut {
+                self.note(self.length, "the file is cut within a chunk");
+                break;
+            }
+            offset += bytes;
+        }
+        Ok(())
+    }
+
+    fn schema(&mut self, chunk: Chunk) -> io::Result<()> {
+        let mut words = Vec::new();
+        self.source.words(chunk.offset, schema_chunk::WORDS, &mut words)?;
+        let start = chunk.offset + 8 * schema_chunk::WORDS as u64;
+        let room = chunk.bytes.saturating_sub(8 * schema_chunk::WORDS as u64);
+        let committed = words.get(schema_chunk::COMMITTED).copied().unwrap_or(0);
+        if committed > room {
+            self.note(
+                chunk.offset + 8 * schema_chunk::COMMITTED as u64,
+                "a schema beyond its chunk",
+            );
+        }
+        let bytes = self.source.bytes(start, committed.min(room) as usize)?;
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let Some((number, info, length)) = schema::decode(rest) else {
+                self.note(start + (bytes.len() - rest.len()) as u64, "no entry of a schema");
+                break;
+            };
+            self.events.entry(number).or_insert(info);
+            rest = &rest[length..];
+        }
+        Ok(())
+    }
+
+    fn ring(&mut self, chunk: Chunk) -> io::Result<()> {
+        let mut words = Vec::new();
+        self.source.words(chunk.offset, ring::WORDS, &mut words)?;
+        if words.len() < ring::WORDS || chunk.bytes < 8 * ring::WORDS as u64 {
+            return Ok(()); // the caller says that it is cut
+        }
+        let (number, blocks) = (words[ring::NUMBER], words[ring::BLOCKS]);
+        let Ok(number) = u32::try_from(number) else {
+            self.note(chunk.offset + 8 * ring::NUMBER as u64, "no number of a ring");
+            return Ok(());
+        };
+        if words[ring::BLOCK_WORDS] != self.head.block_words as u64 {
+            self.note(chunk.offset + 8 * ring::BLOCK_WORDS as u64, "another size of sub-buffers");
+            return Ok(());
+        }
+        let found = self.rings.entry(number).or_default();
+        found.produced = words[ring::PRODUCED];
+        found.lost = words[ring::LOST];
+        found.reentrant = words[ring::REENTRANT];
+        let start = chunk.offset + 8 * ring::WORDS as u64;
+        let block_bytes = 8 * self.head.block_words as u64;
+        let room = (chunk.bytes - 8 * ring::WORDS as u64).div_ceil(block_bytes);
+        for at in 0..blocks.min(room) {
+            let place = Chunk { offset: start + at * block_bytes, bytes: block_bytes };
+            self.block(number, place, Some((at, blocks)))?;
+        }
+        Ok(())
+    }
+
+    fn copied(&mut self, chunk: Chunk) -> io::Result<()> {
+        let mut words = Vec::new();
+        self.source.words(chunk.offset, copied::WORDS, &mut words)?;
+        let Some(number) = words.get(copied::RING) else { return Ok(()) };
+        let Ok(number) = u32::try_from(*number) else {
+            self.note(chunk.offset + 8 * copied::RING as u64, "no number of a ring");
+            return Ok(());
+        };
+        let front = 8 * copied::WORDS as u64;
+        let bytes = chunk.bytes.saturating_sub(front);
+        self.block(number, Chunk { offset: chunk.offset + front, bytes }, None)
+    }
+
+    /// A sub-buffer, in a ring at this position of so many.
+    fn block(&mut self, number: u32, place: Chunk, at: Option<(u64, u64)>) -> io::Result<()> {
+        let mut words = Vec::new();
+        self.source.words(place.offset, BLOCK_HEAD, &mut words)?;
+        if words.len() < BLOCK_HEAD || place.bytes < 8 * BLOCK_HEAD as u64 {
+            return Ok(()); // the caller says that it is cut
+        }
+        let Some(sequence) = words[block::SEQUENCE].checked_sub(1) else {
+            if at.is_none() {
+                self.note(place.offset, "a copied sub-buffer without a sequence");
+            }
+            return Ok(()); // empty, or being made ready
+        };
+        if at.is_some_and(|(at, blocks)| sequence % blocks != at) {
+            self.note(place.offset, "a sub-buffer at a wrong place of its ring");
+            return Ok(());
+        }
+        let room = (place.bytes / 8).min(self.head.block_words as u64);
+        let committed = words[block::COMMITTED];
+        if committed < BLOCK_HEAD as u64 || committed > self.head.block_words as u64 {
+            self.note(place.offset + 8 * block::COMMITTED as u64, "no count of complete words");
+            return Ok(());
+        }
+        let info = BlockInfo {
+            offset: place.offset,
+            sequence,
+            committed: committed.min(room) as usize,
+            first: words[block::FIRST],
+            lost: words[block::LOST],
+        };
+        self.rings.entry(number).or_default().blocks.push(info);
+        Ok(())
+    }
+
+    fn totals(&mut self, chunk: Chunk) -> io::Result<()> {
+        let bytes = self.source.bytes(chunk.offset, chunk.bytes as usize)?;
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+            .collect();
+        if let [_, _, refused, ticks, nanos, ..] = words[..] {
+            self.head.refused = refused;
+            self.head.end = (ticks != 0).then_some((ticks, nanos));
+        }
+        for each in words.get(total::WORDS..).unwrap_or_default().chunks_exact(total::EACH) {
+            let Ok(number) = u32::try_from(each[0]) else {
+                self.note(chunk.offset, "no number of a ring");
+                break;
+            };
+            let found = self.rings.entry(number).or_default();
+            (found.produced, found.lost, found.reentrant) = (each[1], each[2], each[3]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,338 @@
+//! Recordings: their options, their start and their end.
+
+use crate::busy;
+use crate::class::{self, Classes};
+use crate::format;
+use crate::ring::{Policy, Sizes};
+use crate::session::{Session, lock, number_of};
+use crate::stream::{self, Stream};
+use crate::sync::Ordering;
+use manycore::clock::Clock;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where rings lie.
+#[derive(Debug, Clone)]
+enum Medium {
+    Heap,
+    #[cfg(unix)]
+    File(PathBuf),
+    #[cfg(target_os = "linux")]
+    Memfd,
+    Stream(PathBuf),
+}
+
+/// Starts a recording.
+///
+/// ```
+/// use manycore_trace::{Class, Classes, Policy, Recorder, event};
+///
+/// const NET: Class = Class::new(1, "net");
+/// let folder = std::env::temp_dir();
+/// let path = folder.join(format!("manycore-trace-{}.mctrace", std::process::id()));
+/// let recording = Recorder::new()
+///     .classes(Classes::of(&[NET]))
+///     .ring_bytes(1 << 20)
+///     .stream(&path)
+///     .policy(Policy::Block)
+///     .start()?;
+/// event!(NET, Accepted { port: u16 = 80 });
+/// recording.stop()?;
+///
+/// let mut trace = manycore_trace::Trace::open(&path)?;
+/// assert_eq!(trace.account().merged, 1);
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// There is one recording at a time in a process.
+///
+/// | Rings | After a crash | What is kept |
+/// |---|---|---|
+/// | in memory (default) | gone | the last events of each thread, for [`Recording::snapshot`] |
+/// | [`file`](Self::file) | in the file | the last events of each thread |
+/// | [`memfd`](Self::memfd) | with another process that has it open | the same |
+/// | [`stream`](Self::stream) | copied sub-buffers are in the file | all, as the policy says |
+///
+/// Memory: [`ring_bytes`](Self::ring_bytes) for each thread alive at once, from its first event.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    classes: Classes,
+    policy: Policy,
+    block_bytes: usize,
+    ring_bytes: usize,
+    medium: Medium,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Recorder {
+    /// All classes, in rings of 1 MiB in memory that overwrite what is old.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            classes: Classes::ALL,
+            policy: Policy::Overwrite,
+            block_bytes: 64 << 10,
+            ring_bytes: 1 << 20,
+            medium: Medium::Heap,
+        }
+    }
+
+    /// What `manycore trace record` asks for: the file in `MANYCORE_TRACE`, and the classes whose
+    /// bits are set in `MANYCORE_TRACE_CLASSES` (a number, `0x` before hexadecimal; all without
+    /// it). `None` if the first is not set.
+    ///
+    /// ```
+    /// if let Some(recorder) = manycore_trace::Recorder::from_env() {
+    ///     let recording = recorder.start()?;
+    ///     std::mem::forget(recording); // until the process ends
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn from_env() -> Option<Self> {
+        let path = std::env::var_os("MANYCORE_TRACE").filter(|path| !path.is_empty())?;
+        let bits = std::env::var("MANYCORE_TRACE_CLASSES").ok().and_then(|text| {
+            text.strip_prefix("0x")
+                .map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok())
+        });
+        let recorder = Self::new().classes(bits.map_or(Classes::ALL, Classes::from_bits));
+        #[cfg(unix)]
+        let recorder = recorder.file(path);
+        #[cfg(not(unix))]
+        let recorder = recorder.stream(path);
+        Some(recorder)
+    }
+
+    /// The classes that are on at first.
+    #[must_use]
+    pub fn classes(mut self, classes: Classes) -> Self {
+        self.classes = classes;
+        self
+    }
+
+    /// What happens when a ring is full.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Bytes of each thread's ring; at least two sub-buffers.
+    #[must_use]
+    pub fn ring_bytes(mut self, bytes: usize) -> Self {
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// Bytes of a sub-buffer: what is overwritten at once. A power of two from 4 KiB to 8 MiB.
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: usize) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
+    /// Rings in this file, which is mapped: the last events are there after the process was killed.
+    /// A file of that name is replaced. The disk's space is taken when a thread gets its ring, so
+    /// a full disk costs events (counted), not the process. No other program may truncate it.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.medium = Medium::File(path.into());
+        self
+    }
+
+    /// Rings in a file in memory without a name, for a supervisor that gets
+    /// [`Recording::descriptor`], or opens it below `/proc`.
+    #[cfg(target_os = "linux")]
+    #[must_use]
+    pub fn memfd(mut self) -> Self {
+        self.medium = Medium::Memfd;
+        self
+    }
+
+    /// A thread copies full sub-buffers into this file, so that it holds more than the rings. A
+    /// file of that name is replaced. With [`Policy::Overwrite`], [`Policy::Drop`] is taken.
+    #[must_use]
+    pub fn stream(mut self, path: impl Into<PathBuf>) -> Self {
+        self.medium = Medium::Stream(path.into());
+        self
+    }
+
+    /// Starts.
+    ///
+    /// # Errors
+    /// If a recording runs already, sizes make no sense, or the file can't be made.
+    pub fn start(self) -> io::Result<Recording> {
+        let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let block_words = self.block_bytes / 8;
+        let is_fit = (format::MIN_BLOCK_WORDS..=format::MAX_BLOCK_WORDS).contains(&block_words);
+        if !self.block_bytes.is_power_of_two() || !is_fit {
+            return invalid("a sub-buffer has a power of two of bytes, from 4 KiB to 8 MiB");
+        }
+        let blocks = self.ring_bytes / self.block_bytes;
+        if blocks < 2 {
+            return invalid("a ring has at least two sub-buffers");
+        }
+        let is_stream = matches!(self.medium, Medium::Stream(_));
+        let policy = match self.policy {
+            Policy::Block if !is_stream => {
+                return invalid("a thread that waits needs a stream that makes room");
+            }
+            Policy::Overwrite if is_stream => Policy::Drop,
+            policy => policy,
+        };
+        #[cfg(unix)]
+        crate::session::fork::register()?;
+        Clock::system().ticks_per_second(); // measured now, if it must be
+        busy::quietly(|| self.start_quietly(Sizes { block_words, blocks }, policy))
+    }
+
+    fn start_quietly(self, sizes: Sizes, policy: Policy) -> io::Result<Recording> {
+        let mut state = lock();
+        if state.session.is_some() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a recording runs already"));
+        }
+        let file = match &self.medium {
+            Medium::Heap => None,
+            #[cfg(unix)]
+            Medium::File(path) => Some(create(path)?),
+            #[cfg(target_os = "linux")]
+            Medium::Memfd => Some(memfd()?),
+            Medium::Stream(path) => Some(create(path)?),
+        };
+        let stream = match (&self.medium, &file) {
+            (Medium::Stream(_), Some(file)) => Some(file.try_clone()?),
+            _ => None,
+        };
+        let mapped = if stream.is_some() { None } else { file };
+        let generation = class::next_generation();
+        let descriptor = mapped.as_ref().map(File::try_clone).transpose()?;
+        let mut session = Session::new(generation, mapped, sizes, policy)?;
+        for (at, event) in state.events.iter().enumerate() {
+            session.describe(number_of(at), event)?;
+        }
+        state.session = Some(session);
+        drop(state);
+        let stream = stream.map(|file| Stream::start(file, generation)).transpose();
+        if stream.is_err() {
+            lock().session = None;
+        } else {
+            class::set_mask(self.classes);
+        }
+        Ok(Recording { generation, descriptor, stream: stream?, is_over: false })
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    // Not truncated: a process that has it mapped would fault.
+    if std::fs::metadata(path).is_ok_and(|old| old.is_file()) {
+        std::fs::remove_file(path)?;
+    }
+    File::options().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+#[cfg(target_os = "linux")]
+fn memfd() -> io::Result<File> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the name ends with a zero byte.
+    let descriptor = unsafe { libc::memfd_create(c"manycore-trace".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has just opened it, for this file alone.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// A recording that runs; it ends when this is dropped.
+///
+/// See [`Recorder`] for an example. In a child that was made by `fork` it is over.
+#[derive(Debug)]
+#[must_use = "the recording ends when this is dropped"]
+pub struct Recording {
+    generation: u64,
+    descriptor: Option<File>,
+    stream: Option<Stream>,
+    is_over: bool,
+}
+
+impl Recording {
+    /// Switches classes on and off. Threads see it soon, in no order with anything.
+    pub fn set_classes(&self, classes: Classes) {
+        if lock().session.as_ref().is_some_and(|session| session.generation == self.generation) {
+            class::set_mask(classes);
+        }
+    }
+
+    /// All that the rings hold now, as the bytes of a file: for [`crate::Trace::from_bytes`]. The
+    /// recording goes on. Each thread's events are complete up to a moment during the call.
+    ///
+    /// # Errors
+    /// If the recording is over (in a child of `fork`).
+    pub fn snapshot(&self) -> io::Result<Vec<u8>> {
+        busy::quietly(|| stream::snapshot(self.generation))
+    }
+
+    /// Ends the recording, and returns what the rings hold, as [`snapshot`](Self::snapshot).
+    ///
+    /// # Errors
+    /// As for [`snapshot`](Self::snapshot) and [`stop`](Self::stop).
+    pub fn finish(mut self) -> io::Result<Vec<u8>> {
+        class::set_mask(Classes::NONE);
+        let bytes = self.snapshot()?;
+        self.end()?;
+        Ok(bytes)
+    }
+
+    /// The file that the rings lie in, if they lie in one.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<&File> {
+        self.descriptor.as_ref()
+    }
+
+    /// Ends the recording. An event that another thread is recording at this moment may be in the
+    /// file or not.
+    ///
+    /// # Errors
+    /// If a stream could not be written; the file has what came before.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return Ok(());
+        }
+        busy::quietly(|| {
+            let mut state = lock();
+            let Some(session) = state.session_of(self.generation) else {
+                std::mem::forget(self.stream.take()); // the parent's: its thread is not here
+                return Ok(());
+            };
+            class::set_mask(Classes::NONE);
+            class::next_generation();
+            session.finish();
+            let rings = session.rings.clone();
+            drop(state);
+            // ORDER: Relaxed; a hint to writers that wait.
+            rings.iter().for_each(|ring| ring.is_closed.store(true, Ordering::Relaxed));
+            let result = self.stream.take().map_or(Ok(()), Stream::finish);
+            let session = lock().session.take();
+            drop(session); // not under the lock: it unmaps
+            result
+        })
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // An error has no place to go to; `stop` returns it.
+        let _ = self.end();
+    }
+}

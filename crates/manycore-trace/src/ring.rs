@@ -1,0 +1,392 @@
+//! A ring of sub-buffers with one writer.
+//!
+//! # Laws
+//!
+//! Owns: the protocol between the writer and readers, in this process or another one. Does not own:
+//! where the words lie (`memory`), which thread writes (`local`).
+//!
+//! - ring.R1 A record lies in one sub-buffer. The count of complete words is stored (Release) after
+//!   the record's words, so what it covers can be read, also after the writer was killed between
+//!   any two instructions.
+//! - ring.R2 Before the writer fills a sub-buffer again, its sequence word is 0, with a fence
+//!   behind it. A reader copies, and looks at the sequence word again behind a fence: if it is the
+//!   same, no copied word is of a later round.
+//! - ring.R3 Where readers consume, the writer fills a sub-buffer again only after the count of
+//!   consumed ones covers it (Acquire; the reader stores it with Release after its copy).
+//! - ring.R4 Events are numbered, the dropped ones with the others. Each sub-buffer says the number
+//!   of its first event and how many were dropped before, so that a reader knows what it lacks.
+//! - ring.R5 Times do not go back within a ring.
+//!
+//! Source: [K42](crate#sources), section 3.5; the commit counts are those of its tracing facility.
+
+use crate::format::{BLOCK_HEAD, MAX_RECORD, block, id, ring, tag};
+use crate::memory::Words;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, pause, seeded_bug};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What a writer does whose ring is full.
+///
+/// ```
+/// use manycore_trace::{Policy, Recorder};
+///
+/// // The last events before a crash or a snapshot.
+/// assert_eq!(Policy::default(), Policy::Overwrite);
+/// let recording = Recorder::new().policy(Policy::Drop).start()?;
+/// recording.stop()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Policy {
+    /// Overwrites the oldest sub-buffer: a flight recorder.
+    #[default]
+    Overwrite,
+    /// Drops the new event and counts it.
+    Drop,
+    /// Waits until the recording's thread has copied a sub-buffer. For traces that must be
+    /// complete; the program then goes at the speed of the file. Needs [`crate::Recorder::stream`].
+    Block,
+}
+
+/// The sizes of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub(crate) block_words: usize,
+    pub(crate) blocks: usize,
+}
+
+impl Sizes {
+    pub(crate) fn words(self) -> usize {
+        ring::WORDS + self.blocks * self.block_words
+    }
+}
+
+/// The words of a ring; see [`Writer`] and [`Ring::copy`].
+pub(crate) struct Ring {
+    words: Words,
+    sizes: Sizes,
+    pub(crate) number: u32,
+    policy: Policy,
+    /// No reader will consume any more.
+    pub(crate) is_closed: AtomicBool,
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// What [`Ring::copy`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Copied {
+    /// It was overwritten, or was never filled.
+    Gone,
+    /// Its words are in the buffer.
+    Whole,
+}
+
+impl Ring {
+    /// A new ring in words that are all 0.
+    pub(crate) fn new(words: Words, sizes: Sizes, number: u32, policy: Policy) -> Self {
+        assert!(words.len() >= sizes.words(), "ring.R1: a ring of {} words", words.len());
+        // ORDER: Relaxed; the chunk's mark is stored by the caller, with Release.
+        words[ring::NUMBER].store(u64::from(number), Ordering::Relaxed);
+        words[ring::BLOCK_WORDS].store(sizes.block_words as u64, Ordering::Relaxed);
+        words[ring::BLOCKS].store(sizes.blocks as u64, Ordering::Relaxed);
+        Self { words, sizes, number, policy, is_closed: AtomicBool::new(false) }
+    }
+
+    /// The ring's own words, and those of its sub-buffers.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.words
+    }
+
+    /// The words of the sub-buffer that has this number.
+    fn block(&self, sequence: u64) -> &[AtomicU64] {
+        let at = ring::WORDS + self.at(sequence) * self.sizes.block_words;
+        &self.words[at..at + self.sizes.block_words]
+    }
+
+    fn at(&self, sequence: u64) -> usize {
+        (sequence % self.sizes.blocks as u64) as usize
+    }
+
+    /// How many sub-buffers there are.
+    #[cfg(not(manycore_loom))]
+    pub(crate) fn blocks(&self) -> u64 {
+        self.sizes.blocks as u64
+    }
+
+    /// How many sub-buffers a reader has consumed.
+    pub(crate) fn consumed(&self) -> u64 {
+        // ORDER: Acquire; pairs with Release in `consume`: the copy is made (ring.R3).
+        self.words[ring::CONSUMED].load(Ordering::Acquire)
+    }
+
+    /// The reader needs those before `sequence` no more.
+    pub(crate) fn consume(&self, sequence: u64) {
+        // ORDER: Release; see `consumed`.
+        self.words[ring::CONSUMED].store(sequence, Ordering::Release);
+    }
+
+    /// The number of the newest sub-buffer that has been begun, if any: a hint.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        let sequences = (0..self.sizes.blocks as u64).map(|at| {
+            // ORDER: Acquire; pairs with Release in `Writer::begin`.
+            self.block(at)[block::SEQUENCE].load(Ordering::Acquire)
+        });
+        sequences.max()?.checked_sub(1)
+    }
+
+    /// Copies what is complete of the sub-buffer with this number.
+    pub(crate) fn copy(&self, sequence: u64, to: &mut Vec<u64>) -> Copied {
+        let words = self.block(sequence);
+        to.clear();
+        // ORDER: Acquire; pairs with Release in `Writer::begin`: the head is of this round.
+        if words[block::SEQUENCE].load(Ordering::Acquire) != sequence + 1 {
+            return Copied::Gone;
+        }
+        // ORDER: Acquire; pairs with Release in `Writer::commit` (ring.R1).
+        let committed = words[block::COMMITTED].load(Ordering::Acquire) as usize;
+        // ORDER: Relaxed; the fence below puts them before the second look.
+        to.extend(words.iter().take(committed).map(|word| word.load(Ordering::Relaxed)));
+        // ORDER: Acquire; pairs with the fence in `Writer::begin`: a word of a later round brings
+        // that round's sequence word (ring.R2).
+        fence(Ordering::Acquire);
+        let again = words[block::SEQUENCE].load(Ordering::Relaxed);
+        // BUG: a reader trusts its copy without a second look (ring.R2).
+        if again != sequence + 1 && !seeded_bug!("trace-one-look") {
+            return Copied::Gone;
+        }
+        // The count may have grown since its own word was copied.
+        if let Some(count) = to.get_mut(block::COMMITTED) {
+            *count = committed as u64;
+        }
+        Copied::Whole
+    }
+}
+
+/// The start of a slice, for all of it.
+fn first(words: &[AtomicU64]) -> NonNull<AtomicU64> {
+    NonNull::new(words.as_ptr().cast_mut()).expect("a slice is at an address")
+}
+
+/// The one writer of a ring.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    /// The first word of the sub-buffer that is being filled; `ring` keeps it.
+    block: NonNull<AtomicU64>,
+    block_words: usize,
+    /// Words of it that are used.
+    used: usize,
+    /// The last record's time (ring.R5).
+    last: u64,
+    events: u64,
+    /// Of the next sub-buffer.
+    next: u64,
+    lost: u64,
+    thread: u64,
+    ring: Arc<Ring>,
+}
+
+// SAFETY: the pointer leads into words that `ring`, which goes along, keeps; they are atomics.
+unsafe impl Send for Writer {}
+
+impl Writer {
+    /// The writer of a new ring. Its first record begins its first sub-buffer.
+    pub(crate) fn new(ring: Arc<Ring>) -> Self {
+        let words = ring.block(0);
+        let (block, block_words) = (first(words), words.len());
+        Self {
+            block,
+            block_words,
+            used: block_words,
+            last: 0,
+            events: 0,
+            next: 0,
+            lost: 0,
+            thread: 0,
+            ring,
+        }
+    }
+
+    pub(crate) fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `block` is the start of a slice of so many words (`first`), which `ring` keeps as
+        // long as this writer; only shared references lead to them.
+        unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.block_words) }
+    }
+
+    /// Records an event of `length` words, of which `fill` stores all but the first. Returns
+    /// whether it was, instead of dropped.
+    #[inline(always)]
+    pub(crate) fn record(
+        &mut self,
+        tag: u64,
+        length: usize,
+        now: u64,
+        fill: impl FnOnce(&[AtomicU64]),
+    ) -> bool {
+        let is_near = now.wrapping_sub(self.last) >> 32 == 0;
+        // Mostly a constant length, so that only the second comparison is made.
+        if is_near && length <= MAX_RECORD && length <= self.block_words - self.used {
+            self.last = now;
+        } else if !self.make_room(length, now) {
+            return false;
+        }
+        self.events += 1;
+        self.append(tag, length, fill);
+        true
+    }
+
+    /// Stores a record behind the last one, where it has room.
+    #[inline(always)]
+    fn append(&mut self, tag: u64, length: usize, fill: impl FnOnce(&[AtomicU64])) {
+        let end = self.used + length;
+        let record = &self.words()[self.used..end];
+        // BUG: the count is stored before the record (ring.R1).
+        if seeded_bug!("trace-early-commit") {
+            self.commit(end);
+        }
+        // ORDER: Relaxed, and so are `fill`'s; the commit publishes them.
+        let first = self.last & 0xffff_ffff | (length as u64) << 32 | tag;
+        record[0].store(first, Ordering::Relaxed);
+        fill(&record[1..]);
+        self.commit(end);
+        self.used = end;
+    }
+
+    #[inline(always)]
+    fn commit(&self, words: usize) {
+        // ORDER: Release; pairs with Acquire in `Ring::copy` (ring.R1).
+        self.words()[block::COMMITTED].store(words as u64, Ordering::Release);
+    }
+
+    /// Makes room for an event of `length` words at this time, or counts it as dropped.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, length: usize, now: u64) -> bool {
+        let has_room = self.has_room(length, now);
+        if !has_room {
+            self.count_lost();
+        }
+        has_room
+    }
+
+    /// Whether there is room for a record of `length` words at this time, in a new sub-buffer if
+    /// it must be.
+    fn has_room(&mut self, length: usize, now: u64) -> bool {
+        if length > MAX_RECORD {
+            return false;
+        }
+        let now = now.max(self.last); // ring.R5
+        let is_far = (now - self.last) >> 32 != 0;
+        let needed = length + if is_far { 2 } else { 0 };
+        if needed > self.block_words - self.used {
+            if length > self.block_words - BLOCK_HEAD || !self.begin(now) {
+                return false;
+            }
+            self.last = now;
+            return true;
+        }
+        self.last = now;
+        if is_far {
+            self.append(tag(id::TIME, 0), 2, |words| words[0].store(now, Ordering::Relaxed));
+        }
+        true
+    }
+
+    /// One more event that is not in the ring.
+    pub(crate) fn count_lost(&mut self) {
+        self.lost += 1;
+        // ORDER: Relaxed; a count.
+        self.ring.words[ring::LOST].store(self.lost, Ordering::Relaxed);
+    }
+
+    /// Ends the sub-buffer and begins the next one; false if that is not consumed.
+    fn begin(&mut self, now: u64) -> bool {
+        if self.used < self.block_words {
+            // ORDER: Relaxed; the commit publishes it. The filler.
+            self.words()[self.used].store(0, Ordering::Relaxed);
+            self.commit(self.block_words);
+            self.used = self.block_words;
+        }
+        let ring = Arc::clone(&self.ring);
+        if !self.is_free(&ring) {
+            return false;
+        }
+        let words = ring.block(self.next);
+        // BUG: a sub-buffer is filled again under its old sequence word (ring.R2).
+        if !seeded_bug!("trace-open-rewrite") {
+            // ORDER: Relaxed; the fence puts it before all words of this round.
+            words[block::SEQUENCE].store(0, Ordering::Relaxed);
+        }
+        // ORDER: Release; pairs with the fence in `Ring::copy` (ring.R2).
+        fence(Ordering::Release);
+        let head = [
+            (block::BASE, now),
+            (block::COMMITTED, BLOCK_HEAD as u64),
+            (block::FIRST, self.events + self.lost),
+            (block::LOST, self.lost),
+            (block::THREAD, self.thread),
+        ];
+        // ORDER: Relaxed; the sequence word publishes them.
+        head.iter().for_each(|(at, value)| words[*at].store(*value, Ordering::Relaxed));
+        self.next += 1;
+        // ORDER: Release; pairs with Acquire in `Ring::copy` and `Ring::newest`.
+        words[block::SEQUENCE].store(self.next, Ordering::Release);
+        self.block = first(words);
+        self.used = BLOCK_HEAD;
+        true
+    }
+
+    /// Whether the next sub-buffer may be filled (ring.R3); by the policy, waits until it may.
+    fn is_free(&self, ring: &Ring) -> bool {
+        let mut step = 0;
+        // BUG: the writer does not ask what is consumed (ring.R3).
+        while ring.policy != Policy::Overwrite && !seeded_bug!("trace-unconsumed") {
+            if self.next < ring.consumed() + ring.sizes.blocks as u64 {
+                return true;
+            }
+            // ORDER: Relaxed; a hint to give up.
+            if ring.policy == Policy::Drop || ring.is_closed.load(Ordering::Relaxed) {
+                return false;
+            }
+            pause(&mut step);
+        }
+        true
+    }
+
+    /// From now on this thread writes.
+    pub(crate) fn change_thread(&mut self, thread: u64, name: &[u8], now: u64) {
+        self.thread = thread;
+        let name = &name[..name.len().min(64)];
+        let length = 3 + name.len().div_ceil(8);
+        if !self.has_room(length, now) {
+            return; // the next sub-buffer's head names the thread
+        }
+        self.append(tag(id::THREAD, 0), length, |words| {
+            words[0].store(thread, Ordering::Relaxed);
+            words[1].store(name.len() as u64, Ordering::Relaxed);
+            for (word, bytes) in words[2..].iter().zip(name.chunks(8)) {
+                let mut all = [0; 8];
+                all[..bytes.len()].copy_from_slice(bytes);
+                word.store(u64::from_le_bytes(all), Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Leaves the number of events in the ring's own words.
+    pub(crate) fn finish(&self) {
+        // ORDER: Relaxed; a count.
+        let produced = self.events + self.lost;
+        self.ring.words[ring::PRODUCED].store(produced, Ordering::Relaxed);
+    }
+}

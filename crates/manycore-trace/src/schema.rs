@@ -1,0 +1,111 @@
+//! The schema: what each event's number stands for, as entries of bytes in the file.
+//!
+//! An entry has its length first, so that a reader skips what a later version adds behind.
+
+use crate::site::{Event, FieldType, Kind};
+use std::fmt;
+
+/// An event as the file describes it: a call site.
+///
+/// See [`Trace`](crate::Trace) for an example.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventInfo {
+    /// What it says about time.
+    pub kind: Kind,
+    /// Its class's number.
+    pub class: u8,
+    /// Its class's name.
+    pub class_name: String,
+    /// Its name.
+    pub name: String,
+    /// The module that records it.
+    pub module: String,
+    /// The source file and line that record it.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+    /// Its fields' names and types.
+    pub fields: Vec<(String, FieldType)>,
+}
+
+impl fmt::Display for EventInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.class_name, self.name)
+    }
+}
+
+impl EventInfo {
+    /// Bytes of a record's fixed part.
+    pub(crate) fn fixed(&self) -> usize {
+        self.fields.iter().map(|(_, of)| of.fixed()).sum()
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
+    out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// The entry of an event, in whole words.
+pub(crate) fn encode(number: u16, event: &Event) -> Vec<u8> {
+    let (module, file, line) = event.place;
+    let mut out = vec![0; 4];
+    out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(&[event.class.number(), event.kind as u8]);
+    out.extend_from_slice(&line.to_le_bytes());
+    out.push(event.fields.len() as u8);
+    for text in [event.class.name(), event.name, module, file] {
+        put_text(&mut out, text);
+    }
+    for (name, of) in event.fields {
+        out.push(of.code());
+        put_text(&mut out, name);
+    }
+    out.resize(out.len().next_multiple_of(8), 0);
+    let length = (out.len() as u32).to_le_bytes();
+    out[..4].copy_from_slice(&length);
+    out
+}
+
+/// What is left to read of an entry.
+struct Entry<'a>(&'a [u8]);
+
+impl<'a> Entry<'a> {
+    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let bytes = u16::from_le_bytes(self.number()?);
+        Some(String::from_utf8_lossy(self.take(usize::from(bytes))?).into_owned())
+    }
+}
+
+/// The first entry of `bytes`, its number, and its length; `None` if it makes no sense.
+pub(crate) fn decode(bytes: &[u8]) -> Option<(u16, EventInfo, usize)> {
+    let length = u32::from_le_bytes(bytes.first_chunk().copied()?) as usize;
+    let mut entry = Entry(bytes.get(4..length)?);
+    let number = u16::from_le_bytes(entry.number()?);
+    let [class, kind] = entry.number()?;
+    let kind = *Kind::ALL.get(usize::from(kind))?;
+    let line = u32::from_le_bytes(entry.number()?);
+    let [count] = entry.number()?;
+    let [class_name, name, module, file] =
+        [entry.text()?, entry.text()?, entry.text()?, entry.text()?];
+    let mut fields = Vec::new();
+    for _ in 0..count {
+        let [code] = entry.number()?;
+        let of = FieldType::from_code(code)?;
+        fields.push((entry.text()?, of));
+    }
+    let info = EventInfo { kind, class, class_name, name, module, file, line, fields };
+    Some((number, info, length))
+}

@@ -1,0 +1,338 @@
+//! The recording that runs: its rings, and what is written about them.
+//!
+//! # Laws
+//!
+//! Owns: which recording runs, its rings and schema, and the lock around them. Does not own: when
+//! a thread uses its ring (`local`), how a stream is written (`stream`).
+//!
+//! - session.S1 An event's schema is in the file before its number is known to any thread, so
+//!   each record that a crash leaves can be read.
+//! - session.S2 A chunk's mark is stored after all else of it. Chunks are appended under the lock,
+//!   so only the last one of a file can lack its mark.
+//! - session.S3 No event of a thread that holds the lock asks for it: it is refused and counted
+//!   (an allocator that records events).
+
+use crate::class::{self, Classes};
+use crate::format::{self, ALIGN, HEAD, RING, SCHEMA, head, id, tag};
+use crate::memory::Words;
+use crate::ring::{Policy, Ring, Sizes, Writer};
+use crate::schema;
+use crate::site::Event;
+use crate::sync::{AtomicU64, Ordering};
+use manycore::clock::Clock;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes of entries that a mapped file's schema begins with, and grows by.
+const SCHEMA_BYTES: usize = ALIGN;
+
+/// Number of the event that was registered as the `at`th.
+pub(crate) fn number_of(at: usize) -> u16 {
+    (id::FIRST as usize + at) as u16
+}
+
+/// All that the process has of recordings.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) events: Vec<&'static Event>,
+    pub(crate) session: Option<Session>,
+}
+
+impl State {
+    /// The recording with this number, if it runs.
+    pub(crate) fn session_of(&mut self, generation: u64) -> Option<&mut Session> {
+        self.session.as_mut().filter(|session| session.generation == generation)
+    }
+}
+
+static STATE: Mutex<State> = Mutex::new(State { events: Vec::new(), session: None });
+
+pub(crate) fn lock() -> MutexGuard<'static, State> {
+    // No code of the program runs under it.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The recording that runs.
+pub(crate) struct Session {
+    pub(crate) generation: u64,
+    file: Option<File>,
+    /// Where the file ends.
+    end: u64,
+    pub(crate) sizes: Sizes,
+    policy: Policy,
+    head: Words,
+    /// All entries, and of a mapped file the chunk for the next ones.
+    pub(crate) schema: Vec<u8>,
+    chunk: Option<Words>,
+    pub(crate) rings: Vec<Arc<Ring>>,
+    /// Writers without a thread.
+    idle: Vec<Writer>,
+}
+
+/// Ticks, and nanoseconds since 1970, at one moment.
+fn now() -> (u64, u64) {
+    let ticks = Clock::system().ticks_now();
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    (ticks, nanos as u64)
+}
+
+impl Session {
+    pub(crate) fn new(
+        generation: u64,
+        file: Option<File>,
+        sizes: Sizes,
+        policy: Policy,
+    ) -> io::Result<Self> {
+        let mut session = Self {
+            generation,
+            file,
+            end: 0,
+            sizes,
+            policy,
+            head: Words::on_heap(0),
+            schema: Vec::new(),
+            chunk: None,
+            rings: Vec::new(),
+            idle: Vec::new(),
+        };
+        let words = session.append(head::WORDS)?;
+        let (ticks, nanos) = now();
+        for (at, value) in [
+            (head::VERSION, format::VERSION),
+            (head::TICKS_PER_SECOND, Clock::system().ticks_per_second()),
+            (head::START_TICKS, ticks),
+            (head::START_NANOS, nanos),
+            (head::BLOCK_WORDS, sizes.block_words as u64),
+            (head::PROCESS, u64::from(std::process::id())),
+        ] {
+            // ORDER: Relaxed; the mark publishes it.
+            words[at].store(value, Ordering::Relaxed);
+        }
+        mark(&words, HEAD);
+        session.head = words;
+        Ok(session)
+    }
+
+    /// Words of a new chunk: on the heap, or at the end of the file. It lacks its mark.
+    fn append(&mut self, words: usize) -> io::Result<Words> {
+        let new = match &self.file {
+            None => Words::on_heap(words),
+            #[cfg(unix)]
+            Some(file) => {
+                let bytes = (words * 8).next_multiple_of(ALIGN);
+                match crate::memory::mapped::Mapping::append(file, self.end, bytes) {
+                    Ok(mapping) => {
+                        self.end += bytes as u64;
+                        Words::Mapped(mapping)
+                    }
+                    Err(error) => {
+                        // session.S2: no chunk without a mark stays before another one.
+                        file.set_len(self.end)?;
+                        return Err(error);
+                    }
+                }
+            }
+            #[cfg(not(unix))]
+            Some(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        // ORDER: Relaxed; the mark publishes it.
+        new[1].store(8 * new.len() as u64, Ordering::Relaxed);
+        Ok(new)
+    }
+
+    /// The words of the head.
+    pub(crate) fn head(&self) -> &[AtomicU64] {
+        &self.head
+    }
+
+    /// Puts an event's entry into the schema (session.S1).
+    pub(crate) fn describe(&mut self, number: u16, event: &Event) -> io::Result<()> {
+        let entry = schema::encode(number, event);
+        if self.file.is_some() {
+            let has_room = self.chunk.as_ref().is_some_and(|words| {
+                used(words) + entry.len() <= 8 * (words.len() - format::schema::WORDS)
+            });
+            if !has_room {
+                let words = self.append(SCHEMA_BYTES.max(entry.len() + ALIGN) / 8)?;
+                mark(&words, SCHEMA);
+                self.chunk = Some(words);
+            }
+            if let Some(words) = &self.chunk {
+                let used = used(words);
+                let place = &words[format::schema::WORDS + used / 8..];
+                for (word, bytes) in place.iter().zip(entry.chunks_exact(8)) {
+                    let value = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+                    // ORDER: Relaxed; the count publishes it.
+                    word.store(value, Ordering::Relaxed);
+                }
+                // ORDER: Release; pairs with a reader's look at the file.
+                let used = (used + entry.len()) as u64;
+                words[format::schema::COMMITTED].store(used, Ordering::Release);
+            }
+        }
+        self.schema.extend_from_slice(&entry);
+        Ok(())
+    }
+
+    /// A writer for a thread: one that another thread has left, of the lowest ring, or a new one.
+    fn writer(&mut self) -> io::Result<Writer> {
+        let lowest = (0..self.idle.len()).min_by_key(|at| self.idle[*at].ring().number);
+        if let Some(at) = lowest {
+            return Ok(self.idle.swap_remove(at));
+        }
+        let words = self.append(self.sizes.words())?;
+        let ring = Ring::new(words, self.sizes, self.rings.len() as u32, self.policy);
+        mark(ring.words(), RING);
+        let ring = Arc::new(ring);
+        self.rings.push(Arc::clone(&ring));
+        Ok(Writer::new(ring))
+    }
+
+    /// Writes what is known at the end.
+    pub(crate) fn finish(&mut self) {
+        self.note_refused();
+        let (ticks, nanos) = now();
+        // ORDER: Relaxed; for readers of the file after the end.
+        self.head[head::END_TICKS].store(ticks, Ordering::Relaxed);
+        self.head[head::END_NANOS].store(nanos, Ordering::Relaxed);
+    }
+
+    /// Adds the events that handlers have refused.
+    pub(crate) fn note_refused(&mut self) {
+        // ORDER: Relaxed; counts.
+        let more = REFUSED.swap(0, Ordering::Relaxed);
+        self.head[head::REFUSED].fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of entries in a schema's chunk.
+fn used(words: &Words) -> usize {
+    // ORDER: Relaxed; stored under the lock.
+    words[format::schema::COMMITTED].load(Ordering::Relaxed) as usize
+}
+
+/// The chunk is complete (session.S2).
+fn mark(words: &[AtomicU64], mark: u64) {
+    // ORDER: Release; pairs with a reader's look at the file.
+    words[0].store(mark, Ordering::Release);
+}
+
+/// Events without a ring that could not say so in the file yet.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// From a signal's handler: takes no lock.
+pub(crate) fn count_refused() {
+    // ORDER: Relaxed; a count.
+    REFUSED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts an event that no ring takes, in the file.
+pub(crate) fn refuse_event() {
+    count_refused();
+    if let Some(session) = &mut lock().session {
+        session.note_refused();
+    }
+}
+
+/// The tag of an event, which gets its number now if it has none.
+pub(crate) fn register(event: &'static Event) -> Option<u64> {
+    let mut state = lock();
+    // ORDER: Relaxed; stored under the lock.
+    let known = event.tag.load(Ordering::Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
+    let at = state.events.len();
+    let session = state.session.as_mut()?;
+    let is_described =
+        at <= (id::LAST - id::FIRST) as usize && session.describe(number_of(at), event).is_ok();
+    if !is_described {
+        count_refused();
+        session.note_refused();
+        return None;
+    }
+    state.events.push(event);
+    let tag = tag(u64::from(number_of(at)), event.class.number());
+    // ORDER: Relaxed; a thread that reads it has its ring from under the lock, or this thread.
+    event.tag.store(tag, Ordering::Relaxed);
+    Some(tag)
+}
+
+/// A writer for the calling thread, and the recording that it is of.
+pub(crate) fn take_writer() -> Option<(u64, Writer)> {
+    let mut state = lock();
+    let session = state.session.as_mut()?;
+    if session.generation != class::generation() {
+        return None; // it ends
+    }
+    if let Ok(writer) = session.writer() {
+        return Some((session.generation, writer));
+    }
+    count_refused();
+    session.note_refused();
+    None
+}
+
+/// A thread ends, or writes for another recording.
+pub(crate) fn give_back(generation: u64, writer: Writer) {
+    writer.finish();
+    let mut state = lock();
+    if let Some(session) = state.session_of(generation) {
+        session.idle.push(writer);
+    } else {
+        drop(state); // then it is unmapped
+        drop(writer);
+    }
+}
+
+#[cfg(unix)]
+pub(crate) mod fork {
+    //! A child of `fork` begins without a recording.
+
+    use super::{Classes, MutexGuard, State, class, lock};
+    use crate::memory::mapped;
+    use std::cell::RefCell;
+    use std::io;
+    use std::sync::OnceLock;
+
+    type Held = (MutexGuard<'static, State>, MutexGuard<'static, mapped::List>);
+
+    thread_local! {
+        static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    }
+
+    pub(crate) fn register() -> io::Result<()> {
+        static RESULT: OnceLock<i32> = OnceLock::new();
+        let result = RESULT.get_or_init(|| {
+            // SAFETY: the functions live as long as the process and do not unwind.
+            unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) }
+        });
+        if *result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(*result)) }
+    }
+
+    extern "C" fn before() {
+        let held = (lock(), mapped::list());
+        // A fork in the thread's last destructors has no place to keep the locks.
+        let _ = HELD.try_with(|place| *place.borrow_mut() = Some(held));
+    }
+
+    extern "C" fn in_parent() {
+        drop(HELD.try_with(|place| place.borrow_mut().take()));
+    }
+
+    extern "C" fn in_child() {
+        class::set_mask(Classes::NONE);
+        class::next_generation();
+        let Ok(Some((mut state, list))) = HELD.try_with(|place| place.borrow_mut().take()) else {
+            return;
+        };
+        mapped::detach(&list);
+        if let Some(mut session) = state.session.take() {
+            drop(session.file.take());
+            // Its threads are not here; what they were changing stays as it is.
+            std::mem::forget(session);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What happens when a ring is full.
+
+use crate::{TEST, Temporary, alone, numbers};
+use manycore_trace::{Policy, Recorder, Trace, event};
+use std::io;
+
+const EVENTS: u64 = 100_000;
+
+fn record() {
+    (0..EVENTS).for_each(|n| event!(TEST, Step { n: u64 }));
+}
+
+fn small() -> Recorder {
+    Recorder::new().ring_bytes(1 << 14).block_bytes(1 << 12)
+}
+
+#[test]
+fn overwriting_ring_keeps_the_last_events_and_counts_the_others() -> io::Result<()> {
+    let _alone = alone();
+    let recording = small().start()?;
+    record();
+    let mut trace = Trace::from_bytes(recording.finish()?)?;
+    let account = trace.account();
+    assert_eq!((account.produced, account.produced - account.lost), (EVENTS, account.merged));
+    assert!(account.is_closed() && account.merged > 700, "{account}");
+    let kept = numbers(&mut trace, "n");
+    assert!(kept.iter().copied().eq(EVENTS - kept.len() as u64..EVENTS));
+    Ok(())
+}
+
+#[test]
+fn dropping_ring_keeps_the_first_events_and_counts_the_others() -> io::Result<()> {
+    let _alone = alone();
+    let recording = small().policy(Policy::Drop).start()?;
+    record();
+    let mut trace = Trace::from_bytes(recording.finish()?)?;
+    let account = trace.account();
+    assert_eq!((account.produced, account.merged + account.lost), (EVENTS, EVENTS));
+    assert!(account.is_closed() && account.merged > 900, "{account}");
+    assert!(numbers(&mut trace, "n").iter().copied().eq(0..account.merged));
+    Ok(())
+}
+
+#[test]
+fn blocking_stream_has_all_events() -> io::Result<()> {
+    let _alone = alone();
+    let file = Temporary::new("blocking.mctrace");
+    let recording = small().policy(Policy::Block).stream(file.as_ref()).start()?;
+    record();
+    recording.stop()?;
+    let mut trace = Trace::open(&file)?;
+    assert!(numbers(&mut trace, "n").iter().copied().eq(0..EVENTS));
+    let account = trace.account();
+    assert_eq!((account.produced, account.lost), (EVENTS, 0));
+    assert!(account.is_closed() && trace.drift().is_some());
+    Ok(())
+}
+
+#[test]
+fn dropping_stream_counts_what_the_file_lacks() -> io::Result<()> {
+    let _alone = alone();
+    let file = Temporary::new("dropping.mctrace");
+    let recording = small().policy(Policy::Drop).stream(file.as_ref()).start()?;
+    std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(record))));
+    recording.stop()?;
+    let mut trace = Trace::open(&file)?;
+    let account = trace.account();
+    assert_eq!(account.produced, 3 * EVENTS);
+    assert!(account.is_closed() && account.merged > 1000, "{account}");
+    assert_eq!(numbers(&mut trace, "n").len() as u64, account.merged);
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memfd_is_read_through_its_descriptor_while_the_recording_runs() -> io::Result<()> {
+    let _alone = alone();
+    let recording = small().memfd().start()?;
+    record();
+    let file = recording.descriptor().expect("the file").try_clone()?;
+    let mut trace = Trace::from_file(file)?;
+    let account = trace.account();
+    assert!(account.is_closed() && account.produced == EVENTS, "{account}");
+    recording.stop()
+}

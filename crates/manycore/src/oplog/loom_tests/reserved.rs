@@ -1,0 +1,96 @@
+//! Cold objects that are reserved for one thread (`lock::reservation`), and lose it to updates,
+//! reads and promotions of others.
+
+use super::{Bag, Builder, Commuting, builder, contents, push, spawn};
+use crate::oplog::{Deferred, Log, Logs, Publish};
+use crate::percpu::loom_tests::{RACE, model, must_catch};
+use std::sync::Arc;
+
+fn cold() -> Arc<Bag> {
+    Arc::new(builder(Publish::Locked).logs(Logs::Auto).build(Vec::new()).unwrap())
+}
+
+/// Reserves the cold object for the calling thread.
+fn reserve<L: Log<Vec<u32>>>(object: &Deferred<Vec<u32>, L>) {
+    let contention = object.contention.load();
+    object.try_hold(contention).expect("the object is free").reserve(contention);
+    assert!(object.contention.load().is_reserved());
+}
+
+#[test]
+fn loom_reserved_updates_race_append_and_nothing_is_lost() {
+    model(3, || {
+        let bag = cold();
+        reserve(&bag);
+        let updater = spawn(&bag, |bag| bag.append(push(2)));
+        (0..2).for_each(|number| bag.append(push(number)));
+        updater.join().unwrap();
+        assert_eq!(contents(&bag), [0, 1, 2]);
+    });
+}
+
+#[test]
+fn loom_reserved_reads_race_append_and_read() {
+    model(2, || {
+        let bag = cold();
+        reserve(&bag);
+        let updater = spawn(&bag, |bag| {
+            bag.append(push(1));
+            assert_eq!(contents(bag), [1]);
+        });
+        let seen = [contents(&bag), contents(&bag)];
+        assert!(seen[0].len() <= seen[1].len(), "{seen:?}");
+        updater.join().unwrap();
+        assert_eq!(contents(&bag), [1]);
+    });
+}
+
+/// A thread that is inside another object does not wait for the owner, but gives the object logs in
+/// the owner's name.
+#[test]
+fn loom_reserved_update_races_a_promotion_in_its_name() {
+    model(2, || {
+        let bags = Arc::new([cold(), cold()]);
+        reserve(&bags[0]);
+        let updater = spawn(&bags, |bags| {
+            let other = bags[1].read();
+            bags[0].append(push(2));
+            drop(other);
+        });
+        bags[0].append(push(1));
+        updater.join().unwrap();
+        assert_eq!(contents(&bags[0]), [1, 2]);
+    });
+}
+
+type Act = Box<dyn FnOnce(&mut Vec<u32>) + Send>;
+type Acts = Deferred<Vec<u32>, Commuting<Act>>;
+
+#[test]
+fn loom_reserved_update_of_ones_own_object_races_append() {
+    model(2, || {
+        let builder: Builder<Vec<u32>, Commuting<Act>> = builder(Publish::Locked);
+        let acts: Arc<Acts> = Arc::new(builder.logs(Logs::Auto).build(Vec::new()).unwrap());
+        reserve(&acts);
+        let updater = spawn(&acts, |acts| acts.append(Box::new(|list| list.push(3))));
+        let own = Arc::downgrade(&acts);
+        acts.append(Box::new(move |list| {
+            list.push(1);
+            own.upgrade().unwrap().append(Box::new(|list| list.push(2)));
+        }));
+        updater.join().unwrap();
+        assert_eq!(contents(&acts), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn loom_revocation_without_the_barrier_is_caught() {
+    let test = "oplog::loom_tests::reserved::loom_reserved_updates_race_append_and_nothing_is_lost";
+    must_catch("unfenced-revocation", test, &RACE);
+}
+
+#[test]
+fn loom_promotion_that_a_reservations_owner_leaves_unfinished_is_caught() {
+    let test = "oplog::loom_tests::reserved::loom_reserved_update_races_a_promotion_in_its_name";
+    must_catch("unfinished-promotion", test, &["this thread holds the object already", "deadlock"]);
+}

@@ -1,0 +1,286 @@
+//! Cold objects that only one thread has used, so that they are reserved for it, and what ends
+//! that: everything is as with an object that is a plain lock.
+
+use manycore::cluster::Adaptive;
+use manycore::cluster::adaptive::Mode;
+use manycore::oplog::{Commuting, Deferred, Op, TryReadError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+type Act = Box<dyn FnOnce(&mut u64) + Send>;
+type Acts = Deferred<u64, Commuting<Act>>;
+
+struct Add(u64);
+impl Op<u64> for Add {
+    fn apply(self, sum: &mut u64) {
+        *sum += self.0;
+    }
+}
+type Sum = Deferred<u64, Commuting<Add>>;
+
+/// More uses than reserve an object for the thread that makes them.
+const USES: u64 = 5000;
+
+fn add(number: u64) -> Act {
+    Box::new(move |sum| *sum += number)
+}
+
+/// An object that is reserved for the calling thread, with the value 0.
+fn reserved() -> Arc<Acts> {
+    let acts = Arc::new(Acts::new(0));
+    (0..USES).for_each(|_| acts.append(add(1)));
+    *acts.read() -= USES;
+    acts
+}
+
+fn in_other_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| scope.spawn(f).join().unwrap())
+}
+
+#[test]
+fn reserved_objects_go_to_several_threads_and_no_update_is_lost() {
+    for round in 0..200_u64 {
+        let sum = Sum::new(0);
+        (0..USES).for_each(|_| sum.append(Add(1)));
+        let start = Barrier::new(3);
+        let count = 500 + round;
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    start.wait();
+                    for _ in 0..count {
+                        sum.append(Add(1));
+                        assert!(*sum.read() > USES);
+                    }
+                });
+            }
+            start.wait();
+            let mut last = USES;
+            for _ in 0..count {
+                sum.append(Add(1));
+                let now = *sum.read();
+                assert!(now > last, "a read went back from {last} to {now}");
+                last = now;
+            }
+        });
+        assert_eq!(*sum.read(), USES + 3 * count);
+    }
+}
+
+#[test]
+fn update_of_the_object_itself_is_queued_and_its_read_panics() {
+    let acts = reserved();
+    let own = Arc::clone(&acts);
+    acts.append(Box::new(move |sum| {
+        *sum += 1;
+        own.append(add(2));
+        assert!(matches!(own.try_read(), Err(TryReadError::Busy)));
+        let read = catch_unwind(AssertUnwindSafe(|| drop(own.read())));
+        assert!(read.is_err(), "an object was read from within its own update");
+        assert_eq!(*sum, 1, "the update was not deferred");
+    }));
+    assert_eq!(*acts.read(), 3);
+    assert_eq!(in_other_thread(|| *acts.read()), 3);
+}
+
+#[test]
+fn guard_of_a_reserved_object_excludes_others_and_queues_updates() {
+    let acts = reserved();
+    let guard = acts.read();
+    acts.append(add(1));
+    in_other_thread(|| {
+        assert!(matches!(acts.try_read(), Err(TryReadError::Busy)));
+        acts.append(add(2));
+    });
+    assert_eq!(*guard, 0);
+    drop(guard);
+    assert_eq!(*acts.read(), 3);
+}
+
+#[test]
+fn thread_waits_for_the_guard_of_a_reserved_object() {
+    let acts = reserved();
+    let mut guard = acts.read();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| *acts.read());
+        thread::sleep(std::time::Duration::from_millis(20));
+        *guard = 7;
+        drop(guard);
+        assert_eq!(reader.join().unwrap(), 7);
+    });
+}
+
+#[test]
+fn panic_in_a_reserved_update_poisons_for_all_until_cleared() {
+    let acts = reserved();
+    let panics = catch_unwind(AssertUnwindSafe(|| acts.append(Box::new(|_| panic!("planned")))));
+    assert!(panics.is_err() && acts.is_poisoned());
+    acts.append(add(1));
+    assert!(matches!(in_other_thread(|| acts.try_read().err()), Some(TryReadError::Poisoned)));
+    assert_eq!(*acts.read_poisoned(), 0);
+    in_other_thread(|| acts.clear_poison());
+    assert_eq!(*acts.read(), 1);
+}
+
+#[test]
+fn forgotten_guard_of_a_reserved_object_leaves_it_locked_until_its_owner_takes_it() {
+    let mut acts = reserved();
+    std::mem::forget(acts.read());
+    assert!(matches!(acts.try_read(), Err(TryReadError::Busy)));
+    assert!(in_other_thread(|| acts.try_read().is_err()));
+    acts.append(add(1)); // queued: the object is held
+    let own = Arc::get_mut(&mut acts).unwrap();
+    assert_eq!(*own.get_mut(), 1);
+    own.append(add(1));
+    assert_eq!(*own.read(), 2);
+}
+
+#[test]
+fn promotion_and_demotion_end_a_reservation() {
+    let acts = reserved();
+    assert!(acts.promote() && acts.is_hot());
+    acts.append(add(1));
+    acts.demote();
+    (0..USES).for_each(|_| acts.append(add(1)));
+    assert_eq!(in_other_thread(|| *acts.read()), USES + 1);
+    let acts = reserved();
+    assert!(in_other_thread(|| acts.promote()));
+    acts.append(add(1));
+    assert_eq!(*acts.read(), 1);
+}
+
+#[test]
+fn objects_reserved_for_ended_threads_go_to_the_next() {
+    let acts = Acts::new(0);
+    for _ in 0..20 {
+        in_other_thread(|| (0..USES).for_each(|_| acts.append(add(1))));
+    }
+    assert_eq!(*acts.read(), 20 * USES);
+}
+
+#[test]
+fn reads_in_a_cycle_of_reserved_objects_end_in_a_panic() {
+    let (start, first) = (Barrier::new(2), Acts::new(0));
+    let second = Acts::new(0);
+    let crossing = |own: &Acts, other: &Acts| {
+        (0..USES).for_each(|_| own.append(add(1)));
+        let guard = own.read();
+        start.wait();
+        let ended = catch_unwind(AssertUnwindSafe(|| drop(other.read())));
+        drop(guard);
+        ended.is_err()
+    };
+    let panics = thread::scope(|scope| {
+        let other = scope.spawn(|| crossing(&second, &first));
+        [crossing(&first, &second), other.join().unwrap()]
+    });
+    assert!(panics[0] != panics[1], "one of the two readers is refused: {panics:?}");
+}
+
+/// An adaptive object that is reserved for the calling thread, with the value 0.
+fn reserved_adaptive() -> Arc<Adaptive<u64, Commuting<Act>>> {
+    let acts = Arc::new(Adaptive::new(0));
+    (0..USES).for_each(|_| acts.update(add(0)));
+    assert_eq!(acts.change(|sum| *sum), 0);
+    acts
+}
+
+#[test]
+fn adaptive_object_of_reads_and_some_updates_goes_to_another_thread_while_it_is_read() {
+    let acts = Adaptive::<u64, Commuting<Act>>::new(0);
+    for round in 0..2 * USES {
+        if round % 4 == 0 {
+            acts.update(add(1));
+        }
+        let seen = acts.read();
+        assert_eq!(*seen, round / 4 + 1);
+        if round + 1 == 2 * USES {
+            thread::scope(|scope| {
+                let other = scope.spawn(|| acts.update(add(1)));
+                thread::sleep(std::time::Duration::from_millis(20));
+                assert_eq!(*seen, USES / 2);
+                drop(seen);
+                other.join().unwrap();
+            });
+        }
+    }
+    assert_eq!(*acts.read(), USES / 2 + 1);
+}
+
+#[test]
+fn reserved_adaptive_objects_go_to_several_threads_and_no_update_is_lost() {
+    for round in 0..100_u64 {
+        let sum = Adaptive::<u64, Commuting<Add>>::new(0);
+        (0..USES).for_each(|_| sum.update(Add(1)));
+        let start = Barrier::new(3);
+        let count = 500 + round;
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    start.wait();
+                    for _ in 0..count {
+                        sum.update(Add(1));
+                        assert!(*sum.read() > USES);
+                    }
+                });
+            }
+            start.wait();
+            let mut last = USES;
+            for _ in 0..count {
+                sum.update(Add(1));
+                let now = *sum.read();
+                assert!(now > last, "a read went back from {last} to {now}");
+                last = now;
+            }
+        });
+        assert_eq!(*sum.read(), USES + 3 * count);
+    }
+}
+
+#[test]
+fn update_of_a_reserved_adaptive_object_from_within_is_deferred() {
+    let acts = reserved_adaptive();
+    let own = Arc::clone(&acts);
+    acts.update(Box::new(move |sum| {
+        *sum += 1;
+        own.update(add(2));
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(own.read()))).is_err());
+        assert_eq!(*sum, 1, "the update was not deferred");
+    }));
+    assert_eq!(*acts.read(), 3);
+}
+
+#[test]
+fn guard_of_a_reserved_adaptive_object_excludes_others() {
+    let acts = reserved_adaptive();
+    let guard = acts.read();
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            acts.update(add(1));
+            *acts.read()
+        });
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(*guard, 0);
+        drop(guard);
+        assert_eq!(other.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn reserved_adaptive_object_is_poisoned_and_changes_its_mode_as_any() {
+    for mode in [Mode::Direct, Mode::Shared, Mode::Logs] {
+        let acts = reserved_adaptive();
+        assert!(in_other_thread(|| acts.pin(mode)));
+        acts.update(add(1));
+        assert_eq!(*acts.read(), 1);
+        let acts = reserved_adaptive();
+        assert!(acts.pin(mode));
+        acts.update(add(1));
+        assert_eq!(in_other_thread(|| *acts.read()), 1);
+    }
+    let acts = reserved_adaptive();
+    let panics = catch_unwind(AssertUnwindSafe(|| acts.update(Box::new(|_| panic!("planned")))));
+    assert!(panics.is_err());
+    assert!(matches!(in_other_thread(|| acts.try_read().err()), Some(TryReadError::Poisoned)));
+}
