@@ -34,7 +34,8 @@ grep -q 'heap-use-after-free' "$work/report" ||
 
 # Tests that make many rounds make a tenth of them here.
 export MANYCORE_TESTS="${MANYCORE_TESTS:-short}"
-export RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan"
+# Nodes from the global allocator, whose blocks the sanitizer sees.
+export RUSTFLAGS="-Zsanitizer=address --cfg manycore_sanitized" CARGO_TARGET_DIR="$TARGET/asan"
 
 # run CRATE PROGRAM... [-- ARGUMENT...]: these test programs of the crate.
 run() {

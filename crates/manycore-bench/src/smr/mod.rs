@@ -28,7 +28,7 @@
 //!   loop alone takes 0.7 to 0.9 ns an operation (`unshared` has nothing inside), kovan 3.1; a
 //!   section is two stores and ten instructions more than the loop.
 //! - With `--update 90` they have 1.8 to 2.2 times the rate of Concurrency Kit and liburcu when the
-//!   C library's `malloc` is slow. All of them wait for it; `section-slab` does not.
+//!   C library's `malloc` is slow. All of those wait for it.
 //! - With `--stall`, `section-epoch` takes 0.2 to 0.6 s to drain 470 to 840 MB: the speed of
 //!   `free`. `section`, the default, has 0.6 MB a thread waiting, and nothing to drain.
 
@@ -271,10 +271,6 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     native::<c::CkMcs>("ck-mcs", "Concurrency Kit's queue lock (MCS); freed at once"),
     ours::<ours::Bounded>("section", "sections as they come: eras, and nodes that know theirs"),
     ours::<ours::Epoch>("section-epoch", "sections with eras alone: a stalled reader is unbounded"),
-    Entry {
-        kind: Kind::Ours,
-        ..entry::<ours::Slabbed>("section-slab", "section-epoch, its nodes from manycore's slab")
-    },
     ours::<ours::Clock>("section-clock", "sections as in the paper: the clock and a full fence"),
 ];
 

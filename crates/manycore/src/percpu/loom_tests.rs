@@ -128,6 +128,41 @@ fn loom_slot_handed_over_shows_the_old_owners_writes() {
     });
 }
 
+/// What an ended thread left behind is changed by the thread that takes its slot for that, or by
+/// the slot's next owner, one after the other.
+#[test]
+fn loom_free_slot_is_worked_on_by_one_thread_at_a_time() {
+    model(2, || {
+        let shared = Arc::new((Records::new(), UnsafeCell::new(0)));
+        shared.0.give_back(shared.0.take());
+        let works: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (records, left) = &*shared;
+                    // SAFETY: runs with slot 0 taken; loom checks that it is alone.
+                    records.with_free(0, || left.with_mut(|left| unsafe { *left += 1 }));
+                })
+            })
+            .collect();
+        let (records, left) = &*shared;
+        let mine = records.take();
+        if mine.index() == 0 {
+            // SAFETY: the owner of slot 0 has the cell; loom checks it.
+            left.with_mut(|left| unsafe { *left += 1 });
+        }
+        records.give_back(mine);
+        works.into_iter().for_each(|work| work.join().unwrap());
+        assert!(records.is_unused() && records.high() <= 2);
+    });
+}
+
+#[test]
+fn loom_work_on_an_untaken_slot_is_caught() {
+    let test = "percpu::loom_tests::loom_free_slot_is_worked_on_by_one_thread_at_a_time";
+    must_catch("untaken-slot", test, &RACE);
+}
+
 #[test]
 fn loom_slots_taken_at_once_are_different() {
     model(2, || {

@@ -154,6 +154,40 @@ impl Records {
         debug_assert!(taken & 1 << bit != 0, "percpu.P2: a slot is given back that has no owner");
     }
 
+    /// Runs `f` while the calling thread has this slot, if that is free: for what an ended thread
+    /// left behind.
+    #[inline]
+    pub(crate) fn with_free(&self, index: usize, f: impl FnOnce()) {
+        let (word, bit) = (index / 64, 1 << (index % 64));
+        let Some(TakenWord(bits)) = self.taken.get(word) else { return };
+        // ORDER: Relaxed; the CAS below decides.
+        let seen = bits.load(Ordering::Relaxed);
+        if seen & bit == 0 {
+            self.with_taken(index, bits, f);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn with_taken(&self, index: usize, bits: &AtomicU64, f: impl FnOnce()) {
+        struct GiveBack<'a>(&'a Records, usize);
+        impl Drop for GiveBack<'_> {
+            fn drop(&mut self) {
+                self.0.give_back(self.0.get(self.1));
+            }
+        }
+        let bit = 1 << (index % 64);
+        // BUG: a thread works on a free slot without taking it (percpu.P2).
+        if sync::seeded_bug!("untaken-slot") {
+            return f();
+        }
+        // ORDER: Acquire; pairs with Release in `give_back` (percpu.P2).
+        if bits.fetch_or(bit, Ordering::Acquire) & bit == 0 {
+            let _slot = GiveBack(self, index);
+            f();
+        }
+    }
+
     /// The record of a slot that has been handed out at least once.
     pub(crate) fn get(&self, index: usize) -> &Record {
         debug_assert!(
@@ -360,6 +394,12 @@ pub(crate) fn home_slot(farewell: Farewell) -> Result<Slot, Slot> {
 #[cold]
 pub(crate) fn spare_slot() -> Slot {
     Slot::of(records().take())
+}
+
+/// Runs `f` while the calling thread has this slot, which was handed out once, if it is free now.
+#[inline]
+pub(crate) fn with_free_slot(index: usize, f: impl FnOnce()) {
+    records().with_free(index, f);
 }
 
 /// Gives back a slot of [`spare_slot`], or one that [`home_slot`] handed out as an error.

@@ -5,6 +5,7 @@ use super::home::{HOME, NOWHERE};
 use super::local::{COUNT, FULL, Local, PRESSES, SPARE};
 use super::state::State;
 use crate::percpu::{self, Slot};
+use crate::slab::classes;
 
 /// A thread ends: everything it leaves in any domain passes to others (section.S9).
 pub(super) fn farewell(slot: Slot) -> bool {
@@ -20,6 +21,7 @@ pub(super) fn farewell(slot: Slot) -> bool {
             local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
         }
     });
+    classes::trim_before_exit(slot);
     is_free
 }
 

@@ -54,6 +54,16 @@
 //! When not: values that are read under a lock anyway; readers that rest inside for long (take
 //! reference counts); a single value replaced as a whole, where an `Arc` behind a lock will do.
 //!
+//! # Memory
+//!
+//! A node of up to 512 bytes, header included, comes from slabs that all domains share, one for
+//! each of 16 sizes; a larger one, or one aligned to more than 16, from the global allocator. So a
+//! node that is replaced all the time is made in memory that its thread freed just before, and
+//! nodes of two threads share no line. A thread keeps some 64 KiB of free nodes of each size that
+//! it uses at hand, and up to 16 empty chunks of 64 KiB, or 256 if it fetched them again and again;
+//! when it ends, one. Nodes that others freed come back to it when it makes new ones. A global
+//! allocator that counts, or a tool that watches it, does not see those nodes.
+//!
 //! # Modes
 //!
 //! A domain has one of three ways to find out that a grace period is over:
@@ -81,7 +91,7 @@
 //!
 //! Owns: [`Domain`] (the threads inside, and the garbage), [`Section`] (the guard of a thread
 //! inside), the typed pointers [`Atomic`], [`Shared`] and [`Owned`], and [`NodeLock`]. Does not
-//! own: allocation.
+//! own: the memory of nodes (`slab::classes`).
 //!
 //! *Era*: a number that reclaimers advance and readers copy. *Batch*: nodes that one thread
 //! retired, sealed with a stamp. *Round*: one thread, the leader, advances the era, pays the

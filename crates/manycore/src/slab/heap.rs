@@ -3,6 +3,7 @@
 //! Laws slab.B1 to slab.B5 of the parent module. Owns: the fast paths. All but `remote` is the slot
 //! owner's.
 
+mod away;
 mod parcels;
 
 use super::chunk::{self, Owner};
@@ -42,6 +43,8 @@ pub(super) struct Heap {
 #[repr(align(128))]
 struct Remote {
     list: AtomicPtr<Block>,
+    /// Whose it is. Never changes.
+    slot: usize,
 }
 
 #[repr(C)]
@@ -72,7 +75,7 @@ struct Local {
 }
 
 impl From<usize> for Heap {
-    fn from(_: usize) -> Self {
+    fn from(slot: usize) -> Self {
         Self {
             live: AtomicUsize::new(0),
             chunks: AtomicUsize::new(0),
@@ -91,7 +94,7 @@ impl From<usize> for Heap {
                 parcels: Vec::new(),
                 packed: 0,
             }),
-            remote: Remote { list: AtomicPtr::new(ptr::null_mut()) },
+            remote: Remote { list: AtomicPtr::new(ptr::null_mut()), slot },
         }
     }
 }
@@ -178,7 +181,7 @@ impl Heap {
             if !parcel.is_null() {
                 (parcel, PARCEL_BLOCKS) // at most
             } else {
-                local.send_all();
+                local.send_all(layout);
                 let chunk = self.chunk_with_blocks(local, layout, owner);
                 let taken = Chunk::take(chunk, layout);
                 if !Chunk::has_more(chunk) {
@@ -232,7 +235,7 @@ impl Heap {
         if !ptr::eq(home, self) {
             // SAFETY: slab.B1, slab.B2 - the caller promises that it owns the slot, and gives the
             // block up (# Safety). `home` is the block's heap, as its chunk says.
-            unsafe { self.pack(block, home) };
+            unsafe { self.pack(block, home, layout) };
             return;
         }
         let limit = self.local.with_mut(|local| {
@@ -247,106 +250,6 @@ impl Heap {
             // SAFETY: slab.B1 - the caller promises that it owns the slot (# Safety); the reference
             // to `local` has ended.
             unsafe { self.put_away(layout) };
-        }
-    }
-
-    /// Gives half of what may be at hand back to the chunks, and as many that came home.
-    ///
-    /// # Safety
-    /// As for [`Heap::pop`], and no reference to `local` is in use.
-    #[cold]
-    #[inline(never)]
-    unsafe fn put_away(&self, layout: ChunkLayout) {
-        self.local.with_mut(|local| {
-            // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
-            unsafe {
-                let local = &mut *local;
-                let half = layout.ready / 2;
-                for _ in 0..half {
-                    let block = local.free;
-                    if block.is_null() {
-                        break;
-                    }
-                    local.free = (*block).next;
-                    self.put(local, block, layout);
-                }
-                for _ in 0..half.div_ceil(PARCEL_BLOCKS) {
-                    let parcel = self.arrival(local);
-                    self.put_all(local, parcel, layout);
-                }
-                // ORDER: Relaxed; see `add`.
-                local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(half);
-            }
-        });
-    }
-
-    /// Gives the blocks of a list back to their chunks.
-    ///
-    /// # Safety
-    /// As for [`put`](Self::put), for each block.
-    unsafe fn put_all(&self, local: &mut Local, mut list: *mut Block, layout: ChunkLayout) {
-        while !list.is_null() {
-            let block = list;
-            // SAFETY: slab.B1, slab.B2 - the caller owns the slot, and gives the list up.
-            unsafe {
-                list = (*block).next;
-                self.put(local, block, layout);
-            }
-        }
-    }
-
-    /// Gives a block of this slot back to its chunk.
-    ///
-    /// # Safety
-    /// As for [`Heap::pop`]; `local` is this heap's, and the block one of its chunks', which the
-    /// caller gives up.
-    unsafe fn put(&self, local: &mut Local, block: *mut Block, layout: ChunkLayout) {
-        let chunk = Chunk::of(block, layout);
-        // SAFETY: slab.B1 - this slot's chunk; slab.B2 - the caller gives the block up.
-        unsafe {
-            debug_assert!(ptr::eq((*chunk).heap, self), "slab.B1: a block of another slot's chunk");
-            let own = &mut (*chunk).own;
-            debug_assert!(own.taken > 0, "slab.B2: a block comes back that is not out");
-            (*block).next = own.free;
-            own.free = block;
-            own.taken -= 1;
-            if own.taken > 0 {
-                if !own.is_listed {
-                    local.list(chunk);
-                }
-                return;
-            }
-            if own.is_listed {
-                local.unlist(chunk);
-            }
-            if local.empties_len < local.empties_max {
-                (*chunk).own.next = local.empties;
-                local.empties = chunk;
-                local.empties_len += 1;
-            } else {
-                local.given_back += 1;
-                self.give_back(local, chunk, layout);
-            }
-        }
-    }
-
-    /// Gives an empty chunk, which is on no list but that of all, back to the system.
-    ///
-    /// # Safety
-    /// As for [`Heap::pop`]; `local` is this heap's, and the chunk one of its own of which no block
-    /// is taken.
-    unsafe fn give_back(&self, local: &mut Local, chunk: *mut Chunk, layout: ChunkLayout) {
-        add(&self.chunks, -1);
-        // SAFETY: slab.B1 - the caller owns the slot; slab.B4 - the chunk is empty, so no user has
-        // a block.
-        unsafe {
-            debug_assert!(
-                (*chunk).own.taken == 0 && !(*chunk).own.is_listed,
-                "slab.B4: a chunk goes back that is in use"
-            );
-            add(&self.blocks, -((*chunk).blocks as isize));
-            local.forget(chunk);
-            Chunk::give_back(chunk, layout);
         }
     }
 
@@ -414,14 +317,14 @@ impl Heap {
     /// As for [`Heap::pop`], and no reference to `local` is in use; the caller gives the block up,
     /// which is one of `home`'s.
     #[inline(never)]
-    unsafe fn pack(&self, block: *mut Block, home: *const Heap) {
+    unsafe fn pack(&self, block: *mut Block, home: *const Heap, layout: ChunkLayout) {
         self.local.with_mut(|local| {
             // SAFETY: slab.B1 - the caller owns the slot.
             let local = unsafe { &mut *local };
             // `live` fell, and yet no more blocks are at hand.
             local.limit = local.limit.wrapping_sub(1);
             if local.parcel_for(home).heap != home {
-                local.begin_parcel(home);
+                local.begin_parcel(home, layout);
             }
             let parcel = local.parcel_for(home);
             // SAFETY: slab.B2 - the caller gives the block up.
@@ -429,53 +332,13 @@ impl Heap {
             parcel.first = block;
             parcel.len += 1;
             if parcel.len >= PARCEL_BLOCKS {
-                let sent = parcel.send();
+                let sent = parcel.send(layout);
                 local.packed -= sent - 1;
                 return;
             }
             local.packed += 1;
             if local.packed >= PACKED_MAX {
-                local.send_all();
-            }
-        });
-    }
-
-    /// Sends home what is gathered, gives what is at hand or came home back to the chunks, and
-    /// those that are empty to the system.
-    ///
-    /// # Safety
-    /// As for [`Heap::pop`].
-    pub(super) unsafe fn trim(&self, layout: ChunkLayout) {
-        self.local.with_mut(|local| {
-            // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
-            unsafe {
-                let local = &mut *local;
-                local.send_all();
-                let at_hand = std::mem::replace(&mut local.free, ptr::null_mut());
-                self.put_all(local, at_hand, layout);
-                // This ends: what comes home in between was out before.
-                loop {
-                    let parcel = self.arrival(local);
-                    if parcel.is_null() {
-                        break;
-                    }
-                    self.put_all(local, parcel, layout);
-                }
-                while !local.empties.is_null() {
-                    let chunk = local.empties;
-                    local.empties = (*chunk).own.next;
-                    local.empties_len -= 1;
-                    self.give_back(local, chunk, layout);
-                }
-                local.reserve.give_back();
-                local.empties_max = EMPTIES_MIN;
-                local.given_back = 0;
-                // ORDER: Relaxed; see `add`.
-                local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(layout.ready);
-                debug_assert!(
-                    local.empties_len == 0 && local.incoming.is_null() && local.packed == 0,
-                    "slab.B4: something is left after a trim"
-                );
+                local.send_all(layout);
             }
         });
     }

@@ -126,3 +126,26 @@ fn loom_heap_passes_with_its_slot() {
         assert_eq!(watched.slab.stats().live, 0);
     });
 }
+
+/// A thread has ended; its blocks are put away by the thread that frees them, while another takes
+/// over its slot and uses what came home.
+#[test]
+fn loom_blocks_of_an_ended_thread_are_put_away_by_those_that_free_them() {
+    model(2, || {
+        let watched = Watched::new();
+        let owner = {
+            let watched = Arc::clone(&watched);
+            thread::spawn(move || (0..2).map(|_| watched.alloc()).collect::<Vec<_>>())
+        };
+        let left = owner.join().unwrap();
+        let next = {
+            let watched = Arc::clone(&watched);
+            thread::spawn(move || watched.alloc())
+        };
+        left.into_iter().for_each(|object| watched.free(object));
+        let last = next.join().unwrap();
+        watched.free(last);
+        watched.slab.trim();
+        assert_eq!(watched.slab.stats().live, 0);
+    });
+}

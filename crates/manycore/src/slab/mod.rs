@@ -22,7 +22,8 @@
 //! # Laws
 //!
 //! Owns: chunks, and which slot has which block. Does not own: safe reclamation under readers
-//! (parallel sections do: they call [`Slab::free_raw`] after the grace period).
+//! (read-side sections do: they take nodes from `slab::classes`, and free them after the grace
+//! period).
 //!
 //! - slab.B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks
 //!   into them. They stay with the slot when its thread ends, and the slot's next owner continues
@@ -32,7 +33,8 @@
 //! - slab.B3 Blocks of another slot are gathered, and sent home in parcels by one CAS. The list
 //!   that they are sent to is only ever taken whole, by its owner: so there is no ABA. A parcel's
 //!   blocks are a list of their own, of which the owner touches the first alone before it needs
-//!   them.
+//!   them. If the slot has no owner, the sender takes the slot (percpu.P2), and puts away what came
+//!   home: so what an ended thread left behind is given back by the threads that free it.
 //! - slab.B4 A chunk whose blocks are all on its own list or fresh goes back to the system, but for
 //!   16 that a slot keeps, and up to 256 if it turns out to fetch again what it gave back. Blocks
 //!   at hand (64 KiB, at most 1,024 and at least 4), in a parcel or on their way home hold their
@@ -47,6 +49,7 @@
 mod boxed;
 mod check;
 mod chunk;
+pub(crate) mod classes;
 mod heap;
 mod layout;
 #[cfg(all(test, manycore_loom))]
@@ -57,6 +60,8 @@ mod tests;
 
 pub use boxed::SlabBox;
 
+#[cfg(not(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized)))]
+use crate::percpu::Slot;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{own_slot, with_own_slot};
 use crate::sync::{const_fn, model_failed};
@@ -69,8 +74,10 @@ use std::ptr::{self, NonNull};
 
 /// Memory for objects of type `T`, from the calling thread's own chunks.
 ///
-/// *For* nodes that are made and freed all the time, by many threads, and often by another thread
-/// than made them. *Not for* a few objects: a thread that uses a slab has a chunk of it.
+/// *For* objects that are made and freed all the time, by many threads, and often by another thread
+/// than made them; with figures of their own ([`stats`](Self::stats)), and memory that goes back
+/// with the slab. *Not for* a few objects: a thread that uses a slab has a chunk of it. Nor for the
+/// nodes of read-side sections, which are in such memory already.
 ///
 /// ```
 /// let slab = manycore::slab::Slab::new();
@@ -95,7 +102,9 @@ use std::ptr::{self, NonNull};
 ///   Linux has some (`madvise`), of which at most 2 MiB lie idle. [`Slab::trim`] gives all that
 ///   back. The first allocation makes a table of 12 KiB.
 /// - *Threads that end* leave their chunks to the thread that gets their slot next. What others
-///   free in between waits there for it. In a thread's last destructors a slab works as ever.
+///   free in between they put away themselves, so that empty chunks go back. What is freed of a
+///   live thread's objects waits until that thread allocates, or calls [`Slab::trim`]. In a
+///   thread's last destructors a slab works as ever.
 /// - *NUMA*: a page belongs to the node of the core that touches it first, and that is the thread
 ///   that allocates. A slot that passes to a thread on another node takes its chunks along.
 /// - *Fork*: the child has a copy and goes on. The chunks of threads that did not survive are not
@@ -222,8 +231,17 @@ impl<T> Slab<T> {
     pub fn trim(&self) {
         self.with_heap(|heap| {
             // SAFETY: slab.B1 - the slot is the calling thread's for the length of the call.
-            unsafe { heap.trim(Self::LAYOUT) };
+            unsafe { heap.trim(Self::LAYOUT, 0) };
         });
+    }
+
+    /// As [`trim`](Self::trim) for a slot whose thread ends, and keeps an empty chunk for the next.
+    #[cfg(not(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized)))]
+    pub(crate) fn trim_before_exit(&self, slot: Slot) {
+        if let Some(heap) = self.heaps.get(slot.index()) {
+            // SAFETY: slab.B1 - the slot is still the calling thread's.
+            unsafe { heap.trim(Self::LAYOUT, 1) };
+        }
     }
 
     /// How much there is.

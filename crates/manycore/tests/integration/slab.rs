@@ -283,7 +283,34 @@ fn fresh_objects_lie_on_the_node_of_their_thread() {
     });
 }
 
-/// What is freed while its owner is gone waits for the next owner of the slot.
+#[cfg(unix)]
+#[test]
+fn chunks_of_ended_threads_go_back_when_others_free_their_objects() {
+    in_own_process("chunks_of_ended_threads_go_back_when_others_free_their_objects", || {
+        let slab = Slab::new();
+        // At once, so that each has a slot of its own.
+        let start = std::sync::Barrier::new(4);
+        let mut nodes: Vec<_> = thread::scope(|scope| {
+            let fill = || {
+                let nodes: Vec<_> = (0..50_000).map(|key| slab.alloc(Node::new(key))).collect();
+                start.wait();
+                nodes
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(fill)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let full = slab.stats().chunks;
+        assert!(full > 4 * 30, "{full} chunks for 200,000 nodes");
+        nodes.clear();
+        slab.trim();
+        // An empty one for each, and what was at hand when its thread ended.
+        let left = slab.stats().chunks;
+        assert!(left <= 4, "{left} of {full} chunks are kept");
+        assert_eq!(slab.stats().live, 0);
+    });
+}
+
+/// The next owner of a slot goes on with the chunks there.
 #[test]
 fn thread_after_thread_uses_what_the_last_one_left() {
     let slab = Slab::new();

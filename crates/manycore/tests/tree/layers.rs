@@ -14,8 +14,8 @@ const LAYERS: &[&[&str]] = &[
     &["clock", "percpu"],
     &["profile"],
     &["lock"],
-    &["section"],
     &["slab"],
+    &["section"],
     &["namespace", "oplog", "ldu", "cluster"],
     &["collections"],
 ];

@@ -61,7 +61,6 @@ mod guard;
 mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
-mod memory;
 mod parts;
 mod prune;
 mod records;

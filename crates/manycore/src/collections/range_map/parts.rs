@@ -1,8 +1,8 @@
 //! Lists of parts: what a slot leads to whose keys have few entries, too few for a branch (law
 //! range_map.R9).
 
-use super::memory::{self, ALIGN};
 use crate::section::{Section, Weight};
+use crate::slab::classes::{self, ALIGN};
 use std::alloc::Layout;
 use std::ptr::{self, NonNull};
 
@@ -72,7 +72,7 @@ pub(super) unsafe fn free_list(word: NonNull<()>) {
     };
     // SAFETY: allocated by `to_list` with the layout of this length; the caller has it alone
     // (# Safety).
-    unsafe { memory::free(list, layout) };
+    unsafe { classes::free(list, layout) };
 }
 
 /// Frees a list that was unlinked, after the grace period.
@@ -142,7 +142,7 @@ impl Parts {
         debug_assert!(self.are_few(), "range_map.R9: a list is too long");
         let layout = layout(self.len);
         assert!(self.len > 0, "a slot without parts is empty");
-        let list = memory::allocate(layout).as_ptr();
+        let list = classes::allocate(layout).as_ptr();
         // SAFETY: just allocated, with room for so many parts.
         unsafe { ptr::copy_nonoverlapping(self.parts.as_ptr(), list.cast::<Part>(), self.len) };
         list.cast::<()>().map_addr(|bits| bits | self.len << LEN_SHIFT)

@@ -1,9 +1,9 @@
 //! The radix trie: entries, branches, the words of their slots, and the look-up (laws range_map.R1
 //! to range_map.R3).
 
-use super::memory;
 use super::parts::{self, LEN, Part, Parts, clip, parts_in};
 use crate::section::Section;
+use crate::slab::classes;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, LoadToChange, Ordering, seeded_bug};
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -51,7 +51,7 @@ impl<V> OwnEntry<V> {
     #[inline]
     pub(super) fn new(first: u64, last: u64, value: V) -> Self {
         let keys = AtomicU64::new((last - first).wrapping_add(1));
-        let entry = memory::allocate(Layout::new::<Entry<V>>()).cast::<Entry<V>>();
+        let entry = classes::allocate(Layout::new::<Entry<V>>()).cast::<Entry<V>>();
         // SAFETY: memory for an entry, just allocated.
         unsafe { entry.write(Entry { first, last, keys, value }) };
         Self(entry)
@@ -91,7 +91,7 @@ impl<V> Drop for OwnEntry<V> {
         impl Drop for Memory {
             fn drop(&mut self) {
                 // SAFETY: allocated in `new` with this layout; the value is dropped.
-                unsafe { memory::free(self.0, self.1) };
+                unsafe { classes::free(self.0, self.1) };
             }
         }
         let _memory = Memory(self.0.cast(), Layout::new::<Entry<V>>());

@@ -53,6 +53,7 @@ unsafe impl<T: ?Sized + Pointable + Send + Sync> Sync for Atomic<T> {}
 
 impl<T> Atomic<T> {
     /// A link to a new node.
+    #[inline(always)]
     pub fn new(value: T) -> Self {
         Self::to(node::alloc(value).as_ptr())
     }

@@ -2,8 +2,10 @@
 
 use super::super::stray;
 use super::super::weight::Weight;
+use crate::slab::classes;
 use crate::sync::{AtomicU64, Ordering};
-use std::alloc::{self, Layout};
+use std::alloc::Layout;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 /// In `birth`, in debug builds: the node has been retired.
@@ -101,9 +103,33 @@ struct Node<T> {
     value: T,
 }
 
-/// A node with a value.
+/// A node with a value. (Always inlined: given to a function, the value would be stored in pieces
+/// and loaded again in larger ones, which the store buffer can't forward.)
+#[inline(always)]
 pub(super) fn alloc<T>(value: T) -> NonNull<Header> {
-    NonNull::from(Box::leak(Box::new(Node { header: Header::new(), value }))).cast()
+    // Not dropped if the allocation unwinds, which it does not: else the value would need an
+    // address before it has its place.
+    let value = ManuallyDrop::new(value);
+    let node = classes::allocate(Layout::new::<Node<T>>()).cast::<Node<T>>();
+    // SAFETY: fresh memory of a node's layout, as that of a `ManuallyDrop` is its value's.
+    unsafe {
+        (&raw mut (*node.as_ptr()).header).write(Header::new());
+        (&raw mut (*node.as_ptr()).value).cast::<ManuallyDrop<T>>().write(value);
+    }
+    node.cast()
+}
+
+/// The memory of a sized type's node, which is freed when this is dropped, also by a panic of the
+/// value's destructor.
+struct Memory<T>(NonNull<Node<T>>);
+
+impl<T> Drop for Memory<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: nodes of sized types are made by `alloc` alone, with this layout; a `Memory` is
+        // made where no other thread has the node, and its value is dropped or moved by now.
+        unsafe { classes::free(self.0.cast(), Layout::new::<Node<T>>()) };
+    }
 }
 
 /// The value of a node, which is freed.
@@ -111,9 +137,10 @@ pub(super) fn alloc<T>(value: T) -> NonNull<Header> {
 /// # Safety
 /// A node of this type that no other thread has.
 pub(super) unsafe fn into_value<T>(node: NonNull<Header>) -> T {
-    // SAFETY: nodes of sized types are made by `alloc` alone, as a box, and the caller has it alone
-    // (# Safety).
-    unsafe { Box::from_raw(node.cast::<Node<T>>().as_ptr()) }.value
+    let memory = Memory(node.cast::<Node<T>>());
+    // SAFETY: the caller has the node alone (# Safety), and its value is moved out once, before the
+    // memory is freed.
+    unsafe { (&raw const (*memory.0.as_ptr()).value).read() }
 }
 
 // SAFETY: all functions go by the layout of `Node`.
@@ -139,9 +166,10 @@ unsafe impl<T> Layouted for T {
 
     unsafe fn free(node: NonNull<()>) {
         stray::remove(node.addr().get(), size_of::<Node<T>>());
-        // SAFETY: nodes of sized types are made by `alloc` alone, as a box, and the caller has it
-        // alone (# Safety).
-        drop(unsafe { Box::from_raw(node.cast::<Node<T>>().as_ptr()) });
+        let memory = Memory(node.cast::<Node<T>>());
+        // SAFETY: the caller has the node alone (# Safety), and its value is dropped once, before
+        // the memory is freed.
+        unsafe { (&raw mut (*memory.0.as_ptr()).value).drop_in_place() };
     }
 }
 
@@ -167,17 +195,14 @@ const fn items_at<T>() -> usize {
 pub(super) fn alloc_slice<T>(mut items: Vec<T>) -> NonNull<Header> {
     let length = items.len();
     let layout = slice_layout::<T>(length).expect("manycore: a slice too long for any memory");
-    // SAFETY: the layout has the size of the header at least.
-    let memory = unsafe { alloc::alloc(layout) };
-    let Some(node) = NonNull::new(memory.cast::<SliceHeader>()) else {
-        alloc::handle_alloc_error(layout)
-    };
+    let memory = classes::allocate(layout);
+    let node = memory.cast::<SliceHeader>();
     // SAFETY: just allocated, for the header and so many items behind it, which do not overlap
     // those of the vector. They are moved: the vector forgets them.
     unsafe {
         node.write(SliceHeader { header: Header::new(), length });
         let to = memory.add(items_at::<T>()).cast::<T>();
-        ptr::copy_nonoverlapping(items.as_ptr(), to, length);
+        ptr::copy_nonoverlapping(items.as_ptr(), to.as_ptr(), length);
         items.set_len(0);
     }
     node.cast()
@@ -220,7 +245,7 @@ impl<T> Drop for SliceMemory<T> {
         unsafe {
             let layout = slice_layout::<T>(self.0.as_ref().length).expect("it was allocated");
             stray::remove(self.0.addr().get(), layout.size());
-            alloc::dealloc(self.0.as_ptr().cast(), layout);
+            classes::free(self.0.cast(), layout);
         }
     }
 }

@@ -13,8 +13,9 @@ use std::ptr::NonNull;
 
 /// A node that no other thread can reach: a box that can be linked without a copy.
 ///
-/// Memory: one allocation, of the value and a header of eight bytes; for a slice or a `str`, of
-/// sixteen. Because of the header, to make a node of a `Box` and a `Box` of a node moves the value.
+/// Memory: one block, of the value and a header of eight bytes; for a slice or a `str`, of sixteen.
+/// [`section`](crate::section#memory) says where blocks come from. Because of the header, to make a
+/// node of a `Box` and a `Box` of a node moves the value.
 ///
 /// ```
 /// use manycore::section::Owned;
@@ -40,6 +41,7 @@ unsafe impl<T: ?Sized + Pointable + Sync> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
     /// Allocates a node: the value and eight bytes.
+    #[inline(always)]
     pub fn new(value: T) -> Self {
         // SAFETY: just allocated.
         unsafe { Self::from_node(node::alloc(value)) }

@@ -1,7 +1,8 @@
 //! Parcels: blocks of other slots that are gathered, and go home together (slab.B2, slab.B3).
 
-use super::{Block, Heap, Local};
+use super::{Block, ChunkLayout, Heap, Local};
 use crate::config::SMALL;
+use crate::percpu;
 use crate::sync::{self, Ordering};
 use std::ptr;
 
@@ -30,13 +31,13 @@ impl Local {
     }
 
     /// Sends home what is gathered.
-    pub(super) fn send_all(&mut self) {
+    pub(super) fn send_all(&mut self, layout: ChunkLayout) {
         debug_assert!(
             self.parcels.iter().map(|parcel| parcel.len).sum::<usize>() == self.packed,
             "slab.B3: another number of blocks is in parcels than was packed"
         );
         for parcel in &mut self.parcels {
-            parcel.send();
+            parcel.send(layout);
         }
         self.packed = 0;
     }
@@ -44,12 +45,12 @@ impl Local {
     /// Sends home what is in the place of the parcel for `home`, which begins. If that was little,
     /// there are more owners than places: makes more.
     #[cold]
-    pub(super) fn begin_parcel(&mut self, home: *const Heap) {
+    pub(super) fn begin_parcel(&mut self, home: *const Heap, layout: ChunkLayout) {
         let other = self.parcel_for(home);
         let is_thin = (1..PARCEL_BLOCKS / 2).contains(&other.len);
-        self.packed -= other.send();
+        self.packed -= other.send(layout);
         if is_thin && self.parcels.len() < PARCELS_MAX {
-            self.send_all();
+            self.send_all(layout);
             self.parcels.resize_with(2 * self.parcels.len(), || Parcel::EMPTY);
         }
         self.parcel_for(home).heap = home;
@@ -59,8 +60,9 @@ impl Local {
 impl Parcel {
     pub(super) const EMPTY: Self = Self { heap: ptr::null(), first: ptr::null_mut(), len: 0 };
 
-    /// Puts the blocks on their owner's list, all in one. Returns how many.
-    pub(super) fn send(&mut self) -> usize {
+    /// Puts the blocks on their owner's list, all in one. If the slot has no owner, takes the slot,
+    /// and puts them away. Returns how many.
+    pub(super) fn send(&mut self, layout: ChunkLayout) -> usize {
         if self.len == 0 {
             return 0;
         }
@@ -70,7 +72,8 @@ impl Parcel {
             "slab.B3: a parcel has not the blocks that were packed"
         );
         // SAFETY: a heap lives as long as its slab, and its blocks were in use.
-        let list = unsafe { &(*self.heap).remote.list };
+        let home = unsafe { &*self.heap };
+        let list = &home.remote.list;
         // BUG: blocks of a slab go home without the order that lets their owner reuse them
         // (slab.B3).
         let order = if sync::seeded_bug!("relaxed-return") {
@@ -91,6 +94,9 @@ impl Parcel {
                 Err(now) => top = now,
             }
         }
+        // SAFETY: slab.B1 - `f` runs with the slot taken, by a thread that is in this heap already
+        // only if the slot is its own, and then it is not free.
+        percpu::with_free_slot(home.remote.slot, || unsafe { home.clear_up(layout) });
         std::mem::replace(self, Self::EMPTY).len
     }
 }

@@ -1,0 +1,145 @@
+//! Blocks by size: memory of what has no slab of its own, such as the nodes of read-side sections,
+//! whose types are the users'.
+//!
+//! Owns: the slabs of the process, one for each size. Does not own: what lies in the blocks. Larger
+//! or more strictly aligned blocks are the global allocator's.
+//!
+//! Blocks are taken and freed by their layout, as with the global allocator; what two threads take
+//! never shares a line (slab.B5), and what was freed is at hand again. Model checkers, Miri and the
+//! build for sanitizers (`cfg(manycore_sanitized)`) take every block from the global allocator, and
+//! so see its end.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// Blocks are aligned to this; what asks for more is the global allocator's.
+pub(crate) const ALIGN: usize = 16;
+
+/// Memory of this layout, which has a size.
+#[inline(always)]
+pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
+    debug_assert!(layout.size() > 0, "slab.B2: a block without size");
+    match slabs::allocate(layout) {
+        Some(block) => block,
+        None => allocate_apart(layout),
+    }
+}
+
+/// Gives memory back.
+///
+/// # Safety
+/// It is what [`allocate`] returned for this layout, and is not used any more.
+#[inline(always)]
+pub(crate) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
+    // SAFETY: the caller promises memory that `allocate` returned for this layout (# Safety), so it
+    // came from the same slab, or else from the global allocator.
+    unsafe {
+        if !slabs::free(memory, layout) {
+            dealloc(memory.as_ptr(), layout);
+        }
+    }
+}
+
+fn allocate_apart(layout: Layout) -> NonNull<u8> {
+    // SAFETY: `allocate`'s callers ask for layouts with a size.
+    let memory = unsafe { alloc(layout) };
+    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+#[cfg(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized))]
+mod slabs {
+    use crate::percpu::Slot;
+    use std::alloc::Layout;
+    use std::ptr::NonNull;
+
+    #[inline(always)]
+    pub(super) fn allocate(_: Layout) -> Option<NonNull<u8>> {
+        None
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn free(_: NonNull<u8>, _: Layout) -> bool {
+        false
+    }
+
+    pub(crate) fn trim_before_exit(_: Slot) {}
+}
+
+#[cfg(not(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized)))]
+mod slabs {
+    use super::super::Slab;
+    use super::ALIGN;
+    use crate::percpu::Slot;
+    use std::alloc::Layout;
+    use std::mem::MaybeUninit;
+    use std::ptr::NonNull;
+
+    #[repr(align(16))]
+    #[allow(dead_code, reason = "only its size counts")]
+    struct Block<const N: usize>(MaybeUninit<[u8; N]>);
+
+    /// The slabs by size. The steps are those of most allocators: at most a quarter of a block is
+    /// lost, and it is nothing for the multiples of 16 that small nodes have.
+    macro_rules! by_size {
+        ($($slab:ident: $above:literal to $size:literal,)*) => {
+            $(static $slab: Slab<Block<$size>> = Slab::new();)*
+
+            #[inline(always)]
+            pub(super) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+                const { $(assert!(align_of::<Block<$size>>() == ALIGN);)* }
+                if layout.align() > ALIGN {
+                    return None;
+                }
+                match layout.size() {
+                    $($above..=$size => Some($slab.alloc_raw().cast()),)*
+                    _ => None,
+                }
+            }
+
+            /// # Safety
+            /// What `allocate` returned for this layout, if it returned any, and not used any more.
+            #[inline(always)]
+            pub(super) unsafe fn free(memory: NonNull<u8>, layout: Layout) -> bool {
+                if layout.align() > ALIGN {
+                    return false;
+                }
+                // SAFETY: the caller's memory is of this layout, so of the slab that `allocate`
+                // chose for it, and is not used any more (# Safety).
+                unsafe {
+                    match layout.size() {
+                        $($above..=$size => $slab.free_raw(memory.cast()),)*
+                        _ => return false,
+                    }
+                }
+                true
+            }
+
+            /// The slot's thread ends.
+            pub(crate) fn trim_before_exit(slot: Slot) {
+                $($slab.trim_before_exit(slot);)*
+            }
+        };
+    }
+
+    by_size! {
+        OF_16: 1 to 16,
+        OF_32: 17 to 32,
+        OF_48: 33 to 48,
+        OF_64: 49 to 64,
+        OF_80: 65 to 80,
+        OF_96: 81 to 96,
+        OF_112: 97 to 112,
+        OF_128: 113 to 128,
+        OF_160: 129 to 160,
+        OF_192: 161 to 192,
+        OF_224: 193 to 224,
+        OF_256: 225 to 256,
+        OF_320: 257 to 320,
+        OF_384: 321 to 384,
+        OF_448: 385 to 448,
+        OF_512: 449 to 512,
+    }
+}
+
+/// Puts away what a slot keeps at hand, before its thread ends: its next owner may come late.
+pub(crate) use slabs::trim_before_exit;
