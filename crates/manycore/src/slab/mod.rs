@@ -22,7 +22,8 @@
 //! # Laws
 //!
 //! Owns: chunks, and which slot has which block. Does not own: safe reclamation under readers
-//! (read-side sections do: they take nodes from [`classes`], and free them after the grace period).
+//! (read-side sections do: they take nodes from `slab::classes`, and free them after the grace
+//! period).
 //!
 //! - slab.B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks
 //!   into them. They stay with the slot when its thread ends, and the slot's next owner continues
