@@ -40,6 +40,7 @@ mod dhash_distribution;
 mod event_queue;
 #[cfg(feature = "collections")]
 mod event_queue_channel;
+#[cfg(feature = "collections")]
 mod event_queue_single;
 #[cfg(feature = "collections")]
 mod event_queue_tasks;
@@ -120,6 +121,7 @@ mod registry;
 mod replicated_map;
 #[cfg(feature = "collections")]
 mod reserved;
+#[cfg(feature = "collections")]
 mod scalable_arc;
 #[cfg(feature = "section")]
 mod section;
