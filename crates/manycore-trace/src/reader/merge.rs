@@ -1,6 +1,6 @@
 //! The merge of all rings, and its account.
 
-use super::scan::{BlockInfo, Damage, RingInfo};
+use super::scan::{BlockInfo, Damage, LIMIT, RingInfo};
 use super::source::Source;
 use super::{Head, Record, Trace};
 use crate::format::{BLOCK_HEAD, block, id, parts};
@@ -191,7 +191,7 @@ impl<'a> Merge<'a> {
         self.cursors.iter().for_each(|cursor| cursor.add_to(&mut account));
         debug_assert_eq!(
             account.produced,
-            account.merged + account.lost + account.missing,
+            account.merged.saturating_add(account.lost).saturating_add(account.missing),
             "reader.T2: {account:?}"
         );
         account
@@ -280,7 +280,7 @@ impl<'a> Cursor<'a> {
             let time = self.time & !0xffff_ffff | low;
             self.time = if time < self.time { time.wrapping_add(1 << 32) } else { time };
             match (number, words) {
-                (id::TIME, [time, ..]) => self.time = self.time.max(*time),
+                (id::TIME, [time, ..]) if *time < LIMIT => self.time = self.time.max(*time),
                 (id::THREAD, [thread, length, name @ ..]) => {
                     self.thread = *thread;
                     let mut name: Vec<u8> = name.iter().flat_map(|w| w.to_le_bytes()).collect();

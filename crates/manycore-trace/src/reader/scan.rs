@@ -41,6 +41,9 @@ impl From<Damage> for io::Error {
     }
 }
 
+/// No time and no count of events reaches this.
+pub(crate) const LIMIT: u64 = 1 << 62;
+
 /// A sub-buffer's head, and where it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockInfo {
@@ -265,6 +268,11 @@ impl Scan {
         let committed = words[block::COMMITTED];
         if committed < BLOCK_HEAD as u64 || committed > self.head.block_words as u64 {
             self.note(place.offset + 8 * block::COMMITTED as u64, "no count of complete words");
+            return Ok(());
+        }
+        let numbers = [sequence, words[block::BASE], words[block::FIRST], words[block::LOST]];
+        if numbers.iter().any(|number| *number >= LIMIT) {
+            self.note(place.offset, "a number that no recording reaches");
             return Ok(());
         }
         let info = BlockInfo {
