@@ -18,7 +18,7 @@
 //! |---|---|
 //! | Perfetto's viewer, of any size | [`perfetto`] |
 //! | Chrome's viewer, Speedscope, and others that read its JSON | [`chrome`] |
-//! | Babeltrace 2.1, Trace Compass: Common Trace Format 2 | [`ctf`] |
+//! | readers of the Common Trace Format 2 (none was tried yet) | [`ctf`] |
 //! | figures: events by name, and quantiles of spans | [`Summary`] |
 //!
 //! Memory: that of a [`crate::Merge`], and what lists the threads.
