@@ -249,7 +249,7 @@ fn parts() {
         domain
     };
     takes("a Domain that was entered", some(13_500), entered);
-    takes("an Owned of 8 bytes", 8 + 16..=8 + 16, || Owned::new(1_u64));
+    takes("an Owned of 8 bytes, without its node in a slab", 8..=8, || Owned::new(1_u64));
     takes("a TicketLock of 8 bytes", 32..=32, || TicketLock::new(0_u64));
     takes("an McsLock of 8 bytes", 24..=24, || McsLock::new(0_u64));
     takes("a Swappable", 128..=128 + 300, || Swappable::new(Arc::new(Nothing)));

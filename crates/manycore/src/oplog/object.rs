@@ -188,7 +188,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Whether the thread with `token` holds the word's own lock.
     pub(super) fn is_word_held_by(&self, token: usize) -> bool {
         let word = self.word.raw();
-        lock::is_held_by(word, token) || reservation::is_inside(word, &self.inside, token)
+        // In this order: a revoker may make a word that its owner is inside one that is locked in
+        // the owner's name, between the two looks.
+        reservation::is_inside(word, &self.inside, token) || lock::is_held_by(word, token)
     }
 
     /// The word, for a thread that locks it: not reserved, or only since a moment ago, which makes
