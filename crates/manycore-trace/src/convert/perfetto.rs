@@ -172,7 +172,7 @@ impl Tracks {
             }
             return Ok(uuid);
         }
-        let uuid = THREAD_TRACKS + record.thread;
+        let uuid = THREAD_TRACKS.wrapping_add(record.thread);
         let known = self.threads.get(&record.thread);
         if known.is_none_or(|name| name != record.thread_name()) {
             let name = record.thread_name().to_owned();
