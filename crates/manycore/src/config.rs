@@ -206,11 +206,11 @@ pub(crate) const ID_KEPT_BYTES: usize = if SMALL { 0 } else { 2 * DEFAULT_BATCH_
 pub(crate) const ID_KEPT: usize = 2 * DEFAULT_BATCH_NODES / ID_MAGAZINE;
 
 /// Buckets of a `HashMap` without a given capacity.
-pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 4 };
+pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 8 };
 
-/// Entries for each bucket, of six slots, beyond which a `HashMap` grows: a tenth of the buckets is
-/// then a chain of two.
-pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 4 };
+/// Entries for each bucket, of five places, beyond which a `HashMap` grows: a tenth of the buckets
+/// is then a chain of two.
+pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 3 };
 
 /// Buckets that an update moves while a `HashMap` grows, beside its own. Growth is over after a
 /// sixteenth as many updates as there are buckets, long before the next can begin.

@@ -178,10 +178,10 @@ fn histories_of_the_map_are_linearizable_while_it_grows() {
         let until = env::deadline("MANYCORE_SOAK", SHARE);
         let make = |rng: &mut Rng| {
             let buckets = *rng.pick(&[8, 32, 64]);
-            let map = HashMap::builder().domain(Arc::new(domain())).capacity(4 * buckets);
+            let map = HashMap::builder().domain(Arc::new(domain())).capacity(3 * buckets);
             let map = map.hasher(Identity::default()).build();
             // Every bucket is full: the next key in any lets the map grow.
-            let fill = (0..6 * buckets as u32).map(|n| (64 * FILL + n, 0));
+            let fill = (0..5 * buckets as u32).map(|n| (64 * FILL + n, 0));
             (&map).extend(fill);
             map
         };

@@ -147,25 +147,6 @@ fn loom_map_tag_cleared_before_the_link_is_caught() {
     catches("tag-before-unlink", "loom_map_key_that_is_not_found_is_not_shown");
 }
 
-#[test]
-fn loom_map_updates_of_one_bucket_lose_nothing() {
-    model(2, || {
-        let cage = Cage::new(Mode::Epoch, &[1]);
-        let other = spawn(&cage, |cage| cage.put(2, 0));
-        assert!(cage.remove(1));
-        cage.put(3, 0);
-        other.join().unwrap();
-        assert_eq!((cage.look(1), cage.look(2), cage.look(3)), (None, Some(0), Some(0)));
-        assert_eq!(cage.map.len(), 2);
-    });
-}
-
-#[test]
-fn loom_map_lock_released_before_the_update_is_done_is_caught() {
-    let model = "collections::hash_map::loom_tests::loom_map_updates_of_one_bucket_lose_nothing";
-    must_catch("map-unlocked-early", model, &["hash_map.H1"]);
-}
-
 /// A reader looks for a key that is there all the while, and for one that is replaced, while the
 /// table grows under it and the old one is freed.
 fn get_against_growth(mode: Mode) {

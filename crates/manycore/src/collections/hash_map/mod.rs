@@ -4,9 +4,8 @@
 //! replaced, never changed; `table` has the buckets.
 //!
 //! Laws:
-//! - hash_map.H1 A bucket is a line: a word of tags and flags, six links to entries, and a link to
-//!   more. One flag is the lock: writers hold that of the first bucket of the chain, and only the
-//!   lock holder writes the words and links of the chain. No user code but `Eq` runs under it.
+//! - hash_map.H1 A bucket is a line: a word of tags, a lock, five links to entries, a link to more.
+//!   Writers hold the lock of the first bucket of the chain; no user code but `Eq` runs under it.
 //! - hash_map.H2 A slot's link alone says what is in the map. Its tag is set before the link and
 //!   cleared after it, so a reader that finds no tag of a key finds no link either. A writer of a
 //!   key changes one link once: that store is the moment of the update.
@@ -80,8 +79,7 @@ pub use view::HashMapView;
 /// - Consistency: linearizable for each key. `len` and `iter` are not snapshots.
 /// - Progress: reads are lock-free (a reader goes round again only when the table has grown under
 ///   it). Updates lock the key's bucket, some tens of nanoseconds; no closure of the caller's runs
-///   under the lock, but the key's `Eq` does. An update that finds the bucket locked spins, then
-///   yields, then sleeps for 50 us at a time.
+///   under the lock, but the key's `Eq` does.
 /// - No `entry`: it would hold a lock while user code runs. [`update`](Self::update),
 ///   [`compute`](HashMapView::compute) and
 ///   [`update_or_insert_with`](HashMapView::update_or_insert_with) do what it is for, atomically.
@@ -89,13 +87,13 @@ pub use view::HashMapView;
 ///   the caches, where one with its entries in the table has one); if the key is absent, mostly the
 ///   bucket's line alone. Of an update: an allocation, the bucket's lock, and the old entry to
 ///   retire. [`enter`](Self::enter): some 2 ns; keep a view for many calls, not for ever.
-/// - Growth: the table doubles at four entries for each bucket of six. The first update that
+/// - Growth: the table doubles at three entries for each bucket of five. The first update that
 ///   notices allocates the new one; then each update moves its own bucket and sixteen more, until
 ///   all are moved. No caller waits for more than that, but to allocate and fill a large table
 ///   takes one caller some time (64 bytes a bucket). The table shrinks only by
 ///   [`shrink_to_fit`](Self::shrink_to_fit).
-/// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 16 to
-///   32 bytes for each. Removed entries wait for open views, in a bounded domain (the map's own is
+/// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
+///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the map's own is
 ///   one) only those that a view may still see: see [`section::Mode`](crate::section::Mode). Their
 ///   bytes are bounded as [`Domain`] says; what entries own on the heap is known if the map has a
 ///   [`weigher`](HashMapBuilder::weigher), and else they are freed some 100 us after their views

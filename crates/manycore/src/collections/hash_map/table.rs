@@ -3,20 +3,20 @@
 
 use super::super::Line;
 use crate::config::{MAP_BUCKETS, MAP_CHUNK, MAP_LOAD};
-use crate::profile::{Of, Wait};
+use crate::lock::{self, Refused};
+use crate::percpu::thread_token;
+use crate::profile::Of;
 use crate::section::{Atomic, Owned, Section, Shared};
 use crate::slab::large_array::LargeArray;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Backoff, LoadToChange, Ordering, seeded_bug};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, LoadToChange, Ordering, fence, seeded_bug};
 use std::ptr;
 
 /// Entries in a bucket, so that it is one line of 64 bytes.
-pub(super) const SLOTS: usize = 6;
+pub(super) const SLOTS: usize = 5;
 /// The high bit of every slot's byte in `tags`: the slot is in use.
-const USED: u64 = 0x8080_8080_8080;
-const ONES: u64 = 0x0101_0101_0101;
-/// Flags above the slots' bytes: a writer holds the lock of the chain that begins here...
-const LOCKED: u64 = 1 << 48;
-/// ...the entries are in the table before still...
+const USED: u64 = 0x80_8080_8080;
+const ONES: u64 = 0x01_0101_0101;
+/// Flags above the slots' bytes: the entries are in the table before still...
 const PENDING: u64 = 1 << 56;
 /// ...or in the next table.
 const MOVED: u64 = 1 << 57;
@@ -34,6 +34,8 @@ pub(super) struct Entry<K, V> {
 pub(super) struct Bucket<K, V> {
     /// For each slot in use a byte of its key's hash (hash_map.H2), and the flags.
     tags: AtomicU64,
+    /// Of the first bucket of a chain; for writers. `HOT` once the bucket has moved.
+    lock: AtomicUsize,
     slots: [Atomic<Entry<K, V>>; SLOTS],
     /// The next bucket of the chain. Set once, owned by this bucket.
     more: AtomicPtr<Bucket<K, V>>,
@@ -66,6 +68,8 @@ pub(super) enum SlotForKey<'s, K, V> {
 /// A bucket's lock is held; dropping this releases it.
 pub(super) struct Locked<'s, K, V> {
     first: &'s Bucket<K, V>,
+    /// What the lock's word becomes.
+    leave: usize,
 }
 
 fn tag_of(hash: u64) -> u64 {
@@ -86,6 +90,7 @@ impl<K, V> Bucket<K, V> {
     fn new(tags: u64) -> Self {
         Self {
             tags: AtomicU64::new(tags),
+            lock: AtomicUsize::new(0),
             slots: std::array::from_fn(|_| Atomic::null()),
             more: AtomicPtr::new(ptr::null_mut()),
         }
@@ -163,39 +168,22 @@ impl<K, V> Bucket<K, V> {
         Seen::Nowhere
     }
 
-    /// Acquires the lock of the chain that begins here; `None` if the bucket has moved. A thread
-    /// that holds it must not come: it would wait for itself.
-    #[inline(always)]
+    /// Takes the lock; `None` if the bucket has moved.
+    ///
+    /// # Panics
+    /// If the calling thread holds it.
     pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
-        // ORDER: Acquire, for a bucket that has moved: pairs with Release in `Locked::drop`.
-        let tags = self.tags.load_to_change(Ordering::Acquire);
-        if tags & (LOCKED | MOVED) == 0 && self.try_lock(tags) {
-            return Some(Locked { first: self });
-        }
-        self.lock_slow()
-    }
-
-    #[inline(always)]
-    fn try_lock(&self, tags: u64) -> bool {
-        // ORDER: Acquire; pairs with Release in `Locked::drop`.
-        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-        self.tags.compare_exchange_weak(tags, tags | LOCKED, success, failure).is_ok()
-    }
-
-    #[cold]
-    fn lock_slow(&self) -> Option<Locked<'_, K, V>> {
-        let (mut backoff, wait) = (Backoff::new(), Wait::begin());
-        loop {
-            // ORDER: Acquire; as in `lock`.
-            let tags = self.tags.load_to_change(Ordering::Acquire);
-            if tags & MOVED != 0 {
-                return None;
+        match lock::lock(&self.lock, thread_token(), Of::new("HashMap", self)) {
+            Ok(_waited) => Some(Locked { first: self, leave: 0 }),
+            Err(Refused::Hot) => {
+                // ORDER: Acquire, behind the load that found the word hot; pairs with Release in
+                // `lock::unlock`: a thread that is refused here sees the next table.
+                fence(Ordering::Acquire);
+                None
             }
-            if tags & LOCKED == 0 && self.try_lock(tags) {
-                wait.end(Of::new("HashMap", self), 1);
-                return Some(Locked { first: self });
+            Err(Refused::Busy | Refused::HeldBySelf | Refused::Deadlock) => {
+                panic!("manycore: a key's `Eq` updates the map that calls it")
             }
-            backoff.pause();
         }
     }
 }
@@ -218,8 +206,6 @@ impl<'s, K, V> Slot<'s, K, V> {
         let tags = &self.bucket.tags;
         // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find` (hash_map.H2).
         let new = f(tags.load_to_change(Ordering::Relaxed), 0xff_u64 << (8 * self.at));
-        // BUG: a writer releases its bucket's lock before it is done there (hash_map.H1).
-        let new = if seeded_bug!("map-unlocked-early") { new & !LOCKED } else { new };
         tags.store(new, Ordering::Release);
     }
 
@@ -328,7 +314,7 @@ impl<'s, K, V> Locked<'s, K, V> {
 
     /// The entries have been moved from this bucket: tags every link, in a table that will be
     /// unlinked (law section.E4), and lets no writer in any more.
-    fn mark_moved(self, section: &Section<'_>) {
+    fn mark_moved(mut self, section: &Section<'_>) {
         for bucket in self.first.chain() {
             for slot in &bucket.slots {
                 slot.store(slot.load_to_change(section).with_tag(GONE), section);
@@ -339,19 +325,14 @@ impl<'s, K, V> Locked<'s, K, V> {
             debug_assert!(tags & MOVED == 0, "hash_map.H3: a bucket moves twice");
             bucket.tags.store(tags | MOVED, Ordering::Release);
         }
+        self.leave = lock::HOT;
     }
 }
 
 impl<K, V> Drop for Locked<'_, K, V> {
-    #[inline(always)]
     fn drop(&mut self) {
-        let tags = &self.first.tags;
-        // ORDER: Relaxed load under the lock: no other thread writes the word until it is released.
-        // Release; pairs with Acquire in `Bucket::lock` (hash_map.H1), also for a bucket that has
-        // moved (hash_map.H3).
-        let locked = tags.load_to_change(Ordering::Relaxed);
-        debug_assert!(locked & LOCKED != 0, "hash_map.H1: a lock is released that is not held");
-        tags.store(locked & !LOCKED, Ordering::Release);
+        // SAFETY: this holds the lock and borrows the bucket.
+        unsafe { lock::unlock(&raw const self.first.lock, self.leave) };
     }
 }
 
@@ -480,8 +461,6 @@ impl<K, V> Table<K, V> {
 
     /// Moves the bucket of this hash here, and a few more; true if the table before is empty now,
     /// for the thread that emptied it.
-    #[cold]
-    #[inline(never)]
     pub(super) fn take_over<'s>(
         &'s self,
         old: &'s Self,
