@@ -284,7 +284,8 @@ macro_rules! event {
     ($class:expr, $name:ident { $($field:ident : $type:ty $(= $value:expr)?),* $(,)? }) => {{
         let event = $crate::__site!($class, Instant, stringify!($name), { $($field: $type),* });
         if event.is_on() {
-            $(let $field: $type = $crate::__value!($field $(, $value)?);)*
+            // All at once: a value may name a variable that is called as an earlier field.
+            let ($($field,)*): ($($type,)*) = ($($crate::__value!($field $(, $value)?),)*);
             event.record([$($crate::kept(&$field)),*]);
         }
     }};
@@ -313,7 +314,8 @@ macro_rules! span {
     ($class:expr, $name:ident { $($field:ident : $type:ty $(= $value:expr)?),* $(,)? }) => {{
         let begin = $crate::__site!($class, Begin, stringify!($name), { $($field: $type),* });
         $crate::Span::new(if begin.is_on() {
-            $(let $field: $type = $crate::__value!($field $(, $value)?);)*
+            // All at once: a value may name a variable that is called as an earlier field.
+            let ($($field,)*): ($($type,)*) = ($($crate::__value!($field $(, $value)?),)*);
             begin.record([$($crate::kept(&$field)),*]);
             ::core::option::Option::Some($crate::__site!($class, End, stringify!($name), {}))
         } else {

@@ -72,6 +72,22 @@ fn fields_of_each_type_are_read_as_they_were_recorded() -> io::Result<()> {
 }
 
 #[test]
+fn values_may_name_variables_that_are_called_as_earlier_fields() -> io::Result<()> {
+    let _alone = alone();
+    let recording = Recorder::new().start()?;
+    let (x, y) = (1_u32, 2_u32);
+    event!(TEST, Swapped { x: u32 = y, y: u32 = x });
+    let _span = span!(TEST, Turned { x: u32 = y, y: u32 = x });
+    let mut trace = Trace::from_bytes(recording.finish()?)?;
+    let mut merge = trace.merge();
+    for name in ["Swapped", "Turned"] {
+        let record = merge.next().expect("a record");
+        assert_eq!(record.to_string(), format!("test {name} x=2 y=1"));
+    }
+    Ok(())
+}
+
+#[test]
 fn events_that_are_too_long_are_counted_as_lost() -> io::Result<()> {
     let _alone = alone();
     let recording = Recorder::new().start()?;
