@@ -24,7 +24,7 @@ fn main() -> io::Result<()> {
     };
     if what == "unpack" {
         fs::create_dir_all(folder)?;
-        for (number, input) in manycored_fuzz::inputs(&fs::read_to_string(file)?).iter().enumerate()
+        for (number, input) in manycored_fuzz::corpus::inputs(&fs::read_to_string(file)?).iter().enumerate()
         {
             fs::write(format!("{folder}/{number:05}"), input)?;
         }
@@ -32,7 +32,7 @@ fn main() -> io::Result<()> {
     }
     let mut lines = Vec::new();
     for entry in fs::read_dir(folder)? {
-        lines.push(manycored_fuzz::line(&fs::read(entry?.path())?) + "\n");
+        lines.push(manycored_fuzz::corpus::line(&fs::read(entry?.path())?) + "\n");
     }
     lines.sort();
     let head = "# Inputs that reach what others do not, escaped; ci/fuzz.sh keeps them.\n";

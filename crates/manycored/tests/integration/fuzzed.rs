@@ -6,12 +6,12 @@ mod fuzz;
 
 /// Each input of a corpus; of a panic it is known which it was.
 fn replay(corpus: &str, demand: fn(&[u8])) {
-    let inputs = fuzz::inputs(corpus);
+    let inputs = fuzz::corpus::inputs(corpus);
     assert!(inputs.len() > 40, "{}", inputs.len());
     for input in inputs {
-        assert_eq!(fuzz::inputs(&fuzz::line(&input)), [&input[..]]);
+        assert_eq!(fuzz::corpus::inputs(&fuzz::corpus::line(&input)), [&input[..]]);
         if let Err(panic) = std::panic::catch_unwind(|| demand(&input)) {
-            eprintln!("with {}", fuzz::line(&input));
+            eprintln!("with {}", fuzz::corpus::line(&input));
             std::panic::resume_unwind(panic);
         }
     }
