@@ -6,8 +6,8 @@
 
 use std::{thread, time::Duration};
 
-use super::{Event, EventDrainer, EventSender, QueueImpl, ROUND};
-use crate::runner::{Control, Subject, Tally};
+use super::{Delays, Event, EventDrainer, EventSender, QueueImpl, ROUND, Sides};
+use crate::runner::{Control, Tally};
 
 /// See the module header.
 pub(super) struct Burst<Q> {
@@ -20,6 +20,20 @@ pub(super) struct Burst<Q> {
 impl<Q: QueueImpl> Burst<Q> {
     pub(super) fn new(producers: usize, events: u64) -> Self {
         Self { queue: Q::new(producers), producers, events: events.div_ceil(producers as u64) }
+    }
+}
+
+impl<Q: QueueImpl> Sides for Burst<Q> {
+    fn producers(&self) -> usize {
+        self.producers
+    }
+
+    fn delays(&self) -> Option<&Delays> {
+        None
+    }
+
+    fn duration(&self) -> Option<Duration> {
+        Some(Duration::from_secs(60)) // until all have arrived
     }
 
     fn produce(&self, producer: usize, control: &Control) -> Tally {
@@ -57,19 +71,5 @@ impl<Q: QueueImpl> Burst<Q> {
             }
             taken
         })
-    }
-}
-
-impl<Q: QueueImpl> Subject for Burst<Q> {
-    fn workers(&self, _: usize) -> usize {
-        self.producers + 1
-    }
-
-    fn work(&self, index: usize, control: &Control) -> Tally {
-        if index < self.producers { self.produce(index, control) } else { self.consume(control) }
-    }
-
-    fn duration(&self) -> Option<Duration> {
-        Some(Duration::from_secs(60)) // until all have arrived
     }
 }

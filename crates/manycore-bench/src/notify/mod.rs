@@ -43,6 +43,7 @@ use std::{
         },
     },
     thread,
+    time::Duration,
 };
 
 use crossbeam_utils::CachePadded;
@@ -172,11 +173,61 @@ struct Windowed<Q> {
     stamps: bool,
 }
 
+/// A load with producers and a drainer.
+trait Sides: Sync {
+    fn producers(&self) -> usize;
+    fn produce(&self, producer: usize, control: &Control) -> Tally;
+    fn consume(&self, control: &Control) -> Tally;
+
+    /// What the drainer saw, if the load tells delays.
+    fn delays(&self) -> Option<&Delays>;
+
+    /// As [`Subject::duration`].
+    fn duration(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Both sides of a load, the drainer's thread behind the producers'.
+struct Both<S>(S);
+
+impl<S: Sides> Subject for Both<S> {
+    fn workers(&self, _: usize) -> usize {
+        self.0.producers() + 1
+    }
+
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        if index < self.0.producers() {
+            self.0.produce(index, control)
+        } else {
+            self.0.consume(control)
+        }
+    }
+
+    fn duration(&self) -> Option<Duration> {
+        self.0.duration()
+    }
+
+    fn figure(&self, metric: &str, _: &[Tally]) -> Option<f64> {
+        self.0.delays()?.figure(metric)
+    }
+}
+
 impl<Q: QueueImpl> Windowed<Q> {
     fn new(producers: usize, pause: u64) -> Self {
         let arrived = (0..producers).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         let (delays, stamps) = (Delays::default(), !manycore_sim::is_simulated());
         Self { queue: Q::new(producers), arrived, pause, delays, stamps }
+    }
+}
+
+impl<Q: QueueImpl> Sides for Windowed<Q> {
+    fn producers(&self) -> usize {
+        self.arrived.len()
+    }
+
+    fn delays(&self) -> Option<&Delays> {
+        Some(&self.delays)
     }
 
     fn produce(&self, producer: usize, control: &Control) -> Tally {
@@ -236,24 +287,6 @@ impl<Q: QueueImpl> Windowed<Q> {
     }
 }
 
-impl<Q: QueueImpl> Subject for Windowed<Q> {
-    fn workers(&self, _: usize) -> usize {
-        self.arrived.len() + 1
-    }
-
-    fn work(&self, index: usize, control: &Control) -> Tally {
-        if index < self.arrived.len() {
-            self.produce(index, control)
-        } else {
-            self.consume(control)
-        }
-    }
-
-    fn figure(&self, metric: &str, _: &[Tally]) -> Option<f64> {
-        self.delays.figure(metric)
-    }
-}
-
 /// The baseline: one thread sends a window to itself and takes it out again.
 struct Alone;
 
@@ -287,9 +320,9 @@ impl Subject for Alone {
 /// A queue under a load.
 fn subject<Q: QueueImpl>(Shape { producers, load }: Shape) -> Box<dyn Subject> {
     match load {
-        Load::Windowed { pause } => Box::new(Windowed::<Q>::new(producers, pause)),
-        Load::Burst { events } => Box::new(Burst::<Q>::new(producers, events)),
-        Load::Single { gap } => Box::new(Single::<Q>::new(producers, gap)),
+        Load::Windowed { pause } => Box::new(Both(Windowed::<Q>::new(producers, pause))),
+        Load::Burst { events } => Box::new(Both(Burst::<Q>::new(producers, events))),
+        Load::Single { gap } => Box::new(Both(Single::<Q>::new(producers, gap))),
     }
 }
 

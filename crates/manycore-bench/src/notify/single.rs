@@ -15,11 +15,11 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 
-use super::{Delays, Event, EventDrainer, EventSender, QueueImpl, WINDOW, stamp};
+use super::{Delays, Event, EventDrainer, EventSender, QueueImpl, Sides, WINDOW, stamp};
 use crate::{
     latency::Latencies,
     limits,
-    runner::{Control, Subject, Tally},
+    runner::{Control, Tally},
     ticks::spin,
 };
 
@@ -36,6 +36,16 @@ impl<Q: QueueImpl> Single<Q> {
     pub(super) fn new(producers: usize, gap: u64) -> Self {
         let arrived = (0..producers).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         Self { queue: Q::new(producers), arrived, gap, delays: Delays::default() }
+    }
+}
+
+impl<Q: QueueImpl> Sides for Single<Q> {
+    fn producers(&self) -> usize {
+        self.arrived.len()
+    }
+
+    fn delays(&self) -> Option<&Delays> {
+        Some(&self.delays)
     }
 
     fn produce(&self, producer: usize, control: &Control) -> Tally {
@@ -82,23 +92,5 @@ impl<Q: QueueImpl> Single<Q> {
         });
         self.delays.add(&delays);
         tally
-    }
-}
-
-impl<Q: QueueImpl> Subject for Single<Q> {
-    fn workers(&self, _: usize) -> usize {
-        self.arrived.len() + 1
-    }
-
-    fn work(&self, index: usize, control: &Control) -> Tally {
-        if index < self.arrived.len() {
-            self.produce(index, control)
-        } else {
-            self.consume(control)
-        }
-    }
-
-    fn figure(&self, metric: &str, _: &[Tally]) -> Option<f64> {
-        self.delays.figure(metric)
     }
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Every way to keep events, and the queue's own choice.
-fn queues<E: Send + 'static>() -> Vec<EventQueue<E>> {
+pub fn queues<E: Send + 'static>() -> Vec<EventQueue<E>> {
     let build = |logs, publish| EventQueue::builder().logs(logs).publish(publish).build().unwrap();
     vec![
         build(Logs::Auto, Publish::Auto),

@@ -1,20 +1,10 @@
 //! `EventQueue` from outside: receivers that poll for single events, among batches.
 
+use crate::event_queue::queues;
 use manycore::collections::{EventQueue, RecvError, SendError};
-use manycore::oplog::{Logs, Publish};
+use manycore::oplog::Logs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-
-/// Every way to keep events, and the queue's own choice.
-fn queues<E: Send + 'static>() -> Vec<EventQueue<E>> {
-    let build = |logs, publish| EventQueue::builder().logs(logs).publish(publish).build().unwrap();
-    vec![
-        build(Logs::Auto, Publish::Auto),
-        build(Logs::Always, Publish::Locked),
-        build(Logs::Always, Publish::Biased),
-        build(Logs::Never, Publish::Auto),
-    ]
-}
 
 /// The receiver changes between single events, which come by the ring while the queue is cold, and
 /// batches, while the queue gets logs and loses them.

@@ -15,12 +15,18 @@ struct Reserved {
 }
 
 impl Reserved {
-    /// A word that is reserved for the calling thread.
-    fn new() -> Arc<Self> {
+    /// A word that the calling thread has locked.
+    fn locked() -> Arc<Self> {
         let (word, inside) = (AtomicUsize::new(0), Inside::new());
         try_lock(&word, thread_token()).expect("the word is free");
-        assert!(reservation::reserve(&word, thread_token()));
         Arc::new(Self { word, inside, canary: UnsafeCell::new(0) })
+    }
+
+    /// A word that is reserved for the calling thread.
+    fn new() -> Arc<Self> {
+        let locked = Self::locked();
+        assert!(reservation::reserve(&locked.word, thread_token()));
+        locked
     }
 
     fn count(&self) {
@@ -90,72 +96,46 @@ impl Reserved {
 
 const HOT: &str = "no word is HOT here";
 
+/// Runs `own` beside a thread for each of so many others, which visit once each, and counts.
+fn beside(shared: &Arc<Reserved>, others: usize, own: impl FnOnce(&Reserved), visits: usize) {
+    let start = |_| {
+        let shared = Arc::clone(shared);
+        thread::spawn(move || shared.visit_as_any())
+    };
+    let others: Vec<_> = (0..others).map(start).collect();
+    own(shared);
+    others.into_iter().for_each(|other| other.join().unwrap());
+    shared.assert_visits(visits);
+}
+
 #[test]
 fn loom_owner_and_revoker_exclude_each_other() {
-    model(3, || {
-        let shared = Reserved::new();
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.visit_as_any())
-        };
-        (0..2).for_each(|_| shared.visit());
-        other.join().unwrap();
-        shared.assert_visits(3);
-    });
+    model(3, || beside(&Reserved::new(), 1, |own| (0..2).for_each(|_| own.visit()), 3));
 }
 
 #[test]
 fn loom_two_revokers_and_the_owner_exclude_each_other() {
-    model(2, || {
-        let shared = Reserved::new();
-        let others: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || shared.visit_as_any())
-            })
-            .collect();
-        shared.visit();
-        others.into_iter().for_each(|other| other.join().unwrap());
-        shared.assert_visits(3);
-    });
+    model(2, || beside(&Reserved::new(), 2, Reserved::visit, 3));
 }
 
 #[test]
 fn loom_owner_that_gives_up_and_revokers_exclude_each_other() {
-    model(2, || {
-        let shared = Reserved::new();
-        let others: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || shared.visit_as_any())
-            })
-            .collect();
-        shared.visit_last();
-        others.into_iter().for_each(|other| other.join().unwrap());
-        shared.assert_visits(3);
-    });
+    model(2, || beside(&Reserved::new(), 2, Reserved::visit_last, 3));
 }
 
 /// The word becomes reserved while another thread waits for its lock.
 #[test]
 fn loom_reservation_races_a_locker() {
     model(3, || {
-        let (word, inside) = (AtomicUsize::new(0), Inside::new());
-        let shared = Arc::new(Reserved { word, inside, canary: UnsafeCell::new(0) });
-        let token = thread_token();
-        try_lock(&shared.word, token).expect("the word is free");
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.visit_as_any())
+        let reserve = |own: &Reserved| {
+            own.count();
+            if !reservation::reserve(&own.word, thread_token()) {
+                // SAFETY: `locked` locked it, and it is not reserved; the Arc keeps the word.
+                unsafe { unlock(&own.word, 0) };
+            }
+            own.visit();
         };
-        shared.count();
-        if !reservation::reserve(&shared.word, token) {
-            // SAFETY: locked above, and not reserved; the Arc keeps the word.
-            unsafe { unlock(&shared.word, 0) };
-        }
-        shared.visit();
-        other.join().unwrap();
-        shared.assert_visits(3);
+        beside(&Reserved::locked(), 1, reserve, 3);
     });
 }
 
@@ -163,25 +143,19 @@ fn loom_reservation_races_a_locker() {
 #[test]
 fn loom_reservation_from_inside_races_a_locker() {
     model(3, || {
-        let (word, inside) = (AtomicUsize::new(0), Inside::new());
-        let shared = Arc::new(Reserved { word, inside, canary: UnsafeCell::new(0) });
-        let token = thread_token();
-        try_lock(&shared.word, token).expect("the word is free");
-        let other = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.visit_as_any())
+        let reserve = |own: &Reserved| {
+            let token = thread_token();
+            let reserved = reservation::reserve_inside(&own.word, &own.inside, token);
+            own.count();
+            if !reserved {
+                // SAFETY: `locked` locked it, and it is not reserved; the Arc keeps the word.
+                unsafe { unlock(&own.word, 0) };
+            } else if !reservation::leave(&own.word, &own.inside, token) {
+                assert!(reservation::leave_changed(&own.word, token), "{HOT}");
+            }
+            own.visit();
         };
-        let reserved = reservation::reserve_inside(&shared.word, &shared.inside, token);
-        shared.count();
-        if !reserved {
-            // SAFETY: locked above, and not reserved; the Arc keeps the word.
-            unsafe { unlock(&shared.word, 0) };
-        } else if !reservation::leave(&shared.word, &shared.inside, token) {
-            assert!(reservation::leave_changed(&shared.word, token), "{HOT}");
-        }
-        shared.visit();
-        other.join().unwrap();
-        shared.assert_visits(3);
+        beside(&Reserved::locked(), 1, reserve, 3);
     });
 }
 
