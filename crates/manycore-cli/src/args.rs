@@ -59,7 +59,7 @@ pub enum Command {
     /// Run the papers' figures on virtual cores and here, beside what was published
     Report(ReportArgs),
     /// Record, show and convert traces of manycore-trace
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = false)]
     Trace(TraceCommand),
     /// Print a shell's completions of this command
     Completions {

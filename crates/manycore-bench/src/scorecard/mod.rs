@@ -260,7 +260,6 @@ impl Alone {
 pub static SUBJECTS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let of_goals = GOALS.iter().map(|goal| goal.subject);
     let mut subjects: Vec<_> = of_goals.chain(ALONE.iter().map(|alone| alone.subject)).collect();
-    subjects.dedup();
     subjects.sort_unstable();
     subjects.dedup();
     subjects
