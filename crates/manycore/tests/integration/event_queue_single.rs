@@ -50,17 +50,39 @@ fn order_holds_while_single_events_and_batches_alternate() {
     }
 }
 
+/// A receiver has found nothing, so the next events come by the ring, and count as all others do.
+#[test]
+fn events_in_the_ring_count_for_the_bound() {
+    for bound in [8, 70, 100, 1000] {
+        let queue = EventQueue::builder().max_events(bound).logs(Logs::Never).build().unwrap();
+        assert_eq!(queue.try_recv(), Err(RecvError::Empty));
+        let mut sent = 0;
+        while queue.try_send(sent).is_ok() {
+            sent += 1;
+            assert!(sent <= bound, "{sent} events in a queue of {bound}");
+        }
+        assert_eq!((sent, queue.len()), (bound, bound));
+        let mut received = 0;
+        while queue.try_send(sent).is_err() {
+            assert_eq!(queue.try_recv(), Ok(received));
+            received += 1;
+        }
+        assert_eq!(received, bound - bound / 2, "of {bound}");
+        assert!(queue.drain().into_iter().eq(received..=sent));
+    }
+}
+
 /// The ring counts for the length, for the bound and for the end.
 #[test]
 fn events_that_wait_for_a_polling_receiver_are_in_the_queue() {
-    let queue = EventQueue::builder().max_events(3).logs(Logs::Never).build().unwrap();
+    let queue = EventQueue::builder().max_events(70).logs(Logs::Never).build().unwrap();
     assert_eq!(queue.try_recv(), Err(RecvError::Empty)); // asks for single events
-    (0..3).for_each(|event| queue.try_send(event).unwrap());
+    (0..70).for_each(|event| queue.try_send(event).unwrap());
     assert!(queue.is_full());
-    assert_eq!((queue.len(), queue.try_send(3)), (3, Err(SendError::Full(3))));
-    assert_eq!(queue.try_recv(), Ok(0));
-    queue.try_send(3).unwrap();
+    assert_eq!((queue.len(), queue.try_send(70)), (70, Err(SendError::Full(70))));
+    assert!((0..35).all(|event| queue.try_recv() == Ok(event)));
+    queue.try_send(70).unwrap();
     queue.close();
-    assert_eq!(queue.drain(), [1, 2, 3]);
+    assert!(queue.drain().into_iter().eq(35..=70));
     assert_eq!(queue.try_recv(), Err(RecvError::Closed));
 }

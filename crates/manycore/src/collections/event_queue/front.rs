@@ -60,7 +60,9 @@ impl<E> Front<E> {
 
     /// Says that so many events are left, of those that were taken.
     pub(super) fn note_left(&mut self, signals: &Signals) {
-        if let Some(senders) = signals.note_taken(self.len()) {
+        let ring = self.ring.as_deref();
+        let has_more = |than| ring.is_some_and(|ring| ring.has_more(than));
+        if let Some(senders) = signals.note_taken(self.len(), has_more) {
             debug_assert!(self.released.is_empty(), "event_queue.Q7: woken senders are passed by");
             self.released = senders;
         }

@@ -39,9 +39,10 @@
 //!   flag is set, and must be a whole one: looking at lengths or at events merged before would not
 //!   do. Either it finds the event, or the sender sees the flag and wakes all waiters.
 //! - **event_queue.Q5** The bound counts merged events (in the inbox, and taken by a receiver that
-//!   hands them out one by one), and those whose merge was left to the receiver. The merging thread
-//!   sets `FULL`; a receiver clears it at half the bound. Events in logs come on top: at most
-//!   one log's bound per sending thread.
+//!   hands them out one by one), those whose merge was left to the receiver, and those in the ring,
+//!   which is used only where a whole ring stays below the bound. The merging thread sets `FULL`
+//!   while something is merged, so that a receiver is to come, which clears it at half the bound.
+//!   Events in logs come on top: at most one log's bound per sending thread.
 //! - **event_queue.Q6** The list of waiters has one entry for each thread or future that waits, and
 //!   at most 32 wakers of `poll_recv`, whose callers can't be told apart. A waker leaves the list
 //!   in one of three ways: it is woken, its future is dropped or ready, or the same waiter has put

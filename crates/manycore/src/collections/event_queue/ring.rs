@@ -40,6 +40,13 @@ pub(super) struct RingTail {
     seen: usize,
 }
 
+impl RingTail {
+    /// Events in the ring, at most.
+    pub(super) fn len_most(&self) -> usize {
+        self.put - self.seen
+    }
+}
+
 // SAFETY: event_queue.Q10 - an event is reached by one thread at a time, which moves it (`Send`).
 unsafe impl<E: Send> Sync for Ring<E> {}
 // SAFETY: owned data.
@@ -67,10 +74,9 @@ impl<E> Ring<E> {
     /// Puts an event in, or gives it back if there is no place. Under the object's lock.
     #[inline]
     pub(super) fn put(&self, tail: &mut RingTail, event: E) -> Result<(), E> {
-        if tail.put - tail.seen == self.slots.len() {
-            tail.seen = self.taken();
+        if tail.len_most() == self.slots.len() {
             // BUG: an event is put over one that was not taken (event_queue.Q10).
-            if tail.put - tail.seen == self.slots.len() && !seeded_bug!("ring-overrun") {
+            if self.len(tail) == self.slots.len() && !seeded_bug!("ring-overrun") {
                 return Err(event);
             }
         }
@@ -86,10 +92,10 @@ impl<E> Ring<E> {
         Ok(())
     }
 
-    /// Events in the ring. Under the object's lock.
+    /// Events in the ring, or more if some were taken since. Under the object's lock.
     pub(super) fn len(&self, tail: &mut RingTail) -> usize {
         tail.seen = self.taken();
-        tail.put - tail.seen
+        tail.len_most()
     }
 
     /// Whether the next event is here. Under the receivers' lock.
@@ -102,6 +108,15 @@ impl<E> Ring<E> {
 
     pub(super) fn is_empty(&self) -> bool {
         !self.next().1
+    }
+
+    /// Whether there are more events than so many. Under the receivers' lock.
+    #[cold]
+    pub(super) fn has_more(&self, than: usize) -> bool {
+        // ORDER: Relaxed; as in `next`.
+        let at = self.taken.0.load(Ordering::Relaxed).wrapping_add(than);
+        // ORDER: Acquire; as in `next`. They are put in one behind the other.
+        than < self.slots.len() && self.slot(at).number.load(Ordering::Acquire) == at + 1
     }
 
     /// Takes the next event, if one is here. Under the receivers' lock.

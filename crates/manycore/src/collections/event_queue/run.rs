@@ -124,15 +124,25 @@ impl<E> Inbox<E> {
     #[inline]
     fn put_in_ring(&mut self, event: E, signals: &Signals) -> Result<(), E> {
         let ring = signals.ring::<E>();
-        if ring.is_null() || self.len() != 0 {
+        if ring.is_null() || self.len() != 0 || !signals.has_room_for_ring(self.handed) {
             return Err(event);
         }
         // SAFETY: event_queue.Q10 - the receivers' side keeps the ring as long as the queue, and
         // made it for this queue's events.
-        let ring = unsafe { &*ring };
-        ring.put(&mut self.tail, event)?;
-        signals.note_in_ring(self.handed, || ring.len(&mut self.tail));
-        Ok(())
+        unsafe { &*ring }.put(&mut self.tail, event)
+    }
+
+    /// Says how many merged events there are, and looks at the bound (event_queue.Q5).
+    #[inline]
+    fn note_merged(&mut self) {
+        let (merged, in_ring) = (self.len(), self.tail.len_most());
+        if self.signals.note_merged(merged, self.handed + in_ring) {
+            // SAFETY: event_queue.Q10 - null while no receiver asks for single events, or a ring
+            // that the receivers' side keeps as long as the queue, made for this queue's events.
+            let ring = unsafe { self.signals.ring::<E>().as_ref() };
+            let in_ring = ring.map_or(in_ring, |ring| ring.len(&mut self.tail));
+            self.signals.look_at_bound(merged, in_ring);
+        }
     }
 
     /// Events in the ring.
@@ -168,7 +178,7 @@ impl<E: Send + 'static> Log<Inbox<E>> for Run<E> {
         if let Err(event) = inbox.put_in_ring(event, signals) {
             inbox.settle();
             inbox.ready.push(event);
-            signals.note_merged(inbox.ready.len(), inbox.handed);
+            inbox.note_merged();
         }
         barrier::full_by_next_rmw(); // the lock's release: event_queue.Q9
     }
@@ -210,7 +220,7 @@ impl<E: Send + 'static> Log<Inbox<E>> for Run<E> {
                 }
             }
         }
-        inbox.signals.note_merged(inbox.len(), inbox.handed);
+        inbox.note_merged();
         inbox.len() - before
     }
 }

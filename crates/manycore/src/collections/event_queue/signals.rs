@@ -212,36 +212,36 @@ impl Signals {
 
     // ---- the bound ----
 
-    /// Says how many merged events there are, and how many at most a receiver has in its hands.
-    /// Under the object's lock.
+    /// Says how many merged events there are. `before` is how many at most a receiver has in its
+    /// hands or finds in the ring; true if these may reach the bound: then
+    /// [`look_at_bound`](Self::look_at_bound). Under the object's lock.
     #[inline]
-    pub(super) fn note_merged(&self, merged: usize, handed: usize) {
+    pub(super) fn note_merged(&self, merged: usize, before: usize) -> bool {
         // ORDER: Relaxed; a thread that acts on the bound takes the waiters' lock and looks again.
         // A receiver that polls it orders it by fences (event_queue.Q9).
         self.merged.0.store(merged, Ordering::Relaxed);
-        if merged.saturating_add(handed) >= self.flags.0.max_events {
-            self.look_at_bound(merged);
-        }
+        merged.saturating_add(before) >= self.flags.0.max_events
     }
 
+    /// Sets `FULL` if so many merged events and those in the ring, with what a receiver has in its
+    /// hands, reach the bound. Under the object's lock.
     #[cold]
-    fn look_at_bound(&self, merged: usize) {
+    pub(super) fn look_at_bound(&self, merged: usize, in_ring: usize) {
         // ORDER: Relaxed; as in `note_merged`.
         let taken = self.taken.load(Ordering::Relaxed);
-        // Where no event came, `taken` may be out of date, and no receiver need come after this.
-        if merged > 0 && merged.saturating_add(taken) >= self.flags.0.max_events && !self.is_full()
-        {
+        let all = merged.saturating_add(in_ring).saturating_add(taken);
+        // Where none is merged, no receiver need come after this, to clear it.
+        if merged > 0 && all >= self.flags.0.max_events && !self.is_full() {
             // event_queue.Q5: the thread that merged finds the bound reached; a receiver clears it.
             self.set(FULL);
         }
     }
 
-    /// As [`note_merged`](Self::note_merged), after an event was put into the ring; none is merged.
+    /// Whether the events of a whole ring stay below the bound, with those that a receiver took
+    /// last: they are put there without a look at it (event_queue.Q5).
     #[inline]
-    pub(super) fn note_in_ring(&self, handed: usize, in_ring: impl FnOnce() -> usize) {
-        if handed + RING_MAX >= self.flags.0.max_events {
-            self.look_at_bound(in_ring());
-        }
+    pub(super) fn has_room_for_ring(&self, handed: usize) -> bool {
+        handed.saturating_add(RING_MAX) < self.flags.0.max_events
     }
 
     // ---- the ring ----
@@ -278,16 +278,22 @@ impl Signals {
         self.merged.0.store(0, Ordering::Relaxed);
     }
 
-    /// Says how many taken events there are. If there is room again, the senders that wait for it
-    /// come back, to be woken without a lock. Under the receivers' lock.
-    pub(super) fn note_taken(&self, taken: usize) -> Option<Vec<Waiter>> {
+    /// Says how many taken events there are; `ring` says whether it has more than so many. If there
+    /// is room again, the senders that wait for it come back, to be woken without a lock. Under the
+    /// receivers' lock.
+    pub(super) fn note_taken(
+        &self,
+        taken: usize,
+        ring: impl FnOnce(usize) -> bool,
+    ) -> Option<Vec<Waiter>> {
         // ORDER: Relaxed (both); as in `note_merged`.
         self.taken.store(taken, Ordering::Relaxed);
         if !self.is_full() {
             return None;
         }
         let merged = self.merged.0.load(Ordering::Relaxed);
-        (merged.saturating_add(taken) <= self.flags.0.max_events / 2).then(|| self.make_room())
+        let left = (self.flags.0.max_events / 2).checked_sub(merged.saturating_add(taken));
+        left.is_some_and(|left| !ring(left)).then(|| self.make_room())
     }
 
     #[cold]
@@ -444,13 +450,18 @@ mod tests {
     fn merge_of_nothing_leaves_no_empty_queue_full() {
         let signals = Signals::new(4);
         signals.note_handed_over(4); // what such a merge still sees
-        signals.note_merged(0, 4);
+        assert!(signals.note_merged(0, 4));
+        signals.look_at_bound(0, 0);
         assert!(!signals.is_full(), "no receiver would clear it");
-        signals.note_merged(1, 4);
+        assert!(signals.note_merged(1, 4));
+        signals.look_at_bound(1, 0);
         assert!(signals.is_full());
-        assert!(signals.note_taken(3).is_none());
+        let ring_has = |events: usize| move |than| events > than;
+        assert!(signals.note_taken(3, ring_has(0)).is_none());
         signals.note_handed_over(2);
-        assert!(signals.note_taken(2).is_some_and(|senders| senders.is_empty()));
+        assert!(signals.note_taken(2, ring_has(1)).is_none());
+        assert!(signals.note_taken(1, ring_has(2)).is_none());
+        assert!(signals.note_taken(1, ring_has(1)).is_some_and(|senders| senders.is_empty()));
         assert!(!signals.is_full());
     }
 }
