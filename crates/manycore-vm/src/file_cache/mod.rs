@@ -170,9 +170,9 @@ impl File {
 /// - *Policies* are the file's own: its [page size](Builder::page_bytes), how far it is
 ///   [read ahead](Builder::read_ahead), [how many pages](Builder::pages_max) it may have.
 /// - *Forms*: a file begins small: one table under one lock. When more than 64 pages are in memory,
-///   or threads wait for each other, it becomes [large](FileForm::Large), while threads use it, and
-///   small again when it has given back all but a quarter of that and threads do not wait.
-///   [`form`](Self::form) says which it is.
+///   or threads wait for each other, it becomes [large](FileForm::Large), while threads use it. It
+///   becomes small again when it has given back all but a quarter of that, unless threads have
+///   waited for each other in it. [`form`](Self::form) says which it is.
 /// - *Consistency*: a page is one memory for all threads, as that of a mapped file; see
 ///   [`FilePage`]. When [`flush`](Self::flush) returns, the source has every change that was
 ///   marked before.

@@ -91,20 +91,39 @@ fn nothing_is_lost_while_forms_are_exchanged() {
     println!("MANYCORE_SEED={seed:#x}");
     let memory = manager(160);
     let source = Arc::new(MemoryFile::new(vec![0; 200 * PAGE_BYTES]));
-    let file = FileCache::builder(Arc::clone(&source)).within(&memory).build().unwrap();
-    // Longer on a machine where few exchanges come about.
-    let begin = Instant::now();
-    let goes_on = |file: &FileCache| {
-        let time = begin.elapsed();
-        time < Duration::from_millis(700) || (file.swaps() <= 2 && time < Duration::from_secs(60))
-    };
     let counts: Vec<AtomicU32> = (0..200).map(|_| AtomicU32::new(0)).collect();
+    // Caches one after the other: one in which threads wait for each other stays large. More on a
+    // machine where few exchanges come about.
+    let (begin, mut swaps, mut round) = (Instant::now(), 0, 0);
+    while begin.elapsed() < Duration::from_millis(700)
+        || (swaps <= 2 && begin.elapsed() < Duration::from_secs(60))
+    {
+        round += 1;
+        let file = FileCache::builder(Arc::clone(&source)).within(&memory).build().unwrap();
+        count_in_pages(&file, &counts, Duration::from_millis(200), seed ^ round);
+        swaps += file.swaps();
+        assert_eq!(memory.budget().used(), file.pages() as u64 * PAGE);
+        file.flush().unwrap();
+        drop(file);
+        assert_eq!((memory.budget().used(), memory.files()), (0, 0));
+    }
+    assert!(swaps > 2, "the form was exchanged {swaps} times");
+    let bytes = source.bytes();
+    for (page, count) in counts.iter().enumerate() {
+        let at = page * PAGE_BYTES + page * 37 % 512 * 8;
+        let found = u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!(found, u64::from(count.load(Relaxed)), "page {page}, seed {seed:#x}");
+    }
+}
+
+/// Three threads add to a word of each page, and to `counts` beside it.
+fn count_in_pages(file: &FileCache, counts: &[AtomicU32], time: Duration, seed: u64) {
+    let begin = Instant::now();
     thread::scope(|s| {
         for thread in 0..3_u64 {
-            let (file, counts, goes_on) = (&file, &counts, &goes_on);
             s.spawn(move || {
                 let mut rng = Rng::new(seed ^ thread.wrapping_mul(0x9E37_79B9));
-                while goes_on(file) {
+                while begin.elapsed() < time {
                     // Now all pages, now few: both forms are outgrown.
                     let pages = if rng.below(4) == 0 { 200 } else { 40 };
                     for _ in 0..300 {
@@ -128,18 +147,6 @@ fn nothing_is_lost_while_forms_are_exchanged() {
             });
         }
     });
-    let swaps = file.swaps();
-    assert!(swaps > 2, "the form was exchanged {swaps} times");
-    assert_eq!(memory.budget().used(), file.pages() as u64 * PAGE);
-    file.flush().unwrap();
-    drop(file);
-    assert_eq!((memory.budget().used(), memory.files()), (0, 0));
-    let bytes = source.bytes();
-    for (page, count) in counts.iter().enumerate() {
-        let at = page * PAGE_BYTES + page * 37 % 512 * 8;
-        let found = u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
-        assert_eq!(found, u64::from(count.load(Relaxed)), "page {page}, seed {seed:#x}");
-    }
 }
 
 /// Beside a plain vector: reads, writes, reclaims, flushes, growth.
