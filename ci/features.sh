@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Each feature of the library alone, and none: it builds without a warning, and its tests pass. Those
-# of manycore-metrics build without a warning.
+# of manycore-metrics and manycore-trace build without a warning.
 #   ci/features.sh [NAME]    only the feature NAME
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -33,6 +33,10 @@ if [ $# = 0 ]; then
     # Its tests need all of them, and are ci/test.sh's.
     for feature in "" metrics opentelemetry prometheus-client; do
         cargo check -q -p manycore-metrics --lib --locked --no-default-features --features "$feature"
+    done
+    say "--- manycore-trace"
+    for feature in log tracing; do
+        cargo check -q -p manycore-trace --lib --locked --features "$feature"
     done
 fi
 say "each feature builds and passes its tests alone: ${features[*]}"

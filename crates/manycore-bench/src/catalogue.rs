@@ -7,7 +7,7 @@ use crate::{
     arc, chain, coherence, counter, dispatch, faults, ids, kv, list, lock, lru, map, notify, pages,
     pairs, path_lookup, ranges, registry, rmap,
     runner::Group,
-    slabs, smr, swap, sweep, timers,
+    slabs, smr, swap, sweep, timers, trace,
     workload::{About, Entry, Options, UnknownImpl},
 };
 
@@ -289,6 +289,13 @@ pub static WORKLOADS: &[Workload] = &[
         options: &[OPS, ("replays", None)],
         impls: || abouts(crate::metis::ENTRIES),
         groups: crate::metis::groups,
+    },
+    Workload {
+        name: "trace",
+        about: "record events, spans, and events that are off (K42, section 3.5: its tracing)",
+        options: &[("record", None)],
+        impls: || abouts(trace::ENTRIES),
+        groups: trace::groups,
     },
     Workload {
         name: "topic",

@@ -62,4 +62,5 @@ pub mod sweep;
 pub mod ticks;
 pub mod timers;
 pub mod tour;
+pub mod trace;
 pub mod workload;

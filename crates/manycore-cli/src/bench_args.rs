@@ -22,6 +22,7 @@ use manycore_bench::{
     smr::{Read, SmrOptions},
     sweep::SweepOptions,
     ticks::SPIN_MAX,
+    trace::{TraceOptions, What},
     workload::{Options, OwnOptions, ReadEvery},
 };
 
@@ -129,6 +130,9 @@ struct Given {
     /// How many pages of 4096 keys a range has
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = pages)]
     pages: Vec<u64>,
+    /// What is recorded: 'event', 'span' or 'off' [default: all]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = What::from_str)]
+    record: Vec<What>,
     /// A file with the requests, instead of generated ones: text, 'get KEY' or 'set KEY' a line, a
     /// size behind it if you like; # begins a comment. The hits are those of an empty cache that
     /// goes through it once
@@ -243,6 +247,7 @@ impl Given {
             .with(KvOptions { trace: self.trace })
             .with(NotifyOptions { burst: self.burst.clone(), gap: self.gap.clone() })
             .with(RangesOptions { pages: self.pages.clone() })
+            .with(TraceOptions { record: self.record.clone() })
             .with(SweepOptions { shares: self.share.clone(), elements: self.elements.clone() });
         #[cfg(target_os = "linux")]
         let own = own.with(self.server.options()).with(MetisOptions { replays: self.replays });

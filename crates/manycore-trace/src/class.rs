@@ -108,6 +108,12 @@ impl Classes {
         Self(mask)
     }
 
+    /// Whether this one is among them.
+    #[must_use]
+    pub const fn contains(self, class: Class) -> bool {
+        self.0 & 1 << class.number != 0
+    }
+
     /// Those whose bits are set.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {

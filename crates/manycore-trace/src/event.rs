@@ -99,6 +99,31 @@ impl Field for &[u8] {
     }
 }
 
+/// Bytes that are read as a text: of keys and names that are mostly UTF-8, but need not be. What is
+/// not is replaced when it is read.
+///
+/// ```
+/// use manycore_trace::{Class, TextBytes, event};
+///
+/// const KEYS: Class = Class::new(3, "keys");
+/// event!(KEYS, Removed { key: TextBytes<'_> = TextBytes(b"user:7") });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextBytes<'a>(pub &'a [u8]);
+
+impl sealed::Sealed for TextBytes<'_> {}
+impl Field for TextBytes<'_> {
+    const TYPE: FieldType = FieldType::Text;
+    #[inline(always)]
+    fn fixed(&self) -> u64 {
+        self.0.fixed()
+    }
+    #[inline(always)]
+    fn tail(&self) -> &[u8] {
+        self.0.tail()
+    }
+}
+
 impl sealed::Sealed for &str {}
 impl Field for &str {
     const TYPE: FieldType = FieldType::Text;

@@ -50,6 +50,11 @@
 //! - *Cost*: a read of the clock and some stores to lines of the thread's own; no allocation, lock,
 //!   formatting or system call. Off: one load and a branch.
 //!
+//! # Features
+//!
+//! - `tracing`: `TracingLayer`, for programs that call the crate tracing.
+//! - `log`: `LogBridge`, for those that call the crate log.
+//!
 //! # Signals
 //!
 //! An event in a signal's handler is recorded if it interrupts none of its thread's; else it is
@@ -81,12 +86,16 @@ mod loom_tests;
 #[cfg(not(manycore_loom))]
 pub mod convert;
 
+#[cfg(all(any(feature = "log", feature = "tracing"), not(manycore_loom)))]
+mod bridge;
 #[cfg(not(manycore_loom))]
 mod busy;
 #[cfg(not(manycore_loom))]
 mod class;
 #[cfg(not(manycore_loom))]
 mod event;
+#[cfg(not(manycore_loom))]
+mod library;
 #[cfg(not(manycore_loom))]
 mod local;
 #[cfg(not(manycore_loom))]
@@ -102,10 +111,15 @@ mod site;
 #[cfg(not(manycore_loom))]
 mod stream;
 
+#[cfg(all(feature = "log", not(manycore_loom)))]
+pub use crate::bridge::LogBridge;
+#[cfg(all(feature = "tracing", not(manycore_loom)))]
+pub use crate::bridge::TracingLayer;
 #[cfg(not(manycore_loom))]
 pub use crate::{
     class::{Class, Classes},
-    event::{Field, Span, kept, new_flow},
+    event::{Field, Span, TextBytes, kept, new_flow},
+    library::observe_library,
     reader::{Account, Damage, Fields, Merge, Record, Trace, Value},
     recorder::{Recorder, Recording},
     ring::Policy,

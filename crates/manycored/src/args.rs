@@ -17,8 +17,10 @@ use crate::config;
 use crate::server_state::{Language, Settings};
 use crate::store::{Limits, WORKERS_MAX};
 use crate::tls::Tls;
+use crate::trace;
 use clap::{ArgAction, CommandFactory, Parser};
 use extended::Extended;
+use manycore_trace::Classes;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
@@ -173,6 +175,15 @@ pub struct Args {
     /// Address of the metrics for Prometheus, at /metrics; a bare port is on loopback
     #[arg(long = "metrics", value_name = "ADDR", value_parser = metrics)]
     metrics: Option<SocketAddr>,
+    /// Record the last events of each worker in this file, for the command 'manycore trace'; a file
+    /// of that name is replaced
+    #[arg(long = "trace", value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// What --trace records: connections, turns (of a connection, one in 16), gets, stores,
+    /// deletes, library (waits at locks, grace periods), or all
+    #[arg(long = "trace-classes", value_name = "NAMES", value_delimiter = ',')]
+    #[arg(default_value = "connections,turns,library")]
+    trace_classes: Vec<String>,
     /// Read options from this file, one a line: 'threads = 4'; the command line takes precedence
     #[arg(long = "config", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -246,6 +257,8 @@ pub struct Plan {
     pub metrics: Option<SocketAddr>,
     /// The file of a warm restart.
     pub memory_file: Option<PathBuf>,
+    /// The file of the recording, and what is recorded.
+    pub trace: Option<(PathBuf, Classes)>,
     /// Bytes of the buffers of all connections; 0 is no limit.
     pub buffers: usize,
     /// Requests of one connection at a time.
@@ -289,6 +302,7 @@ impl Args {
     fn check_alone(&self) -> Result<(), String> {
         self.extended(&mut Vec::new())?;
         self.warnings()?;
+        self.trace()?;
         self.listen.iter().try_for_each(|text| listeners::read(text, 0, true).map(drop))
     }
 
@@ -312,8 +326,7 @@ impl Args {
         }
         let tls = self.tls(&extended, &listeners, &mut warnings)?;
         // From the root of all folders: in the background the server's own folder is another.
-        let absolute = |path: &PathBuf| std::path::absolute(path);
-        let memory_file = self.memory_file.as_ref().map(absolute).transpose();
+        let memory_file = self.memory_file.as_ref().map(std::path::absolute).transpose();
         let memory_file = memory_file.map_err(|error| format!("-e: {error}"))?;
         let settings = Settings {
             flush_enabled: !self.no_flush,
@@ -361,6 +374,7 @@ impl Args {
             tls,
             metrics: self.metrics,
             memory_file,
+            trace: self.trace()?,
             buffers: extended.buffers.limit,
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,
@@ -381,6 +395,15 @@ impl Args {
             warnings.push(format!("-N has no effect: {why}"));
         }
         Ok(warnings)
+    }
+
+    /// The recording of `--trace`.
+    fn trace(&self) -> Result<Option<(PathBuf, Classes)>, String> {
+        let classes = trace::classes(self.trace_classes.iter().map(String::as_str));
+        let classes = classes.map_err(|error| format!("--trace-classes {error}"))?;
+        let path = self.trace.as_ref().map(std::path::absolute).transpose();
+        let path = path.map_err(|error| format!("--trace: {error}"))?;
+        Ok(path.map(|path| (path, classes)))
     }
 
     /// The arguments of `-o`.

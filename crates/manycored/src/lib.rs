@@ -46,3 +46,4 @@ pub mod system;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub mod tls;
 mod tls_files;
+pub mod trace;

@@ -21,6 +21,7 @@ use manycore::{
     oplog::{Commuting, Deferred, Op, Ordered},
     section::Domain,
 };
+use manycore_trace::{Class, Recorder, event, span};
 use manycore_vm::{MappingDb, Null, PagePool, Rights};
 
 /// Operations of each thread: few enough that no log fills in between.
@@ -51,14 +52,7 @@ fn main() {
     let path = std::env::args().nth(1).unwrap_or_default();
     match path.as_str() {
         // No path of the library's: shows that the audit sees what is there, in each column.
-        "shared-word" => {
-            let words = [const { Padded(AtomicU64::new(0)) }; 2];
-            on_all_cores(|| {
-                words[0].0.fetch_add(1, Relaxed);
-                fence(SeqCst);
-                words[1].0.store(words[1].0.load(Relaxed) + 1, Relaxed);
-            });
-        }
+        "shared-word" => shared_word(),
         "add" => {
             let counter = Counter::new(0);
             assert!(counter.promote());
@@ -111,10 +105,33 @@ fn main() {
             assert!(ScalableArc::promote(&value));
             on_all_cores(|| drop(black_box(value.clone())));
         }
+        "trace-event" | "trace-span" | "trace-off" => traced(&path),
         _ => {
             eprintln!("sim-audit: no hot path '{path}'");
             std::process::exit(2);
         }
+    }
+}
+
+fn shared_word() {
+    let words = [const { Padded(AtomicU64::new(0)) }; 2];
+    on_all_cores(|| {
+        words[0].0.fetch_add(1, Relaxed);
+        fence(SeqCst);
+        words[1].0.store(words[1].0.load(Relaxed) + 1, Relaxed);
+    });
+}
+
+const TRACED: Class = Class::new(1, "traced");
+
+/// An event, or a span, with 16 bytes of fields; off without a recording.
+fn traced(path: &str) {
+    let recorder = Recorder::new().ring_bytes(1 << 16).block_bytes(1 << 13);
+    let _recording = (path != "trace-off").then(|| recorder.start().expect("the first recording"));
+    if path == "trace-span" {
+        on_all_cores(|| drop(span!(TRACED, Part { a: u64 = black_box(7), b: u64 = 8 })));
+    } else {
+        on_all_cores(|| event!(TRACED, Sample { a: u64 = black_box(7), b: u64 = 8 }));
     }
 }
 

@@ -13,7 +13,7 @@ use super::policy::logs_pay_from;
 use super::release::Locked;
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, barrier};
-use crate::profile::{self, Of};
+use crate::profile::{self, Of, What};
 use crate::sync::Backoff;
 use std::ptr;
 
@@ -58,6 +58,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                     if profile::counts() && !self.config.is_managed() {
                         let updates = guard.window().unwrap_or(0);
                         profile::operations("Deferred", self, updates, 1);
+                        profile::happened(What::Merged, "Deferred", self, updates);
                     }
                     return Ok(guard);
                 }

@@ -13,6 +13,7 @@ use super::table::Eviction;
 use super::word::Word;
 use crate::lock::{self, LOCKED};
 use crate::percpu::{self, barrier};
+use crate::profile::{self, What};
 use crate::sync::{self, MutPtr, Ordering, Panic, seeded_bug};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -99,6 +100,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let published = self.word.publish(word, in_name_of);
         if published {
             self.contention.note_hot();
+            profile::happened(What::Promoted, "Deferred", self, 0);
         }
         published
     }
@@ -120,6 +122,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             unsafe { self.abandon(hot) };
             guard.hot = ptr::null();
             guard.value = Some(self.value.get_mut());
+            profile::happened(What::Demoted, "Deferred", self, 0);
         } else {
             drop(revive);
             // SAFETY: oplog.W3 - the hot state was not closed, so the object keeps it, and the

@@ -33,10 +33,13 @@
 //! where the object counts them: [`Adaptive`](crate::cluster::Adaptive) does all the time, and
 //! decides by the same events; [`Deferred`](crate::oplog::Deferred) while it has logs.
 //!
+//! [`observe`] passes each wait on when it ends, and what else objects do that is neither cheap nor
+//! frequent: a recorder of events (`manycore-trace`) shows them beside the program's own.
+//!
 //! # Laws
 //!
-//! Owns: the counts of waits, by object and by the line that waited, and the report. Does not own:
-//! the waits, which every lock and object of the library tells of.
+//! Owns: the counts of waits, by object and by the line that waited, the report, and the observer.
+//! Does not own: the waits, which every lock and object of the library tells of.
 //!
 //! - profile.F1 Only a thread that waits anyway counts. The uncontended path is the same with the
 //!   profile on or off; nothing is measured there. While it is off, a wait costs one load
@@ -46,18 +49,23 @@
 //! - profile.F3 A slot keeps so many pairs of object and line; waits of others are counted as left
 //!   out. Nothing is dropped silently.
 //! - profile.F4 A name has one label, from [`name`] until it is dropped.
+//! - profile.F5 The observer runs where the library may hold a lock. Its panic ends there, and what
+//!   it does itself is not observed.
 //!
 //! Source: [LDU](crate#sources), section 2.2 of the thesis: its authors found what to change by the
 //! kernel's lock statistics, the lock that cost most, and when that was fixed, the next one.
 
+mod observer;
 mod report;
 
+pub use observer::{Happening, What, observe};
+pub(crate) use observer::{Timed, happened};
 pub use report::{CallSite, HotObject, Profile};
 
 use crate::config::{CACHE_LINE_BYTES, SMALL};
 use crate::percpu;
 use crate::percpu::segmented::Segmented;
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering};
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -206,15 +214,19 @@ struct Book {
     lasted: Duration,
 }
 
+/// Bits of [`State::on`]: waits are counted, and are observed.
+const COUNTED: u32 = 1;
+const OBSERVED: u32 = 2;
+
 struct State {
-    on: AtomicBool,
+    on: AtomicU32,
     cells: Segmented<Cell>,
     book: Mutex<Book>,
 }
 
 crate::sync::global! {
     static STATE: State = State {
-        on: AtomicBool::new(false),
+        on: AtomicU32::new(0),
         cells: Segmented::new(),
         book: Mutex::new(Book::default()),
     };
@@ -244,7 +256,7 @@ pub fn start() {
         ..std::mem::take(&mut *book)
     };
     // ORDER: Relaxed; a hint to waits, and locks pass the counts on.
-    STATE.on.store(true, Ordering::Relaxed);
+    STATE.on.fetch_or(COUNTED, Ordering::Relaxed);
 }
 
 /// Stops counting. What was counted stays until the next [`start`].
@@ -253,7 +265,7 @@ pub fn start() {
 pub fn stop() {
     let mut book = held(&STATE.book);
     // ORDER: Relaxed; as in `start`.
-    STATE.on.store(false, Ordering::Relaxed);
+    STATE.on.fetch_and(!COUNTED, Ordering::Relaxed);
     if let Some(started) = book.started.take() {
         book.lasted = started.elapsed();
     }
@@ -273,13 +285,14 @@ pub fn stop() {
 #[must_use]
 pub fn is_on() -> bool {
     // ORDER: Relaxed; a hint.
-    STATE.on.load(Ordering::Relaxed)
+    STATE.on.load(Ordering::Relaxed) & COUNTED != 0
 }
 
-/// Whether there is a reason to find out what could be counted.
+/// Whether there is a reason to find out what could be counted, or observed.
 #[inline]
 pub(crate) fn counts() -> bool {
-    !SMALL && is_on() // a model has no time
+    // ORDER: Relaxed; a hint. (A model has no time.)
+    !SMALL && STATE.on.load(Ordering::Relaxed) != 0
 }
 
 /// What was counted since [`start`]. Counting goes on.
@@ -348,7 +361,10 @@ impl Wait {
 fn count_wait(of: Of, time: Duration, handoffs: u64) {
     let Of { kind, address, location } = of;
     let key = Key { kind, address, location: Some(location) };
-    count(key, |counts| counts.add_wait(time, handoffs));
+    if is_on() {
+        count(key, |counts| counts.add_wait(time, handoffs));
+    }
+    observer::tell(What::Waited, key, time.as_nanos() as u64);
 }
 
 /// So many operations of the object are over: for objects that count them anyway.
@@ -361,10 +377,12 @@ pub(crate) fn operations<T: ?Sized>(kind: &'static str, object: &T, updates: u64
 
 #[cold]
 fn count_operations(kind: &'static str, address: usize, updates: u64, reads: u64) {
-    count(Key { kind, address, location: None }, |counts| {
-        counts.updates += updates;
-        counts.reads += reads;
-    });
+    if is_on() {
+        count(Key { kind, address, location: None }, |counts| {
+            counts.updates += updates;
+            counts.reads += reads;
+        });
+    }
 }
 
 fn count(key: Key, add: impl FnOnce(&mut Counts)) {

@@ -8,6 +8,7 @@ use super::report::Sightings;
 use super::settings::Mode;
 use super::state::{State, unpoisoned};
 use crate::percpu::barrier;
+use crate::profile::{Timed, What};
 use crate::sync::{LoadToChange, Ordering, hint, seeded_bug};
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -71,6 +72,7 @@ impl State {
 
     /// Leads a round; `sightings` are the leader's.
     fn lead(&self, sightings: &mut Sightings, whose: TakeOver) -> Round {
+        let timed = Timed::begin();
         self.want(sightings, whose);
         // BUG: a round is stamped after it has looked at the others (section.S3): the paper's
         // public code.
@@ -94,6 +96,7 @@ impl State {
         );
         // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (section.E4).
         self.found.0.looked.store(round.limit, Ordering::Release);
+        timed.end(What::GracePeriod, "Domain", self);
         round
     }
 

@@ -23,7 +23,7 @@ _manycored() {
 
     case "${cmd}" in
         manycored)
-            opts="-p -l -s -a -U -A -d -u -m -M -c -k -v -P -t -R -b -I -D -F -B -S -X -W -C -r -e -L -N -n -f -Z -o -Y -V -i -h --port --listen --unix-socket --unix-mask --udp-port --enable-shutdown --daemon --user --memory-limit --disable-evictions --conn-limit --lock-memory --verbose --pidfile --threads --max-reqs-per-event --listen-backlog --max-item-size --prefix-delimiter --disable-flush-all --protocol --enable-sasl --disable-dumping --disable-watch --disable-cas --enable-coredumps --memory-file --enable-largepages --napi-ids --slab-min-size --slab-growth-factor --enable-ssl --extended --auth-file --metrics --config --version --license --help"
+            opts="-p -l -s -a -U -A -d -u -m -M -c -k -v -P -t -R -b -I -D -F -B -S -X -W -C -r -e -L -N -n -f -Z -o -Y -V -i -h --port --listen --unix-socket --unix-mask --udp-port --enable-shutdown --daemon --user --memory-limit --disable-evictions --conn-limit --lock-memory --verbose --pidfile --threads --max-reqs-per-event --listen-backlog --max-item-size --prefix-delimiter --disable-flush-all --protocol --enable-sasl --disable-dumping --disable-watch --disable-cas --enable-coredumps --memory-file --enable-largepages --napi-ids --slab-min-size --slab-growth-factor --enable-ssl --extended --auth-file --metrics --trace --trace-classes --config --version --license --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -198,6 +198,14 @@ _manycored() {
                     return 0
                     ;;
                 --metrics)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trace-classes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

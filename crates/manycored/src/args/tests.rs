@@ -161,6 +161,7 @@ fn what_is_wrong_is_refused() {
         "-I 40m",
         "-l no.such.name.invalid",
         "--metrics nowhere",
+        "--trace-classes gets,nonsense",
         "-Y /no/such/file",
         "-B nonsense",
         "-S -B ascii -Y /no/such/file",

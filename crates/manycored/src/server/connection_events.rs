@@ -8,8 +8,16 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 impl Worker<'_> {
+    /// The descriptor of a connection, or -1 if it is closed.
+    fn descriptor(&self, index: usize) -> i32 {
+        let connection = self.connections.get(index).and_then(Option::as_ref);
+        connection.map_or(-1, |found| rustix::fd::AsRawFd::as_raw_fd(&found.socket))
+    }
+
     /// Reports a connection that was opened or closed, if a watcher or the log wants it.
     pub(super) fn tell(&self, index: usize, event: &str, reason: Option<&str>) {
+        let descriptor = self.descriptor(index);
+        crate::trace::connection(descriptor, reason);
         let events = self.shared.store.events();
         let is_verbose = self.shared.server.verbosity() > 1;
         if !is_verbose && !events.wants(CONNEVENTS) {
@@ -17,7 +25,6 @@ impl Worker<'_> {
         }
         let Some(connection) = self.connections.get(index).and_then(Option::as_ref) else { return };
         let socket = &connection.socket;
-        let descriptor = rustix::fd::AsRawFd::as_raw_fd(socket);
         let peer = getpeername(socket).ok().flatten();
         if is_verbose {
             let text = |address: Option<_>| address.map_or("unix:".into(), address_text);

@@ -32,8 +32,10 @@ use crate::buffers::Budget;
 use crate::server_state::ServerState;
 use crate::store::Store;
 use crate::tls::Tls;
+use crate::trace;
 use handover::Inbox;
 use listen::Queues;
+use manycore_trace::{Classes, Recording};
 use memory_file::MemoryFile;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -134,6 +136,8 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     }
     let saved = |path: &PathBuf| MemoryFile::claim(path, plan.limits.memory);
     let saved = plan.memory_file.as_ref().map(saved).transpose()?;
+    // In the process that stays, and as its user.
+    let recording = record(&plan)?;
     // Blocked before the first thread is started, so that no other thread is ever interrupted.
     let signals = signals()?;
     let store = begin(saved.as_ref(), &plan)?;
@@ -164,6 +168,8 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
         udp::list(socket, &shared.server.clients);
     }
     shared.store.set_crawls(shared.server.settings.crawls);
+    let traced = plan.trace.map_or(0, |(_, classes)| trace::wanted(classes));
+    shared.store.events().set_traced(traced);
     process::die_of_panics();
     let served = serve(&shared, &signals, &mut queues, &mut datagrams, metrics.as_ref());
     queues.remove_socket();
@@ -172,8 +178,18 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
         (served, _) => served.map(drop),
     };
     shared.server.log.flush(LAST_WORDS);
+    drop(recording);
     drop(pidfile);
     served
+}
+
+/// Starts the recording, if there is to be one.
+fn record(plan: &Plan) -> Result<Option<Recording>, Failure> {
+    let start = |(path, classes): &(PathBuf, Classes)| {
+        let what = format!("--trace {}", path.display());
+        trace::start(path, *classes).map_err(Failure::system(what))
+    };
+    plan.trace.as_ref().map(start).transpose()
 }
 
 /// The store that the server starts with. While items are read, a signal ends the server at once,

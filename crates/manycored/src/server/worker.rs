@@ -354,7 +354,9 @@ impl<'s> Worker<'s> {
         };
         let before = connection.state;
         let started = Latency::begin(&mut self.turns);
+        let turn = started.map(|_| crate::trace::turn(connection.socket.as_raw_fd()));
         let state = connection.serve(&mut self.buffers);
+        drop(turn);
         self.shared.server.latency.end(started);
         let was_writing = before == ConnectionState::Write;
         match state {

@@ -1,8 +1,8 @@
-//! Events of single requests, for clients of `watch` and for `stats detail`.
+//! Events of single requests, for clients of `watch`, for `stats detail` and for `--trace`.
 //!
 //! Laws:
-//! - store.E1 Without a watcher and without detail, a request costs one load of a word that is not
-//!   written in between.
+//! - store.E1 Without a watcher, detail and a recording of requests, a request costs one load of a
+//!   word that is not written in between.
 //! - store.E2 The buffer of a watcher is bounded: a line that has no room is counted and dropped,
 //!   and the watcher is told how many were dropped. So are the prefixes of `stats detail`.
 
@@ -26,6 +26,13 @@ pub const DELETIONS: u32 = 1 << 4;
 pub const OTHERS: u32 = 1 << 5;
 /// Counts by prefix.
 pub const DETAIL: u32 = 1 << 16;
+
+/// What a recording wants (`--trace`): keys that are looked up.
+pub const TRACED_GETS: u32 = 1 << 17;
+/// Values that are stored or changed.
+pub const TRACED_STORES: u32 = 1 << 18;
+/// Keys that are deleted.
+pub const TRACED_DELETES: u32 = 1 << 19;
 
 /// Concurrent watchers, as in memcached.
 const WATCHERS_MAX: usize = 20;
@@ -55,8 +62,10 @@ pub enum Asked {
 /// The watchers, and the counts by prefix.
 #[derive(Debug)]
 pub struct Events {
-    /// The kinds that any watcher has subscribed to, and [`DETAIL`] (store.E1).
+    /// The kinds that any watcher has subscribed to, [`DETAIL`], and `traced` (store.E1).
     wanted: AtomicU32,
+    /// The kinds that a recording wants.
+    traced: AtomicU32,
     has_detail: AtomicBool,
     delimiter: u8,
     details: Mutex<BTreeMap<Box<[u8]>, Detail>>,
@@ -111,6 +120,7 @@ impl Events {
         let has_detail = delimiter.is_some();
         Self {
             wanted: AtomicU32::new(if has_detail { DETAIL } else { 0 }),
+            traced: AtomicU32::new(0),
             has_detail: AtomicBool::new(has_detail),
             delimiter: delimiter.unwrap_or(b':'),
             details: Mutex::default(),
@@ -133,7 +143,16 @@ impl Events {
         let kinds = watchers.iter().fold(0, |kinds, watcher| kinds | watcher.kinds);
         // ORDER: Relaxed; as in `wants`. Both writers have the lock.
         let detail = if self.has_detail.load(Ordering::Relaxed) { DETAIL } else { 0 };
-        self.wanted.store(kinds | detail, Ordering::Relaxed);
+        let traced = self.traced.load(Ordering::Relaxed);
+        self.wanted.store(kinds | detail | traced, Ordering::Relaxed);
+    }
+
+    /// Has requests of these kinds recorded.
+    pub fn set_traced(&self, kinds: u32) {
+        let watchers = locked(&self.watchers);
+        // ORDER: Relaxed; read under the same lock.
+        self.traced.store(kinds, Ordering::Relaxed);
+        self.refresh(&watchers);
     }
 
     /// Enables or disables the counts by prefix.

@@ -1,7 +1,9 @@
 //! The operations of one worker on the store.
 
 use super::clock::stamp;
-use super::events::{DELETIONS, DETAIL, FETCHERS, MUTATIONS};
+use super::events::{
+    DELETIONS, DETAIL, FETCHERS, MUTATIONS, TRACED_DELETES, TRACED_GETS, TRACED_STORES,
+};
 use super::outcome::{Change, Outcome, StoreCondition, StoreResult};
 use super::{Counters, Item, NewItem, Pinned, Store};
 use crate::protocol::{Arith, Mode, number};
@@ -9,6 +11,9 @@ use foldhash::quality::RandomState;
 use manycore_cache::{BatchKey, Entry, Guard};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
+
+/// The kinds that want a value that is stored.
+const TOLD_STORES: u32 = MUTATIONS | FETCHERS | DETAIL | TRACED_STORES;
 
 /// The longest value that can be a number, with trailing bytes: memcached stores longer values in
 /// chunks, and does not parse these.
@@ -122,7 +127,7 @@ impl<'s> Handle<'s> {
         if item.is_none() {
             self.note_miss(key, there);
         }
-        if self.store.events.wants(FETCHERS | DETAIL) {
+        if self.store.events.wants(FETCHERS | DETAIL | TRACED_GETS) {
             self.note_fetch(key, item);
         }
         item
@@ -153,7 +158,7 @@ impl<'s> Handle<'s> {
         if !self.has_room(new_item.weight()) {
             return self.put(new_item, StoreCondition::plain(Mode::Set)).outcome;
         }
-        let is_told = self.store.events.wants(MUTATIONS | FETCHERS | DETAIL);
+        let is_told = self.store.events.wants(TOLD_STORES);
         if is_told {
             self.note_found(new_item.key);
         }
@@ -191,7 +196,7 @@ impl<'s> Handle<'s> {
 
     /// Stores a value.
     pub fn put(&mut self, new_item: &NewItem<'_>, condition: StoreCondition) -> StoreResult {
-        let is_told = self.store.events.wants(MUTATIONS | FETCHERS | DETAIL);
+        let is_told = self.store.events.wants(TOLD_STORES);
         if is_told {
             self.note_found(new_item.key);
         }
@@ -353,7 +358,7 @@ impl<'s> Handle<'s> {
         new_cas: Option<u64>,
         deadline: Option<u32>,
     ) -> Change {
-        self.note_before(key);
+        self.note_change(key);
         loop {
             let Some(old) = self.peek(key) else { return Change::Missing };
             let item = old.key();
@@ -417,7 +422,7 @@ impl<'s> Handle<'s> {
         if removed.is_none() && outcome == Outcome::Stored {
             outcome = Outcome::NotFound; // removed concurrently by another worker
         }
-        if self.store.events.wants(DELETIONS | DETAIL) {
+        if self.store.events.wants(DELETIONS | DETAIL | TRACED_DELETES) {
             self.note_delete(command, key, removed.as_ref().map(|found| found.key()));
         }
         match outcome {
@@ -434,7 +439,7 @@ impl<'s> Handle<'s> {
         cas: Option<u64>,
         change: impl Fn(&Item, &mut NewItem<'_>),
     ) -> Outcome {
-        self.note_before(key);
+        self.note_change(key);
         loop {
             let Some(old) = self.peek(key) else {
                 self.counters.delete_misses.inc();

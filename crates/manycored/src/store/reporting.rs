@@ -1,10 +1,26 @@
-//! Reports of a worker's operations: to watchers, and to the counts by prefix.
+//! Reports of a worker's operations: to watchers, to the counts by prefix, and to the recording.
 
 use super::departures::Departures;
-use super::events::{Asked, DELETIONS, DETAIL, FETCHERS, MUTATIONS, write_key};
+use super::events::{
+    Asked, DELETIONS, DETAIL, FETCHERS, MUTATIONS, TRACED_DELETES, TRACED_GETS, TRACED_STORES,
+    write_key,
+};
 use super::{Handle, Item, NewItem, Outcome};
 use crate::protocol::Mode;
+use crate::trace;
 use std::fmt::Write;
+
+/// The command that stores so.
+fn command_of(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Set => "set",
+        Mode::Add => "add",
+        Mode::Replace => "replace",
+        Mode::Append => "append",
+        Mode::Prepend => "prepend",
+        Mode::Cas(_) => "cas",
+    }
+}
 
 impl Handle<'_> {
     /// Counts the reason of a miss, if an item was there a moment ago.
@@ -29,7 +45,7 @@ impl Handle<'_> {
         if item.is_none() {
             self.note_miss(key, None);
         }
-        if self.store().events().wants(FETCHERS | DETAIL) {
+        if self.store().events().wants(FETCHERS | DETAIL | TRACED_GETS) {
             self.note_fetch(key, item);
         }
     }
@@ -38,6 +54,9 @@ impl Handle<'_> {
     #[cold]
     pub(super) fn note_fetch(&self, key: &[u8], item: Option<&Item>) {
         let events = self.store().events();
+        if events.wants(TRACED_GETS) {
+            trace::get(self.client, key, item);
+        }
         if events.wants(DETAIL) {
             events.count(key, Asked::Get(item.is_some()));
         }
@@ -47,7 +66,8 @@ impl Handle<'_> {
     /// Reports the look-up of `touch`, which does not count as a get, as in memcached.
     #[inline]
     pub fn note_look_up(&self, key: &[u8], item: Option<&Item>) {
-        if self.store().events().wants(FETCHERS) {
+        if self.store().events().wants(FETCHERS | TRACED_STORES) {
+            trace::change(self.client, key);
             self.tell_found(key, item.map(Item::value_len));
         }
     }
@@ -57,6 +77,15 @@ impl Handle<'_> {
     pub fn note_before(&self, key: &[u8]) {
         if self.store().events().wants(FETCHERS) {
             self.note_found(key);
+        }
+    }
+
+    /// Reports a change in place.
+    #[inline]
+    pub(super) fn note_change(&self, key: &[u8]) {
+        if self.store().events().wants(FETCHERS | TRACED_STORES) {
+            trace::change(self.client, key);
+            self.note_before(key);
         }
     }
 
@@ -91,6 +120,10 @@ impl Handle<'_> {
         if events.wants(DETAIL) {
             events.count(new_item.key, Asked::Set);
         }
+        if events.wants(TRACED_STORES) {
+            let size = new_item.value_len();
+            trace::store(self.client, command_of(mode), new_item.key, size, outcome);
+        }
         if !events.wants(MUTATIONS) {
             return;
         }
@@ -101,14 +134,7 @@ impl Handle<'_> {
             Outcome::NotFound => "not_found",
             Outcome::NoMemory => "no_memory",
         };
-        let command = match mode {
-            Mode::Set => "set",
-            Mode::Add => "add",
-            Mode::Replace => "replace",
-            Mode::Append => "append",
-            Mode::Prepend => "prepend",
-            Mode::Cas(_) => "cas",
-        };
+        let command = command_of(mode);
         let (mut deadline, mut size) = (new_item.deadline, new_item.value_len());
         let extends = matches!(mode, Mode::Append | Mode::Prepend);
         if extends && outcome == Outcome::Stored {
@@ -138,6 +164,9 @@ impl Handle<'_> {
     #[cold]
     pub(super) fn note_delete(&self, command: &str, key: &[u8], gone: Option<&Item>) {
         let events = self.store().events();
+        if events.wants(TRACED_DELETES) {
+            trace::delete(self.client, key, gone.is_some());
+        }
         if events.wants(DETAIL) {
             events.count(key, Asked::Delete);
         }

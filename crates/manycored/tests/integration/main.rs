@@ -38,6 +38,7 @@ mod server;
 mod soak;
 mod threads;
 mod tls;
+mod traced;
 mod udp;
 mod warm;
 mod watched;

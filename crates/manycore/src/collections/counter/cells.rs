@@ -28,6 +28,7 @@ use crate::oplog::slot_log::{FIRST, SlotPtr, SlotTable};
 use crate::oplog::table::{self, Evictable};
 use crate::percpu::{self, Slot, barrier};
 use crate::policy::Streak;
+use crate::profile::{self, What};
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering, seeded_bug};
 use std::cell::Cell;
 use std::ptr;
@@ -496,6 +497,7 @@ impl Group<'_> {
             // SAFETY: published nowhere but in the table, which it leaves here.
             unsafe { release(cells) };
         }
+        profile::happened(What::Promoted, "Counter", self.values, 0);
         drop(eviction);
         true
     }
@@ -526,6 +528,7 @@ impl Group<'_> {
         promotion::wait_until_left(raw);
         // SAFETY: counter.N3 - out of the table, out of the group, announced by no record.
         drop(unsafe { Box::from_raw(raw) });
+        profile::happened(What::Demoted, "Counter", self.values, 0);
     }
 }
 

@@ -1,0 +1,96 @@
+//! What the library's objects do, as events.
+
+use crate::class::Class;
+use crate::event::kept;
+use crate::site::{Event, FieldType, Kind};
+use manycore::profile::{self, Happening, What};
+use std::panic::Location;
+use std::sync::OnceLock;
+
+/// The events of one class.
+struct Events {
+    wait: Event,
+    promotion: Event,
+    demotion: Event,
+    merge: Event,
+    grace_period: Event,
+}
+
+static EVENTS: OnceLock<Events> = OnceLock::new();
+
+type Fields = &'static [(&'static str, FieldType)];
+
+const OBJECT: (&str, FieldType) = ("object", FieldType::Unsigned(8));
+const KIND: (&str, FieldType) = ("kind", FieldType::Text);
+const NANOS: (&str, FieldType) = ("nanos", FieldType::Unsigned(8));
+const WAIT: Fields =
+    &[OBJECT, NANOS, ("line", FieldType::Unsigned(4)), KIND, ("file", FieldType::Text)];
+const CHANGE: Fields = &[OBJECT, KIND];
+const MERGE: Fields = &[OBJECT, ("updates", FieldType::Unsigned(8)), KIND];
+const TIMED: Fields = &[OBJECT, NANOS, KIND];
+
+/// Records what the library's objects do: `Wait` of a thread at a lock or a log, with the line that
+/// waited; `Promotion` to a form with a log or a cell for each thread, and `Demotion`; `Merge` of
+/// logs by a read; `GracePeriod` of a domain of sections. Of the whole process, in this class, from
+/// now on. Returns whether this was the first call, whose class stays.
+///
+/// ```
+/// use manycore::collections::Counter;
+/// use manycore_trace::{Class, Recorder, Trace};
+///
+/// const LIBRARY: Class = Class::new(7, "library");
+/// assert!(manycore_trace::observe_library(LIBRARY));
+/// let recording = Recorder::new().start()?;
+/// let counter = Counter::new(0);
+/// counter.promote();
+/// let mut trace = Trace::from_bytes(recording.finish()?)?;
+/// let mut merge = trace.merge();
+/// let record = merge.next().unwrap();
+/// assert_eq!(record.info.name, "Promotion");
+/// assert_eq!(record.field("kind").unwrap().to_string(), "\"Counter\"");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// *For* the question what else a slow request waited for. It is [`manycore::profile`]'s observer,
+/// and costs what that does: only a thread that waits, or changes an object's form, pays.
+pub fn observe_library(class: Class) -> bool {
+    let event = |name, fields| {
+        let place = (module_path!(), file!(), line!());
+        Event::new(class, Kind::Instant, name, place, fields)
+    };
+    let events = || Events {
+        wait: event("Wait", WAIT),
+        promotion: event("Promotion", CHANGE),
+        demotion: event("Demotion", CHANGE),
+        merge: event("Merge", MERGE),
+        grace_period: event("GracePeriod", TIMED),
+    };
+    EVENTS.get_or_init(events);
+    profile::observe(record)
+}
+
+fn record(happening: &Happening) {
+    let Some(events) = EVENTS.get() else { return };
+    if !events.wait.is_on() {
+        return;
+    }
+    let Happening { what, kind, address, location, amount, .. } = *happening;
+    let file = location.map_or("", Location::file);
+    let line = location.map_or(0, Location::line);
+    match what {
+        What::Waited => events.wait.record([
+            kept(&address),
+            kept(&amount),
+            kept(&line),
+            kept(&kind),
+            kept(&file),
+        ]),
+        What::Promoted => events.promotion.record([kept(&address), kept(&kind)]),
+        What::Demoted => events.demotion.record([kept(&address), kept(&kind)]),
+        What::Merged => events.merge.record([kept(&address), kept(&amount), kept(&kind)]),
+        What::GracePeriod => {
+            events.grace_period.record([kept(&address), kept(&amount), kept(&kind)]);
+        }
+        _ => {}
+    }
+}

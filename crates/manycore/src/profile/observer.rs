@@ -1,0 +1,127 @@
+//! The observer of what objects do: waits, changes of their form, merges, grace periods.
+
+use super::{Key, OBSERVED, STATE, counts};
+use crate::sync::{self, Ordering};
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// What an object did.
+///
+/// See [`observe`] for an example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum What {
+    /// A thread waited for it; the amount is in nanoseconds.
+    Waited,
+    /// It got logs or cells for each thread.
+    Promoted,
+    /// It gave them up.
+    Demoted,
+    /// A read merged its logs; the amount is the updates since the last look, where it counts them.
+    Merged,
+    /// A domain of sections ended a round of a grace period; the amount is in nanoseconds.
+    GracePeriod,
+}
+
+/// Something that an object did, as [`observe`] tells it.
+///
+/// See [`observe`] for an example.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Happening {
+    /// What.
+    pub what: What,
+    /// The object's type.
+    pub kind: &'static str,
+    /// The object's address, or that of its shared part.
+    pub address: usize,
+    /// The line that waited.
+    pub location: Option<&'static Location<'static>>,
+    /// Nanoseconds or a count; see [`What`].
+    pub amount: u64,
+}
+
+static OBSERVER: OnceLock<fn(&Happening)> = OnceLock::new();
+
+thread_local! {
+    /// Whether this thread runs the observer (profile.F5).
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Passes on from now on what objects do: to the first observer of the process, which stays.
+/// Returns whether that is this one.
+///
+/// ```
+/// use manycore::collections::Counter;
+/// use manycore::profile::{self, Happening, What};
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+///
+/// static PROMOTED: AtomicU64 = AtomicU64::new(0);
+/// fn note(happening: &Happening) {
+///     if happening.what == What::Promoted {
+///         PROMOTED.fetch_add(1, Relaxed);
+///     }
+/// }
+/// assert!(profile::observe(note));
+/// let counter = Counter::new(0);
+/// counter.promote();
+/// assert_eq!(PROMOTED.load(Relaxed), 1);
+/// ```
+///
+/// The observer must be short, must not block, and must not use the library's objects: it runs in
+/// the thread that waited or changed the object, which may hold a lock of the object's. If it
+/// panics, the panic ends there (profile.F5).
+///
+/// Cost: two reads of the clock and the observer, for a thread that waits anyway; see
+/// [`start`](super::start). What does not wait costs what it always does.
+pub fn observe(observer: fn(&Happening)) -> bool {
+    let is_first = OBSERVER.set(observer).is_ok();
+    // ORDER: Relaxed; a hint, and the observer is read through its own lock.
+    STATE.on.fetch_or(OBSERVED, Ordering::Relaxed);
+    is_first
+}
+
+/// Tells the observer, if there is one.
+#[cold]
+pub(super) fn tell(what: What, key: Key, amount: u64) {
+    let Some(observer) = OBSERVER.get() else { return };
+    let Key { kind, address, location } = key;
+    // In a thread's last destructors the flag is still there: it has none of its own.
+    if IS_INSIDE.replace(true) {
+        return;
+    }
+    sync::contain(|| observer(&Happening { what, kind, address, location, amount }));
+    IS_INSIDE.set(false);
+}
+
+/// The object has done this.
+#[inline]
+pub(crate) fn happened<T: ?Sized>(what: What, kind: &'static str, object: &T, amount: u64) {
+    if counts() {
+        let address = std::ptr::from_ref(object).cast::<()>().addr();
+        tell(what, Key { kind, address, location: None }, amount);
+    }
+}
+
+/// Something under way whose time is told when it ends, if there is an observer.
+#[derive(Debug)]
+#[must_use = "it counts when it ends"]
+pub(crate) struct Timed(Option<Instant>);
+
+impl Timed {
+    /// From now.
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        Self(counts().then(Instant::now))
+    }
+
+    /// It is over.
+    #[inline]
+    pub(crate) fn end<T: ?Sized>(self, what: What, kind: &'static str, object: &T) {
+        if let Some(since) = self.0 {
+            happened(what, kind, object, since.elapsed().as_nanos() as u64);
+        }
+    }
+}

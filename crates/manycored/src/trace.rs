@@ -1,0 +1,109 @@
+//! The recording of `--trace`: connections, turns and requests, for `manycore trace`.
+//!
+//! Owns: the classes, and what is recorded of each. Does not own: where requests are reported
+//! (`store::reporting`, by store.E1), nor the rings (manycore-trace).
+
+use crate::store::events::{TRACED_DELETES, TRACED_GETS, TRACED_STORES};
+use crate::store::{Item, Outcome};
+use manycore_trace::{Class, Classes, Recorder, Recording, Span, TextBytes, event, span};
+use std::io;
+use std::path::Path;
+
+/// Connections that are opened and closed.
+const CONNECTIONS: Class = Class::new(1, "connections");
+/// Turns of connections: of those that are timed, one in 16.
+const TURNS: Class = Class::new(2, "turns");
+/// Keys that are looked up.
+const GETS: Class = Class::new(3, "gets");
+/// Values that are stored or changed.
+const STORES: Class = Class::new(4, "stores");
+/// Keys that are deleted.
+const DELETES: Class = Class::new(5, "deletes");
+
+/// What the library's objects wait for and change.
+const LIBRARY: Class = Class::new(6, "library");
+
+/// All of them, by the names that they have on the command line, which are their own.
+const ALL: [Class; 6] = [CONNECTIONS, TURNS, GETS, STORES, DELETES, LIBRARY];
+
+/// The classes of a list of names.
+///
+/// # Errors
+/// The names that there are, if one is none of them.
+pub fn classes<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Classes, String> {
+    let mut chosen = Vec::new();
+    for name in names {
+        match ALL.iter().find(|class| class.name() == name) {
+            Some(class) => chosen.push(*class),
+            None if name == "all" => chosen.extend(ALL),
+            None => {
+                let names = ALL.map(Class::name).join(", ");
+                return Err(format!("{name}: this is not all, or of {names}"));
+            }
+        }
+    }
+    Ok(Classes::of(&chosen))
+}
+
+/// The kinds of events of the store that these classes want.
+#[must_use]
+pub fn wanted(classes: Classes) -> u32 {
+    [(GETS, TRACED_GETS), (STORES, TRACED_STORES), (DELETES, TRACED_DELETES)]
+        .into_iter()
+        .filter(|(class, _)| classes.contains(*class))
+        .fold(0, |all, (_, kind)| all | kind)
+}
+
+/// Starts to record into this file, until what is returned is dropped.
+///
+/// # Errors
+/// If the file can't be made.
+#[cfg(unix)]
+pub fn start(path: &Path, classes: Classes) -> io::Result<Recording> {
+    if classes.contains(LIBRARY) {
+        manycore_trace::observe_library(LIBRARY);
+    }
+    Recorder::new().classes(classes).file(path).start()
+}
+
+/// A connection was opened; or closed, for this reason.
+pub(crate) fn connection(client: i32, reason: Option<&str>) {
+    match reason {
+        None => event!(CONNECTIONS, Opened { client: i32 }),
+        Some(reason) => event!(CONNECTIONS, Closed { client: i32, reason: &str }),
+    }
+}
+
+/// A timed turn of a connection, until what is returned is dropped.
+pub(crate) fn turn(client: i32) -> Span {
+    span!(TURNS, Turn { client: i32 })
+}
+
+/// A key was looked up.
+pub(crate) fn get(client: i32, key: &[u8], item: Option<&Item>) {
+    let (is_hit, size) = (item.is_some(), item.map_or(0, Item::value_len) as u32);
+    event!(GETS, Get { client: i32, size: u32, is_hit: bool, key: TextBytes<'_> = TextBytes(key) });
+}
+
+/// A value was to be stored by this command.
+pub(crate) fn store(client: i32, command: &str, key: &[u8], size: usize, outcome: Outcome) {
+    let (size, is_stored) = (size as u32, outcome == Outcome::Stored);
+    let key = TextBytes(key);
+    event!(STORES, Store {
+        client: i32,
+        size: u32,
+        is_stored: bool,
+        command: &str,
+        key: TextBytes<'_>,
+    });
+}
+
+/// A key is looked up to be changed in place: its number, its deadline, or its other fields.
+pub(crate) fn change(client: i32, key: &[u8]) {
+    event!(STORES, Change { client: i32, key: TextBytes<'_> = TextBytes(key) });
+}
+
+/// A key was deleted, or was not there.
+pub(crate) fn delete(client: i32, key: &[u8], is_hit: bool) {
+    event!(DELETES, Delete { client: i32, is_hit: bool, key: TextBytes<'_> = TextBytes(key) });
+}
