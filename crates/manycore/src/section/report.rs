@@ -164,8 +164,8 @@ pub(super) fn is_own(slot: usize) -> bool {
     os_id.is_some() && os_id == sync::os_id()
 }
 
-/// The calling thread's name, unless its destructors have run: then a thread that Rust did not start
-/// has no handle of its own any more, and to ask for it panics.
+/// The calling thread's name, unless its destructors have run: then a thread that Rust did not
+/// start has no handle of its own any more, and to ask for it panics.
 fn own_name() -> Option<String> {
     if cfg!(not(any(manycore_loom, manycore_shuttle))) {
         percpu::own_slot()?;
