@@ -24,8 +24,10 @@ const STEP: u64 = 8;
 /// A reader can't look at the bucket now.
 const CLOSED: u64 = LOCKED | PENDING | MOVED;
 
-/// In the upper half of the tags' word: the number of the chain's next bucket, or zero.
+/// In the upper half of the tags' word: the number of the chain's next bucket, or zero...
 const MORE: u32 = 32;
+/// ...and whether that has entries. It stays linked if it has none any more.
+const CONTINUED: u64 = 1 << 63;
 
 /// A line of words; zero at first.
 #[repr(C, align(64))]
@@ -196,16 +198,24 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         (0..EntryLayout::<K, V>::SLOTS).filter(move |slot| used & Self::tag_mask(*slot) != 0)
     }
 
-    /// The chain's next bucket, by these tags; `Err` if it was linked just now.
+    /// The chain's next bucket, by these tags, if it has entries; `Err` if it was linked just now.
     #[inline(always)]
     fn more(self, tags: u64) -> Result<Option<Self>, Closed> {
-        let number = (tags >> MORE) as usize;
-        if number == 0 {
+        if tags & CONTINUED == 0 {
             return Ok(None);
         }
-        let lines =
-            self.overflow.lines(number, EntryLayout::<K, V>::LINES).ok_or(Closed::Changing)?;
-        Ok(Some(Self { lines, ..self }))
+        self.linked(tags).map(Some).ok_or(Closed::Changing)
+    }
+
+    /// The chain's next bucket, by these tags, whether it has entries or not.
+    #[inline(always)]
+    fn linked(self, tags: u64) -> Option<Self> {
+        let number = ((tags & !CONTINUED) >> MORE) as usize;
+        if number == 0 {
+            return None;
+        }
+        let lines = self.overflow.lines(number, EntryLayout::<K, V>::LINES)?;
+        Some(Self { lines, ..self })
     }
 
     /// The version, if a reader can look at the chain.
@@ -259,7 +269,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         let hits = EntryLayout::<K, V>::hits(tags, hash);
         let slot = EntryLayout::<K, V>::slot_of(hits | EntryLayout::<K, V>::LAST);
         let is_key = Bits::of(&key).are_at::<K>(self.key_at(slot)) & (hits != 0);
-        FirstHit { slot, is_key, is_more: (hits & hits.wrapping_sub(1) | tags >> MORE) != 0 }
+        FirstHit { slot, is_key, is_more: (hits & hits.wrapping_sub(1) | tags & CONTINUED) != 0 }
     }
 
     /// As [`find`](Self::find), in the whole chain.
@@ -395,14 +405,29 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         }
     }
 
-    /// Adds this overflow bucket to the end of the chain.
+    /// Links this overflow bucket behind the last one of the chain, which is this.
     fn chain(self, number: usize) -> Self {
         // ORDER: Relaxed; as a word of an entry, in `Bits::store`.
         let tags = self.tags().load_to_change(Ordering::Relaxed);
         debug_assert!(tags >> MORE == 0, "flat_hash_map.F1: a chain has two ends");
-        self.tags().store(tags | (number as u64) << MORE, Ordering::Relaxed);
-        let lines = self.overflow.lines(number, EntryLayout::<K, V>::LINES);
-        Self { lines: lines.expect("taken from the overflow"), ..self }
+        let tags = tags | (number as u64) << MORE | CONTINUED;
+        self.tags().store(tags, Ordering::Relaxed);
+        self.linked(tags).expect("taken from the overflow")
+    }
+
+    /// Changes the tags, under the lock.
+    #[inline(always)]
+    fn set_tags(self, f: impl Fn(u64) -> u64) -> u64 {
+        // ORDER: Relaxed; as a word of an entry, in `Bits::store`.
+        let tags = f(self.tags().load_to_change(Ordering::Relaxed));
+        self.tags().store(tags, Ordering::Relaxed);
+        tags
+    }
+
+    /// The last slot in use, by these tags.
+    fn last_used(tags: u64) -> Option<usize> {
+        let used = (tags & EntryLayout::<K, V>::USED).checked_ilog2()?;
+        Some((used / EntryLayout::<K, V>::TAG) as usize)
     }
 
     /// Writes an entry into a free slot.
@@ -410,10 +435,8 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
     fn write(self, slot: usize, hash: u64, key: K, value: V) {
         Bits::of(&key).store::<K>(self.key_at(slot));
         Bits::of(&value).store::<V>(self.value_at(slot));
-        // ORDER: Relaxed; as a word of an entry, in `Bits::store`.
-        let tags = self.tags().load_to_change(Ordering::Relaxed);
         let tag = EntryLayout::<K, V>::tag_of(hash) << (slot as u32 * EntryLayout::<K, V>::TAG);
-        self.tags().store(tags & !Self::tag_mask(slot) | tag, Ordering::Relaxed);
+        self.set_tags(|tags| tags & !Self::tag_mask(slot) | tag);
     }
 
     fn tag_mask(slot: usize) -> u64 {
@@ -466,7 +489,6 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
     /// Looks for a key, or for a place for it.
     #[inline(always)]
     pub(super) fn search(&self, hash: u64, key: K) -> SlotForKey<'t, K, V> {
-        let mut free = None;
         let mut bucket = self.first;
         loop {
             // ORDER: Relaxed; under the lock.
@@ -474,16 +496,34 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
             if let Some(slot) = bucket.slot_of_key(tags, hash, key) {
                 return SlotForKey::Taken(Slot { bucket, slot });
             }
+            let Ok(more) = bucket.more(tags) else {
+                unreachable!("flat_hash_map.F1: linked under the lock");
+            };
+            if let Some(more) = more {
+                bucket = more;
+                continue;
+            }
+            // The last one with entries: those before it are full.
             let unused = !tags & EntryLayout::<K, V>::USED;
-            if free.is_none() && unused != 0 {
-                free = Some(Slot { bucket, slot: EntryLayout::<K, V>::slot_of(unused) });
+            if unused != 0 {
+                let slot = EntryLayout::<K, V>::slot_of(unused);
+                return SlotForKey::Free(Slot { bucket, slot });
             }
-            match bucket.more(tags) {
-                Ok(Some(more)) => bucket = more,
-                Ok(None) => return free.map_or(SlotForKey::Full, SlotForKey::Free),
-                Err(_) => unreachable!("flat_hash_map.F1: linked under the lock"),
-            }
+            return match bucket.linked(tags) {
+                Some(next) => SlotForKey::Free(Slot { bucket: next, slot: 0 }),
+                None => SlotForKey::Full,
+            };
         }
+    }
+
+    /// The last bucket with entries, and the one before it.
+    fn last(&self) -> (Option<Bucket<'t, K, V>>, Bucket<'t, K, V>) {
+        let (mut before, mut last) = (None, self.first);
+        // ORDER: Relaxed; under the lock.
+        while let Ok(Some(more)) = last.more(last.tags().load_to_change(Ordering::Relaxed)) {
+            (before, last) = (Some(last), more);
+        }
+        (before, last)
     }
 
     /// From here on the chain is written: readers that are under way look again.
@@ -515,17 +555,18 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
         Some(if is_key { Some(unsafe { old.value() }) } else { None })
     }
 
-    /// Takes a key's value out, if the first bucket of the chain has the key.
+    /// Takes a key's value out, if the chain is one bucket, which has the key.
     #[inline(always)]
     pub(super) fn take(&mut self, hash: u64, key: K) -> Option<Option<V>> {
         // ORDER: Relaxed; under the lock.
         let tags = self.first.tags().load_to_change(Ordering::Relaxed);
-        let FirstHit { slot, is_key: true, .. } = self.first.first_hit(tags, hash, key) else {
+        let FirstHit { slot, is_key, .. } = self.first.first_hit(tags, hash, key);
+        if !is_key | (tags & CONTINUED != 0) {
             return None;
-        };
-        let slot = Slot { bucket: self.first, slot };
-        let old = slot.value();
-        self.remove(&slot);
+        }
+        let old = Slot { bucket: self.first, slot }.value();
+        self.changes();
+        self.first.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(slot));
         Some(Some(old))
     }
 
@@ -534,6 +575,10 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
     pub(super) fn insert(&mut self, slot: &Slot<'t, K, V>, hash: u64, key: K, value: V) {
         self.changes();
         slot.bucket.write(slot.slot, hash, key, value);
+        let (_, last) = self.last();
+        if !std::ptr::eq(last.lines, slot.bucket.lines) {
+            last.set_tags(|tags| tags | CONTINUED); // it was full, and the slot is the next one's
+        }
     }
 
     /// Puts another value into a slot in use.
@@ -543,29 +588,36 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
         Bits::of(&value).store::<V>(slot.bucket.value_at(slot.slot));
     }
 
-    /// Empties a slot.
-    #[inline(always)]
+    /// Empties a slot: the chain's last entry takes its place, so that only the last bucket with
+    /// entries has free slots.
     pub(super) fn remove(&mut self, slot: &Slot<'t, K, V>) {
         self.changes();
-        let tags = slot.bucket.tags();
-        // ORDER: Relaxed; as a word of an entry, in `Bits::store`.
-        let now = tags.load_to_change(Ordering::Relaxed);
-        tags.store(now & !Bucket::<K, V>::tag_mask(slot.slot), Ordering::Relaxed);
+        let (before, last) = self.last();
+        // ORDER: Relaxed; under the lock.
+        let tags = last.tags().load_to_change(Ordering::Relaxed);
+        let from = Bucket::<K, V>::last_used(tags).expect("flat_hash_map.F1: an empty last bucket");
+        if from != slot.slot || !std::ptr::eq(last.lines, slot.bucket.lines) {
+            for index in 0..EntryLayout::<K, V>::ENTRY {
+                // ORDER: Relaxed; as in `Bits::store`.
+                let word = last.key_at(from)(index).load(Ordering::Relaxed);
+                slot.bucket.key_at(slot.slot)(index).store(word, Ordering::Relaxed);
+            }
+            let tag =
+                (tags & Bucket::<K, V>::tag_mask(from)) >> (from as u32 * EntryLayout::<K, V>::TAG);
+            let tag = tag << (slot.slot as u32 * EntryLayout::<K, V>::TAG);
+            slot.bucket.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(slot.slot) | tag);
+        }
+        let left = last.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(from));
+        if let (0, Some(before)) = (left & EntryLayout::<K, V>::USED, before) {
+            before.set_tags(|tags| tags & !CONTINUED);
+        }
     }
 
     /// Adds an overflow bucket with this entry to the end of the chain.
     #[cold]
     pub(super) fn extend(&mut self, number: usize, hash: u64, key: K, value: V) {
         self.changes();
-        let mut last = self.first;
-        loop {
-            // ORDER: Relaxed; under the lock.
-            let tags = last.tags().load_to_change(Ordering::Relaxed);
-            match last.more(tags) {
-                Ok(Some(more)) => last = more,
-                _ => break,
-            }
-        }
+        let (_, last) = self.last();
         last.chain(number).write(0, hash, key, value);
     }
 

@@ -152,6 +152,18 @@ fn loom_flat_map_get_against_overflow() {
     });
 }
 
+/// An entry comes back from the second bucket of the chain, into a slot that was emptied.
+#[test]
+fn loom_flat_map_get_against_an_entry_that_moves_in_its_chain() {
+    model(2, || {
+        let map = map(&[1, 2, 3, 4, 5]);
+        let writer = spawn(&map, |map| map.exchange(&1, Some(pair(0)), None));
+        assert_eq!(look(&map, 5), Some(0), "{LOST}");
+        assert_eq!(writer.join().unwrap(), Ok(()));
+        assert_eq!((look(&map, 1), look(&map, 5)), (None, Some(0)), "{LOST}");
+    });
+}
+
 #[test]
 fn loom_flat_map_iteration_against_growth_sees_each_entry_once() {
     large_model(2, || {

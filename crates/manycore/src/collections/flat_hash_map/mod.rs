@@ -5,7 +5,7 @@
 //! Laws:
 //! - flat_hash_map.F1 A bucket is a line or a few: a version, with a lock and two flags; a word of
 //!   tags, and the number of the chain's next bucket; the entries. The version is that of the whole
-//!   chain. A writer locks it by an exchange and unlocks it by a store. Under the lock no user code
+//!   chain. Only the last bucket with entries has free slots. A writer locks it by an exchange and unlocks it by a store. Under the lock no user code
 //!   runs and nothing is allocated: hashes, and the memory of overflow buckets, are made before.
 //! - flat_hash_map.F2 A reader takes what it has read for the map's if the version, before and
 //!   after, is the same and has no flag. A lock is visible before the words written under it (a

@@ -292,7 +292,12 @@ where
     ///
     /// # Errors
     /// What is there.
-    fn exchange(&self, key: &K, current: Option<V>, new: Option<V>) -> Result<(), Option<V>> {
+    pub(super) fn exchange(
+        &self,
+        key: &K,
+        current: Option<V>,
+        new: Option<V>,
+    ) -> Result<(), Option<V>> {
         let (key, section) = (self.hashed(key), self.enter());
         let is_current =
             |value: Option<V>| value.as_ref().map(Bits::of) == current.as_ref().map(Bits::of);
