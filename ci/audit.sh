@@ -9,7 +9,7 @@ quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-for path in shared-word add record append append-ordered enter-exit map-get id-lookup clone-drop range-get range-update pool-page resolve grant-unmap alias-revoke alias-unmap trace-event trace-span trace-off; do
+for path in shared-word add record append append-ordered enter-exit map-get flat-get flat-update id-lookup clone-drop range-get range-update pool-page resolve grant-unmap alias-revoke alias-unmap trace-event trace-span trace-off; do
     "$MANYCORE" sim --audit --cores 4 -- sim-audit "$path" \
         >>"$work/audit" 2>"$work/said" || skip_if_not_simulable "$work/said"
 done

@@ -30,6 +30,7 @@
 //! | a counter: statistics, bytes, requests | [Counter], [CounterArray] |
 //! | a number that goes up and down; a distribution with quantiles | [Gauge], [Histogram] |
 //! | a map: values by key; reads take no lock and write nothing | [HashMap] |
+//! | ... of small plain keys and values (numbers, ids), copied in and out | [FlatHashMap] |
 //! | a set: members looked up, as in that map | [HashSet] |
 //! | a map replicated near each reader | [ReplicatedMap] |
 //! | ... with a part of each value for each thread | [DHash] |
@@ -138,6 +139,7 @@
 //! [Gauge]: collections::Gauge
 //! [Histogram]: collections::Histogram
 //! [HashMap]: collections::HashMap
+//! [FlatHashMap]: collections::FlatHashMap
 //! [HashSet]: collections::HashSet
 //! [RangeMap]: collections::RangeMap
 //! [ReplicatedMap]: collections::ReplicatedMap

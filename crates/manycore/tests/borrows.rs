@@ -13,6 +13,7 @@ use manycore::slab::{Slab, SlabBox};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::mem::forget;
+use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -234,6 +235,29 @@ fn ranges_are_divided_locked_and_removed() {
     assert_eq!(view.iter().count(), 10);
     std::mem::forget(view.lock(3..4).unwrap());
     assert_eq!(view.get(2), Some(&text(1)));
+}
+
+#[test]
+fn entries_of_a_flat_map_go_in_and_out_by_words() {
+    let map = FlatHashMap::new();
+    thread::scope(|scope| {
+        for thread in 0..2_u16 {
+            let map = &map;
+            scope.spawn(move || {
+                for number in 0..20_u16 {
+                    map.insert([number; 3], number + thread);
+                    map.update(&[number; 3], |value| value + 1);
+                    map.remove(&[number + 10; 3]);
+                }
+            });
+        }
+    });
+    assert!(map.iter().all(|(key, value)| map.get(&key) == Some(value)));
+    let mut few: FlatHashMap<char, Option<NonZero<u8>>> =
+        ('a'..'z').map(|letter| (letter, NonZero::new(letter as u8))).collect();
+    few.retain(|letter, _| *letter < 'c');
+    few.shrink_to_fit();
+    assert_eq!((few.len(), few.get(&'b')), (2, Some(NonZero::new(b'b'))));
 }
 
 #[test]

@@ -168,7 +168,7 @@ const fn entry<M: MapImpl, X: Mix>(name: &'static str, about: &'static str) -> E
 }
 
 /// Every implementation.
-const fn entries<X: Mix>() -> [Entry<Shape>; 10] {
+const fn entries<X: Mix>() -> [Entry<Shape>; 11] {
     [
         Entry {
             kind: Kind::Baseline,
@@ -180,6 +180,13 @@ const fn entries<X: Mix>() -> [Entry<Shape>; 10] {
             ..entry::<ours::Sections, X>(
                 "hash-map",
                 "collections::HashMap: a section for each call",
+            )
+        },
+        Entry {
+            kind: Kind::Ours,
+            ..entry::<ours::Flat, X>(
+                "flat-hash-map",
+                "collections::FlatHashMap: entries in the buckets, by copy",
             )
         },
         Entry {

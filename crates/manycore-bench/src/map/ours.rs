@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use manycore::{
     cluster::Placement,
-    collections::{DHash, DHashBuilder, Distribution, HashMap, ReplicatedMap},
+    collections::{DHash, DHashBuilder, Distribution, FlatHashMap, HashMap, ReplicatedMap},
 };
 
 use super::{MapHandle, MapImpl};
@@ -37,6 +37,38 @@ impl MapHandle for &Sections {
     #[inline]
     fn remove(&mut self, key: u64) {
         self.0.enter().remove(&key);
+    }
+}
+
+/// `collections::FlatHashMap`: entries in the buckets, handed out by copy.
+pub(super) struct Flat(FlatHashMap<u64, u64, RandomState>);
+
+impl MapImpl for Flat {
+    type Handle<'a> = &'a Self;
+
+    fn new(keys: usize) -> Self {
+        Self(FlatHashMap::with_capacity_and_hasher(keys, RandomState::default()))
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl MapHandle for &Flat {
+    #[inline]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        self.0.get(&key)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) {
+        self.0.remove(&key);
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 };
 
 use manycore::{
-    collections::{Counter, HashMap, Histogram, RangeMap, ScalableArc},
+    collections::{Counter, FlatHashMap, HashMap, Histogram, RangeMap, ScalableArc},
     namespace::IdSpace,
     oplog::{Commuting, Deferred, Op, Ordered},
     section::Domain,
@@ -85,6 +85,13 @@ fn main() {
                 black_box(map.enter().get(&7).copied());
             });
         }
+        "flat-get" => {
+            let map: FlatHashMap<u64, u64> = (0..100).map(|key| (key, key)).collect();
+            on_all_cores(|| {
+                black_box(map.get(&7));
+            });
+        }
+        "flat-update" => flat_update(),
         "range-get" => range_get(),
         "range-update" => range_update(),
         "pool-page" => pool_page(),
@@ -196,6 +203,21 @@ fn range_get() {
 /// Inserts and removes a range of each thread's own, beside another one that stays.
 /// What is counted is the updates alone: each thread's first batch of removed entries, for which it
 /// leads a round of its domain, is closed before, and the next one after.
+fn flat_update() {
+    // A key for each thread, in a bucket of its own.
+    let map = FlatHashMap::<u64, u64>::with_capacity(10_000);
+    let next = Padded(AtomicU64::new(1));
+    on_all_cores(|| {
+        thread_local! {
+            static KEY: Cell<u64> = const { Cell::new(0) };
+        }
+        if KEY.get() == 0 {
+            KEY.set(next.0.fetch_add(1, Relaxed));
+        }
+        map.insert(KEY.get(), 1);
+    });
+}
+
 fn range_update() {
     // Two ranges in one branch for each thread, one of which stays, far from others'.
     let map = RangeMap::new();

@@ -30,6 +30,7 @@
 //! | events from many threads, wanted in the order they happened | [EventQueue] |
 //! | an LRU list, updated at every access and read at eviction | [Lru] |
 //! | values by key, looked up all the time and changed now and then | [HashMap] |
+//! | ... if both are small and plain: numbers, ids, flags | [FlatHashMap] |
 //! | members looked up all the time: names in use, seen messages | [HashSet] |
 //! | a map replicated near each reader: routes, configuration | [ReplicatedMap] |
 //! | a map with a part of each value for each thread: descriptors, dirty bits | [DHash] |
@@ -40,7 +41,7 @@
 //! | a hierarchical limit on what many threads acquire and release | [BudgetTree] |
 //! | a value whose reference count all threads change all the time | [ScalableArc] |
 //!
-//! All but the last ten are for state that is updated often and read rarely.
+//! All but the last eleven are for state that is updated often and read rarely.
 //!
 //! Each page says what the type is for and when not to take it, its consistency, progress, cost and
 //! memory.
@@ -52,6 +53,7 @@
 //! | [EventQueue] | a waker's clone, wake or drop; an event's drop | works |
 //! | [ObjectPool] | the constructor; the recycle hook; an object's drop; a waker | works |
 //! | [ScalableArc] | the value's drop | works; a weak handle of the value is dead |
+//! | [FlatHashMap] | a key's hash; a closure | works |
 //! | [RangeMap] | a value's clone or drop | works |
 //! | | under a guard | a lookup and the guard work; an update by the view is an error |
 //! | [Counter], [BudgetTree] | the drop of a thread-local | works |
@@ -78,6 +80,8 @@ mod counter;
 mod deferred_drops;
 mod dhash;
 mod event_queue;
+mod flat_hash_map;
+mod growth;
 mod hash_map;
 mod hash_set;
 mod interval_registry;
@@ -107,6 +111,7 @@ pub use event_queue::{
     EventQueue, EventQueueBuilder, EventQueueIntoIter, EventQueueIter, EventQueueTryIter, Receiver,
     RecvError, RecvFuture, SendError, SendFuture, Sender,
 };
+pub use flat_hash_map::{FlatHashMap, FlatHashMapIter, Plain};
 pub use hash_map::{
     HashMap, HashMapBuilder, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapOwnedView,
     HashMapValues, HashMapView,

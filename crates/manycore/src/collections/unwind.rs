@@ -9,10 +9,11 @@
 //! `ObjectPool`.
 
 use super::{
-    ActiveSet, Counter, CounterArray, DHash, Entry, EventQueue, Gaps, HashMap, HashMapIntoIter,
-    HashMapIter, HashMapKeys, HashMapValues, HashMapView, Histogram, Interval, IntervalRegistry,
-    Lru, ObjectPool, OwnedEntry, PageCache, PageStore, Pinned, RangeGuard, RangeMap, RangeMapIter,
-    RangeMapView, Registry, Removed, ReplicatedMap, ScalableArc, ScalableWeak, Timer, TimerQueue,
+    ActiveSet, Counter, CounterArray, DHash, Entry, EventQueue, FlatHashMap, FlatHashMapIter, Gaps,
+    HashMap, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapValues, HashMapView, Histogram,
+    Interval, IntervalRegistry, Lru, ObjectPool, OwnedEntry, PageCache, PageStore, Pinned,
+    RangeGuard, RangeMap, RangeMapIter, RangeMapView, Registry, Removed, ReplicatedMap,
+    ScalableArc, ScalableWeak, Timer, TimerQueue,
 };
 use crate::namespace::IdSpace;
 use std::hash::{BuildHasher, Hash};
@@ -40,6 +41,7 @@ owners! {
     [] Histogram: ;
     [K, V, S] HashMap<K, V, S>: K, V, S;
     [K, V, S] HashMapIntoIter<K, V, S>: K, V, S;
+    [K, V, S] FlatHashMap<K, V, S>: K, V, S;
     [K: Send + Sync + 'static, V: Send + Sync + 'static, S: Clone + Send + Sync + 'static]
         ReplicatedMap<K, V, S>: K, V, S;
     [T: PageStore, S: Send + Sync + 'static] PageCache<T, S>: T, T::Key, T::Page, S;
@@ -58,6 +60,7 @@ handles! {
     ['v, K, V] HashMapIter<'v, K, V>: K, V;
     ['v, K, V] HashMapKeys<'v, K, V>: K, V;
     ['v, K, V] HashMapValues<'v, K, V>: K, V;
+    ['m, K, V, S] FlatHashMapIter<'m, K, V, S>: K, V, S;
     ['m, V] RangeMapView<'m, V>: V;
     ['v, V] RangeMapIter<'v, V>: V;
     ['v, V] Gaps<'v, V>: V;

@@ -27,7 +27,7 @@ const SHARE: Duration = Duration::from_millis(700);
 
 /// Keys are their own hash, or share few.
 #[derive(Default, Clone, Copy)]
-struct Weak<const SHIFT: u32>(u64);
+pub(crate) struct Weak<const SHIFT: u32>(u64);
 
 impl<const SHIFT: u32> Hasher for Weak<SHIFT> {
     fn finish(&self) -> u64 {
@@ -41,8 +41,8 @@ impl<const SHIFT: u32> Hasher for Weak<SHIFT> {
     }
 }
 
-type Identity = BuildHasherDefault<Weak<0>>;
-type OneHash = BuildHasherDefault<Weak<64>>;
+pub(crate) type Identity = BuildHasherDefault<Weak<0>>;
+pub(crate) type OneHash = BuildHasherDefault<Weak<64>>;
 
 #[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
 #[derive(Debug, Clone, Copy)]
@@ -58,9 +58,9 @@ pub enum Call {
 }
 
 /// Keys from here on only fill.
-const FILL: u32 = 1_000;
+pub(crate) const FILL: u32 = 1_000;
 
-fn calls_below(keys: u32) -> impl Strategy<Value = Call> {
+pub(crate) fn calls_below(keys: u32) -> impl Strategy<Value = Call> {
     let pair = (0..keys, 0..100_u32);
     prop_oneof![
         (0..keys).prop_map(Call::Get),
@@ -73,7 +73,7 @@ fn calls_below(keys: u32) -> impl Strategy<Value = Call> {
     ]
 }
 
-type Values = BTreeMap<u32, u32>;
+pub(crate) type Values = BTreeMap<u32, u32>;
 
 impl Model for Values {
     type Call = Call;
@@ -112,7 +112,7 @@ impl Model for Values {
 }
 
 /// An odd value goes, none becomes 0, an even one grows.
-fn next_even(value: Option<&u32>) -> Option<u32> {
+pub(crate) fn next_even(value: Option<&u32>) -> Option<u32> {
     value.map_or(Some(0), |value| (value % 2 == 0).then_some(value + 2))
 }
 

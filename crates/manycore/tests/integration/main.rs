@@ -46,6 +46,8 @@ mod event_queue_single;
 mod event_queue_tasks;
 #[cfg(feature = "oplog")]
 mod evictions;
+#[cfg(feature = "collections")]
+mod flat_hash_map;
 #[cfg(feature = "section")]
 mod gates;
 #[cfg(feature = "collections")]

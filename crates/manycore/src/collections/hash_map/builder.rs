@@ -1,10 +1,12 @@
 //! How a map is made.
 
 use super::super::Counter;
-use super::table::{Table, buckets_for};
+use super::super::growth::{Growing, Growth, Root, buckets_for};
+use super::table::Table;
 use super::{HashMap, MapDomain};
-use crate::section::{Atomic, Domain};
-use crate::sync::{Mutex, const_fn};
+use crate::config::MAP_LOAD;
+use crate::section::{Domain, Owned};
+use crate::sync::const_fn;
 use std::fmt;
 use std::hash::RandomState;
 use std::marker::PhantomData;
@@ -85,10 +87,9 @@ impl<K, V, S> HashMap<K, V, S> {
         #[must_use]
         pub const fn with_hasher(hasher: S) -> Self {
             Self {
-                root: Atomic::null(),
+                root: Root::new(),
                 hasher,
                 count: Counter::new(0),
-                growing: Mutex::new(()),
                 weigher: None,
                 domain: MapDomain::own(),
             }
@@ -165,7 +166,8 @@ impl<K, V, S> HashMapBuilder<K, V, S> {
         map.weigher = self.weigher;
         map.domain = self.domain.map_or_else(MapDomain::own, MapDomain::Shared);
         if self.capacity > 0 {
-            map.root = Atomic::new(Table::new(buckets_for(self.capacity)));
+            let buckets = buckets_for(self.capacity, MAP_LOAD);
+            map.root.put(Owned::new(Table::with_buckets(buckets, Growth::none())));
         }
         map
     }

@@ -3,10 +3,11 @@
 //! Owns: what is done with a map of which the caller has the only reference. No view is open then,
 //! so no iterator counts on a table that only grows, and what is linked belongs to the map alone.
 
-use super::table::{Entry, Table, buckets_for};
+use super::super::growth::{Growing, Growth, buckets_for};
+use super::table::{Entry, Table};
 use super::{HashMap, RandomState};
 use crate::config::MAP_LOAD;
-use crate::section::{Atomic, Owned};
+use crate::section::Owned;
 use std::fmt;
 
 /// The entries of a map, by value: see [`HashMap::into_iter`](IntoIterator::into_iter).
@@ -29,15 +30,6 @@ pub struct HashMapIntoIter<K, V, S = RandomState> {
 }
 
 impl<K, V, S> HashMap<K, V, S> {
-    /// The root table, which the map does not have any more; then the one before it.
-    pub(super) fn take_table(&mut self) -> Option<Owned<Table<K, V>>> {
-        let link = std::mem::take(&mut self.root);
-        // SAFETY: `&mut self`: no view is open, and the root is not retired.
-        let mut table = unsafe { link.into_owned() }?;
-        self.root = std::mem::take(&mut table.old);
-        Some(table)
-    }
-
     /// Replaces the table by the smallest that has room for the entries, and gives the rest of its
     /// memory back at once.
     ///
@@ -51,12 +43,13 @@ impl<K, V, S> HashMap<K, V, S> {
     /// assert!(map.capacity() < 100 && map.get_cloned(&7) == Some(7));
     /// ```
     pub fn shrink_to_fit(&mut self) {
-        let buckets = buckets_for(self.len());
+        let buckets = buckets_for(self.len(), MAP_LOAD);
         if buckets * MAP_LOAD >= self.capacity() {
             return;
         }
-        let (mut fresh, mut entries) = (Owned::new(Table::new(buckets)), Vec::new());
-        while let Some(mut table) = self.take_table() {
+        let (mut fresh, mut entries) =
+            (Owned::new(Table::with_buckets(buckets, Growth::none())), Vec::new());
+        while let Some(mut table) = self.root.take() {
             let section = self.domain.enter();
             for index in 0..table.len() {
                 // SAFETY: `&mut self`: no view is open, and what is linked is not retired.
@@ -64,13 +57,13 @@ impl<K, V, S> HashMap<K, V, S> {
                 entries.drain(..).for_each(|entry| fresh.adopt(entry, &section));
             }
         }
-        self.root = Atomic::from(fresh);
+        self.root.put(fresh);
     }
 }
 
 impl<K, V, S> HashMapIntoIter<K, V, S> {
     pub(super) fn new(mut map: HashMap<K, V, S>) -> Self {
-        let (left, table) = (map.len(), map.take_table());
+        let (left, table) = (map.len(), map.root.take());
         Self { map, table, next: 0, found: Vec::new(), left }
     }
 
@@ -86,7 +79,7 @@ impl<K, V, S> HashMapIntoIter<K, V, S> {
                 return true;
             }
             self.next = 0;
-            self.table = self.map.take_table();
+            self.table = self.map.root.take();
         }
         false
     }
@@ -113,9 +106,8 @@ impl<K, V, S> std::iter::FusedIterator for HashMapIntoIter<K, V, S> {}
 impl<K, V, S> Drop for HashMapIntoIter<K, V, S> {
     fn drop(&mut self) {
         // What was not reached goes back into the map, which drops it.
-        if let Some(mut table) = self.table.take() {
-            table.old = std::mem::take(&mut self.map.root);
-            self.map.root = Atomic::from(table);
+        if let Some(table) = self.table.take() {
+            self.map.root.put(table);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Walks over the entries, bucket after bucket of the table at the start.
 
+use super::super::growth::{Growing, Root};
 use super::table::{Entry, Table};
-use crate::section::{Atomic, Section};
+use crate::section::Section;
 use std::fmt;
 
 /// The entries of a map: see [`HashMapView::iter`](super::HashMapView::iter).
@@ -12,7 +13,7 @@ use std::fmt;
 /// assert_eq!(view.iter().filter(|(_, price)| **price > 3).count(), 1);
 /// ```
 pub struct HashMapIter<'v, K, V> {
-    root: &'v Atomic<Table<K, V>>,
+    root: &'v Root<Table<K, V>>,
     section: &'v Section<'v>,
     /// Buckets of the table at the start.
     buckets: usize,
@@ -21,8 +22,8 @@ pub struct HashMapIter<'v, K, V> {
 }
 
 impl<'v, K, V> HashMapIter<'v, K, V> {
-    pub(super) fn new(root: &'v Atomic<Table<K, V>>, section: &'v Section<'v>) -> Self {
-        let buckets = root.load(section).as_ref().map_or(0, Table::len);
+    pub(super) fn new(root: &'v Root<Table<K, V>>, section: &'v Section<'v>) -> Self {
+        let buckets = root.load(section).as_ref().map_or(0, Growing::len);
         Self { root, section, buckets, next: 0, found: Vec::new() }
     }
 

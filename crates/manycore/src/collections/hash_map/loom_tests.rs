@@ -64,8 +64,8 @@ impl Cage {
     }
 
     fn grow(&self) {
-        let view = self.map.enter();
-        view.grow(view.root());
+        let section = self.map.domain.enter();
+        self.map.root.grow(self.map.root.load(&section), &section);
     }
 }
 

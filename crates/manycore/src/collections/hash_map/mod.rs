@@ -9,16 +9,11 @@
 //! - hash_map.H2 A slot's link alone says what is in the map. Its tag is set before the link and
 //!   cleared after it, so a reader that finds no tag of a key finds no link either. A writer of a
 //!   key changes one link once: that store is the moment of the update.
-//! - hash_map.H3 Growth: the next table becomes the root at once, with every bucket pending, and
-//!   leads to the table before. To move a bucket: lock it, lock its two targets, copy the links,
-//!   say that they have arrived, tag the old links and say that they are gone, unlock. Until a link
-//!   is tagged no thread can change the targets, so what is found by an untagged link is in the
-//!   map.
-//! - hash_map.H4 Every update during growth moves its own bucket and a few more, then works in the
-//!   root table. The thread that moves the last bucket unlinks the table before. Only then may
-//!   growth begin again.
-//! - hash_map.H5 A table is unlinked when all its links are tagged (section.E4). Entries have
-//!   no links, and chains are part of their table.
+//! - hash_map.H3 Growth is that of `growth`. To move a bucket: lock it, lock its two targets, copy
+//!   the links, say that they have arrived, tag the old links and say that they are gone, unlock.
+//!   Until a link is tagged no thread can change the targets, so what is found by an untagged link
+//!   is in the map. So a table whose buckets have moved has tagged links alone (growth.G3).
+//! - hash_map.H5 Entries have no links, and chains are part of their table.
 //! - hash_map.H7 What was found once is taken by its address from then on: `update`, `compute` and
 //!   `retain` replace or remove that entry, or begin again because another thread has. So a key
 //!   whose `Eq` or `Clone` contradicts itself makes no call repeat itself.
@@ -39,8 +34,9 @@ mod view;
 
 use self::table::Table;
 use super::Counter;
-use crate::section::{Atomic, Domain};
-use crate::sync::{Mutex, const_fn};
+use super::growth::Root;
+use crate::section::Domain;
+use crate::sync::const_fn;
 pub use builder::HashMapBuilder;
 pub use into_iter::HashMapIntoIter;
 pub use iter::{HashMapIter, HashMapKeys, HashMapValues};
@@ -124,11 +120,9 @@ pub use view::HashMapView;
 #[doc(alias = "concurrent map")]
 #[doc(alias = "DashMap")]
 pub struct HashMap<K, V, S = RandomState> {
-    root: Atomic<Table<K, V>>,
+    root: Root<Table<K, V>>,
     hasher: S,
     count: Counter,
-    /// Held while a new table is made.
-    growing: Mutex<()>,
     /// What an entry owns on the heap, in bytes.
     weigher: Option<fn(&K, &V) -> usize>,
     /// Last: it frees retired entries when it is dropped.
@@ -192,7 +186,7 @@ impl<K, V, S> Drop for HashMap<K, V, S> {
             return;
         }
         // The table, and the one before it if the map was growing.
-        while let Some(mut table) = self.take_table() {
+        while let Some(mut table) = self.root.take() {
             let section = self.domain.enter();
             // SAFETY: hash_map.H3 - an entry is linked without a tag in one table only, so it is
             // dropped once; `&mut self`: no view is open, and what is linked is not retired.

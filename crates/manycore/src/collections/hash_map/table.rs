@@ -1,8 +1,7 @@
 //! Tables, their buckets, and how entries move from a table to the next (laws hash_map.H1 to
 //! hash_map.H5).
 
-use super::super::Line;
-use crate::config::{MAP_BUCKETS, MAP_CHUNK, MAP_LOAD};
+use super::super::growth::{Growing, Growth};
 use crate::lock::{self, Refused};
 use crate::percpu::thread_token;
 use crate::profile::Of;
@@ -336,65 +335,44 @@ impl<K, V> Drop for Locked<'_, K, V> {
     }
 }
 
-/// The buckets of a table that takes so many entries.
-///
-/// # Panics
-/// If there are no numbers for so many.
-pub(super) fn buckets_for(entries: usize) -> usize {
-    let buckets = entries.div_ceil(MAP_LOAD).max(MAP_BUCKETS);
-    buckets.checked_next_power_of_two().expect("manycore: capacity overflow")
-}
-
-/// How far the moving from the table before has come.
-struct Progress {
-    /// The first bucket that is not assigned to a mover.
-    next: AtomicUsize,
-    /// Buckets moved.
-    moved: AtomicUsize,
-}
-
 pub(super) struct Table<K, V> {
     mask: usize,
     buckets: LargeArray<Bucket<K, V>>,
-    /// The table before, until its entries have moved. It has half as many buckets.
-    pub(super) old: Atomic<Table<K, V>>,
-    progress: Line<Progress>,
+    growth: Growth<Self>,
 }
 
-impl<K, V> Table<K, V> {
-    /// An empty table of so many buckets, a power of two.
-    pub(super) fn new(buckets: usize) -> Self {
-        Self::with_tags(buckets, 0)
-    }
-
-    /// A table of twice as many buckets, that waits for the entries of `old`.
-    pub(super) fn after(old: Shared<'_, Self>, section: &Section<'_>) -> Self {
-        let buckets = old.as_ref().expect("a table").len() * 2;
-        let table = Self::with_tags(buckets, PENDING);
-        table.old.store(old, section);
-        table
-    }
-
-    fn with_tags(buckets: usize, tags: u64) -> Self {
+impl<K, V> Growing for Table<K, V> {
+    fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self {
         debug_assert!(buckets.is_power_of_two());
+        let tags = if growth.is_first() { 0 } else { PENDING };
         Self {
             mask: buckets - 1,
             buckets: LargeArray::from_fn(buckets, || Bucket::new(tags)),
-            old: Atomic::null(),
-            progress: Line(Progress { next: AtomicUsize::new(0), moved: AtomicUsize::new(0) }),
+            growth,
         }
     }
 
-    /// How many buckets.
-    pub(super) fn len(&self) -> usize {
+    #[inline(always)]
+    fn len(&self) -> usize {
         self.mask + 1
     }
 
-    /// What it occupies, but for the ends of its chains.
-    pub(super) fn bytes(&self) -> usize {
+    /// But for the ends of its chains.
+    fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.buckets)
     }
 
+    #[inline(always)]
+    fn growth(&self) -> &Growth<Self> {
+        &self.growth
+    }
+
+    fn growth_mut(&mut self) -> &mut Growth<Self> {
+        &mut self.growth
+    }
+}
+
+impl<K, V> Table<K, V> {
     #[inline(always)]
     pub(super) fn bucket(&self, hash: u64) -> &Bucket<K, V> {
         self.at(hash as usize & self.mask)
@@ -422,7 +400,7 @@ impl<K, V> Table<K, V> {
                 Seen::Moved => return false,
                 Seen::Pending => {}
             }
-            let Some(old) = self.old.load(section).as_ref() else {
+            let Some(old) = self.growth.old.load(section).as_ref() else {
                 continue; // moved in between
             };
             let mut found = Vec::new();
@@ -439,7 +417,12 @@ impl<K, V> Table<K, V> {
 
     /// Moves one bucket of the table before to its two buckets here, unless that is done
     /// (hash_map.H3).
-    fn move_bucket<'s>(&'s self, old: &'s Self, index: usize, section: &'s Section<'_>) -> bool {
+    pub(super) fn move_bucket<'s>(
+        &'s self,
+        old: &'s Self,
+        index: usize,
+        section: &'s Section<'_>,
+    ) -> bool {
         let Some(source) = old.at(index).lock() else {
             return false;
         };
@@ -457,28 +440,6 @@ impl<K, V> Table<K, V> {
         targets.iter().for_each(Locked::arrived);
         source.mark_moved(section); // before the targets are unlocked
         true
-    }
-
-    /// Moves the bucket of this hash here, and a few more; true if the table before is empty now,
-    /// for the thread that emptied it.
-    pub(super) fn take_over<'s>(
-        &'s self,
-        old: &'s Self,
-        hash: u64,
-        section: &'s Section<'_>,
-    ) -> bool {
-        let progress = &self.progress.0;
-        let own = hash as usize & old.mask;
-        let mut moved = usize::from(self.move_bucket(old, own, section));
-        // ORDER: Relaxed; shares the work out, and the locks order it.
-        if progress.next.load(Ordering::Relaxed) < old.len() {
-            let start = progress.next.fetch_add(MAP_CHUNK, Ordering::Relaxed);
-            let chunk = start.min(old.len())..(start + MAP_CHUNK).min(old.len());
-            moved += chunk.filter(|index| self.move_bucket(old, *index, section)).count();
-        }
-        // ORDER: AcqRel; the links' tags of every mover before the unlinking by the last
-        // (section.E4).
-        moved != 0 && progress.moved.fetch_add(moved, Ordering::AcqRel) + moved == old.len()
     }
 
     /// Drops the entries that have not moved away.

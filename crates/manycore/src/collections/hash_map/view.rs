@@ -3,13 +3,13 @@
 mod by_key;
 mod decided;
 
+use super::super::growth::{Growing, buckets_for};
 use super::comparing::{comparing, forbid_in_eq};
 use super::iter::{HashMapIter, HashMapKeys, HashMapValues};
-use super::table::{Entry, Locked, Seen, SlotForKey, Table, buckets_for};
+use super::table::{Entry, Locked, Seen, SlotForKey, Table};
 use super::{HashMap, RandomState};
-use crate::config::{MAP_BUCKETS, MAP_LOAD};
+use crate::config::MAP_LOAD;
 use crate::section::{Owned, Section, Shared, Weight};
-use crate::sync::Backoff;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -101,7 +101,7 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
     /// As [`HashMap::capacity`].
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.table().map_or(0, Table::len) * MAP_LOAD
+        self.table().map_or(0, Growing::len) * MAP_LOAD
     }
 
     /// Lets go of everything that was removed before, as if the view were closed and opened again.
@@ -154,7 +154,7 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         hash: u64,
         is_key: impl Fn(&K) -> bool,
     ) -> Seen<'_, K, V> {
-        let old = table.old.load(&self.section).as_ref();
+        let old = table.growth().old.load(&self.section).as_ref();
         old.map_or(Seen::Moved, |old| old.bucket(hash).find(hash, is_key, &self.section))
     }
 }
@@ -186,33 +186,15 @@ where
     fn lock(&self, hash: u64) -> (Shared<'_, Table<K, V>>, Locked<'_, K, V>) {
         forbid_in_eq(self.map);
         loop {
-            let root = self.root();
-            let Some(table) = root.as_ref() else {
-                self.make_table(MAP_BUCKETS);
-                continue;
-            };
-            let before = table.old.load(&self.section);
-            if let Some(old) = before.as_ref() {
-                if table.take_over(old, hash, &self.section) {
-                    table.old.store(Shared::null(), &self.section);
-                    // SAFETY: unlinked by the thread that moved the last bucket; every link out of
-                    // it has a tag, and its own link to a table before is null (hash_map.H4,
-                    // hash_map.H5).
-                    unsafe { self.section.retire_quietly(before, old.bytes()) };
-                }
-            }
+            let section = &self.section;
+            let root = self.map.root.to_update(hash, section, |table, old, index| {
+                table.move_bucket(old, index, section)
+            });
+            let table = root.as_ref().expect("a map has a table");
             if let Some(locked) = table.bucket(hash).lock() {
                 return (root, locked);
             }
         }
-    }
-
-    /// Makes the first table, unless another thread has.
-    #[cold]
-    fn make_table(&self, buckets: usize) {
-        let table = Owned::new(Table::new(buckets));
-        // One that is not linked is dropped.
-        let _ = self.map.root.compare_exchange(Shared::null(), table, &self.section);
     }
 
     /// Looks for a key, or for a place for it, under the lock.
@@ -226,27 +208,13 @@ where
     }
 
     /// Puts a table of twice the size in place of `root`, if there are so many entries
-    /// (hash_map.H4).
+    /// (growth.G2).
     #[cold]
     fn grow_if_full(&self, root: Shared<'_, Table<K, V>>) {
         let table = root.as_ref().expect("a map has a table");
         if self.len() >= table.len() * MAP_LOAD {
-            self.grow(root);
+            self.map.root.grow(root, &self.section);
         }
-    }
-
-    /// Puts a table of twice the size in place of `root`.
-    pub(super) fn grow(&self, root: Shared<'_, Table<K, V>>) {
-        let Ok(_growing) = self.map.growing.try_lock() else {
-            return; // another thread does
-        };
-        let grows = root.as_ref().is_none_or(|table| !table.old.load(&self.section).is_null());
-        if grows || self.root() != root {
-            return;
-        }
-        let next = Owned::new(Table::after(root, &self.section));
-        // Under the lock, and no other thread writes the root.
-        self.map.root.store(next, &self.section);
     }
 
     /// As [`HashMap::reserve`].
@@ -254,26 +222,12 @@ where
     /// # Panics
     /// As [`HashMap::reserve`].
     pub fn reserve(&self, additional: usize) {
+        forbid_in_eq(self.map);
         let needed = self.len().checked_add(additional).expect("manycore: capacity overflow");
-        let mut backoff = Backoff::new();
-        for bucket in 0.. {
-            let root = self.root();
-            let Some(table) = root.as_ref() else {
-                self.make_table(buckets_for(needed));
-                continue;
-            };
-            if !table.old.load(&self.section).is_null() {
-                drop(self.lock(bucket)); // moves a part; another thread may be moving the last
-            } else if needed <= table.len() * MAP_LOAD {
-                break;
-            } else {
-                forbid_in_eq(self.map);
-                self.grow(root);
-            }
-            if bucket as usize >= table.len() {
-                backoff.pause();
-            }
-        }
+        let (buckets, section) = (buckets_for(needed, MAP_LOAD), &self.section);
+        self.map
+            .root
+            .reserve(buckets, section, |table, old, index| table.move_bucket(old, index, section));
     }
 
     /// The last step of an update: nothing of the map's is held any more (hash_map.H6).

@@ -54,6 +54,8 @@ fn collections_that_stay_in_order_may_cross_a_catch() {
     unwinds::<EventQueueIter<'_, Cell<u8>>>();
     unwinds::<EventQueueTryIter<'_, Cell<u8>>>();
     unwinds::<Exceeded>();
+    unwinds::<FlatHashMap<u32, u32>>();
+    unwinds::<FlatHashMapIter<'_, u32, u32>>();
     unwinds::<Gaps<'_, String>>();
     unwinds::<Gauge>();
     unwinds::<HashMap<String, String>>();

@@ -1,0 +1,88 @@
+//! Walks over the entries, bucket after bucket of the table at the start.
+
+use super::bucket::Copied;
+use super::plain::Plain;
+use super::{FlatHashMap, RandomState};
+use crate::collections::growth::Growing;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+/// The entries of a map, by value: see [`FlatHashMap::iter`].
+///
+/// ```
+/// let prices = manycore::collections::FlatHashMap::from([(1, 3), (2, 4)]);
+/// assert_eq!(prices.iter().filter(|(_, price)| *price > 3).count(), 1);
+/// ```
+pub struct FlatHashMapIter<'m, K, V, S = RandomState> {
+    map: &'m FlatHashMap<K, V, S>,
+    /// Buckets of the table at the start.
+    buckets: usize,
+    next: usize,
+    /// The entries of one bucket that are left, and those of a part of it.
+    found: Vec<(K, V)>,
+    part: Copied<K, V>,
+}
+
+impl<'m, K, V, S> FlatHashMapIter<'m, K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
+    S: BuildHasher,
+{
+    pub(super) fn new(map: &'m FlatHashMap<K, V, S>) -> Self {
+        let section = map.enter();
+        let buckets = map.root.load(&section).as_ref().map_or(0, Growing::len);
+        Self { map, buckets, next: 0, found: Vec::new(), part: Copied::new() }
+    }
+
+    /// Gathers the entries of the next bucket. Tables only grow, by doubling: it is now every
+    /// bucket of the root whose number ends like its own.
+    fn gather(&mut self) {
+        let Self { map, buckets, next, found, part } = self;
+        let section = map.enter();
+        loop {
+            found.clear();
+            let table = map.root.load(&section).as_ref().expect("a map has a table");
+            let is_copied = (*next..table.len()).step_by(*buckets).all(|index| {
+                let is_copied = table.copy(index, &section, |key| map.hasher.hash_one(key), part);
+                found.append(&mut part.entries);
+                is_copied
+            });
+            if is_copied {
+                break;
+            }
+        }
+        *next += 1;
+    }
+}
+
+impl<K, V, S> Iterator for FlatHashMapIter<'_, K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
+    S: BuildHasher,
+{
+    type Item = (K, V);
+
+    fn next(&mut self) -> Option<(K, V)> {
+        while self.found.is_empty() && self.next < self.buckets {
+            self.gather();
+        }
+        self.found.pop()
+    }
+}
+
+impl<K, V, S> std::iter::FusedIterator for FlatHashMapIter<'_, K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
+    S: BuildHasher,
+{
+}
+
+impl<K, V, S> fmt::Debug for FlatHashMapIter<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = self.buckets - self.next;
+        f.debug_struct("FlatHashMapIter").field("buckets_left", &left).finish()
+    }
+}

@@ -1,0 +1,215 @@
+//! A hash map of plain words: entries lie in the buckets, and go in and out by copy.
+//!
+//! Owns: [`FlatHashMap`] and [`Plain`]. `bucket` has the protocol of a bucket, `table` the tables.
+//!
+//! Laws:
+//! - flat_hash_map.F1 A bucket is a line or a few: a version, with a lock and two flags; a word of
+//!   tags, and the number of the chain's next bucket; the entries. The version is that of the whole
+//!   chain. Only the last bucket with entries has free slots. A writer locks it by an exchange and unlocks it by a store. Under the lock no user code
+//!   runs and nothing is allocated: hashes, and the memory of overflow buckets, are made before.
+//! - flat_hash_map.F2 A reader takes what it has read for the map's if the version, before and
+//!   after, is the same and has no flag. A lock is visible before the words written under it (a
+//!   fence after the exchange, and one before the reader's second look), and an unlocked version
+//!   after them. So no reader makes a value of words that were not one, and what it returns was in
+//!   the map at a moment of the call.
+//! - flat_hash_map.F3 Growth is that of `growth`. To move a bucket: copy it and hash its keys; lock
+//!   it, if the version is still that of the copy; fill its two targets, which no other thread may
+//!   read or write as long as they are pending; say that the entries have arrived; mark the bucket
+//!   as moved and unlock it. While it is locked no reader finds an entry in it. Nothing leads out of
+//!   a table but its link to the one before, so growth.G3 holds.
+//! - flat_hash_map.F4 What decides about an update is compared by bits, under the lock; closures
+//!   run before, on a copy, and again if the comparison fails.
+//! - flat_hash_map.F5 Tables are retired in a domain of all such maps. In a section of it runs no
+//!   user code but `Hash` of keys that move, so tables wait for no more than that.
+
+mod bucket;
+mod iter;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+mod ops;
+mod overflow;
+mod plain;
+mod table;
+mod traits;
+
+use self::bucket::EntryLayout;
+use self::table::Table;
+use super::Counter;
+use super::growth::{Growing, Growth, Root, buckets_for};
+use crate::section::{Domain, Owned, Section};
+use crate::sync::const_fn;
+pub use iter::FlatHashMapIter;
+pub use plain::Plain;
+use std::hash::RandomState;
+
+/// A concurrent hash map of small plain keys and values (numbers, ids, flags), which it hands out
+/// as copies.
+///
+/// Entries lie in the buckets, a cache line for three of 16 bytes: a read is one miss of the caches
+/// in a large map, takes no lock and writes nothing; an update allocates and retires nothing. When
+/// not: for values that own memory, are larger than 32 bytes, or are to be looked at in place, take
+/// [`HashMap`](super::HashMap). A map that is built once and then read is best a
+/// `std::collections::HashMap` behind an `Arc`.
+///
+/// ```
+/// use manycore::collections::FlatHashMap;
+///
+/// let stock = FlatHashMap::new();
+/// std::thread::scope(|s| {
+///     s.spawn(|| stock.insert(1_u64, 40_u32));
+///     s.spawn(|| stock.insert(2, 41));
+/// });
+/// assert_eq!(stock.get(&1), Some(40));
+/// assert_eq!(stock.update(&2, |count| count + 1), Some(42));
+/// assert_eq!(stock.compare_exchange(&2, 42, 50), Ok(42));
+/// assert_eq!(stock.remove(&1), Some(40));
+/// assert_eq!(stock.len(), 1);
+/// ```
+///
+/// - Consistency: linearizable for each key. `len` and `iter` are not snapshots.
+/// - Progress: a read waits only for an update of its bucket that is under way, some nanoseconds
+///   (longer if the system preempts that thread just then), and reads again if one came in between.
+///   Updates lock the key's bucket; neither a closure nor `Hash` runs under the lock.
+/// - Cost of a read: the hash and one line of memory; a second one for the few entries that overflow
+///   their bucket, and for a bucket of larger entries. Of an update: an exchange and a store; of an
+///   insertion or removal also a [`Counter`]'s.
+/// - Growth: the table doubles at four entries for each three slots. The first update that
+///   notices allocates the new table; then each update moves its own bucket and sixteen more, until
+///   all are moved, and hashes the keys that it moves. The table shrinks only by
+///   [`shrink_to_fit`](Self::shrink_to_fit).
+/// - Memory: 27 to 37 bytes for an entry of 16 bytes: a line of 64 bytes for each three slots, and
+///   for what overflows. A key and a value take whole words of 8 bytes each. An empty map is some
+///   100 bytes and allocates nothing. A table that was replaced is freed when the
+///   reads of such maps that were under way are over.
+/// - Hashing: as for [`HashMap`](super::HashMap). `RandomState` is safe against keys chosen by an
+///   attacker, and takes most of a read's time; if keys cannot be chosen by an attacker, take a
+///   faster hasher. It should spread over both the low bits (the bucket) and the upper seven (the
+///   tag).
+/// - Panics: one in `Hash` or a closure leaves the map as it was. Both may use the map.
+/// - `fork`: a bucket that another thread was updating stays locked in the child.
+/// - Source: entries in buckets of one line as in Li, Andersen, Kaminsky, Freedman, "Algorithmic
+///   Improvements for Fast Concurrent Cuckoo Hashing" (EuroSys 2014), with chains in place of
+///   cuckoo moves; the fences of a sequence lock as in Boehm, "Can Seqlocks Get Along with
+///   Programming Language Memory Models?" (MSPC 2012).
+#[doc(alias = "concurrent map")]
+#[doc(alias = "DashMap")]
+#[doc(alias = "concurrent_flat_map")]
+pub struct FlatHashMap<K, V, S = RandomState> {
+    root: Root<Table<K, V>>,
+    hasher: S,
+    count: Counter,
+    /// Model checkers drop globals in no order that a domain could be dropped in.
+    #[cfg(any(manycore_loom, manycore_shuttle))]
+    tables: Domain,
+}
+
+/// Where tables wait for readers (flat_hash_map.F5).
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static TABLES: Domain = Domain::bounded();
+
+impl<K, V> FlatHashMap<K, V> {
+    /// An empty map. Allocates nothing until the first insertion.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_hasher(RandomState::new())
+    }
+
+    /// An empty map that takes so many entries before it grows.
+    ///
+    /// # Panics
+    /// If so many buckets need more memory than there can be.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self::with_capacity_and_hasher(capacity, RandomState::new())
+    }
+}
+
+impl<K, V, S> FlatHashMap<K, V, S> {
+    const_fn! {
+        /// An empty map that hashes by `hasher`. Allocates nothing until the first insertion.
+        ///
+        /// ```
+        /// use manycore::collections::FlatHashMap;
+        /// use std::hash::{BuildHasherDefault, DefaultHasher};
+        ///
+        /// static OWNERS: FlatHashMap<u16, u64, BuildHasherDefault<DefaultHasher>> =
+        ///     FlatHashMap::with_hasher(BuildHasherDefault::new());
+        ///
+        /// OWNERS.insert(80, 7);
+        /// assert_eq!(OWNERS.get(&80), Some(7));
+        /// ```
+        #[must_use]
+        pub const fn with_hasher(hasher: S) -> Self {
+            Self {
+                root: Root::new(),
+                hasher,
+                count: Counter::new(0),
+                #[cfg(any(manycore_loom, manycore_shuttle))]
+                tables: Domain::bounded(),
+            }
+        }
+    }
+
+    /// An empty map that hashes by `hasher` and takes so many entries before it grows.
+    ///
+    /// # Panics
+    /// If so many buckets need more memory than there can be.
+    #[must_use]
+    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
+        let mut map = Self::with_hasher(hasher);
+        if capacity > 0 {
+            map.root.put(Owned::new(Self::table_for(capacity)));
+        }
+        map
+    }
+
+    /// Opens a section, which keeps the tables that are loaded in it.
+    #[inline(always)]
+    fn enter(&self) -> Section<'_> {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        return TABLES.enter();
+        #[cfg(any(manycore_loom, manycore_shuttle))]
+        self.tables.enter()
+    }
+
+    /// A table that takes so many entries.
+    fn table_for(entries: usize) -> Table<K, V> {
+        Table::with_buckets(buckets_for(entries, EntryLayout::<K, V>::LOAD), Growth::none())
+    }
+
+    /// How many entries there are: every update that happened before, and perhaps some that are
+    /// happening.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.count.sum()).unwrap_or(0)
+    }
+
+    /// Whether there are none, as [`len`](Self::len) has it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The hasher.
+    pub fn hasher(&self) -> &S {
+        &self.hasher
+    }
+
+    /// How many entries the map takes before it grows, about: it grows when a bucket is full and
+    /// there are so many.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        let section = self.enter();
+        self.root.load(&section).as_ref().map_or(0, Table::capacity)
+    }
+}
+
+impl<K, V, S> Drop for FlatHashMap<K, V, S> {
+    fn drop(&mut self) {
+        if crate::sync::model_failed() {
+            return;
+        }
+        // The table, and the one before it if the map was growing.
+        while self.root.take().is_some() {}
+    }
+}

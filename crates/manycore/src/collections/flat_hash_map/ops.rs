@@ -1,0 +1,448 @@
+//! What can be done with a map.
+
+use super::bucket::{Closed, EntryLayout, Locked, SlotForKey};
+use super::plain::{Bits, Plain};
+use super::table::{Mover, Table};
+use super::{FlatHashMap, FlatHashMapIter};
+use crate::collections::growth::buckets_for;
+use crate::section::{Section, Shared};
+use crate::sync::Backoff;
+use std::hash::{BuildHasher, Hash};
+
+/// The hasher of another map.
+struct ByReference<'a, S>(&'a S);
+
+impl<S: BuildHasher> BuildHasher for ByReference<'_, S> {
+    type Hasher = S::Hasher;
+
+    fn build_hasher(&self) -> S::Hasher {
+        self.0.build_hasher()
+    }
+}
+
+/// A key and its hash.
+#[derive(Clone, Copy)]
+struct Hashed<K> {
+    hash: u64,
+    key: K,
+}
+
+/// What an update makes of a key.
+#[derive(Clone, Copy)]
+enum Change<V> {
+    Keep,
+    Put(V),
+    Remove,
+}
+
+impl<K, V, S> FlatHashMap<K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
+    S: BuildHasher,
+{
+    #[inline(always)]
+    fn hash(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    #[inline(always)]
+    fn hashed(&self, key: &K) -> Hashed<K> {
+        Hashed { hash: self.hash(key), key: *key }
+    }
+
+    /// The key's value.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::from([(1, 10), (2, 20)]);
+    /// assert_eq!((map.get(&1), map.get(&3)), (Some(10), None));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<V> {
+        self.find(self.hashed(key), &self.enter())
+    }
+
+    #[inline(always)]
+    fn find(&self, key: Hashed<K>, section: &Section<'_>) -> Option<V> {
+        let table = self.root.load(section).as_ref()?;
+        match table.bucket(key.hash).find(key.hash, key.key) {
+            Ok(found) => found,
+            Err(_) => self.find_again(key, section),
+        }
+    }
+
+    /// The same, of a bucket that is being written or moved.
+    #[cold]
+    #[inline(never)]
+    fn find_again(&self, key: Hashed<K>, section: &Section<'_>) -> Option<V> {
+        let mut backoff = Backoff::new();
+        loop {
+            let table = self.root.load(section).as_ref()?;
+            let mut found = table.bucket(key.hash).find(key.hash, key.key);
+            if let Err(Closed::Pending) = found {
+                found = table.find_pending(key.hash, key.key, section);
+            }
+            match found {
+                Ok(found) => return found,
+                Err(Closed::Moved | Closed::Pending) => {} // there is a new root, or it has arrived
+                Err(Closed::Changing) => backoff.pause(),
+            }
+        }
+    }
+
+    /// Whether the key is there.
+    #[inline]
+    #[must_use]
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The table to update the bucket of this hash in.
+    #[inline(always)]
+    fn to_update<'s>(&self, hash: u64, section: &'s Section<'_>) -> Shared<'s, Table<K, V>> {
+        let mut mover = None;
+        self.root.to_update(hash, section, |table, old, index| {
+            let mover = mover.get_or_insert_with(Mover::new);
+            table.move_bucket(old, index, |key| self.hash(key), mover)
+        })
+    }
+
+    /// Does with the key what `decide` says of its value, under the lock, and returns the value that
+    /// was there.
+    fn change(
+        &self,
+        key: Hashed<K>,
+        section: &Section<'_>,
+        decide: impl Fn(Option<V>) -> Change<V>,
+    ) -> Option<V> {
+        let mut may_grow = true;
+        loop {
+            let root = self.to_update(key.hash, section);
+            let table = root.as_ref().expect("a map has a table");
+            if let Ok(locked) = table.bucket(key.hash).lock() {
+                if let Some(old) = self.change_locked(table, locked, key, &decide, may_grow) {
+                    return old;
+                }
+                if std::mem::take(&mut may_grow) && self.len() >= table.capacity() {
+                    self.root.grow(root, section);
+                }
+            }
+        }
+    }
+
+    /// The same in a chain that is locked; `None`, with the chain unlocked, if it is full and the map
+    /// `may_grow`, or if there was no memory for another bucket, but is now.
+    #[inline(never)]
+    fn change_locked<'t>(
+        &self,
+        table: &'t Table<K, V>,
+        mut locked: Locked<'t, K, V>,
+        key: Hashed<K>,
+        decide: impl Fn(Option<V>) -> Change<V>,
+        may_grow: bool,
+    ) -> Option<Option<V>> {
+        let place = locked.search(key.hash, key.key);
+        let old = if let SlotForKey::Taken(slot) = &place { Some(slot.value()) } else { None };
+        match (place, decide(old)) {
+            (SlotForKey::Taken(slot), Change::Put(value)) => locked.replace(&slot, value),
+            (SlotForKey::Taken(slot), Change::Remove) => {
+                locked.remove(&slot);
+                drop(locked);
+                self.count.dec();
+            }
+            (SlotForKey::Free(slot), Change::Put(value)) => {
+                locked.insert(&slot, key.hash, key.key, value);
+                drop(locked);
+                self.count.inc();
+            }
+            (SlotForKey::Full, Change::Put(value)) => {
+                if may_grow || !table.extend(locked, key.hash, key.key, value) {
+                    return None;
+                }
+                self.count.inc();
+            }
+            _ => {}
+        }
+        Some(old)
+    }
+
+    /// Puts a value under a key, or removes the key; the value that was there. The usual case is a
+    /// straight line: the key is in the first bucket of its chain, or can only be put there.
+    #[inline(always)]
+    fn change_first(&self, key: Hashed<K>, section: &Section<'_>, change: Change<V>) -> Option<V> {
+        let table = self.to_update(key.hash, section).as_ref().expect("a map has a table");
+        let Ok(mut locked) = table.bucket(key.hash).lock() else {
+            return self.change(key, section, |_| change);
+        };
+        let done = match change {
+            Change::Put(value) => locked.put(key.hash, key.key, value),
+            _ => locked.take(key.hash, key.key),
+        };
+        let Some(old) = done else {
+            let done = self.change_locked(table, locked, key, |_| change, true);
+            return done.unwrap_or_else(|| self.change(key, section, |_| change));
+        };
+        drop(locked);
+        match change {
+            Change::Put(_) if old.is_none() => self.count.inc(),
+            Change::Remove => self.count.dec(),
+            _ => {}
+        }
+        old
+    }
+
+    /// Puts the value in; the old one, if the key was there.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::new();
+    /// assert_eq!(map.insert(1, 10), None);
+    /// assert_eq!(map.insert(1, 11), Some(10));
+    /// ```
+    #[doc(alias = "upsert")]
+    #[inline]
+    pub fn insert(&self, key: K, value: V) -> Option<V> {
+        self.change_first(self.hashed(&key), &self.enter(), Change::Put(value))
+    }
+
+    /// Inserts the value if the key is not there yet.
+    ///
+    /// # Errors
+    /// The value that is there.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::new();
+    /// assert_eq!(map.try_insert(1, 10), Ok(()));
+    /// assert_eq!(map.try_insert(1, 11), Err(10));
+    /// ```
+    pub fn try_insert(&self, key: K, value: V) -> Result<(), V> {
+        let key = self.hashed(&key);
+        let section = self.enter();
+        let there = self.find(key, &section).or_else(|| {
+            self.change(key, &section, |old| old.map_or(Change::Put(value), |_| Change::Keep))
+        });
+        there.map_or(Ok(()), Err)
+    }
+
+    /// The key's value, after inserting what `make` makes, if there was none.
+    ///
+    /// `make` runs without a lock: if another thread inserts the key first, its value counts.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::new();
+    /// assert_eq!(map.get_or_insert_with(1, || 10), 10);
+    /// assert_eq!(map.get_or_insert_with(1, || unreachable!()), 10);
+    /// ```
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
+        self.get(&key).unwrap_or_else(|| {
+            let value = make();
+            self.try_insert(key, value).err().unwrap_or(value)
+        })
+    }
+
+    /// Removes the key; its value, if it was there. If it is not, nothing is written.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::from([(1, 10)]);
+    /// assert_eq!((map.remove(&1), map.remove(&1)), (Some(10), None));
+    /// ```
+    #[inline]
+    pub fn remove(&self, key: &K) -> Option<V> {
+        let (key, section) = (self.hashed(key), self.enter());
+        self.find(key, &section)?;
+        self.change_first(key, &section, Change::Remove)
+    }
+
+    /// Removes the key if `condition` holds for its value; that value, if it did.
+    ///
+    /// `condition` runs without a lock, and again if the value was replaced in between.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::from([(1, 10)]);
+    /// assert_eq!(map.remove_if(&1, |value| *value > 10), None);
+    /// assert_eq!(map.remove_if(&1, |value| *value == 10), Some(10));
+    /// ```
+    pub fn remove_if(&self, key: &K, mut condition: impl FnMut(&V) -> bool) -> Option<V> {
+        let mut seen = self.get(key);
+        loop {
+            let value = seen.filter(&mut condition)?;
+            match self.exchange(key, Some(value), None) {
+                Ok(()) => return Some(value),
+                Err(found) => seen = found,
+            }
+        }
+    }
+
+    /// Puts `new` in place of `current`, if the key's value has the same bits; `current`, then.
+    ///
+    /// # Errors
+    /// The value that is there, if any.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::from([(1, 10)]);
+    /// assert_eq!(map.compare_exchange(&1, 10, 11), Ok(10));
+    /// assert_eq!(map.compare_exchange(&1, 10, 12), Err(Some(11)));
+    /// assert_eq!(map.compare_exchange(&2, 10, 12), Err(None));
+    /// ```
+    pub fn compare_exchange(&self, key: &K, current: V, new: V) -> Result<V, Option<V>> {
+        self.exchange(key, Some(current), Some(new)).map(|()| current)
+    }
+
+    /// Replaces what is under the key by `new`, if it is `current` (flat_hash_map.F4).
+    ///
+    /// # Errors
+    /// What is there.
+    pub(super) fn exchange(
+        &self,
+        key: &K,
+        current: Option<V>,
+        new: Option<V>,
+    ) -> Result<(), Option<V>> {
+        let (key, section) = (self.hashed(key), self.enter());
+        let is_current =
+            |value: Option<V>| value.as_ref().map(Bits::of) == current.as_ref().map(Bits::of);
+        let found = self.change(key, &section, |old| match new {
+            _ if !is_current(old) => Change::Keep,
+            Some(new) => Change::Put(new),
+            None => Change::Remove,
+        });
+        if is_current(found) { Ok(()) } else { Err(found) }
+    }
+
+    /// Replaces the key's value by what `f` makes of it; the new value, if the key was there.
+    ///
+    /// `f` runs without a lock, and again if the value was replaced in between.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::from([(1, 10)]);
+    /// assert_eq!(map.update(&1, |value| value + 1), Some(11));
+    /// assert_eq!(map.update(&2, |value| value + 1), None);
+    /// ```
+    #[doc(alias = "fetch_add")]
+    #[doc(alias = "fetch_update")]
+    #[doc(alias = "get_mut")]
+    #[doc(alias = "alter")]
+    pub fn update(&self, key: &K, mut f: impl FnMut(V) -> V) -> Option<V> {
+        let mut seen = self.get(key);
+        loop {
+            let new = f(seen?);
+            match self.exchange(key, seen, Some(new)) {
+                Ok(()) => return Some(new),
+                Err(found) => seen = found,
+            }
+        }
+    }
+
+    /// Makes the key's next value of the present one, if there is one: a value, or none, and then
+    /// the key is removed. What `f` made.
+    ///
+    /// `f` runs without a lock, and again if the key's value was replaced in between.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::new();
+    /// let count = |n: Option<u32>| Some(n.unwrap_or(0) + 1);
+    /// assert_eq!((map.compute(7, count), map.compute(7, count)), (Some(1), Some(2)));
+    /// assert_eq!(map.compute(7, |_| None), None);
+    /// assert!(map.is_empty());
+    /// ```
+    #[doc(alias = "entry")]
+    pub fn compute(&self, key: K, mut f: impl FnMut(Option<V>) -> Option<V>) -> Option<V> {
+        let mut seen = self.get(&key);
+        loop {
+            let new = f(seen);
+            match self.exchange(&key, seen, new) {
+                Ok(()) => return new,
+                Err(found) => seen = found,
+            }
+        }
+    }
+
+    /// Every entry, by value, in no order.
+    ///
+    /// Consistency: each bucket's entries are those of one moment, and no more: an entry that is
+    /// present throughout is yielded exactly once; concurrent insertions and removals may be seen or
+    /// not, and a key that is removed and inserted again may be yielded twice. Nothing is held
+    /// between two calls of `next`.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::from([(1, 10), (2, 20)]);
+    /// assert_eq!(map.iter().map(|(_, value)| value).sum::<i32>(), 30);
+    /// ```
+    pub fn iter(&self) -> FlatHashMapIter<'_, K, V, S> {
+        FlatHashMapIter::new(self)
+    }
+
+    /// Calls `f` with every entry, as [`iter`](Self::iter) finds them.
+    pub fn for_each(&self, mut f: impl FnMut(K, V)) {
+        self.iter().for_each(|(key, value)| f(key, value));
+    }
+
+    /// Removes every entry for which `keep` returns false. `keep` runs without a lock, and again for
+    /// a value that was replaced in between. Concurrent insertions may be overlooked.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::from([(1, 10), (2, 20)]);
+    /// map.retain(|key, _| *key > 1);
+    /// assert_eq!(map.iter().collect::<Vec<_>>(), [(2, 20)]);
+    /// ```
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        self.iter().for_each(|(key, value)| {
+            let mut seen = Some(value);
+            while let Some(value) = seen.filter(|value| !keep(&key, value)) {
+                seen = self.exchange(&key, Some(value), None).err().flatten();
+            }
+        });
+    }
+
+    /// Removes every entry that is there when its bucket's turn comes. Keeps the table.
+    pub fn clear(&self) {
+        self.iter().for_each(|(key, _)| {
+            self.remove(&key);
+        });
+    }
+
+    /// Grows the table until it takes so many more entries.
+    ///
+    /// Does the moving too, so that later insertions do none. Threads may use the map in between.
+    ///
+    /// # Panics
+    /// If so many buckets need more memory than there can be.
+    ///
+    /// ```
+    /// let map = manycore::collections::FlatHashMap::<u32, u32>::new();
+    /// map.reserve(1000);
+    /// assert!(map.capacity() >= 1000);
+    /// ```
+    pub fn reserve(&self, additional: usize) {
+        let needed = self.len().checked_add(additional).expect("manycore: capacity overflow");
+        let buckets = buckets_for(needed, EntryLayout::<K, V>::LOAD);
+        let (section, mut mover) = (self.enter(), Mover::new());
+        self.root.reserve(buckets, &section, |table, old, index| {
+            table.move_bucket(old, index, |key| self.hash(key), &mut mover)
+        });
+    }
+
+    /// Replaces the table by the smallest that has room for the entries, and gives the rest of its
+    /// memory back at once.
+    ///
+    /// `&mut self`: readers of a shared map count on a table that only grows.
+    ///
+    /// ```
+    /// let mut map: manycore::collections::FlatHashMap<u32, u32> =
+    ///     (0..1000).map(|n| (n, n)).collect();
+    /// map.retain(|key, _| *key < 10);
+    /// map.shrink_to_fit();
+    /// assert!(map.capacity() < 100 && map.get(&7) == Some(7));
+    /// ```
+    pub fn shrink_to_fit(&mut self) {
+        if buckets_for(self.len(), EntryLayout::<K, V>::LOAD) * EntryLayout::<K, V>::LOAD
+            < self.capacity()
+        {
+            let hasher = ByReference(&self.hasher);
+            let mut fresh = FlatHashMap::with_capacity_and_hasher(self.len(), hasher);
+            (&fresh).extend(self.iter());
+            std::mem::swap(&mut self.root, &mut fresh.root);
+            std::mem::swap(&mut self.count, &mut fresh.count);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Tables, and how buckets move from a table to the next (law flat_hash_map.F3).
+
+use super::super::growth::{Growing, Growth};
+use super::bucket::{Bucket, CacheLine, Closed, Copied, EntryLayout, Locked, PENDING};
+use super::overflow::Overflow;
+use super::plain::Plain;
+use crate::section::Section;
+use crate::slab::large_array::LargeArray;
+use crate::sync::{Backoff, seeded_bug};
+use std::marker::PhantomData;
+
+pub(super) struct Table<K, V> {
+    mask: usize,
+    lines: LargeArray<CacheLine>,
+    pub(super) overflow: Overflow,
+    growth: Growth<Self>,
+    _types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V> Growing for Table<K, V> {
+    fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self {
+        debug_assert!(buckets.is_power_of_two());
+        let version = if growth.is_first() { 0 } else { PENDING };
+        let lines =
+            buckets.checked_mul(EntryLayout::<K, V>::LINES).expect("manycore: capacity overflow");
+        let mut line = 0;
+        Self {
+            mask: buckets - 1,
+            lines: LargeArray::from_fn(lines, || {
+                line += 1;
+                CacheLine::new(if (line - 1) % EntryLayout::<K, V>::LINES == 0 {
+                    version
+                } else {
+                    0
+                })
+            }),
+            overflow: Overflow::new(),
+            growth,
+            _types: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.mask + 1
+    }
+
+    fn bytes(&self) -> usize {
+        let overflow = self.overflow.bytes(EntryLayout::<K, V>::LINES);
+        size_of::<Self>() + size_of_val(&*self.lines) + overflow
+    }
+
+    #[inline(always)]
+    fn growth(&self) -> &Growth<Self> {
+        &self.growth
+    }
+
+    fn growth_mut(&mut self) -> &mut Growth<Self> {
+        &mut self.growth
+    }
+}
+
+impl<K, V> Table<K, V> {
+    /// Entries that it takes before it grows.
+    pub(super) fn capacity(&self) -> usize {
+        self.len() * EntryLayout::<K, V>::LOAD
+    }
+}
+
+impl<K: Plain, V: Plain> Table<K, V> {
+    #[inline(always)]
+    pub(super) fn bucket(&self, hash: u64) -> Bucket<'_, K, V> {
+        let first = (hash as usize & self.mask) * EntryLayout::<K, V>::LINES;
+        Bucket::new(&self.lines[first..first + EntryLayout::<K, V>::LINES], &self.overflow)
+    }
+
+    /// The value of a key that may be in the table before (growth.G1).
+    pub(super) fn find_pending(
+        &self,
+        hash: u64,
+        key: K,
+        section: &Section<'_>,
+    ) -> Result<Option<V>, Closed> {
+        let old = self.growth.old.load(section).as_ref();
+        old.map_or(Err(Closed::Moved), |old| old.bucket(hash).find(hash, key))
+    }
+
+    /// Adds an overflow bucket with this entry to a chain that is full; false, with the chain
+    /// unlocked, if there was no memory for it, but is now.
+    pub(super) fn extend(&self, mut locked: Locked<'_, K, V>, hash: u64, key: K, value: V) -> bool {
+        let taken = self.overflow.take(1, EntryLayout::<K, V>::LINES);
+        match taken {
+            Some(number) => locked.extend(number, hash, key, value),
+            None => {
+                drop(locked);
+                self.overflow.reserve(1, EntryLayout::<K, V>::LINES);
+            }
+        }
+        taken.is_some()
+    }
+
+    /// The entries of one bucket, wherever they are now; false if the table has been left behind.
+    /// `hash_of` is called with no lock held.
+    pub(super) fn copy(
+        &self,
+        index: usize,
+        section: &Section<'_>,
+        hash_of: impl Fn(&K) -> u64,
+        copied: &mut Copied<K, V>,
+    ) -> bool {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.bucket(index as u64).copy(copied) {
+                Ok(_) => return true,
+                Err(Closed::Moved) => return false,
+                Err(Closed::Changing) => {}
+                Err(Closed::Pending) => {
+                    let old = self.growth.old.load(section).as_ref();
+                    if old.is_some_and(|old| old.bucket(index as u64).copy(copied).is_ok()) {
+                        let own = |hash: u64| hash as usize & self.mask == index;
+                        copied.entries.retain(|(key, _)| own(hash_of(key)));
+                        return true;
+                    }
+                }
+            }
+            backoff.pause();
+        }
+    }
+
+    /// Moves one bucket of the table before to its two buckets here, unless that is done
+    /// (flat_hash_map.F3). `hash_of` is called with no lock held.
+    pub(super) fn move_bucket(
+        &self,
+        old: &Self,
+        index: usize,
+        hash_of: impl Fn(&K) -> u64,
+        mover: &mut Mover<K, V>,
+    ) -> bool {
+        let source = old.bucket(index as u64);
+        let mut backoff = Backoff::new();
+        loop {
+            match source.copy(&mut mover.copied) {
+                Ok(version) => {
+                    mover.sort(old.len(), &hash_of);
+                    if self.receive(source, version, index, old.len(), mover) {
+                        return true;
+                    }
+                }
+                Err(Closed::Moved) => return false,
+                Err(_) => {}
+            }
+            backoff.pause();
+        }
+    }
+
+    /// Puts the entries of `source` into their two buckets here, if it still has this version.
+    fn receive(
+        &self,
+        source: Bucket<'_, K, V>,
+        version: u64,
+        index: usize,
+        distance: usize,
+        mover: &Mover<K, V>,
+    ) -> bool {
+        let lines = EntryLayout::<K, V>::LINES;
+        let full = |side: &Vec<_>| side.len().saturating_sub(1) / EntryLayout::<K, V>::SLOTS;
+        let needed = mover.sides.iter().map(full).sum();
+        if needed > 0 {
+            self.overflow.reserve(needed, lines);
+        }
+        let Some(locked) = source.lock_to_move(version) else {
+            return false;
+        };
+        let taken = if needed > 0 { self.overflow.take(needed, lines) } else { Some(0) };
+        let Some(mut number) = taken else {
+            return false; // another thread took what was reserved
+        };
+        for (target, side) in [index, index + distance].into_iter().zip(&mover.sides) {
+            let target = self.bucket(target as u64);
+            // BUG: entries arrive before they are there (flat_hash_map.F3).
+            if seeded_bug!("flat-early-arrival") {
+                target.arrive();
+                target.fill(side.iter(), &mut number);
+            } else {
+                target.fill(side.iter(), &mut number);
+                target.arrive();
+            }
+        }
+        locked.mark_moved();
+        true
+    }
+}
+
+/// What a thread moves buckets with.
+pub(super) struct Mover<K, V> {
+    copied: Copied<K, V>,
+    /// With their hashes, those for the lower and for the upper target.
+    sides: [Vec<(u64, K, V)>; 2],
+}
+
+impl<K: Plain, V: Plain> Mover<K, V> {
+    pub(super) fn new() -> Self {
+        Self { copied: Copied::new(), sides: [Vec::new(), Vec::new()] }
+    }
+
+    fn sort(&mut self, distance: usize, hash_of: impl Fn(&K) -> u64) {
+        self.sides.iter_mut().for_each(Vec::clear);
+        for (key, value) in &self.copied.entries {
+            let hash = hash_of(key);
+            let upper = hash as usize & distance != 0;
+            self.sides[usize::from(upper)].push((hash, *key, *value));
+        }
+    }
+}
