@@ -228,7 +228,7 @@ mod tests {
                     ("text", Value::Text("x".repeat(n as usize % 20))),
                 ];
                 // Far apart now and then, so that times have more than 32 bits.
-                let time = n * 1000 + at + (n / 1000 << 33);
+                let time = n * 1000 + at + ((n / 1000) << 33);
                 writer.record(*lane, time, TEST, Kind::Instant, "Step", &fields);
             }
         }
@@ -242,7 +242,7 @@ mod tests {
             }
             let (n, at) = (count / 3, count % 3);
             let (slot, time) = (u64::from(record.slot), record.time);
-            assert_eq!((slot, time), (at, n * 1000 + at + (n / 1000 << 33)));
+            assert_eq!((slot, time), (at, n * 1000 + at + ((n / 1000) << 33)));
             assert_eq!(record.field("n"), Some(Value::Unsigned(n)));
             assert_eq!(record.field("text"), Some(Value::Text("x".repeat(n as usize % 20))));
             assert_eq!(record.thread_name(), format!("thread {at}"));

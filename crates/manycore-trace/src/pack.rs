@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn words_are_the_same_when_unpacked_and_damage_is_no_panic() {
-        let words: Vec<u64> = (0..1000_u64).map(|n| n * 0x1_0000_0101 ^ 17 << 40).collect();
+        let words: Vec<u64> = (0..1000_u64).map(|n| (n * 0x1_0000_0101) ^ (17 << 40)).collect();
         let mut packer = Packer::default();
         let packed = packer.pack(&words).expect("shorter").to_vec();
         assert!(packed.len() < 8 * words.len() / 2, "{} bytes", packed.len());
