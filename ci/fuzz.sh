@@ -3,14 +3,14 @@
 # follows the code which inputs reach (libFuzzer), with AddressSanitizer. What must hold is in
 # fuzz/src/lib.rs, file.rs and trace.rs.
 #   ci/fuzz.sh [SECONDS]        each of them that long (default 600)
-#   ci/fuzz.sh --short          8 seconds each
+#   ci/fuzz.sh --short          5 seconds each
 #   ci/fuzz.sh --keep SECONDS   as the first, and what was found is kept in fuzz/corpus
 # FUZZ_TARGETS="file text" runs only these.
 # An input that fails is left in cargo's target folder, and the command that repeats it is printed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 keeps=
 case "${1:-}" in
---short) seconds=8 ;;
+--short) seconds=5 ;;
 --keep) keeps=1 seconds=${2:-600} ;;
 *) seconds=${1:-600} ;;
 esac

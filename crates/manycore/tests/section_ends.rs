@@ -89,3 +89,41 @@ fn slot_of_an_ended_thread_goes_back_once() {
     end_inside_two_domains(false);
     end_inside_two_domains(true);
 }
+
+/// A thread that Rust did not start has no `thread::current()` after its destructors: its sections
+/// open all the same.
+#[cfg(unix)]
+#[test]
+fn thread_of_another_language_opens_a_section_after_its_destructors() {
+    use std::ffi::c_void;
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    static DONE: AtomicBool = AtomicBool::new(false);
+    static KEY: std::sync::OnceLock<libc::pthread_key_t> = std::sync::OnceLock::new();
+
+    extern "C" fn at_the_end(_: *mut c_void) {
+        let section = SECOND.enter();
+        let owned = SECOND.enter_owned();
+        assert!(SECOND.is_inside());
+        drop((section, owned));
+        DONE.store(true, SeqCst);
+    }
+    extern "C" fn begin(_: *mut c_void) -> *mut c_void {
+        drop(SECOND.enter());
+        // SAFETY: the key was made before the thread.
+        unsafe { libc::pthread_setspecific(KEY.get().copied().unwrap(), ptr::dangling()) };
+        ptr::null_mut()
+    }
+    let mut key = 0;
+    // SAFETY: all pointers are to words of this frame, or to functions; the thread is joined.
+    unsafe {
+        assert_eq!(libc::pthread_key_create(&raw mut key, Some(at_the_end)), 0);
+        KEY.set(key).unwrap();
+        let mut thread = std::mem::zeroed();
+        let made = libc::pthread_create(&raw mut thread, ptr::null(), begin, ptr::null_mut());
+        assert_eq!(made, 0);
+        assert_eq!(libc::pthread_join(thread, ptr::null_mut()), 0);
+    }
+    assert!(DONE.load(SeqCst));
+}

@@ -120,7 +120,7 @@ pub struct Domain {
 ///
 /// See [`Domain::quiesced`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(u64);
+pub struct Moment(pub(super) u64);
 
 // SAFETY: a `State` is Send and Sync (its parts say why), and a domain owns one as a box does.
 unsafe impl Send for Domain {}

@@ -42,10 +42,7 @@ fn enter_again(state: &State) -> Section<'_> {
         state.open(local);
     }
     if state.light {
-        HOME.with(|home| {
-            home.last.set(state.number);
-            home.local.set(local);
-        });
+        HOME.with(|home| home.remember(state.number, local));
     }
     Section::opened(state, local)
 }

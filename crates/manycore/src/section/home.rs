@@ -15,6 +15,23 @@ pub(super) struct Home {
     pub(super) slot: Cell<usize>,
 }
 
+impl Home {
+    /// Keeps the domain that is entered and the thread's part of it.
+    pub(super) fn remember(&self, number: u64, local: &Local) {
+        // A signal handler that opens a section between these stores finds no number with another
+        // domain's address (section.S12).
+        let order = || {
+            #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+            sync::compiler_fence();
+        };
+        self.last.set(0);
+        order();
+        self.local.set(local);
+        order();
+        self.last.set(number);
+    }
+}
+
 /// No slot: before the thread's first section, and after its destructors.
 pub(super) const NOWHERE: usize = usize::MAX;
 

@@ -98,7 +98,8 @@
 //! membarrier for all threads, and looks at all of them. A batch is *ripe* when its grace period is
 //! over.
 //!
-//! section.S1 to section.S11 state what holds, section.E1 to section.E4 why:
+//! section.S1 to section.S11 state what holds, section.S12 what other languages may do,
+//! section.E1 to section.E4 why:
 //! - section.S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`]
 //!   they read no line that another thread writes; otherwise they read the era, which changes once
 //!   a round.
@@ -129,6 +130,13 @@
 //!   at once when it is ripe. Closing a batch early shortens no grace period.
 //! - section.S11 In a debug build, a load of an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
+//! - section.S12 Code that is not compiled with this crate may open and close sections by the three
+//!   words of an [`OpenSection`], as `open_light` and the drop of a [`Section`] do. To open: if the
+//!   announced word is zero, load the era with Acquire, store it there with Release, and let no
+//!   access pass (a compiler fence is enough). To close: if the pending word is zero, store zero to
+//!   the announced word with Release. In all other cases it calls. A signal handler may do both in
+//!   a thread that has had a section of the domain, and skip the look at the pending word: whatever
+//!   it interrupts finds both words as it left them.
 //!
 //! # Why it is safe
 //!
@@ -172,6 +180,8 @@ mod gate;
 mod grace_period;
 mod guard;
 mod home;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+mod inline;
 mod leave;
 mod limbo;
 mod local;
@@ -194,6 +204,8 @@ pub use builder::{BuildError, Builder};
 pub use domain::{Domain, Moment};
 pub use gate::{Gate, Retired};
 pub use guard::Section;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub use inline::OpenSection;
 pub use node_lock::{NodeGuard, NodeLock, TryLockError};
 pub use owned::OwnedSection;
 pub use pointer::{Atomic, CompareExchangeError, Owned, Pointable, Pointer, Shared};

@@ -1,6 +1,7 @@
 //! Statistics of a domain: its backlog, and stalled readers.
 
 use crate::config::IDLE_MILLIS;
+use crate::percpu;
 use crate::sync::{self, thread};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -163,16 +164,24 @@ pub(super) fn is_own(slot: usize) -> bool {
     os_id.is_some() && os_id == sync::os_id()
 }
 
+/// The calling thread's name, unless its destructors have run: then a thread that Rust did not
+/// start has no handle of its own any more, and to ask for it panics.
+fn own_name() -> Option<String> {
+    if cfg!(not(any(manycore_loom, manycore_shuttle))) {
+        percpu::own_slot()?;
+    }
+    thread::current().name().map(str::to_string)
+}
+
 /// Says that the calling thread owns `slot`.
 pub(super) fn introduce(slot: usize) {
-    let name = thread::current().name().map(str::to_string);
-    note(slot, Name { name, os_id: sync::os_id() });
+    note(slot, Name { name: own_name(), os_id: sync::os_id() });
 }
 
 /// Says that a section that the calling thread opens, and that may move to others, owns `slot`.
 pub(super) fn introduce_owned(slot: usize) {
-    let opener = thread::current();
-    let opener = opener.name().unwrap_or("a thread without a name");
+    let opener = own_name();
+    let opener = opener.as_deref().unwrap_or("a thread without a name");
     note(slot, Name { name: Some(format!("an owned section that {opener} opened")), os_id: None });
 }
 

@@ -125,6 +125,8 @@ mod reserved;
 mod scalable_arc;
 #[cfg(feature = "section")]
 mod section;
+#[cfg(feature = "section")]
+mod section_inline;
 #[cfg(feature = "collections")]
 mod section_list;
 #[cfg(feature = "serde")]

@@ -1,6 +1,7 @@
 //! Models of the queue's laws event_queue.Q2 to event_queue.Q10. What loom can and can't show is in
 //! the header of [`crate::percpu::loom_tests`].
 
+use super::signals::Signals;
 use super::waiter::Waiter;
 use super::{EventQueue, RecvError};
 use crate::oplog::{Logs, Publish};
@@ -398,4 +399,40 @@ fn loom_event_queue_receiver_hears_that_the_last_sender_went() {
         one.join().unwrap();
         two.join().unwrap();
     });
+}
+
+/// A receiver forgets the senders while a thread logs an event, in an object that was promoted in
+/// the receiver's hands (event_queue.Q2). What is sent afterwards has a higher key.
+#[test]
+fn loom_event_queue_event_logged_while_senders_are_forgotten_stays_first() {
+    model(3, || {
+        let signals = Arc::new(Signals::new(8));
+        let key = |signals: &Signals| {
+            assert!(signals.accepts_logged());
+            signals.key()
+        };
+        key(&signals);
+        let other = {
+            let signals = Arc::clone(&signals);
+            thread::spawn(move || key(&signals))
+        };
+        let first = other.join().unwrap(); // of a second thread, so there are many
+        assert!(signals.has_many_senders() && signals.note_cold());
+        let other = {
+            let signals = Arc::clone(&signals);
+            thread::spawn(move || key(&signals))
+        };
+        signals.forget_senders();
+        let second = other.join().unwrap();
+        assert!(second < key(&signals), "{LATE}");
+        assert!(first > 1);
+    });
+}
+
+const LATE: &str = "an event was logged, and a later one has a lower key";
+
+#[test]
+fn loom_event_queue_senders_that_are_forgotten_at_once_are_caught() {
+    let name = "loom_event_queue_event_logged_while_senders_are_forgotten_stays_first";
+    must_catch("forget-at-once", &format!("collections::event_queue::loom_tests::{name}"), &[LATE]);
 }

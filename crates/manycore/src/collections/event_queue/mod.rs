@@ -25,7 +25,9 @@
 //!   moment all the same, and whatever comes to the inbox later is put behind all of it.
 //!
 //!   There may be a sole sender again after the queue was cold: the receiver that holds the cold
-//!   object forgets the senders, at a moment when no thread is inside `push` and the logs are gone.
+//!   object forgets the senders, when it has merged. A thread that waits for the object may promote
+//!   it in the receiver's hands (oplog.W2) and log an event at that moment: it sets `LOGGED` first,
+//!   and then the receiver lets it be, or it finds that there are many.
 //! - **event_queue.Q3** Closing. A sender looks at the flag inside `push` or `apply`, where merges
 //!   are excluded. So a merge that begins after the flag was set has every event that was accepted:
 //!   a receiver that saw the flag, merged, and found nothing may say `Closed`, and it stays true.

@@ -8,7 +8,7 @@ use super::waiter::{Key, Waiter, replace_or_push};
 use crate::clock::Clock;
 use crate::collections::Line;
 use crate::config::SMALL;
-use crate::percpu;
+use crate::percpu::{self, barrier};
 use crate::sync::seeded_bug;
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
 use std::ptr;
@@ -28,6 +28,9 @@ const LOGGED: u32 = 8;
 const NOBODY: usize = 0;
 /// More than one thread has. Not a thread's token: those are multiples of 16.
 const MANY: usize = 1;
+/// More than one thread has, and a receiver is about to forget it. For a sender as `MANY`, which it
+/// stores then.
+const FORGETTING: usize = 2;
 /// Above every key of a sole sender, below every stamp.
 const STAMPED: u64 = 1 << 63;
 
@@ -130,6 +133,7 @@ impl Signals {
     #[cold]
     pub(super) fn note_logged(&self) {
         self.set(LOGGED);
+        barrier::fence_full(); // before the key is taken: pairs with `forget_senders`
     }
 
     /// Says that no event is in a log, if anything says otherwise; and whether it did. The caller
@@ -199,15 +203,30 @@ impl Signals {
     /// Whether several threads have sent since the last [`forget_senders`](Self::forget_senders).
     pub(super) fn has_many_senders(&self) -> bool {
         // ORDER: Relaxed; a hint.
-        self.flags.0.sole.load(Ordering::Relaxed) == MANY
+        matches!(self.flags.0.sole.load(Ordering::Relaxed), MANY | FORGETTING)
     }
 
-    /// Lets a sole sender come up again. Only while the caller holds the object and it is cold:
-    /// then no thread is inside `push` and no log has entries (event_queue.Q2).
+    /// Lets a sole sender come up again, unless a thread logs an event at that time. The caller
+    /// holds the object, and has merged: so no log has an event from before `LOGGED` was last
+    /// cleared (event_queue.Q2).
     pub(super) fn forget_senders(&self) {
-        // ORDER: Release; the next sender takes the object's lock first, or reads a word that
-        // was written under it.
-        self.flags.0.sole.store(NOBODY, Ordering::Release);
+        let sole = &self.flags.0.sole;
+        // BUG: an event that is logged at that time, in the receiver's hands, may have a key above
+        // those of the next sole sender (event_queue.Q2).
+        if seeded_bug!("forget-at-once") {
+            sole.store(NOBODY, Ordering::Release);
+            return;
+        }
+        // ORDER: Relaxed; the fence is what decides. A sender sets `LOGGED`, has a fence, and reads
+        // `sole` for its key; so it reads this, or the look below sees the flag.
+        sole.store(FORGETTING, Ordering::Relaxed);
+        barrier::fence_full();
+        if self.state() & LOGGED == 0 {
+            // ORDER: Release on success; the next sender takes the object's lock first, or reads a
+            // word that was written under it. Relaxed on failure: a sender has stored `MANY`.
+            let (forgotten, kept) = (Ordering::Release, Ordering::Relaxed);
+            let _ = sole.compare_exchange(FORGETTING, NOBODY, forgotten, kept);
+        }
     }
 
     // ---- the bound ----

@@ -8,7 +8,7 @@ use loom::sync::Notify;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
 struct Thing(UnsafeCell<usize>);
 
@@ -89,7 +89,7 @@ fn loom_pool_waiter_makes_a_thing_in_place_of_a_detached_one() {
     model(2, || {
         let pool = pool();
         let lent = Pooled::into_owned(pool.get(), &pool);
-        let keeps = thread::spawn(move || drop(lent.detach()));
+        let keeps = thread::spawn(move || _ = lent.detach());
         use_once(&mut pool.get());
         keeps.join().unwrap();
         assert_eq!((pool.created(), pool.idle()), (1, 1));
@@ -122,7 +122,7 @@ fn loom_pool_dropped_future_passes_its_turn_on() {
                 let task = Arc::new(Task(Notify::new()));
                 let waker = Waker::from(Arc::clone(&task));
                 let mut future = pin!(pool.get_async());
-                while let Poll::Pending = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
                     task.0.wait();
                 }
             })

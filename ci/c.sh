@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# The library for C and C++: built, installed into a folder, and used from there. Each example and each
+# test is compiled as the standards that its header promises, through pkg-config and through CMake,
+# shared and static, with gcc and with clang, and under AddressSanitizer, as far as these are here;
+# warnings are errors.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+command -v pkg-config >/dev/null 2>&1 || skip "no pkg-config"
+command -v gcc >/dev/null 2>&1 || skip "no gcc"
+capi=$ROOT/crates/manycore-capi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# As `cargo test` builds it, so it is mostly built.
+PROFILE=${PROFILE:-dev} "$capi/install.sh" "$work/prefix" --locked
+export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+[ "$(objdump -p "$work/prefix/lib/libmanycore.so" | awk '/SONAME/ { print $2 }')" = libmanycore.so.0 ] ||
+    die "the shared library has another soname"
+! nm -D --defined-only "$work/prefix/lib/libmanycore.so" | grep -v ' mc_.*@@MANYCORE_0$\| MANYCORE_0$' ||
+    die "the shared library has symbols without a version, or others than its own"
+
+warnings=(-Wall -Wextra -Werror -pedantic -O2 -pthread)
+read -ra shared <<<"$(pkg-config --cflags --libs manycore) -Wl,-rpath,$work/prefix/lib"
+read -ra static <<<"$(pkg-config --cflags manycore) $work/prefix/lib/libmanycore.a \
+    $(pkg-config --static --libs-only-l manycore | sed 's/-lmanycore//')"
+
+# compile COMPILER STANDARD SOURCE OUT FLAG...
+compile() {
+    local language=c
+    case $2 in *++*) language=c++ ;; esac
+    "$1" "-std=$2" "${warnings[@]}" -o "$4" -x "$language" "$3" -x none "${@:5}" ||
+        die "$1 does not compile $3 as $2"
+}
+
+# run PROGRAM ARGUMENT...: with a limit, and its output only if it fails.
+run() {
+    timeout 60 "$@" >"$work/said" 2>&1 || die "$(basename "$1") failed: $(cat "$work/said")"
+}
+
+compilers=(gcc)
+if command -v clang >/dev/null 2>&1; then compilers+=(clang); else say "no clang: gcc alone"; fi
+programs=()
+for compiler in "${compilers[@]}"; do
+    for source in "$capi"/examples/*.c*; do
+        name=$compiler-$(basename "$source")
+        standards=(c11 c17 c++17)
+        [[ $source != *.cpp ]] || standards=(c++17 c++20)
+        for standard in "${standards[@]}"; do
+            flags=()
+            [[ $standard != *++* ]] || flags+=(-lstdc++)
+            compile "$compiler" "$standard" "$source" "$work/$name-$standard" "${shared[@]}" "${flags[@]}" &
+        done
+        for job in "${standards[@]}"; do wait -n || exit 1; done
+        programs+=("$work/$name-${standards[-1]}")
+    done
+    for source in "$capi"/tests/c/*.c*; do
+        name=$compiler-test-$(basename "$source")
+        standard=c11 flags=("${shared[@]}")
+        [[ $source != *.cpp ]] || { standard=c++17 flags+=(-lstdc++); }
+        [ "$(basename "$source")" != plugin.c ] || continue
+        compile "$compiler" $standard "$source" "$work/$name" "${flags[@]}"
+        programs+=("$work/$name")
+    done
+    # The library comes and goes with the plug-in alone.
+    compile "$compiler" c11 "$capi/tests/c/plugin.c" "$work/plugin.so" -DPLUGIN -fPIC -shared "${shared[@]}"
+    compile "$compiler" c11 "$capi/tests/c/plugin.c" "$work/plugin" -ldl
+    run "$work/plugin" "$work/plugin.so"
+done
+for program in "${programs[@]}"; do run "$program"; done
+say "${#programs[@]} programs compiled with warnings as errors, and ran"
+
+# Calls in place of inline functions, and the static library.
+compile gcc c11 "$capi/tests/c/contracts.c" "$work/calls" -DMC_NO_INLINE "${shared[@]}"
+run "$work/calls"
+for source in contracts threads; do
+    compile gcc c11 "$capi/tests/c/$source.c" "$work/static" "${static[@]}"
+    run "$work/static"
+    ! ldd "$work/static" | grep -q libmanycore || die "the static program needs the shared library"
+done
+say "the static library, and calls in place of inline functions"
+
+# Memory of the C side: what its call-backs free is seen, because nodes are its own.
+if gcc -fsanitize=address -x c - -o "$work/probe" <<<'int main(void) { return 0; }' 2>/dev/null &&
+    "$work/probe"; then
+    for source in "$capi"/examples/*.c* "$capi"/tests/c/{contracts,threads,torture,urcu}.c "$capi/tests/c/rcu.cpp"; do
+        standard=c11
+        flags=("${shared[@]}" -fsanitize=address -g)
+        [[ $source != *.cpp ]] || { standard=c++17 flags+=(-lstdc++); }
+        compile gcc $standard "$source" "$work/asan" "${flags[@]}"
+        ASAN_OPTIONS=detect_leaks=0 run "$work/asan"
+    done
+    say "no error of memory under AddressSanitizer"
+else
+    say "SKIPPED: AddressSanitizer, which gcc has not here"
+fi
+
+if command -v cmake >/dev/null 2>&1; then
+    cat >"$work/CMakeLists.txt" <<CMAKE
+cmake_minimum_required(VERSION 3.13)
+project(uses C CXX)
+find_package(manycore 0.1 CONFIG REQUIRED)
+add_executable(shared $capi/examples/sections.c)
+target_link_libraries(shared manycore::manycore Threads::Threads)
+add_executable(static $capi/examples/rcu.cpp)
+target_compile_features(static PRIVATE cxx_std_17)
+target_link_libraries(static manycore::manycore_static)
+CMAKE
+    { cmake -S "$work" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/prefix" &&
+        cmake --build "$work/cmake"; } >"$work/said" 2>&1 || die "CMake: $(cat "$work/said")"
+    run "$work/cmake/shared"
+    run "$work/cmake/static"
+    say "through CMake"
+else
+    say "SKIPPED: CMake, which is not here"
+fi

@@ -1,0 +1,371 @@
+/*
+ * manycore for C: safe memory reclamation by read-side sections (RCU).
+ *
+ * C11 or later, C++17 or later; gcc or clang. Readers traverse shared objects without a lock; an object
+ * that was unlinked is retired, and its call-back runs after its grace period, when no section can
+ * hold it any more. Nothing runs in the background: call-backs run in threads that retire, leave a
+ * section, or call mc_collect, mc_barrier or mc_domain_free.
+ *
+ *     struct config { int limit; struct mc_head head; };
+ *
+ *     static void config_free(struct mc_head *head)
+ *     {
+ *         free(mc_container_of(head, struct config, head));
+ *     }
+ *
+ *     mc_enter(domain);                                   // reader
+ *     limit = mc_dereference(current)->limit;
+ *     mc_leave(domain);
+ *
+ *     old = mc_exchange_pointer(current, new_config);     // updater
+ *     mc_retire(domain, &old->head, sizeof(*old), config_free);
+ *
+ * RETURNS. Functions that can fail return 0 or a negative errno: -EINVAL for arguments that cannot be
+ * right (a null pointer, a domain that was freed, an unknown option), -EDEADLK for a call that would
+ * wait for itself, -EBUSY for what is still in use. When memory runs out, the process ends with a
+ * message. No exception and no panic crosses the boundary: one that a call-back throws ends the
+ * process.
+ *
+ * THREADS register with their first section and are forgotten when they end. mc_thread_register does
+ * it ahead of time. A thread that ends inside of a section, by returning, pthread_exit or
+ * cancellation, has it closed at its end, before the destructors of pthread keys run; those may open
+ * sections of their own.
+ *
+ * CANCELLATION. No function here is a cancellation point, except that a call-back may contain one:
+ * a thread that may be cancelled disables that around mc_retire and mc_leave, or its call-backs
+ * contain none.
+ *
+ * SIGNALS. A handler may use mc_enter, mc_dereference and mc_leave_in_handler, in a thread that has
+ * registered with the domain; and mc_assign_pointer and mc_exchange_pointer. Nothing else.
+ *
+ * FORK. The child has the forking thread's sections and what it retired. Sections that other threads
+ * had open stay open in the child for ever: what is retired there is not freed, and mc_synchronize
+ * does not return. A child that goes on to exec need not care. A thread whose thread-local
+ * destructors have run must not fork.
+ *
+ * DLCLOSE. The library stays loaded: threads may end after the last dlclose. A plug-in that uses the
+ * library calls mc_barrier before it is unloaded, because its call-backs go with it; threads may
+ * stay.
+ */
+#ifndef MANYCORE_MANYCORE_H
+#define MANYCORE_MANYCORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MC_VERSION_MAJOR 0
+#define MC_VERSION_MINOR 1
+#define MC_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A domain: sections, and the objects that they can hold back. Opaque, except that inline functions
+ * read the first two fields.
+ */
+typedef struct mc_domain mc_domain;
+
+/*
+ * In each object that is retired. The library's own from mc_retire until the call-back is called.
+ */
+struct mc_head {
+	void (*function_)(struct mc_head *head);
+	const mc_domain *domain_;
+};
+
+/*
+ * Called once, by any thread, inside or outside of a section, perhaps in mc_retire or mc_leave of a
+ * thread that holds locks: so it takes no lock that is held around those. It may retire, enter and
+ * leave; mc_synchronize, mc_barrier and mc_domain_free return -EDEADLK in it.
+ */
+typedef void (*mc_callback)(struct mc_head *head);
+
+/* The object that has the head as its member. */
+#define mc_container_of(head, type, member) ((type *)(void *)((char *)(head) - offsetof(type, member)))
+
+struct mc_backlog {
+	size_t size; /* of this struct: MC_BACKLOG_INIT */
+	uint64_t nodes; /* retired and not freed yet */
+	uint64_t bytes; /* what they weigh together */
+	uint64_t stalled; /* threads that have been in a section for so long */
+};
+
+#define MC_BACKLOG_INIT { sizeof(struct mc_backlog), 0, 0, 0 }
+
+#define MC_STALLED_NAME 32
+
+struct mc_stalled {
+	uint64_t os_id; /* gettid(), or 0 */
+	uint64_t at_least_ns; /* since the section was first seen */
+	uint64_t slot; /* the thread's number here; small, and used again */
+	char name[MC_STALLED_NAME]; /* of a thread that Rust code has named, or "" */
+};
+
+/* Called by a thread that has retired, after its section was closed; by several at a time. */
+typedef void (*mc_over_budget)(void *argument, const struct mc_backlog *backlog);
+
+#define MC_DOMAIN_FENCES UINT64_C(1) /* readers pay a fence, and no membarrier is used */
+#define MC_DOMAIN_CLOCK UINT64_C(2) /* grace periods by clocks instead of eras: 25 ns a section */
+
+/* Zero is the default of each field. */
+struct mc_domain_options {
+	size_t size; /* of this struct: MC_DOMAIN_OPTIONS_INIT */
+	uint64_t flags;
+	size_t batch_nodes; /* objects that a thread retires before it looks for ripe ones */
+	size_t batch_bytes; /* the same in bytes */
+	size_t bound; /* objects of one thread from which it reclaims at each section's end */
+	size_t budget; /* bytes that may wait in the domain, as long as no section stalls */
+	uint64_t backpressure_us; /* how long a thread that retires waits over the budget, at most */
+	mc_over_budget on_over_budget;
+	void *argument;
+};
+
+#define MC_DOMAIN_OPTIONS_INIT { sizeof(struct mc_domain_options), 0, 0, 0, 0, 0, 0, NULL, NULL }
+
+/* Private to the inline functions below. */
+struct mc_domain_front_ {
+	uint64_t number;
+	const uint64_t *era;
+};
+
+struct mc_thread_record_ {
+	uint64_t number;
+	uint64_t *announced;
+};
+
+#define MC_PENDING_OFFSET_ 24
+
+void mc_enter_(const mc_domain *domain, struct mc_thread_record_ *record);
+void mc_leave_(const mc_domain *domain, struct mc_thread_record_ *record);
+int mc_retire_(const mc_domain *domain, struct mc_thread_record_ *record, struct mc_head *head,
+    size_t bytes, mc_callback function);
+int mc_thread_register_(const mc_domain *domain, struct mc_thread_record_ *record);
+int mc_thread_unregister_(const mc_domain *domain, struct mc_thread_record_ *record);
+void mc_misuse_(const char *what);
+
+#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__)) && !defined(MC_NO_INLINE)
+/*
+ * Reserved when the program starts. A library that is loaded later and uses this header takes 16 of
+ * the bytes that the C library keeps for that; MC_NO_INLINE makes it call instead.
+ */
+extern __thread struct mc_thread_record_ mc_thread_ __attribute__((tls_model("initial-exec")));
+#define MC_INLINE_ 1
+#define MC_RECORD_ (&mc_thread_)
+#else
+#define MC_INLINE_ 0
+#define MC_RECORD_ ((struct mc_thread_record_ *)0)
+#endif
+
+#define MC_LIKELY_(condition) __builtin_expect(!!(condition), 1)
+
+/* The version of the library that is loaded, "0.1.0" for example. */
+const char *mc_version(void);
+
+/*
+ * The domain that a program shares. A domain's garbage waits for every open section of that domain:
+ * a structure whose sections are long deserves its own. Never null, never freed.
+ */
+const mc_domain *mc_domain_default(void);
+
+/*
+ * A new domain, in *out. OPTIONS may be null.
+ * -EINVAL: OUT is null, an option is out of its range, or is unknown to this library and not zero.
+ */
+int mc_domain_new(const mc_domain **out, const struct mc_domain_options *options);
+
+/*
+ * Runs all call-backs that wait in the domain, and frees it. No thread uses it any more, not even to
+ * leave a section.
+ * -EINVAL: no domain, freed before, or the default one. -EBUSY: a section is open. -EDEADLK: called
+ * in a call-back.
+ */
+int mc_domain_free(const mc_domain *domain);
+
+/*
+ * Registers the calling thread ahead of its first section, which then allocates nothing; needed
+ * before a signal handler uses the domain. -EINVAL: no domain.
+ */
+static inline int mc_thread_register(const mc_domain *domain)
+{
+	return mc_thread_register_(domain, MC_RECORD_);
+}
+
+/*
+ * Hands over what the calling thread has retired, before it goes idle for long. It may enter again.
+ * -EINVAL: no domain. -EBUSY: it is inside of a section.
+ */
+static inline int mc_thread_unregister(const mc_domain *domain)
+{
+	return mc_thread_unregister_(domain, MC_RECORD_);
+}
+
+/* Private: the thread's word, if it entered this domain last, or null. */
+static inline uint64_t *mc_announced_(const mc_domain *domain)
+{
+#if MC_INLINE_
+	const struct mc_domain_front_ *front = (const struct mc_domain_front_ *)(const void *)domain;
+
+	if (MC_LIKELY_(mc_thread_.number == front->number))
+		return mc_thread_.announced;
+#endif
+	(void)domain;
+	return NULL;
+}
+
+/*
+ * Opens a section: until it is closed, no object is freed that could be reached when it was opened.
+ * Sections nest, and each domain has its own. Wait-free, 1 ns or 2; the first one of a thread in a
+ * domain registers it. The caller promises a domain that is not freed.
+ */
+static inline void mc_enter(const mc_domain *domain)
+{
+	uint64_t *announced = mc_announced_(domain);
+
+	if (MC_LIKELY_(announced != NULL && *announced == 0)) {
+		const struct mc_domain_front_ *front =
+		    (const struct mc_domain_front_ *)(const void *)domain;
+
+		/* Law section.S12 of the Rust side: the reclaimer pays for the fence. */
+		__atomic_store_n(announced, __atomic_load_n(front->era, __ATOMIC_ACQUIRE),
+		    __ATOMIC_RELEASE);
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	} else {
+		mc_enter_(domain, MC_RECORD_);
+	}
+}
+
+/* Whether the calling thread has a section of the domain open: 1 or 0. */
+int mc_is_inside(const mc_domain *domain);
+
+/*
+ * Closes the section that the calling thread opened last in the domain. What was loaded in it is not
+ * used any more, unless an outer section is open. Wait-free, except that once a batch of retired
+ * objects it leads a round, and call-backs run then. With MC_DEBUG defined, a thread that is outside
+ * ends the process.
+ */
+static inline void mc_leave(const mc_domain *domain)
+{
+	uint64_t *announced = mc_announced_(domain);
+
+#ifdef MC_DEBUG
+	if (!mc_is_inside(domain))
+		mc_misuse_("mc_leave outside of a section");
+#endif
+	if (MC_LIKELY_(announced != NULL && *(const uint32_t *)(const void *)
+	    ((const char *)announced + MC_PENDING_OFFSET_) == 0))
+		__atomic_store_n(announced, UINT64_C(0), __ATOMIC_RELEASE);
+	else
+		mc_leave_(domain, MC_RECORD_);
+}
+
+/*
+ * As mc_leave, in a signal handler, which may have interrupted anything: no call-back runs. The
+ * section was opened by the same handler.
+ */
+static inline void mc_leave_in_handler(const mc_domain *domain)
+{
+	uint64_t *announced = mc_announced_(domain);
+
+	if (MC_LIKELY_(announced != NULL)) {
+		uint32_t *pending =
+		    (uint32_t *)(void *)((char *)announced + MC_PENDING_OFFSET_);
+
+		/* The lower 29 bits count sections beyond the first. */
+		if ((*pending & ((UINT32_C(1) << 29) - 1)) == 0)
+			__atomic_store_n(announced, UINT64_C(0), __ATOMIC_RELEASE);
+		else
+			*pending -= 1;
+	} else {
+		mc_leave_(domain, MC_RECORD_);
+	}
+}
+
+/*
+ * Loads a pointer that the section then protects: what it leads to is not freed before the section is
+ * closed. (pointer) is an lvalue. The object must be retired through the same domain.
+ */
+#define mc_dereference(pointer) __atomic_load_n(&(pointer), __ATOMIC_ACQUIRE)
+
+/* Publishes an object: a reader that loads the pointer finds the object as it was before this. */
+#define mc_assign_pointer(pointer, value) __atomic_store_n(&(pointer), (value), __ATOMIC_RELEASE)
+
+/* Publishes an object and returns the one that was there: unlinked, if nothing else leads to it. */
+#define mc_exchange_pointer(pointer, value) \
+	__atomic_exchange_n(&(pointer), (value), __ATOMIC_ACQ_REL)
+
+/*
+ * Calls FUNCTION(HEAD) once every section of the domain that is open now has been closed. BYTES is
+ * what the call-back frees, by which the domain bounds what waits; 0 if it is unknown, and then the
+ * object counts as a page and is looked after more often.
+ *
+ * The caller promises that the object is unlinked, that no section opened from now on can reach it,
+ * that it is retired once, and that any thread may call FUNCTION. Never waits. May be called outside
+ * of a section. Other call-backs may run in it. -EINVAL: a null pointer.
+ */
+static inline int mc_retire(const mc_domain *domain, struct mc_head *head, size_t bytes,
+    mc_callback function)
+{
+	return mc_retire_(domain, MC_RECORD_, head, bytes, function);
+}
+
+/*
+ * Waits until every section that is open now has been closed. Some microseconds if none is.
+ * -EINVAL: no domain. -EDEADLK: inside of a section of the domain, or in a call-back.
+ */
+int mc_synchronize(const mc_domain *domain);
+
+/*
+ * Waits until every call-back that was retired before this call, by any thread, has returned.
+ * -EINVAL: no domain. -EDEADLK: inside of a section of the domain, or in a call-back.
+ */
+int mc_barrier(const mc_domain *domain);
+
+/*
+ * Runs what can be run now, of all threads that are outside of sections. Does not wait. For a thread
+ * that looks after the domain, or before a thread goes idle. -EINVAL: no domain.
+ */
+int mc_collect(const mc_domain *domain);
+
+/*
+ * As mc_retire in the default domain, but FUNCTION is called by a thread of the library's own, which
+ * the first call starts, outside of sections, and in the order in which calls were made: never in
+ * this call, and although no other thread retires. Slower than mc_retire, and without a bound on what
+ * waits. -EINVAL: a null pointer.
+ */
+int mc_call(struct mc_head *head, mc_callback function);
+
+/*
+ * Waits until every call-back that mc_call has scheduled before has returned. What the thread of the
+ * library had taken at a fork is lost to the child.
+ * -EDEADLK: inside of a section of the default domain, or in such a call-back.
+ */
+int mc_call_barrier(void);
+
+/* Now, for mc_quiesced. What the calling thread has unlinked before is visible before. */
+uint64_t mc_now(const mc_domain *domain);
+
+/*
+ * Whether every section that was open at MOMENT has been closed: 1 or 0. Does not wait; if no section
+ * is open, the second call after the moment says 1.
+ */
+int mc_quiesced(const mc_domain *domain, uint64_t moment);
+
+/* Whether the calling thread runs a call-back: 1 or 0. */
+int mc_running(void);
+
+/*
+ * What waits to be freed in the domain, and which threads have held it up for STALLED_FOR_NS or
+ * longer, the longest first: as many as there is ROOM for in STALLED, which may be null if that is 0.
+ * OUT->size is set before. For an operator's page, not for a hot path.
+ * -EINVAL: a null pointer, or a size that cannot be.
+ */
+int mc_backlog(const mc_domain *domain, uint64_t stalled_for_ns, struct mc_backlog *out,
+    struct mc_stalled *stalled, size_t room);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

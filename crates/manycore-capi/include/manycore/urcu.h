@@ -1,0 +1,198 @@
+/*
+ * The API of a flavour of liburcu, on manycore: programs that are written for liburcu compile with this
+ * header in place of <urcu.h>. C11 or later, C++17 or later.
+ *
+ * It is like liburcu-bp: threads need not register; rcu_register_thread does it ahead of time. As in
+ * all flavours but qsbr there are no quiescent states to announce, and the functions that do are
+ * empty. Names are those of liburcu; what they do is said here where it differs.
+ */
+#ifndef MANYCORE_URCU_H
+#define MANYCORE_URCU_H
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "manycore.h"
+
+struct rcu_head {
+	struct mc_head head_;
+	void (*func_)(struct rcu_head *head);
+};
+
+struct urcu_gp_poll_state {
+	uint64_t moment_;
+};
+
+static inline void rcu_init(void)
+{
+	(void)mc_domain_default();
+}
+
+/* Private. */
+static inline const mc_domain *mc_urcu_domain_(void)
+{
+	static const mc_domain *known;
+	const mc_domain *domain = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (__builtin_expect(domain == NULL, 0)) {
+		domain = mc_domain_default();
+		__atomic_store_n(&known, domain, __ATOMIC_RELAXED);
+	}
+	return domain;
+}
+
+static inline void rcu_register_thread(void)
+{
+	(void)mc_thread_register(mc_urcu_domain_());
+}
+
+static inline void rcu_unregister_thread(void)
+{
+	if (mc_thread_unregister(mc_urcu_domain_()) != 0)
+		mc_misuse_("rcu_unregister_thread inside of a section");
+}
+
+static inline void rcu_read_lock(void)
+{
+	mc_enter(mc_urcu_domain_());
+}
+
+static inline void rcu_read_unlock(void)
+{
+	mc_leave(mc_urcu_domain_());
+}
+
+static inline int rcu_read_ongoing(void)
+{
+	return mc_is_inside(mc_urcu_domain_());
+}
+
+static inline void rcu_quiescent_state(void)
+{
+}
+
+static inline void rcu_thread_offline(void)
+{
+}
+
+static inline void rcu_thread_online(void)
+{
+}
+
+#define rcu_dereference(pointer) mc_dereference(pointer)
+#define rcu_assign_pointer(pointer, value) mc_assign_pointer(pointer, value)
+#define rcu_set_pointer(address, value) mc_assign_pointer(*(address), value)
+#define rcu_xchg_pointer(address, value) mc_exchange_pointer(*(address), value)
+/* A statement expression, as in liburcu: what was there before. */
+#define rcu_cmpxchg_pointer(address, old, value) \
+	__extension__({ \
+		__typeof__(*(address)) mc_expected_ = (old); \
+		(void)__atomic_compare_exchange_n((address), &mc_expected_, (value), 0, \
+		    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE); \
+		mc_expected_; \
+	})
+
+/* Inside of a section it would wait for itself: the process ends. */
+static inline void synchronize_rcu(void)
+{
+	if (mc_synchronize(mc_urcu_domain_()) != 0)
+		mc_misuse_("synchronize_rcu inside of a section would wait for itself");
+}
+
+static inline struct urcu_gp_poll_state start_poll_synchronize_rcu(void)
+{
+	struct urcu_gp_poll_state state = { mc_now(mc_urcu_domain_()) };
+
+	return state;
+}
+
+static inline bool poll_state_synchronize_rcu(struct urcu_gp_poll_state state)
+{
+	return mc_quiesced(mc_urcu_domain_(), state.moment_) != 0;
+}
+
+/* Private. */
+static inline void mc_urcu_call_(struct mc_head *head)
+{
+	struct rcu_head *own = mc_container_of(head, struct rcu_head, head_);
+
+	own->func_(own);
+}
+
+static inline void call_rcu(struct rcu_head *head, void (*func)(struct rcu_head *head))
+{
+	head->func_ = func;
+	(void)mc_call(&head->head_, mc_urcu_call_);
+}
+
+/* Private. */
+struct mc_urcu_deferred_ {
+	struct mc_head head;
+	void (*function)(void *pointer);
+	void *pointer;
+};
+
+/* Private. */
+static inline void mc_urcu_defer_(struct mc_head *head)
+{
+	struct mc_urcu_deferred_ *own = mc_container_of(head, struct mc_urcu_deferred_, head);
+
+	own->function(own->pointer);
+	free(own);
+}
+
+/* Allocates; without memory, it waits for readers and calls at once. */
+static inline void defer_rcu(void (*function)(void *pointer), void *pointer)
+{
+	struct mc_urcu_deferred_ *own = (struct mc_urcu_deferred_ *)malloc(sizeof(*own));
+
+	if (own == NULL) {
+		synchronize_rcu();
+		function(pointer);
+		return;
+	}
+	own->function = function;
+	own->pointer = pointer;
+	(void)mc_call(&own->head, mc_urcu_defer_);
+}
+
+static inline int rcu_defer_register_thread(void)
+{
+	return 0;
+}
+
+static inline void rcu_barrier(void)
+{
+	if (mc_call_barrier() != 0)
+		mc_misuse_("rcu_barrier inside of a section or a call-back would wait for itself");
+}
+
+static inline void rcu_defer_barrier(void)
+{
+	rcu_barrier();
+}
+
+static inline void rcu_defer_barrier_thread(void)
+{
+	rcu_barrier();
+}
+
+static inline void rcu_defer_unregister_thread(void)
+{
+	rcu_barrier();
+}
+
+/* The library does these itself. */
+static inline void call_rcu_before_fork(void)
+{
+}
+
+static inline void call_rcu_after_fork_parent(void)
+{
+}
+
+static inline void call_rcu_after_fork_child(void)
+{
+}
+
+#endif

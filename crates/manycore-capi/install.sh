@@ -1,0 +1,43 @@
+#!/bin/sh
+# Builds libmanycore and installs it for C and C++: headers, libmanycore.so.0, libmanycore.a,
+# manycore.pc, and a package for CMake.
+#   ./install.sh PREFIX [CARGO ARGUMENT...]
+#
+# Needs cargo and a C compiler (CC). DESTDIR stands before PREFIX if it is set; PROFILE is Cargo's
+# profile, release by default.
+set -eu
+[ $# -ge 1 ] || { echo "usage: install.sh PREFIX [CARGO ARGUMENT...]" >&2; exit 2; }
+prefix=$1
+shift
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here"
+profile=${PROFILE:-release}
+version=$(cargo pkgid --offline 2>/dev/null | sed 's/.*[#@]//')
+[ -n "$version" ] || { echo "install.sh: cargo does not say the version" >&2; exit 1; }
+
+# Cargo says where it has put the library.
+library=$(cargo build -p manycore-capi --lib --profile "$profile" --message-format=json "$@" |
+    sed -n 's/.*"\([^"]*libmanycore_capi\.a\)".*/\1/p' | tail -n 1)
+[ -f "$library" ] || { echo "install.sh: cargo has built no static library" >&2; exit 1; }
+
+to=${DESTDIR:-}$prefix
+mkdir -p "$to/include/manycore" "$to/lib/pkgconfig" "$to/lib/cmake/manycore"
+cp include/manycore/* "$to/include/manycore/"
+cp "$library" "$to/lib/libmanycore.a"
+chmod u+w "$to/lib/libmanycore.a"
+
+# The versions of symbols, and the thread-local variable of the header, which Cargo's own shared
+# libraries cannot have.
+${CC:-cc} ${LDFLAGS:-} -shared -o "$to/lib/libmanycore.so.$version" \
+    -Wl,-soname,libmanycore.so.0 -Wl,--version-script="$here/manycore.map" \
+    -Wl,--whole-archive "$library" -Wl,--no-whole-archive -Wl,--gc-sections \
+    -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
+    -lgcc_s -lutil -lrt -lpthread -lm -ldl
+ln -sf "libmanycore.so.$version" "$to/lib/libmanycore.so.0"
+ln -sf libmanycore.so.0 "$to/lib/libmanycore.so"
+
+fill() { sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" "$1" >"$2"; }
+fill cmake/manycore.pc.in "$to/lib/pkgconfig/manycore.pc"
+fill cmake/manycore-config-version.cmake.in "$to/lib/cmake/manycore/manycore-config-version.cmake"
+cp cmake/manycore-config.cmake "$to/lib/cmake/manycore/manycore-config.cmake"
+echo "installed manycore $version into $to"

@@ -1,0 +1,115 @@
+//! What is done with a domain as a whole.
+
+use crate::handle::{self, Domain, mc_domain_default};
+use crate::options::Options;
+use crate::{cancel, running};
+use libc::c_int;
+use manycore::section::Moment;
+use std::ffi::c_char;
+use std::thread;
+use std::time::Duration;
+
+/// A new domain.
+///
+/// # Safety
+/// `out` may be written. `options` is null, or has as many bytes as its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_domain_new(out: *mut *const Domain, options: *const Options) -> c_int {
+    if out.is_null() {
+        return -libc::EINVAL;
+    }
+    // SAFETY: null, or as long as it says, which the caller promises.
+    let Some(options) = (unsafe { Options::read(options) }) else { return -libc::EINVAL };
+    let Ok(sections) = options.builder().build() else { return -libc::EINVAL };
+    let domain = Box::into_raw(Domain::new(sections));
+    handle::add(domain);
+    // SAFETY: not null, and the caller promises that it may be written.
+    unsafe { out.write(domain) };
+    0
+}
+
+/// Runs what waits in the domain and frees it.
+///
+/// # Safety
+/// No thread uses the domain any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_domain_free(domain: *const Domain) -> c_int {
+    if running::is_running() {
+        return -libc::EDEADLK;
+    }
+    if domain == mc_domain_default() || !handle::remove(domain) {
+        return -libc::EINVAL;
+    }
+    // SAFETY: it was in the list, so it was made by `mc_domain_new` and is not freed; this call
+    // alone took it out.
+    let freed = unsafe { &*domain };
+    if freed.sections.is_inside() || !freed.sections.backlog(Duration::ZERO).stalled.is_empty() {
+        handle::add(domain);
+        return -libc::EBUSY;
+    }
+    let _no_cancel = cancel::disable();
+    // Call-backs may retire more here: they find the domain as it was.
+    while !freed.pending.is_none() {
+        freed.sections.collect();
+        thread::yield_now();
+    }
+    // SAFETY: from the box of `mc_domain_new`; no section is open, nothing waits, and the caller
+    // promises that no thread uses it.
+    drop(unsafe { Box::from_raw(domain.cast_mut()) });
+    0
+}
+
+/// Waits until every section that is open now has been closed.
+///
+/// # Safety
+/// The domain is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_synchronize(domain: *const Domain) -> c_int {
+    // SAFETY: the caller promises that a domain that is not null has not been freed.
+    let Some(domain) = (unsafe { domain.as_ref() }) else { return -libc::EINVAL };
+    if running::is_running() || domain.sections.is_inside() {
+        return -libc::EDEADLK;
+    }
+    let _no_cancel = cancel::disable();
+    domain.sections.synchronize();
+    0
+}
+
+/// Frees what can be freed now, of all threads.
+///
+/// # Safety
+/// The domain is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_collect(domain: *const Domain) -> c_int {
+    // SAFETY: the caller promises that a domain that is not null has not been freed.
+    let Some(domain) = (unsafe { domain.as_ref() }) else { return -libc::EINVAL };
+    let _no_cancel = cancel::disable();
+    domain.sections.collect();
+    0
+}
+
+/// Now, for `mc_quiesced`.
+///
+/// # Safety
+/// The domain is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_now(domain: *const Domain) -> u64 {
+    // SAFETY: the caller promises a domain that has not been freed.
+    unsafe { &*domain }.sections.now().to_bits()
+}
+
+/// Whether every section that was open at the moment has been closed: 1 or 0.
+///
+/// # Safety
+/// The domain is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_quiesced(domain: *const Domain, moment: u64) -> c_int {
+    // SAFETY: the caller promises a domain that has not been freed.
+    unsafe { &*domain }.sections.quiesced(Moment::from_bits(moment)).into()
+}
+
+/// The library's version.
+#[unsafe(no_mangle)]
+pub extern "C" fn mc_version() -> *const c_char {
+    const { concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast() }
+}

@@ -1,0 +1,40 @@
+//! Sections that a thread opens after its thread-local destructors have run, in the destructor of a
+//! pthread key for example: such a thread has no slot of its own to find them by.
+
+use crate::handle::Domain;
+use manycore::section::OpenSection;
+use std::sync::{Mutex, PoisonError};
+
+/// Thread, number of the domain, and the section's word.
+type Late = (usize, usize, usize);
+
+/// Held for some instructions, by threads that end: a child of a fork that finds it held waits for
+/// ever, so such a thread must not fork, which the header says.
+static LATE: Mutex<Vec<Late>> = Mutex::new(Vec::new());
+
+fn this_thread() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+fn with<R>(f: impl FnOnce(&mut Vec<Late>) -> R) -> R {
+    f(&mut LATE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Keeps a section of the calling thread.
+pub(crate) fn push(domain: &Domain, open: &OpenSection<'_>) {
+    let domain = std::ptr::from_ref(domain).addr();
+    with(|late| late.push((this_thread(), domain, open.announced().expose_provenance())));
+}
+
+/// The word of the section that the calling thread opened last in the domain.
+pub(crate) fn pop(domain: &Domain) -> Option<*mut u64> {
+    let (thread, domain) = (this_thread(), std::ptr::from_ref(domain).addr());
+    let word = with(|late| {
+        let own = |entry: &Late| (entry.0, entry.1) == (thread, domain);
+        late.iter().rposition(own).map(|at| late.swap_remove(at).2)
+    })?;
+    Some(std::ptr::with_exposed_provenance_mut(word))
+}

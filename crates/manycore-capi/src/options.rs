@@ -1,0 +1,114 @@
+//! `struct mc_domain_options`: settings of a domain, in a struct that carries its size.
+
+use crate::report::Backlog;
+use manycore::section::{Builder, Domain, Mode};
+use std::ffi::c_void;
+use std::time::Duration;
+
+/// `mc_over_budget`: called with the argument of the options.
+pub type BudgetCallback = unsafe extern "C-unwind" fn(*mut c_void, *const Backlog);
+
+/// `struct mc_domain_options`. Zero stands for the default everywhere.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Of the struct as the caller knows it.
+    pub size: usize,
+    /// Bit 0: readers pay a fence, and no system call is made. Bit 1: by clocks instead of eras.
+    pub flags: u64,
+    /// Nodes of a batch.
+    pub batch_nodes: usize,
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Nodes of one thread from which it reclaims at each section's end.
+    pub bound: usize,
+    /// Bytes that may wait in the domain.
+    pub budget: usize,
+    /// For how long a thread over the budget waits, at most.
+    pub backpressure_us: u64,
+    /// Called when the domain is over its budget.
+    pub on_over_budget: Option<BudgetCallback>,
+    /// What that is called with.
+    pub argument: *mut c_void,
+}
+
+const FENCES: u64 = 1;
+const CLOCK: u64 = 2;
+
+/// The call-back's argument, which its giver lets any thread have.
+struct Argument(*mut c_void);
+
+// SAFETY: the header says that any thread that retires calls it, with this argument.
+unsafe impl Send for Argument {}
+// SAFETY: as above, and several threads at a time.
+unsafe impl Sync for Argument {}
+
+impl Options {
+    const NONE: Self = Self {
+        size: size_of::<Self>(),
+        flags: 0,
+        batch_nodes: 0,
+        batch_bytes: 0,
+        bound: 0,
+        budget: 0,
+        backpressure_us: 0,
+        on_over_budget: None,
+        argument: std::ptr::null_mut(),
+    };
+
+    /// What the caller knows of the options, the rest as by default; `None` if it knows more than
+    /// this library, and uses it.
+    ///
+    /// # Safety
+    /// Null, or as many bytes long as the first field says.
+    pub(crate) unsafe fn read(options: *const Self) -> Option<Self> {
+        if options.is_null() {
+            return Some(Self::NONE);
+        }
+        // SAFETY: the caller promises that the first field is there at least.
+        let size = unsafe { (&raw const (*options).size).read() };
+        if size < size_of::<usize>() || size > 4096 {
+            return None;
+        }
+        let mut read = Self::NONE;
+        let known = size.min(size_of::<Self>());
+        // SAFETY: `known` bytes are there on both sides; all fields but the function are numbers or
+        // pointers, and a function is null or the caller's.
+        unsafe {
+            std::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut read).cast(), known)
+        };
+        let beyond = (known..size).all(|at| {
+            // SAFETY: below `size`, so there.
+            unsafe { options.cast::<u8>().add(at).read() == 0 }
+        });
+        (beyond && read.flags & !(FENCES | CLOCK) == 0).then_some(read)
+    }
+
+    /// A builder with these settings.
+    pub(crate) fn builder(self) -> Builder {
+        let mut builder = Domain::builder().asymmetric(self.flags & FENCES == 0);
+        if self.flags & CLOCK != 0 {
+            builder = builder.mode(Mode::Clock);
+        }
+        let mut set = |value: usize, setter: fn(Builder, usize) -> Builder| {
+            if value != 0 {
+                let old = std::mem::replace(&mut builder, Domain::builder());
+                builder = setter(old, value);
+            }
+        };
+        set(self.batch_nodes, Builder::batch_nodes);
+        set(self.batch_bytes, Builder::batch_bytes);
+        set(self.bound, Builder::bound);
+        set(self.budget, Builder::budget);
+        if let Some(report) = self.on_over_budget {
+            let argument = Argument(self.argument);
+            builder = builder.on_over_budget(move |backlog| {
+                let Argument(argument) = &argument;
+                let backlog = Backlog::from(backlog);
+                // SAFETY: the giver of the options lets any thread call it with its argument.
+                unsafe { report(*argument, &raw const backlog) };
+            });
+        }
+        builder.backpressure(Duration::from_micros(self.backpressure_us))
+    }
+}

@@ -1,0 +1,153 @@
+/* Threads that end inside of sections, that never registered, that use the library at their end. */
+#define _POSIX_C_SOURCE 200809L
+#include "check.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <time.h>
+#include <unistd.h>
+
+static const mc_domain *domain, *second;
+static long freed;
+static pthread_key_t key;
+static sem_t inside;
+
+static void *return_inside(void *argument)
+{
+	(void)argument;
+	mc_enter(domain);
+	mc_enter(second);
+	mc_enter(domain);
+	return NULL;
+}
+
+static void *exit_inside(void *argument)
+{
+	(void)argument;
+	mc_enter(second);
+	mc_enter(domain);
+	pthread_exit(NULL);
+}
+
+static void *cancelled_inside(void *argument)
+{
+	(void)argument;
+	mc_enter(domain);
+	sem_post(&inside);
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static void leave_on_cancel(void *argument)
+{
+	(void)argument;
+	mc_leave(domain);
+}
+
+static void *cancelled_with_handler(void *argument)
+{
+	(void)argument;
+	mc_enter(domain);
+	pthread_cleanup_push(leave_on_cancel, NULL);
+	sem_post(&inside);
+	for (;;)
+		pause();
+	pthread_cleanup_pop(1);
+	return NULL;
+}
+
+/* Runs after the thread's own destructors: its sections protect, nest and are closed all the same. */
+static void use_late(void *argument)
+{
+	long before = __atomic_load_n(&freed, __ATOMIC_SEQ_CST);
+
+	(void)argument;
+	mc_enter(domain);
+	mc_enter(second);
+	mc_enter(domain);
+	retire_counted(domain, &freed);
+	mc_leave(domain);
+	mc_leave(second);
+	collect_often(domain);
+	CHECK(__atomic_load_n(&freed, __ATOMIC_SEQ_CST) == before);
+	mc_leave(domain);
+	mc_leave(domain); /* nothing is open */
+	retire_counted(domain, &freed);
+	CHECK(mc_synchronize(domain) == 0);
+}
+
+static void *with_key(void *argument)
+{
+	if (argument != NULL)
+		mc_enter(domain);
+	CHECK(pthread_setspecific(key, &key) == 0);
+	return NULL;
+}
+
+static void *retire_unregistered(void *argument)
+{
+	(void)argument;
+	retire_counted(domain, &freed);
+	return NULL;
+}
+
+static void run(void *(*function)(void *), void *argument, int cancel)
+{
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, function, argument) == 0);
+	if (cancel) {
+		while (sem_wait(&inside) != 0)
+			;
+		CHECK(pthread_cancel(thread) == 0);
+	}
+	CHECK(pthread_join(thread, NULL) == 0);
+	retire_counted(domain, &freed);
+	CHECK(mc_synchronize(domain) == 0 && mc_synchronize(second) == 0);
+	CHECK(mc_barrier(domain) == 0);
+}
+
+/* Waits for a reader that does not leave; to be cancelled has no effect until it has returned. */
+static void *synchronize(void *argument)
+{
+	int *returned = (int *)argument;
+
+	sem_post(&inside);
+	CHECK(mc_synchronize(domain) == 0);
+	__atomic_store_n(returned, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+int main(void)
+{
+	const struct timespec pause = { 0, 10000000 };
+	pthread_t thread;
+	int i, returned = 0;
+
+	domain = eager_domain();
+	second = eager_domain();
+	sem_init(&inside, 0, 0);
+	CHECK(pthread_key_create(&key, use_late) == 0);
+	for (i = 0; i < 50; i++) {
+		run(return_inside, NULL, 0);
+		run(exit_inside, NULL, 0);
+		run(cancelled_inside, NULL, 1);
+		run(cancelled_with_handler, NULL, 1);
+		run(with_key, NULL, 0);
+		run(with_key, &key, 0);
+		run(retire_unregistered, NULL, 0);
+	}
+	CHECK(freed == 50 * (7 + 2 * 2 + 1));
+
+	mc_enter(domain);
+	CHECK(pthread_create(&thread, NULL, synchronize, &returned) == 0);
+	sem_wait(&inside);
+	CHECK(pthread_cancel(thread) == 0);
+	nanosleep(&pause, NULL);
+	CHECK(__atomic_load_n(&returned, __ATOMIC_SEQ_CST) == 0);
+	mc_leave(domain);
+	CHECK(pthread_join(thread, NULL) == 0 && returned == 1);
+	CHECK(mc_domain_free(domain) == 0 && mc_domain_free(second) == 0);
+	return 0;
+}

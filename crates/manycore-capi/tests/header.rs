@@ -1,0 +1,152 @@
+//! The header against this crate: the same functions, and the same layout of each struct for a C
+//! compiler as for Rust.
+
+use manycore_capi as capi;
+use std::mem::offset_of;
+use std::process::Command;
+
+const HEADER: &str = include_str!("../include/manycore/manycore.h");
+const MAP: &str = include_str!("../manycore.map");
+
+/// The words of `text` that begin with `mc_` and that `keep` accepts with what follows them.
+fn names(text: &str, keep: impl Fn(&str, &str) -> bool) -> Vec<&str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("mc_") {
+        let before = &rest[..at];
+        let end = rest[at..].find(|c| !is_part(c)).map_or(rest.len(), |len| at + len);
+        if !before.ends_with(is_part) && keep(before, &rest[end..]) {
+            found.push(&rest[at..end]);
+        }
+        rest = &rest[end..];
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The header without its comments and without the bodies of its inline functions.
+fn declarations() -> String {
+    let mut code = String::new();
+    for (number, part) in HEADER.split("/*").enumerate() {
+        code += if number == 0 { part } else { part.split_once("*/").map_or("", |(_, code)| code) };
+    }
+    let lines = code.lines().scan(false, |inline, line| {
+        *inline |= line.starts_with("static inline");
+        let kept = if *inline { "" } else { line };
+        *inline &= line != "}";
+        Some(kept)
+    });
+    lines.filter(|line| !line.starts_with(['#', '\t'])).collect::<Vec<_>>().join("\n")
+}
+
+/// What this crate exports, from its sources.
+fn exported() -> Vec<String> {
+    let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
+    let mut found = vec!["mc_thread_".to_owned()];
+    for source in sources {
+        let text = std::fs::read_to_string(source.unwrap().path()).unwrap();
+        for item in text.split("#[unsafe(no_mangle)]").skip(1) {
+            let name = item.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
+            found.push(name.expect("a function").0.to_owned());
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn header_map_and_crate_have_the_same_functions() {
+    let exported = exported();
+    assert!(exported.len() > 15, "{exported:?}");
+    assert_eq!(names(MAP, |_, after| after.starts_with(';')), exported);
+    // A name before a parenthesis, and not a type's.
+    let declared = declarations();
+    let mut declared =
+        names(&declared, |before, after| after.starts_with('(') && !before.ends_with("(*"));
+    declared.push("mc_thread_");
+    declared.sort_unstable();
+    assert_eq!(declared, exported);
+}
+
+#[test]
+fn version_is_the_crates() {
+    let version: Vec<&str> = env!("CARGO_PKG_VERSION").split('.').collect();
+    for (name, value) in ["MAJOR", "MINOR", "PATCH"].iter().zip(version) {
+        assert!(HEADER.contains(&format!("#define MC_VERSION_{name} {value}\n")), "{name}");
+    }
+    assert!(HEADER.contains(&format!("#define MC_STALLED_NAME {}\n", capi::STALLED_NAME)));
+    let offset = manycore::section::OpenSection::PENDING_OFFSET;
+    assert!(HEADER.contains(&format!("#define MC_PENDING_OFFSET_ {offset}\n")), "{offset}");
+}
+
+/// A struct's name in C, its size here, and its fields with their offsets here.
+type Layout = (&'static str, usize, Vec<(&'static str, usize)>);
+
+macro_rules! layout {
+    ($c:literal, $rust:ty, $($field:literal $($own:ident)?),*) => {
+        ($c, size_of::<$rust>(), vec![$($((concat!($field), offset_of!($rust, $own)),)?)*])
+    };
+}
+
+fn layouts() -> Vec<Layout> {
+    vec![
+        layout!("mc_backlog", capi::Backlog,
+            "size" size, "nodes" nodes, "bytes" bytes, "stalled" stalled),
+        layout!("mc_stalled", capi::Stalled,
+            "os_id" os_id, "at_least_ns" at_least_ns, "slot" slot, "name" name),
+        layout!("mc_domain_options", capi::Options,
+            "size" size, "flags" flags, "batch_nodes" batch_nodes, "batch_bytes" batch_bytes,
+            "bound" bound, "budget" budget, "backpressure_us" backpressure_us,
+            "on_over_budget" on_over_budget, "argument" argument),
+        layout!("mc_thread_record_", capi::Record, "number" number, "announced" announced),
+        ("mc_head", size_of::<capi::Head>(), capi::Head::OFFSETS.to_vec()),
+        ("mc_domain_front_", 16, capi::Domain::FRONT.to_vec()),
+    ]
+}
+
+/// A C program that prints all layouts as C sees them.
+fn program(layouts: &[Layout]) -> String {
+    let mut text =
+        String::from("#include <manycore/manycore.h>\n#include <stdio.h>\nint main(void)\n{\n");
+    for (name, _, fields) in layouts {
+        text += &format!("\tprintf(\"{name} %zu\\n\", sizeof(struct {name}));\n");
+        for (field, _) in fields {
+            text += &format!(
+                "\tprintf(\"{name}.{field} %zu\\n\", offsetof(struct {name}, {field}));\n"
+            );
+        }
+    }
+    text + "\treturn 0;\n}\n"
+}
+
+#[test]
+fn structs_have_the_same_layout_in_c() {
+    let layouts = layouts();
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (source, binary) = (folder.join("layout.c"), folder.join("layout"));
+    std::fs::write(&source, program(&layouts)).unwrap();
+    let compiled = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-DMC_NO_INLINE"])
+        .args(["-O1", concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include"), "-c", "-o"])
+        .args([&folder.join("layout.o"), &source])
+        .status();
+    let Ok(status) = compiled else {
+        println!("SKIPPED: no C compiler");
+        return;
+    };
+    assert!(status.success());
+    // The inline functions name the library's, and are removed with `-O1`; so it links without.
+    let linked = Command::new("cc").arg("-o").args([&binary, &folder.join("layout.o")]).status();
+    assert!(linked.is_ok_and(|status| status.success()));
+    let printed = String::from_utf8(Command::new(&binary).output().unwrap().stdout).unwrap();
+    let mut expected = String::new();
+    for (name, size, fields) in &layouts {
+        expected += &format!("{name} {size}\n");
+        for (field, offset) in fields {
+            expected += &format!("{name}.{field} {offset}\n");
+        }
+    }
+    assert_eq!(printed, expected);
+}

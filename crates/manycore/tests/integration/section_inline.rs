@@ -1,0 +1,110 @@
+//! Sections opened and closed by their words, as the inline functions of another language do.
+
+use crate::common::counted::{Counted, drain, forget, replace};
+use manycore::section::{Atomic, Domain, OpenSection};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
+use std::thread;
+
+/// What a header's inline functions keep for a thread.
+struct Words<'d> {
+    domain: &'d Domain,
+    announced: *mut u64,
+    pending: *const u32,
+    era: *const u64,
+}
+
+impl<'d> Words<'d> {
+    /// Of the calling thread, which has a section for it once; `None` where readers pay a fence.
+    fn new(domain: &'d Domain) -> Option<Self> {
+        let open = domain.enter().leave_open();
+        let words = open.is_inlinable().then(|| Self {
+            domain,
+            announced: open.announced(),
+            pending: open.pending(),
+            era: open.era(),
+        });
+        // SAFETY: opened above by this thread, and closed once.
+        drop(unsafe { domain.resume(open.announced()) });
+        words
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: as long as the domain lives, the thread's own word is there.
+        unsafe { AtomicU64::from_ptr(self.announced) }
+    }
+
+    fn enter(&self) {
+        // SAFETY: as long as the domain lives, its era is there.
+        let era = unsafe { &*self.era.cast::<AtomicU64>() };
+        if self.word().load(Relaxed) != 0 {
+            let _ = self.domain.enter().leave_open();
+            return;
+        }
+        self.word().store(era.load(Acquire), Release);
+        compiler_fence(SeqCst);
+    }
+
+    fn leave(&self) {
+        // SAFETY: as long as the domain lives, the thread's own word is there.
+        if unsafe { &*self.pending.cast::<AtomicU32>() }.load(Relaxed) == 0 {
+            return self.word().store(0, Release);
+        }
+        // SAFETY: this thread has a section open, which is closed here.
+        drop(unsafe { self.domain.resume(self.announced) });
+    }
+}
+
+#[test]
+fn section_opened_by_its_words_holds_a_node_until_it_is_closed_by_them() {
+    let domain = Domain::builder().batch_nodes(1).build().unwrap();
+    let Some(words) = Words::new(&domain) else { return };
+    let freed = Arc::default();
+    let link = Atomic::new(Counted(Arc::clone(&freed)));
+    for nested in [0, 1, 3] {
+        words.enter();
+        (0..nested).for_each(|_| words.enter());
+        assert!(domain.is_inside());
+        let before = freed.load(SeqCst);
+        thread::scope(|s| {
+            s.spawn(|| {
+                replace(&link, &freed, &domain.enter());
+                (0..10).for_each(|_| domain.collect());
+            });
+        });
+        assert_eq!(freed.load(SeqCst), before, "freed under its reader");
+        (0..nested).for_each(|_| words.leave());
+        assert!(domain.is_inside());
+        words.leave();
+        assert!(!domain.is_inside());
+        drain(&domain);
+        assert_eq!(freed.load(SeqCst), before + 1);
+    }
+    forget(link);
+}
+
+#[test]
+fn section_of_words_has_its_full_batch_sealed_when_it_is_closed() {
+    let domain = Domain::builder().batch_nodes(1).build().unwrap();
+    let Some(words) = Words::new(&domain) else { return };
+    let freed = Arc::default();
+    let link = Atomic::new(Counted(Arc::clone(&freed)));
+    words.enter();
+    replace(&link, &freed, &domain.enter());
+    // SAFETY: as long as the domain lives, the thread's own word is there.
+    assert_ne!(unsafe { *words.pending }, 0, "nothing says that a batch waits to be sealed");
+    words.leave();
+    drain(&domain);
+    assert_eq!(freed.load(SeqCst), 1);
+    forget(link);
+}
+
+#[test]
+fn sections_with_a_fence_are_not_inlinable() {
+    let domain = Domain::builder().asymmetric(false).build().unwrap();
+    let open = domain.enter().leave_open();
+    assert!(!open.is_inlinable());
+    // SAFETY: opened above by this thread, and closed once.
+    drop(unsafe { domain.resume(open.announced()) });
+    assert!(OpenSection::PENDING_OFFSET.is_multiple_of(4));
+}
