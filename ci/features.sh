@@ -35,7 +35,7 @@ if [ $# = 0 ]; then
         cargo check -q -p manycore-metrics --lib --locked --no-default-features --features "$feature"
     done
     say "--- manycore-trace"
-    for feature in log tracing; do
+    for feature in log lz4 tracing; do
         cargo check -q -p manycore-trace --lib --locked --features "$feature"
     done
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The library's pointers under Miri: each access against the borrow models, Stacked Borrows and Tree
+# The library's pointers, and those of the recorder of traces, under Miri: each access against the borrow models, Stacked Borrows and Tree
 # Borrows, and data races, in small runs of every collection.
 #   ci/miri.sh [NAME]    only the tests whose names contain NAME
 #
@@ -44,5 +44,8 @@ for model in "" -Zmiri-tree-borrows; do
         -- "$@"
     CARGO_TARGET_DIR="$TARGET/miri" cargo +nightly miri test --locked -p manycore --lib \
         -- "${units[@]}"
+    # What a thread records, and what becomes of its ring when it ends.
+    CARGO_TARGET_DIR="$TARGET/miri" cargo +nightly miri test --locked -p manycore-trace \
+        --test=integration -- "${@:-recording::slots}"
 done
 say "no pointer outlives what it points to, in both models"

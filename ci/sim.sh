@@ -20,7 +20,8 @@ cargo build --release --locked --quiet --package manycore-sim-rt --target-dir "$
     --config profile.release.debug-assertions=true 2>"$work/said" || die "$(cat "$work/said")"
 export MANYCORE_SIM_RUNTIME=$TARGET/asserting/release/libmanycore_sim_rt.so
 
-sim --cores 4,48 --json "$work/one.json" -- sim-threads >"$work/one" || die "$(cat "$work/said")"
+sim --cores 4,48 --json "$work/one.json" --timeline "$work/one.mctrace" -- sim-threads >"$work/one" ||
+    die "$(cat "$work/said")"
 grep -q '^48 cores: all well$' "$work/one" || die "sim-threads did not run on 48 cores"
 # The second run has another home, environment, set of processors and setting of malloc.
 elsewhere() (
@@ -32,10 +33,12 @@ elsewhere() (
     if taskset -c 0 true 2>/dev/null; then one=(taskset -c 0); fi
     "${one[@]}" "$MANYCORE" sim "$@" 2>"$work/said"
 )
-elsewhere --cores 4,48 --json "$work/two.json" -- sim-threads >/dev/null || die "$(cat "$work/said")"
+elsewhere --cores 4,48 --json "$work/two.json" --timeline "$work/two.mctrace" -- sim-threads >/dev/null ||
+    die "$(cat "$work/said")"
 # A sandbox may refuse to fix the addresses at which a program is loaded; then runs may differ.
 if setarch "$(uname -m)" -R true 2>/dev/null; then
     cmp "$work/one.json" "$work/two.json" || die "two runs of the same program differ"
+    cmp "$work/one.mctrace" "$work/two.mctrace" || die "two timelines of the same program differ"
 else
     say "note: addresses cannot be fixed here, so two runs are not compared"
 fi
@@ -77,6 +80,8 @@ say "a deadlock ends the run, with the places"
 
 "$MANYCORE" tour --budget 1s --html "$work/tour.html" >"$work/tour" || die "the tour failed"
 grep -q 'on this machine and on 48 virtual cores' "$work/tour" || die "$(cat "$work/tour")"
+"$MANYCORE" trace stat "$work/tour.mctrace" >"$work/waits" || die "the tour left no timeline"
+grep -q 'lines Line' "$work/waits" || die "no thread of the tour waited for a line: $(cat "$work/waits")"
 say "the tour goes to 48 virtual cores"
 
 sim --cores 8 -- sim-libc >/dev/null || die "$(cat "$work/said")"

@@ -60,6 +60,7 @@ run -p manycore "${library[@]}" -- --skip=liars:: --skip=properties::
 run -p manycore-cache --test=integration -- --skip=sequential:: --skip=liars:: \
     ${short[@]+"${short[@]}"}
 run -p manycore-vm --test=integration -- threads:: spaces:: gate:: pool:: files::
+[ "${1:-}" = --short ] || run -p manycore-trace --test=integration -- policies:: recording::
 # Half of the server's crates are compiled for it, which takes longer than all of the above.
 [ "${1:-}" = --short ] || run -p manycored --test=integration -- threads:: linearizability:: gathered::
 say "no race found"

@@ -39,5 +39,21 @@ pub fn trace(data: &[u8]) {
     let filter = convert::Filter::default();
     convert::chrome(&mut again, &filter, std::io::sink()).expect("a sink takes all");
     convert::perfetto(&mut again, &filter, std::io::sink()).expect("a sink takes all");
+    // Its files cost more than all else, so that what has no records goes without.
+    if !first.is_empty() {
+        ctf(&mut again, &filter);
+    }
     let _ = convert::Summary::of(&mut again, &filter).to_string();
+}
+
+/// Writes the Common Trace Format into a new folder, which is removed.
+fn ctf(trace: &mut Trace, filter: &convert::Filter) {
+    // In memory, where Linux has a folder for that.
+    let shared = std::path::Path::new("/dev/shm");
+    let temporary = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+    let name = format!("fuzz-ctf-{}-{:?}", std::process::id(), std::thread::current().id());
+    let folder = temporary.join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    convert::ctf(trace, filter, &folder).expect("a folder for it");
+    std::fs::remove_dir_all(&folder).expect("it was made");
 }

@@ -177,6 +177,10 @@ pub struct SimArgs {
     /// Write the report as a page with plots to this file, too
     #[arg(long, value_name = "PATH")]
     pub html: Option<PathBuf>,
+    /// Write the waits of the last run's threads, in virtual time, to this file, which 'manycore
+    /// trace' reads: for futexes, for one another, and for cache lines that others want
+    #[arg(long, value_name = "PATH")]
+    pub timeline: Option<PathBuf>,
     /// The package to look for the program in
     #[arg(long, short, value_name = "NAME")]
     pub package: Option<String>,

@@ -40,7 +40,7 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     let virtual_part = if args.no_virtual {
         "\n`manycore tour` shows some of this on 48 virtual cores as well.".to_owned()
     } else {
-        tour_virtual::text()
+        tour_virtual::text(&args.html.with_extension("mctrace"))
     };
     writer.prose(&virtual_part).map_err(failed)?;
     writer.prose(&format!("\nPlots and all figures: {}", args.html.display())).map_err(failed)

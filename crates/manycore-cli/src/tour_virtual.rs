@@ -5,12 +5,12 @@
 //! benchmarks with all their rivals would take minutes. Only `manycore tour` does this; a bare
 //! `manycore`, the first thing that a newcomer runs, builds nothing.
 
-use std::{fmt::Write, process::Command};
+use std::{fmt::Write, path::Path, process::Command};
 
 use manycore_bench::output::number;
 use manycore_sim::{Machine, report::CLAIM};
 
-use crate::{failure::Failure, prose::wrapped, report::for_benchmarks, sim::Own};
+use crate::{failure::Failure, prose::wrapped, report::for_benchmarks, save, sim::Own};
 
 /// Virtual cores, all that the machine has.
 const CORES: u32 = 48;
@@ -30,10 +30,11 @@ const STRUCTURES: [(&str, &str); 4] = [
 /// One structure's rates: with one thread, and with all cores.
 type Rates = [f64; 2];
 
-/// The part as text: a table, or the one sentence that says why there is none.
-pub fn text() -> String {
+/// The part as text: a table, or the one sentence that says why there is none. A recording of what
+/// the virtual threads waited for goes into the file `timeline`.
+pub fn text(timeline: &Path) -> String {
     eprintln!("manycore tour: building a small program for {CORES} virtual cores");
-    match table() {
+    match table(timeline) {
         Ok(table) => table,
         Err(failure) => {
             let why = failure.message;
@@ -43,7 +44,7 @@ pub fn text() -> String {
     }
 }
 
-fn table() -> Result<String, Failure> {
+fn table(timeline: &Path) -> Result<String, Failure> {
     let machine = Machine::named("opteron-8x6").expect("a model that is shipped");
     let machine = for_benchmarks(machine);
     let (own, plain) = Own::tour()?;
@@ -53,7 +54,9 @@ fn table() -> Result<String, Failure> {
         .output()
         .map_err(|error| Failure::run(format_args!("cannot run {}: {error}", plain.display())))?;
     let here = rates(&String::from_utf8_lossy(&output.stdout))?;
-    let simulated = rates(&own.run(&machine, CORES, &[VIRTUAL_MICROS.to_string()])?)?;
+    let (printed, waits) = own.run_recorded(&machine, CORES, &[VIRTUAL_MICROS.to_string()])?;
+    let simulated = rates(&printed)?;
+    save::whole(timeline, &waits)?;
     let cores = manycore_bench::limits::cores();
     let mut text = format!(
         "\nThe same program on this machine and on {CORES} virtual cores ({}), operations a \
@@ -83,6 +86,9 @@ fn table() -> Result<String, Failure> {
     }
     let more = "`manycore report` compares with published figures.";
     text.push_str(&wrapped(&format!("{CLAIM} {more}")));
+    // The file's name in one piece, so that it can be copied.
+    let file = timeline.display();
+    let _ = write!(text, "\nWhat each virtual thread waited for, for `manycore trace`: {file}");
     Ok(text)
 }
 

@@ -14,7 +14,8 @@ use crate::interpose::Next;
 use crate::simulation::{self, Hooks, result};
 use crate::{callbacks, diagnostics, instruction_stubs, switch};
 
-/// Cores, seed, where to write the result, and the machine, separated by bars: the command's to us.
+/// Cores, seed, how many waits to keep, where to write the result, and the machine, separated by
+/// bars: the command's to us.
 const VARIABLE: &CStr = c"MANYCORE_SIM_RUN";
 
 unsafe extern "C" {
@@ -62,13 +63,17 @@ extern "C" fn begin() {
 }
 
 fn parse(text: &str) -> Option<(Engine, u64, String)> {
-    let mut parts = text.splitn(4, '|');
+    let mut parts = text.splitn(5, '|');
     let cores = parts.next()?.parse().ok()?;
     let seed = parts.next()?.parse().ok()?;
+    let waits = parts.next()?.parse().ok()?;
     let out = parts.next()?.to_string();
     let machine = Machine::decode(parts.next()?);
     match machine.and_then(|machine| Engine::new(machine, cores, seed)) {
-        Ok(engine) => Some((engine, seed, out)),
+        Ok(mut engine) => {
+            engine.keep_waits(waits);
+            Some((engine, seed, out))
+        }
         Err(error) => diagnostics::fatal(format_args!("{error}")),
     }
 }

@@ -50,6 +50,7 @@ pub use engine::{
     Access, Blocked, Deadlock, Engine, Outcome, ThreadId, Totals, WaitFor, Wakened,
     record::Touch,
     stats::{LineCost, Site, SiteCost},
+    timeline::Wait,
 };
 #[cfg(feature = "report")]
 pub use machine::FileError;

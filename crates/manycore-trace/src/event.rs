@@ -161,7 +161,7 @@ pub fn kept<F: Field>(value: &F) -> (u64, u8, &[u8]) {
 
 /// Stores the fixed parts one behind the other, then each text from a word's start.
 #[inline(always)]
-fn fill(words: &[AtomicU64], fields: &[(u64, u8, &[u8])]) {
+pub(crate) fn fill(words: &[AtomicU64], fields: &[(u64, u8, &[u8])]) {
     // ORDER: Relaxed, here and below; the ring's commit publishes them.
     let (mut word, mut bits, mut at) = (0_u64, 0_u32, 0);
     for (value, bytes, _) in fields {

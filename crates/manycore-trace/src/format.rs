@@ -9,6 +9,7 @@
 //! | [`SCHEMA`] | entries for events, see `schema` |
 //! | [`RING`] | a ring: a page of its own words, then all its sub-buffers |
 //! | [`BLOCK`] | one sub-buffer that was copied out of a ring |
+//! | [`PACKED`] | the same, its records compressed (`pack`) |
 //! | [`TOTAL`] | at the end of a copied recording: the words of each ring's page |
 //!
 //! A sub-buffer begins with [`BLOCK_HEAD`] words, then come records:
@@ -27,6 +28,7 @@ pub(crate) const HEAD: u64 = u64::from_le_bytes(*b"MCTRACE1");
 pub(crate) const SCHEMA: u64 = u64::from_le_bytes(*b"MCSCHEMA");
 pub(crate) const RING: u64 = u64::from_le_bytes(*b"MCTRRING");
 pub(crate) const BLOCK: u64 = u64::from_le_bytes(*b"MCTBLOCK");
+pub(crate) const PACKED: u64 = u64::from_le_bytes(*b"MCTPACKD");
 pub(crate) const TOTAL: u64 = u64::from_le_bytes(*b"MCTTOTAL");
 
 /// The version of the layout that this crate writes, and reads.
@@ -78,6 +80,15 @@ pub(crate) mod ring {
 /// Words of a copied sub-buffer's chunk, after mark and length.
 pub(crate) mod copied {
     pub(crate) const RING: usize = 2;
+    pub(crate) const WORDS: usize = 4;
+}
+
+/// Words of a packed sub-buffer's chunk, after mark and length. Behind them the sub-buffer's head
+/// as it was, then what is packed.
+pub(crate) mod packed {
+    pub(crate) const RING: usize = 2;
+    /// Bytes that are packed; the rest of the last word is 0.
+    pub(crate) const BYTES: usize = 3;
     pub(crate) const WORDS: usize = 4;
 }
 

@@ -33,6 +33,7 @@
 //! | the last events when something looks wrong | a recording in memory, and [`Recording::snapshot`] |
 //! | all events of a run | [`Recorder::stream`] with [`Policy::Block`] |
 //! | all that fit, and a count of the others | [`Recorder::stream`] with [`Policy::Drop`] |
+//! | a recording of what was simulated, or of another log | [`TraceWriter`] |
 //! | less | classes: [`Recording::set_classes`], while it runs |
 //!
 //! # What is guaranteed
@@ -53,6 +54,7 @@
 //! # Features
 //!
 //! - `tracing`: `TracingLayer`, for programs that call the crate tracing.
+//! - `lz4`: `Recorder::compressed`, and the reader of such files.
 //! - `log`: `LogBridge`, for those that call the crate log.
 //!
 //! # Signals
@@ -93,11 +95,15 @@ mod busy;
 #[cfg(not(manycore_loom))]
 mod class;
 #[cfg(not(manycore_loom))]
+mod compose;
+#[cfg(not(manycore_loom))]
 mod event;
 #[cfg(not(manycore_loom))]
 mod library;
 #[cfg(not(manycore_loom))]
 mod local;
+#[cfg(all(feature = "lz4", not(manycore_loom)))]
+mod pack;
 #[cfg(not(manycore_loom))]
 mod reader;
 #[cfg(not(manycore_loom))]
@@ -118,6 +124,7 @@ pub use crate::bridge::TracingLayer;
 #[cfg(not(manycore_loom))]
 pub use crate::{
     class::{Class, Classes},
+    compose::{Lane, TraceWriter},
     event::{Field, Span, TextBytes, kept, new_flow},
     library::observe_library,
     reader::{Account, Damage, Fields, Merge, Record, Trace, Value},

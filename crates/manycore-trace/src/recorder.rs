@@ -63,6 +63,7 @@ pub struct Recorder {
     block_bytes: usize,
     ring_bytes: usize,
     medium: Medium,
+    packs: bool,
 }
 
 impl Default for Recorder {
@@ -81,6 +82,7 @@ impl Recorder {
             block_bytes: 64 << 10,
             ring_bytes: 1 << 20,
             medium: Medium::Heap,
+            packs: false,
         }
     }
 
@@ -165,6 +167,32 @@ impl Recorder {
         self
     }
 
+    /// Compresses what the thread of [`stream`](Self::stream) copies, by LZ4: small events take a
+    /// quarter to a third of their bytes, and that thread more time (about 10 ns an event). Readers
+    /// need the feature `lz4`. What lies in rings is not compressed.
+    ///
+    /// ```
+    /// use manycore_trace::{Class, Policy, Recorder, Trace, event};
+    ///
+    /// const NET: Class = Class::new(1, "net");
+    /// let name = format!("manycore-trace-lz4-{}.mctrace", std::process::id());
+    /// let path = std::env::temp_dir().join(name);
+    /// let recorder = Recorder::new().policy(Policy::Block).stream(&path).compressed();
+    /// let recording = recorder.start()?;
+    /// (0..10_000).for_each(|port| event!(NET, Accepted { port: u32, peer: u64 = 7 }));
+    /// recording.stop()?;
+    /// assert!(std::fs::metadata(&path)?.len() < 10_000 * 24 / 2);
+    /// assert_eq!(Trace::open(&path)?.account().merged, 10_000);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(feature = "lz4")]
+    #[must_use]
+    pub fn compressed(mut self) -> Self {
+        self.packs = true;
+        self
+    }
+
     /// Starts.
     ///
     /// # Errors
@@ -184,6 +212,9 @@ impl Recorder {
         let policy = match self.policy {
             Policy::Block if !is_stream => {
                 return invalid("a thread that waits needs a stream that makes room");
+            }
+            _ if self.packs && !is_stream => {
+                return invalid("what lies in rings is not compressed: a stream is");
             }
             Policy::Overwrite if is_stream => Policy::Drop,
             policy => policy,
@@ -220,7 +251,7 @@ impl Recorder {
         }
         state.session = Some(session);
         drop(state);
-        let stream = stream.map(|file| Stream::start(file, generation)).transpose();
+        let stream = stream.map(|file| Stream::start(file, generation, self.packs)).transpose();
         if stream.is_err() {
             lock().session = None;
         } else {

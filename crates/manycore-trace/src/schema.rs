@@ -48,18 +48,18 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(bytes);
 }
 
-/// The entry of an event, in whole words.
-pub(crate) fn encode(number: u16, event: &Event) -> Vec<u8> {
+/// The entry of an event with these fields, in whole words.
+pub(crate) fn encode(number: u16, event: &Event, fields: &[(&str, FieldType)]) -> Vec<u8> {
     let (module, file, line) = event.place;
     let mut out = vec![0; 4];
     out.extend_from_slice(&number.to_le_bytes());
     out.extend_from_slice(&[event.class.number(), event.kind as u8]);
     out.extend_from_slice(&line.to_le_bytes());
-    out.push(event.fields.len() as u8);
+    out.push(fields.len() as u8);
     for text in [event.class.name(), event.name, module, file] {
         put_text(&mut out, text);
     }
-    for (name, of) in event.fields {
+    for (name, of) in fields {
         out.push(of.code());
         put_text(&mut out, name);
     }

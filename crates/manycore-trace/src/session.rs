@@ -149,7 +149,7 @@ impl Session {
 
     /// Puts an event's entry into the schema (session.S1).
     pub(crate) fn describe(&mut self, number: u16, event: &Event) -> io::Result<()> {
-        let entry = schema::encode(number, event);
+        let entry = schema::encode(number, event, event.fields);
         if self.file.is_some() {
             let has_room = self.chunk.as_ref().is_some_and(|words| {
                 used(words) + entry.len() <= 8 * (words.len() - format::schema::WORDS)
@@ -304,6 +304,9 @@ pub(crate) mod fork {
     }
 
     pub(crate) fn register() -> io::Result<()> {
+        if cfg!(miri) {
+            return Ok(()); // Miri has no fork
+        }
         static RESULT: OnceLock<i32> = OnceLock::new();
         let result = RESULT.get_or_init(|| {
             // SAFETY: the functions live as long as the process and do not unwind.

@@ -2,6 +2,8 @@
 
 use crate::busy;
 use crate::format::{BLOCK, HEAD, SCHEMA, TOTAL, block, copied, head, ring, schema, total};
+#[cfg(feature = "lz4")]
+use crate::format::{BLOCK_HEAD, PACKED, packed};
 use crate::ring::{Copied, Ring};
 use crate::session::{self, Session};
 use crate::sync::{AtomicU64, Ordering};
@@ -24,19 +26,29 @@ struct Copier<W> {
     /// For each ring, the number of the next sub-buffer.
     next: Vec<u64>,
     words: Vec<u64>,
+    #[cfg(feature = "lz4")]
+    packer: Option<crate::pack::Packer>,
 }
 
 fn over() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the recording is over")
 }
 
-fn put(to: &mut impl Write, words: &[u64]) -> io::Result<()> {
+pub(crate) fn put(to: &mut impl Write, words: &[u64]) -> io::Result<()> {
     words.iter().try_for_each(|word| to.write_all(&word.to_le_bytes()))
 }
 
 impl<W: Write> Copier<W> {
     fn new(to: W, generation: u64) -> Self {
-        Self { to, generation, described: 0, next: Vec::new(), words: Vec::new() }
+        Self {
+            to,
+            generation,
+            described: 0,
+            next: Vec::new(),
+            words: Vec::new(),
+            #[cfg(feature = "lz4")]
+            packer: None,
+        }
     }
 
     /// Asks the recording under its lock.
@@ -101,6 +113,15 @@ impl<W: Write> Copier<W> {
 
     fn write_block(&mut self, ring: &Ring, words: &[u64]) -> io::Result<()> {
         self.write_schema()?;
+        #[cfg(feature = "lz4")]
+        if let Some(packed) = self.packer.as_mut().and_then(|it| it.pack(&words[BLOCK_HEAD..])) {
+            let padding = packed.len().next_multiple_of(8) - packed.len();
+            let bytes = 8 * (packed::WORDS + BLOCK_HEAD) + packed.len() + padding;
+            put(&mut self.to, &[PACKED, bytes as u64, ring.number.into(), packed.len() as u64])?;
+            put(&mut self.to, &words[..BLOCK_HEAD])?;
+            self.to.write_all(packed)?;
+            return self.to.write_all(&[0; 8][..padding]);
+        }
         let bytes = 8 * (copied::WORDS + words.len()) as u64;
         put(&mut self.to, &[BLOCK, bytes, ring.number.into(), 0])?;
         put(&mut self.to, words)
@@ -158,8 +179,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn start(file: File, generation: u64) -> io::Result<Self> {
-        let body = move || busy::quietly(|| run(file, generation));
+    pub(crate) fn start(file: File, generation: u64, packs: bool) -> io::Result<Self> {
+        let body = move || busy::quietly(|| run(file, generation, packs));
         let thread = thread::Builder::new().name("manycore-trace".into()).spawn(body)?;
         Ok(Self { thread })
     }
@@ -171,8 +192,14 @@ impl Stream {
     }
 }
 
-fn run(file: File, generation: u64) -> io::Result<()> {
+fn run(file: File, generation: u64, packs: bool) -> io::Result<()> {
     let mut copier = Copier::new(BufWriter::with_capacity(1 << 18, file), generation);
+    #[cfg(feature = "lz4")]
+    if packs {
+        copier.packer = Some(crate::pack::Packer::default());
+    }
+    #[cfg(not(feature = "lz4"))]
+    let _ = packs;
     copier.write_head()?;
     let mut nap = NAP;
     while crate::class::generation() == generation {

@@ -21,6 +21,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) seed: u64,
     /// Whether what the program prints is left out.
     pub(crate) quiet: bool,
+    /// How many waits of its threads are kept.
+    pub(crate) waits: u32,
 }
 
 impl Launch<'_> {
@@ -54,7 +56,8 @@ impl Launch<'_> {
         command.args(self.arguments).stdout(out).stderr(Stdio::inherit());
         named_alone(&mut command, self.program);
         write_map(folder.path(), machine, cores).map_err(cannot)?;
-        simulated(&mut command, machine, cores, self.seed, (&result, folder.path()));
+        let run = (cores, self.seed, self.waits);
+        simulated(&mut command, machine, run, (&result, folder.path()));
         let output = command.output().map_err(cannot)?;
         let status = output.status;
         let text = std::fs::read_to_string(&result).unwrap_or_default();
@@ -81,15 +84,17 @@ impl Launch<'_> {
 }
 
 /// Sets a command up so that it, or the first instrumented program that it starts, is simulated:
-/// with a file for its result, and the folder that has its map.
+/// on so many cores, with this seed and so many waits kept; with a file for its result, and the
+/// folder that has its map.
 pub(crate) fn simulated(
     command: &mut Command,
     machine: &Machine,
-    cores: u32,
-    seed: u64,
+    (cores, seed, waits): (u32, u64, u32),
     (result, map): (&Path, &Path),
 ) {
-    let text = format!("{cores:03}|{seed:020}|{}|{}", result.display(), machine.encode());
+    let (path, machine) = (result.display(), machine.encode());
+    // Of one length, whatever the numbers: what lies above the stack decides what shares a line.
+    let text = format!("{cores:03}|{seed:020}|{waits:010}|{path}|{machine}");
     command.env(VARIABLE, text);
     command.env("MANYCORE_TOPOLOGY", map);
     // The library's clock would ask the host whether to trust its counter; virtual ones agree.

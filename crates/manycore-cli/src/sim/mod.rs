@@ -3,9 +3,9 @@
 //! Owns: the steps from a name on the command line to a report. `toolchain` says whether and how
 //! the compiler can instrument, `runtime` finds the library that receives the callbacks, `source`
 //! the programs of this project's own, `standard` instruments Rust's own library, `build` builds
-//! the program, `launch` runs it once per number of cores, `outcome` reads what a run left, and
-//! `show` makes a report of it. What a virtual core is, what a line costs and where an address is
-//! in the source is the crate `manycore-sim`'s matter.
+//! the program, `launch` runs it once per number of cores, `outcome` reads what a run left, `show`
+//! makes a report of it, and `timeline` a recording of its waits. What a virtual core is, what a
+//! line costs and where an address is in the source is the crate `manycore-sim`'s matter.
 
 mod build;
 mod launch;
@@ -15,6 +15,7 @@ mod show;
 mod source;
 mod standard;
 mod test;
+mod timeline;
 mod toolchain;
 
 use std::{
@@ -49,7 +50,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         let advice = "what to run is missing: manycore sim --cores 1,6,12 -- NAME [ARGUMENTS]";
         return Err(Failure::usage(advice));
     };
-    for path in [&args.json, &args.html].into_iter().flatten() {
+    for path in [&args.json, &args.html, &args.timeline].into_iter().flatten() {
         save::check(path)?;
     }
     let tools = toolchain::Tools::check()?;
@@ -57,7 +58,9 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     let library = runtime::find(&tools)?;
     let standard = plan.standard(&tools);
     let program = plan.build(&tools, &library, &standard)?;
-    let launch = Launch { program: &program, arguments, seed: args.seed, quiet: args.audit };
+    let waits = if args.timeline.is_some() { timeline::WAITS } else { 0 };
+    let (seed, quiet) = (args.seed, args.audit);
+    let launch = Launch { program: &program, arguments, seed, quiet, waits };
     let cores = args.cores();
     let mut runs = Vec::new();
     for &count in &cores {
@@ -77,6 +80,9 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     }
     if let Some(path) = &args.html {
         save::whole(path, report.html().as_bytes())?;
+    }
+    if let (Some(path), Some(last)) = (&args.timeline, runs.last()) {
+        save::whole(path, &timeline::trace(last, &machine))?;
     }
     let text = if args.audit { show::audit(&args.program, &runs) } else { format!("\n{report}") };
     stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))
@@ -138,8 +144,24 @@ impl Own {
         cores: u32,
         arguments: &[String],
     ) -> Result<String, Failure> {
-        let launch = Launch { program: &self.program, arguments, seed: 1, quiet: true };
+        let launch = Launch { program: &self.program, arguments, seed: 1, quiet: true, waits: 0 };
         launch.run_and_read(machine, cores).map(|(_, printed)| printed)
+    }
+
+    /// The same, with a recording of what its threads waited for.
+    ///
+    /// # Errors
+    /// If it ends badly.
+    pub(crate) fn run_recorded(
+        &self,
+        machine: &Machine,
+        cores: u32,
+        arguments: &[String],
+    ) -> Result<(String, Vec<u8>), Failure> {
+        let (program, waits) = (&self.program, timeline::WAITS);
+        let launch = Launch { program, arguments, seed: 1, quiet: true, waits };
+        let (run, printed) = launch.run_and_read(machine, cores)?;
+        Ok((printed, timeline::trace(&run, machine)))
     }
 }
 

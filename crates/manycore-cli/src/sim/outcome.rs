@@ -18,6 +18,23 @@ pub(crate) struct Run {
     pub(crate) lines: Vec<Line>,
     /// The wait-for graph of a deadlock.
     pub(crate) blocked: Vec<Blocked>,
+    /// The waits of all threads, if they were kept.
+    pub(crate) waits: Vec<Wait>,
+}
+
+/// A wait of a thread that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) thread: u64,
+    pub(crate) core: u64,
+    /// In cycles.
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// `futex`, `join`, `line`, `sleep`, or another word.
+    pub(crate) kind: String,
+    /// The address of the futex or the line, or the thread that is joined.
+    pub(crate) of: u64,
+    pub(crate) addresses: Vec<u64>,
 }
 
 /// A cache line and the places that waited for it.
@@ -86,6 +103,18 @@ impl Run {
                     addresses: list(addresses)?,
                 });
             }
+            "wait" => {
+                let [thread, core, begin, end, kind, of, addresses] = values(rest)?;
+                self.waits.push(Wait {
+                    thread: thread.parse().ok()?,
+                    core: core.parse().ok()?,
+                    begin: begin.parse().ok()?,
+                    end: end.parse().ok()?,
+                    kind: kind.to_owned(),
+                    of: hexadecimal(of)?,
+                    addresses: list(addresses)?,
+                });
+            }
             "blocked" => {
                 let [thread, core, addresses] = values(rest)?;
                 self.blocked.push(Blocked {
@@ -131,7 +160,7 @@ mod tests {
 
     const TEXT: &str = "manycore-sim 1\ncores 6\noperations 10\nrmws 25\n\
         module 1000-2000 r-xp 0 0 /a b/prog\nline 40 7 900\nsite locks 7 900 1010,1100\n\
-        blocked 3 2 1010\n";
+        blocked 3 2 1010\nwait 4 2 100 350 line 40 1010\n";
 
     #[test]
     fn result_is_read_as_it_was_written() {
@@ -141,6 +170,7 @@ mod tests {
         assert_eq!(run.modules[0].path, "/a b/prog");
         assert_eq!(run.lines[0].sites[0].addresses, [0x1010, 0x1100]);
         assert_eq!(run.blocked[0].core, 2);
+        assert_eq!((run.waits[0].end, run.waits[0].of), (350, 0x40));
     }
 
     #[test]

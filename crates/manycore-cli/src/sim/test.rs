@@ -31,7 +31,8 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     let cannot = |error: std::io::Error| Failure::run(format_args!("cannot run cargo: {error}"));
     let map = tempfile::tempdir().map_err(cannot)?;
     write_map(map.path(), machine, cores).map_err(cannot)?;
-    simulated(&mut cargo, machine, cores, args.seed, ("/dev/null".as_ref(), map.path()));
+    let run = (cores, args.seed, 0);
+    simulated(&mut cargo, machine, run, ("/dev/null".as_ref(), map.path()));
     let status = cargo.status().map_err(cannot)?;
     if status.success() {
         return Ok(());

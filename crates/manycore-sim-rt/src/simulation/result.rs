@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use manycore_sim::{Access, Totals};
+use manycore_sim::{Access, Totals, WaitFor};
 
 use super::{Simulation, stop, with};
 use crate::{diagnostics, frames, host};
@@ -60,7 +60,30 @@ fn render(sim: &mut Simulation, deadlock: Option<&manycore_sim::Deadlock>) -> St
         let _ = write!(text, "blocked {} {} ", blocked.thread.0, blocked.core);
         let _ = addresses(&mut text, sim, blocked.pc as u64);
     }
+    waits(&mut text, sim);
     text
+}
+
+/// The timeline, if it was asked for.
+fn waits(text: &mut String, sim: &mut Simulation) {
+    let (waits, left_out) = sim.engine.take_waits();
+    if left_out > 0 {
+        let _ = writeln!(text, "waits-left-out {left_out}");
+    }
+    for wait in waits {
+        let (kind, of) = match wait.waits_for {
+            WaitFor::Futex { address } => ("futex", address),
+            WaitFor::Join { thread } => ("join", thread.0 as usize),
+            WaitFor::Line { address } => ("line", address),
+            WaitFor::Sleep => ("sleep", 0),
+            WaitFor::Stores => ("stores", 0),
+            WaitFor::Core => ("core", 0),
+            _ => ("other", 0),
+        };
+        let (thread, core, begin, end) = (wait.thread.0, wait.core, wait.begin, wait.end);
+        let _ = write!(text, "wait {thread} {core} {begin} {end} {kind} {of:x} ");
+        let _ = addresses(text, sim, wait.pc as u64);
+    }
 }
 
 /// The word for a kind of access.

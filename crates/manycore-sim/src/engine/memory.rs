@@ -19,12 +19,13 @@
 //! - A wide access asks for its lines one after the other, `parallel_misses` at a time.
 
 use super::{
-    Access, Engine, Outcome,
+    Access, Engine, Outcome, ThreadId,
     cores::NO_CORE,
     hash::Map,
     line::Request,
     stats::SiteKey,
     thread::{Drain, Op, State},
+    timeline::Wait,
     wait::WaitFor,
 };
 use crate::machine::{Arbitration, Machine};
@@ -511,7 +512,15 @@ impl Engine {
         let llsc = self.machine.llsc;
         let thread = &mut self.threads[request.thread as usize];
         thread.op = op.next(llsc);
-        thread.clock = done.max(op.overlap_until) + cost;
+        let begin = std::mem::replace(&mut thread.clock, done.max(op.overlap_until) + cost);
+        self.timeline.note(|| Wait {
+            thread: ThreadId(request.thread),
+            core: u32::from(thread.core),
+            waits_for: WaitFor::Line { address: (op.line << self.shift) as usize },
+            begin,
+            end: thread.clock,
+            pc: op.pc,
+        });
         self.goes_on(request.thread);
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (copies and
 //! waiters), `filter` (the fast path), `thread`, `memory` (the protocol), `sched` (cores and
-//! turns), `wait` (futex, join, sleep), `stats` and `record`.
+//! turns), `wait` (futex, join, sleep), `stats`, `record` and `timeline`.
 
 mod cores;
 mod events;
@@ -22,6 +22,7 @@ pub(crate) mod stats;
 #[cfg(test)]
 mod tests;
 mod thread;
+pub(crate) mod timeline;
 mod wait;
 
 use crate::machine::{Machine, ModelError};
@@ -117,6 +118,7 @@ pub struct Engine {
     random: Random,
     sites: Map<stats::SiteKey, stats::Tally>,
     recorder: record::Recorder,
+    timeline: timeline::Timeline,
 }
 
 impl Engine {
@@ -161,6 +163,7 @@ impl Engine {
             random: Random::new(seed),
             sites: Map::default(),
             recorder: record::Recorder::default(),
+            timeline: timeline::Timeline::default(),
             machine,
         };
         let mut main = Thread::new(0, false, 0);

@@ -10,6 +10,7 @@ use super::{
     events::Event,
     memory::Progress,
     thread::{State, Thread},
+    timeline::Wait,
 };
 
 impl Engine {
@@ -150,9 +151,19 @@ impl Engine {
         debug_assert!(matches!(me.state, State::Blocked(_)), "woken, but not blocked");
         me.waits = me.waits.wrapping_add(1);
         me.timed_out = timed_out;
-        me.state = State::Waking;
+        let before = std::mem::replace(&mut me.state, State::Waking);
         me.clock = me.clock.max(at);
         let at = me.clock;
+        if let State::Blocked(waits_for) = before {
+            self.timeline.note(|| Wait {
+                thread: ThreadId(thread),
+                core: u32::from(me.core),
+                waits_for,
+                begin: me.blocked_since,
+                end: at,
+                pc: me.blocked_at,
+            });
+        }
         self.events.post(at, Event::Wake(thread));
     }
 

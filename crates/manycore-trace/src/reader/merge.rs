@@ -8,6 +8,7 @@ use crate::schema::EventInfo;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
+use std::io;
 
 /// Whether all that was produced is accounted for (reader.T2).
 ///
@@ -87,6 +88,32 @@ struct File<'a> {
     head: &'a Head,
     events: &'a BTreeMap<u16, EventInfo>,
     block_words: usize,
+}
+
+impl File<'_> {
+    /// Reads what is complete of a sub-buffer.
+    fn read(&self, info: BlockInfo, to: &mut Vec<u64>) -> io::Result<()> {
+        let count = self.block_words.min(info.committed);
+        let Some(packed) = info.packed else {
+            return self.source.words(info.offset, count, to);
+        };
+        self.source.words(info.offset, BLOCK_HEAD, to)?;
+        let start = info.offset + 8 * BLOCK_HEAD as u64;
+        let damaged = |what| Err(Damage { offset: start, what }.into());
+        #[cfg(feature = "lz4")]
+        {
+            let packed = self.source.bytes(start, packed)?;
+            if crate::pack::unpack(&packed, count - BLOCK_HEAD, to) {
+                return Ok(());
+            }
+            damaged("a packed sub-buffer that can't be unpacked")
+        }
+        #[cfg(not(feature = "lz4"))]
+        {
+            let _ = packed;
+            damaged("a packed sub-buffer, and this program has no feature lz4")
+        }
+    }
 }
 
 impl<'a> Merge<'a> {
@@ -255,9 +282,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Where a word of the block lies in the file.
+    /// Where a word of the block lies in the file; if it is packed, where what is packed begins.
     fn offset(&self, word: usize) -> u64 {
-        self.last.map_or(0, |last| last.offset) + 8 * word as u64
+        self.last.map_or(0, |last| {
+            let word = if last.packed.is_some() { word.min(BLOCK_HEAD) } else { word };
+            last.offset + 8 * word as u64
+        })
     }
 
     /// Goes to the next event; false at the end.
@@ -309,15 +339,12 @@ impl<'a> Cursor<'a> {
         while let Some(info) = self.ring.blocks.get(self.next_block).copied() {
             self.next_block += 1;
             let mut head = Vec::new();
-            let read = file.source.words(
-                info.offset,
-                file.block_words.min(info.committed),
-                &mut self.words,
-            );
+            let read = file.read(info, &mut self.words);
             let again = file.source.words(info.offset, 1, &mut head);
             if let Err(error) = read.and(again) {
-                let _ = error; // the account has it as damage
-                damage.push(Damage { offset: info.offset, what: "can't be read" });
+                let found = error.get_ref().and_then(|error| error.downcast_ref::<Damage>());
+                let unread = Damage { offset: info.offset, what: "can't be read" };
+                damage.push(found.copied().unwrap_or(unread));
                 continue;
             }
             let is_same = |words: &[u64]| words.first() == Some(&(info.sequence + 1));

@@ -2,8 +2,8 @@
 
 use super::source::Source;
 use super::{Head, Trace};
-use crate::format::{self, BLOCK, BLOCK_HEAD, HEAD, RING, SCHEMA, TOTAL, block, copied, head};
-use crate::format::{ring, schema as schema_chunk, total};
+use crate::format::{self, BLOCK, BLOCK_HEAD, HEAD, PACKED, RING, SCHEMA, TOTAL};
+use crate::format::{block, copied, head, packed, ring, schema as schema_chunk, total};
 use crate::schema;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,6 +52,8 @@ pub(crate) struct BlockInfo {
     pub(crate) committed: usize,
     pub(crate) first: u64,
     pub(crate) lost: u64,
+    /// Bytes of its records behind the head, if they are packed.
+    pub(crate) packed: Option<usize>,
 }
 
 /// A ring's sub-buffers, and what it counted.
@@ -152,7 +154,7 @@ impl Scan {
                 break; // a chunk that was being made (session.S2)
             }
             let left = self.length - offset;
-            if ![HEAD, SCHEMA, RING, BLOCK, TOTAL].contains(&mark)
+            if ![HEAD, SCHEMA, RING, BLOCK, PACKED, TOTAL].contains(&mark)
                 || (mark == HEAD) != (offset == 0)
             {
                 self.note(offset, "no chunk begins here");
@@ -167,7 +169,7 @@ impl Scan {
             match mark {
                 SCHEMA => self.schema(chunk)?,
                 RING => self.ring(chunk)?,
-                BLOCK => self.copied(chunk)?,
+                BLOCK | PACKED => self.copied(chunk, mark == PACKED)?,
                 TOTAL => self.totals(chunk)?,
                 _ => {}
             }
@@ -229,26 +231,41 @@ impl Scan {
         let room = (chunk.bytes - 8 * ring::WORDS as u64).div_ceil(block_bytes);
         for at in 0..blocks.min(room) {
             let place = Chunk { offset: start + at * block_bytes, bytes: block_bytes };
-            self.block(number, place, Some((at, blocks)))?;
+            self.block(number, place, Some((at, blocks)), None)?;
         }
         Ok(())
     }
 
-    fn copied(&mut self, chunk: Chunk) -> io::Result<()> {
+    /// A sub-buffer that was copied, and perhaps packed.
+    fn copied(&mut self, chunk: Chunk, is_packed: bool) -> io::Result<()> {
+        const { assert!(copied::WORDS == packed::WORDS && copied::RING == packed::RING) };
         let mut words = Vec::new();
         self.source.words(chunk.offset, copied::WORDS, &mut words)?;
-        let Some(number) = words.get(copied::RING) else { return Ok(()) };
-        let Ok(number) = u32::try_from(*number) else {
+        let [_, _, number, length] = words[..] else { return Ok(()) };
+        let Ok(number) = u32::try_from(number) else {
             self.note(chunk.offset + 8 * copied::RING as u64, "no number of a ring");
             return Ok(());
         };
         let front = 8 * copied::WORDS as u64;
-        let bytes = chunk.bytes.saturating_sub(front);
-        self.block(number, Chunk { offset: chunk.offset + front, bytes }, None)
+        let place =
+            Chunk { offset: chunk.offset + front, bytes: chunk.bytes.saturating_sub(front) };
+        if is_packed && length > place.bytes.saturating_sub(8 * BLOCK_HEAD as u64) {
+            let offset = chunk.offset + 8 * packed::BYTES as u64;
+            self.note(offset, "a packed sub-buffer beyond its chunk");
+            return Ok(());
+        }
+        self.block(number, place, None, is_packed.then_some(length as usize))
     }
 
-    /// A sub-buffer, in a ring at this position of so many.
-    fn block(&mut self, number: u32, place: Chunk, at: Option<(u64, u64)>) -> io::Result<()> {
+    /// A sub-buffer, in a ring at this position of so many; or with so many bytes of packed
+    /// records.
+    fn block(
+        &mut self,
+        number: u32,
+        place: Chunk,
+        at: Option<(u64, u64)>,
+        packed: Option<usize>,
+    ) -> io::Result<()> {
         let mut words = Vec::new();
         self.source.words(place.offset, BLOCK_HEAD, &mut words)?;
         if words.len() < BLOCK_HEAD || place.bytes < 8 * BLOCK_HEAD as u64 {
@@ -264,7 +281,8 @@ impl Scan {
             self.note(place.offset, "a sub-buffer at a wrong place of its ring");
             return Ok(());
         }
-        let room = (place.bytes / 8).min(self.head.block_words as u64);
+        let limit = self.head.block_words as u64;
+        let room = if packed.is_some() { limit } else { limit.min(place.bytes / 8) };
         let committed = words[block::COMMITTED];
         if committed < BLOCK_HEAD as u64 || committed > self.head.block_words as u64 {
             self.note(place.offset + 8 * block::COMMITTED as u64, "no count of complete words");
@@ -281,6 +299,7 @@ impl Scan {
             committed: committed.min(room) as usize,
             first: words[block::FIRST],
             lost: words[block::LOST],
+            packed,
         };
         self.rings.entry(number).or_default().blocks.push(info);
         Ok(())

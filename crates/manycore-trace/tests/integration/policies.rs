@@ -83,3 +83,31 @@ fn memfd_is_read_through_its_descriptor_while_the_recording_runs() -> io::Result
     assert!(account.is_closed() && account.produced == EVENTS, "{account}");
     recording.stop()
 }
+
+#[cfg(feature = "lz4")]
+#[test]
+fn compressed_stream_has_all_events_in_half_the_bytes_and_tells_damage() -> io::Result<()> {
+    let _alone = alone();
+    let file = Temporary::new("compressed.mctrace");
+    assert!(small().compressed().start().is_err(), "what lies in rings is not compressed");
+    let recorder = small().policy(Policy::Block).stream(file.as_ref()).compressed();
+    let recording = recorder.start()?;
+    record();
+    recording.stop()?;
+    let mut trace = Trace::open(&file)?;
+    assert!(numbers(&mut trace, "n").iter().copied().eq(0..EVENTS));
+    let account = trace.account();
+    assert_eq!((account.merged, account.lost), (EVENTS, 0));
+    assert!(account.is_closed(), "{account}");
+    let mut bytes = std::fs::read(&file)?;
+    assert!(bytes.len() as u64 <= EVENTS * 16 / 2, "{} bytes", bytes.len());
+    // Somewhere in packed records: what they were is missing, and all others are there.
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].fill(0xff);
+    let mut trace = Trace::from_bytes(bytes)?;
+    let account = trace.account();
+    assert_eq!(account.produced, account.merged + account.lost + account.missing);
+    assert!(!account.damage.is_empty() && account.merged < EVENTS, "{account}");
+    assert!(account.merged > EVENTS * 9 / 10, "{account}");
+    Ok(())
+}

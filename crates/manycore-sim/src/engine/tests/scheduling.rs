@@ -24,6 +24,46 @@ fn a_woken_futex_waiter_runs_after_the_wake_and_says_so() {
 }
 
 #[test]
+fn waits_for_threads_are_kept_with_their_times_up_to_the_limit() {
+    let mut engine = engine(2);
+    engine.keep_waits(1);
+    let other = engine.spawn(Some(1), 0);
+    assert_eq!(engine.futex_wait(0x40, u32::MAX, None, 7), Switch(other));
+    assert_eq!(engine.work(1000), Continue);
+    assert_eq!(engine.futex_wake(0x40, 1, u32::MAX), 1);
+    assert_eq!(engine.sleep_until(20_000, 8), Switch(MAIN));
+    assert_eq!(engine.exit(), Switch(other));
+    let (waits, left_out) = engine.take_waits();
+    let found =
+        waits.iter().map(|wait| (wait.thread, wait.waits_for, wait.begin, wait.end, wait.pc));
+    let futex = WaitFor::Futex { address: 0x40 };
+    assert_eq!(found.collect::<Vec<_>>(), [(MAIN, futex, 0, 1000 + 3000, 7)]);
+    assert_eq!(left_out, 1, "the sleep");
+    assert_eq!(engine.take_waits(), (Vec::new(), 0));
+}
+
+#[test]
+fn waits_for_a_line_that_another_core_wants_are_kept() {
+    let mut engine = engine(2);
+    engine.keep_waits(1000);
+    let actor = || -> crate::drive::Actor<'static> {
+        let mut left = 100;
+        Box::new(move |engine| {
+            left -= 1;
+            if left == 0 { engine.exit() } else { engine.access(0x1040, 8, Access::Rmw, 9) }
+        })
+    };
+    crate::drive::run(&mut engine, vec![actor(), actor()], 0).unwrap();
+    let waits = engine.take_waits().0;
+    let line = WaitFor::Line { address: 0x1040 };
+    let lines: Vec<_> = waits.iter().filter(|wait| wait.waits_for == line).collect();
+    assert!(lines.len() > 50, "{} waits", lines.len());
+    assert!(lines.iter().all(|wait| wait.begin < wait.end && wait.pc == 9));
+    let cores: std::collections::BTreeSet<u32> = lines.iter().map(|wait| wait.core).collect();
+    assert_eq!(cores.len(), 2);
+}
+
+#[test]
 fn a_futex_waiter_that_is_not_woken_runs_at_its_deadline() {
     let mut engine = engine(1);
     assert_eq!(engine.futex_wait(0x40, u32::MAX, Some(50_000), 7), Continue);

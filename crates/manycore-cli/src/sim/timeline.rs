@@ -1,0 +1,85 @@
+//! A run's waits as a recording of `manycore-trace`, in virtual time: so that a viewer shows what
+//! each virtual thread waited for, and on which core.
+
+use std::collections::BTreeMap;
+
+use manycore_sim::{Machine, symbols::Symbols};
+use manycore_trace::{Class, Kind, Lane, TraceWriter, Value};
+
+use super::outcome::{Run, Wait};
+
+/// How many waits of a run are kept; the report of the run counts the others.
+pub(crate) const WAITS: u32 = 1 << 20;
+
+/// Waits for other threads, and for a time.
+const THREADS: Class = Class::new(1, "threads");
+/// Waits for cache lines.
+const LINES: Class = Class::new(2, "lines");
+
+/// The file's bytes: a thread of the recording for each virtual thread, and a span for each wait.
+pub(crate) fn trace(run: &Run, machine: &Machine) -> Vec<u8> {
+    let mut writer = TraceWriter::new(u64::from(machine.mhz) * 1_000_000);
+    let mut symbols = Symbols::new();
+    let mut places: BTreeMap<&[u64], String> = BTreeMap::new();
+    let mut lanes: BTreeMap<u64, Lane> = BTreeMap::new();
+    // Of one thread a wait begins when the one before is over.
+    let mut waits: Vec<&Wait> = run.waits.iter().collect();
+    waits.sort_by_key(|wait| (wait.thread, wait.begin, wait.end));
+    for wait in waits {
+        let lane = *lanes
+            .entry(wait.thread)
+            .or_insert_with(|| writer.thread(wait.thread, &format!("thread {}", wait.thread)));
+        let place = places
+            .entry(&wait.addresses)
+            .or_insert_with(|| symbols.place(&run.modules, &wait.addresses));
+        let (class, name) = match &wait.kind[..] {
+            "line" => (LINES, "Line"),
+            "futex" => (THREADS, "Futex"),
+            "join" => (THREADS, "Join"),
+            "sleep" => (THREADS, "Sleep"),
+            _ => (THREADS, "Other"),
+        };
+        let fields = [
+            ("core", Value::Unsigned(wait.core)),
+            ("of", Value::Text(format!("{:#x}", wait.of))),
+            ("place", Value::Text(place.clone())),
+        ];
+        writer.record(lane, wait.begin, class, Kind::Begin, name, &fields);
+        writer.record(lane, wait.end, class, Kind::End, name, &[]);
+    }
+    writer.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use manycore_trace::Trace;
+
+    use super::*;
+
+    #[test]
+    fn waits_are_spans_of_their_threads_in_virtual_time() {
+        let text = "manycore-sim 1\nwait 2 5 2400 4800 line 40 1010\nwait 1 0 0 24000 join 2 1020\n\
+            wait 2 5 7200 9600 futex 80 1010\n";
+        let machine = Machine::named("opteron-8x6").expect("a shipped model");
+        let run = Run::parse(text).expect("a run's result");
+        let mut trace = Trace::from_bytes(trace(&run, &machine)).expect("a whole recording");
+        let (mut merge, mut found) = (trace.merge(), Vec::new());
+        while let Some(record) = merge.next() {
+            let core = record.field("core").map(|core| core.to_string());
+            found.push((record.nanos(), record.thread, record.info.name.clone(), core));
+        }
+        let row = |nanos, thread, name: &str, core: Option<&str>| {
+            (nanos, thread, name.to_owned(), core.map(str::to_owned))
+        };
+        let expected = [
+            row(0, 1, "Join", Some("0")),
+            row(1000, 2, "Line", Some("5")),
+            row(2000, 2, "Line", None),
+            row(3000, 2, "Futex", Some("5")),
+            row(4000, 2, "Futex", None),
+            row(10_000, 1, "Join", None),
+        ];
+        assert_eq!(found, expected);
+        assert!(merge.into_account().is_closed());
+    }
+}

@@ -1,0 +1,64 @@
+//! Sub-buffers as they are kept in a file that is to be small.
+//!
+//! All first bytes of the words come first, then all second ones, and so on: most records of a
+//! sub-buffer differ in few of their bytes, so that long rows of bytes are equal or nearly. Then
+//! LZ4.
+
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+
+/// Room for packing one sub-buffer after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Packer {
+    planes: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl Packer {
+    /// The words, packed; `None` if they don't get shorter.
+    pub(crate) fn pack(&mut self, words: &[u64]) -> Option<&[u8]> {
+        self.planes.clear();
+        for plane in 0..8 {
+            self.planes.extend(words.iter().map(|word| (word >> (8 * plane)) as u8));
+        }
+        self.packed.resize(get_maximum_output_size(self.planes.len()), 0);
+        let length = compress_into(&self.planes, &mut self.packed).ok()?;
+        (length < self.planes.len()).then(|| &self.packed[..length])
+    }
+}
+
+/// So many words out of what [`Packer::pack`] gave, appended; false if it is damaged.
+pub(crate) fn unpack(packed: &[u8], count: usize, to: &mut Vec<u64>) -> bool {
+    let mut planes = vec![0; 8 * count];
+    if decompress_into(packed, &mut planes).ok() != Some(planes.len()) {
+        return false;
+    }
+    to.extend((0..count).map(|at| {
+        (0..8).fold(0, |word, plane| word | u64::from(planes[plane * count + at]) << (8 * plane))
+    }));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_same_when_unpacked_and_damage_is_no_panic() {
+        let words: Vec<u64> = (0..1000_u64).map(|n| (n * 0x1_0000_0101) ^ (17 << 40)).collect();
+        let mut packer = Packer::default();
+        let packed = packer.pack(&words).expect("shorter").to_vec();
+        assert!(packed.len() < 8 * words.len() / 2, "{} bytes", packed.len());
+        let mut again = vec![7];
+        assert!(unpack(&packed, words.len(), &mut again));
+        assert_eq!((again[0], &again[1..]), (7, &words[..]));
+        for at in 0..packed.len() {
+            let mut damaged = packed.clone();
+            damaged[at] ^= 0x55;
+            let mut out = Vec::new();
+            assert!(!unpack(&damaged, words.len(), &mut out) || out.len() == words.len());
+            assert!(!unpack(&packed[..at], words.len(), &mut out));
+        }
+        let random = |n: u64| (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(n as u32);
+        assert_eq!(packer.pack(&(0..100).map(random).collect::<Vec<_>>()), None);
+    }
+}
