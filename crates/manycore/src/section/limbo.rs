@@ -25,6 +25,28 @@ unsafe impl Send for RetiredNode {}
 
 impl RetiredNode {
     /// Frees the node: runs user code.
+    #[inline(always)]
+    pub(super) fn free(self) {
+        self.ripe().free();
+    }
+
+    /// What frees it.
+    #[inline(always)]
+    pub(super) fn ripe(self) -> RipeNode {
+        RipeNode { address: self.address, free: self.free }
+    }
+}
+
+/// A node whose grace period is over, and that counts no more: two words, which stay in registers
+/// on the way from the limbo to its end.
+pub(super) struct RipeNode {
+    address: NonNull<()>,
+    free: unsafe fn(NonNull<()>),
+}
+
+impl RipeNode {
+    /// Frees the node: runs user code.
+    #[inline(always)]
     pub(super) fn free(self) {
         // SAFETY: the grace period is over (section.E1 to section.E4, kept by `State`), and a node
         // is retired once (promised by the caller of `retire`); `free` fits the address, as

@@ -6,7 +6,7 @@
 use super::budget::BATCHES;
 use super::gate::{Gate, Retired};
 use super::grace_period::TakeOver;
-use super::limbo::{Handful, Legacy, Limbo, RetiredNode};
+use super::limbo::{Handful, Legacy, Limbo, RetiredNode, RipeNode};
 use super::local::{FULL, Local, PRESSES};
 use super::report::Backlog;
 use super::settings::Mode;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 impl State {
     /// Frees a node that was ripe, and up to `more`: runs user code. The owner frees none yet.
     #[inline(always)]
-    pub(super) fn free_these(&self, local: &Local, node: RetiredNode, more: usize) {
+    pub(super) fn free_these(&self, local: &Local, node: RipeNode, more: usize) {
         local.freeing.set(true);
         let done = Freeing(local);
         node.free();

@@ -148,7 +148,7 @@ impl State {
         let (ripe, share, full) = local.with_limbo_inside(|limbo| {
             limbo.push(node, presses);
             let share = if is_freeing { 0 } else { limbo.share() };
-            let ripe = if share == 0 { None } else { limbo.pop_ripe() };
+            let ripe = if share == 0 { None } else { limbo.pop_ripe().map(RetiredNode::ripe) };
             (ripe, share, self.is_full(limbo))
         });
         if let Some(node) = ripe {
