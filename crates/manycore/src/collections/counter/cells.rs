@@ -255,8 +255,20 @@ impl Evictable for Cells {
 }
 
 sync::thread_local! {
-    /// Compare-exchanges that failed in this thread since it last promoted a counter.
+    /// Adds of this thread to cold counters that came just after another thread's, since it last
+    /// promoted a counter or read one; or [`HAS_READ`].
     static LOST: Cell<Streak> = const { Cell::new(Streak::NONE) };
+}
+
+/// The thread has read a counter since its last add. Rows don't pay where that is always so, and
+/// the add need not look whether other threads have changed the word: that would fetch its line
+/// twice.
+const HAS_READ: Streak = Streak::from_raw(u32::MAX);
+
+/// Whether a total has changed by so little since the last read that adds by one between the two
+/// were too few for rows: fewer than a thread's lost adds that make them.
+fn is_few(change: u64) -> bool {
+    (change as i64).unsigned_abs() < u64::from(FAILURES)
 }
 
 /// A group of counters that share one hot state, borrowed from a `Counter` or a `CounterArray`.
@@ -276,7 +288,7 @@ impl Group<'_> {
                     return;
                 }
             }
-            self.add_slow(index, n);
+            Self::add_slow(self.values, self.hot, index, n);
         } else {
             self.add_cold(index, n);
         }
@@ -300,16 +312,20 @@ impl Group<'_> {
     fn add_cold(self, index: usize, n: u64) {
         let value = &self.values[index];
         // ORDER: Relaxed (all); a count orders nothing.
-        let seen = value.load(Ordering::Relaxed);
-        let added = seen.wrapping_add(n);
-        if value.compare_exchange(seen, added, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if LOST.with(|lost| lost.get() == HAS_READ && (lost.set(Streak::NONE), true).1) {
             value.fetch_add(n, Ordering::Relaxed);
-            self.note_contention();
+            return;
+        }
+        let seen = value.load(Ordering::Relaxed);
+        if value.fetch_add(n, Ordering::Relaxed) != seen {
+            Self::note_contention(self.values, self.hot);
         }
     }
 
+    /// The group comes in parts, which fit into registers: on the short path, its locked
+    /// instruction would wait for their stores. So below.
     #[cold]
-    fn note_contention(self) {
+    fn note_contention(values: &[AtomicU64], hot: &GroupWord) {
         let is_due = LOST.with(|lost| {
             let mut streak = lost.get();
             let is_due = streak.observe(true).take(FAILURES);
@@ -317,7 +333,7 @@ impl Group<'_> {
             is_due
         });
         if is_due {
-            self.promote(false);
+            Group { values, hot }.promote(false);
         }
     }
 
@@ -341,22 +357,23 @@ impl Group<'_> {
 
     /// Adds if the cells are closing, evicted or freed, or if the thread has no idle slot.
     #[cold]
-    fn add_slow(self, index: usize, n: u64) {
-        let hot = self.hot.load();
+    fn add_slow(values: &[AtomicU64], hot: &GroupWord, index: usize, n: u64) {
+        let (group, hot) = (Group { values, hot }, hot.load());
         if !hot.is_open() {
             // ORDER: Relaxed; counter.N1 - the value is always part of the total.
-            self.values[index].fetch_add(n, Ordering::Relaxed);
+            values[index].fetch_add(n, Ordering::Relaxed);
             return;
         }
-        if !percpu::with_slot(|slot| self.add_hot(slot, hot, index, n)) {
-            self.values[index].fetch_add(n, Ordering::Relaxed);
-            self.give_up(Cells::is_evicted);
+        if !percpu::with_slot(|slot| group.add_hot(slot, hot, index, n)) {
+            values[index].fetch_add(n, Ordering::Relaxed);
+            group.give_up(Cells::is_evicted);
         }
     }
 
     /// The total of a counter (counter.N1).
     pub(super) fn sum(self, index: usize) -> u64 {
         let value = &self.values[index];
+        LOST.with(|lost| lost.set(HAS_READ));
         // ORDER: Relaxed; see `add_cold`.
         self.with_part(index, |part| value.load(Ordering::Relaxed).wrapping_add(part))
     }
@@ -452,7 +469,7 @@ impl Group<'_> {
 
     /// Called after a read of the whole group that gave `total`; frees cells that no longer pay.
     pub(super) fn note_read(self, total: u64) {
-        self.note_read_by(|last| last.swap(total, Ordering::Relaxed) == total);
+        self.note_read_by(|last| is_few(total.wrapping_sub(last.swap(total, Ordering::Relaxed))));
     }
 
     /// Called after the whole group was set to zero; `idle` if it was zero before.

@@ -19,7 +19,8 @@ use word::GroupWord;
 /// For statistics, reference counts in bulk, request and byte counts. While cold it is one word and
 /// a pointer, so a program may have millions. While hot (contended) each thread has a word on a
 /// cache line of its own. Use an atomic instead if a decision depends on each change at once (a
-/// limit, a semaphore), or if the count is read as often as it is changed.
+/// limit, a semaphore). If threads read the count as often as they change it, it stays one word, or
+/// becomes one again.
 ///
 /// ```
 /// use manycore::collections::Counter;
@@ -41,14 +42,14 @@ use word::GroupWord;
 ///   of a [`Deferred`](crate::oplog::Deferred) object that had the place (so do not count under a
 ///   lock that such updates take). A demotion waits for threads inside an `add` or a `sum`. `sum`
 ///   waits for a promotion or demotion.
-/// - Cost of `add`: while cold one compare-exchange on the counter's word; while hot no write to a
+/// - Cost of `add`: while cold one atomic addition to the counter's word; while hot no write to a
 ///   shared line and no read-modify-write (one on the thread's own line where the kernel has no
 ///   `membarrier`). Cost of `sum`: one cache miss per thread that has counted.
 /// - Memory: 16 bytes while cold; while hot 136 bytes more (some 400 if more than eight threads
 ///   run) and 128 for each thread that counts, for at most as many counters as the
 ///   [`LogTable`](crate::oplog::LogTable) has places: the counter that loses its place to another
-///   keeps the 136 bytes until it is next used. Consecutive reads that find no change demote the
-///   counter and free all of it.
+///   keeps the 136 bytes until it is next used. Consecutive reads that find a change by less than 4
+///   demote the counter and free all of it.
 /// - Overflow wraps around, as with atomics.
 /// - Source: [OpLog](crate#sources), section 5.2, Figure 8.
 #[doc(alias = "LongAdder")]
