@@ -3,6 +3,7 @@
 use manycore::collections::{Counter, CounterArray, Gauge, Histogram, HistogramSnapshot};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::thread;
+use std::time::{Duration, Instant};
 
 #[test]
 fn cold_counter_is_sixteen_bytes_and_exact() {
@@ -209,6 +210,24 @@ fn counter_that_is_read_after_each_add_becomes_one_word_and_stays_one() {
     counter.promote();
     (0..50).for_each(|_| ((0..10).for_each(|_| counter.inc()), assert!(counter.sum() > 0)).1);
     assert!(counter.is_hot(), "a counter with ten adds for each read was demoted");
+}
+
+/// Whether a counter is read says nothing of another one.
+#[cfg(not(miri))]
+#[test]
+fn counter_is_promoted_although_its_threads_read_another() {
+    let (read, added) = (&Counter::new(0), &Counter::new(0));
+    let begin = Instant::now();
+    thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                while !added.is_hot() && begin.elapsed() < Duration::from_secs(30) {
+                    (0..1000).for_each(|_| (assert_eq!(read.sum(), 0), added.inc()).1);
+                }
+            });
+        }
+    });
+    assert!(added.is_hot(), "two threads that add all the time did not promote it");
 }
 
 #[test]

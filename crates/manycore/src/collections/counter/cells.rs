@@ -255,15 +255,51 @@ impl Evictable for Cells {
 }
 
 sync::thread_local! {
-    /// Adds of this thread to cold counters that came just after another thread's, since it last
-    /// promoted a counter or read one; or [`HAS_READ`].
-    static LOST: Cell<Streak> = const { Cell::new(Streak::NONE) };
+    static RECENT: Recent = const {
+        Recent { lost: Cell::new(Streak::NONE), lost_at: Cell::new(0), read: Cell::new(0) }
+    };
 }
 
-/// The thread has read a counter since its last add. Rows don't pay where that is always so, and
-/// the add need not look whether other threads have changed the word: that would fetch its line
-/// twice.
-const HAS_READ: Streak = Streak::from_raw(u32::MAX);
+/// What a thread has seen of cold counters. (Addresses of their words, only to compare.)
+struct Recent {
+    /// Adds that came just after another thread's, since it last promoted a counter; without those
+    /// to a counter that it has read since.
+    lost: Cell<Streak>,
+    /// The counter of the last one of these.
+    lost_at: Cell<usize>,
+    /// The counter that the thread has read last, unless it has added to it since. Rows don't pay
+    /// where that is always so, and the add need not look whether other threads have changed the
+    /// word: that would fetch its line twice.
+    read: Cell<usize>,
+}
+
+impl Recent {
+    fn note_read(&self, counter: usize) {
+        self.read.set(counter);
+        if self.lost_at.get() == counter {
+            self.lost.set(Streak::NONE);
+        }
+    }
+
+    /// Whether the counter has been read since the last add, and this is the next.
+    #[inline(always)]
+    fn take_read(&self, counter: usize) -> bool {
+        let is_read = self.read.get() == counter;
+        if is_read {
+            self.read.set(0);
+        }
+        is_read
+    }
+
+    /// An add has come just after another thread's; true if rows are due.
+    fn note_lost(&self, counter: usize) -> bool {
+        self.lost_at.set(counter);
+        let mut streak = self.lost.get();
+        let is_due = streak.observe(true).take(FAILURES);
+        self.lost.set(streak);
+        is_due
+    }
+}
 
 /// Whether a total has changed by so little since the last read that adds by one between the two
 /// were too few for rows: fewer than a thread's lost adds that make them.
@@ -312,26 +348,22 @@ impl Group<'_> {
     fn add_cold(self, index: usize, n: u64) {
         let value = &self.values[index];
         // ORDER: Relaxed (all); a count orders nothing.
-        if LOST.with(|lost| lost.get() == HAS_READ && (lost.set(Streak::NONE), true).1) {
+        if RECENT.with(|recent| recent.take_read(ptr::from_ref(value).addr())) {
             value.fetch_add(n, Ordering::Relaxed);
             return;
         }
         let seen = value.load(Ordering::Relaxed);
         if value.fetch_add(n, Ordering::Relaxed) != seen {
-            Self::note_contention(self.values, self.hot);
+            Self::note_contention(self.values, self.hot, index);
         }
     }
 
     /// The group comes in parts, which fit into registers: on the short path, its locked
     /// instruction would wait for their stores. So below.
     #[cold]
-    fn note_contention(values: &[AtomicU64], hot: &GroupWord) {
-        let is_due = LOST.with(|lost| {
-            let mut streak = lost.get();
-            let is_due = streak.observe(true).take(FAILURES);
-            lost.set(streak);
-            is_due
-        });
+    fn note_contention(values: &[AtomicU64], hot: &GroupWord, index: usize) {
+        let counter = ptr::from_ref(&values[index]).addr();
+        let is_due = RECENT.with(|recent| recent.note_lost(counter));
         if is_due {
             Group { values, hot }.promote(false);
         }
@@ -373,7 +405,7 @@ impl Group<'_> {
     /// The total of a counter (counter.N1).
     pub(super) fn sum(self, index: usize) -> u64 {
         let value = &self.values[index];
-        LOST.with(|lost| lost.set(HAS_READ));
+        RECENT.with(|recent| recent.note_read(ptr::from_ref(value).addr()));
         // ORDER: Relaxed; see `add_cold`.
         self.with_part(index, |part| value.load(Ordering::Relaxed).wrapping_add(part))
     }
