@@ -82,21 +82,8 @@ fn main() {
             let domain = Domain::bounded();
             on_all_cores(|| drop(domain.enter()));
         }
-        "map-get" => {
-            let map = HashMap::new();
-            for key in 0..100 {
-                map.enter().insert(key, key);
-            }
-            on_all_cores(|| {
-                black_box(map.enter().get(&7).copied());
-            });
-        }
-        "flat-get" => {
-            let map: FlatHashMap<u64, u64> = (0..100).map(|key| (key, key)).collect();
-            on_all_cores(|| {
-                black_box(map.get(&7));
-            });
-        }
+        "map-get" => map_get(),
+        "flat-get" => flat_get(),
         "flat-update" => flat_update(),
         "range-get" => range_get(),
         "range-update" => range_update(),
@@ -186,6 +173,23 @@ fn range_get() {
 /// Inserts and removes a range of each thread's own, beside another one that stays.
 /// What is counted is the updates alone: each thread's first batch of removed entries, for which it
 /// leads a round of its domain, is closed before, and the next one after.
+fn map_get() {
+    let map = HashMap::new();
+    for key in 0..100 {
+        map.enter().insert(key, key);
+    }
+    on_all_cores(|| {
+        black_box(map.enter().get(&7).copied());
+    });
+}
+
+fn flat_get() {
+    let map: FlatHashMap<u64, u64> = (0..100).map(|key| (key, key)).collect();
+    on_all_cores(|| {
+        black_box(map.get(&7));
+    });
+}
+
 fn flat_update() {
     // A key for each thread, in a bucket of its own.
     let map = FlatHashMap::<u64, u64>::with_capacity(10_000);
