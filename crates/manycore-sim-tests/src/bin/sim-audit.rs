@@ -76,15 +76,7 @@ fn main() {
             let domain = Domain::bounded();
             on_all_cores(|| drop(domain.enter()));
         }
-        "map-get" => {
-            let map = HashMap::new();
-            for key in 0..100 {
-                map.enter().insert(key, key);
-            }
-            on_all_cores(|| {
-                black_box(map.enter().get(&7).copied());
-            });
-        }
+        "map-get" => map_get(),
         "flat-get" => flat_get(),
         "flat-update" => flat_update(),
         "range-get" => range_get(),
@@ -185,19 +177,16 @@ fn alias_gone(is_revoked: bool) {
     });
 }
 
-fn range_get() {
-    let map = RangeMap::new();
-    for page in 0..100 {
-        map.enter().insert(page * 4096..(page + 1) * 4096, page).expect("a free page");
+fn map_get() {
+    let map = HashMap::new();
+    for key in 0..100 {
+        map.enter().insert(key, key);
     }
     on_all_cores(|| {
-        black_box(map.enter().get(7 * 4096 + 7).copied());
+        black_box(map.enter().get(&7).copied());
     });
 }
 
-/// Inserts and removes a range of each thread's own, beside another one that stays.
-/// What is counted is the updates alone: each thread's first batch of removed entries, for which it
-/// leads a round of its domain, is closed before, and the next one after.
 fn flat_get() {
     let map: FlatHashMap<u64, u64> = (0..100).map(|key| (key, key)).collect();
     on_all_cores(|| {
@@ -220,6 +209,19 @@ fn flat_update() {
     });
 }
 
+fn range_get() {
+    let map = RangeMap::new();
+    for page in 0..100 {
+        map.enter().insert(page * 4096..(page + 1) * 4096, page).expect("a free page");
+    }
+    on_all_cores(|| {
+        black_box(map.enter().get(7 * 4096 + 7).copied());
+    });
+}
+
+/// Inserts and removes a range of each thread's own, beside another one that stays.
+/// What is counted is the updates alone: each thread's first batch of removed entries, for which it
+/// leads a round of its domain, is closed before, and the next one after.
 fn range_update() {
     // Two ranges in one branch for each thread, one of which stays, far from others'.
     let map = RangeMap::new();

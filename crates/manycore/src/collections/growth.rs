@@ -11,8 +11,8 @@
 //! - growth.G2 Every update during growth moves its own bucket and a few more, then works in the
 //!   root table. The thread that moves the last bucket unlinks the table before. Only then may
 //!   growth begin again.
-//! - growth.G3 A table is unlinked when its own link to a table before is null, and every other link
-//!   out of it is tagged (section.E4).
+//! - growth.G3 A table is unlinked when its own link to a table before is null, and every other
+//!   link out of it is tagged (section.E4).
 
 use super::Line;
 use crate::config::{MAP_BUCKETS, MAP_CHUNK};

@@ -255,7 +255,7 @@ fn values_of_every_size_keep_their_bits() {
     each(|n| n % 2 == 0);
     each(|n| char::from_u32(n).unwrap_or('?'));
     each(f64::from);
-    each(|n| NonZero::new(n));
+    each(NonZero::<u32>::new);
     each(|n| [n as u8; 7]);
     each(|n| [n as u8; 9]);
     each(|n| u128::from(n) << 77);

@@ -1,17 +1,11 @@
 //! Buckets: entries as words on one line or a few, read under a version and written under its lock
 //! (laws flat_hash_map.F1 and flat_hash_map.F2).
 
+use super::layout::{CONTINUED, CacheLine, EntryLayout, HEAD, LINE_WORDS, MORE};
 use super::overflow::Overflow;
-use super::plain::{Bits, Plain, words_of};
+use super::plain::{Bits, Plain};
 use crate::sync::{AtomicU64, Backoff, LoadToChange, Ordering, fence, seeded_bug};
 use std::marker::PhantomData;
-
-/// Words of a line.
-const LINE_WORDS: usize = 8;
-/// The words before the entries: the version, and the tags.
-const HEAD: usize = 2;
-/// Entries that a bucket has at least, beside its head.
-const FEWEST: usize = 3;
 
 /// Flags of a version: a writer is inside...
 const LOCKED: u64 = 1;
@@ -23,78 +17,6 @@ const MOVED: u64 = 4;
 const STEP: u64 = 8;
 /// A reader can't look at the bucket now.
 const CLOSED: u64 = LOCKED | PENDING | MOVED;
-
-/// In the upper half of the tags' word: the number of the chain's next bucket, or zero...
-const MORE: u32 = 32;
-/// ...and whether that has entries. It stays linked if it has none any more.
-const CONTINUED: u64 = 1 << 63;
-
-/// A line of words; zero at first.
-#[repr(C, align(64))]
-pub(super) struct CacheLine([AtomicU64; LINE_WORDS]);
-
-impl CacheLine {
-    /// The first line of a bucket with this version.
-    pub(super) fn new(version: u64) -> Self {
-        Self(std::array::from_fn(|word| AtomicU64::new(if word == 0 { version } else { 0 })))
-    }
-}
-
-impl From<usize> for CacheLine {
-    fn from(_: usize) -> Self {
-        Self::new(0)
-    }
-}
-
-/// How entries of these types lie in a bucket.
-pub(super) struct EntryLayout<K, V>(PhantomData<(K, V)>);
-
-impl<K, V> EntryLayout<K, V> {
-    const KEY: usize = words_of::<K>();
-    const ENTRY: usize = {
-        let words = Self::KEY + words_of::<V>();
-        if words == 0 { 1 } else { words }
-    };
-    /// Lines of a bucket.
-    pub(super) const LINES: usize = (HEAD + FEWEST * Self::ENTRY).div_ceil(LINE_WORDS);
-    /// Entries of a bucket: three, four or six.
-    pub(super) const SLOTS: usize = (Self::LINES * LINE_WORDS - HEAD) / Self::ENTRY;
-    /// Entries for each bucket beyond which the table grows. More than there are slots: a table that
-    /// is half as full after it has grown is not half empty, and at its fullest two thirds of the
-    /// entries are still in their first bucket.
-    pub(super) const LOAD: usize = Self::SLOTS * 4 / 3;
-    /// Bits of a tag, so that all fit below `MORE`.
-    const TAG: u32 = if Self::SLOTS <= 4 { 8 } else { 5 };
-    const ONES: u64 = {
-        let (mut ones, mut slot) = (0, 0);
-        while slot < Self::SLOTS {
-            ones |= 1 << (slot as u32 * Self::TAG);
-            slot += 1;
-        }
-        ones
-    };
-    /// The high bit of every tag: the slot is in use.
-    const USED: u64 = Self::ONES << (Self::TAG - 1);
-
-    /// The last slot's.
-    const LAST: u64 = 1 << (Self::SLOTS as u32 * Self::TAG - 1);
-
-    fn tag_of(hash: u64) -> u64 {
-        (hash >> 32 | 1 << 31) >> (32 - Self::TAG)
-    }
-
-    /// The used slots whose tag is that of the hash: a bit each, and rarely one too many.
-    #[inline(always)]
-    fn hits(tags: u64, hash: u64) -> u64 {
-        let differ = tags ^ (Self::tag_of(hash) * Self::ONES);
-        differ.wrapping_sub(Self::ONES) & !differ & Self::USED
-    }
-
-    #[inline(always)]
-    fn slot_of(hit: u64) -> usize {
-        (hit.trailing_zeros() / Self::TAG) as usize
-    }
-}
 
 /// Why a chain can't be read or locked at this moment.
 pub(super) enum Closed {
@@ -532,9 +454,9 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
         self.leave = self.leave.wrapping_add(STEP);
     }
 
-    /// Puts a value under a key, if the first bucket of the chain has the key, or a place for it and
-    /// can't have the key elsewhere; the value that was there. (As [`find`](Bucket::find), with no
-    /// branch on that.)
+    /// Puts a value under a key, if the first bucket of the chain has the key, or has a place for
+    /// it and the key can't be elsewhere; the value that was there. (As [`find`](Bucket::find),
+    /// with no branch on that.)
     #[inline(always)]
     pub(super) fn put(&mut self, hash: u64, key: K, value: V) -> Option<Option<V>> {
         let bucket = self.first;
@@ -595,7 +517,7 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
         let (before, last) = self.last();
         // ORDER: Relaxed; under the lock.
         let tags = last.tags().load_to_change(Ordering::Relaxed);
-        let from = Bucket::<K, V>::last_used(tags).expect("flat_hash_map.F1: an empty last bucket");
+        let from = Bucket::<K, V>::last_used(tags).expect("the slot is in use");
         if from != slot.slot || !std::ptr::eq(last.lines, slot.bucket.lines) {
             for index in 0..EntryLayout::<K, V>::ENTRY {
                 // ORDER: Relaxed; as in `Bits::store`.

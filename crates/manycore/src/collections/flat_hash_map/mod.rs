@@ -5,8 +5,9 @@
 //! Laws:
 //! - flat_hash_map.F1 A bucket is a line or a few: a version, with a lock and two flags; a word of
 //!   tags, and the number of the chain's next bucket; the entries. The version is that of the whole
-//!   chain. Only the last bucket with entries has free slots. A writer locks it by an exchange and unlocks it by a store. Under the lock no user code
-//!   runs and nothing is allocated: hashes, and the memory of overflow buckets, are made before.
+//!   chain. Only the last bucket with entries has free slots. A writer locks the version by an
+//!   exchange and unlocks it by a store. Under the lock no user code runs and nothing is allocated:
+//!   hashes, and the memory of overflow buckets, are made before.
 //! - flat_hash_map.F2 A reader takes what it has read for the map's if the version, before and
 //!   after, is the same and has no flag. A lock is visible before the words written under it (a
 //!   fence after the exchange, and one before the reader's second look), and an unlocked version
@@ -15,8 +16,8 @@
 //! - flat_hash_map.F3 Growth is that of `growth`. To move a bucket: copy it and hash its keys; lock
 //!   it, if the version is still that of the copy; fill its two targets, which no other thread may
 //!   read or write as long as they are pending; say that the entries have arrived; mark the bucket
-//!   as moved and unlock it. While it is locked no reader finds an entry in it. Nothing leads out of
-//!   a table but its link to the one before, so growth.G3 holds.
+//!   as moved and unlock it. While it is locked no reader finds an entry in it. Nothing leads out
+//!   of a table but its link to the one before, so growth.G3 holds.
 //! - flat_hash_map.F4 What decides about an update is compared by bits, under the lock; closures
 //!   run before, on a copy, and again if the comparison fails.
 //! - flat_hash_map.F5 Tables are retired in a domain of all such maps. In a section of it runs no
@@ -24,6 +25,7 @@
 
 mod bucket;
 mod iter;
+mod layout;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod ops;
@@ -32,7 +34,7 @@ mod plain;
 mod table;
 mod traits;
 
-use self::bucket::EntryLayout;
+use self::layout::EntryLayout;
 use self::table::Table;
 use super::Counter;
 use super::growth::{Growing, Growth, Root, buckets_for};
@@ -70,9 +72,9 @@ use std::hash::RandomState;
 /// - Progress: a read waits only for an update of its bucket that is under way, some nanoseconds
 ///   (longer if the system preempts that thread just then), and reads again if one came in between.
 ///   Updates lock the key's bucket; neither a closure nor `Hash` runs under the lock.
-/// - Cost of a read: the hash and one line of memory; a second one for the few entries that overflow
-///   their bucket, and for a bucket of larger entries. Of an update: an exchange and a store; of an
-///   insertion or removal also a [`Counter`]'s.
+/// - Cost of a read: the hash and one line of memory; a second one for an entry that overflows its
+///   bucket (a seventh to a third of them), and for buckets of larger entries. Of an update: an
+///   exchange and a store; of an insertion or removal also a [`Counter`]'s.
 /// - Growth: the table doubles at four entries for each three slots. The first update that
 ///   notices allocates the new table; then each update moves its own bucket and sixteen more, until
 ///   all are moved, and hashes the keys that it moves. The table shrinks only by

@@ -1,6 +1,7 @@
 //! What can be done with a map.
 
-use super::bucket::{Closed, EntryLayout, Locked, SlotForKey};
+use super::bucket::{Closed, Locked, SlotForKey};
+use super::layout::EntryLayout;
 use super::plain::{Bits, Plain};
 use super::table::{Mover, Table};
 use super::{FlatHashMap, FlatHashMapIter};
@@ -108,8 +109,8 @@ where
         })
     }
 
-    /// Does with the key what `decide` says of its value, under the lock, and returns the value that
-    /// was there.
+    /// Does with the key what `decide` says of its value, under the lock, and returns the value
+    /// that was there.
     fn change(
         &self,
         key: Hashed<K>,
@@ -131,8 +132,8 @@ where
         }
     }
 
-    /// The same in a chain that is locked; `None`, with the chain unlocked, if it is full and the map
-    /// `may_grow`, or if there was no memory for another bucket, but is now.
+    /// The same in a chain that is locked; `None`, with the chain unlocked, if it is full and the
+    /// map `may_grow`, or if there was no memory for another bucket, but is now.
     #[inline(never)]
     fn change_locked<'t>(
         &self,
@@ -167,8 +168,8 @@ where
         Some(old)
     }
 
-    /// Puts a value under a key, or removes the key; the value that was there. The usual case is a
-    /// straight line: the key is in the first bucket of its chain, or can only be put there.
+    /// Puts a value under a key, or removes the key; the value that was there. The usual case is
+    /// a straight line: the key is in the first bucket of its chain, or can only be put there.
     #[inline(always)]
     fn change_first(&self, key: Hashed<K>, section: &Section<'_>, change: Change<V>) -> Option<V> {
         let table = self.to_update(key.hash, section).as_ref().expect("a map has a table");
@@ -360,8 +361,8 @@ where
     /// Every entry, by value, in no order.
     ///
     /// Consistency: each bucket's entries are those of one moment, and no more: an entry that is
-    /// present throughout is yielded exactly once; concurrent insertions and removals may be seen or
-    /// not, and a key that is removed and inserted again may be yielded twice. Nothing is held
+    /// present throughout is yielded exactly once; concurrent insertions and removals may be seen
+    /// or not, and a key that is removed and inserted again may be yielded twice. Nothing is held
     /// between two calls of `next`.
     ///
     /// ```
@@ -377,8 +378,8 @@ where
         self.iter().for_each(|(key, value)| f(key, value));
     }
 
-    /// Removes every entry for which `keep` returns false. `keep` runs without a lock, and again for
-    /// a value that was replaced in between. Concurrent insertions may be overlooked.
+    /// Removes every entry for which `keep` returns false. `keep` runs without a lock, and again
+    /// for a value that was replaced in between. Concurrent insertions may be overlooked.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::from([(1, 10), (2, 20)]);

@@ -1,7 +1,7 @@
 //! The buckets that chains of a table are continued by, when a bucket of the table is full.
 
 use super::super::Line;
-use super::bucket::CacheLine;
+use super::layout::CacheLine;
 use crate::percpu::segmented::Segmented;
 use crate::sync::{AtomicUsize, Ordering};
 

@@ -1,7 +1,8 @@
 //! Tables, and how buckets move from a table to the next (law flat_hash_map.F3).
 
 use super::super::growth::{Growing, Growth};
-use super::bucket::{Bucket, CacheLine, Closed, Copied, EntryLayout, Locked, PENDING};
+use super::bucket::{Bucket, Closed, Copied, Locked, PENDING};
+use super::layout::{CacheLine, EntryLayout};
 use super::overflow::Overflow;
 use super::plain::Plain;
 use crate::section::Section;

@@ -1,0 +1,84 @@
+//! Where in a bucket the words of entries lie, and their tags (law flat_hash_map.F1).
+
+use super::plain::words_of;
+use crate::sync::AtomicU64;
+use std::marker::PhantomData;
+
+/// Words of a line.
+pub(super) const LINE_WORDS: usize = 8;
+/// The words before the entries: the version, and the tags.
+pub(super) const HEAD: usize = 2;
+/// Entries that a bucket has at least, beside its head.
+pub(super) const FEWEST: usize = 3;
+
+/// In the upper half of the tags' word: the number of the chain's next bucket, or zero...
+pub(super) const MORE: u32 = 32;
+/// ...and whether that has entries. It stays linked if it has none any more.
+pub(super) const CONTINUED: u64 = 1 << 63;
+
+/// A line of words; zero at first.
+#[repr(C, align(64))]
+pub(super) struct CacheLine(pub(super) [AtomicU64; LINE_WORDS]);
+
+impl CacheLine {
+    /// The first line of a bucket with this version.
+    pub(super) fn new(version: u64) -> Self {
+        Self(std::array::from_fn(|word| AtomicU64::new(if word == 0 { version } else { 0 })))
+    }
+}
+
+impl From<usize> for CacheLine {
+    fn from(_: usize) -> Self {
+        Self::new(0)
+    }
+}
+
+/// How entries of these types lie in a bucket.
+pub(super) struct EntryLayout<K, V>(PhantomData<(K, V)>);
+
+impl<K, V> EntryLayout<K, V> {
+    pub(super) const KEY: usize = words_of::<K>();
+    pub(super) const ENTRY: usize = {
+        let words = Self::KEY + words_of::<V>();
+        if words == 0 { 1 } else { words }
+    };
+    /// Lines of a bucket.
+    pub(super) const LINES: usize = (HEAD + FEWEST * Self::ENTRY).div_ceil(LINE_WORDS);
+    /// Entries of a bucket: three, four or six.
+    pub(super) const SLOTS: usize = (Self::LINES * LINE_WORDS - HEAD) / Self::ENTRY;
+    /// Entries for each bucket beyond which the table grows. More than there are slots, so that
+    /// half of it still fills most of them; two thirds of the entries are in their first bucket
+    /// then.
+    pub(super) const LOAD: usize = Self::SLOTS * 4 / 3;
+    /// Bits of a tag, so that all fit below `MORE`.
+    pub(super) const TAG: u32 = if Self::SLOTS <= 4 { 8 } else { 5 };
+    pub(super) const ONES: u64 = {
+        let (mut ones, mut slot) = (0, 0);
+        while slot < Self::SLOTS {
+            ones |= 1 << (slot as u32 * Self::TAG);
+            slot += 1;
+        }
+        ones
+    };
+    /// The high bit of every tag: the slot is in use.
+    pub(super) const USED: u64 = Self::ONES << (Self::TAG - 1);
+
+    /// The last slot's.
+    pub(super) const LAST: u64 = 1 << (Self::SLOTS as u32 * Self::TAG - 1);
+
+    pub(super) fn tag_of(hash: u64) -> u64 {
+        (hash >> 32 | 1 << 31) >> (32 - Self::TAG)
+    }
+
+    /// The used slots whose tag is that of the hash: a bit each, and rarely one too many.
+    #[inline(always)]
+    pub(super) fn hits(tags: u64, hash: u64) -> u64 {
+        let differ = tags ^ (Self::tag_of(hash) * Self::ONES);
+        differ.wrapping_sub(Self::ONES) & !differ & Self::USED
+    }
+
+    #[inline(always)]
+    pub(super) fn slot_of(hit: u64) -> usize {
+        (hit.trailing_zeros() / Self::TAG) as usize
+    }
+}
