@@ -2,8 +2,16 @@
 # The library for C and C++: built, installed into a folder, and used from there. Each example and each
 # test is compiled as the standards that its header promises, through pkg-config and through CMake,
 # shared and static, with gcc and with clang, and under AddressSanitizer, as far as these are here;
-# warnings are errors.
+# warnings are errors. Then liburcu's own torture test, its test of forks and its programs for lock-free
+# structures, from Debian's source package, with manycore/urcu.h in the place of its headers.
+#   ci/c.sh            all of that
+#   ci/c.sh --short    with gcc alone, and without liburcu's: what .ci/run calls
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+case "${1:-}" in
+"") short= ;;
+--short) short=1 ;;
+*) die "unknown argument '$1'" ;;
+esac
 command -v pkg-config >/dev/null 2>&1 || skip "no pkg-config"
 command -v gcc >/dev/null 2>&1 || skip "no gcc"
 capi=$ROOT/crates/manycore-capi
@@ -37,7 +45,13 @@ run() {
 }
 
 compilers=(gcc)
-if command -v clang >/dev/null 2>&1; then compilers+=(clang); else say "no clang: gcc alone"; fi
+if [ -n "$short" ]; then
+    say "gcc alone"
+elif command -v clang >/dev/null 2>&1; then
+    compilers+=(clang)
+else
+    say "no clang: gcc alone"
+fi
 programs=()
 for compiler in "${compilers[@]}"; do
     for source in "$capi"/examples/*.c*; do
@@ -92,6 +106,61 @@ if gcc -fsanitize=address -x c - -o "$work/probe" <<<'int main(void) { return 0;
 else
     say "SKIPPED: AddressSanitizer, which gcc has not here"
 fi
+
+# The source of liburcu, of unstable or else of stable; kept between runs in the target folder, and no
+# part of the tree.
+fetch_liburcu() {
+    command -v apt-get >/dev/null 2>&1 || return 0
+    local key=/usr/share/keyrings/debian-archive-keyring.gpg signed= suite
+    [ ! -e "$key" ] || signed="[signed-by=$key] "
+    for suite in unstable stable bookworm; do
+        mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
+        echo "deb-src ${signed}http://deb.debian.org/debian $suite main" >"$work/apt/sources"
+        cat >"$work/apt/conf" <<CONF
+Dir::Etc::sourcelist "$work/apt/sources";
+Dir::Etc::sourceparts "-";
+Dir::State::lists "$work/apt/lists";
+Dir::Cache "$work/apt/cache";
+APT::Sandbox::User "root";
+CONF
+        (cd "$work/apt" && export APT_CONFIG=$work/apt/conf && timeout 60 apt-get -qq update &&
+            timeout 60 apt-get -qq source --tar-only --download-only liburcu) >"$work/said" 2>&1 || :
+        if ls "$work"/apt/liburcu_*.orig.tar.bz2 >/dev/null 2>&1; then
+            mkdir -p "$TARGET/liburcu"
+            mv "$work"/apt/liburcu_*.orig.tar.bz2 "$TARGET/liburcu/"
+            return
+        fi
+    done
+}
+
+liburcu() {
+    ls "$TARGET"/liburcu/*.tar.bz2 >/dev/null 2>&1 || fetch_liburcu
+    local source name
+    source=$(ls "$TARGET"/liburcu/*.tar.bz2 2>/dev/null | tail -n 1)
+    [ -n "$source" ] || { say "SKIPPED: liburcu's tests, whose source can't be had"; return; }
+    mkdir -p "$work/liburcu" "$work/urcu/urcu"
+    tar -xf "$source" -C "$work/liburcu" --strip-components=1
+    # What its configure writes: nothing that these programs need.
+    touch "$work/urcu/urcu/config.h" "$work/urcu/config.h"
+    for name in urcu urcu-bp; do echo '#include <manycore/urcu.h>' >"$work/urcu/$name.h"; done
+    cd "$work/liburcu/tests"
+    for name in regression/{urcutorture,test_urcu_fork} benchmark/test_urcu{,_gc,_defer,_lfq,_lfs_rcu}; do
+        gcc -O2 -w -pthread -D_GNU_SOURCE -D_LGPL_SOURCE -DRCU_BP -DHAVE_GETTID -DHAVE_RAND_R \
+            -I"$work/urcu" -I../include -I../src -Icommon -Iutils "$name.c" utils/tap.c \
+            -o "$work/${name#*/}" "${shared[@]}" || die "liburcu's $name does not compile"
+    done
+    run "$work/test_urcu_fork"
+    local placement
+    for placement in global percpu perthread; do
+        run "$work/urcutorture" 2 stress 1 "callrcu_$placement"
+        grep -q 'rcu_stress_count: [0-9]* [0-9]* 0 0 0 0 0 0 0 0 0$' "$work/said" ||
+            die "liburcu's torture test saw an old object: $(cat "$work/said")"
+    done
+    for name in test_urcu{,_gc,_defer,_lfq,_lfs_rcu}; do run "$work/$name" 2 1 1; done
+    cd "$ROOT"
+    say "liburcu's tests: $(basename "$source" .orig.tar.bz2)"
+}
+[ -n "$short" ] || liburcu
 
 if command -v cmake >/dev/null 2>&1; then
     cat >"$work/CMakeLists.txt" <<CMAKE

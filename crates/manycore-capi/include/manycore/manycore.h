@@ -153,9 +153,11 @@ void mc_misuse_(const char *what);
 extern __thread struct mc_thread_record_ mc_thread_ __attribute__((tls_model("initial-exec")));
 #define MC_INLINE_ 1
 #define MC_RECORD_ (&mc_thread_)
+#define MC_ANNOUNCED_ (mc_thread_.announced)
 #else
 #define MC_INLINE_ 0
 #define MC_RECORD_ ((struct mc_thread_record_ *)0)
+#define MC_ANNOUNCED_ ((uint64_t *)0)
 #endif
 
 #define MC_LIKELY_(condition) __builtin_expect(!!(condition), 1)
@@ -201,18 +203,21 @@ static inline int mc_thread_unregister(const mc_domain *domain)
 	return mc_thread_unregister_(domain, MC_RECORD_);
 }
 
-/* Private: the thread's word, if it entered this domain last, or null. */
-static inline uint64_t *mc_announced_(const mc_domain *domain)
+/* Private: whether the thread has entered this domain last. Its record then has its word there. */
+static inline int mc_is_known_(const mc_domain *domain)
 {
 #if MC_INLINE_
-	const struct mc_domain_front_ *front = (const struct mc_domain_front_ *)(const void *)domain;
-
-	if (MC_LIKELY_(mc_thread_.number == front->number))
-		return mc_thread_.announced;
-#endif
+	return MC_LIKELY_(mc_thread_.number ==
+	    ((const struct mc_domain_front_ *)(const void *)domain)->number);
+#else
 	(void)domain;
-	return NULL;
+	return 0;
+#endif
 }
+
+/* Private: what is pending, beside the word. */
+#define MC_PENDING_(announced) \
+	((uint32_t *)(void *)((char *)(announced) + MC_PENDING_OFFSET_))
 
 /*
  * Opens a section: until it is closed, no object is freed that could be reached when it was opened.
@@ -221,12 +226,10 @@ static inline uint64_t *mc_announced_(const mc_domain *domain)
  */
 static inline void mc_enter(const mc_domain *domain)
 {
-	uint64_t *announced = mc_announced_(domain);
+	const struct mc_domain_front_ *front = (const struct mc_domain_front_ *)(const void *)domain;
+	uint64_t *announced;
 
-	if (MC_LIKELY_(announced != NULL && *announced == 0)) {
-		const struct mc_domain_front_ *front =
-		    (const struct mc_domain_front_ *)(const void *)domain;
-
+	if (mc_is_known_(domain) && MC_LIKELY_(*(announced = MC_ANNOUNCED_) == 0)) {
 		/* Law section.S12 of the Rust side: the reclaimer pays for the fence. */
 		__atomic_store_n(announced, __atomic_load_n(front->era, __ATOMIC_ACQUIRE),
 		    __ATOMIC_RELEASE);
@@ -247,14 +250,13 @@ int mc_is_inside(const mc_domain *domain);
  */
 static inline void mc_leave(const mc_domain *domain)
 {
-	uint64_t *announced = mc_announced_(domain);
+	uint64_t *announced;
 
 #ifdef MC_DEBUG
 	if (!mc_is_inside(domain))
 		mc_misuse_("mc_leave outside of a section");
 #endif
-	if (MC_LIKELY_(announced != NULL && *(const uint32_t *)(const void *)
-	    ((const char *)announced + MC_PENDING_OFFSET_) == 0))
+	if (mc_is_known_(domain) && MC_LIKELY_(*MC_PENDING_(announced = MC_ANNOUNCED_) == 0))
 		__atomic_store_n(announced, UINT64_C(0), __ATOMIC_RELEASE);
 	else
 		mc_leave_(domain, MC_RECORD_);
@@ -266,20 +268,20 @@ static inline void mc_leave(const mc_domain *domain)
  */
 static inline void mc_leave_in_handler(const mc_domain *domain)
 {
-	uint64_t *announced = mc_announced_(domain);
+	uint64_t *announced;
+	uint32_t *pending;
 
-	if (MC_LIKELY_(announced != NULL)) {
-		uint32_t *pending =
-		    (uint32_t *)(void *)((char *)announced + MC_PENDING_OFFSET_);
-
-		/* The lower 29 bits count sections beyond the first. */
-		if ((*pending & ((UINT32_C(1) << 29) - 1)) == 0)
-			__atomic_store_n(announced, UINT64_C(0), __ATOMIC_RELEASE);
-		else
-			*pending -= 1;
-	} else {
+	if (!mc_is_known_(domain)) {
 		mc_leave_(domain, MC_RECORD_);
+		return;
 	}
+	announced = MC_ANNOUNCED_;
+	pending = MC_PENDING_(announced);
+	/* The lower 29 bits count sections beyond the first. */
+	if ((*pending & ((UINT32_C(1) << 29) - 1)) == 0)
+		__atomic_store_n(announced, UINT64_C(0), __ATOMIC_RELEASE);
+	else
+		*pending -= 1;
 }
 
 /*

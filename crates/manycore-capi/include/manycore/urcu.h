@@ -14,6 +14,14 @@
 
 #include "manycore.h"
 
+/*
+ * Headers of liburcu's data structures include its own of these functions, which this one stands for.
+ * (Not for rculfhash, whose library calls a flavour by its table of functions.)
+ */
+#define _URCU_CALL_RCU_H
+#define _URCU_DEFER_H
+#define _URCU_POINTER_H
+
 struct rcu_head {
 	struct mc_head head_;
 	void (*func_)(struct rcu_head *head);
@@ -123,6 +131,69 @@ static inline void call_rcu(struct rcu_head *head, void (*func)(struct rcu_head 
 {
 	head->func_ = func;
 	(void)mc_call(&head->head_, mc_urcu_call_);
+}
+
+/*
+ * Helper threads of one's own, for a CPU or a thread: there is one for the process, and all of these
+ * stand for it.
+ */
+struct call_rcu_data;
+
+static inline struct call_rcu_data *get_default_call_rcu_data(void)
+{
+	static char one;
+
+	return (struct call_rcu_data *)(void *)&one;
+}
+
+static inline struct call_rcu_data *create_call_rcu_data(unsigned long flags, int cpu)
+{
+	(void)flags;
+	(void)cpu;
+	return get_default_call_rcu_data();
+}
+
+static inline struct call_rcu_data *get_call_rcu_data(void)
+{
+	return get_default_call_rcu_data();
+}
+
+static inline struct call_rcu_data *get_cpu_call_rcu_data(int cpu)
+{
+	(void)cpu;
+	return NULL;
+}
+
+static inline struct call_rcu_data *get_thread_call_rcu_data(void)
+{
+	return NULL;
+}
+
+static inline int set_cpu_call_rcu_data(int cpu, struct call_rcu_data *data)
+{
+	(void)cpu;
+	(void)data;
+	return 0;
+}
+
+static inline void set_thread_call_rcu_data(struct call_rcu_data *data)
+{
+	(void)data;
+}
+
+static inline void call_rcu_data_free(struct call_rcu_data *data)
+{
+	(void)data;
+}
+
+static inline int create_all_cpu_call_rcu_data(unsigned long flags)
+{
+	(void)flags;
+	return 0;
+}
+
+static inline void free_all_cpu_call_rcu_data(void)
+{
 }
 
 /* Private. */
