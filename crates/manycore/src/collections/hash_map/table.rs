@@ -276,28 +276,6 @@ impl<'s, K, V> Locked<'s, K, V> {
         }
     }
 
-    /// Where this entry is linked. No user code runs.
-    #[inline]
-    pub(super) fn slot_of(
-        &self,
-        entry: &Entry<K, V>,
-        section: &'s Section<'_>,
-    ) -> Option<(Slot<'s, K, V>, Shared<'s, Entry<K, V>>)> {
-        for bucket in self.first.chain() {
-            // ORDER: Relaxed; under the lock.
-            let mut hits = hits(bucket.tags.load_to_change(Ordering::Relaxed), entry.hash);
-            while hits != 0 {
-                let at = slot_of(hits);
-                let found = bucket.slots[at].load_to_change(section);
-                if ptr::eq(found.as_ptr(), entry) {
-                    return Some((Slot { bucket, at }, found));
-                }
-                hits &= hits - 1;
-            }
-        }
-        None
-    }
-
     /// Adds a bucket with this entry to the end of the chain.
     pub(super) fn extend(
         &self,

@@ -3,7 +3,7 @@
 
 use super::super::table::Entry;
 use super::HashMapView;
-use crate::section::Owned;
+use crate::section::{Owned, Shared};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
@@ -32,11 +32,11 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let entry = self.find_to_change(hash, |own| own.borrow() == key)?;
+            let entry = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
             if !condition(&entry.key, &entry.value) {
                 return None;
             }
-            if self.replace(entry, None).is_ok() {
+            if self.replace(entry, None).is_some() {
                 return Some(&entry.value);
             }
         }
@@ -52,9 +52,9 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let old = self.find_to_change(hash, |own| own.borrow() == key)?;
+            let old = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
             let new = Entry { hash, key: old.key.clone(), value: f(&old.value) };
-            if let Ok(linked) = self.replace(old, Some(Owned::new(new))) {
+            if let Some(linked) = self.replace(old, Some(Owned::new(new))) {
                 return linked.as_ref().map(|entry| &entry.value);
             }
         }
@@ -79,7 +79,7 @@ where
         K: Clone,
     {
         let hash = self.hash(&key);
-        let find = || self.find_to_change(hash, |own| *own == key);
+        let find = || self.find(hash, |own| *own == key).and_then(Shared::as_ref);
         let mut found = find();
         loop {
             let next = f(found.map(|old| &old.value));
@@ -91,8 +91,8 @@ where
                     Err((theirs, _mine)) => found = Some(theirs),
                 },
                 (Some(old), next) => match self.replace(old, next) {
-                    Ok(linked) => return linked.as_ref().map(|entry| &entry.value),
-                    Err(_dropped) => found = find(),
+                    Some(linked) => return linked.as_ref().map(|entry| &entry.value),
+                    None => found = find(),
                 },
             }
         }
@@ -131,7 +131,7 @@ where
         let mut entries = self.iter();
         while let Some(entry) = entries.next_entry() {
             if !keep(&entry.key, &entry.value) {
-                let _gone = self.replace(entry, None);
+                self.replace(entry, None);
             }
         }
     }
