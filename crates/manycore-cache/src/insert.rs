@@ -1,9 +1,10 @@
 //! Insertions, whatever is there.
 
 use crate::Cache;
-use crate::departure::{Cause, Departed};
+use crate::departure::{Back, Cause, Departed};
 use crate::key_hash::KeyHash;
 use crate::node::Fresh;
+use crate::table::{Bucket, Hit, Table};
 use crate::update::Asked;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
@@ -53,22 +54,29 @@ where
     /// Links the node, whatever is there.
     #[inline(always)]
     fn put_any(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
-        if let Err(fresh) = self.put_over(hash, fresh, section) {
+        let table = self.segment(hash).table(section);
+        let bucket = table.bucket(hash);
+        let refused = match bucket.find(hash, |own| *own == fresh.get().key) {
+            Some(hit) => self.put_over(hash, (table, bucket, hit), fresh, section),
+            None => self.put_new(hash, (table, bucket), fresh, section),
+        };
+        if let Err(fresh) = refused {
             self.put_whatever(hash, fresh, section);
         }
     }
 
-    #[inline(never)]
+    #[cold]
     fn put_whatever(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
         self.put(hash, &mut Some(fresh), section, Asked::Before, |_| true);
     }
 
-    /// The short way: the key is there, and its entry weighs as much. Gives the node back if it is
-    /// not so.
-    #[inline]
-    fn put_over(
+    /// The short way for a key that is not there. Gives the node back if by now there may be an
+    /// entry of it, which only one of its tag can be.
+    #[inline(never)]
+    fn put_new(
         &self,
         hash: KeyHash,
+        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
@@ -77,12 +85,33 @@ where
             return Err(fresh);
         }
         let segment = self.segment(hash);
-        let table = segment.table(section);
-        let bucket = table.bucket(hash);
-        let Some(hit) = bucket.find(hash, |own| *own == fresh.get().key) else {
+        self.reserve(segment, weight, None, section);
+        let held = Back { cache: self, capacity: weight };
+        let Some(locked) = table.lock(bucket) else { return Err(fresh) };
+        if locked.has_tag(hash) {
             return Err(fresh);
-        };
-        if self.weight_of(hit.node) != weight {
+        }
+        self.link_new(&locked, table, hash, &fresh);
+        self.flights.note_change(hash, 0);
+        drop(locked);
+        std::mem::forget(held);
+        fresh.publish();
+        self.after_put(hash, None, section);
+        Ok(())
+    }
+
+    /// The short way for a key that is there, if its entry weighs as much. Gives the node back if
+    /// it is not so.
+    #[inline(always)]
+    fn put_over(
+        &self,
+        hash: KeyHash,
+        (table, bucket, hit): (&Table<K, V>, &Bucket<K, V>, Hit<'_, K, V>),
+        fresh: Fresh<K, V>,
+        section: &Section<'_>,
+    ) -> Result<(), Fresh<K, V>> {
+        let weight = self.weight_of(fresh.address());
+        if weight > self.capacity() as i64 || self.weight_of(hit.node) != weight {
             return Err(fresh);
         }
         let is_over = self.is_timed && self.is_expired_cold(hit.node);
@@ -101,7 +130,7 @@ where
         } else {
             self.counts.insertions.inc();
             self.part_with(&old, section);
-            self.settle(segment, section);
+            self.settle(self.segment(hash), section);
         }
         Ok(())
     }

@@ -210,14 +210,11 @@ impl<K, V> Segment<K, V> {
             let table = self.table(section);
             let index = table.index_of(record);
             let bucket = &table.buckets()[index];
-            let on_probation = |slot: &Slot<'_, K, V>| slot.state() & MAIN == 0;
-            let mut slots = bucket.slots().filter(|slot| slot.node().is_some());
-            let slot = slots.find(on_probation)?;
-            let node = slot.node();
-            let has_proved = || slot.frequency_now() >= FREQUENCY_PROVED || node == kept;
-            let weight = node.filter(|_| !has_proved()).map(weigh);
+            let (slot, node) = bucket.first_on_probation()?;
+            let has_proved = || slot.frequency_now() >= FREQUENCY_PROVED || Some(node) == kept;
+            let weight = if has_proved() { None } else { Some(weigh(node)) };
             let Some(locked) = table.lock(bucket) else { continue };
-            if slot.node() != node || !on_probation(&slot) {
+            if slot.node() != Some(node) || slot.state() & MAIN != 0 {
                 continue; // it has gone, or was decided about
             }
             if has_proved() {
@@ -228,7 +225,7 @@ impl<K, V> Segment<K, V> {
             let Some(weight) = weight else { continue };
             table.remember(index, slot);
             locked.clear(slot);
-            return node.map(|node| Evicted { node, weight });
+            return Some(Evicted { node, weight });
         }
     }
 

@@ -41,6 +41,10 @@ pub(crate) const MAIN: usize = 1;
 /// A state bit of the others, which are on probation: the main hand has passed it once.
 pub(crate) const AGED: usize = 2;
 
+/// Of the four tags in a word of ghosts the lowest bits, and the highest.
+const FOUR_ONES: u64 = 0x1_0001_0001_0001;
+const FOUR_HIGHEST: u64 = FOUR_ONES << 15;
+
 /// Which of so many buckets the upper half of a hash chooses.
 #[inline(always)]
 fn bucket_of(upper: u32, buckets: usize) -> usize {
@@ -188,6 +192,30 @@ impl<K, V> Bucket<K, V> {
         (0..SLOTS).fold(0, |hits, at| hits | bit(at))
     }
 
+    /// A free place of this bucket, for the holder of its chain's lock.
+    #[inline(always)]
+    fn free(&self) -> Option<Slot<'_, K, V>> {
+        // What has no tag is free, or the last and leads to the next bucket (cache.T1).
+        let at = (self.hits(0).trailing_zeros() / 2) as usize;
+        (at < SLOTS && self.link(at).is_null()).then_some(Slot { bucket: self, at })
+    }
+
+    /// The first entry of the chain that is on probation, without the lock.
+    #[inline(always)]
+    pub(crate) fn first_on_probation(&self) -> Option<(Slot<'_, K, V>, NonNull<Node<K, V>>)> {
+        let mut bucket = self;
+        loop {
+            for at in 0..SLOTS {
+                let link = bucket.link(at);
+                if tag_in(link) != 0 && link.addr() & (MAIN << STATE_SHIFT) == 0 {
+                    return NonNull::new(address_in(link)).map(|node| (Slot { bucket, at }, node));
+                }
+            }
+            // SAFETY: chains live as long as their table, which the caller's section keeps.
+            bucket = unsafe { Self::more(bucket.link(SLOTS - 1))?.as_ref() };
+        }
+    }
+
     /// Fetches the nodes that are likely meant, and says which is the first: it is of the first
     /// bucket of the chain, and its key may be another. The caller has a section open.
     #[inline(always)]
@@ -238,10 +266,6 @@ impl<K, V> Slot<'_, K, V> {
     pub(crate) fn node(self) -> Option<NonNull<Node<K, V>>> {
         let link = self.bucket.link(self.at);
         if tag_in(link) == 0 { None } else { NonNull::new(address_in(link)) }
-    }
-
-    fn is_free(self) -> bool {
-        self.bucket.link(self.at).is_null()
     }
 
     pub(crate) fn state(self) -> usize {
@@ -308,6 +332,12 @@ impl<'t, K, V> Locked<'t, K, V> {
         self.first.find(hash, |own| !compared.has(own)).is_some()
     }
 
+    /// Whether there is an entry of this tag.
+    #[inline(always)]
+    pub(crate) fn has_tag(&self, hash: KeyHash) -> bool {
+        self.first.find(hash, |_| true).is_some()
+    }
+
     /// Puts a node in the place of `old`, of the same key, if that is linked there still. The place
     /// is one of this chain's.
     #[inline(always)]
@@ -356,16 +386,20 @@ impl<'t, K, V> Locked<'t, K, V> {
         let link = Self::link_to(node, hash.tag(), state);
         debug_assert!(hash.tag() != 0, "cache.T1: an entry with the tag of a link to a bucket");
         debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
-        let mut last = None;
-        for slot in self.slots() {
-            if slot.is_free() {
+        let mut bucket = self.first;
+        let last = loop {
+            if let Some(slot) = bucket.free() {
                 slot.set_frequency(frequency);
                 self.set(slot, link);
                 return;
             }
-            last = Some(slot);
-        }
-        let last = last.expect("a bucket has hashes");
+            let last = Slot { bucket, at: SLOTS - 1 };
+            match Bucket::more(bucket.link(last.at)) {
+                // SAFETY: chains live as long as their table, which is borrowed.
+                Some(more) => bucket = unsafe { more.as_ref() },
+                None => break last,
+            }
+        };
         let more = table.new_bucket();
         debug_assert!(
             last.at == SLOTS - 1 && more.addr().get() % LINE == 0,
@@ -528,8 +562,9 @@ impl<K, V> Table<K, V> {
     pub(crate) fn remembers(&self, hash: KeyHash) -> bool {
         self.ghosts().get(self.index(hash)).is_some_and(|ghosts| {
             // ORDER: Relaxed; written under the bucket's lock.
-            let ghosts = ghosts.load(Ordering::Relaxed);
-            (0..4).any(|at| (ghosts >> (16 * at)) & 0xffff == hash.tag() as u64)
+            let differ = ghosts.load(Ordering::Relaxed) ^ (hash.tag() as u64 * FOUR_ONES);
+            // Whether one of the four is zero: their highest bits are free.
+            differ.wrapping_sub(FOUR_ONES) & FOUR_HIGHEST & !differ != 0
         })
     }
 

@@ -7,7 +7,7 @@ use crate::key_hash::KeyHash;
 use crate::node::{Extra, Found, Fresh, NEVER, Node, Seed};
 use crate::prefetch::prefetch;
 use crate::segment::{Segment, take};
-use crate::table::{Locked, MAIN, Slot};
+use crate::table::{Locked, MAIN, Slot, Table};
 use crate::{Cache, builder};
 use manycore::section::Section;
 use std::borrow::Borrow;
@@ -108,6 +108,7 @@ where
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 
+    #[inline]
     pub(crate) fn make(&self, key: K, value: V, time: Option<Duration>) -> Fresh<K, V> {
         self.note_own_end(&key, &value);
         self.home.make(key, value, |key, value| self.extra(key, value, time))
@@ -148,7 +149,8 @@ where
     /// Makes so much capacity the caller's (cache.G1): from the pool, and then at the cost of
     /// others' entries, but for `kept`. If there is neither, because everything is reserved by
     /// threads that are about to link, the pool goes below zero, and later updates pay it back.
-    fn reserve(
+    #[inline]
+    pub(crate) fn reserve(
         &self,
         segment: &Segment<K, V>,
         wanted: i64,
@@ -340,7 +342,6 @@ where
         target: Target<'_, K, V>,
         section: &Section<'_>,
     ) {
-        let segment = self.segment(hash);
         match target {
             Target::Over(slot, seen) => {
                 let is_replaced = locked.replace(slot, seen, fresh.address());
@@ -350,14 +351,23 @@ where
                     slot.set_frequency(frequency + 1);
                 }
             }
-            Target::New => {
-                let table = segment.table(section);
-                let is_tried = !table.remembers(hash) && table.probation.push(hash);
-                let state = if is_tried { 0 } else { MAIN };
-                locked.add(table, hash, fresh.address(), (state, 0));
-                segment.count_more();
-            }
+            Target::New => self.link_new(locked, self.segment(hash).table(section), hash, fresh),
         }
+    }
+
+    /// Links the node of a key that is not there; the caller notes the change.
+    #[inline(always)]
+    pub(crate) fn link_new(
+        &self,
+        locked: &Locked<'_, K, V>,
+        table: &Table<K, V>,
+        hash: KeyHash,
+        fresh: &Fresh<K, V>,
+    ) {
+        let is_tried = !table.remembers(hash) && table.probation.push(hash);
+        let state = if is_tried { 0 } else { MAIN };
+        locked.add(table, hash, fresh.address(), (state, 0));
+        self.segment(hash).count_more();
     }
 
     /// A key was to be removed and is not there, or is over. Loads of it that began before are not
