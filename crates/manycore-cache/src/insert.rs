@@ -57,7 +57,7 @@ where
         let table = self.segment(hash).table(section);
         let bucket = table.bucket(hash);
         let refused = match bucket.find(hash, |own| *own == fresh.get().key) {
-            Some(hit) => self.put_over(hash, (table, bucket, hit), fresh, section),
+            Some(hit) => self.put_over(hash, (table, bucket), hit, fresh, section),
             None => self.put_new(hash, (table, bucket), fresh, section),
         };
         if let Err(fresh) = refused {
@@ -106,7 +106,8 @@ where
     fn put_over(
         &self,
         hash: KeyHash,
-        (table, bucket, hit): (&Table<K, V>, &Bucket<K, V>, Hit<'_, K, V>),
+        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
+        hit: Hit<'_, K, V>,
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {

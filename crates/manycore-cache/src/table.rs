@@ -202,7 +202,7 @@ impl<K, V> Bucket<K, V> {
 
     /// The first entry of the chain that is on probation, without the lock.
     #[inline(always)]
-    pub(crate) fn first_on_probation(&self) -> Option<(Slot<'_, K, V>, NonNull<Node<K, V>>)> {
+    pub(crate) fn first_on_probation(&self) -> Option<Linked<'_, K, V>> {
         let mut bucket = self;
         loop {
             for at in 0..SLOTS {
@@ -289,6 +289,9 @@ impl<K, V> Slot<'_, K, V> {
         self.bucket.frequency[self.at].store(frequency, Ordering::Relaxed);
     }
 }
+
+/// An entry: its link and its node.
+type Linked<'t, K, V> = (Slot<'t, K, V>, NonNull<Node<K, V>>);
 
 /// A chain's lock is held; dropping this releases it.
 pub(crate) struct Locked<'t, K, V> {
