@@ -79,7 +79,7 @@ use std::hash::RandomState;
 ///   notices allocates the new table; then each update moves its own bucket and sixteen more, until
 ///   all are moved, and hashes the keys that it moves. The table shrinks only by
 ///   [`shrink_to_fit`](Self::shrink_to_fit).
-/// - Memory: 27 to 37 bytes for an entry of 16 bytes: a line of 64 bytes for each three slots, and
+/// - Memory: 27 to 39 bytes for an entry of 16 bytes: a line of 64 bytes for each three slots, and
 ///   for what overflows. A key and a value take whole words of 8 bytes each. An empty map is some
 ///   100 bytes and allocates nothing. A table that was replaced is freed when the
 ///   reads of such maps that were under way are over.
