@@ -33,7 +33,10 @@ mod c_rivals {
             })?;
         }
         includes.extend(find("ck")?);
-        compile("ck_schemes", "c/ck.c", &includes, |_| ())
+        compile("ck_schemes", "c/ck.c", &includes, |_| ())?;
+        let own = [PathBuf::from("../manycore-capi/include")];
+        println!("cargo::rerun-if-changed={}", own[0].display());
+        compile("manycore_c", "c/manycore.c", &own, |_| ())
     }
 
     /// Links a library and says where its headers are.

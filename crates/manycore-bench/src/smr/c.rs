@@ -1,4 +1,4 @@
-//! Schemes written in C: liburcu and Concurrency Kit.
+//! Schemes written in C: liburcu and Concurrency Kit, and the library's own sections from C.
 //!
 //! Owns: the Rust side of `c/smr.h`. The loops over a trace and over empty sections run in C, where
 //! a section is inlined; single operations are calls through a pointer.
@@ -11,6 +11,9 @@ use std::{
 };
 
 use super::{Counts, Node, Op, Payload, Read, Scheme, SchemeHandle, Setup};
+
+// The functions behind the header that `c/manycore.c` includes.
+use manycore_capi as _;
 
 /// A node with room for two words of the library.
 type CNode = Node<[usize; 2], 3>;
@@ -108,6 +111,8 @@ libraries! {
     CkBrlock => ck_brlock_scheme;
     /// The queue lock.
     CkMcs => ck_mcs_scheme;
+    /// The library's own sections, inlined from its header.
+    OwnC => manycore_c_scheme;
 }
 
 /// A table that a library looks after.

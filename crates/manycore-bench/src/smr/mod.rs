@@ -271,6 +271,11 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     native::<c::CkMcs>("ck-mcs", "Concurrency Kit's queue lock (MCS); freed at once"),
     ours::<ours::Bounded>("section", "sections as they come: eras, and nodes that know theirs"),
     ours::<ours::Epoch>("section-epoch", "sections with eras alone: a stalled reader is unbounded"),
+    #[cfg(feature = "c-rivals")]
+    Entry {
+        kind: Kind::Ours,
+        ..native::<c::OwnC>("section-c", "sections with eras as C programs have them")
+    },
     ours::<ours::Clock>("section-clock", "sections as in the paper: the clock and a full fence"),
 ];
 
