@@ -60,6 +60,7 @@ impl Values {
     }
 
     /// Which fields have a value, and of which types.
+    #[cfg(feature = "tracing")]
     pub(super) fn types(&self) -> u128 {
         self.types
     }
