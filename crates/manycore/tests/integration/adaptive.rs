@@ -247,11 +247,11 @@ fn load_decides_the_mode_both_ways() {
     assert_eq!(sum.mode(), Mode::Logs);
     load(&sum, 10_000, 1, 1);
     assert_eq!(sum.mode(), Mode::Direct);
-    load(&sum, 100, 1, 1_000);
+    load_by_two(&sum, 100, 1, 1_000); // by one, it may be reserved for it, and stay as it is
     assert_eq!(sum.mode(), Mode::Shared);
     load_by_two(&sum, 100, 1_000, 1);
     assert_eq!(sum.mode(), Mode::Logs);
-    load(&sum, 100, 1, 1_000);
+    load_by_two(&sum, 100, 1, 1_000);
     assert_eq!(sum.mode(), Mode::Shared);
     load(&sum, 10_000, 1, 1);
     assert_eq!(sum.mode(), Mode::Direct);
