@@ -111,20 +111,9 @@ fi
 # part of the tree.
 fetch_liburcu() {
     command -v apt-get >/dev/null 2>&1 || return 0
-    local key=/usr/share/keyrings/debian-archive-keyring.gpg signed= suite
-    [ ! -e "$key" ] || signed="[signed-by=$key] "
+    local suite
     for suite in unstable stable bookworm; do
-        mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
-        echo "deb-src ${signed}http://deb.debian.org/debian $suite main" >"$work/apt/sources"
-        cat >"$work/apt/conf" <<CONF
-Dir::Etc::sourcelist "$work/apt/sources";
-Dir::Etc::sourceparts "-";
-Dir::State::lists "$work/apt/lists";
-Dir::Cache "$work/apt/cache";
-APT::Sandbox::User "root";
-CONF
-        (cd "$work/apt" && export APT_CONFIG=$work/apt/conf && timeout 60 apt-get -qq update &&
-            timeout 60 apt-get -qq source --tar-only --download-only liburcu) >"$work/said" 2>&1 || :
+        debian_source liburcu "$suite" "$work/apt"
         if ls "$work"/apt/liburcu_*.orig.tar.bz2 >/dev/null 2>&1; then
             mkdir -p "$TARGET/liburcu"
             mv "$work"/apt/liburcu_*.orig.tar.bz2 "$TARGET/liburcu/"

@@ -86,6 +86,25 @@ need_sanitizer() {
     say "with $(rustc +nightly --version)"
 }
 
+# debian_source PACKAGE SUITE FOLDER: fetches the package's original source, as it is in that suite,
+# into the folder. Not there afterwards if it can't be had; FOLDER/log says why. Only the sources: the
+# description of a package may be gone from a mirror. The system's own lists stay as they are.
+debian_source() {
+    local package=$1 suite=$2 folder=$3 key=/usr/share/keyrings/debian-archive-keyring.gpg signed=
+    [ ! -e "$key" ] || signed="[signed-by=$key] "
+    mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+    echo "deb-src ${signed}http://deb.debian.org/debian $suite main" >"$folder/sources"
+    cat >"$folder/conf" <<CONF
+Dir::Etc::sourcelist "$folder/sources";
+Dir::Etc::sourceparts "-";
+Dir::State::lists "$folder/lists";
+Dir::Cache "$folder/cache";
+APT::Sandbox::User "root";
+CONF
+    (cd "$folder" && export APT_CONFIG=$folder/conf && timeout 200 apt-get -qq update &&
+        timeout 100 apt-get -qq source --tar-only --download-only "$package") >"$folder/log" 2>&1 || :
+}
+
 # skip_if_not_simulable FILE: ends the script well if FILE, what `manycore sim` said, says that this
 # machine or its compiler cannot; anything else that it said is a failure.
 skip_if_not_simulable() {

@@ -17,21 +17,7 @@ trap 'rm -rf "$work"' EXIT
 # The package, kept between runs.
 fetch() {
     command -v apt-get >/dev/null 2>&1 || skip "no apt-get, so no source package of memcached"
-    mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
-    local key=/usr/share/keyrings/debian-archive-keyring.gpg signed=
-    [ ! -e "$key" ] || signed="[signed-by=$key] "
-    echo "deb-src ${signed}http://deb.debian.org/debian unstable main" >"$work/apt/sources"
-    cat >"$work/apt/conf" <<CONF
-Dir::Etc::sourcelist "$work/apt/sources";
-Dir::Etc::sourceparts "-";
-Dir::State::lists "$work/apt/lists";
-Dir::Cache "$work/apt/cache";
-APT::Sandbox::User "root";
-CONF
-    # Only the sources: the description of the package may be gone from a mirror.
-    (cd "$work/apt" && export APT_CONFIG=$work/apt/conf && timeout 200 apt-get -qq update &&
-        timeout 100 apt-get -qq source --tar-only --download-only memcached) \
-        >"$work/apt/log" 2>&1 || :
+    debian_source memcached unstable "$work/apt"
     local found
     found=$(ls "$work"/apt/memcached_"$version".orig.tar.* 2>/dev/null | head -n 1)
     [ -n "$found" ] || skip "the source of memcached $version can't be had: $(tail -n 1 "$work/apt/log")"

@@ -128,6 +128,7 @@ mod compared;
 mod deadlock;
 mod departure;
 mod expiry;
+mod ghosts;
 mod guard;
 mod huge_pages;
 mod key_hash;

@@ -16,6 +16,7 @@
 
 use crate::bucket_lock::{BucketGuard, BucketLock, Queue, Turn};
 use crate::compared::Compared;
+use crate::ghosts::Ghosts;
 use crate::huge_pages::{LINE, ZeroedLines};
 use crate::key_hash::KeyHash;
 use crate::node::Node;
@@ -24,7 +25,7 @@ use crate::probation::ProbationQueue;
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// Links in a bucket.
 pub(crate) const SLOTS: usize = 7;
@@ -40,10 +41,6 @@ pub(crate) const FREQUENCY_MAX: u8 = 3;
 pub(crate) const MAIN: usize = 1;
 /// A state bit of the others, which are on probation: the main hand has passed it once.
 pub(crate) const AGED: usize = 2;
-
-/// Of the four tags in a word of ghosts the lowest bits, and the highest.
-const FOUR_ONES: u64 = 0x1_0001_0001_0001;
-const FOUR_HIGHEST: u64 = FOUR_ONES << 15;
 
 /// Which of so many buckets the upper half of a hash chooses.
 #[inline(always)]
@@ -424,15 +421,13 @@ impl<'t, K, V> Locked<'t, K, V> {
     }
 }
 
-/// The buckets of one segment, for each the tags of four keys that were evicted from it, and the
-/// queue of entries on probation.
+/// The buckets of one segment, what was evicted from them, and the queue of entries on probation.
 pub(crate) struct Table<K, V> {
     buckets: NonNull<Bucket<K, V>>,
     len: usize,
-    /// Where the buckets and the ghosts are.
+    /// Where the buckets are.
     lines: Arc<ZeroedLines>,
-    ghosts: NonNull<AtomicU64>,
-    has_ghosts: bool,
+    ghosts: Ghosts,
     pub(crate) probation: ProbationQueue,
     /// The waiters for the chains' locks.
     queue: Queue,
@@ -464,14 +459,14 @@ impl<K, V> Table<K, V> {
         has_ghosts: bool,
     ) -> impl Iterator<Item = Self> {
         let total = tables.checked_mul(buckets).expect("manycore: capacity overflow");
-        let ghosts = if has_ghosts { buckets.div_ceil(LINE / size_of::<AtomicU64>()) } else { 0 };
+        let words = if has_ghosts { buckets } else { 0 };
+        let ghosts = Ghosts::lines(words);
         debug_assert!(tables > 0 && buckets > 0, "cache.T1: {tables} tables of {buckets} buckets");
         let lines = Arc::new(ZeroedLines::zeroed(total + tables * ghosts, total));
         (0..tables).map(move |at| Self {
             buckets: lines.line(at * buckets).cast(),
             len: buckets,
-            ghosts: lines.line(total + at * ghosts).cast(),
-            has_ghosts,
+            ghosts: Ghosts::new(&lines, total + at * ghosts, words),
             // A twentieth of the entries are on probation, five or six of which have a bucket.
             probation: ProbationQueue::new(if has_ghosts { buckets.div_ceil(2) } else { 0 }),
             lines: Arc::clone(&lines),
@@ -491,13 +486,7 @@ impl<K, V> Table<K, V> {
     }
 
     pub(crate) fn has_ghosts(&self) -> bool {
-        self.has_ghosts
-    }
-
-    fn ghosts(&self) -> &[AtomicU64] {
-        let len = if self.has_ghosts { self.len } else { 0 };
-        // SAFETY: lines of ours, zeroed.
-        unsafe { std::slice::from_raw_parts(self.ghosts.as_ptr(), len) }
+        !self.ghosts.is_empty()
     }
 
     /// The memory of this table, and of others that were made with it.
@@ -507,7 +496,7 @@ impl<K, V> Table<K, V> {
 
     /// What the table takes, without the ends of chains.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(self.buckets()) + size_of_val(self.ghosts()) + self.probation.bytes()
+        size_of_val(self.buckets()) + self.ghosts.bytes() + self.probation.bytes()
     }
 
     #[inline(always)]
@@ -553,22 +542,12 @@ impl<K, V> Table<K, V> {
 
     /// Remembers that an entry was evicted from the bucket. Under its lock.
     pub(crate) fn remember(&self, index: usize, slot: Slot<'_, K, V>) {
-        if let Some(ghosts) = self.ghosts().get(index) {
-            // ORDER: Relaxed; written under the bucket's lock.
-            let before = ghosts.load(Ordering::Relaxed);
-            debug_assert!(slot.tag() != 0, "cache.T1: a free place is remembered as evicted");
-            ghosts.store(before << 16 | slot.tag() as u64, Ordering::Relaxed);
-        }
+        self.ghosts.remember(index, slot.tag());
     }
 
     /// Whether such a key was evicted not long ago. Under the bucket's lock.
     pub(crate) fn remembers(&self, hash: KeyHash) -> bool {
-        self.ghosts().get(self.index(hash)).is_some_and(|ghosts| {
-            // ORDER: Relaxed; written under the bucket's lock.
-            let differ = ghosts.load(Ordering::Relaxed) ^ (hash.tag() as u64 * FOUR_ONES);
-            // Whether one of the four is zero: their highest bits are free.
-            differ.wrapping_sub(FOUR_ONES) & FOUR_HIGHEST & !differ != 0
-        })
+        self.ghosts.remembers(self.index(hash), hash.tag())
     }
 
     /// Copies all links of a table whose locks are held.

@@ -40,6 +40,28 @@ impl MapHandle for &Sections {
     }
 }
 
+/// The calls of a map that hands out copies.
+macro_rules! by_copy {
+    ($map:ty) => {
+        impl MapHandle for &$map {
+            #[inline]
+            fn get(&mut self, key: u64) -> Option<u64> {
+                self.0.get(&key)
+            }
+
+            #[inline]
+            fn insert(&mut self, key: u64, value: u64) {
+                self.0.insert(key, value);
+            }
+
+            #[inline]
+            fn remove(&mut self, key: u64) {
+                self.0.remove(&key);
+            }
+        }
+    };
+}
+
 /// `collections::FlatHashMap`: entries in the buckets, handed out by copy.
 pub(super) struct Flat(FlatHashMap<u64, u64, RandomState>);
 
@@ -55,22 +77,7 @@ impl MapImpl for Flat {
     }
 }
 
-impl MapHandle for &Flat {
-    #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
-        self.0.get(&key)
-    }
-
-    #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&mut self, key: u64) {
-        self.0.remove(&key);
-    }
-}
+by_copy!(Flat);
 
 /// `collections::ReplicatedMap`, a cache for each thread.
 pub(super) struct Replicated(ReplicatedMap<u64, u64, RandomState>);
@@ -87,22 +94,7 @@ impl MapImpl for Replicated {
     }
 }
 
-impl MapHandle for &Replicated {
-    #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
-        self.0.get(&key)
-    }
-
-    #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
-        self.0.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&mut self, key: u64) {
-        self.0.remove(&key);
-    }
-}
+by_copy!(Replicated);
 
 /// `collections::DHash`, a table for each thread; the local parts count the look-ups.
 pub(super) struct Distributed(DHash<u64, u64, u64, RandomState>);

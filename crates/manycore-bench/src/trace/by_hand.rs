@@ -94,6 +94,28 @@ impl TraceHandle for FloorHandle<'_> {
     fn off(&mut self, _a: u64, _b: u64) {}
 }
 
+/// A ring of all threads.
+trait SharedRing {
+    /// Keeps the time and a word.
+    fn put(&self, word: u64);
+}
+
+impl<R: SharedRing> TraceHandle for &R {
+    #[inline(always)]
+    fn event(&mut self, a: u64, b: u64) {
+        self.put(a + b);
+    }
+
+    #[inline(always)]
+    fn span(&mut self, a: u64, b: u64) {
+        self.put(a + b);
+        self.put(END);
+    }
+
+    #[inline(always)]
+    fn off(&mut self, _a: u64, _b: u64) {}
+}
+
 /// A ring of all threads, behind a lock.
 pub(super) struct Locked(Mutex<Words>);
 
@@ -113,28 +135,12 @@ impl TraceImpl for Locked {
     }
 }
 
-impl Locked {
+impl SharedRing for Locked {
     #[inline(always)]
     fn put(&self, word: u64) {
         let now = ticks::now();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).put(now, word);
     }
-}
-
-impl TraceHandle for &Locked {
-    #[inline(always)]
-    fn event(&mut self, a: u64, b: u64) {
-        self.put(a + b);
-    }
-
-    #[inline(always)]
-    fn span(&mut self, a: u64, b: u64) {
-        self.put(a + b);
-        self.put(END);
-    }
-
-    #[inline(always)]
-    fn off(&mut self, _a: u64, _b: u64) {}
 }
 
 /// A ring of all threads, whose places are claimed one by one.
@@ -143,7 +149,7 @@ pub(super) struct Claimed {
     words: Box<[AtomicU64]>,
 }
 
-impl Claimed {
+impl SharedRing for Claimed {
     #[inline(always)]
     fn put(&self, word: u64) {
         let now = ticks::now();
@@ -170,20 +176,4 @@ impl TraceImpl for Claimed {
         let words = self.words.into_iter().map(AtomicU64::into_inner).collect();
         Words { words, next: self.next.load(Ordering::Relaxed) as usize }.kept()
     }
-}
-
-impl TraceHandle for &Claimed {
-    #[inline(always)]
-    fn event(&mut self, a: u64, b: u64) {
-        self.put(a + b);
-    }
-
-    #[inline(always)]
-    fn span(&mut self, a: u64, b: u64) {
-        self.put(a + b);
-        self.put(END);
-    }
-
-    #[inline(always)]
-    fn off(&mut self, _a: u64, _b: u64) {}
 }

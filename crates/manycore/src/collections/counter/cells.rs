@@ -21,6 +21,7 @@
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
+use super::recent::RECENT;
 use super::word::GroupWord;
 use crate::config;
 use crate::oplog::promotion::{self, Membership, Word};
@@ -30,7 +31,6 @@ use crate::percpu::{self, Slot, barrier};
 use crate::policy::Streak;
 use crate::profile::{self, What};
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering, seeded_bug};
-use std::cell::Cell;
 use std::ptr;
 
 const OPEN: u32 = 0;
@@ -254,53 +254,6 @@ impl Evictable for Cells {
     }
 }
 
-sync::thread_local! {
-    static RECENT: Recent = const {
-        Recent { lost: Cell::new(Streak::NONE), lost_at: Cell::new(0), read: Cell::new(0) }
-    };
-}
-
-/// What a thread has seen of cold counters. (Addresses of their words, only to compare.)
-struct Recent {
-    /// Adds that came just after another thread's, since it last promoted a counter; without those
-    /// to a counter that it has read since.
-    lost: Cell<Streak>,
-    /// The counter of the last one of these.
-    lost_at: Cell<usize>,
-    /// The counter that the thread has read last, unless it has added to it since. Rows don't pay
-    /// where that is always so, and the add need not look whether other threads have changed the
-    /// word: that would fetch its line twice.
-    read: Cell<usize>,
-}
-
-impl Recent {
-    fn note_read(&self, counter: usize) {
-        self.read.set(counter);
-        if self.lost_at.get() == counter {
-            self.lost.set(Streak::NONE);
-        }
-    }
-
-    /// Whether the counter has been read since the last add, and this is the next.
-    #[inline(always)]
-    fn take_read(&self, counter: usize) -> bool {
-        let is_read = self.read.get() == counter;
-        if is_read {
-            self.read.set(0);
-        }
-        is_read
-    }
-
-    /// An add has come just after another thread's; true if rows are due.
-    fn note_lost(&self, counter: usize) -> bool {
-        self.lost_at.set(counter);
-        let mut streak = self.lost.get();
-        let is_due = streak.observe(true).take(FAILURES);
-        self.lost.set(streak);
-        is_due
-    }
-}
-
 /// Whether a total has changed by so little since the last read that adds by one between the two
 /// were too few for rows: fewer than a thread's lost adds that make them.
 fn is_few(change: u64) -> bool {
@@ -363,7 +316,7 @@ impl Group<'_> {
     #[cold]
     fn note_contention(values: &[AtomicU64], hot: &GroupWord, index: usize) {
         let counter = ptr::from_ref(&values[index]).addr();
-        let is_due = RECENT.with(|recent| recent.note_lost(counter));
+        let is_due = RECENT.with(|recent| recent.note_lost(counter, FAILURES));
         if is_due {
             Group { values, hot }.promote(false);
         }

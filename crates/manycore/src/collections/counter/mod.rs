@@ -5,6 +5,7 @@ mod gauge;
 mod histogram;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod recent;
 mod word;
 
 use crate::sync::AtomicU64;

@@ -25,7 +25,7 @@ const FULL: u32 = 4;
 const LOGGED: u32 = 8;
 
 /// No thread has sent through a log yet.
-const NOBODY: usize = 0;
+const NO_SENDER: usize = 0;
 /// More than one thread has. Not a thread's token: those are multiples of 16.
 const MANY: usize = 1;
 /// More than one thread has, and a receiver is about to forget it. For a sender as `MANY`, which it
@@ -78,7 +78,7 @@ impl Signals {
         Self {
             flags: Line(Flags {
                 state: AtomicU32::new(0),
-                sole: AtomicUsize::new(NOBODY),
+                sole: AtomicUsize::new(NO_SENDER),
                 ring: AtomicPtr::new(ptr::null_mut()),
                 clock: Clock::system(),
                 max_events,
@@ -185,8 +185,8 @@ impl Signals {
         let token = percpu::thread_token();
         // ORDER: SeqCst on success; visible to all threads before this event is sent
         // (event_queue.Q2).
-        let claimed = seen == NOBODY
-            && sole.compare_exchange(NOBODY, token, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        let claimed = seen == NO_SENDER
+            && sole.compare_exchange(NO_SENDER, token, Ordering::SeqCst, Ordering::Relaxed).is_ok();
         if !claimed {
             sole.swap(MANY, Ordering::SeqCst);
         }
@@ -197,7 +197,7 @@ impl Signals {
     pub(super) fn others_send(&self) -> bool {
         // ORDER: Relaxed; a hint.
         let sole = self.flags.0.sole.load(Ordering::Relaxed);
-        sole != NOBODY && sole != percpu::thread_token()
+        sole != NO_SENDER && sole != percpu::thread_token()
     }
 
     /// Whether several threads have sent since the last [`forget_senders`](Self::forget_senders).
@@ -214,7 +214,7 @@ impl Signals {
         // BUG: an event that is logged at that time, in the receiver's hands, may have a key above
         // those of the next sole sender (event_queue.Q2).
         if seeded_bug!("forget-at-once") {
-            sole.store(NOBODY, Ordering::Release);
+            sole.store(NO_SENDER, Ordering::Release);
             return;
         }
         // ORDER: Relaxed; the fence is what decides. A sender sets `LOGGED`, has a fence, and reads
@@ -225,7 +225,7 @@ impl Signals {
             // ORDER: Release on success; the next sender takes the object's lock first, or reads a
             // word that was written under it. Relaxed on failure: a sender has stored `MANY`.
             let (forgotten, kept) = (Ordering::Release, Ordering::Relaxed);
-            let _ = sole.compare_exchange(FORGETTING, NOBODY, forgotten, kept);
+            let _ = sole.compare_exchange(FORGETTING, NO_SENDER, forgotten, kept);
         }
     }
 

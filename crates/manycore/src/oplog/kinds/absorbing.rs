@@ -192,10 +192,10 @@ mod tests {
     use crate::sync::{AtomicU32, Ordering::SeqCst};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    const NOBODY: u32 = u32::MAX;
+    const NO_KEY: u32 = u32::MAX;
     /// The number whose key panics, and the one whose destructor does.
-    static KEY: AtomicU32 = AtomicU32::new(NOBODY);
-    static DROP: AtomicU32 = AtomicU32::new(NOBODY);
+    static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+    static DROP: AtomicU32 = AtomicU32::new(NO_KEY);
 
     struct Change(u32, bool);
     impl Cancel for Change {
@@ -215,7 +215,7 @@ mod tests {
     }
     impl Drop for Change {
         fn drop(&mut self) {
-            let planned = DROP.compare_exchange(self.0, NOBODY, SeqCst, SeqCst).is_ok();
+            let planned = DROP.compare_exchange(self.0, NO_KEY, SeqCst, SeqCst).is_ok();
             assert!(!planned, "planned");
         }
     }
@@ -239,7 +239,7 @@ mod tests {
                 let merged = catch_unwind(AssertUnwindSafe(|| Log::merge(&mut logs, &mut list)));
                 assert!(merged.is_err());
                 assert!(list.is_empty());
-                fails.store(NOBODY, SeqCst);
+                fails.store(NO_KEY, SeqCst);
                 assert_eq!(Log::merge(&mut logs, &mut list), 10);
                 assert_eq!(list, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10], "{logs_used} logs");
             }
