@@ -40,7 +40,7 @@ struct Argument(*mut c_void);
 
 // SAFETY: the header says that any thread that retires calls it, with this argument.
 unsafe impl Send for Argument {}
-// SAFETY: as above, and several threads at a time.
+// SAFETY: the header says that several threads may call it at a time, with this argument.
 unsafe impl Sync for Argument {}
 
 impl Options {

@@ -112,6 +112,9 @@ impl TraceWriter {
     }
 
     /// Appends a record. The end of a span has no need of fields.
+    ///
+    /// # Panics
+    /// If the lane is another writer's, and this one has fewer.
     pub fn record(
         &mut self,
         lane: Lane,

@@ -52,7 +52,7 @@ const TIMED: Fields = &[OBJECT, NANOS, KIND];
 /// ```
 ///
 /// *For* the question what else a slow request waited for. It is [`manycore::profile`]'s observer,
-/// and costs what that does: only a thread that waits, or changes an object's form, pays.
+/// and costs what that does: only a thread that waits, merges, or changes an object's form, pays.
 pub fn observe_library(class: Class) -> bool {
     let event = |name, fields| {
         let place = (module_path!(), file!(), line!());

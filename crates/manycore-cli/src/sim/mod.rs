@@ -83,6 +83,10 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     }
     if let (Some(path), Some(last)) = (&args.timeline, runs.last()) {
         save::whole(path, &timeline::trace(last, &machine))?;
+        if let missing @ 1.. = last.count(timeline::LEFT_OUT) {
+            let kept = last.waits.len();
+            eprintln!("manycore sim: the timeline has the first {kept} waits, and lacks {missing}");
+        }
     }
     let text = if args.audit { show::audit(&args.program, &runs) } else { format!("\n{report}") };
     stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))

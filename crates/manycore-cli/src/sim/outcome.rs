@@ -160,12 +160,13 @@ mod tests {
 
     const TEXT: &str = "manycore-sim 1\ncores 6\noperations 10\nrmws 25\n\
         module 1000-2000 r-xp 0 0 /a b/prog\nline 40 7 900\nsite locks 7 900 1010,1100\n\
-        blocked 3 2 1010\nwait 4 2 100 350 line 40 1010\n";
+        blocked 3 2 1010\nwait 4 2 100 350 line 40 1010\nwaits-left-out 3\n";
 
     #[test]
     fn result_is_read_as_it_was_written() {
         let run = Run::parse(TEXT).unwrap();
         assert_eq!((run.count("cores"), run.count("absent")), (6, 0));
+        assert_eq!(run.count(super::super::timeline::LEFT_OUT), 3);
         assert_eq!(run.each("rmws"), 2.5);
         assert_eq!(run.modules[0].path, "/a b/prog");
         assert_eq!(run.lines[0].sites[0].addresses, [0x1010, 0x1100]);

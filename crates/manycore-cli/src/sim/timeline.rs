@@ -8,8 +8,10 @@ use manycore_trace::{Class, Kind, Lane, TraceWriter, Value};
 
 use super::outcome::{Run, Wait};
 
-/// How many waits of a run are kept; the report of the run counts the others.
+/// How many waits of a run are kept.
 pub(crate) const WAITS: u32 = 1 << 20;
+/// The count of the others in a run's result.
+pub(crate) const LEFT_OUT: &str = "waits-left-out";
 
 /// Waits for other threads, and for a time.
 const THREADS: Class = Class::new(1, "threads");

@@ -240,9 +240,11 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Begins to count, for the whole program, from nothing.
 ///
 /// Cost while it is on: a wait takes some 100 ns longer, a read of an object with logs as well.
-/// What does not wait costs what it always does. Memory: some 100 bytes for each object that is
-/// waited for, each line that waits for it and each thread that does; at most half a megabyte a
-/// thread. Starting and stopping is no barrier: a wait that is under way may be missed.
+/// What does not wait costs what it always does, but that an [`Adaptive`](crate::cluster::Adaptive)
+/// object is reserved for no thread, whose uses would not be counted. Memory: some 100 bytes for
+/// each object that is waited for, each line that waits for it and each thread that does; at most
+/// half a megabyte a thread. Starting and stopping is no barrier: a wait that is under way may be
+/// missed.
 ///
 /// See [the module](self) for an example.
 pub fn start() {

@@ -203,7 +203,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// A look that an update finds due.
     #[cold]
     pub(super) fn look_cold(&self, hold: ColdGuard<'_, T, L>) {
-        let is_calm = config::RESERVES_UNASKED && hold.is_calm() && !profile::counts();
+        let is_calm = config::RESERVES_UNASKED && hold.is_calm() && !profile::is_on();
         match self.next_of_cold(&hold) {
             // The panic is another update's, applied on the way: its poison reports it.
             Some(change) => sync::contain(|| _ = self.switch(hold, change, false)),
@@ -216,7 +216,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// [`look_cold`](Self::look_cold).
     #[cold]
     pub(super) fn looked_at_reads<'a>(&'a self, mut hold: ColdGuard<'a, T, L>) -> Hold<'a> {
-        let is_calm = config::RESERVES_UNASKED && hold.is_calm() && !profile::counts();
+        let is_calm = config::RESERVES_UNASKED && hold.is_calm() && !profile::is_on();
         self.look_at_reads(&mut hold);
         if is_calm && self.is_plain() {
             hold.keep_as_owner();

@@ -213,7 +213,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         if !self.is_still(version) {
             return Err(Closed::Changing);
         }
-        // SAFETY: flat_hash_map.F2 - the words of a slot in use, as in `find`.
+        // SAFETY: flat_hash_map.F2 - the words of a slot in use, all at one moment: a value's.
         Ok(found.map(|bits| unsafe { bits.value() }))
     }
 
