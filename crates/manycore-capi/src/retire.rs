@@ -68,8 +68,8 @@ pub unsafe extern "C" fn mc_retire_(
     // SAFETY: the object is the caller's own, unlinked, and not retired before.
     unsafe { head.write(Head { function, domain: tagged }) };
     let weight = if bytes == 0 { Weight::at_least(0) } else { Weight::exact(bytes) };
-    // SAFETY: the object is unlinked and not retired before, and `run` takes it back; that any thread
-    // may call the function, the caller promises.
+    // SAFETY: the object is unlinked and not retired before, and `run` takes it back; that any
+    // thread may call the function, the caller promises.
     let retire = |section: &Section<'_>| unsafe { section.retire_raw(node.cast(), weight, run) };
     // SAFETY: the caller promises that it is null or the calling thread's.
     let known = unsafe { record.as_ref() }.and_then(|record| record.announced_in(of.number));
