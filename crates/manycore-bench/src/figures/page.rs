@@ -7,7 +7,7 @@ use std::fmt::Write;
 use manycore_page::{Curve as Drawn, Plot, escape, number};
 
 use super::{
-    Figure, Finding, Series,
+    Figure, Finding, Series, claim,
     fresh::{self, Compared},
 };
 
@@ -53,9 +53,7 @@ are the hollow squares.</p>\n\
 <p>One figure is a <b>calibration</b>: OpLog's Figure 4, with which the order in which waiting \
 cores are served was chosen. It is no evidence for the model. K42's Figure 4 decided one rule, \
 that conditional stores never fail. Apart from that, all others are <b>validation</b>: the model \
-was not changed for them, and each difference is listed. A number counts as borne out within \
-a factor of two, a peak within two cores, an order if it is the same at every point \
-compared.</p>\n";
+was not changed for them, and each difference is listed.</p>\n";
 
 /// The whole page.
 pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String {
@@ -64,6 +62,7 @@ pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String
     let _ = writeln!(body, "<p class=\"machine\">{}</p>", escape(&setting.here));
     let _ = writeln!(body, "<p><b>{}</b></p>", escape(&setting.claim));
     body.push_str(INTRODUCTION);
+    let _ = writeln!(body, "<p>{}</p>", escape(&claim::rule()));
     if setting.quick {
         body.push_str("<p>This is the quick form: few points, short runs.</p>\n");
     }
