@@ -116,4 +116,39 @@ pub(super) const FIGURES: &[Figure] = &[
         claims: &[Claim::Order { curves: &["address-space", "one-manager"], from: 2.0 }],
         why: &[],
     },
+    Figure {
+        id: "k42-12",
+        title: "K42, Figure 12: one file that all processors read",
+        story: "Section 4.3: an instance of grep on each processor searches the same file of 111 \
+            MB. The text says that the file cache manager with one lock is about 1 % ahead on one \
+            processor; that the distributed one is ahead on many is in the picture. Here each \
+            thread pins the pages of one cached file in turn and looks at them. `PageCache` \
+            becomes distributed by itself once threads wait for each other.",
+        calibration: false,
+        machine: "power-24",
+        workload: "grep",
+        arguments: &[],
+        duration: "2ms",
+        quick_duration: "500us",
+        axis: Axis::Cores { beside: 0, full: CORES, quick: QUICK },
+        metric: "throughput",
+        unit: "MB/s",
+        scale: 1.0,
+        relative: false,
+        curves: &[
+            Curve::new("not distributed", "page-cache-in-one", &[]),
+            Curve::new("distributed", "page-cache-distributed", &[]),
+            Curve::new("distributed when contended", "page-cache", &[]),
+        ],
+        claims: &[
+            Claim::Times {
+                above: "page-cache-in-one",
+                below: "page-cache-distributed",
+                x: 1.0,
+                published: 1.01,
+            },
+            Claim::Order { curves: &["page-cache-distributed", "page-cache-in-one"], from: 4.0 },
+        ],
+        why: &[],
+    },
 ];

@@ -17,6 +17,13 @@ const PROGRAM_CURVES: &[Curve] = &[
     Curve::new("LDU, one queue", "ldu-global", &[]),
 ];
 
+const DRAFT_CURVES: &[Curve] = &[
+    Curve::new("stock", "rwlock", &[]),
+    Curve::new("Harris, sorted", "harris", &[]),
+    Curve::new("Harris, unsorted", "harris-unsorted", &[]),
+    Curve::new("LDU, a queue for each core", "ldu-per-thread", &[]),
+];
+
 /// What holds of all three programs.
 const KNEE: &str = "How long the parts between updates take was computed from the place where the \
     thesis says that stock stops growing; that place, and about 120 divided by it of stock's \
@@ -57,6 +64,16 @@ const fn program(
     }
 }
 
+/// One of the draft's programs: the thesis' with one more list.
+const fn draft(
+    name: (&'static str, &'static str),
+    load: (&'static str, &'static str),
+    story: &'static str,
+    claims: &'static [Claim],
+) -> Figure {
+    Figure { curves: DRAFT_CURVES, ..program(name, load, story, claims) }
+}
+
 /// The same with reads.
 const fn program_ratio(
     (id, title): (&'static str, &'static str),
@@ -90,6 +107,24 @@ const fn program_ratio(
         curves: PROGRAM_CURVES,
         claims,
         why: &[],
+    }
+}
+
+/// A program on rising numbers of cores, at a share of updates.
+const fn program_scaling(
+    (id, title): (&'static str, &'static str),
+    (workload, unit): (&'static str, &'static str),
+    arguments: &'static [&'static str],
+) -> Figure {
+    let claims = &[Claim::Order { curves: &["ldu-per-thread", "rwlock"], from: 60.0 }];
+    Figure {
+        story: "Section 2.6.5: reads in proportion to updates, on rising numbers of cores. The text \
+            says that LDU scales substantially better than stock at this share; the picture has \
+            the rest.",
+        arguments,
+        duration: "1500us",
+        axis: Axis::Cores { beside: 0, full: &[1, 15, 30, 60, 90, 120], quick: &[1, 120] },
+        ..program((id, title), (workload, unit), "", claims)
     }
 }
 
@@ -212,6 +247,71 @@ pub(super) const FIGURES: &[Figure] = &[
         ("ldu-spawn-ratio", "LDU, Figure 2.18: lmbench, shares of updates"),
         ("spawn", "processes/ms"),
         &[Claim::Crossing { above: "ldu-per-thread", below: "rwlock", x: 85.7 }],
+    ),
+    program_scaling(
+        ("ldu-aim-80", "LDU, Figure 2.15: AIM7 at 80 % updates"),
+        ("aim", "jobs/ms"),
+        &["--read-every", "4"],
+    ),
+    program_scaling(
+        ("ldu-aim-99", "LDU, Figure 2.15: AIM7 at 99 % updates"),
+        ("aim", "jobs/ms"),
+        &["--read-every", "99"],
+    ),
+    program_scaling(
+        ("ldu-mail-90", "LDU, Figure 2.17: Exim at 90 % updates"),
+        ("mail", "messages/ms"),
+        &["--read-every", "9"],
+    ),
+    program_scaling(
+        ("ldu-spawn-90", "LDU, Figure 2.19: lmbench at 90 % updates"),
+        ("spawn", "processes/ms"),
+        &["--read-every", "9"],
+    ),
+    draft(
+        ("draft-aim", "LDU draft, Figure 7: AIM7"),
+        ("aim", "jobs/ms"),
+        "Section VI.B: LDU over an unsorted lock-free list is 1.7 times stock and 1.1 times that \
+            list on 120 cores, stock scales up to 60, and the sorted list is the slowest. Here \
+            LDU's elements lie in `IntervalRegistry`'s tree, and the load is the one whose knee \
+            the thesis gives.",
+        &[
+            Claim::Times { above: "ldu-per-thread", below: "rwlock", x: 120.0, published: 1.7 },
+            Claim::Times {
+                above: "ldu-per-thread",
+                below: "harris-unsorted",
+                x: 120.0,
+                published: 1.1,
+            },
+            Claim::Peak { curve: "rwlock", x: 60.0, published: None },
+            Claim::Order { curves: &["harris-unsorted", "harris"], from: 60.0 },
+        ],
+    ),
+    draft(
+        ("draft-mail", "LDU draft, Figure 8: Exim"),
+        ("mail", "messages/ms"),
+        "Section VI.C: LDU is 1.6 times stock and 1.1 times the unsorted list; stock falls after \
+            60 cores, the others do not.",
+        &[
+            Claim::Times { above: "ldu-per-thread", below: "rwlock", x: 120.0, published: 1.6 },
+            Claim::Times {
+                above: "ldu-per-thread",
+                below: "harris-unsorted",
+                x: 120.0,
+                published: 1.1,
+            },
+            Claim::Peak { curve: "rwlock", x: 60.0, published: None },
+        ],
+    ),
+    draft(
+        ("draft-spawn", "LDU draft, Figure 10: lmbench, fork"),
+        ("spawn", "processes/ms"),
+        "Section VI.D: the lists and LDU are 2.2 times stock on 120 cores.",
+        &[
+            Claim::Times { above: "ldu-per-thread", below: "rwlock", x: 120.0, published: 2.2 },
+            Claim::Times { above: "harris-unsorted", below: "rwlock", x: 120.0, published: 2.2 },
+            Claim::Times { above: "harris", below: "rwlock", x: 120.0, published: 2.2 },
+        ],
     ),
     Figure {
         id: "ldu-oplog",
