@@ -72,6 +72,14 @@ pub static WORKLOADS: &[Workload] = &[
         impls: || abouts(coherence::ENTRIES),
         groups: coherence::groups,
     },
+    #[cfg(target_os = "linux")]
+    Workload {
+        name: "syscalls",
+        about: "what four system calls cost (OpLog, figure 5)",
+        options: &[],
+        impls: || abouts(crate::syscalls::ENTRIES),
+        groups: crate::syscalls::groups,
+    },
     Workload {
         name: "registry",
         about: "register and unregister entries, sometimes walk over all (OpLog: open files)",
@@ -433,9 +441,9 @@ mod tests {
     #[test]
     fn every_workload_has_something_of_ours_and_a_baseline() {
         for workload in WORKLOADS {
-            // One measures the hardware, the other processes of their own.
+            // Two measure the machine, the other processes of their own.
             let (has_ours, has_baseline) = match workload.name {
-                "coherence" => (false, true),
+                "coherence" | "syscalls" => (false, true),
                 "server" => (true, false),
                 _ => (true, true),
             };

@@ -59,6 +59,8 @@ pub mod slabs;
 pub mod smr;
 pub mod swap;
 pub mod sweep;
+#[cfg(target_os = "linux")]
+pub mod syscalls;
 pub mod ticks;
 pub mod timers;
 pub mod tour;

@@ -81,6 +81,15 @@ pub enum Claim {
         /// The text's words.
         words: &'static str,
     },
+    /// A share in percent is nearly all from a place on, where the text has words and no number.
+    NearlyAll {
+        /// The curve.
+        curve: &'static str,
+        /// From this place on.
+        from: f64,
+        /// The text's words.
+        words: &'static str,
+    },
     /// Which curves are above which, from a place on.
     Order {
         /// The curves, the highest first.
@@ -124,6 +133,9 @@ const EQUAL: f64 = 0.05;
 /// Growth is borne out as linear from this share of the cores on.
 const LINEAR: f64 = 0.8;
 
+/// A share is borne out as nearly all from so many percent on.
+const NEARLY_ALL: f64 = 80.0;
+
 /// A peak is borne out within so many cores.
 const PEAK: f64 = 2.0;
 
@@ -134,7 +146,7 @@ pub fn rule() -> String {
          published one's side of one and its distance from one is within a factor of {FACTOR} of \
          the published distance; where the text says that there is no difference, within {:.0} % of \
          one. A peak counts within {PEAK} cores, growth that is called linear from {:.0} % of the \
-         cores on, an order if it is the same at every point compared, a crossing if the order \
+         cores on, a share that is called almost all from {NEARLY_ALL:.0} % on, an order if it is the same at every point compared, a crossing if the order \
          before it is the other one.",
         EQUAL * 100.0,
         LINEAR * 100.0
@@ -190,6 +202,7 @@ impl Claim {
                 compared(about, published, both.map(|(from, to)| to / from), same_ratio)
             }
             Claim::Linear { curve, to, words } => linear(series, curve, to, words),
+            Claim::NearlyAll { curve, from, words } => nearly_all(series, curve, from, words),
             Claim::Order { curves, from } => order(series, curves, from),
             Claim::Crossing { above, below, x } => crossing(series, above, below, x),
         }
@@ -243,6 +256,19 @@ fn linear(series: &Series, curve: &'static str, to: f64, words: &'static str) ->
         simulated: times.map_or_else(|| "not run".to_owned(), simulated),
         off: None,
         holds: times.map(|times| times >= LINEAR * to),
+    }
+}
+
+fn nearly_all(series: &Series, curve: &str, from: f64, words: &'static str) -> Finding {
+    let shares = series.points(curve).iter().filter(|point| point.0 >= from).map(|point| point.1);
+    let least = shares.min_by(f64::total_cmp);
+    Finding {
+        about: format!("{curve} from {from} on"),
+        published: words.to_owned(),
+        simulated: least
+            .map_or_else(|| "not run".to_owned(), |least| format!("{least:.0} % or more")),
+        off: None,
+        holds: least.map(|least| least >= NEARLY_ALL),
     }
 }
 

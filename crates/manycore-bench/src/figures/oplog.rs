@@ -1,9 +1,39 @@
 //! OpLog (MIT-CSAIL-TR-2014-019), measured by its authors on 48 cores.
 
-use super::{Axis, Claim, Curve, Figure};
+use super::{Axis, Claim, Curve, Figure, WAITING};
 
 const CORES: &[u32] = &[1, 2, 3, 4, 6, 8, 12, 24, 36, 48];
 const QUICK: &[u32] = &[1, 6, 48];
+
+/// How much of its time a lock-free program waits for cache lines.
+const fn waiting(
+    (id, title): (&'static str, &'static str),
+    story: &'static str,
+    (workload, arguments): (&'static str, &'static [&'static str]),
+    curves: &'static [Curve],
+    full: &'static [u32],
+    claims: &'static [Claim],
+) -> Figure {
+    Figure {
+        id,
+        title,
+        story,
+        calibration: false,
+        machine: "opteron-8x6",
+        workload,
+        arguments,
+        duration: "200us",
+        quick_duration: "60us",
+        axis: Axis::Cores { beside: 0, full, quick: QUICK },
+        metric: WAITING,
+        unit: "% of all cycles",
+        scale: 1.0,
+        relative: false,
+        curves,
+        claims,
+        why: &[],
+    }
+}
 
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
@@ -40,6 +70,16 @@ pub(super) const FIGURES: &[Figure] = &[
              the nearer are the curves. The text does not say how long a fork takes.",
         ],
     },
+    waiting(
+        ("oplog-1b", "OpLog, Figure 1(b): waiting in the lock-free reverse map"),
+        "Section 3: with 40 cores roughly 35 % of the time is spent waiting for cache lines in the \
+            lock-free reverse map. Here, of the loop of oplog-1, the part of the cores' cycles \
+            that they wait for lines; it depends on the other work of a fork, which is chosen.",
+        ("rmap-fork", &["--read-every", "never", "--spin", "1000"]),
+        &[Curve::new("lock-free", "harris", &[(40.0, 35.0)])],
+        &[1, 6, 12, 24, 40, 48],
+        &[Claim::Value { curve: "harris", x: 40.0, published: 35.0 }],
+    ),
     Figure {
         id: "oplog-2",
         title: "OpLog, Figure 2: a queue of notifications that is read all the time",
@@ -102,6 +142,16 @@ pub(super) const FIGURES: &[Figure] = &[
         ],
         why: &[],
     },
+    waiting(
+        ("oplog-3b", "OpLog, Figure 3(b): waiting in lock-free reference counting"),
+        "Section 3: with more than a few cores, the code that counts references accounts for \
+            almost all of the time. Here, of the loop of oplog-3, the part of the cores' cycles \
+            that they wait for lines.",
+        ("stat", &[]),
+        &[Curve::new("lock-free", "cas", &[])],
+        CORES,
+        &[Claim::NearlyAll { curve: "cas", from: 6.0, words: "almost all, with more than a few" }],
+    ),
     Figure {
         id: "oplog-4",
         title: "OpLog, Figure 4: a write to a line that others write",

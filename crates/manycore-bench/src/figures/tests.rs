@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Claim, Series, all, page};
+use super::{Claim, Series, WAITING, all, page};
 use crate::{catalogue, workload::Options};
 
 fn series(curves: &[(&'static str, &[(f64, f64)])]) -> Series {
@@ -23,7 +23,12 @@ fn every_figure_names_a_workload_and_implementations_that_exist() {
         }
         let groups = (workload.groups)(&Options::default()).expect(figure.id);
         let mut metrics = groups.iter().flat_map(|group| &group.metrics);
-        assert!(metrics.any(|metric| metric.name == figure.metric), "{}", figure.id);
+        if figure.metric == WAITING {
+            let row = figure.waiting_row(40.0);
+            assert_eq!((figure.curves.len(), figure.values(&row)), (1, vec![Some(40.0)]));
+        } else {
+            assert!(metrics.any(|metric| metric.name == figure.metric), "{}", figure.id);
+        }
         for finding in figure.findings(&figure.series(&[])) {
             assert_eq!((finding.holds, &*finding.simulated), (None, "not run"), "{}", figure.id);
         }
@@ -55,6 +60,10 @@ fn claims_speak_of_curves_and_places_that_are_run() {
                 Claim::Linear { curve, to, .. } => {
                     has(1.0);
                     has(to);
+                    vec![curve]
+                }
+                Claim::NearlyAll { curve, from, .. } => {
+                    has(from);
                     vec![curve]
                 }
                 Claim::Order { curves, .. } => curves.to_vec(),
@@ -100,6 +109,15 @@ fn growth_in_words_is_a_share_of_the_cores() {
     let short = grown(50.0);
     assert_eq!((short.holds, &*short.published), (Some(false), "near linear"));
     assert_eq!((&*short.simulated, short.off), ("25.0 times, of 40", None));
+}
+
+#[test]
+fn a_share_in_words_is_nearly_all_at_each_place() {
+    let claim = Claim::NearlyAll { curve: "a", from: 6.0, words: "almost all" };
+    let judge = |last| claim.judge(&series(&[("a", &[(1.0, 3.0), (6.0, 85.0), (48.0, last)])]));
+    assert_eq!(judge(90.0).holds, Some(true));
+    let short = judge(70.0);
+    assert_eq!((short.holds, &*short.simulated), (Some(false), "70 % or more"));
 }
 
 #[test]
