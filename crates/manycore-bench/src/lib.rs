@@ -46,6 +46,7 @@ pub mod page;
 mod pages;
 pub mod pairs;
 pub mod path_lookup;
+pub mod programs;
 pub mod ranges;
 pub mod registry;
 mod resident;

@@ -6,7 +6,77 @@ use super::{Axis, Claim, Curve, Figure};
 const CORES: &[u32] = &[1, 2, 4, 5, 6, 8, 12, 16, 20, 24];
 const QUICK: &[u32] = &[1, 5, 24];
 
+const SYSTEMS: &[Curve] = &[
+    Curve::new("a lock for each table", "one-lock", &[]),
+    Curve::new("this library, one allocator of pages", "one-allocator", &[]),
+    Curve::new("this library", "library", &[]),
+];
+
+/// Instances of a program side by side.
+const fn programs(
+    id: &'static str,
+    title: &'static str,
+    story: &'static str,
+    (workload, unit): (&'static str, &'static str),
+    claims: &'static [Claim],
+) -> Figure {
+    Figure {
+        id,
+        title,
+        story,
+        calibration: false,
+        machine: "power-24",
+        workload,
+        arguments: &[],
+        duration: "4ms",
+        quick_duration: "1ms",
+        axis: Axis::Cores { beside: 0, full: &[1, 2, 4, 8, 12, 16, 20, 24], quick: &[1, 4, 24] },
+        metric: "throughput",
+        unit,
+        scale: 1.0,
+        relative: false,
+        curves: SYSTEMS,
+        claims,
+        why: &[],
+    }
+}
+
 pub(super) const FIGURES: &[Figure] = &[
+    programs(
+        "k42-1",
+        "K42, Figure 1: SDET",
+        "Section 1 and appendix A: a script of Unix commands on each processor; K42 scales well up \
+         to 24, Linux 2.4.19 up to some processors and then degrades. Here a command is a process \
+         in a list, the pages of its program, a file that it makes, reads and removes, and 2000 \
+         cycles, a chosen number. The locks stand in for a system that is not distributed, not \
+         for Linux.",
+        ("sdet", "scripts/ms"),
+        &[
+            Claim::Linear { curve: "library", to: 24.0, words: "scales well up to 24" },
+            Claim::Order { curves: &["library", "one-lock"], from: 4.0 },
+        ],
+    ),
+    programs(
+        "k42-2",
+        "K42, Figure 2: PostMark",
+        "Section 1: an instance on each processor, with a directory of its own. K42's speed-up is \
+         good, and better than Linux's, but not yet perfect, for its file system's allocator of \
+         memory. That allocator is a curve here; 200 files an instance, not 20,000.",
+        ("postmark", "transactions/ms"),
+        &[
+            Claim::Order { curves: &["library", "one-allocator"], from: 8.0 },
+            Claim::Order { curves: &["one-allocator", "one-lock"], from: 8.0 },
+        ],
+    ),
+    programs(
+        "k42-3",
+        "K42, Figure 3: parallel make",
+        "Section 1: a sequential make on each processor, of one source tree. K42 scales well up to \
+         24 processors, and Linux does not degrade. Here a compiler reads shared pages, spins \
+         20,000 cycles, a chosen number, and makes a file.",
+        ("make", "builds/ms"),
+        &[Claim::Linear { curve: "library", to: 24.0, words: "scales well up to 24" }],
+    ),
     Figure {
         id: "k42-4",
         title: "K42, Figure 4: a request that counts",

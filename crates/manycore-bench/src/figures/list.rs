@@ -43,9 +43,6 @@ const PARSEC: &str = "ParSec";
 const K42: &str = "K42";
 
 const IDLE: &str = "utilisation: the simulator does not yet report how long its cores are idle";
-const PROGRAMS: &str = "whole programs of a Unix system on K42's file system and memory: what they \
-    stress is measured by itself (Figures 4, 8, 10 and 12)";
-
 const fn published(
     paper: &'static str,
     number: &'static str,
@@ -132,9 +129,9 @@ pub const PUBLISHED: &[Published] = &[
     published(PARSEC, "8", "memcached, 99th percentile", Both(&["parsec-8"])),
     published(PARSEC, "9", "mapping pages", Both(&["parsec-9"])),
     published(PARSEC, "10", "mapping pages, 99th percentile", Both(&["parsec-10"])),
-    published(K42, "1", "SDET", Nothing(PROGRAMS)),
-    published(K42, "2", "PostMark", Nothing(PROGRAMS)),
-    published(K42, "3", "parallel make", Nothing(PROGRAMS)),
+    published(K42, "1", "SDET", Both(&["k42-1"])),
+    published(K42, "2", "PostMark", Both(&["k42-2"])),
+    published(K42, "3", "parallel make", Both(&["k42-3"])),
     published(K42, "4", "a request that counts", Both(&["k42-4"])),
     published(K42, "5, 6", "objects of a kernel", Built("crates/manycore/src/cluster")),
     published(K42, "7", "the process object", Measured("manycore bench faults")),

@@ -179,6 +179,13 @@ const fn at(share: &'static str) -> &'static [&'static str] {
     }
 }
 
+/// The arguments of `kv` for a share of sets.
+macro_rules! at_sets {
+    ($share:literal) => {
+        &["--set", $share, "--capacity", "all", "--keys", "100000", "--ops", "400000"]
+    };
+}
+
 const CACHE_CURVES: &[Curve] = &[
     Curve::new("stock memcached", "stock", &[]),
     Curve::new("modified memcached", "modified", &[]),
@@ -201,9 +208,9 @@ const fn requests(id: &'static str, title: &'static str, share: &'static str) ->
         machine: "xeon-4x10",
         workload: "kv",
         arguments: match share.as_bytes() {
-            b"0" => &["--set", "0", "--keys", "100000", "--ops", "400000"],
-            b"10" => &["--set", "10", "--keys", "100000", "--ops", "400000"],
-            _ => &["--set", "20", "--keys", "100000", "--ops", "400000"],
+            b"0" => at_sets!("0"),
+            b"10" => at_sets!("10"),
+            _ => at_sets!("20"),
         },
         duration: "1ms",
         quick_duration: "200us",
