@@ -6,6 +6,7 @@ use crate::{cancel, running};
 use libc::c_int;
 use manycore::section::Moment;
 use std::ffi::c_char;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -43,7 +44,11 @@ pub unsafe extern "C" fn mc_domain_free(domain: *const Domain) -> c_int {
     // SAFETY: it was in the list, so it was made by `mc_domain_new` and is not freed; this call
     // alone took it out.
     let freed = unsafe { &*domain };
-    if freed.sections.is_inside() || !freed.sections.backlog(Duration::ZERO).stalled.is_empty() {
+    let is_used = Arc::strong_count(&freed.sections) > 1;
+    if is_used
+        || freed.sections.is_inside()
+        || !freed.sections.backlog(Duration::ZERO).stalled.is_empty()
+    {
         handle::add(domain);
         return -libc::EBUSY;
     }

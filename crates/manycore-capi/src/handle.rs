@@ -7,7 +7,7 @@ use manycore::section::Domain as Sections;
 use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::thread;
 
 /// The number of a domain whose sections are opened by calls alone: no record has it.
@@ -20,7 +20,8 @@ pub struct Domain {
     /// No other domain of the process has it, nor will have.
     pub(crate) number: u64,
     era: *const u64,
-    pub(crate) sections: Sections,
+    /// Objects with nodes in the domain have it, too, and keep it from being freed.
+    pub(crate) sections: Arc<Sections>,
     pub(crate) pending: Pending,
 }
 
@@ -48,7 +49,7 @@ impl Domain {
         Box::new(Self {
             number: if is_inlinable { number } else { NOT_INLINABLE },
             era,
-            sections,
+            sections: Arc::new(sections),
             pending: Pending::new(),
         })
     }

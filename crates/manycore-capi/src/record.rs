@@ -1,6 +1,9 @@
 //! The record that the header's inline functions have of each thread (capi.A2).
 
+use crate::handle::Domain;
+use manycore::section::Section;
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 // The record of each thread. Thread-local variables of Rust have no name for other languages.
@@ -42,4 +45,20 @@ impl Record {
         compiler_fence(Ordering::SeqCst);
         self.number.set(number);
     }
+}
+
+/// The section of `domain` that the calling thread has open, if the record has it; it stays open.
+///
+/// # Safety
+/// `record` is null or the calling thread's.
+#[inline]
+pub(crate) unsafe fn opened(
+    domain: &Domain,
+    record: *const Record,
+) -> Option<ManuallyDrop<Section<'_>>> {
+    // SAFETY: the caller promises that it is null or the calling thread's.
+    let announced = unsafe { record.as_ref() }?.announced_in(domain.number)?;
+    // SAFETY: the record has the word as long as the thread has its slot (capi.A2). If it is not
+    // zero, a section is open; and as the guard is not dropped, it stays so.
+    unsafe { (*announced != 0).then(|| ManuallyDrop::new(domain.sections.resume(announced))) }
 }
