@@ -26,6 +26,23 @@ export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
 ! nm -D --defined-only "$work/prefix/lib/libmanycore.so" | grep -v ' mc_.*@@MANYCORE_0$\| MANYCORE_0$' ||
     die "the shared library has symbols without a version, or others than its own"
 
+# A page for each function and each header; private names have none.
+pages=$work/prefix/share/man/man3
+for header in "$capi"/include/manycore/*.h; do
+    case $header in */urcu.h) continue ;; */manycore.h) page=manycore ;; *) page=manycore_$(basename "$header" .h) ;; esac
+    [ -s "$pages/$page.3" ] || die "no page of $(basename "$header")"
+done
+for function in $(sed -n 's/^\t\t\(mc_.*[^_]\);$/\1/p' "$capi/manycore.map") mc_enter mc_dereference mc_map_get; do
+    grep -q "$function(" "$pages/$function.3" || die "no page of $function"
+done
+! ls "$pages" | grep '_\.3$' || die "a page of a private name"
+if command -v mandoc >/dev/null 2>&1; then
+    mandoc -Tlint -W warning "$pages"/*.3 || die "mandoc complains"
+    say "$(ls "$pages" | wc -l) man pages"
+else
+    say "SKIPPED: mandoc, which would look at the man pages"
+fi
+
 warnings=(-Wall -Wextra -Werror -pedantic -O2 -pthread)
 read -ra shared <<<"$(pkg-config --cflags --libs manycore) -Wl,-rpath,$work/prefix/lib"
 read -ra static <<<"$(pkg-config --cflags manycore) $work/prefix/lib/libmanycore.a \
