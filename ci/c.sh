@@ -148,7 +148,7 @@ liburcu() {
     tar -xf "$source" -C "$work/liburcu" --strip-components=1
     # What its configure writes: nothing that these programs need.
     touch "$work/urcu/urcu/config.h" "$work/urcu/config.h"
-    for name in urcu urcu-bp; do echo '#include <manycore/urcu.h>' >"$work/urcu/$name.h"; done
+    for name in urcu urcu-bp urcu-qsbr; do echo '#include <manycore/urcu.h>' >"$work/urcu/$name.h"; done
     cd "$work/liburcu/tests"
     for name in regression/{urcutorture,test_urcu_fork} benchmark/test_urcu{,_gc,_defer,_lfq,_lfs_rcu}; do
         gcc -O2 -w -pthread -D_GNU_SOURCE -D_LGPL_SOURCE -DRCU_BP -DHAVE_GETTID -DHAVE_RAND_R \
@@ -163,6 +163,24 @@ liburcu() {
             die "liburcu's torture test saw an old object: $(cat "$work/said")"
     done
     for name in test_urcu{,_gc,_defer,_lfq,_lfs_rcu}; do run "$work/$name" 2 1 1; done
+    # Its hash table, which is in a library of its own and calls a flavour by a table of functions, and
+    # its queue.
+    if pkg-config --exists liburcu-cds; then
+        cd benchmark
+        for name in test_urcu_hash test_urcu_wfcq; do
+            gcc -O2 -w -pthread -D_GNU_SOURCE -D_LGPL_SOURCE -DRCU_BP -DHAVE_GETTID -DHAVE_RAND_R \
+                -I"$work/urcu" -I../../include -I../../src -I../common $name*.c \
+                -o "$work/$name" "${shared[@]}" -lurcu-cds -lurcu-common || die "liburcu's $name does not compile"
+        done
+        for name in -A -u "-s -i"; do
+            # shellcheck disable=SC2086 # two flags
+            run "$work/test_urcu_hash" 2 1 1 $name
+            grep -q 'nr_leaked *0$' "$work/said" || die "liburcu's hash table lost nodes: $(cat "$work/said")"
+        done
+        run "$work/test_urcu_wfcq" 1 1 1
+    else
+        say "SKIPPED: liburcu's hash table, whose library is not here"
+    fi
     cd "$ROOT"
     say "liburcu's tests: $(basename "$source" .orig.tar.bz2)"
 }
