@@ -1,6 +1,7 @@
 //! `mc_ids`: an id space whose nodes are pointers.
 
-use crate::handle::{Domain, mc_domain_default};
+use crate::domain::mc_domain_default;
+use crate::handle::Domain;
 use crate::record::{Record, opened};
 use crate::tracked::Tracked;
 use libc::c_int;

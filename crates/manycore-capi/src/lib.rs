@@ -16,9 +16,9 @@
 //! Laws:
 //! - capi.A1 No unwinding crosses the boundary: a panic, or an exception that a call-back throws,
 //!   ends the process with a message (`extern "C"`, and `extern "C-unwind"` for call-backs).
-//! - capi.A2 A thread's record names a domain only while the thread owns its slot there: it is
-//!   reset before the thread gives the slot up, and written so that a signal handler sees no number
-//!   with another domain's address.
+//! - capi.A2 A thread's record names a domain only while the thread owns its slot there, and the
+//!   domain lives: it is reset before the thread gives the slot up and before the domain is freed,
+//!   and written so that a signal handler sees no domain with another one's word.
 //! - capi.A3 A thread that ends inside of a section, by returning, `pthread_exit` or cancellation,
 //!   has it closed: a thread that is gone holds nothing back.
 //! - capi.A4 Every scheduled call-back is counted before it can be called, and counted again after
@@ -26,47 +26,100 @@
 //!   or later in the section in which it was.
 //! - capi.A5 A function that waits for readers or for call-backs refuses to where it would wait for
 //!   itself, and is no cancellation point.
+//! - capi.A6 What is pushed to the helper of `mc_call` is taken by it, without another push: no
+//!   wake-up is lost.
 
-mod barrier;
-mod cache;
-mod call;
-mod cancel;
-mod counter;
-mod deferred;
-mod domain;
-mod handle;
-mod histogram;
-mod ids;
-mod late;
-mod map;
-mod options;
+#[cfg_attr(manycore_loom, allow(dead_code))] // the models call what they check alone
+mod call_list;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+#[cfg_attr(manycore_loom, allow(dead_code))]
 mod pending;
+#[cfg_attr(manycore_loom, allow(dead_code))]
+mod sync;
+
+#[cfg(not(manycore_loom))]
+mod barrier;
+#[cfg(not(manycore_loom))]
+mod cache;
+#[cfg(not(manycore_loom))]
+mod call;
+#[cfg(not(manycore_loom))]
+mod cancel;
+#[cfg(not(manycore_loom))]
+mod counter;
+#[cfg(not(manycore_loom))]
+mod deferred;
+#[cfg(not(manycore_loom))]
+mod domain;
+#[cfg(not(manycore_loom))]
+mod handle;
+#[cfg(not(manycore_loom))]
+mod histogram;
+#[cfg(not(manycore_loom))]
+mod ids;
+#[cfg(not(manycore_loom))]
+mod late;
+#[cfg(not(manycore_loom))]
+mod list;
+#[cfg(not(manycore_loom))]
+mod map;
+#[cfg(not(manycore_loom))]
+mod options;
+#[cfg(not(manycore_loom))]
 mod queue;
+#[cfg(not(manycore_loom))]
 mod record;
+#[cfg(not(manycore_loom))]
 mod report;
+#[cfg(not(manycore_loom))]
 mod retire;
+#[cfg(not(manycore_loom))]
 mod running;
+#[cfg(not(manycore_loom))]
 mod section;
+#[cfg(not(manycore_loom))]
 mod thread;
+#[cfg(not(manycore_loom))]
 mod trace;
+#[cfg(not(manycore_loom))]
 mod tracked;
+#[cfg(not(manycore_loom))]
 mod versioned;
 
+#[cfg(not(manycore_loom))]
 pub use barrier::*;
+#[cfg(not(manycore_loom))]
 pub use cache::*;
+#[cfg(not(manycore_loom))]
 pub use call::*;
+#[cfg(not(manycore_loom))]
 pub use counter::*;
+#[cfg(not(manycore_loom))]
 pub use deferred::*;
+#[cfg(not(manycore_loom))]
 pub use domain::*;
-pub use handle::{Domain, mc_domain_default};
+#[cfg(not(manycore_loom))]
+pub use handle::Domain;
+#[cfg(not(manycore_loom))]
 pub use histogram::*;
+#[cfg(not(manycore_loom))]
 pub use ids::*;
+#[cfg(not(manycore_loom))]
 pub use map::*;
+#[cfg(not(manycore_loom))]
 pub use options::*;
+#[cfg(not(manycore_loom))]
 pub use queue::*;
+#[cfg(not(manycore_loom))]
 pub use record::Record;
+#[cfg(not(manycore_loom))]
 pub use report::*;
+#[cfg(not(manycore_loom))]
 pub use retire::*;
+#[cfg(not(manycore_loom))]
 pub use running::mc_running;
+#[cfg(not(manycore_loom))]
 pub use section::*;
+#[cfg(not(manycore_loom))]
 pub use trace::*;

@@ -148,7 +148,7 @@ fn layouts() -> Vec<Layout> {
             "size" size, "flags" flags, "batch_nodes" batch_nodes, "batch_bytes" batch_bytes,
             "bound" bound, "budget" budget, "backpressure_us" backpressure_us,
             "on_over_budget" on_over_budget, "argument" argument),
-        layout!("mc_thread_record_", capi::Record, "number" number, "announced" announced),
+        layout!("mc_thread_record_", capi::Record, "domain" domain, "announced" announced),
         ("mc_counter", capi::COUNTER_BYTES, vec![("words_", 0)]),
         layout!("mc_queue_options", capi::QueueOptions, "size" size, "max_events" max_events),
         layout!("mc_map_operations", capi::Operations,
@@ -170,7 +170,7 @@ fn layouts() -> Vec<Layout> {
             "class_number" class_number, "kind" kind, "field_count" field_count, "fields" fields,
             "site_" site),
         ("mc_head", size_of::<capi::Head>(), capi::Head::OFFSETS.to_vec()),
-        ("mc_domain_front_", 16, capi::Domain::FRONT.to_vec()),
+        ("mc_domain_front_", 8, capi::Domain::FRONT.to_vec()),
     ]
 }
 
