@@ -37,6 +37,7 @@ mod start;
 mod switch;
 mod thread;
 mod threads;
+mod watchdog;
 
 #[cfg(not(test))]
 #[global_allocator]

@@ -12,7 +12,7 @@ use manycore_sim::{Engine, Machine};
 
 use crate::interpose::Next;
 use crate::simulation::{self, Hooks, result};
-use crate::{callbacks, diagnostics, instruction_stubs, switch};
+use crate::{callbacks, diagnostics, instruction_stubs, switch, watchdog};
 
 /// Cores, seed, how many waits to keep, where to write the result, and the machine, separated by
 /// bars: the command's to us.
@@ -60,6 +60,7 @@ extern "C" fn begin() {
     let hooks =
         Hooks { block_callback: callbacks::block_callback(), replaced: instruction_stubs::TARGETS };
     simulation::start(engine, seed, out, hooks);
+    watchdog::start();
 }
 
 fn parse(text: &str) -> Option<(Engine, u64, String)> {
