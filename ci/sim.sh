@@ -3,6 +3,7 @@
 # a bad and a good curve; a read of many logs, collected one by one and in a tree; a deadlock; files,
 # timers and child processes; servers; the tour; and the tests that need the simulator.
 #   ci/sim.sh
+#   ci/sim.sh long         also an axum server, whose crates take half a minute to build
 # Skipped, loudly, where the compiler or the machine cannot: see `manycore sim --help`.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 built_workspace
@@ -111,7 +112,11 @@ say "sockets, timers and child processes wait in virtual time; a call that block
 servers=(--features servers --package manycore-sim-tests)
 sim "${servers[@]}" --cores 48 -- sim-tokio children >/dev/null || die "$(cat "$work/said")"
 sim "${servers[@]}" --cores 48 -- sim-server 10 >/dev/null || die "$(cat "$work/said")"
-say "tokio, an axum server, and the cache server with its load run on 48 cores"
+say "tokio, and the cache server with its load, run on 48 cores"
+if [ "${1:-}" = long ]; then
+    sim --features axum --package manycore-sim-tests --cores 1,48 -- sim-axum >/dev/null || die "$(cat "$work/said")"
+    say "an axum server with its clients runs on 48 cores"
+fi
 
 "$MANYCORE" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
     die "the tests on virtual cores failed"

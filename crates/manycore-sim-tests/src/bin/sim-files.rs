@@ -10,6 +10,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     process::{Command, Stdio},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -24,6 +25,7 @@ fn main() {
         Some("children") => {
             reads_the_output_of_children();
             times_out_while_a_child_runs();
+            handles_signals_of_a_child();
             println!("children: all well");
         }
         _ => {
@@ -158,6 +160,7 @@ unsafe extern "C" {
     fn read(file: i32, to: *mut u64, bytes: usize) -> isize;
     fn close(file: i32) -> i32;
     fn pause() -> i32;
+    fn signal(signal: i32, handler: extern "C" fn(i32)) -> usize;
 }
 
 const POLLIN: i32 = 1;
@@ -243,6 +246,36 @@ fn times_out_while_a_child_runs() {
         looks += 1;
     }
     assert!((5..=11).contains(&looks), "{looks} times 20 ms in 200 ms");
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count_signal(_: i32) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Signals come at any moment, and their handler's accesses are charged as others are.
+fn handles_signals_of_a_child() {
+    const SIGUSR1: i32 = 10;
+    // SAFETY: a handler that adds to a word.
+    unsafe { signal(SIGUSR1, count_signal) };
+    let script =
+        format!("for i in 1 2 3 4 5 6; do kill -USR1 {}; sleep 0.01; done", std::process::id());
+    let mut child = Command::new("sh").args(["-c", &script]).spawn().expect("a child");
+    let busy = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while SIGNALS.load(Ordering::Relaxed) < 3 {
+                    busy.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    // All threads wait when the rest comes.
+    assert!(child.wait().expect("a child").success());
+    let signals = SIGNALS.load(Ordering::Relaxed);
+    assert!((3..=6).contains(&signals), "{signals} of 6 signals");
 }
 
 fn waits_at_a_pipe() {

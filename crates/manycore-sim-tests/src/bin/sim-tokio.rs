@@ -1,10 +1,8 @@
-//! Servers and clients on tokio, as people write them: a runtime with everything enabled, timers,
-//! TCP, child processes, and an axum server. Fails if one of them does not do what it does on real
-//! cores.
+//! Programs on tokio, as people write them: a runtime with everything enabled, timers, TCP, and with
+//! `children` a child process. Fails if one of them does not do what it does on real cores.
 
 use std::{process::Stdio, time::Duration};
 
-use axum::{Router, extract::Path, routing::get};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -21,7 +19,6 @@ const REQUESTS: usize = 10;
 async fn main() {
     sleeps().await;
     echoes().await;
-    serves_http().await;
     if std::env::args().nth(1).as_deref() == Some("children") {
         reads_the_output_of_a_child().await;
     }
@@ -63,35 +60,6 @@ async fn echoes() {
                 stream.read_exact(&mut received).await.expect("a server");
                 assert_eq!(received, sent);
                 sleep(Duration::from_micros(100)).await;
-            }
-        });
-    }
-    while let Some(client) = clients.join_next().await {
-        client.expect("no panic");
-    }
-    server.abort();
-}
-
-async fn serves_http() {
-    let squares = |Path(number): Path<u64>| async move { (number * number).to_string() };
-    let router = Router::new().route("/square/{number}", get(squares));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
-    let address = listener.local_addr().expect("an address");
-    let server = tokio::spawn(async move { axum::serve(listener, router).await });
-    let mut clients = JoinSet::new();
-    for client in 0..CLIENTS {
-        clients.spawn(async move {
-            let mut stream = TcpStream::connect(address).await.expect("a server");
-            let request = format!("GET /square/{client} HTTP/1.1\r\nHost: a\r\n\r\n");
-            let body = (client * client).to_string();
-            let mut received = Vec::new();
-            for _ in 0..REQUESTS {
-                stream.write_all(request.as_bytes()).await.expect("a server");
-                received.clear();
-                while !received.ends_with(format!("\r\n\r\n{body}").as_bytes()) {
-                    assert!(stream.read_buf(&mut received).await.expect("a server") > 0);
-                }
-                assert!(received.starts_with(b"HTTP/1.1 200 OK"));
             }
         });
     }
