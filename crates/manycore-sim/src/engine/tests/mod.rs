@@ -4,6 +4,7 @@ mod invariants;
 mod program;
 mod reference;
 mod scheduling;
+mod shipped;
 
 use program::{Done, Setup, Step};
 

@@ -43,6 +43,16 @@ pub(super) fn random(seed: u64) -> Setup {
     let mut random = Random::new(seed);
     let machine = random_machine(&mut random);
     let cores = 1 + random.below(machine.cores() as usize) as u32;
+    programs_for(machine, cores, seed, random)
+}
+
+/// Random programs for the whole of that machine.
+pub(super) fn of_machine(machine: Machine, seed: u64) -> Setup {
+    let cores = machine.cores();
+    programs_for(machine, cores, seed, Random::new(seed))
+}
+
+fn programs_for(machine: Machine, cores: u32, seed: u64, mut random: Random) -> Setup {
     let threads = 1 + random.below(2 * cores as usize + 2).min(20);
     let mut programs = vec![Vec::new()];
     for thread in 1..=threads {
