@@ -147,7 +147,7 @@ pub struct ReportArgs {
     after_help = format!("Models of machines: {}, this-host", Machine::names())
 )]
 pub struct SimArgs {
-    /// The machine: a model's name, or a file that ends in .toml
+    /// The machine: a model's name, or a file that ends in .toml; 'help' lists the models
     #[arg(long, value_name = "NAME", default_value = "opteron-8x6")]
     pub machine: String,
     /// Numbers of cores, a run for each [default: 1 and 6; for tests: 4]

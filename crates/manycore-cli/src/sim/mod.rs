@@ -9,6 +9,7 @@
 
 mod build;
 mod launch;
+mod machines;
 mod outcome;
 mod runtime;
 mod show;
@@ -42,6 +43,10 @@ use standard::Standard;
 /// # Errors
 /// One line that says what is missing, what failed, or how the program ended.
 pub fn run(args: &SimArgs) -> Result<(), Failure> {
+    if args.machine == "help" {
+        let written = stdout().write_all(machines::list().as_bytes());
+        return written.map_err(|error| Failure::stdout(&error));
+    }
     let machine = machine(args)?;
     if let Some(SimCommand::Test(tests)) = &args.command {
         return test::run(args, &machine, &tests.arguments);
@@ -197,7 +202,8 @@ fn machine(args: &SimArgs) -> Result<Machine, Failure> {
 fn from_file(name: &str) -> Result<Machine, Failure> {
     if !name.ends_with(".toml") {
         return Err(Failure::usage(format_args!(
-            "no machine '{name}': it is one of {}, this-host, or a file that ends in .toml",
+            "no machine '{name}': it is one of {}, this-host, or a file that ends in .toml \
+             (--machine help)",
             Machine::names()
         )));
     }

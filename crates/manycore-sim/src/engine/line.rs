@@ -59,8 +59,9 @@ impl Line {
     };
 
     /// Cores with a copy to read, when there is no owner.
-    pub(super) fn copies(&self) -> CoreSet {
-        self.traffic.as_ref().map_or(CoreSet::EMPTY, |traffic| traffic.copies)
+    pub(super) fn copies(&self) -> &CoreSet {
+        const NONE: &CoreSet = &CoreSet::EMPTY;
+        self.traffic.as_ref().map_or(NONE, |traffic| &traffic.copies)
     }
 
     /// The owner of before and one more core have copies to read; it answers the next request.
@@ -83,7 +84,7 @@ impl Line {
         self.owner = core;
         self.supplier = core;
         if let Some(traffic) = &mut self.traffic {
-            traffic.copies = CoreSet::EMPTY;
+            traffic.copies.clear();
         }
     }
 
@@ -110,7 +111,8 @@ impl Line {
         }
         let traffic = self.traffic.get_or_insert_default();
         traffic.past_owner = owner;
-        traffic.past_copies = traffic.copies;
+        let Traffic { copies, past_copies, .. } = &mut **traffic;
+        past_copies.copy_from(copies);
         traffic.linger_until = until;
     }
 

@@ -129,7 +129,7 @@ impl Engine {
                 && op.line == op.last
                 && op.overlap == 0
                 && !op.loaded
-                && self.filter.allows(self.core, op.line, op.kind != Access::Read);
+                && self.filter.allows(self.unit, op.line, op.kind != Access::Read);
             if plain {
                 self.clock += self.hit[op.kind as usize];
                 self.me().op = None;
@@ -235,7 +235,7 @@ impl Engine {
             self.recorder.note(op, self.running, self.core, self.shift);
         }
         let write = op.writes(self.machine.llsc);
-        if op.kind == Access::Rmw && !write && self.lines[at].owner == self.core {
+        if op.kind == Access::Rmw && !write && self.lines[at].owner == self.unit {
             self.me().op.as_mut().expect("an access is under way").loaded = true;
             self.can_use(at, op.line, true);
             return Answer::Hit(self.hit[Access::Rmw as usize]); // both halves at once
@@ -250,7 +250,7 @@ impl Engine {
         let buffered = buffers && write;
         let request = Request {
             thread: self.running,
-            core: self.core,
+            core: self.unit,
             write,
             kind: op.kind,
             buffered,
@@ -289,7 +289,7 @@ impl Engine {
 
     /// Whether the running thread's core may use the line without asking. Lets the fast path know.
     fn can_use(&mut self, at: u32, number: u64, write: bool) -> bool {
-        let (core, now) = (self.core, self.clock);
+        let (core, now) = (self.unit, self.clock);
         let line = &self.lines[at];
         let holds = line.holds(core, write);
         if !holds && !line.lingers(core, write, now) {
@@ -320,9 +320,8 @@ impl Engine {
     }
 
     pub(super) fn transfer(&self, from: u16, to: u16) -> u64 {
-        let sockets = self.machine.sockets as usize;
-        let row = usize::from(self.socket_of[usize::from(from)]) * sockets;
-        u64::from(self.distance[row + usize::from(self.socket_of[usize::from(to)])])
+        let row = usize::from(self.complex_of[usize::from(from)]) * self.complexes;
+        u64::from(self.distance[row + usize::from(self.complex_of[usize::from(to)])])
     }
 
     /// Gives the line to a request at `now`; returns when it is there.
@@ -351,7 +350,8 @@ impl Engine {
     fn grant_read(&mut self, at: u32, request: &Request, now: u64) -> u64 {
         let core = request.core;
         let line = &self.lines[at];
-        let (owner, supplier, copies) = (line.owner, line.supplier, line.copies());
+        let (owner, supplier) = (line.owner, line.supplier);
+        let is_shared = !line.copies().is_empty();
         if owner == core {
             return 0;
         }
@@ -361,11 +361,8 @@ impl Engine {
             latency = self.transfer(owner, core);
             busy = latency;
             self.totals.remote_reads += 1;
-        } else if !copies.is_empty() {
-            let socket = self.socket_of[usize::from(core)];
-            let near = copies.iter().any(|c| self.socket_of[usize::from(c)] == socket);
-            let far = self.transfer(supplier, core);
-            latency = if near { far.min(u64::from(self.machine.same_socket)) } else { far };
+        } else if is_shared {
+            latency = self.nearest_copy(at, core).min(self.transfer(supplier, core));
             busy = busy.min(latency);
             self.totals.remote_reads += 1;
         } else {
@@ -378,29 +375,41 @@ impl Engine {
         if owner != NO_CORE {
             line.linger(linger);
             line.share(owner, core);
-        } else if copies.is_empty() {
-            line.own(core);
-        } else {
+        } else if is_shared {
             line.add_copy(core);
+        } else {
+            line.own(core);
         }
         latency
+    }
+
+    /// Cycles from a copy in the core's own complex, or else from one on its socket.
+    fn nearest_copy(&self, at: u32, core: u16) -> u64 {
+        let copies = || self.lines[at].copies().iter().map(usize::from);
+        let (socket, complex) =
+            (self.socket_of[usize::from(core)], self.complex_of[usize::from(core)]);
+        if copies().any(|copy| self.complex_of[copy] == complex) {
+            return self.transfer(core, core);
+        }
+        let near = copies().any(|copy| self.socket_of[copy] == socket);
+        if near { u64::from(self.machine.same_socket) } else { u64::MAX }
     }
 
     fn grant_write(&mut self, at: u32, request: &Request, now: u64) -> u64 {
         let core = request.core;
         let line = &self.lines[at];
-        let (owner, copies) = (line.owner, line.copies());
+        let (owner, is_shared) = (line.owner, !line.copies().is_empty());
         let latency = if owner == core {
             0
         } else if owner != NO_CORE {
             self.transfer(owner, core)
-        } else if !copies.is_empty() {
-            let others = copies.iter().filter(|c| *c != core);
+        } else if is_shared {
+            let others = line.copies().iter().filter(|c| *c != core);
             others.map(|c| self.transfer(core, c)).max().unwrap_or(0)
         } else {
             self.memory_latency(at, core, now)
         };
-        let shared = owner != core && (owner != NO_CORE || !copies.is_empty());
+        let shared = owner != core && (owner != NO_CORE || is_shared);
         self.totals.shared_writes += u64::from(shared);
         let linger = u64::from(self.machine.linger);
         let line = &mut self.lines[at];
@@ -444,15 +453,15 @@ impl Engine {
             self.sort_by_turn(at);
         }
         let from = self.supplier_of(at);
-        let (socket_of, distance) = (&self.socket_of, &self.distance);
-        let row = usize::from(socket_of[usize::from(from)]) * self.machine.sockets as usize;
+        let (complex_of, distance) = (&self.complex_of, &self.distance);
+        let row = usize::from(complex_of[usize::from(from)]) * self.complexes;
         let waiting = self.lines[at].round();
         let place = match arbitration {
             Arbitration::Fifo => 0,
             Arbitration::Turns => waiting.len() - 1,
             Arbitration::Random => self.random.below(waiting.len()),
             Arbitration::Rounds | Arbitration::Nearest => {
-                let far = |core: u16| distance[row + usize::from(socket_of[usize::from(core)])];
+                let far = |core: u16| distance[row + usize::from(complex_of[usize::from(core)])];
                 let nearest = waiting.iter().enumerate().min_by_key(|(_, r)| far(r.core));
                 nearest.map_or(0, |(place, _)| place)
             }
@@ -465,17 +474,17 @@ impl Engine {
         if supplier == NO_CORE { 0 } else { supplier }
     }
 
-    /// Orders a round, last turn first: sockets from the one after the supplier's, each with its
-    /// requests as they came.
+    /// Orders a round, last turn first: complexes from the one after the supplier's (a socket
+    /// without any is one), each with its requests as they came.
     fn sort_by_turn(&mut self, at: u32) {
-        let sockets = self.machine.sockets;
-        let first = u32::from(self.socket_of[usize::from(self.supplier_of(at))]) + 1;
-        let socket_of = &self.socket_of;
+        let all = self.complexes;
+        let first = usize::from(self.complex_of[usize::from(self.supplier_of(at))]) + 1;
+        let complex_of = &self.complex_of;
         let waiting = self.lines[at].round();
         waiting.reverse();
         waiting.sort_by_key(|request| {
-            let socket = u32::from(socket_of[usize::from(request.core)]);
-            std::cmp::Reverse((socket + 2 * sockets - first) % sockets)
+            let complex = usize::from(complex_of[usize::from(request.core)]);
+            std::cmp::Reverse((complex + 2 * all - first) % all)
         });
     }
 

@@ -63,10 +63,14 @@ macro_rules! number {
     };
 }
 
-const NUMBERS: [Parameter; 29] = [
+const NUMBERS: [Parameter; 33] = [
     number!(sockets, "a number"),
     number!(cores_per_socket, "a number"),
+    number!(cores_per_complex, "a number, or 0"),
+    number!(threads_per_core, "a number"),
+    number!(thread_share, "percent"),
     number!(mhz, "million cycles per second"),
+    number!(same_complex, "cycles"),
     number!(same_socket, "cycles"),
     number!("hop1", "cycles", |m| m.hops[0]),
     number!("hop2", "cycles", |m| m.hops[1]),
@@ -116,11 +120,12 @@ const CHOICES: [Parameter; 3] = [
 ];
 
 /// Every parameter of a machine, the choices first.
-pub static PARAMETERS: [&Parameter; 32] = {
-    let mut all = [&CHOICES[0]; 32];
+pub static PARAMETERS: [&Parameter; CHOICES.len() + NUMBERS.len()] = {
+    let mut all = [&CHOICES[0]; CHOICES.len() + NUMBERS.len()];
     let mut at = 0;
-    while at < 32 {
-        all[at] = if at < 3 { &CHOICES[at] } else { &NUMBERS[at - 3] };
+    while at < all.len() {
+        let first = CHOICES.len();
+        all[at] = if at < first { &CHOICES[at] } else { &NUMBERS[at - first] };
         at += 1;
     }
     all

@@ -13,7 +13,7 @@ fn verify_lines(engine: &Engine) {
         let (line, number) = (&engine.lines[at], engine.lines.number(at));
         let held = line.owner != NO_CORE;
         assert!(!held || line.copies().is_empty(), "a writer beside readers: {:#x}", number);
-        for core in 0..engine.cores.len() as u16 {
+        for core in 0..engine.complex_of.len() as u16 {
             for write in [false, true] {
                 if engine.filter.allows(core, number, write) {
                     assert!(line.holds(core, write), "core {core} may use what it has not");

@@ -70,6 +70,10 @@ fn random_machine(random: &mut Random) -> Machine {
     let mut machine = Machine::guessed("random");
     machine.sockets = [1, 2, 4, 8][random.below(4)];
     machine.cores_per_socket = 1 + random.below(6) as u32;
+    machine.cores_per_complex = [0, 0, 1, 2, 3][random.below(5)].min(machine.cores_per_socket);
+    machine.same_complex = [30, 124][random.below(2)];
+    machine.threads_per_core = [1, 1, 2, 3][random.below(4)];
+    machine.thread_share = [100, 60, 33][random.below(3)];
     machine.topology = [Topology::Full, Topology::Hypercube, Topology::Ring][random.below(3)];
     let choices = [
         Arbitration::Fifo,

@@ -5,7 +5,17 @@ use crate::{Access, Arbitration};
 
 impl Model<'_> {
     pub(super) fn transfer(&self, a: u32, b: u32) -> u64 {
-        u64::from(self.machine.transfer(self.machine.socket(a), self.machine.socket(b)))
+        let machine = self.machine;
+        let same = machine.complex(a) == machine.complex(b) && machine.cores_per_complex > 0;
+        if same {
+            return u64::from(machine.same_complex);
+        }
+        u64::from(machine.transfer(machine.socket(a), machine.socket(b)))
+    }
+
+    /// The core whose caches a thread uses.
+    fn unit(&self, core: u32) -> u32 {
+        core % self.machine.physical_cores()
     }
 
     fn stores_on_way(&self, line: u64, but: Option<usize>) -> bool {
@@ -45,7 +55,8 @@ impl Model<'_> {
     /// One line of an access. `None`: look again whether others are earlier.
     pub(super) fn touch(&mut self, thread: usize) -> Option<Then> {
         let me = &self.threads[thread];
-        let (number, core, now, kind) = (me.lines[0], me.core, me.clock, me.kind);
+        let (number, now, kind) = (me.lines[0], me.clock, me.kind);
+        let core = self.unit(me.core);
         let (hit, rmw) = (u64::from(self.machine.hit), u64::from(self.machine.rmw));
         let loads = kind == Access::Rmw && self.machine.llsc && !me.loaded;
         let write = kind != Access::Read && !loads;
@@ -154,9 +165,11 @@ impl Model<'_> {
             let others = copies.iter().filter(|copy| **copy != core);
             others.map(|copy| self.transfer(*copy, core)).max().unwrap_or(0)
         } else {
-            let near = copies.iter().any(|c| self.machine.socket(*c) == self.machine.socket(core));
+            let near =
+                copies.iter().filter(|c| self.machine.socket(**c) == self.machine.socket(core));
+            let near = near.map(|copy| self.transfer(*copy, core)).min();
             let far = self.transfer(supplier.expect("shared lines have one"), core);
-            let latency = if near { far.min(u64::from(self.machine.same_socket)) } else { far };
+            let latency = near.map_or(far, |near| far.min(near));
             busy = Some(latency.min(u64::from(self.machine.read_occupancy)));
             latency
         };
@@ -246,15 +259,15 @@ impl Model<'_> {
         let round_over = line.waiting.iter().all(|request| request.late);
         if round_over {
             line.waiting.iter_mut().for_each(|request| request.late = false);
-            line.first = machine.socket(from) + 1;
+            line.first = machine.complex(from) + 1;
         }
         let all = 0..line.waiting.len();
         let (waiting, first) = (line.waiting.clone(), line.first);
         let in_round = all.clone().filter(|i| !waiting[*i].late);
         let near = |i: &usize| self.transfer(from, waiting[*i].core);
         let ahead = |i: &usize| {
-            let socket = machine.socket(waiting[*i].core);
-            (0..).find(|step| (first + step) % machine.sockets == socket)
+            let complex = machine.complex(waiting[*i].core);
+            (0..).find(|step| (first + step) % machine.complexes() == complex)
         };
         let place = match machine.arbitration {
             Arbitration::Fifo => Some(0),

@@ -66,7 +66,7 @@ struct Line {
     busy_until: u64,
     visible_at: u64,
     waiting: Vec<Request>,
-    /// The socket that has the first turn of this round.
+    /// The complex that has the first turn of this round.
     first: u32,
 }
 
@@ -84,6 +84,7 @@ struct Model<'a> {
     homes: BTreeMap<u64, u32>,
     memory_busy: BTreeMap<u32, u64>,
     random: Random,
+    fraction: u64,
     done: Done,
 }
 
@@ -114,6 +115,7 @@ pub(super) fn run(setup: &Setup) -> Done {
         homes: BTreeMap::new(),
         memory_busy: BTreeMap::new(),
         random: Random::new(setup.seed),
+        fraction: 0,
         done: Done {
             log: Vec::new(),
             deadlocked: false,
@@ -235,7 +237,7 @@ impl Model<'_> {
         let now = self.threads[thread].clock;
         match step {
             Step::Work(cycles) => {
-                self.threads[thread].clock += cycles;
+                self.threads[thread].clock += self.work(thread, cycles);
                 let drift = u64::from(self.machine.drift);
                 let limit = self.next_at().saturating_add(drift);
                 let limit = limit.min(self.threads[thread].slice_end);
@@ -283,6 +285,22 @@ impl Model<'_> {
             }
             other => self.waiting_step(thread, other),
         }
+    }
+
+    /// What computation takes: more while another hardware thread of the core is in use.
+    fn work(&mut self, thread: usize, cycles: u64) -> u64 {
+        let cores = self.machine.physical_cores();
+        let own = self.threads[thread].core;
+        let busy = (0..self.on_core.len() as u32)
+            .filter(|core| core % cores == own % cores && *core != own)
+            .any(|core| self.on_core[core as usize].is_some());
+        if !busy {
+            return cycles;
+        }
+        let share = u64::from(self.machine.thread_share);
+        let hundredths = cycles * 100 + self.fraction;
+        self.fraction = hundredths % share;
+        hundredths / share
     }
 
     fn pin(&mut self, thread: usize, core: Option<u32>) -> Then {
