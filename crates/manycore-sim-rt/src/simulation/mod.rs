@@ -21,7 +21,7 @@ pub(crate) use self::charge::{
     interrupt_all, join, leave, read_time, restrict, sleep_until, system_call, wait, wake,
 };
 pub(crate) use self::schedule::{arrive, chosen, collect};
-use crate::blocks::Costs;
+use crate::blocks::{Costs, Prices};
 use crate::code::Code;
 use crate::frames::{CallPath, Frames};
 use crate::patch::{Patches, Targets};
@@ -137,8 +137,7 @@ pub(crate) struct Hooks {
 
 /// Begins the simulation on the calling thread.
 pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
-    let machine = engine.machine();
-    let costs = Costs::new(machine.instructions_per_10_cycles, machine.pause, hooks.block_callback);
+    let costs = Costs::new(Prices::of(engine.machine()), hooks.block_callback);
     let simulation = Box::new(Simulation {
         engine,
         current: 0,

@@ -37,6 +37,12 @@ impl CoreSet {
         self.words[usize::from(core >> 6) % WORDS] |= 1 << (core & 63);
     }
 
+    pub(super) fn remove(&mut self, core: u16) {
+        let word = usize::from(core >> 6) % WORDS;
+        self.words[word] &= !(1 << (core & 63));
+        self.used &= !(u16::from(self.words[word] == 0) << word);
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.used == 0
@@ -96,6 +102,11 @@ mod tests {
                     1 => {
                         other.copy_from(&set);
                         std::mem::swap(&mut set, &mut other);
+                    }
+                    2..=8 => {
+                        let core = random.below(most) as u16;
+                        set.remove(core);
+                        plain.remove(&core);
                     }
                     _ => {
                         let core = random.below(most) as u16;

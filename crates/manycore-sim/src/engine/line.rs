@@ -24,8 +24,10 @@ pub(super) struct Line {
     pub(super) owner: u16,
     /// The core that answers the next request: the last owner.
     pub(super) supplier: u16,
-    /// Buffered stores on their way.
-    pub(super) stores: u32,
+    /// Threads with buffered stores on their way.
+    pub(super) stores: u16,
+    /// The complex whose shared cache has it, when no core has; or `NO_CORE`.
+    pub(super) shared_in: u16,
     /// The transfer under way ends then.
     pub(super) busy_until: u64,
     /// When the last buffered store that arrived can be seen.
@@ -53,6 +55,7 @@ impl Line {
         owner: NO_CORE,
         supplier: NO_CORE,
         stores: 0,
+        shared_in: NO_CORE,
         busy_until: 0,
         visible_at: 0,
         traffic: None,
@@ -86,6 +89,19 @@ impl Line {
         if let Some(traffic) = &mut self.traffic {
             traffic.copies.clear();
         }
+    }
+
+    /// The core gives its copy up, or all there is; whether no core has the line after that.
+    pub(super) fn drop_by(&mut self, core: u16) -> bool {
+        if self.owner == core {
+            self.owner = NO_CORE;
+            return true;
+        }
+        let Some(traffic) = self.traffic.as_mut().filter(|traffic| traffic.copies.has(core)) else {
+            return false;
+        };
+        traffic.copies.remove(core);
+        traffic.copies.is_empty()
     }
 
     /// Whether the state alone lets the core use its copy.

@@ -16,6 +16,9 @@
 //! - A locked instruction that is a load and a conditional store (`llsc`) asks for the line twice,
 //!   unless its core is the owner already. The store never fails, as if the core kept the line
 //!   from the one to the other.
+//! - Where caches have a limit, a line that a core has costs `l2_hit` if its first level has lost
+//!   it, and leaves the core when its second one has: the last core's goes to the shared cache of
+//!   its complex, from which it comes back in `l3_hit`, or to another complex as from a core there.
 //! - A wide access asks for its lines one after the other, `parallel_misses` at a time.
 
 use super::{
@@ -34,8 +37,10 @@ use crate::machine::{Arbitration, Machine};
 pub(super) struct Memory {
     latency: u64,
     per_hop: u64,
+    /// In hundredths of a cycle.
     occupancy: u64,
     homes: Map<u64, u32>,
+    /// In hundredths of a cycle.
     busy_until: Vec<u64>,
 }
 
@@ -44,7 +49,7 @@ impl Memory {
         Memory {
             latency: u64::from(machine.memory),
             per_hop: u64::from(machine.memory_hop),
-            occupancy: u64::from(machine.memory_occupancy),
+            occupancy: u64::from(machine.memory_occupancy) * 100 + machine.bandwidth_occupancy(),
             homes: Map::default(),
             busy_until: vec![0; machine.sockets as usize],
         }
@@ -58,10 +63,10 @@ impl Memory {
         let page = line >> 12_u32.saturating_sub(machine.line_shift);
         let home = *self.homes.entry(page).or_insert(socket);
         let busy = &mut self.busy_until[home as usize];
-        let start = now.max(*busy);
+        let start = (100 * now).max(*busy);
         *busy = start + self.occupancy;
         let hops = u64::from(machine.hops_between(socket, home));
-        start - now + self.latency + hops * self.per_hop
+        start.div_ceil(100) - now + self.latency + hops * self.per_hop
     }
 }
 
@@ -238,10 +243,11 @@ impl Engine {
         if op.kind == Access::Rmw && !write && self.lines[at].owner == self.unit {
             self.me().op.as_mut().expect("an access is under way").loaded = true;
             self.can_use(at, op.line, true);
-            return Answer::Hit(self.hit[Access::Rmw as usize]); // both halves at once
+            let level = self.level(at, op.line);
+            return Answer::Hit(self.hit[Access::Rmw as usize] + level); // both halves at once
         }
         if self.can_use(at, op.line, write) {
-            return Answer::Hit(self.step_cost(op));
+            return Answer::Hit(self.step_cost(op) + self.level(at, op.line));
         }
         let buffers = self.machine.store_buffer > 0 && op.kind != Access::Rmw;
         if buffers && self.me().stores.contains(&at) {
@@ -296,7 +302,7 @@ impl Engine {
             return false;
         }
         let mine = self.threads[self.running as usize].stores.contains(&at);
-        let foreign_store = line.stores > u32::from(mine);
+        let foreign_store = line.stores > u16::from(mine);
         let not_arrived = now < line.visible_at && line.owner != core;
         if !write && (foreign_store || not_arrived) {
             return false;
@@ -336,6 +342,7 @@ impl Engine {
         debug_assert!(line.owner == NO_CORE || line.copies().is_empty(), "a writer beside readers");
         debug_assert!(line.holds(request.core, request.write), "granted, but not held");
         debug_assert!(now >= request.arrived, "granted before it was asked for");
+        self.line_came(at, request.core);
         let done = now + latency;
         let waited = done - request.arrived;
         self.totals.misses += 1;
@@ -420,6 +427,9 @@ impl Engine {
     }
 
     fn memory_latency(&mut self, at: u32, core: u16, now: u64) -> u64 {
+        if let Some(near) = self.take_from_shared(at, core) {
+            return near;
+        }
         self.totals.memory_fetches += 1;
         let socket = u32::from(self.socket_of[usize::from(core)]);
         self.memory.fetch(&self.machine, self.lines.number(at), socket, now)

@@ -7,9 +7,10 @@
 //! happened, the lock may be tried, the time is up.
 //!
 //! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (copies and
-//! waiters), `filter` (the fast path), `thread`, `memory` (the protocol), `sched` (cores and
+//! waiters), `filter` (the fast path), `caches` (what there is room for), `thread`, `memory` (the protocol), `sched` (cores and
 //! turns), `wait` (futex, join, sleep), `stats`, `record` and `timeline`.
 
+pub(crate) mod caches;
 mod cores;
 mod events;
 mod filter;
@@ -122,6 +123,7 @@ pub struct Engine {
     queued: u32,
     futexes: Map<usize, wait::Waiters>,
     memory: memory::Memory,
+    caches: caches::Caches,
     random: Random,
     sites: Map<stats::SiteKey, stats::Tally>,
     recorder: record::Recorder,
@@ -172,6 +174,7 @@ impl Engine {
             queued: 0,
             futexes: Map::default(),
             memory: memory::Memory::new(&machine),
+            caches: caches::Caches::new(&machine, units as usize),
             random: Random::new(seed),
             sites: Map::default(),
             recorder: record::Recorder::default(),

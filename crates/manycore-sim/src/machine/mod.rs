@@ -113,6 +113,19 @@ pub struct Machine {
     pub memory_hop: u32,
     /// How long a fetch keeps the home socket's memory busy. 0: memory has no limit.
     pub memory_occupancy: u32,
+    /// Lines that each socket's memory can deliver, as million bytes a second. 0: no limit.
+    pub memory_bandwidth: u32,
+    /// Size of each core's first cache. 0: no limit.
+    pub l1_kib: u32,
+    /// Size of each core's second cache, which has all that the first one has. 0: no limit.
+    pub l2_kib: u32,
+    /// Size of the cache that the cores of a complex share, or those of a socket without any: it
+    /// has what they gave up. 0: there is none.
+    pub l3_kib: u32,
+    /// An access that the core's second cache answers.
+    pub l2_hit: u32,
+    /// Fetching a line from the own complex's shared cache.
+    pub l3_hit: u32,
     /// How long a read of a shared line keeps the line busy.
     pub read_occupancy: u32,
     /// How long the old holder may go on using a line that has been granted to another core: the
@@ -133,6 +146,8 @@ pub struct Machine {
     pub drift: u32,
     /// Time slice of a thread, where a core has several.
     pub slice: u32,
+    /// What creating a thread costs its creator, beyond a system call.
+    pub spawn: u32,
     /// Switching a core from one thread to the next.
     pub context_switch: u32,
     /// Entering and leaving the kernel.
@@ -151,6 +166,12 @@ pub struct Machine {
     pub clock_skew: u32,
     /// Instructions in ten cycles, for code that waits for nothing.
     pub instructions_per_10_cycles: u32,
+    /// What a division costs beyond another instruction.
+    pub division: u32,
+    /// What a square root costs beyond another instruction.
+    pub square_root: u32,
+    /// What a vector instruction of 256 bits or more costs beyond another instruction.
+    pub vector: u32,
     sources: BTreeMap<&'static str, Cow<'static, str>>,
 }
 
@@ -264,6 +285,9 @@ impl Machine {
         range("mhz", self.mhz, 1, 1_000_000)?;
         range("hit", self.hit, 1, 1_000)?;
         range("line_shift", self.line_shift, 4, 12)?;
+        range("l1_kib", self.l1_kib, 0, 1 << 20)?;
+        range("l2_kib", self.l2_kib, 0, 1 << 20)?;
+        range("l3_kib", self.l3_kib, 0, 4 << 20)?;
         range("slice", self.slice, 1_000, u32::MAX)?;
         range("parallel_misses", self.parallel_misses, 1, 64)?;
         range("instructions_per_10_cycles", self.instructions_per_10_cycles, 1, 1_000)
@@ -306,6 +330,12 @@ impl Machine {
         }
         let each = self.complexes_per_socket();
         self.transfer(a / each, b / each)
+    }
+
+    /// Hundredths of a cycle that a line takes of its memory's bandwidth.
+    pub(crate) fn bandwidth_occupancy(&self) -> u64 {
+        let bytes = 100 * u64::from(self.mhz) << self.line_shift;
+        bytes.checked_div(u64::from(self.memory_bandwidth)).unwrap_or(0)
     }
 
     /// Nanoseconds in cycles of this machine.

@@ -63,7 +63,7 @@ macro_rules! number {
     };
 }
 
-const NUMBERS: [Parameter; 33] = [
+const NUMBERS: [Parameter; 43] = [
     number!(sockets, "a number"),
     number!(cores_per_socket, "a number"),
     number!(cores_per_complex, "a number, or 0"),
@@ -80,6 +80,12 @@ const NUMBERS: [Parameter; 33] = [
     number!(memory, "cycles"),
     number!(memory_hop, "cycles"),
     number!(memory_occupancy, "cycles"),
+    number!(memory_bandwidth, "million bytes a second, or 0"),
+    number!(l1_kib, "KiB, or 0"),
+    number!(l2_kib, "KiB, or 0"),
+    number!(l3_kib, "KiB, or 0"),
+    number!(l2_hit, "cycles"),
+    number!(l3_hit, "cycles"),
     number!(read_occupancy, "cycles"),
     number!(linger, "cycles"),
     number!(store_buffer, "stores"),
@@ -88,6 +94,7 @@ const NUMBERS: [Parameter; 33] = [
     number!(quantum, "cycles"),
     number!(drift, "cycles"),
     number!(slice, "cycles"),
+    number!(spawn, "cycles"),
     number!(context_switch, "cycles"),
     number!(syscall, "cycles"),
     number!(wake, "cycles"),
@@ -97,6 +104,9 @@ const NUMBERS: [Parameter; 33] = [
     number!(serialize, "cycles"),
     number!(clock_skew, "cycles"),
     number!(instructions_per_10_cycles, "instructions"),
+    number!(division, "cycles"),
+    number!(square_root, "cycles"),
+    number!(vector, "cycles"),
 ];
 
 /// A row for a field that holds one of a list of choices.

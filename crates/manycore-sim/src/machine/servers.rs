@@ -38,6 +38,11 @@ fn server(name: &str, mhz: u32, about_within: [u32; 3], memory: [u32; 2]) -> Mac
         linger: same_socket / 2,
         arbitration: Arbitration::Turns,
         slice: mhz * 3000,
+        l1_kib: 32,
+        l2_kib: 1 << 10,
+        parallel_misses: 8,
+        division: 12,
+        square_root: 15,
         ..guessed(name)
     }
 }
@@ -49,6 +54,8 @@ pub(super) fn epyc_9654() -> Machine {
         cores_per_complex: 8,
         threads_per_core: 2,
         thread_share: 60,
+        l3_kib: 32 << 10,
+        memory_bandwidth: 460_800,
         ..server("epyc-9654", 3550, [17, 107, 197], [118, 90])
     };
     with(
@@ -68,6 +75,10 @@ pub(super) fn epyc_9654() -> Machine {
             ("hop3", "not used: two sockets"),
             ("memory", "guess: 118 ns"),
             ("memory_hop", "guess: 90 ns, as much as the other socket's cache is farther"),
+            ("l1_kib", "AMD's data sheet"),
+            ("l2_kib", "AMD's data sheet: 1 MiB of a core"),
+            ("l3_kib", "AMD's data sheet: 384 MiB of 12 complexes"),
+            ("memory_bandwidth", "AMD's data sheet: 460.8 GB/s of 12 channels DDR5-4800"),
             ("linger", LINGER),
         ],
     )
@@ -80,6 +91,9 @@ pub(super) fn epyc_9965() -> Machine {
         cores_per_complex: 16,
         threads_per_core: 2,
         thread_share: 60,
+        l1_kib: 48,
+        l3_kib: 32 << 10,
+        memory_bandwidth: 576_000,
         ..server("epyc-9965", 3350, [20, 107, 197], [120, 90])
     };
     with(
@@ -99,6 +113,10 @@ pub(super) fn epyc_9965() -> Machine {
             ("hop3", "not used: two sockets"),
             ("memory", "guess: 120 ns"),
             ("memory_hop", "guess: 90 ns, as much as the other socket's cache is farther"),
+            ("l1_kib", "AMD's data sheet"),
+            ("l2_kib", "AMD's data sheet: 1 MiB of a core"),
+            ("l3_kib", "AMD's data sheet: 384 MiB of 12 complexes"),
+            ("memory_bandwidth", "AMD's data sheet: 576 GB/s of 12 channels DDR5-6000"),
             ("linger", LINGER),
         ],
     )
@@ -111,6 +129,12 @@ pub(super) fn xeon_6972p() -> Machine {
         cores_per_complex: 32,
         threads_per_core: 2,
         thread_share: 60,
+        l1_kib: 48,
+        l2_kib: 2 << 10,
+        l3_kib: 160 << 10,
+        l2_hit: 16,
+        l3_hit: cycles(33, 3500),
+        memory_bandwidth: 691_620,
         ..server("xeon-6972p", 3500, [51, 80, 138], [130, 70])
     };
     with(
@@ -137,6 +161,11 @@ pub(super) fn xeon_6972p() -> Machine {
             ("hop3", "not used: two sockets"),
             ("memory", "guess: 130 ns"),
             ("memory_hop", "guess: 70 ns"),
+            ("l1_kib", "Redwood Cove has 48 KiB (TechPowerUp, Granite Rapids)"),
+            ("l2_kib", "Chips and Cheese, Xeon 6: 2 MB of a core"),
+            ("l3_kib", "480 MiB of three tiles, as sold"),
+            ("l3_hit", "guess: 33 ns"),
+            ("memory_bandwidth", "Chips and Cheese, Xeon 6 (6985P-C): 691.62 GB/s measured"),
             ("linger", LINGER),
         ],
     )
@@ -145,8 +174,16 @@ pub(super) fn xeon_6972p() -> Machine {
 /// Two Graviton4 of 96 cores.
 pub(super) fn graviton4() -> Machine {
     const SOURCE: &str = "Chips and Cheese, Graviton 4 (2024): 30 to 60 ns on its mesh, the middle";
-    let shape =
-        Machine { cores_per_socket: 96, ..server("graviton4", 2800, [45, 45, 139], [115, 95]) };
+    let shape = Machine {
+        cores_per_socket: 96,
+        l1_kib: 64,
+        l2_kib: 2 << 10,
+        l3_kib: 36 << 10,
+        l2_hit: 11,
+        l3_hit: cycles(30, 2800),
+        memory_bandwidth: 536_700,
+        ..server("graviton4", 2800, [45, 45, 139], [115, 95])
+    };
     with(
         shape,
         "two 96-core AWS Graviton4 (Neoverse V2) at 2.8 GHz",
@@ -165,6 +202,11 @@ pub(super) fn graviton4() -> Machine {
             ("hop3", "not used: two sockets"),
             ("memory", "guess: 115 ns"),
             ("memory_hop", "guess: 95 ns, as much as the other socket's cache is farther"),
+            ("l1_kib", "Neoverse V2 has 64 KiB"),
+            ("l2_kib", "AWS: 2 MB of a core"),
+            ("l3_kib", "Chips and Cheese, Graviton 4 (2024): 36 MB"),
+            ("l3_hit", "guess: 30 ns, the lower end of its core-to-core latency"),
+            ("memory_bandwidth", "AWS: 536.7 GB/s of 12 channels DDR5-5600"),
             ("linger", LINGER),
         ],
     )

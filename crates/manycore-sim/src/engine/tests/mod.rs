@@ -1,5 +1,6 @@
 //! The engine against a slow, obvious model of the same rules, on random programs.
 
+mod caches;
 mod invariants;
 mod program;
 mod reference;

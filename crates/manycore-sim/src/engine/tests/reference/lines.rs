@@ -64,7 +64,7 @@ impl Model<'_> {
         let line = self.lines.entry(number).or_default();
         let own = line.owner == Some(core);
         if loads && own {
-            self.threads[thread].clock += 2 * hit + rmw;
+            self.threads[thread].clock += 2 * hit + rmw + self.level(number, core);
             self.threads[thread].lines.pop_front();
             return self.after_hit(thread);
         }
@@ -76,7 +76,8 @@ impl Model<'_> {
         let buffers = self.machine.store_buffer > 0 && kind != Access::Rmw;
         let in_buffer = buffers && self.threads[thread].stores.contains(&number);
         if (holds || lingers) && in_sight || in_buffer {
-            self.threads[thread].clock += cost;
+            let level = if (holds || lingers) && in_sight { self.level(number, core) } else { 0 };
+            self.threads[thread].clock += cost + level;
             self.step_done(thread);
             return self.after_hit(thread);
         }
@@ -203,6 +204,8 @@ impl Model<'_> {
         } else if owner.is_none() {
             line.copies.insert(core);
         }
+        self.line_came(number, core);
+        let line = self.lines.get_mut(&number).expect("touched");
         if request.buffered {
             line.visible_at = line.visible_at.max(done);
             let me = &mut self.threads[request.thread];
@@ -221,16 +224,27 @@ impl Model<'_> {
     fn memory(&mut self, number: u64, core: u32, now: u64) -> u64 {
         let machine = self.machine;
         let latency = u64::from(machine.memory);
-        let (per_hop, occupancy) = (machine.memory_hop, u64::from(machine.memory_occupancy));
+        if let Some(there) = self.lines.get_mut(&number).and_then(|line| line.shared_in.take()) {
+            let own = machine.complex(core);
+            return u64::from(if there == own {
+                machine.l3_hit
+            } else {
+                machine.complex_transfer(there, own)
+            });
+        }
+        let occupancy = 100 * u64::from(machine.memory_occupancy) + machine.bandwidth_occupancy();
+        let per_hop = machine.memory_hop;
         if per_hop == 0 && occupancy == 0 {
             return latency;
         }
         let socket = machine.socket(core);
         let home = *self.homes.entry(number >> (12 - machine.line_shift)).or_insert(socket);
         let busy = self.memory_busy.entry(home).or_default();
-        let start = now.max(*busy);
+        let start = (100 * now).max(*busy);
         *busy = start + occupancy;
-        start - now + latency + u64::from(machine.hops_between(socket, home) * per_hop)
+        start.div_ceil(100) - now
+            + latency
+            + u64::from(machine.hops_between(socket, home) * per_hop)
     }
 
     pub(super) fn serve(&mut self, number: u64, now: u64) {

@@ -1,5 +1,6 @@
 //! The rules once more, slowly: lists that are searched, sets of numbers, no fast path.
 
+mod caches;
 mod lines;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -66,6 +67,8 @@ struct Line {
     busy_until: u64,
     visible_at: u64,
     waiting: Vec<Request>,
+    /// The complex whose shared cache has it.
+    shared_in: Option<u32>,
     /// The complex that has the first turn of this round.
     first: u32,
 }
@@ -85,6 +88,8 @@ struct Model<'a> {
     memory_busy: BTreeMap<u32, u64>,
     random: Random,
     fraction: u64,
+    /// By level, cache and set, the lines in the order in which they came.
+    caches: BTreeMap<(u32, u32, u64), VecDeque<u64>>,
     done: Done,
 }
 
@@ -116,6 +121,7 @@ pub(super) fn run(setup: &Setup) -> Done {
         memory_busy: BTreeMap::new(),
         random: Random::new(setup.seed),
         fraction: 0,
+        caches: BTreeMap::new(),
         done: Done {
             log: Vec::new(),
             deadlocked: false,
