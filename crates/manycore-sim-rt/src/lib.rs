@@ -10,7 +10,8 @@
 //! calls), `calls` (the functions that stand before libc's), `threads` (adoption) and
 //! `instruction_stubs` (what replaced instructions lead to); `simulation` (the engine and the
 //! runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a virtual thread),
-//! `blocks`, `patch` and `code` (the program's instructions), `frames` (call stacks) and `random`;
+//! `blocks`, `patch` and `code` (the program's instructions), `frames` (call stacks), `placement`
+//! (where a check's data lie) and `random`;
 //! `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system below).
 //!
 //! x86-64 Linux with glibc only. Elsewhere this crate is empty.
@@ -30,6 +31,7 @@ mod host;
 mod instruction_stubs;
 mod interpose;
 mod patch;
+mod placement;
 mod random;
 mod rseq;
 mod simulation;
