@@ -15,6 +15,7 @@ pub(crate) const VARIABLE: &str = "MANYCORE_SIM_RUN";
 /// The exit code of a run that the runtime gave up, in a deadlock for one.
 const GIVEN_UP: i32 = 86;
 /// A program with its arguments.
+#[derive(Clone, Copy)]
 pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: &'a [String],

@@ -1,8 +1,20 @@
-//! `--machine help`: the models there are.
+//! `--machine help`: the models there are. `sim calibrate`: one more, of this machine.
 
-use std::fmt::Write;
+use std::{fmt::Write, path::Path};
 
-use manycore_sim::Machine;
+use manycore_sim::{Machine, calibrate::Calibration};
+
+use crate::{failure::Failure, save};
+
+/// Measures this machine and writes its model.
+pub(crate) fn calibrate(out: &Path) -> Result<(), Failure> {
+    save::check(out)?;
+    let say = |part: &str| eprintln!("manycore sim calibrate: {part}");
+    let found = Calibration::measure(say).map_err(Failure::run)?;
+    save::whole(out, found.to_toml().as_bytes())?;
+    eprintln!("manycore sim calibrate: {}; use it with --machine", out.display());
+    Ok(())
+}
 
 /// One line for each model: its name, how many virtual cores it has, how many values are guesses,
 /// and what it stands for.

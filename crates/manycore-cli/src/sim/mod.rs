@@ -11,6 +11,7 @@ mod build;
 mod launch;
 mod machines;
 mod outcome;
+mod repeats;
 mod runtime;
 mod show;
 mod source;
@@ -48,8 +49,10 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         return written.map_err(|error| Failure::stdout(&error));
     }
     let machine = machine(args)?;
-    if let Some(SimCommand::Test(tests)) = &args.command {
-        return test::run(args, &machine, &tests.arguments);
+    match &args.command {
+        Some(SimCommand::Test(tests)) => return test::run(args, &machine, &tests.arguments),
+        Some(SimCommand::Calibrate(calibrate)) => return machines::calibrate(&calibrate.out),
+        None => {}
     }
     let Some((name, arguments)) = args.program.split_first() else {
         let advice = "what to run is missing: manycore sim --cores 1,6,12 -- NAME [ARGUMENTS]";
@@ -76,9 +79,9 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         );
         runs.push(launch.run(&machine, count)?);
     }
-    let bands = if args.band { launch.bands(&machine, &cores)? } else { Vec::new() };
+    let repeats = repeats::run(&launch, args, &machine, &runs)?;
     let title = args.program.join(" ");
-    let mut report = show::report(&title, &machine, &runs, &bands, args.top);
+    let mut report = show::report(&title, &machine, &runs, &repeats, args.top);
     report.notes.insert(0, standard.note());
     if let Some(path) = &args.json {
         save::whole(path, report.json().as_bytes())?;
@@ -218,4 +221,13 @@ pub(crate) struct Band {
     pub(crate) change: String,
     /// One run per number of cores.
     pub(crate) runs: Vec<Run>,
+}
+
+/// What is run besides the runs themselves.
+#[derive(Default)]
+pub(crate) struct Repeats {
+    /// With another seed each.
+    pub(crate) seeds: Vec<Band>,
+    /// With another value of an unknown parameter each.
+    pub(crate) bands: Vec<Band>,
 }

@@ -10,9 +10,8 @@
 //!   `read_occupancy`.
 //! - Requests for a busy line wait. The machine's arbitration chooses the next one.
 //! - While a transfer is under way, the old holder may use the line for its first `linger` cycles.
-//! - With a store buffer, a store that misses asks, and its core goes on. What it wrote can be read
-//!   by others when it has arrived; the core's own reads find it in the buffer. A locked
-//!   instruction and a fence wait until the buffer is empty.
+//! - With a store buffer (`stores`), a store that misses asks, and its core goes on. What it wrote
+//!   can be read by others when it has arrived.
 //! - A locked instruction that is a load and a conditional store (`llsc`) asks for the line twice,
 //!   unless its core is the owner already. The store never fails, as if the core kept the line
 //!   from the one to the other.
@@ -82,13 +81,15 @@ pub(super) enum Progress {
 }
 
 /// What one line said.
-enum Answer {
+pub(super) enum Answer {
     /// The core holds the line; the step costs so much.
     Hit(u64),
     /// The line is there at that time.
     Fetched(u64),
     /// The store is under way and the core goes on.
     Buffered,
+    /// It needs bytes of a line that its own store, which arrives then, is waiting for.
+    Depends(u32, u64),
     /// The request waits.
     Queued,
 }
@@ -125,7 +126,7 @@ impl Engine {
             };
             if op.kind == Access::Rmw && self.stores_until > self.clock {
                 if self.stores_until == u64::MAX {
-                    return self.await_stores(0, 0);
+                    return self.await_stores(Drain { line: None, extra: 0 });
                 }
                 self.clock = self.stores_until;
                 continue;
@@ -154,11 +155,16 @@ impl Engine {
                 Answer::Buffered => {
                     self.clock += self.hit[Access::Write as usize];
                     let finished = self.step_done();
-                    if self.me().stores.len() > self.machine.store_buffer as usize {
-                        return self.await_stores(self.machine.store_buffer, 0);
+                    if let Some(progress) = self.find_place() {
+                        return progress;
                     }
                     if finished {
                         return Progress::Done;
+                    }
+                }
+                Answer::Depends(line, done) => {
+                    if let Some(progress) = self.await_line(line, done) {
+                        return progress;
                     }
                 }
                 Answer::Queued => {
@@ -204,35 +210,6 @@ impl Engine {
         op.is_none()
     }
 
-    /// The running thread waits until no more than `down_to` of its stores are under way.
-    pub(super) fn await_stores(&mut self, down_to: u32, extra: u64) -> Progress {
-        self.me().drain = Some(Drain { down_to, extra });
-        self.leave(State::Stalled(WaitFor::Stores));
-        Progress::Stalled
-    }
-
-    /// A full fence: waits until the thread's stores have arrived.
-    pub fn fence(&mut self) -> Outcome {
-        self.totals.fences += 1;
-        self.settle(self.machine.rmw)
-    }
-
-    /// An instruction that waits until all before it is done, as `cpuid`.
-    pub fn serialize(&mut self) -> Outcome {
-        self.settle(self.machine.serialize)
-    }
-
-    /// Waits until the thread's stores have arrived, and so many cycles more.
-    fn settle(&mut self, extra: u32) -> Outcome {
-        let extra = u64::from(extra);
-        if self.stores_until == u64::MAX {
-            self.await_stores(0, extra);
-            return self.dispatch();
-        }
-        self.clock = self.clock.max(self.stores_until) + extra;
-        Outcome::Continue
-    }
-
     /// One step of an access at one line.
     fn touch(&mut self, op: &Op) -> Answer {
         let at = self.lines.index_of(op.line);
@@ -246,12 +223,12 @@ impl Engine {
             let level = self.level(at, op.line);
             return Answer::Hit(self.hit[Access::Rmw as usize] + level); // both halves at once
         }
+        let buffers = self.machine.store_buffer > 0 && op.kind != Access::Rmw;
+        if buffers && let Some(answer) = self.in_buffer(at, op) {
+            return answer;
+        }
         if self.can_use(at, op.line, write) {
             return Answer::Hit(self.step_cost(op) + self.level(at, op.line));
-        }
-        let buffers = self.machine.store_buffer > 0 && op.kind != Access::Rmw;
-        if buffers && self.me().stores.contains(&at) {
-            return Answer::Hit(self.step_cost(op)); // the core finds it in its own buffer
         }
         let buffered = buffers && write;
         let request = Request {
@@ -264,10 +241,7 @@ impl Engine {
             pc: op.pc,
         };
         if buffered {
-            self.me().stores.push(at);
-            self.stores_until = u64::MAX;
-            self.bar(at);
-            self.lines[at].stores += 1;
+            self.store_leaves(at, op);
         }
         self.ask(at, request)
     }
@@ -301,13 +275,13 @@ impl Engine {
         if !holds && !line.lingers(core, write, now) {
             return false;
         }
-        let mine = self.threads[self.running as usize].stores.contains(&at);
+        let mine = self.threads[self.running as usize].is_asking_to_store(at);
         let foreign_store = line.stores > u16::from(mine);
         let not_arrived = now < line.visible_at && line.owner != core;
         if !write && (foreign_store || not_arrived) {
             return false;
         }
-        if holds && line.stores == 0 {
+        if holds && line.stores == 0 && line.visible_at <= now {
             let may_write = line.owner == core;
             self.filter.put(core, number, may_write);
         }
@@ -315,7 +289,7 @@ impl Engine {
     }
 
     /// Removes the line from the fast path of all its holders.
-    fn bar(&mut self, at: u32) {
+    pub(super) fn bar(&mut self, at: u32) {
         let (line, number) = (&self.lines[at], self.lines.number(at));
         if line.owner != NO_CORE {
             self.filter.take(line.owner, number);
@@ -338,6 +312,7 @@ impl Engine {
         } else {
             self.grant_read(at, request, now)
         };
+        let latency = latency + self.jitter(latency);
         let line = &self.lines[at];
         debug_assert!(line.owner == NO_CORE || line.copies().is_empty(), "a writer beside readers");
         debug_assert!(line.holds(request.core, request.write), "granted, but not held");
@@ -352,6 +327,15 @@ impl Engine {
         tally.misses += 1;
         tally.cycles += waited;
         done
+    }
+
+    /// How much later than it should a line arrives, by the seed.
+    fn jitter(&mut self, latency: u64) -> u64 {
+        match self.machine.jitter {
+            0 => 0,
+            _ if latency == 0 => 0,
+            most => self.random.below(most as usize + 1) as u64,
+        }
     }
 
     fn grant_read(&mut self, at: u32, request: &Request, now: u64) -> u64 {
@@ -496,31 +480,6 @@ impl Engine {
             let complex = usize::from(complex_of[usize::from(request.core)]);
             std::cmp::Reverse((complex + 2 * all - first) % all)
         });
-    }
-
-    /// A buffered store has been granted; others see it at `done`.
-    fn store_arrives(&mut self, at: u32, request: &Request, done: u64) {
-        let line = &mut self.lines[at];
-        line.stores -= 1;
-        line.visible_at = line.visible_at.max(done);
-        let thread = &mut self.threads[request.thread as usize];
-        debug_assert_eq!(
-            thread.stores.iter().filter(|store| **store == at).count(),
-            1,
-            "a store arrives once"
-        );
-        thread.stores.retain(|store| *store != at);
-        thread.stores_done = thread.stores_done.max(done);
-        let left = thread.stores.len() as u32;
-        let through = if left == 0 { thread.stores_done } else { u64::MAX };
-        if let Some(drain) = thread.drain.filter(|drain| left <= drain.down_to) {
-            thread.drain = None;
-            thread.clock = thread.clock.max(thread.stores_done) + drain.extra;
-            self.goes_on(request.thread);
-        }
-        if request.thread == self.running {
-            self.stores_until = through;
-        }
     }
 
     /// The line that a stalled thread waited for is there.

@@ -7,8 +7,9 @@
 //! happened, the lock may be tried, the time is up.
 //!
 //! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (copies and
-//! waiters), `filter` (the fast path), `caches` (what there is room for), `thread`, `memory` (the protocol), `sched` (cores and
-//! turns), `wait` (futex, join, sleep), `stats`, `record` and `timeline`.
+//! waiters), `filter` (the fast path), `caches` (what there is room for), `thread`, `memory` (the
+//! protocol), `stores` (the store buffer), `sched` (cores and turns), `wait` (futex, join, sleep),
+//! `stats`, `record` and `timeline`.
 
 pub(crate) mod caches;
 mod cores;
@@ -20,6 +21,7 @@ mod memory;
 pub(crate) mod record;
 mod sched;
 pub(crate) mod stats;
+mod stores;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -35,6 +35,7 @@ pub(super) fn guessed(name: &str) -> Machine {
         l3_hit: 50,
         read_occupancy: 40,
         linger: 62,
+        jitter: 0,
         arbitration: Arbitration::Rounds,
         store_buffer: 0,
         parallel_misses: 1,

@@ -5,6 +5,8 @@
 //! `guess`. All times are cycles of the modelled machine.
 
 #[cfg(feature = "report")]
+pub mod calibrate;
+#[cfg(feature = "report")]
 mod file;
 mod guess;
 #[cfg(feature = "report")]
@@ -131,6 +133,9 @@ pub struct Machine {
     /// How long the old holder may go on using a line that has been granted to another core: the
     /// time until the request reaches it.
     pub linger: u32,
+    /// How many cycles later than it should a line may arrive, by the seed: a run for each of some
+    /// seeds shows what a curve owes to threads that move in step. 0: none.
+    pub jitter: u32,
     /// Which core gets a contended line next.
     pub arbitration: Arbitration,
     /// Stores that may be under way while the core goes on. 0: the core waits for each.
@@ -334,7 +339,7 @@ impl Machine {
 
     /// Hundredths of a cycle that a line takes of its memory's bandwidth.
     pub(crate) fn bandwidth_occupancy(&self) -> u64 {
-        let bytes = 100 * u64::from(self.mhz) << self.line_shift;
+        let bytes = (100 * u64::from(self.mhz)) << self.line_shift;
         bytes.checked_div(u64::from(self.memory_bandwidth)).unwrap_or(0)
     }
 

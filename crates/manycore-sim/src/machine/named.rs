@@ -146,16 +146,17 @@ mod tests {
     use super::{named, shipped};
     use crate::{Access, Engine, Outcome};
 
-    /// Cycles until a line that one core has written is with another that writes it.
+    /// Cycles until a line that one core has written is with another that reads it.
     fn passed(name: &str, from: u32, to: u32) -> u64 {
         let machine = named(name).expect("a shipped model");
         let mut engine = Engine::new(machine.clone(), machine.cores(), 1).expect("sound");
         let pinned = engine.set_affinity(Some(from));
         assert_eq!(pinned, Outcome::Continue);
         assert_eq!(engine.access(64, 8, Access::Write, 1), Outcome::Continue);
+        assert_eq!(engine.fence(), Outcome::Continue);
         assert_eq!(engine.set_affinity(Some(to)), Outcome::Continue);
         let before = engine.now();
-        assert_eq!(engine.access(64, 8, Access::Write, 1), Outcome::Continue);
+        assert_eq!(engine.access(64, 8, Access::Read, 1), Outcome::Continue);
         engine.now() - before
     }
 

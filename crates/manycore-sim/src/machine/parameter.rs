@@ -63,7 +63,7 @@ macro_rules! number {
     };
 }
 
-const NUMBERS: [Parameter; 43] = [
+const NUMBERS: [Parameter; 44] = [
     number!(sockets, "a number"),
     number!(cores_per_socket, "a number"),
     number!(cores_per_complex, "a number, or 0"),
@@ -88,6 +88,7 @@ const NUMBERS: [Parameter; 43] = [
     number!(l3_hit, "cycles"),
     number!(read_occupancy, "cycles"),
     number!(linger, "cycles"),
+    number!(jitter, "cycles"),
     number!(store_buffer, "stores"),
     number!(parallel_misses, "lines"),
     number!(line_shift, "a power of two"),

@@ -41,6 +41,7 @@ fn server(name: &str, mhz: u32, about_within: [u32; 3], memory: [u32; 2]) -> Mac
         l1_kib: 32,
         l2_kib: 1 << 10,
         parallel_misses: 8,
+        store_buffer: 64,
         division: 12,
         square_root: 15,
         ..guessed(name)
@@ -75,6 +76,7 @@ pub(super) fn epyc_9654() -> Machine {
             ("hop3", "not used: two sockets"),
             ("memory", "guess: 118 ns"),
             ("memory_hop", "guess: 90 ns, as much as the other socket's cache is farther"),
+            ("store_buffer", "Chips and Cheese, Zen 4 part 2: 64 entries"),
             ("l1_kib", "AMD's data sheet"),
             ("l2_kib", "AMD's data sheet: 1 MiB of a core"),
             ("l3_kib", "AMD's data sheet: 384 MiB of 12 complexes"),

@@ -4,6 +4,7 @@
 //! what the figures are worth, and what the model leaves out.
 
 mod html;
+mod interval;
 mod missing;
 mod text;
 
@@ -17,6 +18,7 @@ use crate::{
     machine::{Arbitration, Machine, PARAMETERS},
 };
 
+pub use interval::{CHEAP, SEEDS, are_cheap, jittered};
 pub use missing::missing;
 
 /// What every report says of itself.
@@ -95,6 +97,9 @@ pub struct Curve {
     pub points: Vec<Point>,
     /// The same with something unknown changed.
     pub variations: Vec<Variation>,
+    /// The same with jitter and other seeds.
+    #[serde(default)]
+    pub repeats: Vec<Variation>,
     /// The lines that cost most at the last point.
     pub lines: Vec<HotLine>,
 }

@@ -30,11 +30,8 @@ fn verify_lines(engine: &Engine) {
             assert!(stalled || request.buffered, "a request of a thread that does not wait");
             assert!(request.write || !request.buffered, "a load in a store buffer");
         }
-        let buffered: usize = engine
-            .threads
-            .iter()
-            .map(|thread| thread.stores.iter().filter(|store| **store == at).count())
-            .sum();
+        let buffered: usize =
+            engine.threads.iter().map(|thread| usize::from(thread.is_asking_to_store(at))).sum();
         assert_eq!(buffered, usize::from(line.stores), "a store is lost: {:#x}", number);
     }
 }

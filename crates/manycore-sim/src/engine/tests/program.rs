@@ -89,6 +89,7 @@ fn random_machine(random: &mut Random) -> Machine {
     machine.llsc = random.below(4) == 0;
     machine.memory_hop = [0, 90][random.below(2)];
     machine.memory_occupancy = [0, 30][random.below(2)];
+    machine.jitter = [0, 0, 13][random.below(3)];
     machine.memory_bandwidth = [0, 5000, 77_777][random.below(3)];
     machine.l1_kib = [0, 0, 1][random.below(3)];
     machine.l2_kib = [0, 0, 1, 3][random.below(4)];

@@ -24,6 +24,9 @@ enum ThreadState {
     Ended,
 }
 
+/// Buffered stores: line, bytes, how many, when they arrive, of which core.
+type Store = (u64, BTreeSet<usize>, u32, Option<u64>, u32);
+
 struct Thread {
     clock: u64,
     core: u32,
@@ -36,10 +39,12 @@ struct Thread {
     loaded: bool,
     overlap: u32,
     overlap_until: u64,
-    stores: BTreeSet<u64>,
+    /// Where the access is.
+    range: std::ops::Range<usize>,
+    stores: Vec<Store>,
     stores_done: u64,
-    /// Waits for its stores: down to so many, then so much later.
-    drain: Option<(usize, u64)>,
+    /// Waits for its store to that line, or for all; then so much later.
+    drain: Option<(Option<u64>, u64)>,
     slice_end: u64,
     waits: u32,
     futex: Option<usize>,
@@ -153,7 +158,8 @@ impl Model<'_> {
             loaded: false,
             overlap: 0,
             overlap_until: 0,
-            stores: BTreeSet::new(),
+            range: 0..0,
+            stores: Vec::new(),
             stores_done: 0,
             drain: None,
             slice_end: u64::MAX,
@@ -258,6 +264,7 @@ impl Model<'_> {
                 me.lines =
                     (address as u64 >> shift..=(address + len - 1) as u64 >> shift).collect();
                 me.kind = kind;
+                me.range = address..address + len;
                 me.loaded = false;
                 me.overlap = 0;
                 me.overlap_until = 0;
@@ -265,11 +272,11 @@ impl Model<'_> {
             }
             Step::Fence => {
                 let extra = u64::from(self.machine.rmw);
-                if self.threads[thread].stores.is_empty() {
+                if self.threads[thread].stores.iter().all(|store| store.3.is_some()) {
                     self.threads[thread].clock = now.max(self.threads[thread].stores_done) + extra;
                     return Then::GoOn;
                 }
-                self.threads[thread].drain = Some((0, extra));
+                self.threads[thread].drain = Some((None, extra));
                 Then::Stop
             }
             Step::Turn => self.turn(thread),
