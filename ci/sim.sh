@@ -11,7 +11,8 @@ quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-sim() { "$MANYCORE" sim "$@" 2>"$work/said"; }
+# One run each, but where the interval and the band are looked at.
+sim() { "$MANYCORE" sim --plain "$@" 2>"$work/said"; }
 
 sim --cores 1 -- sim-threads >/dev/null || skip_if_not_simulable "$work/said"
 
@@ -32,7 +33,7 @@ elsewhere() (
     mkdir -p "$HOME"
     one=()
     if taskset -c 0 true 2>/dev/null; then one=(taskset -c 0); fi
-    "${one[@]}" "$MANYCORE" sim "$@" 2>"$work/said"
+    "${one[@]}" "$MANYCORE" sim --plain "$@" 2>"$work/said"
 )
 elsewhere --cores 4,48 --json "$work/two.json" --timeline "$work/two.mctrace" -- sim-threads >/dev/null ||
     die "$(cat "$work/said")"
@@ -74,6 +75,12 @@ for how in tree auto; do
     awk -v flat="$(takes flat)" -v tree="$(takes "$how")" 'BEGIN { exit !(flat > 1.05 * tree) }' ||
         die "a read whose logs are collected in a tree should take less time ($how)"
 done
+
+"$MANYCORE" sim --cores 2 -- sim-counters ours 1000 >"$work/interval" 2>"$work/said" ||
+    die "$(cat "$work/said")"
+grep -q 'over 5 runs with jitter' "$work/interval" || die "a short run has no interval"
+grep -q 'linger=' "$work/interval" || die "a short run has no band"
+say "a short run has an interval and a band"
 
 if sim --cores 2 -- sim-deadlock; then die "a deadlock was not noticed"; fi
 grep -q 'came to a deadlock.*sim-deadlock.rs' "$work/said" || die "$(cat "$work/said")"

@@ -11,7 +11,8 @@
 //! (adoption) and `instruction_stubs` (what replaced instructions lead to); `simulation` (the
 //! engine and the runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a
 //! virtual thread), `blocks`, `patch` and `code` (the program's instructions), `frames` (call
-//! stacks) and `random`; `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system below).
+//! stacks), `placement` (where a check's data lie) and `random`; `interpose`, `diagnostics`,
+//! `host`, `heap` and `hash` (the system below).
 //!
 //! x86-64 Linux with glibc only. Elsewhere this crate is empty.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
@@ -31,6 +32,7 @@ mod host;
 mod instruction_stubs;
 mod interpose;
 mod patch;
+mod placement;
 mod random;
 mod rseq;
 mod simulation;

@@ -208,6 +208,10 @@ pub(crate) fn restrict(cores: Vec<u32>) {
 /// A new thread is parked and can run.
 pub(crate) fn begin(mut thread: Box<Thread>) {
     system_call();
+    follow(with(|sim| {
+        let cost = u64::from(sim.engine.machine().spawn);
+        sim.engine.work(cost)
+    }));
     with(|sim| {
         thread.allowed = sim.threads[sim.current].allowed.clone();
         let pinned = thread.allowed.as_ref().filter(|cores| cores.len() == 1);

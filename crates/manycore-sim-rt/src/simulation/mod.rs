@@ -26,7 +26,7 @@ pub(crate) use self::charge::{
 };
 pub(crate) use self::files::{Poll, Timer, WaitsFor, interrupt, is_reminded, remind};
 pub(crate) use self::schedule::{arrive, chosen, collect};
-use crate::blocks::Costs;
+use crate::blocks::{Costs, Prices};
 use crate::code::Code;
 use crate::frames::{self, CallPath, Frames};
 use crate::patch::{Patches, Targets};
@@ -144,8 +144,7 @@ pub(crate) struct Hooks {
 
 /// Begins the simulation on the calling thread.
 pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
-    let machine = engine.machine();
-    let costs = Costs::new(machine.instructions_per_10_cycles, machine.pause, hooks.block_callback);
+    let costs = Costs::new(Prices::of(engine.machine()), hooks.block_callback);
     let simulation = Box::new(Simulation {
         engine,
         current: 0,

@@ -1,9 +1,11 @@
 //! The engine against a slow, obvious model of the same rules, on random programs.
 
+mod caches;
 mod invariants;
 mod program;
 mod reference;
 mod scheduling;
+mod shipped;
 
 use program::{Done, Setup, Step};
 

@@ -257,3 +257,32 @@ fn stores_in_the_buffer_cost_nothing_until_a_fence() {
     // The last store was begun at cycle 6 and took a fetch from memory; the fence costs 20.
     assert_eq!(engine.now(), 6 + 250 + 20);
 }
+
+#[test]
+fn own_bytes_come_out_of_the_store_buffer_and_others_wait_for_the_line() {
+    let mut machine = Machine::named("opteron-8x6").unwrap();
+    machine.store_buffer = 4;
+    let mut engine = Engine::new(machine, 2, 1).unwrap();
+    assert_eq!(engine.access(64, 8, Access::Write, 1), Continue);
+    assert_eq!(engine.fence(), Continue);
+    assert_eq!(engine.set_affinity(Some(1)), Continue);
+    let begin = engine.now();
+    assert_eq!(engine.access(64, 8, Access::Write, 1), Continue);
+    assert_eq!(engine.access(64, 4, Access::Read, 1), Continue);
+    assert_eq!(engine.now() - begin, 2 + 2, "its own bytes");
+    assert_eq!(engine.access(72, 8, Access::Read, 1), Continue);
+    assert_eq!(engine.now() - begin, 124 + 2, "other bytes of the line");
+}
+
+#[test]
+fn a_store_that_finds_no_place_free_waits_for_the_oldest() {
+    let mut machine = Machine::named("opteron-8x6").unwrap();
+    machine.store_buffer = 4;
+    let mut engine = Engine::new(machine, 1, 1).unwrap();
+    for _ in 0..4 {
+        assert_eq!(engine.access(64, 8, Access::Write, 1), Continue);
+    }
+    assert_eq!(engine.now(), 4 * 2);
+    assert_eq!(engine.access(64, 8, Access::Write, 1), Continue);
+    assert_eq!(engine.now(), 250, "the line has come");
+}
