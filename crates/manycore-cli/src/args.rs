@@ -127,6 +127,9 @@ pub struct ReportArgs {
     /// Where to write the page
     #[arg(long, value_name = "PATH", default_value = "manycore-report.html")]
     pub html: PathBuf,
+    /// Where to write the list of all published figures and what became of each claim, in Markdown
+    #[arg(long, value_name = "PATH")]
+    pub markdown: Option<PathBuf>,
     /// Where each run is kept as it ends, so that the next call goes on from there
     #[arg(long, value_name = "FOLDER", default_value = "target/manycore-report")]
     pub runs: PathBuf,

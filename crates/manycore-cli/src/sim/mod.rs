@@ -152,7 +152,23 @@ impl Own {
         launch.run_and_read(machine, cores).map(|(_, printed)| printed)
     }
 
-    /// The same, with a recording of what its threads waited for.
+    /// Runs it, and returns the percentage of the cores' cycles that they waited for cache lines.
+    ///
+    /// # Errors
+    /// If it ends badly.
+    pub(crate) fn waiting(
+        &self,
+        machine: &Machine,
+        cores: u32,
+        arguments: &[String],
+    ) -> Result<f64, Failure> {
+        let launch = Launch { program: &self.program, arguments, seed: 1, quiet: true, waits: 0 };
+        let run = launch.run(machine, cores)?;
+        let cycles = run.count("cycles").max(1) as f64 * f64::from(cores);
+        Ok(run.count("waited") as f64 / cycles * 100.0)
+    }
+
+    /// The same as [`Own::run`], with a recording of what its threads waited for.
     ///
     /// # Errors
     /// If it ends badly.

@@ -3,6 +3,8 @@
 //!
 //! `sim-audit PATH`. Each thread has set itself up before the measured part begins.
 
+mod objects;
+
 use std::{
     cell::Cell,
     hint::black_box,
@@ -100,6 +102,7 @@ fn main() {
             on_all_cores(|| drop(black_box(value.clone())));
         }
         "trace-event" | "trace-span" | "trace-off" => traced(&path),
+        _ if objects::run(&path) => {}
         _ => {
             eprintln!("sim-audit: no hot path '{path}'");
             std::process::exit(2);
