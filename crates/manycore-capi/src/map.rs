@@ -19,9 +19,9 @@ use std::sync::Arc;
 pub struct Operations {
     /// Of the struct as the caller knows it.
     pub size: usize,
-    /// The hash of a key.
+    /// The hash of a key; null for keys that are numbers.
     pub hash: Option<unsafe extern "C-unwind" fn(*const c_void, *mut c_void) -> u64>,
-    /// Whether two keys are equal.
+    /// Whether two keys are equal; null for keys that are numbers.
     pub equal:
         Option<unsafe extern "C-unwind" fn(*const c_void, *const c_void, *mut c_void) -> c_int>,
     /// The end of an entry.
@@ -48,22 +48,24 @@ impl Key {
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let operations = self.operations();
-        if let Some(hash) = operations.hash {
+        state.write_u64(match operations.hash {
             // SAFETY: a key of the map's, or one that is looked for: the giver lets any thread
             // call it with these.
-            state.write_u64(unsafe { hash(self.key, operations.argument) });
-        }
+            Some(hash) => unsafe { hash(self.key, operations.argument) },
+            None => self.key.addr() as u64,
+        });
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         let operations = self.operations();
-        operations.equal.is_some_and(|equal| {
+        match operations.equal {
             // SAFETY: keys of the map's, or one that is looked for: the giver lets any thread call
             // it with these.
-            unsafe { equal(self.key, other.key, operations.argument) != 0 }
-        })
+            Some(equal) => unsafe { equal(self.key, other.key, operations.argument) != 0 },
+            None => ptr::eq(self.key, other.key),
+        }
     }
 }
 
@@ -241,7 +243,7 @@ pub unsafe extern "C" fn mc_map_new(
         return -libc::EINVAL;
     }
     // SAFETY: as long as its first field says.
-    if unsafe { (*operations).hash.is_none() || (*operations).equal.is_none() } {
+    if unsafe { (*operations).hash.is_none() != (*operations).equal.is_none() } {
         return -libc::EINVAL;
     }
     let domain = if domain.is_null() { mc_domain_default() } else { domain };

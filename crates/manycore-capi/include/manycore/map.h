@@ -39,6 +39,8 @@ typedef struct mc_map mc_map;
  * keys are not found, or are there twice; nothing else happens. None of the functions here longjmps out
  * of its call: the bucket would stay locked for ever, and the section open.
  *
+ * If both are null, keys are numbers that are passed as pointers: the map does not follow them.
+ *
  * HASH may be simple: its result is mixed. But keys that an attacker chooses need one with a secret.
  */
 struct mc_map_operations {
@@ -56,7 +58,8 @@ struct mc_map_operations {
 
 /*
  * A new map, in *out. Its entries are looked up in sections of DOMAIN, or of the default one if that is
- * null; the domain is freed after it. -EINVAL: a null pointer, or hash or equality is missing.
+ * null; the domain is freed after it. -EINVAL: a null pointer, or a hash without an
+ * equality, or the other way round.
  */
 int mc_map_new(mc_map **out, const mc_domain *domain, const struct mc_map_operations *operations);
 

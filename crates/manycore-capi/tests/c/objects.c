@@ -254,6 +254,24 @@ static void maps(void)
 	mc_map_free(NULL);
 }
 
+/* Keys that are numbers, and are not followed. */
+static void numbers(void)
+{
+	struct mc_map_operations plain = { sizeof(plain), NULL, NULL, NULL, NULL };
+	uintptr_t key;
+
+	CHECK(mc_map_new(&map, domain, &plain) == 0);
+	for (key = 0; key < 10000; key++)
+		CHECK(mc_map_add(map, (void *)key, (void *)(key + 1)) == 0);
+	for (key = 0; key < 10000; key += 2)
+		CHECK(mc_map_remove(map, (void *)key) == 0);
+	for (key = 0; key < 10000; key++)
+		CHECK(mc_map_get(map, (void *)key) == (key % 2 ? (void *)(key + 1) : NULL));
+	CHECK(mc_barrier(domain) == 0); /* the operations are on the stack */
+	mc_map_free(map);
+	CHECK(mc_barrier(domain) == 0);
+}
+
 static mc_queue *queue;
 
 static void *late(void *argument)
@@ -480,6 +498,7 @@ int main(int count, char **arguments)
 	counters();
 	id_spaces();
 	maps();
+	numbers();
 	CHECK(mc_domain_free(domain) == -EBUSY); /* the ids' */
 	freed = 0;
 	domain = mc_domain_default(); /* for the call-back: the other goes */
