@@ -1,5 +1,5 @@
-//! Programs on tokio, as people write them: a runtime with everything enabled, timers, TCP, and with
-//! `children` a child process. Fails if one of them does not do what it does on real cores.
+//! Programs on tokio, as people write them: a runtime with everything enabled, timers, TCP, and
+//! with `children` a child process. Fails if one of them does not do what it does on real cores.
 
 use std::{process::Stdio, time::Duration};
 
