@@ -172,6 +172,19 @@ pub unsafe extern "C" fn clock_nanosleep(
     -unsafe { host::call(host::SYS_CLOCK_NANOSLEEP, arguments) } as c_int
 }
 
+/// Sleeps for seconds; how many are left.
+///
+/// # Safety
+/// None; `extern "C"` for its callers.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sleep(seconds: u32) -> u32 {
+    let mut left = [0; 2];
+    let time = [u64::from(seconds), 0];
+    // SAFETY: two timespecs of our own.
+    let answer = unsafe { nanosleep(&raw const time, &raw mut left) };
+    if answer == 0 { 0 } else { left[0] as u32 }
+}
+
 /// Sleeps for microseconds.
 ///
 /// # Safety

@@ -4,6 +4,8 @@ use std::ffi::{c_int, c_long, c_void};
 
 use super::virtual_call;
 use crate::host::{self, as_libc};
+use crate::interpose::Next;
+use crate::simulation;
 
 /// The answer of libc's function for this system call.
 ///
@@ -105,6 +107,21 @@ pub unsafe extern "C" fn wait(status: Out) -> c_int {
     // SAFETY: the caller promises that `status` is null or good for a number, as libc's `wait`
     // asks.
     unsafe { waitpid(-1, status, 0) }
+}
+
+/// Looks up a name, for which libc may ask a server in its own code: virtual time stands still.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn getaddrinfo(node: In, service: In, hints: In, found: Out) -> c_int {
+    static REAL: Next = Next::new(c"getaddrinfo");
+    // SAFETY: the type of the function.
+    let real: extern "C" fn(In, In, In, Out) -> c_int = unsafe { std::mem::transmute(REAL.get()) };
+    if simulation::active() {
+        simulation::system_call();
+    }
+    host::waiting(|| real(node, service, hints, found))
 }
 
 /// Waits for several files, with other signals blocked.
