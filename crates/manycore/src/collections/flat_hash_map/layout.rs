@@ -50,9 +50,10 @@ impl<K, V> EntryLayout<K, V> {
     /// half of it still fills most of them; two thirds of the entries are in their first bucket
     /// then.
     pub(super) const LOAD: usize = Self::SLOTS * 4 / 3;
-    /// Bits of a tag, so that all fit below `MORE`.
+    /// Bits of a tag, so that all fit below `MORE`. The highest is always zero, and in the tag of a
+    /// free slot all are.
     pub(super) const TAG: u32 = if Self::SLOTS <= 4 { 8 } else { 5 };
-    pub(super) const ONES: u64 = {
+    const ONES: u64 = {
         let (mut ones, mut slot) = (0, 0);
         while slot < Self::SLOTS {
             ones |= 1 << (slot as u32 * Self::TAG);
@@ -60,21 +61,35 @@ impl<K, V> EntryLayout<K, V> {
         }
         ones
     };
-    /// The high bit of every tag: the slot is in use.
-    pub(super) const USED: u64 = Self::ONES << (Self::TAG - 1);
-
+    /// The highest bit of every tag.
+    const HIGH: u64 = Self::ONES << (Self::TAG - 1);
     /// The last slot's.
     pub(super) const LAST: u64 = 1 << (Self::SLOTS as u32 * Self::TAG - 1);
 
+    /// The upper bits of the hash; not zero.
+    #[inline(always)]
     pub(super) fn tag_of(hash: u64) -> u64 {
-        (hash >> 32 | 1 << 31) >> (32 - Self::TAG)
+        (hash >> (64 - (Self::TAG - 1))).max(1)
     }
 
-    /// The used slots whose tag is that of the hash: a bit each, and rarely one too many.
+    /// The slots whose tag is that of the hash: the highest bit of each.
     #[inline(always)]
     pub(super) fn hits(tags: u64, hash: u64) -> u64 {
+        // No tag borrows of the next one: each differs by less than its highest bit.
         let differ = tags ^ (Self::tag_of(hash) * Self::ONES);
-        differ.wrapping_sub(Self::ONES) & !differ & Self::USED
+        Self::HIGH.wrapping_sub(differ) & Self::HIGH
+    }
+
+    /// The slots in use: the highest bit of each.
+    #[inline(always)]
+    pub(super) fn used(tags: u64) -> u64 {
+        tags.wrapping_add(Self::HIGH - Self::ONES) & Self::HIGH
+    }
+
+    /// The free slots: the highest bit of each.
+    #[inline(always)]
+    pub(super) fn free(tags: u64) -> u64 {
+        Self::used(tags) ^ Self::HIGH
     }
 
     #[inline(always)]

@@ -1,13 +1,15 @@
 //! A hash map of plain words: entries lie in the buckets, and go in and out by copy.
 //!
-//! Owns: [`FlatHashMap`] and [`Plain`]. `bucket` has the protocol of a bucket, `table` the tables.
+//! Owns: [`FlatHashMap`] and [`Plain`]. `bucket` has the protocol of a bucket's readers, `locked`
+//! that of its writers, `table` the tables.
 //!
 //! Laws:
 //! - flat_hash_map.F1 A bucket is a line or a few: a version, with a lock and two flags; a word of
-//!   tags, and the number of the chain's next bucket; the entries. The version is that of the whole
-//!   chain. Only the last bucket with entries has free slots. A writer locks the version by an
-//!   exchange and unlocks it by a store. Under the lock no user code runs and nothing is allocated:
-//!   hashes, and the memory of overflow buckets, are made before.
+//!   tags, and the number of the chain's next bucket; the entries. A slot is free if its tag is
+//!   zero. The version is that of the whole chain. Only the last bucket with entries has free
+//!   slots. A writer locks the version by an exchange and unlocks it by a store. Under the lock no
+//!   user code runs and nothing is allocated: hashes, and the memory of overflow buckets, are made
+//!   before.
 //! - flat_hash_map.F2 A reader takes what it has read for the map's if the version, before and
 //!   after, is the same and has no flag. A lock is visible before the words written under it (a
 //!   fence after the exchange, and one before the reader's second look), and an unlocked version
@@ -26,6 +28,7 @@
 mod bucket;
 mod iter;
 mod layout;
+mod locked;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod ops;

@@ -1,7 +1,8 @@
 //! What can be done with a map.
 
-use super::bucket::{Closed, Locked, SlotForKey};
+use super::bucket::Closed;
 use super::layout::EntryLayout;
+use super::locked::{Locked, SlotForKey};
 use super::plain::{Bits, Plain};
 use super::table::{Mover, Table};
 use super::{FlatHashMap, FlatHashMapIter};

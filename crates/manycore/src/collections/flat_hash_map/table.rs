@@ -1,8 +1,9 @@
 //! Tables, and how buckets move from a table to the next (law flat_hash_map.F3).
 
 use super::super::growth::{Growing, Growth};
-use super::bucket::{Bucket, Closed, Copied, Locked, PENDING};
+use super::bucket::{Bucket, Closed, Copied, PENDING};
 use super::layout::{CacheLine, EntryLayout};
+use super::locked::Locked;
 use super::overflow::Overflow;
 use super::plain::Plain;
 use crate::section::Section;
@@ -72,7 +73,10 @@ impl<K: Plain, V: Plain> Table<K, V> {
     #[inline(always)]
     pub(super) fn bucket(&self, hash: u64) -> Bucket<'_, K, V> {
         let first = (hash as usize & self.mask) * EntryLayout::<K, V>::LINES;
-        Bucket::new(&self.lines[first..first + EntryLayout::<K, V>::LINES], &self.overflow)
+        // SAFETY: flat_hash_map.F1 - `with_buckets` makes `LINES` lines for each of `mask + 1`
+        // buckets, and the number is at most `mask`.
+        let lines = unsafe { self.lines.get_unchecked(first..first + EntryLayout::<K, V>::LINES) };
+        Bucket::new(lines, &self.overflow)
     }
 
     /// The value of a key that may be in the table before (growth.G1).
@@ -138,6 +142,9 @@ impl<K: Plain, V: Plain> Table<K, V> {
         mover: &mut Mover<K, V>,
     ) -> bool {
         let source = old.bucket(index as u64);
+        for target in [index, index + old.len()] {
+            self.bucket(target as u64).prefetch_for_write();
+        }
         let mut backoff = Backoff::new();
         loop {
             match source.copy(&mut mover.copied) {

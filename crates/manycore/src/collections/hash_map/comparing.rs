@@ -1,4 +1,5 @@
-//! Which maps' keys the calling thread is comparing under a lock (law hash_map.H6).
+//! Which maps' keys the calling thread is comparing under a lock, or before it locks (law
+//! hash_map.H6).
 //!
 //! An update of such a map would wait for a lock that the thread holds, or two threads that do it
 //! for each other's. So it panics, whichever bucket it is for.
@@ -18,21 +19,25 @@ thread_local! {
 }
 
 /// Makes the comparison around it the innermost again.
-struct Over(*const Comparison);
+struct Over<'a>(&'a Cell<*const Comparison>, *const Comparison);
 
-impl Drop for Over {
+impl Drop for Over<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
-        INNERMOST.with(|innermost| innermost.set(self.0));
+        self.0.set(self.1);
     }
 }
 
-/// Runs `eq`, a comparison of keys of `map` under a lock.
+/// Runs `eq`, a comparison of keys of `map` under a lock, or before it locks.
+#[inline(always)]
 pub(super) fn comparing<M>(map: &M, eq: impl FnOnce() -> bool) -> bool {
-    let outer = INNERMOST.with(Cell::get);
-    let mine = Comparison { map: ptr::from_ref(map).cast(), outer };
-    INNERMOST.with(|innermost| innermost.set(&raw const mine));
-    let _over = Over(outer);
-    eq()
+    INNERMOST.with(|innermost| {
+        let outer = innermost.get();
+        let mine = Comparison { map: ptr::from_ref(map).cast(), outer };
+        innermost.set(&raw const mine);
+        let _over = Over(innermost, outer);
+        eq()
+    })
 }
 
 /// # Panics

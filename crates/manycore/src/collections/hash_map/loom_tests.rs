@@ -59,8 +59,12 @@ impl Cage {
         self.map.enter().get(&key).map(Canary::sing)
     }
 
+    fn take(&self, key: u8) -> Option<usize> {
+        self.map.enter().remove(&key).map(Canary::sing)
+    }
+
     fn remove(&self, key: u8) -> bool {
-        self.map.enter().remove(&key).map(Canary::sing).is_some()
+        self.take(key).is_some()
     }
 
     fn grow(&self) {
@@ -133,18 +137,61 @@ fn loom_map_key_that_is_not_found_is_not_shown() {
     });
 }
 
-fn catches(bug: &str, name: &str) {
-    must_catch(bug, &format!("collections::hash_map::loom_tests::{name}"), &[TAGLESS]);
+const TWICE: &str = "one value was taken twice";
+
+/// Updates find an entry and then lock: it may have been taken, and its slot have another one.
+#[test]
+fn loom_map_remove_against_remove_and_insert_takes_a_value_once() {
+    model(2, || {
+        let cage = Cage::new(Mode::Bounded, &[1]);
+        let other = spawn(&cage, |cage| {
+            let taken = cage.take(1);
+            cage.put(1, 1);
+            taken
+        });
+        let mine = cage.take(1);
+        let theirs = other.join().unwrap();
+        assert!(mine.is_none() || mine != theirs, "{TWICE}");
+        let left = cage.take(1);
+        assert!(left.is_none_or(|left| left == 1 && mine != Some(1)), "{TWICE}");
+        assert_eq!(usize::from(mine == Some(1)) + usize::from(left == Some(1)), 1, "{TWICE}");
+    });
+}
+
+#[test]
+fn loom_map_insertions_over_one_entry_replace_each_once() {
+    model(2, || {
+        let cage = Cage::new(Mode::Bounded, &[1]);
+        let replace = |cage: &Cage, number| {
+            let (freed, alive) = (Arc::clone(&cage.freed), UnsafeCell::new(true));
+            let canary = Canary { number, alive, freed };
+            cage.map.enter().insert(1, canary).map(Canary::sing)
+        };
+        let other = spawn(&cage, move |cage| replace(cage, 1));
+        let mine = replace(&cage, 2);
+        let seen = (mine, other.join().unwrap(), cage.look(1));
+        let orders = [(Some(0), Some(2), Some(1)), (Some(1), Some(0), Some(2))];
+        assert!(orders.contains(&seen), "{TWICE}: {seen:?}");
+    });
+}
+
+fn catches(bug: &str, name: &str, sign: &str) {
+    must_catch(bug, &format!("collections::hash_map::loom_tests::{name}"), &[sign]);
+}
+
+#[test]
+fn loom_map_entry_taken_by_its_hash_is_caught() {
+    catches("replace-by-tag", "loom_map_insertions_over_one_entry_replace_each_once", TWICE);
 }
 
 #[test]
 fn loom_map_entry_linked_before_its_tag_is_caught() {
-    catches("link-before-tag", "loom_map_key_that_iteration_shows_is_found");
+    catches("link-before-tag", "loom_map_key_that_iteration_shows_is_found", TAGLESS);
 }
 
 #[test]
 fn loom_map_tag_cleared_before_the_link_is_caught() {
-    catches("tag-before-unlink", "loom_map_key_that_is_not_found_is_not_shown");
+    catches("tag-before-unlink", "loom_map_key_that_is_not_found_is_not_shown", TAGLESS);
 }
 
 /// A reader looks for a key that is there all the while, and for one that is replaced, while the

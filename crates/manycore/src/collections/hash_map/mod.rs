@@ -14,11 +14,12 @@
 //!   Until a link is tagged no thread can change the targets, so what is found by an untagged link
 //!   is in the map. So a table whose buckets have moved has tagged links alone (growth.G3).
 //! - hash_map.H5 Entries have no links, and chains are part of their table.
-//! - hash_map.H7 What was found once is taken by its address from then on: `update`, `compute` and
-//!   `retain` replace or remove that entry, or begin again because another thread has. So a key
-//!   whose `Eq` or `Clone` contradicts itself makes no call repeat itself.
+//! - hash_map.H7 What was found once, without a lock, is taken by its address from then on: updates
+//!   replace or remove that entry, or begin again because another thread has. So a key whose `Eq`
+//!   or `Clone` contradicts itself makes no call repeat itself.
 //! - hash_map.H6 Nodes are retired, and other user code runs, with no lock held and the map in
-//!   order. What `Eq` may not do under the lock, `comparing` finds out.
+//!   order. What `Eq` may not do under the lock, or in the search that comes before it in an
+//!   insertion or removal, `comparing` finds out.
 
 mod builder;
 mod comparing;
@@ -74,8 +75,8 @@ pub use view::HashMapView;
 ///
 /// - Consistency: linearizable for each key. `len` and `iter` are not snapshots.
 /// - Progress: reads are lock-free (a reader goes round again only when the table has grown under
-///   it). Updates lock the key's bucket, some tens of nanoseconds; no closure of the caller's runs
-///   under the lock, but the key's `Eq` does.
+///   it). Updates find the key as reads do and lock its bucket, some tens of nanoseconds; no
+///   closure of the caller's runs under the lock, but the `Eq` of a key that is inserted may.
 /// - No `entry`: it would hold a lock while user code runs. [`update`](Self::update),
 ///   [`compute`](HashMapView::compute) and
 ///   [`update_or_insert_with`](HashMapView::update_or_insert_with) do what it is for, atomically.
@@ -105,7 +106,8 @@ pub use view::HashMapView;
 ///   whichever call frees the entry, with that call's own work done; when the map is dropped, it
 ///   leaks what was not dropped yet. An update of the same map from within `Eq` panics; reads
 ///   of it are fine, and so are updates of other maps, unless maps update each other in a cycle:
-///   each `Eq` runs under its map's bucket lock, so two threads could wait for each other for ever.
+///   the `Eq` of an insertion may run under its map's bucket lock, so two threads could wait for
+///   each other for ever.
 /// - Source: buckets of one cache line as in David, Guerraoui, Trigonakis, "Asynchronized
 ///   Concurrency" (ASPLOS 2015); reclamation by [`section`](crate::section).
 ///

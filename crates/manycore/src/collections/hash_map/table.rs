@@ -50,6 +50,9 @@ pub(super) enum Seen<'s, K, V> {
     Moved,
 }
 
+/// An entry, and the slot that has it.
+pub(super) type LinkedAt<'s, K, V> = (Slot<'s, K, V>, Shared<'s, Entry<K, V>>);
+
 /// A place for an entry, in a bucket whose lock is held.
 pub(super) struct Slot<'s, K, V> {
     bucket: &'s Bucket<K, V>,
@@ -274,6 +277,30 @@ impl<'s, K, V> Locked<'s, K, V> {
                 None => return free.map_or(SlotForKey::Full(bucket), SlotForKey::Free),
             }
         }
+    }
+
+    /// Where this entry is linked. No user code runs.
+    #[inline]
+    pub(super) fn slot_of(
+        &self,
+        entry: &Entry<K, V>,
+        section: &'s Section<'_>,
+    ) -> Option<LinkedAt<'s, K, V>> {
+        for bucket in self.first.chain() {
+            // ORDER: Relaxed; under the lock.
+            let mut hits = hits(bucket.tags.load_to_change(Ordering::Relaxed), entry.hash);
+            while hits != 0 {
+                let at = slot_of(hits);
+                let found = bucket.slots[at].load_to_change(section);
+                // BUG: an update takes what has the hash of the entry that it has found, which
+                // another update has taken already (hash_map.H7).
+                if ptr::eq(found.as_ptr(), entry) || seeded_bug!("replace-by-tag") {
+                    return Some((Slot { bucket, at }, found));
+                }
+                hits &= hits - 1;
+            }
+        }
+        None
     }
 
     /// Adds a bucket with this entry to the end of the chain.

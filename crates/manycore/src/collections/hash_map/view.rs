@@ -34,6 +34,9 @@ pub struct HashMapView<'m, K, V, S = RandomState> {
     section: Section<'m>,
 }
 
+/// What was to take an entry's place, which is not in the map any more.
+type NotLinked<K, V> = Option<Owned<Entry<K, V>>>;
+
 /// The entry that is there, and the one that was not put in.
 type NotPut<'s, K, V> = (&'s Entry<K, V>, Owned<Entry<K, V>>);
 
@@ -47,20 +50,15 @@ struct Put<'s, K, V> {
 struct Leaving<'s, K: Send + Sync, V: Send + Sync> {
     section: &'s Section<'s>,
     entry: Shared<'s, Entry<K, V>>,
-    weight: Option<Weight>,
+    weight: Weight,
 }
 
 impl<K: Send + Sync, V: Send + Sync> Drop for Leaving<'_, K, V> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        match self.weight {
-            // SAFETY: unlinked under the bucket's lock by the maker, so once; without links
-            // (hash_map.H5).
-            None => unsafe { self.section.retire(self.entry) },
-            // SAFETY: unlinked under the bucket's lock by the maker, so once; without links
-            // (hash_map.H5). A wrong weight is safe.
-            Some(weight) => unsafe { self.section.retire_weighed(self.entry, weight) },
-        }
+        // SAFETY: unlinked under the bucket's lock by the maker, so once; without links
+        // (hash_map.H5). A wrong weight is safe.
+        unsafe { self.section.retire_weighed(self.entry, self.weight) };
     }
 }
 
@@ -179,6 +177,16 @@ where
         self.find(self.hash(key), |own| own.borrow() == key)
     }
 
+    /// The entry of a key that the caller is about to change, found without a lock.
+    ///
+    /// # Panics
+    /// If an `Eq` of the map calls it.
+    #[inline(always)]
+    fn find_to_change(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<&Entry<K, V>> {
+        forbid_in_eq(self.map);
+        self.find(hash, |key| comparing(self.map, || is_key(key))).and_then(Shared::as_ref)
+    }
+
     /// The bucket of this hash, locked, in the root table; does its part if the map is growing.
     ///
     /// # Panics
@@ -233,10 +241,11 @@ where
     /// The last step of an update: nothing of the map's is held any more (hash_map.H6).
     fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) -> Option<&'s Entry<K, V>> {
         let entry = old.as_ref();
-        let mut leaving = Leaving { section: &self.section, entry: old, weight: None };
+        let weight = const { Weight::of::<Entry<K, V>>() };
+        let mut leaving = Leaving { section: &self.section, entry: old, weight };
         if let (Some(heap_bytes), Some(entry)) = (self.map.weigher, entry) {
             let heap = heap_bytes(&entry.key, &entry.value);
-            leaving.weight = Some(Weight::exact(size_of::<Entry<K, V>>()).plus(heap));
+            leaving.weight = Weight::exact(size_of::<Entry<K, V>>()).plus(heap);
         }
         drop(leaving);
         entry
@@ -286,17 +295,20 @@ where
 
     /// Takes this entry out of the map, if it is still in it, or puts another one in its place
     /// (hash_map.H7); the other one.
+    ///
+    /// # Errors
+    /// The other one, if the entry is not in the map any more.
+    #[inline]
     fn replace<'s>(
         &'s self,
         entry: &'s Entry<K, V>,
         next: Option<Owned<Entry<K, V>>>,
-    ) -> Option<Shared<'s, Entry<K, V>>> {
+    ) -> Result<Shared<'s, Entry<K, V>>, NotLinked<K, V>> {
         let section = &self.section;
         let (_, locked) = self.lock(entry.hash);
-        let place = locked.search(entry.hash, |key| std::ptr::eq(key, &entry.key), section);
-        let SlotForKey::Taken(slot, found) = place else {
+        let Some((slot, found)) = locked.slot_of(entry, section) else {
             drop(locked); // before `next`
-            return None;
+            return Err(next);
         };
         let linked = next.map(|next| next.into_shared(section));
         match linked {
@@ -308,7 +320,7 @@ where
             self.map.count.dec();
         }
         self.retire(found);
-        Some(linked.unwrap_or_else(Shared::null))
+        Ok(linked.unwrap_or_else(Shared::null))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Look-ups, insertions and removals of one key.
 
-use super::super::table::{Entry, SlotForKey};
+use super::super::table::Entry;
 use super::HashMapView;
 use crate::section::{Owned, Shared};
 use std::borrow::Borrow;
@@ -64,7 +64,14 @@ where
     /// assert_eq!(view.insert_entry("one", 2), Some((&"one", &1)));
     /// ```
     pub fn insert_entry(&self, key: K, value: V) -> Option<(&K, &V)> {
-        let put = self.put(self.entry(key, value), true);
+        let mut entry = self.entry(key, value);
+        if let Some(old) = self.find_to_change(entry.hash, |own| *own == entry.key) {
+            match self.replace(old, Some(entry)) {
+                Ok(_) => return Some((&old.key, &old.value)),
+                Err(back) => entry = back.expect("the entry that was not put in"),
+            }
+        }
+        let put = self.put(entry, true);
         put.ok().and_then(|put| put.old).map(|old| (&old.key, &old.value))
     }
 
@@ -124,18 +131,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        if self.root().is_null() {
-            return None;
-        }
         let hash = self.hash(key);
-        let (_, locked) = self.lock(hash);
-        let place = self.search(&locked, hash, |own| own.borrow() == key);
-        let SlotForKey::Taken(slot, found) = place else {
-            return None;
-        };
-        slot.empty(&self.section);
-        drop(locked);
-        self.map.count.dec();
-        self.retire(found).map(|entry| (&entry.key, &entry.value))
+        loop {
+            let entry = self.find_to_change(hash, |own| own.borrow() == key)?;
+            if self.replace(entry, None).is_ok() {
+                return Some((&entry.key, &entry.value));
+            }
+        }
     }
 }

@@ -36,7 +36,7 @@ where
             if !condition(&entry.key, &entry.value) {
                 return None;
             }
-            if self.replace(entry, None).is_some() {
+            if self.replace(entry, None).is_ok() {
                 return Some(&entry.value);
             }
         }
@@ -54,7 +54,7 @@ where
         loop {
             let old = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
             let new = Entry { hash, key: old.key.clone(), value: f(&old.value) };
-            if let Some(linked) = self.replace(old, Some(Owned::new(new))) {
+            if let Ok(linked) = self.replace(old, Some(Owned::new(new))) {
                 return linked.as_ref().map(|entry| &entry.value);
             }
         }
@@ -91,8 +91,8 @@ where
                     Err((theirs, _mine)) => found = Some(theirs),
                 },
                 (Some(old), next) => match self.replace(old, next) {
-                    Some(linked) => return linked.as_ref().map(|entry| &entry.value),
-                    None => found = find(),
+                    Ok(linked) => return linked.as_ref().map(|entry| &entry.value),
+                    Err(_dropped) => found = find(),
                 },
             }
         }
@@ -131,7 +131,7 @@ where
         let mut entries = self.iter();
         while let Some(entry) = entries.next_entry() {
             if !keep(&entry.key, &entry.value) {
-                self.replace(entry, None);
+                let _gone = self.replace(entry, None);
             }
         }
     }

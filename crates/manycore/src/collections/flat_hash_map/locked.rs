@@ -1,0 +1,300 @@
+//! What writers do to a bucket, under its lock (laws flat_hash_map.F1 and flat_hash_map.F2).
+
+use super::bucket::{Bucket, CLOSED, Closed, FirstHit, LOCKED, MOVED, PENDING, STEP};
+use super::layout::{CONTINUED, EntryLayout};
+use super::plain::{Bits, Plain};
+use crate::sync::{Backoff, LoadToChange, Ordering, fence, seeded_bug};
+
+impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
+    /// Locks the chain; `Err` if its entries are not here.
+    #[inline(always)]
+    pub(super) fn lock(self) -> Result<Locked<'t, K, V>, Closed> {
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Relaxed; the exchange below orders, or the caller's next look.
+            let version = self.version().load_to_change(Ordering::Relaxed);
+            if version & (PENDING | MOVED) != 0 {
+                // ORDER: Acquire, behind the load; pairs with Release in `Locked::drop`: a thread
+                // that is refused here sees the next table.
+                fence(Ordering::Acquire);
+                return Err(Closed::of(version));
+            }
+            if version & LOCKED == 0 {
+                if let Some(locked) = self.lock_at(version) {
+                    return Ok(locked);
+                }
+            }
+            backoff.pause();
+        }
+    }
+
+    /// Locks the chain if this is its version.
+    #[inline(always)]
+    pub(super) fn lock_at(self, version: u64) -> Option<Locked<'t, K, V>> {
+        debug_assert!(version & CLOSED == 0, "flat_hash_map.F1: a closed bucket is locked");
+        // ORDER: Acquire; pairs with Release in `Locked::drop`: the writer before is done.
+        let exchanged = self.version().compare_exchange(
+            version,
+            version | LOCKED,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        exchanged.ok()?;
+        // BUG: a writer's words may be seen before its lock is (flat_hash_map.F2).
+        if !seeded_bug!("flat-unfenced-write") {
+            // ORDER: Release; pairs with the fence of `is_still`: the lock before each word
+            // that is written under it.
+            fence(Ordering::Release);
+        }
+        Some(Locked { first: self, leave: version })
+    }
+
+    /// As [`lock_at`](Self::lock_at), to move the entries away.
+    pub(super) fn lock_to_move(self, version: u64) -> Option<Locked<'t, K, V>> {
+        // BUG: a bucket is moved while writers are in it (flat_hash_map.F3).
+        if seeded_bug!("flat-unlocked-move") {
+            return Some(Locked { first: self, leave: version });
+        }
+        self.lock_at(version)
+    }
+}
+
+/// What a writer found.
+pub(super) enum SlotForKey<'t, K, V> {
+    /// The key's entry.
+    Taken(Slot<'t, K, V>),
+    Free(Slot<'t, K, V>),
+    /// Every slot is in use.
+    Full,
+}
+
+/// A place for an entry, in a bucket that is locked.
+pub(super) struct Slot<'t, K, V> {
+    bucket: Bucket<'t, K, V>,
+    slot: usize,
+}
+
+impl<K: Plain, V: Plain> Slot<'_, K, V> {
+    /// The value of a slot in use.
+    #[inline(always)]
+    pub(super) fn value(&self) -> V {
+        let bits = Bits::load::<V>(self.bucket.value_at(self.slot));
+        // SAFETY: flat_hash_map.F2 - read from a slot in use under its lock: what a writer stored,
+        // of a value.
+        unsafe { bits.value() }
+    }
+}
+
+/// A chain is locked; dropping this unlocks it.
+pub(super) struct Locked<'t, K, V> {
+    first: Bucket<'t, K, V>,
+    /// What the version becomes.
+    leave: u64,
+}
+
+impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
+    /// Looks for a key, or for a place for it.
+    #[inline(always)]
+    pub(super) fn search(&self, hash: u64, key: K) -> SlotForKey<'t, K, V> {
+        let mut bucket = self.first;
+        loop {
+            // ORDER: Relaxed; under the lock.
+            let tags = bucket.tags().load_to_change(Ordering::Relaxed);
+            if let Some(slot) = bucket.slot_of_key(tags, hash, key) {
+                return SlotForKey::Taken(Slot { bucket, slot });
+            }
+            let Ok(more) = bucket.more(tags) else {
+                unreachable!("flat_hash_map.F1: linked under the lock");
+            };
+            if let Some(more) = more {
+                bucket = more;
+                continue;
+            }
+            // The last one with entries: those before it are full.
+            let free = EntryLayout::<K, V>::free(tags);
+            if free != 0 {
+                let slot = EntryLayout::<K, V>::slot_of(free);
+                return SlotForKey::Free(Slot { bucket, slot });
+            }
+            return match bucket.linked(tags) {
+                Some(next) => SlotForKey::Free(Slot { bucket: next, slot: 0 }),
+                None => SlotForKey::Full,
+            };
+        }
+    }
+
+    /// The last bucket with entries, and the one before it.
+    fn last(&self) -> (Option<Bucket<'t, K, V>>, Bucket<'t, K, V>) {
+        let (mut before, mut last) = (None, self.first);
+        // ORDER: Relaxed; under the lock.
+        while let Ok(Some(more)) = last.more(last.tags().load_to_change(Ordering::Relaxed)) {
+            (before, last) = (Some(last), more);
+        }
+        (before, last)
+    }
+
+    /// From here on the chain is written: readers that are under way look again.
+    fn changes(&mut self) {
+        // The first change of this lock; there is one, but for a move.
+        self.leave = self.leave.wrapping_add(STEP);
+    }
+
+    /// Puts a value under a key, unless the key is not there and every bucket of the chain is full;
+    /// the value that was there. (As [`find`](Bucket::find), with no branch on that.)
+    #[inline(always)]
+    pub(super) fn put(&mut self, hash: u64, key: K, value: V) -> Option<Option<V>> {
+        // ORDER: Relaxed; under the lock.
+        let tags = self.first.tags().load_to_change(Ordering::Relaxed);
+        match self.put_here(self.first, tags, hash, key, value) {
+            Some(old) => Some(old),
+            None => self.put_further(tags, hash, key, value),
+        }
+    }
+
+    /// The same in one bucket, where the key is, or a free slot and the key can't be elsewhere.
+    #[inline(always)]
+    fn put_here(
+        &mut self,
+        bucket: Bucket<'t, K, V>,
+        tags: u64,
+        hash: u64,
+        key: K,
+        value: V,
+    ) -> Option<Option<V>> {
+        let FirstHit { slot, is_key, is_more } = bucket.first_hit(tags, hash, key);
+        let free = EntryLayout::<K, V>::free(tags);
+        if !is_key & (is_more | (free == 0)) {
+            return None;
+        }
+        let free = EntryLayout::<K, V>::slot_of(free | EntryLayout::<K, V>::LAST);
+        let slot = if is_key { slot } else { free };
+        let old = Bits::load::<V>(bucket.value_at(slot));
+        self.changes();
+        bucket.write(slot, hash, key, value);
+        // SAFETY: flat_hash_map.F2 - read from the key's slot under its lock: what a writer stored,
+        // of a value.
+        Some(if is_key { Some(unsafe { old.value() }) } else { None })
+    }
+
+    /// The same in the rest of the chain, whose first bucket has these tags.
+    #[inline(never)]
+    fn put_further(&mut self, mut tags: u64, hash: u64, key: K, value: V) -> Option<Option<V>> {
+        let mut bucket = self.first;
+        loop {
+            // Rarely two keys of a bucket have one tag.
+            if EntryLayout::<K, V>::hits(tags, hash) != 0 {
+                return self.put_slowly(hash, key, value);
+            }
+            let next = bucket.linked(tags)?;
+            if tags & CONTINUED == 0 {
+                self.changes();
+                next.write(0, hash, key, value);
+                bucket.set_tags(|tags| tags | CONTINUED);
+                return Some(None);
+            }
+            bucket = next;
+            // ORDER: Relaxed; under the lock.
+            tags = bucket.tags().load_to_change(Ordering::Relaxed);
+            if let Some(old) = self.put_here(bucket, tags, hash, key, value) {
+                return Some(old);
+            }
+        }
+    }
+
+    /// The same, whatever the tags are.
+    #[cold]
+    fn put_slowly(&mut self, hash: u64, key: K, value: V) -> Option<Option<V>> {
+        match self.search(hash, key) {
+            SlotForKey::Taken(slot) => {
+                let old = slot.value();
+                self.replace(&slot, value);
+                Some(Some(old))
+            }
+            SlotForKey::Free(slot) => {
+                self.insert(&slot, hash, key, value);
+                Some(None)
+            }
+            SlotForKey::Full => None,
+        }
+    }
+
+    /// Takes a key's value out, if the chain is one bucket, which has the key.
+    #[inline(always)]
+    pub(super) fn take(&mut self, hash: u64, key: K) -> Option<Option<V>> {
+        // ORDER: Relaxed; under the lock.
+        let tags = self.first.tags().load_to_change(Ordering::Relaxed);
+        let FirstHit { slot, is_key, .. } = self.first.first_hit(tags, hash, key);
+        if !is_key | (tags & CONTINUED != 0) {
+            return None;
+        }
+        let old = Slot { bucket: self.first, slot }.value();
+        self.changes();
+        self.first.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(slot));
+        Some(Some(old))
+    }
+
+    /// Fills a free slot.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, slot: &Slot<'t, K, V>, hash: u64, key: K, value: V) {
+        self.changes();
+        slot.bucket.write(slot.slot, hash, key, value);
+        let (_, last) = self.last();
+        if !last.is(slot.bucket) {
+            last.set_tags(|tags| tags | CONTINUED); // it was full, and the slot is the next one's
+        }
+    }
+
+    /// Puts another value into a slot in use.
+    #[inline(always)]
+    pub(super) fn replace(&mut self, slot: &Slot<'t, K, V>, value: V) {
+        self.changes();
+        Bits::of(&value).store::<V>(slot.bucket.value_at(slot.slot));
+    }
+
+    /// Empties a slot: the chain's last entry takes its place, so that only the last bucket with
+    /// entries has free slots.
+    pub(super) fn remove(&mut self, slot: &Slot<'t, K, V>) {
+        self.changes();
+        let (before, last) = self.last();
+        // ORDER: Relaxed; under the lock.
+        let tags = last.tags().load_to_change(Ordering::Relaxed);
+        let from = Bucket::<K, V>::last_used(tags).expect("the slot is in use");
+        if from != slot.slot || !last.is(slot.bucket) {
+            for index in 0..EntryLayout::<K, V>::ENTRY {
+                // ORDER: Relaxed; as in `Bits::store`.
+                let word = last.key_at(from)(index).load(Ordering::Relaxed);
+                slot.bucket.key_at(slot.slot)(index).store(word, Ordering::Relaxed);
+            }
+            let tag =
+                (tags & Bucket::<K, V>::tag_mask(from)) >> (from as u32 * EntryLayout::<K, V>::TAG);
+            let tag = tag << (slot.slot as u32 * EntryLayout::<K, V>::TAG);
+            slot.bucket.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(slot.slot) | tag);
+        }
+        let left = last.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(from));
+        if let (0, Some(before)) = (EntryLayout::<K, V>::used(left), before) {
+            before.set_tags(|tags| tags & !CONTINUED);
+        }
+    }
+
+    /// Adds an overflow bucket with this entry to the end of the chain.
+    #[cold]
+    pub(super) fn extend(&mut self, number: usize, hash: u64, key: K, value: V) {
+        self.changes();
+        let (_, last) = self.last();
+        last.chain(number).write(0, hash, key, value);
+    }
+
+    /// The entries are in the next table: no reader and no writer comes in any more.
+    pub(super) fn mark_moved(mut self) {
+        self.leave |= MOVED;
+    }
+}
+
+impl<K, V> Drop for Locked<'_, K, V> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with Acquire in `open`, `lock` and `lock_at`: what was
+        // written under the lock, and where the entries have gone.
+        self.first.version().store(self.leave, Ordering::Release);
+    }
+}
