@@ -97,6 +97,21 @@ done
 # The simulator's run below is of the new project.
 cd "$outside/app"
 
+say "--- the library for C"
+if command -v gcc >/dev/null 2>&1 && command -v pkg-config >/dev/null 2>&1; then
+    PROFILE=dev "$outside"/packages/manycore-capi-*/install.sh "$outside/c" >"$outside/said" 2>&1 ||
+        die "the package of the library for C does not install: $(cat "$outside/said")"
+    read -ra flags <<<"$(PKG_CONFIG_PATH=$outside/c/lib/pkgconfig pkg-config --cflags --libs manycore)"
+    for source in "$outside"/packages/manycore-capi-*/examples/{sections,map,cache}.c; do
+        gcc -std=c11 -Wall -Werror -pthread "$source" -o "$outside/example" "${flags[@]}" \
+            -Wl,-rpath,"$outside/c/lib" && "$outside/example" >"$outside/said" ||
+            die "$(basename "$source") failed with the package's library"
+    done
+    [ -s "$outside/c/share/man/man3/manycore.3" ] || die "the package lacks the man pages"
+else
+    say "SKIPPED: the library for C, for which gcc or pkg-config is missing"
+fi
+
 say "--- the commands"
 for package in manycored manycore-cli; do
     cargo install --debug --locked --path "$outside/packages/$package"-[0-9]* --root "$outside/installed"
