@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Programs on virtual cores: every way of std to start and stop threads, twice with the same result;
-# a bad and a good curve; a read of many logs, collected one by one and in a tree; a deadlock; the
-# tour; and the tests that need the simulator.
+# a bad and a good curve; a read of many logs, collected one by one and in a tree; a deadlock; files,
+# timers and child processes; servers; the tour; and the tests that need the simulator.
 #   ci/sim.sh
+#   ci/sim.sh long         also an axum server, whose crates take half a minute to build
 # Skipped, loudly, where the compiler or the machine cannot: see `manycore sim --help`.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 built_workspace
@@ -95,8 +96,34 @@ sim --cores 8 -- sim-libc >/dev/null || die "$(cat "$work/said")"
 if sim --cores 2 -- sim-libc barrier; then die "libc's barrier is simulated?"; fi
 grep -q 'pthread_barrier_wait' "$work/said" || die "$(cat "$work/said")"
 if sim --cores 2 -- sim-libc pipe; then die "bytes came through a pipe without a writer"; fi
-grep -q 'to read from a pipe' "$work/said" || die "$(cat "$work/said")"
+grep -q 'read at .*sim-libc.rs' "$work/said" || die "$(cat "$work/said")"
 say "libc's own locks and pipes are stood for, or the run says what is not"
+
+sim --cores 8,48 --json "$work/one.json" -- sim-files >/dev/null || die "$(cat "$work/said")"
+elsewhere --cores 8,48 --json "$work/two.json" -- sim-files >/dev/null || die "$(cat "$work/said")"
+if setarch "$(uname -m)" -R true 2>/dev/null; then
+    cmp "$work/one.json" "$work/two.json" || die "two runs of sockets and timers differ"
+fi
+# The folder's name is a variable, and so lies above the stack, with the arguments.
+(cd crates/manycore && elsewhere --cores 8,48 --json "$work/three.json" -- sim-files >/dev/null) ||
+    die "$(cat "$work/said")"
+if setarch "$(uname -m)" -R true 2>/dev/null; then
+    sed "s|\"$ROOT/|\"|; s|from $ROOT/|from |" "$work/three.json" | cmp - "$work/one.json" ||
+        die "figures depend on the folder"
+fi
+sim --cores 8 -- sim-files children >/dev/null || die "$(cat "$work/said")"
+if sim --cores 2 -- sim-files pause; then die "a thread paused, and went on"; fi
+grep -q 'called pause .*sim-files.rs' "$work/said" || die "$(cat "$work/said")"
+say "sockets, timers and child processes wait in virtual time; a call that blocks is named"
+
+servers=(--features servers --package manycore-sim-tests)
+sim "${servers[@]}" --cores 48 -- sim-tokio children >/dev/null || die "$(cat "$work/said")"
+sim "${servers[@]}" --cores 48 -- sim-server 10 >/dev/null || die "$(cat "$work/said")"
+say "tokio, and the cache server with its load, run on 48 cores"
+if [ "${1:-}" = long ]; then
+    sim --features axum --package manycore-sim-tests --cores 1,48 -- sim-axum >/dev/null || die "$(cat "$work/said")"
+    say "an axum server with its clients runs on 48 cores"
+fi
 
 "$MANYCORE" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
     die "the tests on virtual cores failed"

@@ -198,6 +198,21 @@ pub struct SimArgs {
     /// Features to build it with
     #[arg(long, value_name = "FEATURES")]
     pub features: Option<String>,
+    /// Build it without its default features
+    #[arg(long)]
+    pub no_default_features: bool,
+    /// Build it with all features
+    #[arg(long)]
+    pub all_features: bool,
+    /// The profile to build it with, without its link-time optimization [default: release]
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Take Cargo.lock as it is
+    #[arg(long)]
+    pub locked: bool,
+    /// Leave C and C++ of build scripts as they compile it, uninstrumented and uncharged
+    #[arg(long)]
+    pub plain_c: bool,
     /// Instead of running a program
     #[command(subcommand)]
     pub command: Option<SimCommand>,

@@ -138,7 +138,8 @@ struct Given {
     /// goes through it once
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<&'static FileTrace>,
-    /// Room in the caches: for 'all' keys, for a 'tenth' of them with other orders of keys, or 'both'
+    /// Room in the caches: for 'all' keys, for a 'tenth' of them, with other orders of keys, or
+    /// 'both'
     #[arg(long, value_name = "WHAT", default_value = "both")]
     capacity: Capacity,
     /// Times that a batch goes through the trace

@@ -5,7 +5,7 @@
 //! before; here it depends on the placement alone. Blocks follow each other as glibc's do in fresh
 //! memory: multiples of 16 bytes, a word of each for its size.
 //!
-//! Law sim_rt.P1: a block of the region never reaches libc, and its memory is not used again.
+//! Law sim_rt.P2: a block of the region never reaches libc, and its memory is not used again.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -55,7 +55,7 @@ pub(crate) fn take(alignment: usize, bytes: usize) -> Option<*mut u8> {
         return None;
     }
     NEXT.store(end, Relaxed);
-    // SAFETY: sim_rt.P1 - the word before the block is the region's and no other block's: blocks
+    // SAFETY: sim_rt.P2 - the word before the block is the region's and no other block's: blocks
     // begin 256 bytes into it, and each ends 8 bytes before its `end` at the latest.
     unsafe { *((block - 8) as *mut usize) = size | 1 };
     Some(block as *mut u8)
@@ -66,6 +66,6 @@ pub(crate) fn take(alignment: usize, bytes: usize) -> Option<*mut u8> {
 pub(crate) fn room(block: *mut u8) -> Option<usize> {
     let start = START.load(Relaxed);
     let is_ours = start != 0 && (start..start + REGION).contains(&(block as usize));
-    // SAFETY: sim_rt.P1 - a block in the region came from `take`, which wrote this word.
+    // SAFETY: sim_rt.P2 - a block in the region came from `take`, which wrote this word.
     is_ours.then(|| unsafe { *((block as usize - 8) as *const usize) } - 1 - 8)
 }

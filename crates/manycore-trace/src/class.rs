@@ -7,9 +7,12 @@ use crate::sync::{AtomicU64, Ordering};
 struct Switches {
     mask: AtomicU64,
     generation: AtomicU64,
+    /// Classes of which not all events are recorded (`sampling`).
+    sampled: AtomicU64,
 }
 
-static SWITCHES: Switches = Switches { mask: AtomicU64::new(0), generation: AtomicU64::new(1) };
+static SWITCHES: Switches =
+    Switches { mask: AtomicU64::new(0), generation: AtomicU64::new(1), sampled: AtomicU64::new(0) };
 
 /// The recording that runs: another number for each, and for each time between two.
 #[inline(always)]
@@ -22,6 +25,11 @@ pub(crate) fn generation() -> u64 {
 pub(crate) fn next_generation() -> u64 {
     // ORDER: Relaxed; as in `generation`.
     SWITCHES.generation.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+pub(crate) fn set_sampled(classes: u64) {
+    // ORDER: Relaxed; a hint.
+    SWITCHES.sampled.store(classes, Ordering::Relaxed);
 }
 
 pub(crate) fn set_mask(mask: Classes) {
@@ -76,12 +84,20 @@ impl Class {
         self.name
     }
 
-    /// Whether its events are recorded now: one load of a line that is seldom written.
+    /// Whether its events are recorded now, or one in so many of them: one load of a line that is
+    /// seldom written.
     #[inline(always)]
     #[must_use]
     pub fn is_on(self) -> bool {
         // ORDER: Relaxed; a hint.
         SWITCHES.mask.load(Ordering::Relaxed) & 1 << self.number != 0
+    }
+
+    /// Whether not all of its events are recorded.
+    #[inline(always)]
+    pub(crate) fn is_sampled(self) -> bool {
+        // ORDER: Relaxed; a hint.
+        SWITCHES.sampled.load(Ordering::Relaxed) & 1 << self.number != 0
     }
 }
 

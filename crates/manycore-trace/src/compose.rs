@@ -155,7 +155,7 @@ impl TraceWriter {
         let (class, kind, name, fields) = &key;
         let place = ("", "", 0);
         let event = Event::new(*class, *kind, name, place, &[]);
-        self.schema.extend_from_slice(&schema::encode(number, &event, fields));
+        self.schema.extend_from_slice(&schema::encode(number, &event, fields, 1));
         self.events.insert(key, number);
         Some(number)
     }

@@ -308,7 +308,7 @@ macro_rules! __value {
 macro_rules! event {
     ($class:expr, $name:ident { $($field:ident : $type:ty $(= $value:expr)?),* $(,)? }) => {{
         let event = $crate::__site!($class, Instant, stringify!($name), { $($field: $type),* });
-        if event.is_on() {
+        if event.is_taken() {
             // All at once: a value may name a variable that is called as an earlier field.
             let ($($field,)*): ($($type,)*) = ($($crate::__value!($field $(, $value)?),)*);
             event.record([$($crate::kept(&$field)),*]);
@@ -338,7 +338,7 @@ macro_rules! event {
 macro_rules! span {
     ($class:expr, $name:ident { $($field:ident : $type:ty $(= $value:expr)?),* $(,)? }) => {{
         let begin = $crate::__site!($class, Begin, stringify!($name), { $($field: $type),* });
-        $crate::Span::new(if begin.is_on() {
+        $crate::Span::new(if begin.is_taken() {
             // All at once: a value may name a variable that is called as an earlier field.
             let ($($field,)*): ($($type,)*) = ($($crate::__value!($field $(, $value)?),)*);
             begin.record([$($crate::kept(&$field)),*]);
@@ -364,7 +364,7 @@ macro_rules! span {
 macro_rules! counter {
     ($class:expr, $name:ident : $type:ty = $value:expr) => {{
         let event = $crate::__site!($class, Counter, stringify!($name), { value: $type });
-        if event.is_on() {
+        if event.is_taken() {
             let value: $type = $value;
             event.record([$crate::kept(&value)]);
         }
@@ -377,7 +377,7 @@ macro_rules! counter {
 macro_rules! flow_begin {
     ($class:expr, $name:ident, $flow:expr) => {{
         let event = $crate::__site!($class, FlowBegin, stringify!($name), { flow: u64 });
-        if event.is_on() {
+        if event.is_taken() {
             let flow: u64 = $flow;
             event.record([$crate::kept(&flow)]);
         }
@@ -390,7 +390,7 @@ macro_rules! flow_begin {
 macro_rules! flow_end {
     ($class:expr, $name:ident, $flow:expr) => {{
         let event = $crate::__site!($class, FlowEnd, stringify!($name), { flow: u64 });
-        if event.is_on() {
+        if event.is_taken() {
             let flow: u64 = $flow;
             event.record([$crate::kept(&flow)]);
         }

@@ -80,6 +80,8 @@ mod format;
 mod memory;
 #[cfg_attr(manycore_loom, allow(dead_code))]
 mod ring;
+#[cfg(not(manycore_loom))]
+mod sampling;
 mod sync;
 
 #[cfg(all(test, manycore_loom))]

@@ -71,7 +71,7 @@ pub fn observe_library(class: Class) -> bool {
 
 fn record(happening: &Happening) {
     let Some(events) = EVENTS.get() else { return };
-    if !events.wait.is_on() {
+    if !events.wait.is_taken() {
         return;
     }
     let Happening { what, kind, address, location, amount, .. } = *happening;

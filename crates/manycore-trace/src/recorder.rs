@@ -1,9 +1,10 @@
 //! Recordings: their options, their start and their end.
 
 use crate::busy;
-use crate::class::{self, Classes};
+use crate::class::{self, Class, Classes};
 use crate::format;
 use crate::ring::{Policy, Sizes};
+use crate::sampling;
 use crate::session::{Session, lock, number_of};
 use crate::stream::{self, Stream};
 use crate::sync::Ordering;
@@ -59,6 +60,7 @@ enum Medium {
 #[derive(Debug, Clone)]
 pub struct Recorder {
     classes: Classes,
+    rates: Vec<(Class, u32)>,
     policy: Policy,
     block_bytes: usize,
     ring_bytes: usize,
@@ -78,6 +80,7 @@ impl Recorder {
     pub fn new() -> Self {
         Self {
             classes: Classes::ALL,
+            rates: Vec::new(),
             policy: Policy::Overwrite,
             block_bytes: 64 << 10,
             ring_bytes: 1 << 20,
@@ -116,6 +119,34 @@ impl Recorder {
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = classes;
+        self
+    }
+
+    /// Records one in `every` events of this class, on average: each thread takes one behind a gap
+    /// that it draws anew. Of all other classes, and with `every` up to 1, all are recorded.
+    ///
+    /// ```
+    /// use manycore_trace::{Class, Recorder, Trace, convert::{Filter, Summary}, event};
+    ///
+    /// const GETS: Class = Class::new(3, "gets");
+    /// let recording = Recorder::new().sample(GETS, 100).start()?;
+    /// (0..100_000).for_each(|key| event!(GETS, Get { key: u32 }));
+    /// let mut trace = Trace::from_bytes(recording.finish()?)?;
+    /// let summary = Summary::of(&mut trace, &Filter::default());
+    /// let recorded = summary.events[&("gets".to_owned(), "Get".to_owned())];
+    /// assert!((500..2_000).contains(&recorded));
+    /// assert_eq!(summary.sampled["gets"], 100);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// *For* classes that are too frequent to be recorded whole. *Not* for classes with flows,
+    /// whose two ends are chosen apart; a span has both ends or none. The file has the rate with
+    /// each event, so that figures can be scaled. An event that is passed over costs a count in
+    /// the thread's own memory (about 2 ns), its values are not computed, and it is not part of
+    /// what [`Account`](crate::Account) calls produced. The rate holds as long as the recording.
+    #[must_use]
+    pub fn sample(mut self, class: Class, every: u32) -> Self {
+        self.rates.push((class, every));
         self
     }
 
@@ -245,6 +276,7 @@ impl Recorder {
         let mapped = if stream.is_some() { None } else { file };
         let generation = class::next_generation();
         let descriptor = mapped.as_ref().map(File::try_clone).transpose()?;
+        sampling::set_rates(&self.rates);
         let mut session = Session::new(generation, mapped, sizes, policy)?;
         for (at, event) in state.events.iter().enumerate() {
             session.describe(number_of(at), event)?;

@@ -27,6 +27,8 @@ pub struct EventInfo {
     pub line: u32,
     /// Its fields' names and types.
     pub fields: Vec<(String, FieldType)>,
+    /// One in so many was recorded, on average ([`sample`](crate::Recorder::sample)).
+    pub every: u32,
 }
 
 impl fmt::Display for EventInfo {
@@ -48,8 +50,13 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(bytes);
 }
 
-/// The entry of an event with these fields, in whole words.
-pub(crate) fn encode(number: u16, event: &Event, fields: &[(&str, FieldType)]) -> Vec<u8> {
+/// The entry of an event with these fields, of which one in `every` is recorded; in whole words.
+pub(crate) fn encode(
+    number: u16,
+    event: &Event,
+    fields: &[(&str, FieldType)],
+    every: u32,
+) -> Vec<u8> {
     let (module, file, line) = event.place;
     let mut out = vec![0; 4];
     out.extend_from_slice(&number.to_le_bytes());
@@ -63,6 +70,7 @@ pub(crate) fn encode(number: u16, event: &Event, fields: &[(&str, FieldType)]) -
         out.push(of.code());
         put_text(&mut out, name);
     }
+    out.extend_from_slice(&every.to_le_bytes());
     out.resize(out.len().next_multiple_of(8), 0);
     let length = (out.len() as u32).to_le_bytes();
     out[..4].copy_from_slice(&length);
@@ -106,6 +114,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(u16, EventInfo, usize)> {
         let of = FieldType::from_code(code)?;
         fields.push((entry.text()?, of));
     }
-    let info = EventInfo { kind, class, class_name, name, module, file, line, fields };
+    // Older files have it not, or zeros.
+    let every = entry.number().map_or(1, u32::from_le_bytes).max(1);
+    let info = EventInfo { kind, class, class_name, name, module, file, line, fields, every };
     Some((number, info, length))
 }

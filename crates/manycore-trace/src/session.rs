@@ -16,6 +16,7 @@ use crate::class::{self, Classes};
 use crate::format::{self, ALIGN, HEAD, RING, SCHEMA, head, id, tag};
 use crate::memory::Words;
 use crate::ring::{Policy, Ring, Sizes, Writer};
+use crate::sampling;
 use crate::schema;
 use crate::site::Event;
 use crate::sync::{AtomicU64, Ordering};
@@ -149,7 +150,8 @@ impl Session {
 
     /// Puts an event's entry into the schema (session.S1).
     pub(crate) fn describe(&mut self, number: u16, event: &Event) -> io::Result<()> {
-        let entry = schema::encode(number, event, event.fields);
+        let entry =
+            schema::encode(number, event, event.fields, sampling::rate(event.class.number()));
         if self.file.is_some() {
             let has_room = self.chunk.as_ref().is_some_and(|words| {
                 used(words) + entry.len() <= 8 * (words.len() - format::schema::WORDS)

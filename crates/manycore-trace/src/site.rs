@@ -2,6 +2,7 @@
 
 use crate::class::Class;
 use crate::format::MAX_RECORD;
+use crate::sampling;
 use crate::sync::AtomicU64;
 
 /// What a record says about time: something happened, begins, ends, has a value, or is linked.
@@ -119,10 +120,10 @@ impl Event {
         Self { tag: AtomicU64::new(0), class, kind, name, place, fields, fixed }
     }
 
-    /// Whether its class is on.
+    /// Whether it is to be recorded now; asked once for each time.
     #[inline(always)]
     #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.class.is_on()
+    pub fn is_taken(&self) -> bool {
+        sampling::takes_next(self.class)
     }
 }

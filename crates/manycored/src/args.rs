@@ -20,7 +20,6 @@ use crate::tls::Tls;
 use crate::trace;
 use clap::{ArgAction, CommandFactory, Parser};
 use extended::Extended;
-use manycore_trace::Classes;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
@@ -180,7 +179,7 @@ pub struct Args {
     #[arg(long = "trace", value_name = "FILE")]
     trace: Option<PathBuf>,
     /// What --trace records: connections, turns (of a connection, one in 16), gets, stores,
-    /// deletes, library (waits at locks, grace periods), or all
+    /// deletes, library (waits at locks, grace periods), or all; 'gets:100' is one in 100 of them
     #[arg(long = "trace-classes", value_name = "NAMES", value_delimiter = ',')]
     #[arg(default_value = "connections,turns,library")]
     trace_classes: Vec<String>,
@@ -258,7 +257,7 @@ pub struct Plan {
     /// The file of a warm restart.
     pub memory_file: Option<PathBuf>,
     /// The file of the recording, and what is recorded.
-    pub trace: Option<(PathBuf, Classes)>,
+    pub trace: Option<(PathBuf, trace::Selection)>,
     /// Bytes of the buffers of all connections; 0 is no limit.
     pub buffers: usize,
     /// Requests of one connection at a time.
@@ -398,12 +397,12 @@ impl Args {
     }
 
     /// The recording of `--trace`.
-    fn trace(&self) -> Result<Option<(PathBuf, Classes)>, String> {
-        let classes = trace::classes(self.trace_classes.iter().map(String::as_str));
-        let classes = classes.map_err(|error| format!("--trace-classes {error}"))?;
+    fn trace(&self) -> Result<Option<(PathBuf, trace::Selection)>, String> {
+        let selection = trace::Selection::new(self.trace_classes.iter().map(String::as_str));
+        let selection = selection.map_err(|error| format!("--trace-classes {error}"))?;
         let path = self.trace.as_ref().map(std::path::absolute).transpose();
         let path = path.map_err(|error| format!("--trace: {error}"))?;
-        Ok(path.map(|path| (path, classes)))
+        Ok(path.map(|path| (path, selection)))
     }
 
     /// The arguments of `-o`.

@@ -26,31 +26,45 @@ const LIBRARY: Class = Class::new(6, "library");
 /// All of them, by the names that they have on the command line, which are their own.
 const ALL: [Class; 6] = [CONNECTIONS, TURNS, GETS, STORES, DELETES, LIBRARY];
 
-/// The classes of a list of names.
-///
-/// # Errors
-/// The names that there are, if one is none of them.
-pub fn classes<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Classes, String> {
-    let mut chosen = Vec::new();
-    for name in names {
-        match ALL.iter().find(|class| class.name() == name) {
-            Some(class) => chosen.push(*class),
-            None if name == "all" => chosen.extend(ALL),
-            None => {
-                let names = ALL.map(Class::name).join(", ");
-                return Err(format!("{name}: this is not all, or of {names}"));
-            }
-        }
-    }
-    Ok(Classes::of(&chosen))
+/// What is recorded: the classes, and of some one event in so many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    classes: Classes,
+    rates: Vec<(Class, u32)>,
 }
 
-/// The kinds of events of the store that these classes want.
+impl Selection {
+    /// The classes of a list of names, each with `:N` behind it if one event in N is enough.
+    ///
+    /// # Errors
+    /// The names that there are, if one is none of them.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut rates = Vec::new();
+        for text in names {
+            let (name, every) = text.split_once(':').unwrap_or((text, "1"));
+            let every: u32 = every.parse().ok().filter(|every| *every > 0).ok_or_else(|| {
+                format!("{text}: behind the colon stands a number from 1, one event in so many")
+            })?;
+            match ALL.iter().find(|class| class.name() == name) {
+                Some(class) => rates.push((*class, every)),
+                None if name == "all" => rates.extend(ALL.map(|class| (class, every))),
+                None => {
+                    let names = ALL.map(Class::name).join(", ");
+                    return Err(format!("{name}: this is not all, or of {names}"));
+                }
+            }
+        }
+        let chosen: Vec<Class> = rates.iter().map(|(class, _)| *class).collect();
+        Ok(Self { classes: Classes::of(&chosen), rates })
+    }
+}
+
+/// The kinds of events of the store that are recorded.
 #[must_use]
-pub fn wanted(classes: Classes) -> u32 {
+pub fn wanted(selection: &Selection) -> u32 {
     [(GETS, TRACED_GETS), (STORES, TRACED_STORES), (DELETES, TRACED_DELETES)]
         .into_iter()
-        .filter(|(class, _)| classes.contains(*class))
+        .filter(|(class, _)| selection.classes.contains(*class))
         .fold(0, |all, (_, kind)| all | kind)
 }
 
@@ -59,11 +73,13 @@ pub fn wanted(classes: Classes) -> u32 {
 /// # Errors
 /// If the file can't be made.
 #[cfg(unix)]
-pub fn start(path: &Path, classes: Classes) -> io::Result<Recording> {
-    if classes.contains(LIBRARY) {
+pub fn start(path: &Path, selection: &Selection) -> io::Result<Recording> {
+    if selection.classes.contains(LIBRARY) {
         manycore_trace::observe_library(LIBRARY);
     }
-    Recorder::new().classes(classes).file(path).start()
+    let recorder = Recorder::new().classes(selection.classes).file(path);
+    let rates = selection.rates.iter();
+    rates.fold(recorder, |recorder, (class, every)| recorder.sample(*class, *every)).start()
 }
 
 /// A connection was opened; or closed, for this reason.

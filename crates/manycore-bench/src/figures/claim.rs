@@ -61,7 +61,8 @@ pub enum Claim {
         /// What the text gives.
         published: f64,
     },
-    /// How many times a curve is at one place of what it is at another, where the text gives a number.
+    /// How many times a curve is at one place of what it is at another, where the text gives a
+    /// number.
     Grows {
         /// The curve.
         curve: &'static str,
@@ -144,10 +145,10 @@ pub fn rule() -> String {
     format!(
         "A number counts as borne out within a factor of {FACTOR}. A ratio does if it lies on the \
          published one's side of one and its distance from one is within a factor of {FACTOR} of \
-         the published distance; where the text says that there is no difference, within {:.0} % of \
-         one. A peak counts within {PEAK} cores, growth that is called linear from {:.0} % of the \
-         cores on, a share that is called almost all from {NEARLY_ALL:.0} % on, an order if it is the same at every point compared, a crossing if the order \
-         before it is the other one.",
+         the published distance; where the text says that there is no difference, within {:.0} % \
+         of one. A peak counts within {PEAK} cores, growth that is called linear from {:.0} % of \
+         the cores on, a share that is called almost all from {NEARLY_ALL:.0} % on, an order if it \
+         is the same at every point compared, a crossing if the order before it is the other one.",
         EQUAL * 100.0,
         LINEAR * 100.0
     )

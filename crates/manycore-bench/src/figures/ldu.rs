@@ -118,9 +118,9 @@ const fn program_scaling(
 ) -> Figure {
     let claims = &[Claim::Order { curves: &["ldu-per-thread", "rwlock"], from: 60.0 }];
     Figure {
-        story: "Section 2.6.5: reads in proportion to updates, on rising numbers of cores. The text \
-            says that LDU scales substantially better than stock at this share; the picture has \
-            the rest.",
+        story: "Section 2.6.5: reads in proportion to updates, on rising numbers of cores. The \
+            text says that LDU scales substantially better than stock at this share; the picture \
+            has the rest.",
         arguments,
         duration: "1500us",
         axis: Axis::Cores { beside: 0, full: &[1, 15, 30, 60, 90, 120], quick: &[1, 120] },

@@ -3,8 +3,8 @@
 //! Laws:
 //!
 //! 1. None is left out: what is not done is here with the reason.
-//! 2. What is simulated is a figure of [`super::all`], and each of these is in the list. A command or
-//!    an item that is named exists.
+//! 2. What is simulated is a figure of [`super::all`], and each of these is in the list. A command
+//!    or a place that is named exists.
 
 use std::fmt::Write;
 

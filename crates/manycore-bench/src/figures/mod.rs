@@ -63,8 +63,8 @@ pub struct Figure {
     pub why: &'static [&'static str],
 }
 
-/// A metric of the simulator's own: the percentage of the cores' cycles that they wait for lines. It
-/// is of a whole run, so such a figure has one curve.
+/// A metric of the simulator's own: the percentage of the cores' cycles that they wait for lines.
+/// It is of a whole run, so such a figure has one curve.
 pub const WAITING: &str = "waiting";
 
 /// What changes from point to point.

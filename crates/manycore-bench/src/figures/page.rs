@@ -90,10 +90,10 @@ pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String
 pub fn markdown(setting: &Setting, shown: &[Shown], date: &str) -> String {
     let mut text = String::from(
         "# The papers' figures\n\n\
-         Each figure and table of the five papers, and what stands for it here. Then, for each that runs, \
-         what the paper says and what became of it.\n\n\
-         Written by `manycore report --markdown docs/papers.md`; the page that the same command writes in \
-         HTML has the curves and all points.\n\n",
+         Each figure and table of the five papers, and what stands for it here. Then, for each \
+         that runs, what the paper says and what became of it.\n\n\
+         Written by `manycore report --markdown docs/papers.md`; the page that the same command \
+         writes in HTML has the curves and all points.\n\n",
     );
     // Writing to a string cannot fail.
     let _ = writeln!(text, "Run on {date}; measured on {}.\n\n{}\n", setting.here, setting.claim);

@@ -202,8 +202,8 @@ const fn requests(id: &'static str, title: &'static str, share: &'static str) ->
         story: "Section 5.2: requests made inside the process, keys of 16 bytes by zipf, values of \
             32, capacity for all. ParSec's memcached is near the one that replaces nothing, and \
             (section 7) has 2.5 to 5 times the throughput, without saying of which other or at \
-            which share; so the order alone is compared. Here 100,000 keys and 400,000 requests; `stock` and `modified` are models \
-            of memcached's locks and lists, not its code.",
+            which share; so the order alone is compared. Here 100,000 keys and 400,000 requests; \
+            `stock` and `modified` are models of memcached's locks and lists, not its code.",
         calibration: false,
         machine: "xeon-4x10",
         workload: "kv",

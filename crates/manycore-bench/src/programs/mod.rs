@@ -5,8 +5,8 @@
 //!
 //! As in the paper, each thread runs an instance of its own in a directory of its own, nothing
 //! reaches a disk, and the instances share the files of the programs or the sources. A file is a
-//! `FileCache` in every implementation. They differ in what finds files and processes and what gives
-//! out pages: one lock for each, or this library's collections.
+//! `FileCache` in every implementation. They differ in what finds files and processes and in what
+//! gives out pages: one lock for each, or this library's collections.
 //!
 //! What a program computes is spun; how long is a choice of ours ([`COMMAND`], [`COMPILER`]).
 

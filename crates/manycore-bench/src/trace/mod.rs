@@ -7,6 +7,8 @@
 //! in a measured run no recorder writes to a disk but those whose name says so.
 
 mod by_hand;
+#[cfg(all(feature = "trace-rivals", target_os = "linux"))]
+mod lttng;
 mod ours;
 #[cfg(feature = "trace-rivals")]
 mod rivals;
@@ -209,7 +211,39 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<rivals::Fastrace>("fastrace", Kind::Rival, "fastrace: properties below a local span"),
     #[cfg(feature = "trace-rivals")]
     entry::<rivals::Puffin>("puffin", Kind::Rival, "puffin: scopes, fields as their text"),
+    #[cfg(all(feature = "trace-rivals", target_os = "linux"))]
+    Entry {
+        conform: || lttng::check().map_or_else(not_here, |()| conform::<lttng::Lttng>(3)),
+        ..entry::<lttng::Lttng>(
+            LTTNG,
+            Kind::Rival,
+            "LTTng-UST, a session in snapshot mode; in C, called through a pointer",
+        )
+    },
 ];
+
+/// The name of the rival that has to be installed.
+#[cfg(all(feature = "trace-rivals", target_os = "linux"))]
+const LTTNG: &str = "lttng";
+
+/// A rival that is not installed can't be tested.
+#[cfg(all(feature = "trace-rivals", target_os = "linux"))]
+fn not_here(reason: String) -> Result<(), String> {
+    eprintln!("skipped, {LTTNG} is not here: {reason}");
+    Ok(())
+}
+
+/// Leaves out what would have to be installed.
+#[cfg(all(feature = "trace-rivals", target_os = "linux"))]
+fn leave_out(groups: &mut [Group]) {
+    let is_asked = groups.iter().any(|group| group.cases.iter().any(|c| c.impl_name == LTTNG));
+    if is_asked && lttng::check().is_err() {
+        for group in groups {
+            group.cases.retain(|case| case.impl_name != LTTNG);
+            group.left_out.push("lttng (it needs cc, lttng-tools, liblttng-ust-dev, babeltrace2)");
+        }
+    }
+}
 
 const METRICS: [Metric; 2] = [
     Metric { name: "latency", unit: "ns/op", of: nanos_per_op },
@@ -224,7 +258,12 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let own = options.own.get::<TraceOptions>();
     let record = if own.record.is_empty() { What::ALL.to_vec() } else { own.record };
     let describe = |what: What| (format!(", {}", what.word()), [("record", what.word().into())]);
-    groups_of(("trace", ENTRIES, &METRICS), options, &record, describe, |_, what| Shape { what })
+    let table = ("trace", ENTRIES, METRICS.as_slice());
+    #[allow(unused_mut, reason = "rivals behind the feature")]
+    let mut groups = groups_of(table, options, &record, describe, |_, what| Shape { what })?;
+    #[cfg(all(feature = "trace-rivals", target_os = "linux"))]
+    leave_out(&mut groups);
+    Ok(groups)
 }
 
 /// Each event and each span is kept with its fields, and no event that is off.

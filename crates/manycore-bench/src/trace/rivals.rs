@@ -3,7 +3,10 @@
 use std::{
     borrow::Cow,
     io::{self, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tracing::{Dispatch, dispatcher};
@@ -55,7 +58,7 @@ fn number(text: &str, name: &str) -> Option<u64> {
 }
 
 /// The fields of a text that has both, in front of each a name.
-fn fields(text: &str, names: [&str; 2]) -> Option<u64> {
+pub(super) fn fields(text: &str, names: [&str; 2]) -> Option<u64> {
     Some(number(text, names[0])? + number(text, names[1])?)
 }
 
@@ -217,6 +220,8 @@ impl TraceHandle for ToFastrace {
 
 /// puffin.
 pub(super) struct Puffin {
+    /// Whether a thread makes the frames.
+    has_leader: AtomicBool,
     frames: Arc<Mutex<Option<Kept>>>,
     sink: puffin::FrameSinkId,
     _alone: MutexGuard<'static, ()>,
@@ -250,11 +255,12 @@ impl TraceImpl for Puffin {
                 scopes(&stream.stream, reader, kept);
             }
         }));
-        Self { frames, sink, _alone: alone }
+        Self { has_leader: AtomicBool::new(false), frames, sink, _alone: alone }
     }
 
     fn handle(&self) -> ToPuffin {
-        ToPuffin
+        // ORDER: Relaxed; only that one thread finds it so.
+        ToPuffin { batches: 0, is_leader: !self.has_leader.swap(true, Ordering::Relaxed) }
     }
 
     fn kept(self) -> Kept {
@@ -270,7 +276,15 @@ impl Drop for Puffin {
     }
 }
 
-pub(super) struct ToPuffin;
+pub(super) struct ToPuffin {
+    batches: u64,
+    is_leader: bool,
+}
+
+impl ToPuffin {
+    /// Batches of the leader in a frame: without frames, the scopes pile up.
+    const FRAME: u64 = 1_000;
+}
 
 impl TraceHandle for ToPuffin {
     /// It has only scopes.
@@ -290,7 +304,13 @@ impl TraceHandle for ToPuffin {
 
     #[inline(always)]
     fn batch(&mut self, body: impl FnOnce(&mut Self)) {
-        puffin::profile_scope!("batch");
-        body(self);
+        {
+            puffin::profile_scope!("batch");
+            body(self);
+        }
+        self.batches += 1;
+        if self.is_leader && self.batches.is_multiple_of(Self::FRAME) {
+            puffin::GlobalProfiler::lock().new_frame();
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    configuration::Configuration,
+    native,
     source::{self, Part, Source},
     standard::Standard,
     toolchain::{TARGET, Tools, folder},
@@ -28,7 +30,10 @@ struct Target {
 /// What will be built, and where.
 pub(crate) struct Plan {
     target: Target,
-    features: Option<String>,
+    /// Options of `cargo build` that the user chose: features, and how C is built.
+    options: Vec<String>,
+    profile: Option<String>,
+    plain_c: bool,
     folder: PathBuf,
     /// The workspace, if it is not the one of the current folder.
     manifest: Option<PathBuf>,
@@ -41,7 +46,9 @@ impl Plan {
         let target = choose(&targets(&metadata), name, args.package.as_deref())?;
         Ok(Self {
             target,
-            features: args.features.clone(),
+            options: options(args),
+            profile: args.profile.clone(),
+            plain_c: args.plain_c,
             folder: target_folder(&metadata),
             manifest: None,
         })
@@ -56,7 +63,9 @@ impl Plan {
         let metadata = metadata(tools, Some(&manifest))?;
         let found = choose(&targets(&metadata), name, Some(package))?;
         let folder = target.map_or_else(|| target_folder(&metadata), |target| folder(&target));
-        Ok(Self { target: found, features: None, folder, manifest: Some(manifest) })
+        let (options, profile) = (Vec::new(), None);
+        let manifest = Some(manifest);
+        Ok(Self { target: found, options, profile, plain_c: false, folder, manifest })
     }
 
     /// Builds the program as usual, where cargo puts it, and returns its executable.
@@ -78,7 +87,13 @@ impl Plan {
         library: &Path,
         standard: &Standard,
     ) -> Result<PathBuf, Failure> {
-        let mut cargo = tools.instrumenting_cargo(library, standard.sysroot());
+        let profile = self.profile.as_deref();
+        let own = Configuration::read(tools)?.all_flags()?;
+        let mut cargo = tools.instrumenting_cargo(library, standard.sysroot(), profile, &own);
+        if !self.plain_c {
+            // Without, C code is counted where it runs.
+            let _ = native::instrument(&mut cargo);
+        }
         cargo.args(["build", "--target", TARGET]).arg("--target-dir").arg(&self.folder);
         let Target { package, kind, name } = &self.target;
         eprintln!("manycore sim: building {kind} {name} of {package}");
@@ -87,14 +102,13 @@ impl Plan {
 
     fn build_with(&self, mut cargo: Command) -> Result<PathBuf, Failure> {
         let Target { package, kind, name } = &self.target;
-        cargo.args(["--release", "--message-format=json-render-diagnostics", "--quiet"]);
+        cargo.args(["--profile", self.profile.as_deref().unwrap_or("release")]);
+        cargo.args(["--message-format=json-render-diagnostics", "--quiet"]);
         cargo.args(["--package", package]).args([&format!("--{kind}"), name]);
         if let Some(manifest) = &self.manifest {
             cargo.arg("--manifest-path").arg(manifest);
         }
-        if let Some(features) = &self.features {
-            cargo.args(["--features", features]);
-        }
+        cargo.args(&self.options);
         let output = cargo
             .stderr(Stdio::inherit())
             .output()
@@ -105,6 +119,21 @@ impl Plan {
         executable(&String::from_utf8_lossy(&output.stdout), &self.target)
             .ok_or_else(|| Failure::run(format_args!("cargo built no executable for {name}")))
     }
+}
+
+/// What the user chose of cargo's own options.
+fn options(args: &SimArgs) -> Vec<String> {
+    let mut options = Vec::new();
+    if let Some(features) = &args.features {
+        options.extend(["--features".to_owned(), features.clone()]);
+    }
+    let flags = [
+        (args.no_default_features, "--no-default-features"),
+        (args.all_features, "--all-features"),
+        (args.locked, "--locked"),
+    ];
+    options.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
+    options
 }
 
 /// Where the builds go.

@@ -33,13 +33,14 @@ impl Launch<'_> {
         self.run_with(machine, cores, out).map(|(run, _)| run)
     }
 
-    /// Runs the program to its end, and keeps what it prints.
+    /// Runs the program to its end, which must be a good one, and keeps what it prints.
     pub(crate) fn run_and_read(
         &self,
         machine: &Machine,
         cores: u32,
     ) -> Result<(Run, String), Failure> {
-        self.run_with(machine, cores, Stdio::piped())
+        let (run, printed) = self.run_with(machine, cores, Stdio::piped())?;
+        run.failure(cores).map_or(Ok((run, printed)), Err)
     }
 
     fn run_with(
@@ -64,10 +65,11 @@ impl Launch<'_> {
         let text = std::fs::read_to_string(&result).unwrap_or_default();
         let run = Run::parse(&text);
         match run {
-            Ok(run) if status.success() => {
+            Ok(run) if status.code() == Some(GIVEN_UP) => Err(deadlock(&run, cores)),
+            Ok(mut run) if status.code().is_some() => {
+                run.exit_code = status.code().unwrap_or(0);
                 Ok((run, String::from_utf8_lossy(&output.stdout).into_owned()))
             }
-            Ok(run) if status.code() == Some(GIVEN_UP) => Err(deadlock(&run, cores)),
             _ => Err(ended_badly(status, cores)),
         }
     }
@@ -236,7 +238,7 @@ fn ended_badly(status: ExitStatus, cores: u32) -> Failure {
         (Some(0), _) => {
             "it ended well, but left no result: it is not instrumented, or it ended by _exit".into()
         }
-        (Some(code), _) => format!("the program ended with exit code {code}"),
+        (Some(code), _) => format!("it ended with exit code {code}, and left no result"),
         (None, Some(signal)) => format!("the program was ended by signal {signal}"),
         (None, None) => "the program ended in an unknown way".to_owned(),
     };

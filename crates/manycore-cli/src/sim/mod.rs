@@ -1,15 +1,18 @@
 //! `manycore sim`: a Cargo target, unchanged, on virtual many-core machines.
 //!
 //! Owns: the steps from a name on the command line to a report. `toolchain` says whether and how
-//! the compiler can instrument, `runtime` finds the library that receives the callbacks, `source`
-//! the programs of this project's own, `standard` instruments Rust's own library, `build` builds
-//! the program, `launch` runs it once per number of cores, `outcome` reads what a run left, `show`
-//! makes a report of it, and `timeline` a recording of its waits. What a virtual core is, what a
-//! line costs and where an address is in the source is the crate `manycore-sim`'s matter.
+//! the compiler can instrument, `configuration` what flags the project has of its own, `runtime`
+//! finds the library that receives the callbacks, `source` the programs of this project's own,
+//! `standard` instruments Rust's own library, `native` what is C, `build` builds the program,
+//! `launch` runs it once per number of cores, `outcome` reads what a run left, `show` makes a
+//! report of it, and `timeline` a recording of its waits. What a virtual core is, what a line costs
+//! and where an address is in the source is the crate `manycore-sim`'s matter.
 
 mod build;
+mod configuration;
 mod launch;
 mod machines;
+mod native;
 mod outcome;
 mod repeats;
 mod runtime;
@@ -83,6 +86,9 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     let title = args.program.join(" ");
     let mut report = show::report(&title, &machine, &runs, &repeats, args.top);
     report.notes.insert(0, standard.note());
+    let failures: Vec<Failure> =
+        cores.iter().zip(&runs).filter_map(|(count, run)| run.failure(*count)).collect();
+    report.warnings.extend(failures.iter().map(|failure| failure.message.clone()));
     if let Some(path) = &args.json {
         save::whole(path, report.json().as_bytes())?;
     }
@@ -97,7 +103,9 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         }
     }
     let text = if args.audit { show::audit(&args.program, &runs) } else { format!("\n{report}") };
-    stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))
+    stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))?;
+    // Behind the report, which the program's own failure does not make worthless.
+    failures.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// A program of this project's own, built for virtual cores.

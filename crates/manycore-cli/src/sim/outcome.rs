@@ -12,6 +12,8 @@ const FIRST_LINE: &str = "manycore-sim 1";
 /// What one run left.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Run {
+    /// What the program ended with.
+    pub(crate) exit_code: i32,
     counts: BTreeMap<String, u64>,
     pub(crate) modules: Vec<Module>,
     /// The cache lines that cost most, the most expensive first.
@@ -130,6 +132,16 @@ impl Run {
         Some(())
     }
 
+    /// That the program ended with another exit code than 0, with that code.
+    pub(crate) fn failure(&self, cores: u32) -> Option<Failure> {
+        let code = self.exit_code;
+        (code != 0).then(|| Failure {
+            message: format!("on {cores} cores the program ended with exit code {code}"),
+            // As a shell has it: the low byte, which is not 0 for a failure.
+            code: u8::try_from(code & 0xff).unwrap_or(1).max(1),
+        })
+    }
+
     /// A count by its name; 0 if the run did not say.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
@@ -172,6 +184,17 @@ mod tests {
         assert_eq!(run.lines[0].sites[0].addresses, [0x1010, 0x1100]);
         assert_eq!(run.blocked[0].core, 2);
         assert_eq!((run.waits[0].end, run.waits[0].of), (350, 0x40));
+    }
+
+    #[test]
+    fn exit_code_of_the_program_is_the_command_s() {
+        let run = Run { exit_code: 3, ..Run::default() };
+        let failure = run.failure(6).unwrap();
+        assert_eq!(
+            (failure.code, &*failure.message),
+            (3, "on 6 cores the program ended with exit code 3")
+        );
+        assert!(Run::default().failure(6).is_none());
     }
 
     #[test]

@@ -54,8 +54,12 @@ fn build(tools: &Tools, source: &Source) -> Result<PathBuf, Failure> {
     let target = source.target.clone().or(chosen);
     let target = target.unwrap_or_else(|| source.manifest.with_file_name("../../target"));
     let target = folder(&target).join("runtime");
+    let target = std::path::absolute(&target).map_err(|error| Failure::file(&target, &error))?;
+    // Where the project's configuration does not reach.
+    let here = source.manifest.parent().unwrap_or(std::path::Path::new("."));
     let status = tools
         .cargo()
+        .current_dir(here)
         // Little is won by it here, and it takes most of the time of a build.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .args(["build", "--release", "--quiet", "--package", source.package, "--manifest-path"])

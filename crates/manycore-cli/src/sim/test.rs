@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use manycore_sim::Machine;
 
 use super::{
+    configuration::Configuration,
     launch::{simulated, write_map},
-    runtime,
+    native, runtime,
     standard::Standard,
     toolchain,
 };
@@ -23,8 +24,14 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     let cores = args.cores().into_iter().max().unwrap_or(1);
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let folder = toolchain::folder(&target);
-    let mut cargo =
-        tools.instrumenting_cargo(&library, Standard::prepare(&tools, &folder).sysroot());
+    let standard = Standard::prepare(&tools, &folder);
+    let own = Configuration::read(&tools)?.all_flags()?;
+    let profile = profile(arguments);
+    let mut cargo = tools.instrumenting_cargo(&library, standard.sysroot(), profile, &own);
+    if !args.plain_c {
+        // Without, C code is counted where it runs.
+        let _ = native::instrument(&mut cargo);
+    }
     cargo.args(["test", "--target", toolchain::TARGET]).arg("--target-dir").arg(&folder);
     cargo.args(arguments);
     // cargo and the compiler are not instrumented, so they hand the variable on to the tests.
@@ -38,4 +45,33 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
         return Ok(());
     }
     Err(Failure::run("the tests failed, see above"))
+}
+
+/// The profile that the arguments of cargo test name.
+fn profile(arguments: &[String]) -> Option<&str> {
+    let mut own = arguments.iter().map(String::as_str).take_while(|argument| *argument != "--");
+    while let Some(argument) = own.next() {
+        match argument.strip_prefix("--profile") {
+            Some("") => return own.next(),
+            Some(rest) => return rest.strip_prefix('='),
+            None => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::profile;
+
+    #[test]
+    fn profile_is_found_in_both_forms_and_not_among_the_tests_arguments() {
+        let of = |text: &str| {
+            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            profile(&words).map(str::to_owned)
+        };
+        assert_eq!(of("-p x --profile fast --lib").as_deref(), Some("fast"));
+        assert_eq!(of("--profile=fast").as_deref(), Some("fast"));
+        assert_eq!(of("-p x -- --profile fast"), None);
+    }
 }

@@ -44,6 +44,12 @@ const CALLS: &[&str] = &[
     "__sanitizer_cov_trace_pc",
 ];
 
+/// What the project's own configuration gives the compiler and rustdoc.
+pub(crate) struct OwnFlags {
+    pub(crate) compiler: Vec<String>,
+    pub(crate) rustdoc: Vec<String>,
+}
+
 /// A compiler that has been found able.
 pub(crate) struct Tools {
     rustc: String,
@@ -140,15 +146,28 @@ impl Tools {
 
     /// Cargo, set up to instrument everything and to link `library`; with the standard library of
     /// `sysroot`, if there is one.
-    pub(crate) fn instrumenting_cargo(&self, library: &Path, sysroot: Option<&Path>) -> Command {
+    pub(crate) fn instrumenting_cargo(
+        &self,
+        library: &Path,
+        sysroot: Option<&Path>,
+        profile: Option<&str>,
+        own: &OwnFlags,
+    ) -> Command {
         let mut command = self.cargo();
-        let flags = flags(library, sysroot);
+        let ours = flags(library, sysroot);
+        let all = |own: &[String]| own.iter().chain(&ours).cloned().collect::<Vec<_>>();
+        let flags = all(&own.compiler);
         command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
         // For documentation tests. rustdoc takes no `-l`; the crates bring theirs.
-        let taken = flags.iter().filter(|flag| !flag.starts_with("-l")).map(String::as_str);
-        let of_rustdoc = taken.collect::<Vec<_>>();
+        let mut of_rustdoc = all(&own.rustdoc);
+        of_rustdoc.retain(|flag| !flag.starts_with("-l"));
         command.env("CARGO_ENCODED_RUSTDOCFLAGS", of_rustdoc.join("\x1f"));
         command.env_remove("RUSTDOCFLAGS");
+        if let Some(name) = profile {
+            for (key, value) in [("lto", "off"), ("debug", "line-tables-only"), ("strip", "none")] {
+                command.arg("--config").arg(format!("profile.{name}.{key}=\"{value}\""));
+            }
+        }
         for profile in ["RELEASE", "BENCH", "TEST", "DEV"] {
             // Each pass of link-time optimization would instrument once more.
             command.env(format!("CARGO_PROFILE_{profile}_LTO"), "off");
@@ -159,10 +178,9 @@ impl Tools {
     }
 }
 
-/// The flags, after the user's own.
+/// The flags that come behind the user's own.
 fn flags(library: &Path, sysroot: Option<&Path>) -> Vec<String> {
-    let own = std::env::var("RUSTFLAGS").unwrap_or_default();
-    let mut flags: Vec<String> = own.split_whitespace().map(str::to_owned).collect();
+    let mut flags = Vec::new();
     if let Some(sysroot) = sysroot {
         flags.push(format!("--sysroot={}", sysroot.display()));
     }

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn malloc(bytes: usize) -> *mut u8 {
 pub unsafe extern "C" fn free(block: *mut u8) {
     charge();
     if placement::room(block).is_some() {
-        return; // sim_rt.P1
+        return; // sim_rt.P2
     }
     // SAFETY: passed on.
     unsafe { __libc_free(block) }
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn free(block: *mut u8) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
     charge();
-    // Fresh pages are zero, and sim_rt.P1: no block is used again.
+    // Fresh pages are zero, and sim_rt.P2: no block is used again.
     if let Some(block) = count.checked_mul(bytes).and_then(|all| placement::take(16, all)) {
         return block;
     }

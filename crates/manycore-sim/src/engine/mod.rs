@@ -72,6 +72,9 @@ pub enum Outcome {
     Finished,
     /// All threads wait for each other: [`Engine::deadlock`] says for what. Nothing can go on.
     Deadlock,
+    /// All threads wait, and at most time ends a wait; only after [`Engine::stop_when_idle`]. The
+    /// caller wakes threads, or lets the time pass, and calls [`Engine::go_on`].
+    Idle,
 }
 
 /// A virtual machine that runs a program's threads in virtual time.
@@ -130,6 +133,10 @@ pub struct Engine {
     sites: Map<stats::SiteKey, stats::Tally>,
     recorder: record::Recorder,
     timeline: timeline::Timeline,
+    /// Whether the caller is asked before time passes to the end of a wait.
+    stops_when_idle: bool,
+    /// It was asked, and the next timer may come.
+    may_pass: bool,
 }
 
 impl Engine {
@@ -181,6 +188,8 @@ impl Engine {
             sites: Map::default(),
             recorder: record::Recorder::default(),
             timeline: timeline::Timeline::default(),
+            stops_when_idle: false,
+            may_pass: false,
             machine,
         };
         let mut main = Thread::new(0, false, 0);

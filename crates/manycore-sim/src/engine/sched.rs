@@ -174,6 +174,12 @@ impl Engine {
             if self.live == 0 {
                 return Outcome::Finished;
             }
+            if self.stops_when_idle && self.events.only_timers() && !self.may_pass {
+                // Timers of waits that had ended may have come since the last thread stopped.
+                self.clock = self.clock.max(self.events.now());
+                return Outcome::Idle;
+            }
+            self.may_pass = false;
             let Some((at, event)) = self.events.pop() else {
                 return Outcome::Deadlock;
             };

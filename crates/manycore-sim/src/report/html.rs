@@ -34,6 +34,9 @@ impl Report {
     pub fn html(&self) -> String {
         let mut body = String::with_capacity(32 * 1024);
         let _ = writeln!(body, "<h1>{}</h1>", escape(&self.title));
+        for warning in &self.warnings {
+            let _ = writeln!(body, "<p><b>Warning: {}</b></p>", escape(warning));
+        }
         let machine = format!("{}: {}", self.machine.name, self.machine.about);
         let _ = writeln!(body, "<p class=\"machine\">{}</p>", escape(&machine));
         let _ = writeln!(body, "<p><b>{}</b></p>", escape(&self.claim));

@@ -52,6 +52,9 @@ pub fn variations(machine: &Machine) -> Vec<(String, Machine)> {
 pub struct Report {
     /// What was run.
     pub title: String,
+    /// Why its figures may not be what they seem: what a reader must know first.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// [`CLAIM`].
     pub claim: String,
     /// What the model leaves out.
@@ -176,6 +179,7 @@ impl Report {
         };
         Report {
             title: title.to_string(),
+            warnings: Vec::new(),
             claim: CLAIM.to_string(),
             missing: missing(machine),
             notes: Vec::new(),

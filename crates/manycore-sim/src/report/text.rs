@@ -11,6 +11,7 @@ const SITES: usize = 4;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "Warning: {warning}"))?;
         writeln!(f, "{}, on {}: {}", self.title, self.machine.name, self.machine.about)?;
         writeln!(f, "{}", self.claim)?;
         for curve in &self.curves {

@@ -4,6 +4,7 @@ use super::values::{Values, types_of, with_values};
 use super::{FIRST, classes};
 use crate::class::Class;
 use crate::local;
+use crate::sampling;
 use crate::session;
 use crate::site::{Event, FieldType, Kind};
 use crate::sync::Ordering;
@@ -209,7 +210,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TracingLayer {
     fn on_event(&self, event: &tracing_core::Event<'_>, _context: Context<'_, S>) {
         let metadata = event.metadata();
         let class = self.class(metadata.level());
-        if !class.is_on() {
+        if !sampling::takes_next(class) {
             return;
         }
         with_values(|values| {
@@ -238,7 +239,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TracingLayer {
     fn on_record(&self, id: &Id, late: &Record<'_>, context: Context<'_, S>) {
         let Some(metadata) = context.metadata(id) else { return };
         let class = self.class(metadata.level());
-        if !class.is_on() {
+        if !sampling::takes_next(class) {
             return;
         }
         with_values(|values| {
@@ -253,7 +254,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TracingLayer {
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let class = self.class(span.metadata().level());
-        if !class.is_on() {
+        if !sampling::takes_next(class) {
             return;
         }
         if let Some(made) = span.extensions().get::<Made>() {

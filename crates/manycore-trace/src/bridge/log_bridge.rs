@@ -81,12 +81,12 @@ impl LogBridge {
 
 impl log::Log for LogBridge {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        self.event(metadata.level()).is_on()
+        self.event(metadata.level()).class.is_on()
     }
 
     fn log(&self, record: &log::Record<'_>) {
         let event = self.event(record.level());
-        if !event.is_on() {
+        if !event.is_taken() {
             return;
         }
         with_values(|values| {

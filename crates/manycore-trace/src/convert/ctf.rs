@@ -32,7 +32,7 @@ pub fn ctf(trace: &mut Trace, filter: &Filter, folder: impl AsRef<Path>) -> io::
     let mut metadata = BufWriter::new(File::create(folder.join("metadata"))?);
     write_metadata(&mut metadata, trace, &ids)?;
     metadata.flush()?;
-    let mut streams: BTreeMap<u32, BufWriter<File>> = BTreeMap::new();
+    let mut streams: BTreeMap<u32, Stream> = BTreeMap::new();
     let start = trace.start();
     let mut merge = trace.merge();
     while let Some(record) = merge.next() {
@@ -43,14 +43,55 @@ pub fn ctf(trace: &mut Trace, filter: &Filter, folder: impl AsRef<Path>) -> io::
             Entry::Occupied(stream) => stream.into_mut(),
             Entry::Vacant(place) => {
                 let file = File::create(folder.join(format!("slot-{}", record.slot)))?;
-                place.insert(BufWriter::new(file))
+                place.insert(Stream { file, packet: Vec::new(), first: 0, last: 0 })
             }
         };
         let time = start.saturating_add_signed(record.nanos());
-        write_record(stream, ids[&key(record.info)], time, &record)?;
+        stream.put(ids[&key(record.info)], time, &record)?;
     }
-    streams.values_mut().try_for_each(BufWriter::flush)?;
+    streams.values_mut().try_for_each(Stream::end_packet)?;
     Ok(merge.into_account())
+}
+
+/// What each packet begins with.
+const MAGIC: u32 = 0xc1fc_1fc1;
+/// The bytes of that, and of the two lengths and two times behind it.
+const PACKET_HEAD: usize = 4 + 4 * 8;
+/// Bytes after which a packet ends.
+const PACKET: usize = 64 << 10;
+
+/// A slot's file, and its packet that is not written yet.
+struct Stream {
+    file: File,
+    packet: Vec<u8>,
+    first: u64,
+    last: u64,
+}
+
+impl Stream {
+    fn put(&mut self, id: u64, time: u64, record: &Record<'_>) -> io::Result<()> {
+        if self.packet.is_empty() {
+            self.packet.resize(PACKET_HEAD, 0);
+            self.first = time;
+        }
+        self.last = time;
+        write_record(&mut self.packet, id, time, record)?;
+        if self.packet.len() >= PACKET { self.end_packet() } else { Ok(()) }
+    }
+
+    fn end_packet(&mut self) -> io::Result<()> {
+        if self.packet.is_empty() {
+            return Ok(());
+        }
+        let bits = 8 * self.packet.len() as u64;
+        self.packet[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        for (at, value) in [bits, bits, self.first, self.last].into_iter().enumerate() {
+            self.packet[4 + 8 * at..][..8].copy_from_slice(&value.to_le_bytes());
+        }
+        self.file.write_all(&self.packet)?;
+        self.packet.clear();
+        Ok(())
+    }
 }
 
 /// What tells call sites apart.
@@ -95,12 +136,20 @@ fn write_metadata(
     ids: &BTreeMap<(String, u32, String), u64>,
 ) -> io::Result<()> {
     fragment(to, "{\"type\":\"preamble\",\"version\":2}")?;
-    fragment(to, "{\"type\":\"trace-class\"}")?;
+    let header = structure(&[("magic", fixed("unsigned-integer", 4, "packet-magic-number"))]);
+    fragment(to, &format!("{{\"type\":\"trace-class\",\"packet-header-field-class\":{header}}}"))?;
     fragment(
         to,
         "{\"type\":\"clock-class\",\"id\":\"real\",\"frequency\":1000000000,\
          \"origin\":\"unix-epoch\"}",
     )?;
+    // Its times are not optional in practice: babeltrace2 2.1 aborts without them.
+    let packet = structure(&[
+        ("total", fixed("unsigned-integer", 8, "packet-total-length")),
+        ("content", fixed("unsigned-integer", 8, "packet-content-length")),
+        ("first", fixed("unsigned-integer", 8, "default-clock-timestamp")),
+        ("last", fixed("unsigned-integer", 8, "packet-end-default-clock-timestamp")),
+    ]);
     let header = structure(&[
         ("id", fixed("unsigned-integer", 4, "event-record-class-id")),
         ("time", fixed("unsigned-integer", 8, "default-clock-timestamp")),
@@ -110,6 +159,7 @@ fn write_metadata(
         to,
         &format!(
             "{{\"type\":\"data-stream-class\",\"id\":0,\"default-clock-class-id\":\"real\",\
+             \"packet-context-field-class\":{packet},\
              \"event-record-header-field-class\":{header},\
              \"event-record-common-context-field-class\":{context}}}"
         ),

@@ -18,7 +18,7 @@
 //! |---|---|
 //! | Perfetto's viewer, of any size | [`perfetto`] |
 //! | Chrome's viewer, Speedscope, and others that read its JSON | [`chrome`] |
-//! | readers of the Common Trace Format 2 (none was tried yet) | [`ctf`] |
+//! | babeltrace2 from 2.1 on, and other readers of the Common Trace Format 2 | [`ctf`] |
 //! | figures: events by name, and quantiles of spans | [`Summary`] |
 //!
 //! Memory: that of a [`crate::Merge`], and what lists the threads.

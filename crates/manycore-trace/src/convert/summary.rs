@@ -26,6 +26,8 @@ use std::time::Duration;
 pub struct Summary {
     /// Events by class and name, spans by their beginnings.
     pub events: BTreeMap<(String, String), u64>,
+    /// Classes of which one event in so many was recorded, on average.
+    pub sampled: BTreeMap<String, u32>,
     /// Times of the spans that have both ends, by class and name.
     pub spans: BTreeMap<(String, String), SpanTimes>,
     /// From the first record to the last.
@@ -63,6 +65,9 @@ impl Summary {
         while let Some(record) = merge.next() {
             if !filter.takes(&record) {
                 continue;
+            }
+            if record.info.every > 1 && !summary.sampled.contains_key(&record.info.class_name) {
+                summary.sampled.insert(record.info.class_name.clone(), record.info.every);
             }
             let (info, now) = (record.info, record.nanos());
             ends = Some((ends.map_or(now, |(first, _)| first), now));
@@ -112,7 +117,12 @@ impl fmt::Display for Summary {
         writeln!(f, "{:?} from the first record to the last", self.time)?;
         writeln!(f, "\n{:>12}  event", "count")?;
         for ((class, name), count) in &self.events {
-            writeln!(f, "{count:>12}  {class} {name}")?;
+            write!(f, "{count:>12}  {class} {name}")?;
+            if let Some(every) = self.sampled.get(class) {
+                let all = count.saturating_mul(u64::from(*every));
+                write!(f, "   one in {every} was recorded: about {all}")?;
+            }
+            writeln!(f)?;
         }
         if !self.spans.is_empty() {
             writeln!(

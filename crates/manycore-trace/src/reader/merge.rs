@@ -24,7 +24,7 @@ use std::io;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Account {
-    /// Events that the program recorded or tried to.
+    /// Events that the program recorded or tried to; without those that sampling passed over.
     pub produced: u64,
     /// Events that the merge had.
     pub merged: u64,

@@ -140,11 +140,54 @@ fn common_trace_format_has_metadata_in_json_and_records_of_their_length() -> io:
     let members = &class("test:Hit:Instant")["payload-field-class"]["member-classes"];
     assert_eq!(members[1]["field-class"]["type"], "fixed-length-floating-point-number");
     let stream = std::fs::read(folder.as_ref().join("slot-0"))?;
-    // Six heads of 20 bytes; a number and a text, 8 + 4 + 1, and three of 8.
+    // A packet's head; six of 20 bytes; a number and a text, 8 + 4 + 1, and three of 8.
     let text = "a \"b\"\n".len() + 1;
-    assert_eq!(stream.len(), 6 * 20 + 4 + text + 13 + 3 * 8);
-    let id = u32::from_le_bytes(stream[..4].try_into().expect("four bytes"));
+    assert_eq!(stream.len(), 36 + 6 * 20 + 4 + text + 13 + 3 * 8);
+    let id = u32::from_le_bytes(stream[36..40].try_into().expect("four bytes"));
     assert_eq!(class("test:Job:Begin")["id"], id);
+    std::fs::remove_dir_all(&folder)
+}
+
+/// babeltrace2 that reads version 2 of the format: that of `MANYCORE_BABELTRACE`, or the system's.
+fn babeltrace() -> Option<std::process::Command> {
+    let program = std::env::var_os("MANYCORE_BABELTRACE");
+    let program = program.unwrap_or_else(|| "babeltrace2".into());
+    let version = std::process::Command::new(&program).arg("--version").output().ok()?;
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let number = version.split_whitespace().nth(1)?.to_owned();
+    let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));
+    let is_new = (parts.next()?, parts.next()?) >= (2, 1);
+    is_new.then(|| std::process::Command::new(program))
+}
+
+#[test]
+fn babeltrace_reads_the_common_trace_format() -> io::Result<()> {
+    let _alone = alone();
+    let Some(mut babeltrace) = babeltrace() else {
+        eprintln!("skipped: no babeltrace2 from 2.1 on");
+        return Ok(());
+    };
+    let folder = Temporary::new("ctf-foreign");
+    convert::ctf(&mut trace(), &Filter::default(), &folder)?;
+    let output = babeltrace.arg(folder.as_ref()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 6, "{text}");
+    assert!(lines[0].contains("test:Job:Begin: { tid = ") && lines[0].contains("id = 7"), "{text}");
+    assert!(lines[1].contains("test:Hit:Instant:"), "{text}");
+    std::fs::remove_dir_all(&folder)?;
+
+    // Of many packets, too.
+    let recording = Recorder::new().ring_bytes(4 << 20).start()?;
+    (0..100_000_u64).for_each(|n| event!(TEST, Step { n: u64 }));
+    let mut trace = Trace::from_bytes(recording.finish()?)?;
+    convert::ctf(&mut trace, &Filter::default(), &folder)?;
+    let output = babeltrace.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers = text.lines().map(|line| line.rsplit_once(" n = ").expect("a number").1);
+    let numbers = numbers.map(|rest| rest.trim_end_matches(" }").parse::<u64>().expect("a number"));
+    assert!(numbers.eq(0..100_000_u64), "in their order");
     std::fs::remove_dir_all(&folder)
 }
 

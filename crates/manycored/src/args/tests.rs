@@ -162,6 +162,7 @@ fn what_is_wrong_is_refused() {
         "-l no.such.name.invalid",
         "--metrics nowhere",
         "--trace-classes gets,nonsense",
+        "--trace-classes gets:0",
         "-Y /no/such/file",
         "-B nonsense",
         "-S -B ascii -Y /no/such/file",

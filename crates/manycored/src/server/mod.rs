@@ -35,7 +35,7 @@ use crate::tls::Tls;
 use crate::trace;
 use handover::Inbox;
 use listen::Queues;
-use manycore_trace::{Classes, Recording};
+use manycore_trace::Recording;
 use memory_file::MemoryFile;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -168,7 +168,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
         udp::list(socket, &shared.server.clients);
     }
     shared.store.set_crawls(shared.server.settings.crawls);
-    let traced = plan.trace.map_or(0, |(_, classes)| trace::wanted(classes));
+    let traced = plan.trace.as_ref().map_or(0, |(_, selection)| trace::wanted(selection));
     shared.store.events().set_traced(traced);
     process::die_of_panics();
     let served = serve(&shared, &signals, &mut queues, &mut datagrams, metrics.as_ref());
@@ -185,9 +185,9 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
 
 /// Starts the recording, if there is to be one.
 fn record(plan: &Plan) -> Result<Option<Recording>, Failure> {
-    let start = |(path, classes): &(PathBuf, Classes)| {
+    let start = |(path, selection): &(PathBuf, trace::Selection)| {
         let what = format!("--trace {}", path.display());
-        trace::start(path, *classes).map_err(Failure::system(what))
+        trace::start(path, selection).map_err(Failure::system(what))
     };
     plan.trace.as_ref().map(start).transpose()
 }

@@ -1,7 +1,9 @@
 //! The recording of `--trace`.
 
 use crate::common::running::{Running, ask};
+use manycore_trace::convert::{Filter, Summary};
 use manycore_trace::{Kind, Trace};
+use std::collections::BTreeMap;
 
 /// Each event of connections and requests, without the client.
 fn recorded(path: &std::path::Path) -> Vec<String> {
@@ -62,4 +64,26 @@ fn connections_and_timed_turns_alone_are_recorded_unless_more_is_asked_for() {
     }
     assert!((2..=8).contains(&turns), "{turns} turns");
     assert_eq!(recorded(&path), ["Opened "]);
+}
+
+#[test]
+fn one_in_so_many_gets_is_recorded_and_the_file_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("server.mctrace");
+    let options = format!("-t 1 --trace {} --trace-classes gets:10,deletes", path.display());
+    let server = Running::start(&options);
+    let mut stream = server.connect();
+    for _ in 0..200 {
+        ask(&mut stream, &b"get a\r\n".repeat(16), &b"END\r\n".repeat(16));
+    }
+    ask(&mut stream, b"delete a\r\n", b"NOT_FOUND\r\n");
+    let mut trace = Trace::open(&path).unwrap();
+    let summary = Summary::of(&mut trace, &Filter::default());
+    let count = |class: &str, name: &str| summary.events[&(class.to_owned(), name.to_owned())];
+    let gets = count("gets", "Get");
+    assert!((220..=420).contains(&gets), "{gets} of 3,200 gets");
+    assert_eq!(count("deletes", "Delete"), 1);
+    assert_eq!(summary.sampled, BTreeMap::from([("gets".to_owned(), 10)]));
+    let text = format!("{gets:>12}  gets Get   one in 10 was recorded: about {}\n", gets * 10);
+    assert!(summary.to_string().contains(&text), "{summary}");
 }

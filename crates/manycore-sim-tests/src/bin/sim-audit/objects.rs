@@ -47,6 +47,18 @@ pub(super) fn run(path: &str) -> bool {
             let queue = queue.expect("the bounds are the defaults");
             on_all_cores(|| queue.send(7_u64).expect("the queue is not closed"));
         }
+        "slab" => {
+            let slab = Slab::<[u64; 4]>::new();
+            on_all_cores(|| drop(black_box(slab.alloc([7; 4]))));
+        }
+        _ => return distributed(path),
+    }
+    true
+}
+
+/// Whether it is one of an object with parts near each thread; measures it.
+fn distributed(path: &str) -> bool {
+    match path {
         "clustered-call" => {
             let object = Clustered::<Count>::new(Placement::PerThread, ());
             on_all_cores(|| {
@@ -86,10 +98,6 @@ pub(super) fn run(path: &str) -> bool {
             let cache = PageCache::new(Zeros, 100);
             assert!(cache.distribute());
             on_all_cores(|| drop(black_box(cache.pin(&7).expect("zeros can be loaded"))));
-        }
-        "slab" => {
-            let slab = Slab::<[u64; 4]>::new();
-            on_all_cores(|| drop(black_box(slab.alloc([7; 4]))));
         }
         "budget" => {
             let top = BudgetTree::new(1 << 40);

@@ -24,6 +24,25 @@ fn a_woken_futex_waiter_runs_after_the_wake_and_says_so() {
 }
 
 #[test]
+fn an_idle_machine_asks_before_time_passes() {
+    let mut engine = engine(2);
+    let other = engine.spawn(Some(1), 0);
+    assert_eq!(engine.sleep_until(90_000, 7), Switch(other));
+    engine.stop_when_idle(true);
+    assert_eq!(engine.work(1000), Continue);
+    assert_eq!(engine.futex_wait(0x40, u32::MAX, None, 7), Outcome::Idle);
+    assert_eq!(engine.idle_until(), Some(90_000));
+    assert_eq!(engine.futex_wake(0x40, 1, u32::MAX), 1);
+    assert_eq!(engine.go_on(), Continue);
+    assert_eq!((engine.running(), engine.now()), (other, 1000 + 3000), "time stood still");
+    assert_eq!(engine.futex_wait(0x40, u32::MAX, None, 7), Outcome::Idle);
+    assert_eq!(engine.go_on(), Switch(MAIN), "the time of the sleep has come");
+    assert_eq!(engine.now(), 90_000 + 3000);
+    assert_eq!(engine.futex_wait(0x80, u32::MAX, None, 7), Outcome::Idle);
+    assert_eq!(engine.idle_until(), None, "all wait for each other");
+}
+
+#[test]
 fn waits_for_threads_are_kept_with_their_times_up_to_the_limit() {
     let mut engine = engine(2);
     engine.keep_waits(1);

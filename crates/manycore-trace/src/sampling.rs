@@ -1,0 +1,109 @@
+//! Classes of which one event in so many is recorded.
+//!
+//! Owns: the rates, and a thread's choice. Does not own: which classes are on (`class`); how a file
+//! says it (`schema`: each entry has its event's rate).
+//!
+//! A thread takes the first event behind a gap that it draws from 1 to twice the rate less one, so
+//! the rate is kept on average, and events that come in a fixed order have equal chances. Those
+//! passed over are not counted: the rate stands for them.
+
+use crate::class::{self, Class};
+use crate::sync::{AtomicU64, Ordering};
+use std::cell::Cell;
+
+static RATES: [AtomicU64; 64] = [const { AtomicU64::new(1) }; 64];
+
+/// Puts these rates in force, and no others. The caller holds the lock of the recorder's state, and
+/// no class is on.
+pub(crate) fn set_rates(rates: &[(Class, u32)]) {
+    // ORDER: Relaxed, here and below; a thread that reads an old one samples by that for a while.
+    RATES.iter().for_each(|rate| rate.store(1, Ordering::Relaxed));
+    let mut sampled = 0;
+    for (class, every) in rates {
+        RATES[usize::from(class.number())].store((*every).max(1).into(), Ordering::Relaxed);
+        sampled |= u64::from(*every > 1) << class.number();
+    }
+    class::set_sampled(sampled);
+}
+
+/// One in so many events of the class with this number is recorded.
+pub(crate) fn rate(number: u8) -> u32 {
+    // ORDER: Relaxed; as in `set_rates`.
+    RATES[usize::from(number)].load(Ordering::Relaxed) as u32
+}
+
+/// What a thread has drawn.
+struct Gaps {
+    random: Cell<u64>,
+    /// Events of each class up to the next that is taken; 0 before the first.
+    left: [Cell<u32>; 64],
+}
+
+thread_local! {
+    static GAPS: Gaps = const {
+        Gaps { random: Cell::new(0), left: [const { Cell::new(0) }; 64] }
+    };
+}
+
+impl Gaps {
+    /// Xorshift: the gaps have to be spread, not secret.
+    fn random(&self) -> u64 {
+        let mut x = self.random.get();
+        if x == 0 {
+            let own = std::ptr::from_ref(self).addr() as u64;
+            x = (own ^ class::generation() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        }
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        x
+    }
+}
+
+/// Whether this thread's next event of this class is to be recorded: the class is on, and its event
+/// is taken, if not all are.
+#[inline(always)]
+pub(crate) fn takes_next(class: Class) -> bool {
+    class.is_on() && (!class.is_sampled() || takes(class.number()))
+}
+
+/// Not inlined, and with the number alone: a class that is off must stay one load and a branch.
+#[inline(never)]
+fn takes(number: u8) -> bool {
+    takes_one_in(rate(number), number)
+}
+
+fn takes_one_in(every: u32, number: u8) -> bool {
+    GAPS.with(|gaps| {
+        let widest = every.saturating_mul(2) - 1;
+        let left = &gaps.left[usize::from(number)];
+        let drawn = match left.get() {
+            0 => 1 + (gaps.random() >> 32) as u32 % widest,
+            // Of an earlier recording's rate, perhaps.
+            drawn => drawn.min(widest),
+        };
+        left.set(drawn - 1);
+        drawn == 1
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_keep_the_rate_and_no_rhythm() {
+        for every in [1, 2, 10, 100] {
+            let events = 20_000 * u64::from(every);
+            let mut by_rest = [0_u64; 16];
+            (0..events)
+                .filter(|_| takes_one_in(every, 40))
+                .for_each(|n| by_rest[n as usize % 16] += 1);
+            let taken: u64 = by_rest.iter().sum();
+            assert!((19_000..=21_000).contains(&taken), "{taken} of {events}, one in {every}");
+            // A fixed gap of 16, or of a divisor, would leave some of them out.
+            assert!(by_rest.iter().all(|count| (900..1_600).contains(count)), "{by_rest:?}");
+        }
+    }
+}
