@@ -10,7 +10,8 @@
 //! calls), `calls` (the functions that stand before libc's), `threads` (adoption) and
 //! `instruction_stubs` (what replaced instructions lead to); `simulation` (the engine and the
 //! runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a virtual thread),
-//! `blocks`, `patch` and `code` (the program's instructions), `frames` (call stacks) and `random`;
+//! `blocks`, `patch` and `code` (the program's instructions), `frames` (call stacks),
+//! `uninstrumented` (what makes no callbacks) and `random`;
 //! `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system below).
 //!
 //! x86-64 Linux with glibc only. Elsewhere this crate is empty.
@@ -37,6 +38,7 @@ mod start;
 mod switch;
 mod thread;
 mod threads;
+mod uninstrumented;
 
 #[cfg(not(test))]
 #[global_allocator]
