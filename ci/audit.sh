@@ -9,7 +9,13 @@ quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-for path in shared-word add record append append-ordered enter-exit map-get flat-get flat-update id-lookup clone-drop range-get range-update pool-page resolve grant-unmap alias-revoke alias-unmap trace-event trace-span trace-off; do
+PATHS='shared-word
+    add record append append-ordered ldu-change active-set timer-set-cancel registry queue-send
+    enter-exit map-get flat-get flat-update cache-get id-lookup clone-drop slab
+    clustered-call swappable-call dhash-get dhash-local replicated-get page-hit budget object-pool
+    range-get range-update pool-page file-open resolve grant-unmap alias-revoke alias-unmap
+    trace-event trace-span trace-off'
+for path in $PATHS; do
     "$MANYCORE" sim --audit --cores 4 -- sim-audit "$path" \
         >>"$work/audit" 2>"$work/said" || skip_if_not_simulable "$work/said"
 done

@@ -16,7 +16,7 @@ else
 fi
 if [ -z "$missing" ]; then
     features+=,manycore-bench/c-rivals
-    tests+=(smr)
+    tests+=(smr every_implementation) # the second has counter-c and hash-map-c
 fi
 # The whole workspace, because the dependencies are then those that other checks have built.
 cargo test --workspace --lib --features "$features" --locked -- "${tests[@]}"

@@ -26,6 +26,23 @@ export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
 ! nm -D --defined-only "$work/prefix/lib/libmanycore.so" | grep -v ' mc_.*@@MANYCORE_0$\| MANYCORE_0$' ||
     die "the shared library has symbols without a version, or others than its own"
 
+# A page for each function and each header; private names have none.
+pages=$work/prefix/share/man/man3
+for header in "$capi"/include/manycore/*.h; do
+    case $header in */urcu.h) continue ;; */manycore.h) page=manycore ;; *) page=manycore_$(basename "$header" .h) ;; esac
+    [ -s "$pages/$page.3" ] || die "no page of $(basename "$header")"
+done
+for function in $(sed -n 's/^\t\t\(mc_.*[^_]\);$/\1/p' "$capi/manycore.map") mc_enter mc_dereference mc_map_get; do
+    grep -q "$function(" "$pages/$function.3" || die "no page of $function"
+done
+! ls "$pages" | grep '_\.3$' || die "a page of a private name"
+if command -v mandoc >/dev/null 2>&1; then
+    mandoc -Tlint -W warning "$pages"/*.3 || die "mandoc complains"
+    say "$(ls "$pages" | wc -l) man pages"
+else
+    say "SKIPPED: mandoc, which would look at the man pages"
+fi
+
 warnings=(-Wall -Wextra -Werror -pedantic -O2 -pthread)
 read -ra shared <<<"$(pkg-config --cflags --libs manycore) -Wl,-rpath,$work/prefix/lib"
 read -ra static <<<"$(pkg-config --cflags manycore) $work/prefix/lib/libmanycore.a \
@@ -95,7 +112,7 @@ say "the static library, and calls in place of inline functions"
 # Memory of the C side: what its call-backs free is seen, because nodes are its own.
 if gcc -fsanitize=address -x c - -o "$work/probe" <<<'int main(void) { return 0; }' 2>/dev/null &&
     "$work/probe"; then
-    for source in "$capi"/examples/*.c* "$capi"/tests/c/{contracts,threads,torture,urcu}.c "$capi/tests/c/rcu.cpp"; do
+    for source in "$capi"/examples/*.c* "$capi"/tests/c/{contracts,objects,threads,torture,urcu}.c "$capi"/tests/c/{rcu,objects}.cpp; do
         standard=c11
         flags=("${shared[@]}" -fsanitize=address -g)
         [[ $source != *.cpp ]] || { standard=c++17 flags+=(-lstdc++); }
@@ -131,7 +148,7 @@ liburcu() {
     tar -xf "$source" -C "$work/liburcu" --strip-components=1
     # What its configure writes: nothing that these programs need.
     touch "$work/urcu/urcu/config.h" "$work/urcu/config.h"
-    for name in urcu urcu-bp; do echo '#include <manycore/urcu.h>' >"$work/urcu/$name.h"; done
+    for name in urcu urcu-bp urcu-qsbr; do echo '#include <manycore/urcu.h>' >"$work/urcu/$name.h"; done
     cd "$work/liburcu/tests"
     for name in regression/{urcutorture,test_urcu_fork} benchmark/test_urcu{,_gc,_defer,_lfq,_lfs_rcu}; do
         gcc -O2 -w -pthread -D_GNU_SOURCE -D_LGPL_SOURCE -DRCU_BP -DHAVE_GETTID -DHAVE_RAND_R \
@@ -146,6 +163,24 @@ liburcu() {
             die "liburcu's torture test saw an old object: $(cat "$work/said")"
     done
     for name in test_urcu{,_gc,_defer,_lfq,_lfs_rcu}; do run "$work/$name" 2 1 1; done
+    # Its hash table, which is in a library of its own and calls a flavour by a table of functions, and
+    # its queue.
+    if pkg-config --exists liburcu-cds; then
+        cd benchmark
+        for name in test_urcu_hash test_urcu_wfcq; do
+            gcc -O2 -w -pthread -D_GNU_SOURCE -D_LGPL_SOURCE -DRCU_BP -DHAVE_GETTID -DHAVE_RAND_R \
+                -I"$work/urcu" -I../../include -I../../src -I../common $name*.c \
+                -o "$work/$name" "${shared[@]}" -lurcu-cds -lurcu-common || die "liburcu's $name does not compile"
+        done
+        for name in -A -u "-s -i"; do
+            # shellcheck disable=SC2086 # two flags
+            run "$work/test_urcu_hash" 2 1 1 $name
+            grep -q 'nr_leaked *0$' "$work/said" || die "liburcu's hash table lost nodes: $(cat "$work/said")"
+        done
+        run "$work/test_urcu_wfcq" 1 1 1
+    else
+        say "SKIPPED: liburcu's hash table, whose library is not here"
+    fi
     cd "$ROOT"
     say "liburcu's tests: $(basename "$source" .orig.tar.bz2)"
 }

@@ -1,42 +1,52 @@
 #!/usr/bin/env bash
-# Each feature of the library alone, and none: it builds without a warning, and its tests pass. Those
-# of manycore-metrics and manycore-trace build without a warning.
-#   ci/features.sh [NAME]    only the feature NAME
+# Each feature of the library alone, and none: it builds without a warning, with its tests and
+# examples. The tests of those that are no module, and of none, pass; a module's run in ci/test.sh.
+# The features of manycore-metrics and manycore-trace build without a warning.
+#   ci/features.sh         as above: what .ci/run calls
+#   ci/features.sh NAME    the tests of the feature NAME, which is the only one
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 manifest=crates/manycore/Cargo.toml
-features=("$@")
-if [ $# = 0 ]; then
-    # All but those that the default brings, whose tests are ci/test.sh's.
-    mapfile -t features < <(sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z_-]*\) = .*/\1/p' "$manifest" |
-        grep -vxE 'default|collections')
-    [ ${#features[@]} -gt 4 ] || die "$manifest has only ${#features[@]} features"
-    features+=("")
-fi
+# All but those that the default brings, whose tests are ci/test.sh's.
+mapfile -t features < <(sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z_-]*\) = .*/\1/p' "$manifest" |
+    grep -vxE 'default|collections')
+[ ${#features[@]} -gt 4 ] || die "$manifest has only ${#features[@]} features"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="$TARGET/features"
-for feature in "${features[@]}"; do
-    say "--- ${feature:-no feature}"
-    # All is built; of the tests run those of the feature's own.
-    cargo test -q -p manycore --lib --test integration --examples --locked --no-default-features \
-        --features "$feature" "${feature//-/_}" | tee "$log"
+
+# tests FEATURE FEATURES: the tests that are named after a feature, with these features.
+tests() {
+    say "--- tests of ${1:-no feature}"
+    cargo test -q -p manycore --lib --test integration --locked --no-default-features \
+        --features "$2" "${1//-/_}" | tee "$log"
     # The library's unit tests and the program of integration tests each had some; another crate's
     # traits are tested from outside only.
-    programs=2
-    [[ $feature != *[-_]* ]] || programs=1
-    [ "$(grep -c '^test result: ok\. [1-9]' "$log")" = $programs ] ||
-        die "no test is named after '$feature'"
-done
-if [ $# = 0 ]; then
-    say "--- manycore-metrics"
-    # Its tests need all of them, and are ci/test.sh's.
-    for feature in "" metrics opentelemetry prometheus-client; do
-        cargo check -q -p manycore-metrics --lib --locked --no-default-features --features "$feature"
-    done
-    say "--- manycore-trace"
-    for feature in log lz4 tracing; do
-        cargo check -q -p manycore-trace --lib --locked --features "$feature"
-    done
+    local programs=2
+    [[ $1 != *[-_]* ]] || programs=1
+    [ "$(grep -c '^test result: ok\. [1-9]' "$log")" = $programs ] || die "no test is named after '$1'"
+}
+
+if [ $# -gt 0 ]; then
+    for feature in "$@"; do tests "$feature" "$feature"; done
+    exit
 fi
-say "each feature builds and passes its tests alone: ${features[*]}"
+for feature in "${features[@]}" ""; do
+    say "--- ${feature:-no feature}"
+    cargo check -q -p manycore --lib --test integration --examples --locked --no-default-features \
+        --features "$feature"
+done
+for feature in "${features[@]}"; do
+    [ -d "crates/manycore/src/$feature" ] || tests "$feature" "${features[*]}"
+done
+tests "" ""
+say "--- manycore-metrics"
+# Its tests need all of them, and are ci/test.sh's.
+for feature in "" metrics opentelemetry prometheus-client; do
+    cargo check -q -p manycore-metrics --lib --locked --no-default-features --features "$feature"
+done
+say "--- manycore-trace"
+for feature in log lz4 tracing; do
+    cargo check -q -p manycore-trace --lib --locked --features "$feature"
+done
+say "each feature builds alone, and its tests pass: ${features[*]}"

@@ -103,7 +103,7 @@ for package in manycored manycore-cli; do
 done
 "$outside/installed/bin/manycored" --version
 "$outside/installed/bin/manycore" doctor
-if ! "$outside/installed/bin/manycore" sim --cores 1,2 -- app 2>"$outside/said"; then
+if ! "$outside/installed/bin/manycore" sim --plain --cores 1,2 -- app 2>"$outside/said"; then
     skip_if_not_simulable "$outside/said"
 fi
 say "the packages can be used from outside"

@@ -23,7 +23,7 @@ bench() {
     shift 3
     # The drainer is one thread more.
     [ "$workload" != notify ] || [ "$cores" = 1 ] || threads=$((cores - 1))
-    "$manycore" sim --machine "$machine" --grow --cores "$cores" --set slice=24000 --top 0 -- \
+    "$manycore" sim --plain --machine "$machine" --grow --cores "$cores" --set slice=24000 --top 0 -- \
         manycore bench "$workload" --threads "$threads" --repeat 1 --format csv --out "$file" "$@" \
         >"$work/report" 2>"$work/said"
 }

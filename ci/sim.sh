@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Programs on virtual cores: every way of std to start and stop threads, twice with the same result;
-# a bad and a good curve; a read of many logs, collected one by one and in a tree; a deadlock; the
-# tour; and the tests that need the simulator.
+# a bad and a good curve; a read of many logs, collected one by one and in a tree; a deadlock; files,
+# timers and child processes; servers; the tour; and the tests that need the simulator.
 #   ci/sim.sh
+#   ci/sim.sh long         also an axum server, whose crates take half a minute to build
 # Skipped, loudly, where the compiler or the machine cannot: see `manycore sim --help`.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 built_workspace
@@ -10,7 +11,8 @@ quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-sim() { "$MANYCORE" sim "$@" 2>"$work/said"; }
+# One run each, but where the interval and the band are looked at.
+sim() { "$MANYCORE" sim --plain "$@" 2>"$work/said"; }
 
 sim --cores 1 -- sim-threads >/dev/null || skip_if_not_simulable "$work/said"
 
@@ -31,7 +33,7 @@ elsewhere() (
     mkdir -p "$HOME"
     one=()
     if taskset -c 0 true 2>/dev/null; then one=(taskset -c 0); fi
-    "${one[@]}" "$MANYCORE" sim "$@" 2>"$work/said"
+    "${one[@]}" "$MANYCORE" sim --plain "$@" 2>"$work/said"
 )
 elsewhere --cores 4,48 --json "$work/two.json" --timeline "$work/two.mctrace" -- sim-threads >/dev/null ||
     die "$(cat "$work/said")"
@@ -79,6 +81,12 @@ for how in tree auto; do
         die "a read whose logs are collected in a tree should take less time ($how)"
 done
 
+"$MANYCORE" sim --cores 2 -- sim-counters ours 1000 >"$work/interval" 2>"$work/said" ||
+    die "$(cat "$work/said")"
+grep -q 'over 5 runs with jitter' "$work/interval" || die "a short run has no interval"
+grep -q 'linger=' "$work/interval" || die "a short run has no band"
+say "a short run has an interval and a band"
+
 if sim --cores 2 -- sim-deadlock; then die "a deadlock was not noticed"; fi
 grep -q 'came to a deadlock.*sim-deadlock.rs' "$work/said" || die "$(cat "$work/said")"
 say "a deadlock ends the run, with the places"
@@ -93,8 +101,34 @@ sim --cores 8 -- sim-libc >/dev/null || die "$(cat "$work/said")"
 if sim --cores 2 -- sim-libc barrier; then die "libc's barrier is simulated?"; fi
 grep -q 'pthread_barrier_wait' "$work/said" || die "$(cat "$work/said")"
 if sim --cores 2 -- sim-libc pipe; then die "bytes came through a pipe without a writer"; fi
-grep -q 'to read from a pipe' "$work/said" || die "$(cat "$work/said")"
+grep -q 'read at .*sim-libc.rs' "$work/said" || die "$(cat "$work/said")"
 say "libc's own locks and pipes are stood for, or the run says what is not"
+
+sim --cores 8,48 --json "$work/one.json" -- sim-files >/dev/null || die "$(cat "$work/said")"
+elsewhere --cores 8,48 --json "$work/two.json" -- sim-files >/dev/null || die "$(cat "$work/said")"
+if setarch "$(uname -m)" -R true 2>/dev/null; then
+    cmp "$work/one.json" "$work/two.json" || die "two runs of sockets and timers differ"
+fi
+# The folder's name is a variable, and so lies above the stack, with the arguments.
+(cd crates/manycore && elsewhere --cores 8,48 --json "$work/three.json" -- sim-files >/dev/null) ||
+    die "$(cat "$work/said")"
+if setarch "$(uname -m)" -R true 2>/dev/null; then
+    sed "s|\"$ROOT/|\"|; s|from $ROOT/|from |" "$work/three.json" | cmp - "$work/one.json" ||
+        die "figures depend on the folder"
+fi
+sim --cores 8 -- sim-files children >/dev/null || die "$(cat "$work/said")"
+if sim --cores 2 -- sim-files pause; then die "a thread paused, and went on"; fi
+grep -q 'called pause .*sim-files.rs' "$work/said" || die "$(cat "$work/said")"
+say "sockets, timers and child processes wait in virtual time; a call that blocks is named"
+
+servers=(--features servers --package manycore-sim-tests)
+sim "${servers[@]}" --cores 48 -- sim-tokio children >/dev/null || die "$(cat "$work/said")"
+sim "${servers[@]}" --cores 48 -- sim-server 10 >/dev/null || die "$(cat "$work/said")"
+say "tokio, and the cache server with its load, run on 48 cores"
+if [ "${1:-}" = long ]; then
+    sim --features axum --package manycore-sim-tests --cores 1,48 -- sim-axum >/dev/null || die "$(cat "$work/said")"
+    say "an axum server with its clients runs on 48 cores"
+fi
 
 "$MANYCORE" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
     die "the tests on virtual cores failed"

@@ -28,7 +28,7 @@ std() {
 model() {
     local checker=$1 filter=${2:-$1} features=() packages=(-p manycore)
     if [ "$checker" = loom ]; then
-        packages+=(-p manycore-cache -p manycore-trace -p manycore-vm)
+        packages+=(-p manycore-cache -p manycore-capi -p manycore-trace -p manycore-vm)
         [ -z "${LOOM_CHECKPOINT_FILE:-}" ] || features=(--features loom/checkpoint)
     fi
     say "--- models under $checker"

@@ -36,7 +36,8 @@ mod c_rivals {
         compile("ck_schemes", "c/ck.c", &includes, |_| ())?;
         let own = [PathBuf::from("../manycore-capi/include")];
         println!("cargo::rerun-if-changed={}", own[0].display());
-        compile("manycore_c", "c/manycore.c", &own, |_| ())
+        compile("manycore_c", "c/manycore.c", &own, |_| ())?;
+        compile("manycore_c_objects", "c/objects.c", &own, |_| ())
     }
 
     /// Links a library and says where its headers are.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds libmanycore and installs it for C and C++: headers, libmanycore.so.0, libmanycore.a,
-# manycore.pc, and a package for CMake.
+# manycore.pc, a package for CMake, and man pages.
 #   ./install.sh PREFIX [CARGO ARGUMENT...]
 #
 # Needs cargo and a C compiler (CC). DESTDIR stands before PREFIX if it is set; PROFILE is Cargo's
@@ -23,6 +23,7 @@ library=$(cargo build -p manycore-capi --lib --profile "$profile" --message-form
 to=${DESTDIR:-}$prefix
 mkdir -p "$to/include/manycore" "$to/lib/pkgconfig" "$to/lib/cmake/manycore"
 cp include/manycore/* "$to/include/manycore/"
+./man.sh "$to/share/man/man3"
 cp "$library" "$to/lib/libmanycore.a"
 chmod u+w "$to/lib/libmanycore.a"
 

@@ -5,7 +5,7 @@
 
 use crate::{
     arc, chain, coherence, counter, dispatch, faults, ids, kv, list, lock, lru, map, notify, pages,
-    pairs, path_lookup, ranges, registry, rmap,
+    pairs, path_lookup, programs, ranges, registry, rmap,
     runner::Group,
     slabs, smr, swap, sweep, timers, trace,
     workload::{About, Entry, Options, UnknownImpl},
@@ -71,6 +71,14 @@ pub static WORKLOADS: &[Workload] = &[
         options: &[],
         impls: || abouts(coherence::ENTRIES),
         groups: coherence::groups,
+    },
+    #[cfg(target_os = "linux")]
+    Workload {
+        name: "syscalls",
+        about: "what four system calls cost (OpLog, figure 5)",
+        options: &[],
+        impls: || abouts(crate::syscalls::ENTRIES),
+        groups: crate::syscalls::groups,
     },
     Workload {
         name: "registry",
@@ -192,6 +200,27 @@ pub static WORKLOADS: &[Workload] = &[
         groups: faults::open_groups,
     },
     Workload {
+        name: "sdet",
+        about: "scripts of commands: processes, files and their pages (K42, figure 1)",
+        options: &[],
+        impls: || abouts(programs::SDET),
+        groups: programs::sdet,
+    },
+    Workload {
+        name: "postmark",
+        about: "files of one's own: make, remove, read, add to (K42, figure 2)",
+        options: &[],
+        impls: || abouts(programs::POSTMARK),
+        groups: programs::postmark,
+    },
+    Workload {
+        name: "make",
+        about: "builds side by side from shared sources (K42, figure 3)",
+        options: &[],
+        impls: || abouts(programs::MAKE),
+        groups: programs::make,
+    },
+    Workload {
         name: "dispatch",
         about: "call one method of a shared object (K42, section 3.3)",
         options: &[],
@@ -307,7 +336,7 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "kv",
         about: "read a cache, fill it at a miss, and set keys (ParSec, figures 7 and 8)",
-        options: &[SET, CACHE_KEYS, OPS, ("trace", None)],
+        options: &[SET, CACHE_KEYS, OPS, ("trace", None), ("capacity", None)],
         impls: || abouts(kv::ENTRIES),
         groups: kv::groups,
     },
@@ -433,9 +462,9 @@ mod tests {
     #[test]
     fn every_workload_has_something_of_ours_and_a_baseline() {
         for workload in WORKLOADS {
-            // One measures the hardware, the other processes of their own.
+            // Two measure the machine, the other processes of their own.
             let (has_ours, has_baseline) = match workload.name {
-                "coherence" => (false, true),
+                "coherence" | "syscalls" => (false, true),
                 "server" => (true, false),
                 _ => (true, true),
             };

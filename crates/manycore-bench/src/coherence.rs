@@ -172,7 +172,8 @@ const METRICS: [Metric; 2] = [
     Metric { name: "cycles", unit: "ticks/op", of: ticks_per_op },
 ];
 
-fn ticks_per_op(tallies: &[Tally]) -> f64 {
+/// Ticks of an operation, over all threads.
+pub(crate) fn ticks_per_op(tallies: &[Tally]) -> f64 {
     let ticks: u64 = tallies.iter().map(|tally| tally.ticks).sum();
     ticks as f64 / (tallies.iter().map(|tally| tally.ops).sum::<u64>().max(1) as f64)
 }

@@ -46,6 +46,7 @@ pub mod page;
 mod pages;
 pub mod pairs;
 pub mod path_lookup;
+pub mod programs;
 pub mod ranges;
 pub mod registry;
 mod resident;
@@ -59,6 +60,8 @@ pub mod slabs;
 pub mod smr;
 pub mod swap;
 pub mod sweep;
+#[cfg(target_os = "linux")]
+pub mod syscalls;
 pub mod ticks;
 pub mod timers;
 pub mod tour;

@@ -1,29 +1,20 @@
 //! Call-backs in a thread of the library's own, in the order in which they were scheduled: what
 //! `call_rcu` of `manycore/urcu.h` is.
 //!
-//! One queue for the process, on the default domain. A call pushes the head on a list; the helper
-//! takes the whole list, waits for a grace period, and calls. So a call-back never runs in the
-//! thread that schedules it, which may hold locks, and needs no other thread to come by.
-//!
-//! The helper wakes up for a list that was empty: it says where it is to be found, then takes the
-//! list; a caller pushes, then looks for it. Both are read-modify-writes, so one sees the other.
+//! One list for the process, on the default domain. The helper takes the whole list, waits for a
+//! grace period, and calls. So a call-back never runs in the thread that schedules it, which may
+//! hold locks, and needs no other thread to come by.
 
-use crate::handle::mc_domain_default;
+use crate::call_list::{CallList, Link};
+use crate::domain::mc_domain_default;
 use crate::retire::{Callback, Head};
 use libc::c_int;
 use std::cell::Cell;
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What was scheduled last, and leads to what was scheduled before.
-static LAST: AtomicPtr<Head> = AtomicPtr::new(ptr::null_mut());
-/// Whether there is a helper in this process.
-static IS_STARTED: AtomicBool = AtomicBool::new(false);
-/// The helper, from a box that is never freed.
-static HELPER: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
+static CALLS: CallList<Head> = CallList::new();
 /// Barriers that were asked for, and that are done.
 static BARRIERS: Mutex<u64> = Mutex::new(0);
 static BARRIERS_DONE: AtomicU64 = AtomicU64::new(0);
@@ -32,28 +23,22 @@ thread_local! {
     static IS_HELPER: Cell<bool> = const { Cell::new(false) };
 }
 
-fn push(head: *mut Head) {
-    // ORDER: Relaxed; the exchange decides.
-    let mut last = LAST.load(Ordering::Relaxed);
-    loop {
-        // SAFETY: the head is the caller's own until the exchange publishes it.
-        unsafe { (*head).set_next(last) };
-        // ORDER: SeqCst; pairs with the swap in `take`: the head before its address; and see above.
-        match LAST.compare_exchange_weak(last, head, Ordering::SeqCst, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(found) => last = found,
-        }
+impl Link for Head {
+    fn next(&self) -> *mut Self {
+        Self::next(self)
     }
-    // ORDER: SeqCst; see above.
-    if !IS_STARTED.load(Ordering::SeqCst) {
-        return start();
+
+    fn set_next(&mut self, next: *mut Self) {
+        Self::set_next(self, next);
     }
-    if last.is_null() {
-        // ORDER: SeqCst; pairs with the swap in `help`.
-        // SAFETY: null, or a box that is never freed.
-        if let Some(helper) = unsafe { HELPER.load(Ordering::SeqCst).as_ref() } {
-            helper.unpark();
-        }
+}
+
+/// # Safety
+/// The head is valid until it has been called, and in no list.
+unsafe fn push(head: *mut Head) {
+    // SAFETY: what the caller promises.
+    if unsafe { CALLS.push(head) } {
+        start();
     }
 }
 
@@ -62,38 +47,19 @@ fn start() {
     #[cfg(unix)]
     {
         extern "C" fn in_child() {
-            // ORDER: SeqCst; as elsewhere. The child has one thread.
-            HELPER.store(ptr::null_mut(), Ordering::SeqCst);
-            IS_STARTED.store(false, Ordering::SeqCst);
+            CALLS.forget_helper();
         }
-        static ONCE: Once = Once::new();
+        static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
             // SAFETY: the function lives as long as the process and does not unwind.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
             assert!(failed == 0, "manycore: no memory to register what a fork needs");
         });
     }
-    // ORDER: SeqCst; one thread starts it.
-    if !IS_STARTED.swap(true, Ordering::SeqCst) {
-        let started = thread::Builder::new().name("manycore-call".to_owned()).spawn(help);
+    if CALLS.claim() {
+        let started = std::thread::Builder::new().name("manycore-call".to_owned()).spawn(help);
         assert!(started.is_ok(), "manycore: no thread for call-backs could be started");
     }
-}
-
-/// Everything that waits, the first one first.
-fn take() -> *mut Head {
-    // ORDER: SeqCst; pairs with the exchange in `push`.
-    let mut last = LAST.swap(ptr::null_mut(), Ordering::SeqCst);
-    let mut first = ptr::null_mut();
-    while !last.is_null() {
-        // SAFETY: taken from the list, so this thread's alone.
-        let next = unsafe { (*last).next() };
-        // SAFETY: this thread's alone, and read above.
-        unsafe { (*last).set_next(first) };
-        first = last;
-        last = next;
-    }
-    first
 }
 
 fn help() {
@@ -102,18 +68,10 @@ fn help() {
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
     }
     IS_HELPER.with(|is_helper| is_helper.set(true));
-    // ORDER: SeqCst; pairs with the load in `push`.
-    HELPER.swap(Box::into_raw(Box::new(thread::current())), Ordering::SeqCst);
-    loop {
-        let mut head = take();
-        if head.is_null() {
-            // A wake-up can be lost to a fork alone; so the time is long.
-            thread::park_timeout(Duration::from_secs(1));
-            continue;
-        }
+    CALLS.serve(|mut head| {
         // SAFETY: the default domain is never freed.
         unsafe { &*mc_domain_default() }.sections.synchronize();
         while !head.is_null() {
@@ -126,7 +84,8 @@ fn help() {
             }
             head = next;
         }
-    }
+        true
+    });
 }
 
 /// Calls `function(head)` in a thread of the library's own, once every section of the default
@@ -141,7 +100,8 @@ pub unsafe extern "C" fn mc_call(head: *mut Head, function: Option<Callback>) ->
     }
     // SAFETY: the object is the caller's own, unlinked, and not retired before.
     unsafe { head.write(Head::queued(function)) };
-    push(head);
+    // SAFETY: the caller promises that it stays until it has been called.
+    unsafe { push(head) };
     0
 }
 
@@ -163,14 +123,14 @@ pub extern "C" fn mc_call_barrier() -> c_int {
         // Markers are in the list in the order of their numbers.
         let mut barriers = BARRIERS.lock().unwrap_or_else(PoisonError::into_inner);
         *barriers += 1;
-        push(Box::into_raw(Box::new(Head::queued(Some(passed)))));
+        // SAFETY: from a box, which `passed` frees.
+        unsafe { push(Box::into_raw(Box::new(Head::queued(Some(passed))))) };
         *barriers
     };
     let mut pause = Duration::from_micros(1);
     // ORDER: Acquire; pairs with Release above.
     while BARRIERS_DONE.load(Ordering::Acquire) < number {
-        thread::sleep(pause);
-        pause = (2 * pause).min(Duration::from_millis(1));
+        crate::sync::pause(&mut pause);
     }
     0
 }

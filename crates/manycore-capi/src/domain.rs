@@ -1,13 +1,26 @@
 //! What is done with a domain as a whole.
 
-use crate::handle::{self, Domain, mc_domain_default};
+use crate::handle::Domain;
+use crate::list;
 use crate::options::Options;
 use crate::{cancel, running};
 use libc::c_int;
-use manycore::section::Moment;
+use manycore::section::{Domain as Sections, Moment};
 use std::ffi::c_char;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
+
+/// The domain that the program shares; it is never freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn mc_domain_default() -> *const Domain {
+    static DEFAULT: OnceLock<Box<Domain>> = OnceLock::new();
+    &**DEFAULT.get_or_init(|| {
+        let domain = Domain::new(Sections::new());
+        list::add(&raw const *domain);
+        domain
+    })
+}
 
 /// A new domain.
 ///
@@ -22,7 +35,7 @@ pub unsafe extern "C" fn mc_domain_new(out: *mut *const Domain, options: *const 
     let Some(options) = (unsafe { Options::read(options) }) else { return -libc::EINVAL };
     let Ok(sections) = options.builder().build() else { return -libc::EINVAL };
     let domain = Box::into_raw(Domain::new(sections));
-    handle::add(domain);
+    list::add(domain);
     // SAFETY: not null, and the caller promises that it may be written.
     unsafe { out.write(domain) };
     0
@@ -37,14 +50,18 @@ pub unsafe extern "C" fn mc_domain_free(domain: *const Domain) -> c_int {
     if running::is_running() {
         return -libc::EDEADLK;
     }
-    if domain == mc_domain_default() || !handle::remove(domain) {
+    if domain == mc_domain_default() || !list::remove(domain) {
         return -libc::EINVAL;
     }
     // SAFETY: it was in the list, so it was made by `mc_domain_new` and is not freed; this call
     // alone took it out.
     let freed = unsafe { &*domain };
-    if freed.sections.is_inside() || !freed.sections.backlog(Duration::ZERO).stalled.is_empty() {
-        handle::add(domain);
+    let is_used = Arc::strong_count(&freed.sections) > 1;
+    if is_used
+        || freed.sections.is_inside()
+        || !freed.sections.backlog(Duration::ZERO).stalled.is_empty()
+    {
+        list::add(domain);
         return -libc::EBUSY;
     }
     let _no_cancel = cancel::disable();
@@ -53,6 +70,7 @@ pub unsafe extern "C" fn mc_domain_free(domain: *const Domain) -> c_int {
         freed.sections.collect();
         thread::yield_now();
     }
+    list::forget(domain);
     // SAFETY: from the box of `mc_domain_new`; no section is open, nothing waits, and the caller
     // promises that no thread uses it.
     drop(unsafe { Box::from_raw(domain.cast_mut()) });

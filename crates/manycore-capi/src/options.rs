@@ -1,6 +1,7 @@
 //! `struct mc_domain_options`: settings of a domain, in a struct that carries its size.
 
 use crate::report::Backlog;
+use crate::versioned::{self, Versioned};
 use manycore::section::{Builder, Domain, Mode};
 use std::ffi::c_void;
 use std::time::Duration;
@@ -43,6 +44,9 @@ unsafe impl Send for Argument {}
 // SAFETY: the header says that several threads may call it at a time, with this argument.
 unsafe impl Sync for Argument {}
 
+// SAFETY: `repr(C)`, the size first; then numbers, a pointer, and a function that may be null.
+unsafe impl Versioned for Options {}
+
 impl Options {
     const NONE: Self = Self {
         size: size_of::<Self>(),
@@ -62,26 +66,9 @@ impl Options {
     /// # Safety
     /// Null, or as many bytes long as the first field says.
     pub(crate) unsafe fn read(options: *const Self) -> Option<Self> {
-        if options.is_null() {
-            return Some(Self::NONE);
-        }
-        // SAFETY: the caller promises that the first field is there at least.
-        let size = unsafe { (&raw const (*options).size).read() };
-        if size < size_of::<usize>() || size > 4096 {
-            return None;
-        }
-        let mut read = Self::NONE;
-        let known = size.min(size_of::<Self>());
-        // SAFETY: `known` bytes are there on both sides; all fields but the function are numbers or
-        // pointers, and a function is null or the caller's.
-        unsafe {
-            std::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut read).cast(), known)
-        };
-        let beyond = (known..size).all(|at| {
-            // SAFETY: below `size`, so there.
-            unsafe { options.cast::<u8>().add(at).read() == 0 }
-        });
-        (beyond && read.flags & !(FENCES | CLOCK) == 0).then_some(read)
+        // SAFETY: what the caller promises.
+        let read = unsafe { versioned::read(options, Self::NONE) };
+        read.filter(|read| read.flags & !(FENCES | CLOCK) == 0)
     }
 
     /// A builder with these settings.

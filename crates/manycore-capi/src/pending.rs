@@ -8,11 +8,11 @@
 //! one new call-backs are counted in changes when the other is drained, so that a barrier ends
 //! although others go on scheduling.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{self, AtomicU64, AtomicUsize, Ordering, seeded_bug};
 use std::time::Duration;
 
 /// Threads in lower slots have a stripe of their own; the last one is for all others.
-const STRIPES: usize = 64;
+const STRIPES: usize = if cfg!(manycore_loom) { 3 } else { 64 };
 
 /// One thread's counts, by generation.
 #[repr(align(128))]
@@ -31,7 +31,10 @@ pub(crate) struct Pending {
 
 /// Adds one to a count.
 fn raise(count: &AtomicU64, is_own: bool) {
-    if is_own {
+    // BUG: a count does not publish what the call-back has done (capi.A4).
+    if seeded_bug!("pending-unpublished") {
+        count.fetch_add(1, Ordering::Relaxed);
+    } else if is_own {
         // ORDER: Release; pairs with Acquire in `sum`: what was done before. Relaxed: the thread's
         // own word.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
@@ -78,6 +81,12 @@ impl Pending {
     }
 
     fn is_drained(&self, generation: usize) -> bool {
+        // BUG: what was scheduled is summed up first, and then what others have done in between is
+        // taken for it.
+        if seeded_bug!("pending-scheduled-first") {
+            let scheduled = self.sum(|stripe| &stripe.scheduled[generation]);
+            return scheduled == self.sum(|stripe| &stripe.done[generation]);
+        }
         let done = self.sum(|stripe| &stripe.done[generation]);
         done == self.sum(|stripe| &stripe.scheduled[generation])
     }
@@ -107,8 +116,7 @@ impl Pending {
             }
             help();
             if !self.is_none() {
-                std::thread::sleep(pause);
-                pause = (2 * pause).min(Duration::from_millis(1));
+                sync::pause(&mut pause);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `mc_backlog`: what waits to be freed, and the threads that hold it up.
 
 use crate::handle::Domain;
+use crate::versioned::{self, Versioned};
 use libc::c_int;
 use manycore::section;
 use std::ffi::c_char;
@@ -36,6 +37,9 @@ pub struct Stalled {
     /// The thread's name, if Rust knows it.
     pub name: [c_char; STALLED_NAME],
 }
+
+// SAFETY: `repr(C)`, the size first; then numbers.
+unsafe impl Versioned for Backlog {}
 
 impl From<&section::Backlog> for Backlog {
     fn from(backlog: &section::Backlog) -> Self {
@@ -79,19 +83,14 @@ pub unsafe extern "C" fn mc_backlog(
 ) -> c_int {
     // SAFETY: the caller promises that a domain that is not null has not been freed.
     let Some(domain) = (unsafe { domain.as_ref() }) else { return -libc::EINVAL };
-    if out.is_null() || stalled.is_null() && room != 0 {
-        return -libc::EINVAL;
-    }
-    // SAFETY: not null, and the caller promises that the first field is there at least.
-    let size = unsafe { (&raw const (*out).size).read() };
-    if size < size_of::<usize>() {
+    if stalled.is_null() && room != 0 {
         return -libc::EINVAL;
     }
     let found = domain.sections.backlog(Duration::from_nanos(stalled_for_ns));
-    let backlog = Backlog { size, ..Backlog::from(&found) };
-    let known = size.min(size_of::<Backlog>());
-    // SAFETY: `known` bytes are there on both sides, which the caller promises of `out`.
-    unsafe { std::ptr::copy_nonoverlapping((&raw const backlog).cast::<u8>(), out.cast(), known) };
+    // SAFETY: the caller promises as many bytes as the first field says.
+    if !unsafe { versioned::write(out, Backlog::from(&found)) } {
+        return -libc::EINVAL;
+    }
     for (at, found) in found.stalled.iter().take(room).enumerate() {
         // SAFETY: below `room`, for which the caller promises there is room.
         unsafe { stalled.add(at).write(Stalled::from(found)) };

@@ -1,11 +1,11 @@
 //! Retiring with an intrusive head (capi.A4).
 
 use crate::handle::Domain;
-use crate::record::Record;
+use crate::record::{Record, opened};
 use crate::{running, thread};
 use libc::c_int;
 use manycore::section::{Section, Weight};
-use std::mem::{ManuallyDrop, offset_of};
+use std::mem::offset_of;
 use std::ptr::NonNull;
 
 /// `mc_callback`: called with the head. An exception that it throws ends the process (capi.A1).
@@ -72,15 +72,9 @@ pub unsafe extern "C" fn mc_retire_(
     // thread may call the function, the caller promises.
     let retire = |section: &Section<'_>| unsafe { section.retire_raw(node.cast(), weight, run) };
     // SAFETY: the caller promises that it is null or the calling thread's.
-    let known = unsafe { record.as_ref() }.and_then(|record| record.announced_in(of.number));
-    match known {
-        // SAFETY: the thread's own word, as the record has it (capi.A2).
-        Some(announced) if unsafe { *announced } != 0 => {
-            // SAFETY: the word is not zero, so a section is open; its guard is not dropped, so it
-            // stays so.
-            retire(&ManuallyDrop::new(unsafe { of.sections.resume(announced) }));
-        }
-        _ => retire(&of.sections.enter()),
+    match unsafe { opened(of, record) } {
+        Some(section) => retire(&section),
+        None => retire(&of.sections.enter()),
     }
     0
 }

@@ -30,7 +30,7 @@ pub unsafe extern "C" fn mc_leave_(domain: *const Domain, record: *const Record)
     // SAFETY: the caller promises a domain that has not been freed.
     let domain = unsafe { &*domain };
     // SAFETY: the caller promises that it is null or the calling thread's.
-    let known = unsafe { record.as_ref() }.and_then(|record| record.announced_in(domain.number));
+    let known = unsafe { record.as_ref() }.and_then(|record| record.announced_in(domain));
     match known {
         // SAFETY: the record has the word as long as the thread has its slot (capi.A2).
         Some(announced) if unsafe { *announced } != 0 => {
@@ -94,8 +94,8 @@ pub unsafe extern "C" fn mc_thread_unregister_(
     domain.sections.collect();
     // SAFETY: the caller promises that it is null or the calling thread's.
     let record = unsafe { record.as_ref() };
-    if let Some(record) = record.filter(|own| own.announced_in(domain.number).is_some()) {
-        record.set(0, std::ptr::null_mut());
+    if let Some(record) = record.filter(|own| own.announced_in(domain).is_some()) {
+        record.set(std::ptr::null(), std::ptr::null_mut());
     }
     0
 }

@@ -1,6 +1,7 @@
 //! What a thread has beside its slot, and what happens at its end (capi.A2, capi.A3).
 
-use crate::handle::{self, Domain};
+use crate::handle::Domain;
+use crate::list;
 use crate::record::Record;
 use manycore::percpu;
 use manycore::section::OpenSection;
@@ -17,10 +18,11 @@ impl Drop for Thread {
     fn drop(&mut self) {
         // SAFETY: null, or the variable of this thread, which lives as long as it.
         if let Some(record) = unsafe { self.record.get().as_ref() } {
-            record.set(0, ptr::null_mut());
+            record.set(ptr::null(), ptr::null_mut());
+            list::remove_record(self.slot);
         }
         // Closing one may run user code; so the list is looked at again for each.
-        while let Some(domain) = handle::entered() {
+        while let Some(domain) = list::entered() {
             // SAFETY: this thread is inside, and no thread may free a domain that one is inside of.
             unsafe { &*domain }.close_innermost();
         }
@@ -53,8 +55,10 @@ pub(crate) unsafe fn remember(
     let kept = THREAD.try_with(|thread| {
         // SAFETY: the caller promises that it is null or the calling thread's.
         if let Some(own) = unsafe { record.as_ref() }.filter(|_| open.is_inlinable()) {
-            thread.record.set(record);
-            own.set(domain.number, open.announced());
+            if thread.record.replace(record).is_null() {
+                list::add_record(thread.slot, record);
+            }
+            own.set(domain, open.announced());
         }
     });
     kept.is_ok()

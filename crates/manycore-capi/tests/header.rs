@@ -6,6 +6,17 @@ use std::mem::offset_of;
 use std::process::Command;
 
 const HEADER: &str = include_str!("../include/manycore/manycore.h");
+/// The headers of C, each of which declares functions of the library.
+const HEADERS: [(&str, &str); 8] = [
+    ("manycore.h", HEADER),
+    ("cache.h", include_str!("../include/manycore/cache.h")),
+    ("counter.h", include_str!("../include/manycore/counter.h")),
+    ("deferred.h", include_str!("../include/manycore/deferred.h")),
+    ("ids.h", include_str!("../include/manycore/ids.h")),
+    ("map.h", include_str!("../include/manycore/map.h")),
+    ("queue.h", include_str!("../include/manycore/queue.h")),
+    ("trace.h", include_str!("../include/manycore/trace.h")),
+];
 const MAP: &str = include_str!("../manycore.map");
 
 /// The words of `text` that begin with `mc_` and that `keep` accepts with what follows them.
@@ -26,12 +37,18 @@ fn names(text: &str, keep: impl Fn(&str, &str) -> bool) -> Vec<&str> {
     found
 }
 
-/// The header without its comments and without the bodies of its inline functions.
-fn declarations() -> String {
+/// A header without its comments.
+fn code_of(header: &str) -> String {
     let mut code = String::new();
-    for (number, part) in HEADER.split("/*").enumerate() {
+    for (number, part) in header.split("/*").enumerate() {
         code += if number == 0 { part } else { part.split_once("*/").map_or("", |(_, code)| code) };
     }
+    code
+}
+
+/// The headers without their comments and without the bodies of their inline functions.
+fn declarations() -> String {
+    let code: String = HEADERS.iter().map(|(_, header)| code_of(header)).collect();
     let lines = code.lines().scan(false, |inline, line| {
         *inline |= line.starts_with("static inline");
         let kept = if *inline { "" } else { line };
@@ -41,12 +58,18 @@ fn declarations() -> String {
     lines.filter(|line| !line.starts_with(['#', '\t'])).collect::<Vec<_>>().join("\n")
 }
 
+/// The texts of the files in a folder of this crate.
+fn texts_in(folder: &str) -> Vec<(String, String)> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let name = |path: &std::path::Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    files.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
+}
+
 /// What this crate exports, from its sources.
 fn exported() -> Vec<String> {
-    let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
     let mut found = vec!["mc_thread_".to_owned()];
-    for source in sources {
-        let text = std::fs::read_to_string(source.unwrap().path()).unwrap();
+    for (_, text) in texts_in("src") {
         for item in text.split("#[unsafe(no_mangle)]").skip(1) {
             let name = item.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
             found.push(name.expect("a function").0.to_owned());
@@ -68,6 +91,31 @@ fn header_map_and_crate_have_the_same_functions() {
     declared.push("mc_thread_");
     declared.sort_unstable();
     assert_eq!(declared, exported);
+}
+
+#[test]
+fn each_function_is_in_an_example() {
+    // Inline functions and macros, too; not what is private to the headers, which ends with `_`.
+    let examples = texts_in("examples");
+    let code: String = HEADERS.iter().map(|(_, header)| code_of(header)).collect();
+    let is_declaration = |line: &&str| !line.starts_with(['\t', ' ']);
+    let declared = code.lines().filter(is_declaration).collect::<Vec<_>>().join("\n");
+    let mut functions = names(&declared, |_, after| after.starts_with('('));
+    functions.retain(|name| !name.ends_with('_'));
+    assert!(functions.len() > 70, "{}: {functions:?}", functions.len());
+    functions.retain(|name| {
+        let call = format!("{name}(");
+        !examples.iter().any(|(_, text)| text.contains(&call))
+    });
+    assert!(functions.is_empty(), "in no example: {functions:?}");
+}
+
+#[test]
+fn each_header_is_looked_at() {
+    let mut headers = texts_in("include/manycore");
+    headers.retain(|(name, _)| name.ends_with(".h") && name != "urcu.h");
+    assert_eq!(headers.len(), HEADERS.len());
+    assert!(headers.iter().all(|(name, text)| HEADERS.contains(&(name, text))));
 }
 
 #[test]
@@ -100,16 +148,37 @@ fn layouts() -> Vec<Layout> {
             "size" size, "flags" flags, "batch_nodes" batch_nodes, "batch_bytes" batch_bytes,
             "bound" bound, "budget" budget, "backpressure_us" backpressure_us,
             "on_over_budget" on_over_budget, "argument" argument),
-        layout!("mc_thread_record_", capi::Record, "number" number, "announced" announced),
+        layout!("mc_thread_record_", capi::Record, "domain" domain, "announced" announced),
+        ("mc_counter", capi::COUNTER_BYTES, vec![("words_", 0)]),
+        layout!("mc_queue_options", capi::QueueOptions, "size" size, "max_events" max_events),
+        layout!("mc_map_operations", capi::Operations,
+            "size" size, "hash" hash, "equal" equal, "free_entry" free_entry, "argument" argument),
+        layout!("mc_deferred_options", capi::DeferredOptions,
+            "size" size, "flags" flags, "max_entries" max_entries),
+        layout!("mc_cache_options", capi::CacheOptions,
+            "size" size, "flags" flags, "bytes" bytes, "live_ms" live_ms, "idle_ms" idle_ms),
+        layout!("mc_cache_stats", capi::CacheStats,
+            "size" size, "entries" entries, "bytes" bytes, "capacity" capacity, "hits" hits,
+            "misses" misses, "insertions" insertions, "evictions" evictions,
+            "expirations" expirations),
+        layout!("mc_recording_options", capi::RecordingOptions,
+            "size" size, "flags" flags, "path" path, "classes" classes, "ring_bytes" ring_bytes,
+            "policy" policy),
+        layout!("mc_field", capi::Field, "name" name, "type" kind),
+        layout!("mc_event", capi::Event,
+            "name" name, "class_name" class_name, "file" file, "line" line,
+            "class_number" class_number, "kind" kind, "field_count" field_count, "fields" fields,
+            "site_" site),
         ("mc_head", size_of::<capi::Head>(), capi::Head::OFFSETS.to_vec()),
-        ("mc_domain_front_", 16, capi::Domain::FRONT.to_vec()),
+        ("mc_domain_front_", 8, capi::Domain::FRONT.to_vec()),
     ]
 }
 
 /// A C program that prints all layouts as C sees them.
 fn program(layouts: &[Layout]) -> String {
     let mut text =
-        String::from("#include <manycore/manycore.h>\n#include <stdio.h>\nint main(void)\n{\n");
+        HEADERS.iter().map(|(name, _)| format!("#include <manycore/{name}>\n")).collect::<String>();
+    text += "#include <stdio.h>\nint main(void)\n{\n";
     for (name, _, fields) in layouts {
         text += &format!("\tprintf(\"{name} %zu\\n\", sizeof(struct {name}));\n");
         for (field, _) in fields {

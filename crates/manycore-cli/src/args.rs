@@ -127,6 +127,9 @@ pub struct ReportArgs {
     /// Where to write the page
     #[arg(long, value_name = "PATH", default_value = "manycore-report.html")]
     pub html: PathBuf,
+    /// Where to write the list of all published figures and what became of each claim, in Markdown
+    #[arg(long, value_name = "PATH")]
+    pub markdown: Option<PathBuf>,
     /// Where each run is kept as it ends, so that the next call goes on from there
     #[arg(long, value_name = "FOLDER", default_value = "target/manycore-report")]
     pub runs: PathBuf,
@@ -154,7 +157,7 @@ pub struct ReportArgs {
     )
 )]
 pub struct SimArgs {
-    /// The machine: a model's name, or a file that ends in .toml
+    /// The machine: a model's name, or a file that ends in .toml; 'help' lists the models
     #[arg(long, value_name = "NAME", default_value = "opteron-8x6")]
     pub machine: String,
     /// Numbers of cores, a run for each [default: 1 and 6; for tests: 4]
@@ -169,9 +172,17 @@ pub struct SimArgs {
     /// Seed of what is random in the model and in the program's system calls
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Sensitivity runs over uncertain parameters
-    #[arg(long)]
+    /// Sensitivity runs over uncertain parameters; short runs have them without this
+    #[arg(long, conflicts_with = "plain")]
     pub band: bool,
+    /// How many runs an interval is over, each with another seed and some jitter; short runs have
+    /// five, others one
+    #[arg(long, value_name = "COUNT", conflicts_with = "plain",
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub seeds: Option<u32>,
+    /// One run for each number of cores: no interval, no band
+    #[arg(long)]
+    pub plain: bool,
     /// Print only the accesses of each operation: writes of shared lines, reads of others', locks
     #[arg(long)]
     pub audit: bool,
@@ -222,6 +233,17 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Run cargo test, instrumented, on virtual cores
     Test(SimTestArgs),
+    /// Measure this machine and write its model to a file for --machine: transfers between each
+    /// pair of cores, threads, memory; takes about a minute
+    Calibrate(SimCalibrateArgs),
+}
+
+/// Where the model goes.
+#[derive(Args)]
+pub struct SimCalibrateArgs {
+    /// The file
+    #[arg(long, value_name = "PATH", default_value = "this-host.toml")]
+    pub out: PathBuf,
 }
 
 /// What to test.
@@ -237,7 +259,7 @@ impl SimArgs {
     pub fn cores(&self) -> Vec<u32> {
         match (&self.cores[..], &self.command) {
             ([], Some(SimCommand::Test(_))) => vec![4],
-            ([], None) => vec![1, 6],
+            ([], _) => vec![1, 6],
             (cores, _) => cores.to_vec(),
         }
     }

@@ -15,7 +15,7 @@ use clap::{
 use manycore_bench::metis::MetisOptions;
 use manycore_bench::{
     catalogue::{self, WORKLOADS, Workload},
-    kv::{FileTrace, KvOptions},
+    kv::{Capacity, FileTrace, KvOptions},
     notify::NotifyOptions,
     output,
     ranges::RangesOptions,
@@ -138,6 +138,10 @@ struct Given {
     /// goes through it once
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<&'static FileTrace>,
+    /// Room in the caches: for 'all' keys, for a 'tenth' of them, with other orders of keys, or
+    /// 'both'
+    #[arg(long, value_name = "WHAT", default_value = "both")]
+    capacity: Capacity,
     /// Times that a batch goes through the trace
     #[cfg(target_os = "linux")]
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = positive)]
@@ -244,7 +248,7 @@ impl Given {
         let (read, stall, at_most) = (self.read, self.stall, self.duration);
         let own = OwnOptions::default()
             .with(SmrOptions { read, stall, at_most })
-            .with(KvOptions { trace: self.trace })
+            .with(KvOptions { trace: self.trace, capacity: self.capacity })
             .with(NotifyOptions { burst: self.burst.clone(), gap: self.gap.clone() })
             .with(RangesOptions { pages: self.pages.clone() })
             .with(TraceOptions { record: self.record.clone() })

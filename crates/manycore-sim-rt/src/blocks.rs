@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
+use manycore_sim::Machine;
 
 use crate::code::{Code, queries_system};
 
@@ -27,18 +28,60 @@ const JUMPS: usize = 4;
 /// Instructions among which what asks the system is looked for, before the next callbacks.
 const FARTHEST: usize = 4000;
 
+/// What instructions cost, in cycles.
+#[derive(Clone, Copy)]
+pub(crate) struct Prices {
+    instructions_per_10_cycles: u32,
+    pause: u32,
+    /// Beyond another instruction.
+    division: u32,
+    square_root: u32,
+    vector: u32,
+}
+
+impl Prices {
+    pub(crate) fn of(machine: &Machine) -> Self {
+        Self {
+            instructions_per_10_cycles: machine.instructions_per_10_cycles,
+            pause: machine.pause,
+            division: machine.division,
+            square_root: machine.square_root,
+            vector: machine.vector,
+        }
+    }
+
+    /// What an instruction costs on top of its part of the rate.
+    fn on_top(&self, instruction: &Instruction) -> u32 {
+        use Mnemonic::*;
+        let wide = |operand| {
+            let register = instruction.op_register(operand);
+            register.is_ymm() || register.is_zmm()
+        };
+        let vector = if (0..instruction.op_count()).any(wide) { self.vector } else { 0 };
+        vector
+            + match instruction.mnemonic() {
+                Div | Idiv | Divss | Divsd | Divps | Divpd | Vdivss | Vdivsd | Vdivps | Vdivpd => {
+                    self.division
+                }
+                Sqrtss | Sqrtsd | Sqrtps | Sqrtpd | Vsqrtss | Vsqrtsd | Vsqrtps | Vsqrtpd => {
+                    self.square_root
+                }
+                _ => 0,
+            }
+    }
+}
+
 /// The costs of blocks, in cycles.
 pub(crate) struct Costs {
     slots: Vec<(usize, u32)>,
-    instructions_per_10_cycles: u32,
-    pause: u32,
+    prices: Prices,
     /// The function that a block calls at its beginning.
     callback: usize,
 }
 
 impl Costs {
-    pub(crate) fn new(instructions_per_10_cycles: u32, pause: u32, callback: usize) -> Self {
-        Self { slots: vec![(0, 0); SLOTS], instructions_per_10_cycles, pause, callback }
+    pub(crate) fn new(prices: Prices, callback: usize) -> Self {
+        Self { slots: vec![(0, 0); SLOTS], prices, callback }
     }
 
     /// The cost of the block that begins at `pc`, if it is known.
@@ -62,17 +105,21 @@ impl Costs {
         pc: usize,
         mut replace: impl FnMut(&mut Code, &Instruction),
     ) -> u32 {
-        let (mut instructions, mut pauses) = (0_u32, 0_u32);
+        let prices = self.prices;
+        let (mut instructions, mut on_top) = (0_u32, 0_u32);
         walk(code, pc, self.callback, |instruction| match instruction.mnemonic() {
-            Mnemonic::Pause => pauses += 1,
+            Mnemonic::Pause => on_top += prices.pause,
             _ if queries_system(instruction) => {}
             Mnemonic::Call => instructions = instructions.saturating_sub(1),
-            _ => instructions += 1,
+            _ => {
+                instructions += 1;
+                on_top += prices.on_top(instruction);
+            }
         });
         // Only now: what is replaced cannot be decoded any more.
         let ours = questions(code, pc, self.callback);
         ours.iter().rev().for_each(|instruction| replace(code, instruction));
-        let cost = instructions * 10 / self.instructions_per_10_cycles + pauses * self.pause;
+        let cost = instructions * 10 / prices.instructions_per_10_cycles + on_top;
         self.slots[(pc ^ pc >> 16) % SLOTS] = (pc, cost);
         cost
     }
@@ -197,9 +244,33 @@ mod tests {
         )
     }
 
+    fn costs(machine: &Machine) -> Costs {
+        Costs::new(Prices::of(machine), crate::callbacks::block_callback())
+    }
+
+    /// A division, a root, and an addition of 256 bits.
+    #[unsafe(naked)]
+    extern "C" fn divides_and_roots() {
+        naked_asm!("div rsi", "sqrtsd xmm0, xmm1", "vaddpd ymm0, ymm0, ymm1", "nop", "ret")
+    }
+
+    #[test]
+    fn divisions_roots_and_wide_vectors_cost_what_the_machine_says() {
+        let start = divides_and_roots as *const () as usize;
+        let cost = |machine: &Machine| costs(machine).learn(&mut Code::default(), start, |_, _| ());
+        let mut machine = Machine::guessed("test");
+        let plain = cost(&machine);
+        for (name, dearer) in [("division", 18), ("square_root", 21), ("vector", 3)] {
+            let before = cost(&machine);
+            machine.set(name, &dearer.to_string(), "test").unwrap();
+            assert_eq!(cost(&machine), before + dearer, "{name}");
+        }
+        assert_eq!(plain, 2, "five instructions, two a cycle");
+    }
+
     #[test]
     fn what_follows_a_branch_within_a_block_is_found_before_it_runs() {
-        let mut costs = Costs::new(20, 40, crate::callbacks::block_callback());
+        let mut costs = costs(&Machine::guessed("test"));
         let mut found = Vec::new();
         let start = divides_and_reads as *const () as usize;
         let cost =

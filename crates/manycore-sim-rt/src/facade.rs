@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use manycore_sim::symbols::{Module, Symbols};
 
-use crate::{frames, simulation};
+use crate::{frames, placement, simulation};
 
 /// Whether the calling thread is simulated.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -46,6 +46,21 @@ pub extern "C" fn manycore_sim_record(on: bool) {
     if simulation::active() {
         simulation::with(|sim| sim.engine.record(on));
     }
+}
+
+/// What the calling thread allocates from now on begins so many bytes into a cache line; the
+/// largest number ends that. Returns the size of a line.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn manycore_sim_place(shift: usize) -> usize {
+    if !simulation::active() {
+        return 64;
+    }
+    if shift == usize::MAX {
+        placement::end()
+    } else {
+        placement::begin(shift)
+    }
+    simulation::with(|sim| 1 << sim.engine.machine().line_shift)
 }
 
 /// Gives the recording to `take` as text and forgets it: a line for each cache line, core and kind

@@ -5,7 +5,7 @@
 
 use std::arch::asm;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) const SYS_MMAP: usize = 9;
 pub(crate) const SYS_MPROTECT: usize = 10;
@@ -28,6 +28,9 @@ pub(crate) const PROT_WRITE: usize = 2;
 pub(crate) const PROT_EXEC: usize = 4;
 const MAP_PRIVATE: usize = 2;
 const MAP_ANONYMOUS: usize = 0x20;
+
+/// Whether the kernel thread waits by intention: for what is outside of the simulation.
+static IS_WAITING: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
@@ -82,6 +85,21 @@ pub(crate) fn map(near: usize, bytes: usize) -> *mut u8 {
     let start =
         unsafe { call(SYS_MMAP, [near, bytes, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
     if start < 0 { std::ptr::null_mut() } else { start as *mut u8 }
+}
+
+/// Acts with leave to block the kernel thread ([`crate::watchdog`]).
+pub(crate) fn waiting<R>(act: impl FnOnce() -> R) -> R {
+    // ORDER: Relaxed; the watchdog looks at it several times before it believes it.
+    IS_WAITING.store(true, Ordering::Relaxed);
+    let result = act();
+    IS_WAITING.store(false, Ordering::Relaxed);
+    result
+}
+
+/// Whether the simulating kernel thread is in [`waiting`].
+pub(crate) fn is_waiting() -> bool {
+    // ORDER: Relaxed; see `waiting`.
+    IS_WAITING.load(Ordering::Relaxed)
 }
 
 /// What the real clock says, in nanoseconds.

@@ -6,18 +6,20 @@
 //! other virtual threads run first. The functions of libc that know about threads, time and cores
 //! are ours as well. The program itself is not changed, not even by a `cfg`.
 //!
-//! Parts, from the top: `start` and `facade` (the way in), `callbacks` (what instrumented code
-//! calls), `calls` (the functions that stand before libc's), `threads` (adoption) and
-//! `instruction_stubs` (what replaced instructions lead to); `simulation` (the engine and the
-//! runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a virtual thread),
-//! `blocks`, `patch` and `code` (the program's instructions), `frames` (call stacks),
-//! `uninstrumented` (what makes no callbacks) and `random`;
-//! `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system below).
+//! Parts, from the top: `start`, `arguments` and `facade` (the way in), `watchdog`, `callbacks`
+//! (what instrumented code calls), `calls` (the functions that stand before libc's), `threads`
+//! (adoption) and `instruction_stubs` (what replaced instructions lead to); `simulation` (the
+//! engine and the runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a
+//! virtual thread), `blocks`, `patch` and `code` (the program's instructions), `frames` (call
+//! stacks), `placement` (where a check's data lie), `uninstrumented` (what makes no
+//! callbacks) and `random`; `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system
+//! below).
 //!
 //! x86-64 Linux with glibc only. Elsewhere this crate is empty.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
 #![cfg_attr(test, allow(dead_code))] // the symbols are exported only where they replace libc's
 
+mod arguments;
 mod blocks;
 mod callbacks;
 mod calls;
@@ -31,6 +33,7 @@ mod host;
 mod instruction_stubs;
 mod interpose;
 mod patch;
+mod placement;
 mod random;
 mod rseq;
 mod simulation;
@@ -39,6 +42,7 @@ mod switch;
 mod thread;
 mod threads;
 mod uninstrumented;
+mod watchdog;
 
 #[cfg(not(test))]
 #[global_allocator]

@@ -12,7 +12,7 @@ use manycore_sim::{Engine, Machine};
 
 use crate::interpose::Next;
 use crate::simulation::{self, Hooks, result};
-use crate::{callbacks, diagnostics, instruction_stubs, switch};
+use crate::{arguments, callbacks, diagnostics, instruction_stubs, switch, watchdog};
 
 /// Cores, seed, how many waits to keep, where to write the result, and the machine, separated by
 /// bars: the command's to us.
@@ -60,6 +60,7 @@ extern "C" fn begin() {
     let hooks =
         Hooks { block_callback: callbacks::block_callback(), replaced: instruction_stubs::TARGETS };
     simulation::start(engine, seed, out, hooks);
+    watchdog::start();
 }
 
 fn parse(text: &str) -> Option<(Engine, u64, String)> {
@@ -129,11 +130,13 @@ pub unsafe extern "C" fn __libc_start_main(
         Option<Act>,
         *mut c_void,
     ) -> c_int;
-    let main = if simulation::active() {
+    let (main, argv) = if simulation::active() {
         MAIN.store(main as *mut c_void, Ordering::Relaxed);
-        main_at_a_fixed_place
+        // SAFETY: the program's first instructions hand over what the kernel gave, and there is one
+        // thread.
+        (main_at_a_fixed_place as Main, unsafe { arguments::relocated(argc, argv) })
     } else {
-        main
+        (main, argv)
     };
     // SAFETY: the type of libc's function, which is given the arguments that the program's start
     // gave to this one; its `main` is the program's own, or calls it.

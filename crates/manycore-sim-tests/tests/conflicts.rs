@@ -175,3 +175,23 @@ fn unsimulated_check_fails_loudly() {
     let message = *failed.unwrap_err().downcast::<String>().unwrap();
     assert!(message.contains("NOT checked"), "{message}");
 }
+
+/// Two boxes that lie behind each other: whether they share a line is a matter of what was
+/// allocated before.
+#[test]
+#[ignore = "manycore sim test"]
+fn neighbours_on_the_heap_are_flagged_in_the_placements_where_they_share_a_line() {
+    type Boxes = (Box<AtomicU64>, Box<AtomicU64>);
+    let make = || -> Boxes { (Box::new(AtomicU64::new(0)), Box::new(AtomicU64::new(0))) };
+    for filler in [0, 1, 2, 3] {
+        let _filler: Vec<Box<[u64; 3]>> = (0..filler).map(|_| Box::new([0; 3])).collect();
+        let check = ConflictCheck::new(make);
+        let report = check.run(|boxes: &Boxes| add(&boxes.0), |boxes: &Boxes| add(&boxes.1));
+        let report = report.unwrap();
+        assert_eq!(report.placements, [0, 16, 32, 48]);
+        // 32 bytes apart: in one line if the first begins 0 or 16 bytes into it.
+        assert!(report.lines.iter().all(|line| line.is_false_sharing), "{report}");
+        assert!(report.lines.iter().all(|line| line.placements == [0, 16]), "{report}");
+        assert_eq!(report.lines.len(), 2, "in both orders: {report}");
+    }
+}

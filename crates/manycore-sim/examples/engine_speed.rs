@@ -44,10 +44,29 @@ fn busy_nanos() -> u64 {
 }
 
 fn measure(name: &str, cores: u32, quantum: u32, accesses: u64, pattern: Pattern) {
+    let machine = Machine::named("opteron-8x6").expect("a shipped machine");
+    measure_on(machine, name, cores, quantum, accesses, pattern);
+}
+
+/// The same on a machine whose caches have a limit.
+fn limited() -> Machine {
+    let mut machine = Machine::named("opteron-8x6").expect("a shipped machine");
+    (machine.l1_kib, machine.l2_kib, machine.l3_kib) = (64, 512, 6144);
+    machine
+}
+
+fn measure_on(
+    machine: Machine,
+    name: &str,
+    cores: u32,
+    quantum: u32,
+    accesses: u64,
+    pattern: Pattern,
+) {
     if std::env::args().nth(1).is_some_and(|only| only != name) {
         return;
     }
-    let mut machine = Machine::named("opteron-8x6").expect("a shipped machine").grown_to(240);
+    let mut machine = machine.grown_to(240);
     machine.quantum = quantum;
     let mut engine = Engine::new(machine, cores, 1).expect("a sound machine");
     let each = accesses / u64::from(cores);
@@ -84,6 +103,9 @@ fn main() {
         }
     }
     measure("wide", 240, 0, 8_000_000, wide);
+    for quantum in [0, 50] {
+        measure_on(limited(), "limited", 48, quantum, 8_000_000, private);
+    }
     // What Linux says; nothing elsewhere.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(peak) = status.lines().find_map(|line| line.strip_prefix("VmHWM:")) {

@@ -23,7 +23,14 @@ use crate::program;
 /// on something; they conflict, rightly.
 ///
 /// Each operation runs once on each thread before it is looked at, so that what a thread sets up at
-/// its first use does not count. Every state is tried in both orders, each time with a new object.
+/// its first use does not count. Every state is tried in both orders and in several placements,
+/// each time with a new object.
+///
+/// Which data share a cache line depends on where they lie, and that on what was allocated before.
+/// So the placement is varied: what `make` and the state allocate begins 0, 16, 32 and 48 bytes
+/// into a line (and so on for longer lines), and so do the stack frames of the operations. The
+/// report says in which of them the operations meet.
+///
 /// What is seen is what instrumented code does: memory of libc's allocator is not.
 ///
 /// ```
@@ -77,6 +84,8 @@ pub struct ConflictLine {
     pub address: u64,
     /// Whether they use different bytes of it: padding would help.
     pub is_false_sharing: bool,
+    /// In which placements: how many bytes into a line heap and stack begin.
+    pub placements: Vec<usize>,
     /// The cores that access it, and where.
     pub touchers: Vec<Toucher>,
 }
@@ -103,12 +112,33 @@ pub struct ConflictReport {
     pub lines: Vec<ConflictLine>,
     /// Lines that were allowed.
     pub allowed: usize,
+    /// The placements that were tried: how many bytes into a line heap and stack begin.
+    pub placements: Vec<usize>,
 }
 
 impl ConflictReport {
     /// Whether they meet nowhere, or only where they may.
     pub fn is_conflict_free(&self) -> bool {
         self.lines.is_empty()
+    }
+
+    /// Adds a line, to what was found at the same places in another placement.
+    fn add(&mut self, line: ConflictLine) {
+        let shift = line.placements[0];
+        let is_same = |known: &&mut ConflictLine| {
+            let same = |(a, b): (&Toucher, &Toucher)| {
+                (a.core, a.writes, &a.place) == (b.core, b.writes, &b.place)
+            };
+            known.when == line.when
+                && known.is_false_sharing == line.is_false_sharing
+                && !known.placements.contains(&shift)
+                && known.touchers.len() == line.touchers.len()
+                && known.touchers.iter().zip(&line.touchers).all(same)
+        };
+        match self.lines.iter_mut().find(is_same) {
+            Some(known) => known.placements.push(shift),
+            None => self.lines.push(line),
+        }
     }
 }
 
@@ -117,6 +147,9 @@ impl fmt::Display for ConflictReport {
         if self.lines.is_empty() {
             return write!(f, "no conflict ({} allowed)", self.allowed);
         }
+        let list = |placements: &[usize]| {
+            placements.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+        };
         for line in &self.lines {
             let how = if line.is_false_sharing { "share" } else { "meet on" };
             writeln!(f, "{}: the operations {how} the line at {:#x}", line.when, line.address)?;
@@ -124,6 +157,8 @@ impl fmt::Display for ConflictReport {
                 let verb = if toucher.writes { "writes" } else { "reads" };
                 writeln!(f, "    core {} {verb:<6} at {}", toucher.core, toucher.place)?;
             }
+            let (failed, tried) = (list(&line.placements), list(&self.placements));
+            writeln!(f, "    where heap and stack begin {failed} bytes into a line (of {tried})")?;
         }
         Ok(())
     }
@@ -175,16 +210,21 @@ impl<T: Sync> ConflictCheck<T> {
         let mut seen = 0;
         for (name, prepare) in states {
             for order in ["first, then second", "second, then first"] {
-                let object = Box::new((self.make)());
-                prepare(&object);
-                let text = if order.starts_with("first") {
-                    observe(&*object, &first, &second)
-                } else {
-                    observe(&*object, &second, &first)
-                };
-                let touches = parse(&text);
-                seen += touches.len();
-                self.judge(&format!("{name}, {order}"), touches, &mut report);
+                for shift in (0..line_size()).step_by(STEP) {
+                    let object = placed(shift, || {
+                        let object = Box::new((self.make)());
+                        prepare(&object);
+                        object
+                    });
+                    let text = if order.starts_with("first") {
+                        observe(&*object, shift, &first, &second)
+                    } else {
+                        observe(&*object, shift, &second, &first)
+                    };
+                    let touches = parse(&text);
+                    seen += touches.len();
+                    self.judge(&format!("{name}, {order}"), shift, touches, &mut report);
+                }
             }
         }
         if seen == 0 {
@@ -193,7 +233,16 @@ impl<T: Sync> ConflictCheck<T> {
         Ok(report)
     }
 
-    fn judge(&self, when: &str, mut touches: Vec<(u64, Toucher)>, report: &mut ConflictReport) {
+    fn judge(
+        &self,
+        when: &str,
+        shift: usize,
+        mut touches: Vec<(u64, Toucher)>,
+        report: &mut ConflictReport,
+    ) {
+        if !report.placements.contains(&shift) {
+            report.placements.push(shift);
+        }
         touches.sort_by_key(|(address, toucher)| (*address, !toucher.writes, toucher.core));
         for group in touches.chunk_by(|a, b| a.0 == b.0) {
             let pairs = || group.iter().flat_map(|a| group.iter().map(move |b| (&a.1, &b.1)));
@@ -207,10 +256,11 @@ impl<T: Sync> ConflictCheck<T> {
                 report.allowed += 1;
                 continue;
             }
-            report.lines.push(ConflictLine {
+            report.add(ConflictLine {
                 when: when.to_owned(),
                 address: group[0].0,
                 is_false_sharing: !pairs().any(|(a, b)| meet(a, b) && a.bytes & b.bytes != 0),
+                placements: vec![shift],
                 touchers: group.iter().map(|(_, toucher)| toucher.clone()).collect(),
             });
         }
@@ -248,9 +298,48 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
+/// Bytes between two placements: the allocator's own step.
+const STEP: usize = 16;
+
+/// Bytes of a cache line.
+fn line_size() -> usize {
+    program::runtime().map_or(64, |runtime| (runtime.place)(usize::MAX))
+}
+
+/// Makes what lies that many bytes into a line.
+fn placed<R>(shift: usize, make: impl FnOnce() -> R) -> R {
+    let _over = OnDrop(|| _ = line_size()); // ends the placement
+    if let Some(runtime) = program::runtime() {
+        (runtime.place)(shift);
+    }
+    make()
+}
+
+/// Calls the function with its frame that many bytes further down the stack.
+fn deeper(shift: usize, mut act: impl FnMut()) {
+    #[inline(never)]
+    fn padded<const N: usize>(act: &mut dyn FnMut()) {
+        let mut pad = [0_u8; N];
+        std::hint::black_box(&mut pad);
+        act();
+        std::hint::black_box(&mut pad);
+    }
+    match shift / STEP % 8 {
+        0 => padded::<0>(&mut act),
+        1 => padded::<16>(&mut act),
+        2 => padded::<32>(&mut act),
+        3 => padded::<48>(&mut act),
+        4 => padded::<64>(&mut act),
+        5 => padded::<80>(&mut act),
+        6 => padded::<96>(&mut act),
+        _ => padded::<112>(&mut act),
+    }
+}
+
 /// Runs both operations, each on a core of its own, and returns what was touched.
 fn observe<T: Sync>(
     object: &T,
+    shift: usize,
     first: &(impl Fn(&T) + Sync),
     second: &(impl Fn(&T) + Sync),
 ) -> String {
@@ -258,13 +347,13 @@ fn observe<T: Sync>(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             on_core(1);
-            turn.act(0, || first(object));
-            turn.act(2, || recorded(|| first(object)));
+            turn.act(0, || deeper(shift, || first(object)));
+            turn.act(2, || deeper(shift, || recorded(|| first(object))));
         });
         scope.spawn(|| {
             on_core(2);
-            turn.act(1, || second(object));
-            turn.act(3, || recorded(|| second(object)));
+            turn.act(1, || deeper(shift, || second(object)));
+            turn.act(3, || deeper(shift, || recorded(|| second(object))));
         });
     });
     taken()
@@ -368,8 +457,22 @@ mod tests {
     fn judged(text: &str, allowed: &[&str]) -> ConflictReport {
         let check = allowed.iter().fold(ConflictCheck::new(|| ()), |check, text| check.allow(text));
         let mut report = ConflictReport::default();
-        check.judge("now", parse(text), &mut report);
+        check.judge("now", 0, parse(text), &mut report);
         report
+    }
+
+    #[test]
+    fn what_meets_in_some_placements_says_in_which() {
+        let (check, mut report) = (ConflictCheck::new(|| ()), ConflictReport::default());
+        let meets = "40 1 write 1 f a.rs:1\n40 2 write 1 f0 b.rs:2\n";
+        let apart = "40 1 write 1 f a.rs:1\n80 2 write 1 f0 b.rs:2\n";
+        for (shift, text) in [(0, meets), (16, meets), (32, apart), (48, apart)] {
+            check.judge("now", shift, parse(text), &mut report);
+        }
+        assert_eq!(report.lines.len(), 1, "{report}");
+        assert_eq!(report.lines[0].placements, [0, 16]);
+        let said = "heap and stack begin 0, 16 bytes into a line (of 0, 16, 32, 48)";
+        assert!(report.to_string().contains(said), "{report}");
     }
 
     #[test]

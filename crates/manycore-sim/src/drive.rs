@@ -53,7 +53,7 @@ pub fn run(engine: &mut Engine, mut actors: Vec<Actor<'_>>, start: u64) -> Resul
         match outcome {
             Outcome::Continue | Outcome::Switch(_) => {}
             Outcome::Finished => return Ok(()),
-            Outcome::Deadlock => return Err(engine.deadlock()),
+            Outcome::Deadlock | Outcome::Idle => return Err(engine.deadlock()),
         }
     }
 }

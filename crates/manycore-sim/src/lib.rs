@@ -52,7 +52,7 @@ pub use engine::{
     stats::{LineCost, Site, SiteCost},
     timeline::Wait,
 };
-#[cfg(feature = "report")]
-pub use machine::FileError;
 pub use machine::{Arbitration, MAX_CORES, Machine, ModelError, PARAMETERS, Parameter, Topology};
+#[cfg(feature = "report")]
+pub use machine::{FileError, calibrate};
 pub use program::{is_simulated, measured, operations};

@@ -14,6 +14,7 @@ pub(crate) struct Runtime {
     begin: extern "C" fn(),
     end: extern "C" fn(),
     pub(crate) record: extern "C" fn(bool),
+    pub(crate) place: extern "C" fn(usize) -> usize,
     pub(crate) take_recording: TakeRecording,
 }
 
@@ -51,6 +52,9 @@ fn find() -> Option<Runtime> {
             begin: transmute::<*mut c_void, extern "C" fn()>(symbol(c"manycore_sim_begin")?),
             end: transmute::<*mut c_void, extern "C" fn()>(symbol(c"manycore_sim_end")?),
             record: transmute::<*mut c_void, extern "C" fn(bool)>(symbol(c"manycore_sim_record")?),
+            place: transmute::<*mut c_void, extern "C" fn(usize) -> usize>(symbol(
+                c"manycore_sim_place",
+            )?),
             take_recording: transmute::<*mut c_void, TakeRecording>(symbol(
                 c"manycore_sim_take_recording",
             )?),

@@ -5,8 +5,8 @@
 //!
 //! Laws:
 //! - page_manager.N1 A file is in the table of its home, the slot of the thread that made it, from
-//!   its making to its drop. So files that come and go in different threads share no lock and no
-//!   line, but the credits' own.
+//!   its making to its drop; handles of the manager are counted for each thread. So files that come
+//!   and go in different threads share no lock and no line, but the credits' own.
 //! - page_manager.N2 A request asks files in the order of what they hold for each recent use, the
 //!   most first, until enough was given. No lock is held while a file is asked, and a file whose
 //!   last owner is the request is dropped behind the locks.
@@ -16,7 +16,7 @@
 
 use crate::sync::{AtomicU64, Mutex, Ordering, is_sampled, lock, seeded_bug, yield_now};
 use manycore::cluster::{Clustered, Placement, Rep};
-use manycore::collections::{BudgetTree, Counter, Reclaimer};
+use manycore::collections::{BudgetTree, Counter, Reclaimer, ScalableArc};
 use std::fmt;
 use std::ptr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -87,9 +87,13 @@ impl Rep for Home {
     }
 }
 
+/// The files of a manager. Handles of it are counted for each thread, which costs memory that the
+/// callback, the only other owner, does not need.
+struct Files(Clustered<Home>);
+
 struct Inner {
     budget: BudgetTree,
-    homes: Clustered<Home>,
+    files: Arc<Files>,
     /// Set once, when all else is there.
     reclaimer: OnceLock<Reclaimer>,
 }
@@ -132,7 +136,7 @@ struct Inner {
 /// - *Source*: K42's page managers.
 #[derive(Clone)]
 pub struct PageManager {
-    inner: Arc<Inner>,
+    inner: ScalableArc<Inner>,
 }
 
 impl PageManager {
@@ -142,12 +146,12 @@ impl PageManager {
     /// some pages ([`BudgetTree::child_with_batch`]), so that not every page asks.
     #[must_use]
     pub fn new(budget: BudgetTree) -> Self {
-        let homes = Clustered::new(Placement::PerThread, ());
-        let inner = Arc::new(Inner { budget, homes, reclaimer: OnceLock::new() });
-        let weak = Arc::downgrade(&inner);
+        let files = Arc::new(Files(Clustered::new(Placement::PerThread, ())));
+        let weak = Arc::downgrade(&files);
+        let inner = ScalableArc::new(Inner { budget, files, reclaimer: OnceLock::new() });
         let reclaimer = inner.budget.on_reclaim(move |wanted| {
-            let inner: Option<Arc<Inner>> = weak.upgrade();
-            inner.map_or(0, |inner| inner.reclaim(wanted))
+            let files: Option<Arc<Files>> = weak.upgrade();
+            files.map_or(0, |files| files.reclaim(wanted))
         });
         let set = inner.reclaimer.set(reclaimer);
         debug_assert!(set.is_ok(), "page_manager.N1: a manager has one callback");
@@ -161,29 +165,22 @@ impl PageManager {
 
     /// How many files are attached.
     pub fn files(&self) -> usize {
-        self.inner.homes.gather(0, |sum, home| sum + lock(&home.0).len())
+        self.inner.files.0.gather(0, |sum, home| sum + lock(&home.0).len())
     }
 
     pub(crate) fn attach(&self, file: Weak<dyn PageUser>) -> Attached {
-        let place = self.inner.homes.place();
-        lock(&self.inner.homes.local().0).push(file);
-        Attached { manager: self.clone(), place }
+        let homes = &self.inner.files.0;
+        let place = homes.place();
+        lock(&homes.local().0).push(file);
+        Attached { place }
     }
-}
 
-/// A file's place at its manager.
-pub(crate) struct Attached {
-    manager: PageManager,
-    place: usize,
-}
-
-impl Attached {
     /// For the file's drop.
-    pub(crate) fn detach(self, file: *const ()) {
-        let homes = &self.manager.inner.homes;
+    pub(crate) fn detach(&self, attached: Attached, file: *const ()) {
+        let homes = &self.inner.files.0;
         let is_other = |weak: &Weak<dyn PageUser>| !ptr::eq(weak.as_ptr().cast(), file);
         // A thread without a slot, as in its last destructors, has a place that may change.
-        let found = homes.at(self.place).is_some_and(|home| {
+        let found = homes.at(attached.place).is_some_and(|home| {
             let mut files = lock(&home.0);
             let before = files.len();
             files.retain(is_other);
@@ -193,6 +190,11 @@ impl Attached {
             homes.reps().for_each(|(_, home)| lock(&home.0).retain(is_other));
         }
     }
+}
+
+/// A file's place at its manager.
+pub(crate) struct Attached {
+    place: usize,
 }
 
 /// What a file has to give.
@@ -217,13 +219,13 @@ impl Candidate {
     }
 }
 
-impl Inner {
+impl Files {
     /// Asks files until so many bytes were given (page_manager.N2), and returns how many.
     #[cold]
     fn reclaim(&self, wanted: u64) -> u64 {
         // Outlives the locks: the last owner of a file may be this.
         let mut files = Vec::new();
-        for (_, home) in self.homes.reps() {
+        for (_, home) in self.0.reps() {
             let home = lock(&home.0);
             files.extend(home.iter().filter_map(Weak::upgrade));
             // BUG: a file is dropped under the lock of its home (page_manager.N2 of

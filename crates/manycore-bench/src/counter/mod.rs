@@ -7,6 +7,8 @@
 //! experiment, and the figure is the time of the whole request. With `--read-every k` a thread
 //! reads the total after each k increments of its own.
 
+#[cfg(feature = "c-rivals")]
+mod c;
 mod ours;
 mod rivals;
 
@@ -119,6 +121,12 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     ),
     entry::<ours::Auto>("counter", Kind::Ours, "Counter: one word until threads contend for it"),
     entry::<ours::Promoted>("counter-hot", Kind::Ours, "Counter, told to count per thread at once"),
+    #[cfg(feature = "c-rivals")]
+    entry::<c::FromC>(
+        "counter-c",
+        Kind::Ours,
+        "Counter as C programs have it: a call for each add",
+    ),
 ];
 
 const METRICS: [Metric; 2] = [

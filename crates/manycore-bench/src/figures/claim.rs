@@ -61,7 +61,8 @@ pub enum Claim {
         /// What the text gives.
         published: f64,
     },
-    /// How many times a curve is at one place of what it is at another.
+    /// How many times a curve is at one place of what it is at another, where the text gives a
+    /// number.
     Grows {
         /// The curve.
         curve: &'static str,
@@ -71,6 +72,24 @@ pub enum Claim {
         to: f64,
         /// What the text gives.
         published: f64,
+    },
+    /// A curve grows with the cores, where the text has words and no number.
+    Linear {
+        /// The curve.
+        curve: &'static str,
+        /// From one core to so many.
+        to: f64,
+        /// The text's words.
+        words: &'static str,
+    },
+    /// A share in percent is nearly all from a place on, where the text has words and no number.
+    NearlyAll {
+        /// The curve.
+        curve: &'static str,
+        /// From this place on.
+        from: f64,
+        /// The text's words.
+        words: &'static str,
     },
     /// Which curves are above which, from a place on.
     Order {
@@ -101,26 +120,66 @@ pub struct Finding {
     pub simulated: String,
     /// By how many percent the simulated value is off, where there is a published one.
     pub off: Option<f64>,
-    /// Whether it holds: an order as said, a peak within two cores, a number within a factor of
-    /// two. Nothing if it could not be seen.
+    /// Whether it holds, as the constants of this file say. Nothing if it could not be seen.
     pub holds: Option<bool>,
 }
 
-/// A number is borne out within this factor, in either direction.
+/// A value is borne out within this factor, in either direction. So is the distance of a ratio from
+/// one, which must also lie on the same side of one.
 const FACTOR: f64 = 2.0;
+
+/// Where a text says that there is no difference, a ratio is borne out within so much of one.
+const EQUAL: f64 = 0.05;
+
+/// Growth is borne out as linear from this share of the cores on.
+const LINEAR: f64 = 0.8;
+
+/// A share is borne out as nearly all from so many percent on.
+const NEARLY_ALL: f64 = 80.0;
 
 /// A peak is borne out within so many cores.
 const PEAK: f64 = 2.0;
 
-fn compared(about: String, published: f64, simulated: Option<f64>) -> Finding {
-    let off = simulated.map(|value| (value / published - 1.0) * 100.0);
-    let near = |value: f64| value / published <= FACTOR && published / value <= FACTOR;
+/// When a claim counts as borne out, in sentences.
+pub fn rule() -> String {
+    format!(
+        "A number counts as borne out within a factor of {FACTOR}. A ratio does if it lies on the \
+         published one's side of one and its distance from one is within a factor of {FACTOR} of \
+         the published distance; where the text says that there is no difference, within {:.0} % \
+         of one. A peak counts within {PEAK} cores, growth that is called linear from {:.0} % of \
+         the cores on, a share that is called almost all from {NEARLY_ALL:.0} % on, an order if it \
+         is the same at every point compared, a crossing if the order before it is the other one.",
+        EQUAL * 100.0,
+        LINEAR * 100.0
+    )
+}
+
+fn within(share: f64) -> bool {
+    (1.0 / FACTOR..=FACTOR).contains(&share)
+}
+
+/// Whether a ratio is the published one: "1.1 times as fast" is not borne out by 0.6, nor by 2.
+fn same_ratio(published: f64, simulated: f64) -> bool {
+    // Positive above one, negative below, and the same for a ratio and its inverse.
+    let distance = |ratio: f64| if ratio < 1.0 { 1.0 - 1.0 / ratio } else { ratio - 1.0 };
+    match distance(published) {
+        0.0 => distance(simulated).abs() <= EQUAL,
+        published => within(distance(simulated) / published),
+    }
+}
+
+fn compared(
+    about: String,
+    published: f64,
+    simulated: Option<f64>,
+    same: impl FnOnce(f64, f64) -> bool,
+) -> Finding {
     Finding {
         about,
         published: number(published),
         simulated: simulated.map_or_else(|| "not run".to_owned(), number),
-        off,
-        holds: simulated.map(near),
+        off: simulated.map(|value| (value / published - 1.0) * 100.0),
+        holds: simulated.map(|value| same(published, value)),
     }
 }
 
@@ -129,19 +188,22 @@ impl Claim {
     pub fn judge(&self, series: &Series) -> Finding {
         match *self {
             Claim::Value { curve, x, published } => {
-                compared(format!("{curve} at {x}"), published, series.at(curve, x))
+                let same = |published, simulated| within(simulated / published);
+                compared(format!("{curve} at {x}"), published, series.at(curve, x), same)
             }
             Claim::Peak { curve, x, published } => peak(series, curve, x, published),
             Claim::Times { above, below, x, published } => {
                 let both = series.at(above, x).zip(series.at(below, x));
                 let about = format!("{above} is so many times {below} at {x}");
-                compared(about, published, both.map(|(above, below)| above / below))
+                compared(about, published, both.map(|(above, below)| above / below), same_ratio)
             }
             Claim::Grows { curve, from, to, published } => {
                 let both = series.at(curve, from).zip(series.at(curve, to));
                 let about = format!("{curve} at {to} is so many times itself at {from}");
-                compared(about, published, both.map(|(from, to)| to / from))
+                compared(about, published, both.map(|(from, to)| to / from), same_ratio)
             }
+            Claim::Linear { curve, to, words } => linear(series, curve, to, words),
+            Claim::NearlyAll { curve, from, words } => nearly_all(series, curve, from, words),
             Claim::Order { curves, from } => order(series, curves, from),
             Claim::Crossing { above, below, x } => crossing(series, above, below, x),
         }
@@ -185,22 +247,60 @@ fn order(series: &Series, curves: &'static [&'static str], from: f64) -> Finding
     Finding { about, published: curves.join(" > "), simulated, off: None, holds }
 }
 
+fn linear(series: &Series, curve: &'static str, to: f64, words: &'static str) -> Finding {
+    let both = series.at(curve, 1.0).zip(series.at(curve, to));
+    let times = both.map(|(one, many)| many / one);
+    let simulated = |times| format!("{} times, of {to}", number(times));
+    Finding {
+        about: format!("{curve} grows with the cores, to {to}"),
+        published: words.to_owned(),
+        simulated: times.map_or_else(|| "not run".to_owned(), simulated),
+        off: None,
+        holds: times.map(|times| times >= LINEAR * to),
+    }
+}
+
+fn nearly_all(series: &Series, curve: &str, from: f64, words: &'static str) -> Finding {
+    let shares = series.points(curve).iter().filter(|point| point.0 >= from).map(|point| point.1);
+    let least = shares.min_by(f64::total_cmp);
+    Finding {
+        about: format!("{curve} from {from} on"),
+        published: words.to_owned(),
+        simulated: least
+            .map_or_else(|| "not run".to_owned(), |least| format!("{least:.0} % or more")),
+        off: None,
+        holds: least.map(|least| least >= NEARLY_ALL),
+    }
+}
+
 fn crossing(series: &Series, above: &'static str, below: &'static str, x: f64) -> Finding {
     let places = series.points(above).iter().map(|point| point.0);
     let wins = |x: f64| Some(series.at(above, x)? >= series.at(below, x)?);
     let outcomes: Vec<(f64, bool)> = places.filter_map(|x| Some((x, wins(x)?))).collect();
-    // From the right: the last place from which it is above all the way.
-    let from = outcomes.iter().rev().take_while(|outcome| outcome.1).last().map(|o| o.0);
-    let simulated = match (from, outcomes.is_empty()) {
-        (_, true) => "not run".to_owned(),
-        (Some(from), _) => format!("from {from} on"),
-        (None, _) => "never".to_owned(),
+    let lasting = outcomes.iter().rev().take_while(|outcome| outcome.1).count();
+    let (early, last) = outcomes.split_at(outcomes.len() - lasting);
+    let early: Vec<String> =
+        early.iter().filter(|outcome| outcome.1).map(|outcome| outcome.0.to_string()).collect();
+    let mut simulated = match (outcomes.is_empty(), last.first()) {
+        (true, _) => "not run".to_owned(),
+        (_, Some(from)) => format!("from {} on", from.0),
+        (_, None) => "not to the end".to_owned(),
+    };
+    if !early.is_empty() {
+        simulated += &format!(", and at {}", early.join(", "));
+    }
+    let as_said = |outcome: &(f64, bool)| outcome.1 == (outcome.0 >= x);
+    // Without a place on each side of it nothing is borne out.
+    let on_both_sides = outcomes.iter().any(|o| o.0 < x) && outcomes.iter().any(|o| o.0 >= x);
+    let holds = match outcomes.iter().all(as_said) {
+        true => on_both_sides.then_some(true),
+        false => Some(false),
     };
     Finding {
-        about: format!("{above} is above {below}"),
+        about: format!("{above} is above {below}, and below it before"),
         published: format!("from {x} on"),
         simulated,
         off: None,
-        holds: (!outcomes.is_empty()).then_some(from.is_some_and(|from| from <= x)),
+        holds,
     }
 }

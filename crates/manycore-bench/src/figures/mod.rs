@@ -14,6 +14,7 @@ mod claim;
 pub mod fresh;
 mod k42;
 mod ldu;
+pub mod list;
 mod oplog;
 pub mod page;
 mod parsec;
@@ -46,7 +47,7 @@ pub struct Figure {
     pub quick_duration: &'static str,
     /// What goes to the right.
     pub axis: Axis,
-    /// The metric of the rows.
+    /// The metric of the rows, or [`WAITING`].
     pub metric: &'static str,
     /// Its unit on the page.
     pub unit: &'static str,
@@ -61,6 +62,10 @@ pub struct Figure {
     /// Where the simulation differs, and which experiment says why; empty if it does not.
     pub why: &'static [&'static str],
 }
+
+/// A metric of the simulator's own: the percentage of the cores' cycles that they wait for lines.
+/// It is of a whole run, so such a figure has one curve.
+pub const WAITING: &str = "waiting";
 
 /// What changes from point to point.
 pub enum Axis {
@@ -156,8 +161,12 @@ impl Figure {
         }
     }
 
-    /// The same on this machine: with one thread and with all cores, or with all cores alone.
+    /// The same on this machine: with one thread and with all cores, or with all cores alone. None
+    /// of what only the simulator sees.
     pub fn runs_here(&self, cores: u32, quick: bool) -> Vec<Run> {
+        if self.metric == WAITING {
+            return Vec::new();
+        }
         let duration = if quick { "10ms" } else { "100ms" };
         match &self.axis {
             Axis::Cores { beside, .. } => {
@@ -193,6 +202,13 @@ impl Figure {
         let ours = ["--repeat", "1", "--format", "json"];
         let words = [self.workload].into_iter().chain(self.arguments.iter().copied());
         words.chain(option.iter().copied()).chain(own).chain(ours).map(str::to_owned).collect()
+    }
+
+    /// A row of [`WAITING`], in the form of the workloads'.
+    pub fn waiting_row(&self, percent: f64) -> String {
+        let name = self.curves[0].implementation;
+        let row = serde_json::json!({ "impl": name, "metric": WAITING, "median": percent });
+        format!("{row}\n")
     }
 
     /// What is to be read below the axis.

@@ -7,8 +7,9 @@ use std::fmt::Write;
 use manycore_page::{Curve as Drawn, Plot, escape, number};
 
 use super::{
-    Figure, Finding, Series,
+    Figure, Finding, Series, claim,
     fresh::{self, Compared},
+    list,
 };
 
 /// One figure with what was run for it.
@@ -53,9 +54,7 @@ are the hollow squares.</p>\n\
 <p>One figure is a <b>calibration</b>: OpLog's Figure 4, with which the order in which waiting \
 cores are served was chosen. It is no evidence for the model. K42's Figure 4 decided one rule, \
 that conditional stores never fail. Apart from that, all others are <b>validation</b>: the model \
-was not changed for them, and each difference is listed. A number counts as borne out within \
-a factor of two, a peak within two cores, an order if it is the same at every point \
-compared.</p>\n";
+was not changed for them, and each difference is listed.</p>\n";
 
 /// The whole page.
 pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String {
@@ -64,6 +63,7 @@ pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String
     let _ = writeln!(body, "<p class=\"machine\">{}</p>", escape(&setting.here));
     let _ = writeln!(body, "<p><b>{}</b></p>", escape(&setting.claim));
     body.push_str(INTRODUCTION);
+    let _ = writeln!(body, "<p>{}</p>", escape(&claim::rule()));
     if setting.quick {
         body.push_str("<p>This is the quick form: few points, short runs.</p>\n");
     }
@@ -84,6 +84,61 @@ pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String
     }
     body.push_str("</ul>\n");
     manycore_page::frame("manycore: figures", &body)
+}
+
+/// The same in Markdown, without curves: every published figure, every claim and what became of it.
+pub fn markdown(setting: &Setting, shown: &[Shown], date: &str) -> String {
+    let mut text = String::from(
+        "# The papers' figures\n\n\
+         Each figure and table of the five papers, and what stands for it here. Then, for each \
+         that runs, what the paper says and what became of it.\n\n\
+         Written by `manycore report --markdown docs/papers.md`; the page that the same command \
+         writes in HTML has the curves and all points.\n\n",
+    );
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "Run on {date}; measured on {}.\n\n{}\n", setting.here, setting.claim);
+    if setting.quick {
+        text.push_str("This is the quick form: few points, short runs.\n\n");
+    }
+    let _ = writeln!(text, "{}\n\n{}", claim::rule(), list::markdown());
+    for one in shown {
+        let figure = one.figure;
+        let _ = writeln!(text, "<a id=\"{}\"></a>\n\n## {}\n", figure.id, figure.title);
+        let role = if figure.calibration { "Calibration. " } else { "" };
+        let _ = writeln!(text, "{role}{}\n", figure.story);
+        let arguments = [&[figure.workload], figure.arguments].concat().join(" ");
+        let _ = writeln!(text, "On `{}`: `manycore bench {arguments}`.\n", figure.machine);
+        text.push_str("| what | published | simulated | difference | |\n|---|---|---|---|---|\n");
+        for finding in figure.findings(&one.simulated) {
+            let (off, word) = (difference(&finding), word(figure, &finding));
+            let Finding { about, published, simulated, .. } = finding;
+            let _ = writeln!(text, "| {about} | {published} | {simulated} | {off} | {word} |");
+        }
+        for note in one.notes.iter().map(String::as_str).chain(figure.why.iter().copied()) {
+            let _ = writeln!(text, "\n{note}");
+        }
+        let here = at_the_ends(&one.measured);
+        if !here.is_empty() {
+            let _ = writeln!(text, "\nMeasured here, {}: {here}.", figure.unit);
+        }
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+/// The first and the last point of each curve, in words.
+fn at_the_ends(series: &Series) -> String {
+    let ends = series.curves.iter().filter_map(|(_, name, points)| {
+        let (first, last) = (points.first()?, points.last()?);
+        let mut ends = format!("{name} {} at {}", number(first.1), first.0);
+        if last.0 > first.0 {
+            ends += &format!(", {} at {}", number(last.1), last.0);
+        }
+        Some(ends)
+    });
+    ends.collect::<Vec<_>>().join("; ")
 }
 
 /// The difference in percent, where there are two numbers.

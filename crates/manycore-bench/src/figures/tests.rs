@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Claim, Series, all, page};
+use super::{Claim, Series, WAITING, all, page};
 use crate::{catalogue, workload::Options};
 
 fn series(curves: &[(&'static str, &[(f64, f64)])]) -> Series {
@@ -23,7 +23,12 @@ fn every_figure_names_a_workload_and_implementations_that_exist() {
         }
         let groups = (workload.groups)(&Options::default()).expect(figure.id);
         let mut metrics = groups.iter().flat_map(|group| &group.metrics);
-        assert!(metrics.any(|metric| metric.name == figure.metric), "{}", figure.id);
+        if figure.metric == WAITING {
+            let row = figure.waiting_row(40.0);
+            assert_eq!((figure.curves.len(), figure.values(&row)), (1, vec![Some(40.0)]));
+        } else {
+            assert!(metrics.any(|metric| metric.name == figure.metric), "{}", figure.id);
+        }
         for finding in figure.findings(&figure.series(&[])) {
             assert_eq!((finding.holds, &*finding.simulated), (None, "not run"), "{}", figure.id);
         }
@@ -52,6 +57,15 @@ fn claims_speak_of_curves_and_places_that_are_run() {
                     has(to);
                     vec![curve]
                 }
+                Claim::Linear { curve, to, .. } => {
+                    has(1.0);
+                    has(to);
+                    vec![curve]
+                }
+                Claim::NearlyAll { curve, from, .. } => {
+                    has(from);
+                    vec![curve]
+                }
                 Claim::Order { curves, .. } => curves.to_vec(),
             };
             assert!(curves.into_iter().all(known), "{}", figure.id);
@@ -71,6 +85,42 @@ fn a_value_is_borne_out_within_a_factor_of_two() {
 }
 
 #[test]
+fn a_ratio_has_to_lie_on_its_side_of_one_and_as_far_away() {
+    let times = |published: f64, simulated: f64| {
+        let claim = Claim::Times { above: "a", below: "b", x: 4.0, published };
+        let finding = claim.judge(&series(&[("a", &[(4.0, simulated)]), ("b", &[(4.0, 1.0)])]));
+        let claim = Claim::Grows { curve: "a", from: 1.0, to: 4.0, published };
+        let grown = claim.judge(&series(&[("a", &[(1.0, 1.0), (4.0, simulated)])]));
+        assert_eq!(finding.holds, grown.holds);
+        finding.holds.unwrap()
+    };
+    assert!(times(1.1, 1.06) && times(1.1, 1.19));
+    assert!(!times(1.1, 1.04) && !times(1.1, 0.91) && !times(1.1, 1.25));
+    assert!(times(0.5, 0.4) && !times(0.5, 1.2) && !times(0.5, 0.3));
+    assert!(times(100.0, 52.0) && !times(100.0, 45.0));
+    assert!(times(1.0, 1.04) && times(1.0, 0.97) && !times(1.0, 1.2));
+}
+
+#[test]
+fn growth_in_words_is_a_share_of_the_cores() {
+    let claim = Claim::Linear { curve: "a", to: 40.0, words: "near linear" };
+    let grown = |to: f64| claim.judge(&series(&[("a", &[(1.0, 2.0), (40.0, to)])]));
+    assert_eq!(grown(70.0).holds, Some(true));
+    let short = grown(50.0);
+    assert_eq!((short.holds, &*short.published), (Some(false), "near linear"));
+    assert_eq!((&*short.simulated, short.off), ("25.0 times, of 40", None));
+}
+
+#[test]
+fn a_share_in_words_is_nearly_all_at_each_place() {
+    let claim = Claim::NearlyAll { curve: "a", from: 6.0, words: "almost all" };
+    let judge = |last| claim.judge(&series(&[("a", &[(1.0, 3.0), (6.0, 85.0), (48.0, last)])]));
+    assert_eq!(judge(90.0).holds, Some(true));
+    let short = judge(70.0);
+    assert_eq!((short.holds, &*short.simulated), (Some(false), "70 % or more"));
+}
+
+#[test]
 fn an_order_that_breaks_once_says_where() {
     let claim = Claim::Order { curves: &["a", "b"], from: 2.0 };
     let curves = series(&[
@@ -82,14 +132,20 @@ fn an_order_that_breaks_once_says_where() {
 }
 
 #[test]
-fn a_crossing_counts_from_where_it_lasts() {
+fn a_crossing_is_one_order_before_and_the_other_after() {
     let claim = Claim::Crossing { above: "a", below: "b", x: 3.0 };
-    let below = ("b", &[(1.0, 5.0), (2.0, 5.0), (3.0, 5.0), (4.0, 5.0)][..]);
-    let late = series(&[("a", &[(1.0, 6.0), (2.0, 6.0), (3.0, 4.0), (4.0, 6.0)]), below]);
-    assert_eq!(claim.judge(&late).simulated, "from 4 on");
-    assert_eq!(claim.judge(&late).holds, Some(false));
-    let soon = series(&[("a", &[(1.0, 4.0), (2.0, 6.0), (3.0, 6.0), (4.0, 6.0)]), below]);
-    assert_eq!(claim.judge(&soon).holds, Some(true));
+    let judge = |points: &[(f64, f64)]| {
+        let below: Vec<_> = points.iter().map(|point| (point.0, 5.0)).collect();
+        let finding = claim.judge(&series(&[("a", points), ("b", &below)]));
+        (finding.holds, finding.simulated)
+    };
+    let at = |values: [f64; 4]| judge(&[1.0, 2.0, 3.0, 4.0].map(|x| (x, values[x as usize - 1])));
+    assert_eq!(at([4.0, 4.0, 6.0, 6.0]), (Some(true), "from 3 on".into()));
+    assert_eq!(at([4.0, 6.0, 6.0, 6.0]), (Some(false), "from 2 on".into()));
+    assert_eq!(at([6.0, 4.0, 6.0, 6.0]), (Some(false), "from 3 on, and at 1".into()));
+    assert_eq!(at([6.0, 6.0, 4.0, 6.0]), (Some(false), "from 4 on, and at 1, 2".into()));
+    assert_eq!(at([4.0, 4.0, 6.0, 4.0]), (Some(false), "not to the end, and at 3".into()));
+    assert_eq!(judge(&[(3.0, 6.0), (4.0, 6.0)]), (None, "from 3 on".into()));
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub(crate) mod trace;
 
 use std::{
     hint::black_box,
+    str::FromStr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -108,6 +109,44 @@ fn value_of(word: u64) -> Value {
 pub struct KvOptions {
     /// The requests, instead of generated ones; neither shares of sets nor keys count then.
     pub trace: Option<&'static FileTrace>,
+    /// What the caches have room for.
+    pub capacity: Capacity,
+}
+
+/// What the caches of a run have room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capacity {
+    /// All keys; then a tenth of them, with the hit ratios of other orders of keys.
+    #[default]
+    Both,
+    /// All keys, and nothing else is run.
+    All,
+    /// A tenth of the keys, with the hit ratios of other orders.
+    Tenth,
+}
+
+impl FromStr for Capacity {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "both" => Ok(Capacity::Both),
+            "all" => Ok(Capacity::All),
+            "tenth" => Ok(Capacity::Tenth),
+            _ => Err("say 'all', 'tenth' or 'both'"),
+        }
+    }
+}
+
+impl Capacity {
+    /// Whether it is sufficient, for each of the capacities to run.
+    fn each(self) -> &'static [bool] {
+        match self {
+            Capacity::Both => &[true, false],
+            Capacity::All => &[true],
+            Capacity::Tenth => &[false],
+        }
+    }
 }
 
 /// What a subject is built from.
@@ -392,7 +431,7 @@ const METRICS: [Metric; 6] = [
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("kv", ENTRIES, &options.impls)?;
     let mut groups = Vec::new();
-    let file = options.own.get::<KvOptions>().trace;
+    let KvOptions { trace: file, capacity } = options.own.get::<KvOptions>();
     let mut group = |keys, threads, set, order: Keys, is_sufficient| {
         let wanted = Wanted { set, requests: options.ops, order, keys };
         let shape = |threads| Shape { threads, wanted, file, is_sufficient };
@@ -418,7 +457,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
         });
     };
     if let Some(file) = file {
-        for is_sufficient in [true, false] {
+        for &is_sufficient in capacity.each() {
             for &threads in &options.threads {
                 group(file.keys, threads, file.set, Keys::Zipf, is_sufficient);
             }
@@ -426,15 +465,17 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
         return Ok(groups);
     }
     for &keys in options.keys_or(&[KEYS]) {
-        for is_sufficient in [true, false] {
+        for &is_sufficient in capacity.each() {
             for &set in &options.set {
                 for &threads in &options.threads {
                     group(keys, threads, set, Keys::Zipf, is_sufficient);
                 }
             }
         }
-        for order in [Keys::Scan, Keys::Loop, Keys::Mixed] {
-            group(keys, 1, 0, order, false);
+        if capacity != Capacity::All {
+            for order in [Keys::Scan, Keys::Loop, Keys::Mixed] {
+                group(keys, 1, 0, order, false);
+            }
         }
     }
     Ok(groups)

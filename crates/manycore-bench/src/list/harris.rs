@@ -1,5 +1,6 @@
 //! The lock-free sorted list of Harris (DISC 2001) with Michael's reclamation-friendly search
-//! (SPAA 2002), on crossbeam-epoch: the lock-free rival of the paper's figure 12.
+//! (SPAA 2002), on crossbeam-epoch: the lock-free rival of the paper's figure 12. Unsorted, with
+//! insertions at the head, it is the list that the LDU draft compares with (its figure 7).
 //!
 //! Laws:
 //!
@@ -22,8 +23,8 @@ struct Node {
     next: Atomic<Node>,
 }
 
-/// A sorted list of elements.
-pub(crate) struct HarrisList {
+/// A list of elements: each once and in order, or, unsorted, as often as it is added.
+pub(crate) struct HarrisList<const SORTED: bool = true> {
     head: Atomic<Node>,
 }
 
@@ -37,8 +38,8 @@ struct Position<'g> {
     found: bool,
 }
 
-impl HarrisList {
-    /// Finds the place of an element and unlinks removed nodes on the way.
+impl<const SORTED: bool> HarrisList<SORTED> {
+    /// Finds the element, or where it would be, and unlinks removed nodes on the way.
     fn find<'g>(&'g self, element: Element, guard: &'g Guard) -> Position<'g> {
         'again: loop {
             let mut link = &self.head;
@@ -52,8 +53,9 @@ impl HarrisList {
                 };
                 let next = node.next.load(Acquire, guard);
                 if next.tag() != MARK {
-                    if node.element >= element {
-                        return Position { link, current, found: node.element == element };
+                    let found = node.element == element;
+                    if found || SORTED && node.element > element {
+                        return Position { link, current, found };
                     }
                     (link, current) = (&node.next, next);
                     continue;
@@ -67,10 +69,16 @@ impl HarrisList {
         }
     }
 
+    /// Before all others.
+    fn first<'g>(&'g self, guard: &'g Guard) -> Position<'g> {
+        // ORDER: Acquire; as in `find`. The head is in no node, so it never carries the mark.
+        Position { link: &self.head, current: self.head.load(Acquire, guard), found: false }
+    }
+
     fn insert(&self, element: Element, guard: &Guard) {
         let mut node = Owned::new(Node { element, next: Atomic::null() });
         loop {
-            let place = self.find(element, guard);
+            let place = if SORTED { self.find(element, guard) } else { self.first(guard) };
             if place.found {
                 return;
             }
@@ -137,7 +145,7 @@ fn unlink<'g>(
     unlinked
 }
 
-impl Drop for HarrisList {
+impl<const SORTED: bool> Drop for HarrisList<SORTED> {
     fn drop(&mut self) {
         // SAFETY: the list is owned: no other thread follows its pointers.
         let guard = unsafe { crossbeam_epoch::unprotected() };
@@ -151,19 +159,19 @@ impl Drop for HarrisList {
     }
 }
 
-impl ListImpl for HarrisList {
-    type Handle<'a> = &'a HarrisList;
+impl<const SORTED: bool> ListImpl for HarrisList<SORTED> {
+    type Handle<'a> = &'a Self;
 
     fn new(_: usize) -> Self {
         Self { head: Atomic::null() }
     }
 
-    fn handle(&self, _: usize) -> &HarrisList {
+    fn handle(&self, _: usize) -> &Self {
         self
     }
 }
 
-impl ListHandle for &HarrisList {
+impl<const SORTED: bool> ListHandle for &HarrisList<SORTED> {
     #[inline]
     fn add(&mut self, element: Element) {
         self.insert(element, &crossbeam_epoch::pin());
@@ -186,7 +194,7 @@ mod tests {
 
     #[test]
     fn elements_come_out_sorted_and_once() {
-        let list = HarrisList::new(1);
+        let list = HarrisList::<true>::new(1);
         let guard = crossbeam_epoch::pin();
         for element in [5, 1, 3, 1, 5] {
             list.insert(element, &guard);
@@ -196,5 +204,21 @@ mod tests {
         let mut seen = Vec::new();
         list.walk(|element| seen.push(element), &guard);
         assert_eq!(seen, [1, 5]);
+    }
+    #[test]
+    fn unsorted_elements_come_out_last_first_and_go_one_by_one() {
+        let list = HarrisList::<false>::new(1);
+        let guard = crossbeam_epoch::pin();
+        for element in [5, 1, 3, 1] {
+            list.insert(element, &guard);
+        }
+        let elements = |list: &HarrisList<false>| {
+            let mut seen = Vec::new();
+            list.walk(|element| seen.push(element), &guard);
+            seen
+        };
+        assert_eq!(elements(&list), [1, 3, 1, 5]);
+        [1, 5, 4].into_iter().for_each(|element| list.delete(element, &guard));
+        assert_eq!(elements(&list), [3, 1]);
     }
 }

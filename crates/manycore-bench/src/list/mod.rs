@@ -184,7 +184,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         Kind::Rival,
         "crossbeam SkipSet (lock-free); a read is no snapshot",
     ),
-    entry::<harris::HarrisList>(
+    entry::<harris::HarrisList<true>>(
         "harris",
         Kind::Rival,
         "the lock-free list of Harris and Michael on crossbeam-epoch; a read is no snapshot",

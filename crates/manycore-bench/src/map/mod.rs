@@ -7,6 +7,8 @@
 //! `--update` a change: an insertion or a removal, each as often. All maps get the same fast hash
 //! function, and room from the start.
 
+#[cfg(feature = "c-rivals")]
+mod c;
 mod ours;
 pub mod regions;
 mod rivals;
@@ -167,8 +169,11 @@ const fn entry<M: MapImpl, X: Mix>(name: &'static str, about: &'static str) -> E
     )
 }
 
+/// How many implementations there are.
+const COUNT: usize = 11 + cfg!(feature = "c-rivals") as usize;
+
 /// Every implementation.
-const fn entries<X: Mix>() -> [Entry<Shape>; 11] {
+const fn entries<X: Mix>() -> [Entry<Shape>; COUNT] {
     [
         Entry {
             kind: Kind::Baseline,
@@ -181,6 +186,11 @@ const fn entries<X: Mix>() -> [Entry<Shape>; 11] {
                 "hash-map",
                 "collections::HashMap: a section for each call",
             )
+        },
+        #[cfg(feature = "c-rivals")]
+        Entry {
+            kind: Kind::Ours,
+            ..entry::<c::FromC, X>("hash-map-c", "HashMap as C programs have it: a call for each")
         },
         Entry {
             kind: Kind::Ours,

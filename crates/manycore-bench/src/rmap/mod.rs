@@ -117,7 +117,7 @@ const fn entry<R: ReverseMap, L: Load>(
 }
 
 /// Every implementation, under one load.
-const fn entries<L: Load>() -> [Entry<Shape>; 10] {
+const fn entries<L: Load>() -> [Entry<Shape>; 11] {
     [
         entry::<rivals::Locked<rivals::StdRwLock>, L>(
             "unshared",
@@ -139,10 +139,15 @@ const fn entries<L: Load>() -> [Entry<Shape>; 10] {
             Kind::Rival,
             "parking_lot RwLock around a tree for each file",
         ),
-        entry::<rivals::Harris, L>(
+        entry::<rivals::Harris<true>, L>(
             "harris",
             Kind::Rival,
             "the lock-free list of Harris and Michael for each file; a read is no snapshot",
+        ),
+        entry::<rivals::Harris<false>, L>(
+            "harris-unsorted",
+            Kind::Rival,
+            "the same, not sorted: a mapping is added at the head (LDU draft)",
         ),
         entry::<ours::Logged<false>, L>(
             "oplog-auto",

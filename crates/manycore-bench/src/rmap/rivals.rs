@@ -113,9 +113,9 @@ pub(super) fn overlapping(tree: &Tree, pages: Range<u64>, mut f: impl FnMut(u32)
 }
 
 /// A lock-free list of ids, as in the paper's comparison: a question walks all of it.
-pub(super) struct Harris(HarrisList);
+pub(super) struct Harris<const SORTED: bool>(HarrisList<SORTED>);
 
-impl ReverseMap for Harris {
+impl<const SORTED: bool> ReverseMap for Harris<SORTED> {
     type Mapping<'a> = u32;
 
     fn new() -> Self {

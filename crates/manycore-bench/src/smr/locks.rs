@@ -6,6 +6,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
+use manycore::lock::{BrLock, McsLock};
 
 use super::{Counts, Node, Payload, Scheme, SchemeHandle, Setup};
 
@@ -65,6 +66,38 @@ impl SchemeHandle for Own {
 }
 
 /// A lock around the table.
+pub(super) trait TableLock: Send + Sync + 'static {
+    fn new(table: Table) -> Self;
+    fn read<R>(&self, f: impl FnOnce(&Table) -> R) -> R;
+    fn write<R>(&self, f: impl FnOnce(&mut Table) -> R) -> R;
+}
+
+macro_rules! table_lock {
+    ($lock:ident, $read:ident, $write:ident $(, $unpoison:ident)?) => {
+        impl TableLock for $lock<Table> {
+            fn new(table: Table) -> Self {
+                Self::new(table)
+            }
+
+            #[inline]
+            fn read<R>(&self, f: impl FnOnce(&Table) -> R) -> R {
+                f(&self.$read()$(.$unpoison(PoisonError::into_inner))?)
+            }
+
+            #[inline]
+            fn write<R>(&self, f: impl FnOnce(&mut Table) -> R) -> R {
+                f(&mut self.$write()$(.$unpoison(PoisonError::into_inner))?)
+            }
+        }
+    };
+}
+
+table_lock!(Mutex, lock, lock, unwrap_or_else);
+table_lock!(RwLock, read, write, unwrap_or_else);
+table_lock!(BrLock, read, write);
+table_lock!(McsLock, lock, lock);
+
+/// The table behind a lock.
 pub(super) struct Locked<L> {
     lock: CachePadded<L>,
     counts: &'static Counts,
@@ -76,49 +109,43 @@ pub(super) type StdMutex = Locked<Mutex<Table>>;
 /// std's read-write lock.
 pub(super) type StdRwLock = Locked<RwLock<Table>>;
 
-macro_rules! scheme_under_a_lock {
-    ($lock:ident, $read:ident, $write:ident) => {
-        impl Scheme for Locked<$lock<Table>> {
-            type Handle<'a> = &'a Self;
+/// The library's big-reader lock.
+pub(super) type Br = Locked<BrLock<Table>>;
 
-            fn new(setup: Setup) -> Self {
-                Self { lock: CachePadded::new($lock::new(table(setup))), counts: setup.counts }
-            }
+/// The library's queue lock.
+pub(super) type Mcs = Locked<McsLock<Table>>;
 
-            fn handle(&self, _: usize) -> &Self {
-                self
-            }
-        }
+impl<L: TableLock> Scheme for Locked<L> {
+    type Handle<'a> = &'a Self;
 
-        impl SchemeHandle for &Locked<$lock<Table>> {
-            #[inline]
-            fn empty(&mut self, _: usize) {
-                drop(self.lock.$read().unwrap_or_else(PoisonError::into_inner));
-            }
+    fn new(setup: Setup) -> Self {
+        Self { lock: CachePadded::new(L::new(table(setup))), counts: setup.counts }
+    }
 
-            #[inline]
-            fn read(&mut self, slot: usize) -> u64 {
-                let table = self.lock.$read().unwrap_or_else(PoisonError::into_inner);
-                table[slot].payload().value()
-            }
-
-            #[inline]
-            fn update(&mut self, slot: usize, value: u64) {
-                let new = Box::new(Plain::new(value, self.counts));
-                let mut table = self.lock.$write().unwrap_or_else(PoisonError::into_inner);
-                let old = std::mem::replace(&mut table[slot], new);
-                // No reader can have it any more: readers hold the lock.
-                drop(table);
-                drop(old);
-            }
-
-            fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
-                let table = self.lock.$read().unwrap_or_else(PoisonError::into_inner);
-                inside(table[slot].payload());
-            }
-        }
-    };
+    fn handle(&self, _: usize) -> &Self {
+        self
+    }
 }
 
-scheme_under_a_lock!(Mutex, lock, lock);
-scheme_under_a_lock!(RwLock, read, write);
+impl<L: TableLock> SchemeHandle for &Locked<L> {
+    #[inline]
+    fn empty(&mut self, _: usize) {
+        self.lock.read(|_| ());
+    }
+
+    #[inline]
+    fn read(&mut self, slot: usize) -> u64 {
+        self.lock.read(|table| table[slot].payload().value())
+    }
+
+    #[inline]
+    fn update(&mut self, slot: usize, value: u64) {
+        let new = Box::new(Plain::new(value, self.counts));
+        // No reader can have the old one any more: readers hold the lock.
+        drop(self.lock.write(|table| std::mem::replace(&mut table[slot], new)));
+    }
+
+    fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
+        self.lock.read(|table| inside(table[slot].payload()));
+    }
+}

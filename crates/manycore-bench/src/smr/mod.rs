@@ -224,6 +224,11 @@ const fn entry<S: Scheme>(name: &'static str, about: &'static str) -> Entry<Shap
     Entry::new(name, Kind::Rival, about, build::<S>, || conform::run::<S>(3))
 }
 
+/// Of a table behind one of the library's locks.
+const fn by_hand<S: Scheme>(name: &'static str, about: &'static str) -> Entry<Shape> {
+    Entry { kind: Kind::ByHand, ..entry::<S>(name, about) }
+}
+
 /// Every implementation.
 pub static ENTRIES: &[Entry<Shape>] = &[
     Entry {
@@ -233,6 +238,8 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     },
     entry::<locks::StdMutex>("mutex", "std Mutex around the table; freed at once"),
     entry::<locks::StdRwLock>("rwlock", "std RwLock around the table; freed at once"),
+    by_hand::<locks::Br>("brlock", "manycore's BrLock around the table; freed at once"),
+    by_hand::<locks::Mcs>("mcs", "manycore's McsLock, a queue lock; freed at once"),
     entry::<pointers::ArcSwapped>("arc-swap", "each slot an ArcSwap; an empty read is a load"),
     entry::<pointers::Hazard>("haphazard", "hazard pointers, one kept by each thread"),
     entry::<epochs::Crossbeam>("crossbeam-epoch", "epochs; a collector and handles of its own"),

@@ -63,7 +63,7 @@ extern "C" {
 
 /*
  * A domain: sections, and the objects that they can hold back. Opaque, except that inline functions
- * read the first two fields.
+ * read the first field.
  */
 typedef struct mc_domain mc_domain;
 
@@ -126,12 +126,11 @@ struct mc_domain_options {
 
 /* Private to the inline functions below. */
 struct mc_domain_front_ {
-	uint64_t number;
 	const uint64_t *era;
 };
 
 struct mc_thread_record_ {
-	uint64_t number;
+	const mc_domain *domain;
 	uint64_t *announced;
 };
 
@@ -180,8 +179,8 @@ int mc_domain_new(const mc_domain **out, const struct mc_domain_options *options
 /*
  * Runs all call-backs that wait in the domain, and frees it. No thread uses it any more, not even to
  * leave a section.
- * -EINVAL: no domain, freed before, or the default one. -EBUSY: a section is open. -EDEADLK: called
- * in a call-back.
+ * -EINVAL: no domain, freed before, or the default one. -EBUSY: a section is open, or a map or an id
+ * space is in it. -EDEADLK: called in a call-back.
  */
 int mc_domain_free(const mc_domain *domain);
 
@@ -207,8 +206,11 @@ static inline int mc_thread_unregister(const mc_domain *domain)
 static inline int mc_is_known_(const mc_domain *domain)
 {
 #if MC_INLINE_
-	return MC_LIKELY_(mc_thread_.number ==
-	    ((const struct mc_domain_front_ *)(const void *)domain)->number);
+	/*
+	 * A plain load, so that it is one instruction with the comparison: another thread stores here only
+	 * null, in place of a domain that it frees, which is another one than this.
+	 */
+	return MC_LIKELY_(mc_thread_.domain == domain);
 #else
 	(void)domain;
 	return 0;

@@ -16,11 +16,13 @@
 
 /*
  * Headers of liburcu's data structures include its own of these functions, which this one stands for.
- * (Not for rculfhash, whose library calls a flavour by its table of functions.)
  */
 #define _URCU_CALL_RCU_H
 #define _URCU_DEFER_H
 #define _URCU_POINTER_H
+#ifndef URCU_API_MAP
+#define URCU_API_MAP /* cds_lfht_new of the hash table: with this flavour */
+#endif
 
 struct rcu_head {
 	struct mc_head head_;
@@ -253,17 +255,74 @@ static inline void rcu_defer_unregister_thread(void)
 	rcu_barrier();
 }
 
-/* The library does these itself. */
+#if !defined(__cplusplus) && defined(__has_include)
+#if __has_include(<urcu/flavor.h>)
+#define MC_URCU_FLAVOR_ 1
+#endif
+#endif
+
+#ifdef MC_URCU_FLAVOR_
+#include <urcu/flavor.h>
+
+/* What liburcu's hash table does around a fork, while there is one; of the whole program. */
+__attribute__((weak)) struct urcu_atfork *mc_urcu_atfork_;
+
+/* Private. */
+static inline void mc_urcu_set_atfork_(struct urcu_atfork *atfork)
+{
+	__atomic_store_n(&mc_urcu_atfork_, atfork, __ATOMIC_RELEASE);
+}
+
+/* Private. */
+static inline void mc_urcu_unset_atfork_(struct urcu_atfork *atfork)
+{
+	(void)atfork;
+	__atomic_store_n(&mc_urcu_atfork_, (struct urcu_atfork *)NULL, __ATOMIC_RELEASE);
+}
+
+/* The table of functions by which the library of liburcu's hash table calls a flavour. */
+__attribute__((unused)) static const struct rcu_flavor_struct mc_urcu_flavor_ = {
+	.read_lock = rcu_read_lock,
+	.read_unlock = rcu_read_unlock,
+	.read_ongoing = rcu_read_ongoing,
+	.read_quiescent_state = rcu_quiescent_state,
+	.update_call_rcu = call_rcu,
+	.update_synchronize_rcu = synchronize_rcu,
+	.update_defer_rcu = defer_rcu,
+	.thread_offline = rcu_thread_offline,
+	.thread_online = rcu_thread_online,
+	.register_thread = rcu_register_thread,
+	.unregister_thread = rcu_unregister_thread,
+	.barrier = rcu_barrier,
+	.register_rculfhash_atfork = mc_urcu_set_atfork_,
+	.unregister_rculfhash_atfork = mc_urcu_unset_atfork_,
+};
+
+#define rcu_flavor mc_urcu_flavor_
+#define MC_URCU_ATFORK_(step) \
+	do { \
+		struct urcu_atfork *atfork = __atomic_load_n(&mc_urcu_atfork_, __ATOMIC_ACQUIRE); \
+		if (atfork != NULL) \
+			atfork->step(atfork->priv); \
+	} while (0)
+#else
+#define MC_URCU_ATFORK_(step) do { } while (0)
+#endif
+
+/* Around a fork, if there are hash tables of liburcu's; the library itself does it by itself. */
 static inline void call_rcu_before_fork(void)
 {
+	MC_URCU_ATFORK_(before_fork);
 }
 
 static inline void call_rcu_after_fork_parent(void)
 {
+	MC_URCU_ATFORK_(after_fork_parent);
 }
 
 static inline void call_rcu_after_fork_child(void)
 {
+	MC_URCU_ATFORK_(after_fork_child);
 }
 
 #endif

@@ -119,6 +119,55 @@ static void *synchronize(void *argument)
 	return NULL;
 }
 
+static sem_t go;
+static const mc_domain *current;
+
+/* Enters whatever domain there is, which may have the address of one that was freed. */
+static void *enter_each(void *argument)
+{
+	int i;
+
+	(void)argument;
+	for (i = 0; i < 100; i++) {
+		sem_wait(&go);
+		mc_enter(current);
+		sem_post(&inside);
+		sem_wait(&go);
+		mc_leave(current);
+		sem_post(&inside);
+	}
+	return NULL;
+}
+
+static void addresses(void)
+{
+	const mc_domain *last = NULL;
+	pthread_t thread;
+	int i, same = 0;
+
+	sem_init(&go, 0, 0);
+	CHECK(pthread_create(&thread, NULL, enter_each, NULL) == 0);
+	for (i = 0; i < 100; i++) {
+		long count = 0;
+
+		current = eager_domain();
+		same += current == last;
+		last = current;
+		mc_enter(current);
+		mc_leave(current);
+		sem_post(&go);
+		sem_wait(&inside);
+		retire_counted(current, &count);
+		collect_often(current);
+		CHECK(count == 0);
+		sem_post(&go);
+		sem_wait(&inside);
+		CHECK(mc_barrier(current) == 0 && count == 1 && mc_domain_free(current) == 0);
+	}
+	pthread_join(thread, NULL);
+	printf("%d of 99 domains had the address of the one before\n", same);
+}
+
 int main(void)
 {
 	const struct timespec pause = { 0, 10000000 };
@@ -149,5 +198,6 @@ int main(void)
 	mc_leave(domain);
 	CHECK(pthread_join(thread, NULL) == 0 && returned == 1);
 	CHECK(mc_domain_free(domain) == 0 && mc_domain_free(second) == 0);
+	addresses();
 	return 0;
 }

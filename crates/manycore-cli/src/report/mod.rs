@@ -12,6 +12,7 @@ mod store;
 use std::{
     fmt::Write as _,
     io::{Write, stdout},
+    time::SystemTime,
 };
 
 use manycore_bench::{
@@ -37,6 +38,7 @@ use store::Store;
 /// One line that says what failed. What was run before stays in the store.
 pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     save::check(&args.html)?;
+    args.markdown.iter().try_for_each(|path| save::check(path))?;
     let chosen: Vec<&Figure> = figures::all()
         .filter(|figure| args.figures.is_empty() || args.figures.iter().any(|id| id == figure.id))
         .collect();
@@ -72,12 +74,21 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     let real = real.transpose()?;
     save::whole(&args.html, page::render(&setting, &shown, real.as_ref()).as_bytes())?;
     drop(progress);
+    if let Some(path) = &args.markdown {
+        save::whole(path, page::markdown(&setting, &shown, &today()).as_bytes())?;
+    }
     let mut text = table(&shown);
     if let Some(real) = &real {
         on_real_cores(&mut text, real);
     }
     let _ = writeln!(text, "\n{}\n\nCurves and all points: {}", report::CLAIM, args.html.display());
     stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))
+}
+
+/// The date, in UTC.
+fn today() -> String {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    now.split('T').next().unwrap_or_default().to_owned()
 }
 
 /// The virtual machine of a figure.
@@ -110,9 +121,16 @@ fn one(
         progress.next(&format!("{}: {cores} virtual cores", figure.id));
         let Some(command) = command else { continue };
         let words = [&["bench".to_owned()], &run.words[..]].concat();
-        let rows =
-            store.simulated(&machine, cores, &words, || command.run(&machine, cores, &words))?;
-        simulated.push((run.x, rows));
+        let of_simulator = figure.metric == figures::WAITING;
+        let rows = if of_simulator {
+            let kept = [&["waiting".to_owned()], &words[..]].concat();
+            store.simulated(&machine, cores, &kept, || {
+                command.waiting(&machine, cores, &words).map(|part| figure.waiting_row(part))
+            })
+        } else {
+            store.simulated(&machine, cores, &words, || command.run(&machine, cores, &words))
+        };
+        simulated.push((run.x, rows?));
     }
     let mut measured = Vec::new();
     for run in figure.runs_here(here, quick) {

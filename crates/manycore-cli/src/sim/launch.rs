@@ -15,6 +15,7 @@ pub(crate) const VARIABLE: &str = "MANYCORE_SIM_RUN";
 /// The exit code of a run that the runtime gave up, in a deadlock for one.
 const GIVEN_UP: i32 = 86;
 /// A program with its arguments.
+#[derive(Clone, Copy)]
 pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: &'a [String],
@@ -96,7 +97,7 @@ pub(crate) fn simulated(
 ) {
     let (path, machine) = (result.display(), machine.encode());
     // Of one length, whatever the numbers: what lies above the stack decides what shares a line.
-    let text = format!("{cores:03}|{seed:020}|{waits:010}|{path}|{machine}");
+    let text = format!("{cores:04}|{seed:020}|{waits:010}|{path}|{machine}");
     command.env(VARIABLE, text);
     command.env("MANYCORE_TOPOLOGY", map);
     // The library's clock would ask the host whether to trust its counter; virtual ones agree.
@@ -111,24 +112,40 @@ pub(crate) fn simulated(
     fixed_addresses(command);
 }
 
-/// Writes which virtual cores share a socket, in the form of Linux's `/sys/devices/system`: the
-/// library would find the host's map there.
+/// Writes which virtual cores share a core, a complex and a socket, in the form of Linux's
+/// `/sys/devices/system`: the library would find the host's map there.
 pub(crate) fn write_map(root: &Path, machine: &Machine, cores: u32) -> std::io::Result<()> {
-    let list = |first: u32, last: u32| format!("{first}-{last}\n");
     let write = |path: String, text: String| {
         let path = root.join(path);
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         std::fs::write(path, text)
     };
-    write("cpu/online".to_owned(), list(0, cores.saturating_sub(1)))?;
+    // The cores for which a number is the same as for this one.
+    let like = |core: u32, number: &dyn Fn(u32) -> u32| {
+        let same: Vec<u32> = (0..cores).filter(|other| number(*other) == number(core)).collect();
+        let runs = same.chunk_by(|a, b| a + 1 == *b);
+        let runs = runs.map(|run| format!("{}-{}", run[0], run[run.len() - 1]));
+        runs.collect::<Vec<_>>().join(",") + "\n"
+    };
+    write("cpu/online".to_owned(), like(0, &|_| 0))?;
+    let mut nodes = 0;
     for core in 0..cores {
-        let socket = core / machine.cores_per_socket;
-        let path = format!("cpu/cpu{core}/topology/physical_package_id");
-        write(path, format!("{socket}\n"))?;
-        let first = socket * machine.cores_per_socket;
-        let last = (first + machine.cores_per_socket).min(cores) - 1;
-        if core == first {
-            write(format!("node/node{socket}/cpulist"), list(first, last))?;
+        let socket = machine.socket(core);
+        let of = |name: &str| format!("cpu/cpu{core}/{name}");
+        write(of("topology/physical_package_id"), format!("{socket}\n"))?;
+        if machine.threads_per_core > 1 {
+            let siblings = like(core, &|core| core % machine.physical_cores());
+            write(of("topology/thread_siblings_list"), siblings)?;
+        }
+        if machine.cores_per_complex > 0 {
+            write(of("cache/index3/level"), "3\n".to_owned())?;
+            write(of("cache/index3/type"), "Unified\n".to_owned())?;
+            let sharing = like(core, &|core| machine.complex(core));
+            write(of("cache/index3/shared_cpu_list"), sharing)?;
+        }
+        if socket == nodes {
+            write(format!("node/node{socket}/cpulist"), like(core, &|core| machine.socket(core)))?;
+            nodes += 1;
         }
     }
     Ok(())
@@ -177,6 +194,20 @@ fn the_map_has_the_sockets_of_the_cores_in_use() {
     assert_eq!(cpus(map.llc_groups()), sockets);
     assert_eq!(cpus(map.nodes()), sockets);
     assert_eq!(map.cores().len(), 8);
+}
+
+#[cfg(test)]
+#[test]
+fn the_map_has_the_complexes_and_the_hardware_threads() {
+    let machine = Machine::named("epyc-9654").expect("a shipped model");
+    let folder = tempfile::tempdir().unwrap();
+    write_map(folder.path(), &machine, machine.cores()).unwrap();
+    let map = manycore::percpu::topology::Topology::from_root(folder.path());
+    assert_eq!(map.cores().len(), 192);
+    assert_eq!(map.cores()[3].cpus, [3, 195]);
+    assert_eq!(map.llc_groups().len(), 24);
+    assert_eq!(map.llc_groups()[1].cpus[..9], [8, 9, 10, 11, 12, 13, 14, 15, 200]);
+    assert_eq!(map.nodes().len(), 2);
 }
 
 fn deadlock(run: &Run, cores: u32) -> Failure {

@@ -13,8 +13,10 @@ mod blind;
 mod build;
 mod configuration;
 mod launch;
+mod machines;
 mod native;
 mod outcome;
+mod repeats;
 mod runtime;
 mod show;
 mod source;
@@ -47,9 +49,15 @@ use standard::Standard;
 /// # Errors
 /// One line that says what is missing, what failed, or how the program ended.
 pub fn run(args: &SimArgs) -> Result<(), Failure> {
+    if args.machine == "help" {
+        let written = stdout().write_all(machines::list().as_bytes());
+        return written.map_err(|error| Failure::stdout(&error));
+    }
     let machine = machine(args)?;
-    if let Some(SimCommand::Test(tests)) = &args.command {
-        return test::run(args, &machine, &tests.arguments);
+    match &args.command {
+        Some(SimCommand::Test(tests)) => return test::run(args, &machine, &tests.arguments),
+        Some(SimCommand::Calibrate(calibrate)) => return machines::calibrate(&calibrate.out),
+        None => {}
     }
     let Some((name, arguments)) = args.program.split_first() else {
         let advice = "what to run is missing: manycore sim --cores 1,6,12 -- NAME [ARGUMENTS]";
@@ -76,9 +84,9 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         );
         runs.push(launch.run(&machine, count)?);
     }
-    let bands = if args.band { launch.bands(&machine, &cores)? } else { Vec::new() };
+    let repeats = repeats::run(&launch, args, &machine, &runs)?;
     let title = args.program.join(" ");
-    let mut report = show::report(&title, &machine, &runs, &bands, args.top);
+    let mut report = show::report(&title, &machine, &runs, &repeats, args.top);
     report.notes.insert(0, standard.note());
     let failures: Vec<Failure> =
         cores.iter().zip(&runs).filter_map(|(count, run)| run.failure(*count)).collect();
@@ -162,7 +170,23 @@ impl Own {
         launch.run_and_read(machine, cores).map(|(_, printed)| printed)
     }
 
-    /// The same, with a recording of what its threads waited for.
+    /// Runs it, and returns the percentage of the cores' cycles that they waited for cache lines.
+    ///
+    /// # Errors
+    /// If it ends badly.
+    pub(crate) fn waiting(
+        &self,
+        machine: &Machine,
+        cores: u32,
+        arguments: &[String],
+    ) -> Result<f64, Failure> {
+        let launch = Launch { program: &self.program, arguments, seed: 1, quiet: true, waits: 0 };
+        let run = launch.run(machine, cores)?;
+        let cycles = run.count("cycles").max(1) as f64 * f64::from(cores);
+        Ok(run.count("waited") as f64 / cycles * 100.0)
+    }
+
+    /// The same as [`Own::run`], with a recording of what its threads waited for.
     ///
     /// # Errors
     /// If it ends badly.
@@ -207,7 +231,8 @@ fn machine(args: &SimArgs) -> Result<Machine, Failure> {
 fn from_file(name: &str) -> Result<Machine, Failure> {
     if !name.ends_with(".toml") {
         return Err(Failure::usage(format_args!(
-            "no machine '{name}': it is one of {}, this-host, or a file that ends in .toml",
+            "no machine '{name}': it is one of {}, this-host, or a file that ends in .toml \
+             (--machine help)",
             Machine::names()
         )));
     }
@@ -222,4 +247,13 @@ pub(crate) struct Band {
     pub(crate) change: String,
     /// One run per number of cores.
     pub(crate) runs: Vec<Run>,
+}
+
+/// What is run besides the runs themselves.
+#[derive(Default)]
+pub(crate) struct Repeats {
+    /// With another seed each.
+    pub(crate) seeds: Vec<Band>,
+    /// With another value of an unknown parameter each.
+    pub(crate) bands: Vec<Band>,
 }

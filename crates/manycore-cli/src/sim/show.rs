@@ -8,7 +8,7 @@ use manycore_sim::{
     symbols::Symbols,
 };
 
-use super::{Band, blind, outcome::Line, outcome::Run};
+use super::{Band, Repeats, blind, outcome::Line, outcome::Run};
 
 /// What the model does not know about the way the program is run.
 const NOTE: &str = "A membarrier costs its caller alone.";
@@ -21,7 +21,7 @@ pub(crate) fn report(
     title: &str,
     machine: &Machine,
     runs: &[Run],
-    bands: &[Band],
+    repeats: &Repeats,
     top: usize,
 ) -> Report {
     let mut report = Report::new(title, machine);
@@ -50,13 +50,14 @@ pub(crate) fn report(
     report.curves.push(Curve {
         name: title.to_owned(),
         points: runs.iter().map(point).collect(),
-        variations: bands.iter().map(variation).collect(),
+        variations: repeats.bands.iter().map(variation).collect(),
+        repeats: repeats.seeds.iter().map(variation).collect(),
         lines: lines.unwrap_or_default(),
     });
     report
 }
 
-fn point(run: &Run) -> Point {
+pub(crate) fn point(run: &Run) -> Point {
     Point {
         cores: run.count("cores") as u32,
         operations: run.count("operations"),

@@ -6,7 +6,7 @@
 
 use std::arch::naked_asm;
 
-use crate::simulation;
+use crate::{calls, simulation};
 
 /// `caller` is the address in the calling function to which this one returns.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -39,7 +39,17 @@ pub extern "C" fn __tsan_ignore_thread_end() {}
 extern "C" fn block(pc: usize) {
     if simulation::active() {
         simulation::block(pc);
+        if simulation::is_reminded() {
+            look_outside();
+        }
     }
+}
+
+/// Signals have come, or other processes may have done what a virtual thread waits for.
+#[cold]
+fn look_outside() {
+    simulation::files_changed();
+    calls::deliver();
 }
 
 /// At the beginning of every basic block.

@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 
-use crate::simulation;
+use crate::{placement, simulation};
 
 unsafe extern "C" {
     fn __libc_malloc(bytes: usize) -> *mut u8;
@@ -27,6 +27,9 @@ fn charge() {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc(bytes: usize) -> *mut u8 {
     charge();
+    if let Some(block) = placement::take(16, bytes) {
+        return block;
+    }
     // SAFETY: passed on.
     unsafe { __libc_malloc(bytes) }
 }
@@ -36,6 +39,9 @@ pub unsafe extern "C" fn malloc(bytes: usize) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(block: *mut u8) {
     charge();
+    if placement::room(block).is_some() {
+        return; // sim_rt.P2
+    }
     // SAFETY: passed on.
     unsafe { __libc_free(block) }
 }
@@ -45,6 +51,10 @@ pub unsafe extern "C" fn free(block: *mut u8) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
     charge();
+    // Fresh pages are zero, and sim_rt.P2: no block is used again.
+    if let Some(block) = count.checked_mul(bytes).and_then(|all| placement::take(16, all)) {
+        return block;
+    }
     // SAFETY: passed on.
     unsafe { __libc_calloc(count, bytes) }
 }
@@ -54,8 +64,21 @@ pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn realloc(block: *mut u8, bytes: usize) -> *mut u8 {
     charge();
-    // SAFETY: passed on.
-    unsafe { __libc_realloc(block, bytes) }
+    let room = placement::room(block);
+    if room.is_none() && !block.is_null() {
+        // SAFETY: passed on.
+        return unsafe { __libc_realloc(block, bytes) };
+    }
+    let new = placement::take(16, bytes);
+    // SAFETY: passed on; both blocks are good for the bytes that are copied: the new one's size
+    // and the old one's room are no less.
+    unsafe {
+        let new = new.unwrap_or_else(|| __libc_malloc(bytes));
+        if !new.is_null() {
+            std::ptr::copy_nonoverlapping(block, new, room.unwrap_or(0).min(bytes));
+        }
+        new
+    }
 }
 
 /// # Safety
@@ -68,9 +91,10 @@ pub unsafe extern "C" fn posix_memalign(
 ) -> c_int {
     const ENOMEM: c_int = 12;
     charge();
+    let placed = placement::take(alignment, bytes);
     // SAFETY: passed on; the caller's pointer is good for a word.
     unsafe {
-        let block = __libc_memalign(alignment, bytes);
+        let block = placed.unwrap_or_else(|| __libc_memalign(alignment, bytes));
         if block.is_null() {
             return ENOMEM;
         }
@@ -84,6 +108,9 @@ pub unsafe extern "C" fn posix_memalign(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut u8 {
     charge();
+    if let Some(block) = placement::take(alignment, bytes) {
+        return block;
+    }
     // SAFETY: passed on.
     unsafe { __libc_memalign(alignment, bytes) }
 }

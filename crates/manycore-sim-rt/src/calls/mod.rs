@@ -3,20 +3,23 @@
 //!
 //! Owns: the symbols that stand before libc's. Without a simulation each one passes the call on.
 //!
-//! What is not here goes to the real system: files, processes, signals, and of pipes and sockets
-//! all but reading and writing. A virtual thread that blocks there stops them all.
+//! What is not here goes to the real system, such as files in the file system. A virtual thread
+//! that blocks there stops them all, and is named by [`crate::watchdog`].
 
+mod by_number;
 mod clock;
 mod conditions;
 mod cores;
+mod descriptors;
 mod files;
 mod futex;
 mod getrandom;
+mod libc_functions;
 mod locks;
 mod memory;
-mod pipes;
+mod signals;
 
-pub(crate) use self::cores::{is_caller, mask_call, set_mask_call};
-pub(crate) use self::futex::virtual_call;
+pub(crate) use self::by_number::virtual_call;
+pub(crate) use self::signals::deliver;
 
 pub(crate) const SEQ_CST: std::sync::atomic::Ordering = std::sync::atomic::Ordering::SeqCst;

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use manycore_sim::{Access as Kind, ThreadId, Wakened};
 
+use super::files::{Waiter, WaitsFor};
 use super::schedule::follow;
-use super::{active, with};
+use super::{Simulation, active, with};
 use crate::code::Code;
 use crate::thread::Thread;
 
@@ -124,6 +125,42 @@ pub(crate) fn wake(word: usize, count: u32, bits: u32) -> usize {
     with(|sim| sim.engine.futex_wake(word, count, bits)) as usize
 }
 
+/// Charges what the kernel copies from or to the program's memory.
+pub(crate) fn copied(address: usize, size: usize, kind: Kind) {
+    let site = with(|sim| sim.call_site());
+    follow(with(|sim| sim.engine.access(address, size, kind, site)));
+}
+
+/// Waits until what is waited for may be there, or until a time in nanoseconds since the start;
+/// whether it may be there. `call` is for messages. Of several threads that are `alone` in waiting
+/// for one file, one is woken.
+pub(crate) fn wait_outside(
+    call: &'static str,
+    what: WaitsFor,
+    is_alone: bool,
+    until: Option<u64>,
+) -> bool {
+    // sim_rt.O1: added in the turn in which the call would have blocked.
+    let (word, until) = with(|sim| {
+        let waiter = Waiter { thread: sim.current, call, site: sim.call_site(), what, is_alone };
+        sim.add_waiter(waiter);
+        // A timer that is a file may be what is waited for.
+        (sim.waiting_word(sim.current), until.into_iter().chain(sim.files.next_timer()).min())
+    });
+    let is_woken = wait(word, until, u32::MAX);
+    with(Simulation::remove_waiter);
+    is_woken
+}
+
+/// A call may have made files ready: wakes the threads that wait for them.
+pub(crate) fn files_changed() {
+    with(|sim| {
+        if sim.files.any_waits() {
+            sim.wake_ready(0);
+        }
+    });
+}
+
 /// Sleeps until a time in nanoseconds since the start.
 pub(crate) fn sleep_until(until: u64) {
     system_call();
@@ -171,6 +208,10 @@ pub(crate) fn restrict(cores: Vec<u32>) {
 /// A new thread is parked and can run.
 pub(crate) fn begin(mut thread: Box<Thread>) {
     system_call();
+    follow(with(|sim| {
+        let cost = u64::from(sim.engine.machine().spawn);
+        sim.engine.work(cost)
+    }));
     with(|sim| {
         thread.allowed = sim.threads[sim.current].allowed.clone();
         let pinned = thread.allowed.as_ref().filter(|cores| cores.len() == 1);

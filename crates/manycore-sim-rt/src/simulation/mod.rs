@@ -8,22 +8,27 @@
 //! runs. So the simulation needs no lock, and `ACTIVE` no ordering.
 
 mod charge;
+mod files;
+mod outside;
 pub(crate) mod result;
 mod schedule;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 pub(crate) use manycore_sim::Access as Kind;
+use manycore_sim::symbols::{Module, Symbols};
 use manycore_sim::{Engine, LineCost, Totals};
 
 pub(crate) use self::charge::{
-    access, begin, block, clock_reading, enter, enter_kernel, fence, give_way, identity,
-    interrupt_all, join, leave, read_time, restrict, sleep_until, system_call, wait, wake,
+    access, begin, block, clock_reading, copied, enter, enter_kernel, fence, files_changed,
+    give_way, identity, interrupt_all, join, leave, read_time, restrict, sleep_until, system_call,
+    wait, wait_outside, wake,
 };
+pub(crate) use self::files::{Poll, Timer, WaitsFor, interrupt, is_reminded, remind};
 pub(crate) use self::schedule::{arrive, chosen, collect};
-use crate::blocks::Costs;
+use crate::blocks::{Costs, Prices};
 use crate::code::Code;
-use crate::frames::{CallPath, Frames};
+use crate::frames::{self, CallPath, Frames};
 use crate::patch::{Patches, Targets};
 use crate::random::Random;
 use crate::rseq;
@@ -59,6 +64,8 @@ pub(crate) struct Simulation {
     /// A detached thread that has ended and whose real thread waits to be let go.
     pub(crate) leaving: Option<usize>,
     pub(crate) random: Random,
+    /// Threads that wait for files or child processes, and timers that are files.
+    pub(crate) files: files::Files,
     pub(crate) measured: Measured,
     /// The real time when the simulation began, in nanoseconds.
     pub(crate) began: u64,
@@ -148,8 +155,7 @@ pub(crate) struct Hooks {
 
 /// Begins the simulation on the calling thread.
 pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
-    let machine = engine.machine();
-    let costs = Costs::new(machine.instructions_per_10_cycles, machine.pause, hooks.block_callback);
+    let costs = Costs::new(Prices::of(engine.machine()), hooks.block_callback);
     let simulation = Box::new(Simulation {
         engine,
         current: 0,
@@ -163,6 +169,7 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
         threads: vec![Thread::first()],
         leaving: None,
         random: Random::new(seed),
+        files: files::Files::default(),
         measured: Measured::default(),
         began: crate::host::nanoseconds(),
         out,
@@ -223,6 +230,19 @@ impl Simulation {
     /// Where the running thread is, for calls that carry no address: in its last block.
     fn call_site(&self) -> usize {
         self.path.site(self.block) as usize
+    }
+
+    /// Where the running thread is, in the program's source.
+    pub(crate) fn place(&self) -> String {
+        self.place_of(self.call_site() as u64)
+    }
+
+    /// A site in the program's source: reads the program's file.
+    fn place_of(&self, site: u64) -> String {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let mut addresses = vec![frames::pc(site)];
+        addresses.extend(self.frames.stack(site));
+        Symbols::new().place(&Module::parse(&maps), &addresses)
     }
 
     /// Charges a call of the allocator, with the next block: libc may hold a lock of its own here,

@@ -3,16 +3,24 @@
 
 use manycore_sim::{Outcome, ThreadId};
 
-use super::{paused, result, with};
+use super::{Simulation, paused, result, with};
 use crate::thread::join_real;
 use crate::{host, switch};
 
 /// The thread that the outcome names; ends the process if none can run.
-pub(crate) fn chosen(outcome: Outcome) -> usize {
-    match outcome {
-        Outcome::Continue => with(|sim| sim.current),
-        Outcome::Switch(ThreadId(next)) => next as usize,
-        Outcome::Finished | Outcome::Deadlock => result::deadlock(),
+pub(crate) fn chosen(mut outcome: Outcome) -> usize {
+    loop {
+        match outcome {
+            Outcome::Continue => return with(|sim| sim.current),
+            Outcome::Switch(ThreadId(next)) => return next as usize,
+            Outcome::Idle => {
+                if !with(Simulation::wait_idle) {
+                    result::deadlock();
+                }
+                outcome = with(|sim| sim.engine.go_on());
+            }
+            Outcome::Finished | Outcome::Deadlock => result::deadlock(),
+        }
     }
 }
 

@@ -19,6 +19,13 @@ pub(super) enum Event {
     Timer(u32, u32),
 }
 
+impl Event {
+    #[inline]
+    fn is_timer(self) -> bool {
+        matches!(self, Event::Timer(..))
+    }
+}
+
 /// Cycles of the ring. A power of two with at most 64 words of bits.
 const RING: u64 = 2048;
 const WORDS: usize = RING as usize / 64;
@@ -53,6 +60,8 @@ pub(super) struct Events {
     /// What is further away than the ring, with the number that orders equal times.
     later: BinaryHeap<Reverse<(u64, u64, Event)>>,
     posted: u64,
+    /// Events that are no timers.
+    urgent: u32,
 }
 
 impl Events {
@@ -67,6 +76,7 @@ impl Events {
             free: NONE,
             later: BinaryHeap::new(),
             posted: 0,
+            urgent: 0,
         }
     }
 
@@ -74,6 +84,7 @@ impl Events {
     pub(super) fn post(&mut self, at: u64, event: Event) {
         debug_assert!(at >= self.now, "an event of the past");
         self.next_at = self.next_at.min(at);
+        self.urgent += u32::from(!event.is_timer());
         if at - self.now < RING {
             self.post_near(at, event);
         } else {
@@ -86,6 +97,17 @@ impl Events {
     #[inline]
     pub(super) fn next_at(&self) -> u64 {
         self.next_at
+    }
+
+    /// Time of the event that was taken last.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Whether nothing is left to come, or timers alone.
+    #[inline]
+    pub(super) fn only_timers(&self) -> bool {
+        self.urgent == 0
     }
 
     /// Takes the next event.
@@ -110,6 +132,7 @@ impl Events {
             }
             self.next_at = self.find_next();
         }
+        self.urgent -= u32::from(!event.is_timer());
         Some((at, event))
     }
 

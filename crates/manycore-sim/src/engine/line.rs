@@ -24,8 +24,10 @@ pub(super) struct Line {
     pub(super) owner: u16,
     /// The core that answers the next request: the last owner.
     pub(super) supplier: u16,
-    /// Buffered stores on their way.
-    pub(super) stores: u32,
+    /// Threads with buffered stores on their way.
+    pub(super) stores: u16,
+    /// The complex whose shared cache has it, when no core has; or `NO_CORE`.
+    pub(super) shared_in: u16,
     /// The transfer under way ends then.
     pub(super) busy_until: u64,
     /// When the last buffered store that arrived can be seen.
@@ -53,14 +55,16 @@ impl Line {
         owner: NO_CORE,
         supplier: NO_CORE,
         stores: 0,
+        shared_in: NO_CORE,
         busy_until: 0,
         visible_at: 0,
         traffic: None,
     };
 
     /// Cores with a copy to read, when there is no owner.
-    pub(super) fn copies(&self) -> CoreSet {
-        self.traffic.as_ref().map_or(CoreSet::EMPTY, |traffic| traffic.copies)
+    pub(super) fn copies(&self) -> &CoreSet {
+        const NONE: &CoreSet = &CoreSet::EMPTY;
+        self.traffic.as_ref().map_or(NONE, |traffic| &traffic.copies)
     }
 
     /// The owner of before and one more core have copies to read; it answers the next request.
@@ -83,8 +87,21 @@ impl Line {
         self.owner = core;
         self.supplier = core;
         if let Some(traffic) = &mut self.traffic {
-            traffic.copies = CoreSet::EMPTY;
+            traffic.copies.clear();
         }
+    }
+
+    /// The core gives its copy up, or all there is; whether no core has the line after that.
+    pub(super) fn drop_by(&mut self, core: u16) -> bool {
+        if self.owner == core {
+            self.owner = NO_CORE;
+            return true;
+        }
+        let Some(traffic) = self.traffic.as_mut().filter(|traffic| traffic.copies.has(core)) else {
+            return false;
+        };
+        traffic.copies.remove(core);
+        traffic.copies.is_empty()
     }
 
     /// Whether the state alone lets the core use its copy.
@@ -110,7 +127,8 @@ impl Line {
         }
         let traffic = self.traffic.get_or_insert_default();
         traffic.past_owner = owner;
-        traffic.past_copies = traffic.copies;
+        let Traffic { copies, past_copies, .. } = &mut **traffic;
+        past_copies.copy_from(copies);
         traffic.linger_until = until;
     }
 

@@ -10,12 +10,14 @@
 //!   `read_occupancy`.
 //! - Requests for a busy line wait. The machine's arbitration chooses the next one.
 //! - While a transfer is under way, the old holder may use the line for its first `linger` cycles.
-//! - With a store buffer, a store that misses asks, and its core goes on. What it wrote can be read
-//!   by others when it has arrived; the core's own reads find it in the buffer. A locked
-//!   instruction and a fence wait until the buffer is empty.
+//! - With a store buffer (`stores`), a store that misses asks, and its core goes on. What it wrote
+//!   can be read by others when it has arrived.
 //! - A locked instruction that is a load and a conditional store (`llsc`) asks for the line twice,
 //!   unless its core is the owner already. The store never fails, as if the core kept the line
 //!   from the one to the other.
+//! - Where caches have a limit, a line that a core has costs `l2_hit` if its first level has lost
+//!   it, and leaves the core when its second one has: the last core's goes to the shared cache of
+//!   its complex, from which it comes back in `l3_hit`, or to another complex as from a core there.
 //! - A wide access asks for its lines one after the other, `parallel_misses` at a time.
 
 use super::{
@@ -34,8 +36,10 @@ use crate::machine::{Arbitration, Machine};
 pub(super) struct Memory {
     latency: u64,
     per_hop: u64,
+    /// In hundredths of a cycle.
     occupancy: u64,
     homes: Map<u64, u32>,
+    /// In hundredths of a cycle.
     busy_until: Vec<u64>,
 }
 
@@ -44,7 +48,7 @@ impl Memory {
         Memory {
             latency: u64::from(machine.memory),
             per_hop: u64::from(machine.memory_hop),
-            occupancy: u64::from(machine.memory_occupancy),
+            occupancy: u64::from(machine.memory_occupancy) * 100 + machine.bandwidth_occupancy(),
             homes: Map::default(),
             busy_until: vec![0; machine.sockets as usize],
         }
@@ -58,10 +62,10 @@ impl Memory {
         let page = line >> 12_u32.saturating_sub(machine.line_shift);
         let home = *self.homes.entry(page).or_insert(socket);
         let busy = &mut self.busy_until[home as usize];
-        let start = now.max(*busy);
+        let start = (100 * now).max(*busy);
         *busy = start + self.occupancy;
         let hops = u64::from(machine.hops_between(socket, home));
-        start - now + self.latency + hops * self.per_hop
+        start.div_ceil(100) - now + self.latency + hops * self.per_hop
     }
 }
 
@@ -77,13 +81,15 @@ pub(super) enum Progress {
 }
 
 /// What one line said.
-enum Answer {
+pub(super) enum Answer {
     /// The core holds the line; the step costs so much.
     Hit(u64),
     /// The line is there at that time.
     Fetched(u64),
     /// The store is under way and the core goes on.
     Buffered,
+    /// It needs bytes of a line that its own store, which arrives then, is waiting for.
+    Depends(u32, u64),
     /// The request waits.
     Queued,
 }
@@ -120,7 +126,7 @@ impl Engine {
             };
             if op.kind == Access::Rmw && self.stores_until > self.clock {
                 if self.stores_until == u64::MAX {
-                    return self.await_stores(0, 0);
+                    return self.await_stores(Drain { line: None, extra: 0 });
                 }
                 self.clock = self.stores_until;
                 continue;
@@ -129,7 +135,7 @@ impl Engine {
                 && op.line == op.last
                 && op.overlap == 0
                 && !op.loaded
-                && self.filter.allows(self.core, op.line, op.kind != Access::Read);
+                && self.filter.allows(self.unit, op.line, op.kind != Access::Read);
             if plain {
                 self.clock += self.hit[op.kind as usize];
                 self.me().op = None;
@@ -149,11 +155,16 @@ impl Engine {
                 Answer::Buffered => {
                     self.clock += self.hit[Access::Write as usize];
                     let finished = self.step_done();
-                    if self.me().stores.len() > self.machine.store_buffer as usize {
-                        return self.await_stores(self.machine.store_buffer, 0);
+                    if let Some(progress) = self.find_place() {
+                        return progress;
                     }
                     if finished {
                         return Progress::Done;
+                    }
+                }
+                Answer::Depends(line, done) => {
+                    if let Some(progress) = self.await_line(line, done) {
+                        return progress;
                     }
                 }
                 Answer::Queued => {
@@ -199,35 +210,6 @@ impl Engine {
         op.is_none()
     }
 
-    /// The running thread waits until no more than `down_to` of its stores are under way.
-    pub(super) fn await_stores(&mut self, down_to: u32, extra: u64) -> Progress {
-        self.me().drain = Some(Drain { down_to, extra });
-        self.leave(State::Stalled(WaitFor::Stores));
-        Progress::Stalled
-    }
-
-    /// A full fence: waits until the thread's stores have arrived.
-    pub fn fence(&mut self) -> Outcome {
-        self.totals.fences += 1;
-        self.settle(self.machine.rmw)
-    }
-
-    /// An instruction that waits until all before it is done, as `cpuid`.
-    pub fn serialize(&mut self) -> Outcome {
-        self.settle(self.machine.serialize)
-    }
-
-    /// Waits until the thread's stores have arrived, and so many cycles more.
-    fn settle(&mut self, extra: u32) -> Outcome {
-        let extra = u64::from(extra);
-        if self.stores_until == u64::MAX {
-            self.await_stores(0, extra);
-            return self.dispatch();
-        }
-        self.clock = self.clock.max(self.stores_until) + extra;
-        Outcome::Continue
-    }
-
     /// One step of an access at one line.
     fn touch(&mut self, op: &Op) -> Answer {
         let at = self.lines.index_of(op.line);
@@ -235,22 +217,23 @@ impl Engine {
             self.recorder.note(op, self.running, self.core, self.shift);
         }
         let write = op.writes(self.machine.llsc);
-        if op.kind == Access::Rmw && !write && self.lines[at].owner == self.core {
+        if op.kind == Access::Rmw && !write && self.lines[at].owner == self.unit {
             self.me().op.as_mut().expect("an access is under way").loaded = true;
             self.can_use(at, op.line, true);
-            return Answer::Hit(self.hit[Access::Rmw as usize]); // both halves at once
-        }
-        if self.can_use(at, op.line, write) {
-            return Answer::Hit(self.step_cost(op));
+            let level = self.level(at, op.line);
+            return Answer::Hit(self.hit[Access::Rmw as usize] + level); // both halves at once
         }
         let buffers = self.machine.store_buffer > 0 && op.kind != Access::Rmw;
-        if buffers && self.me().stores.contains(&at) {
-            return Answer::Hit(self.step_cost(op)); // the core finds it in its own buffer
+        if buffers && let Some(answer) = self.in_buffer(at, op) {
+            return answer;
+        }
+        if self.can_use(at, op.line, write) {
+            return Answer::Hit(self.step_cost(op) + self.level(at, op.line));
         }
         let buffered = buffers && write;
         let request = Request {
             thread: self.running,
-            core: self.core,
+            core: self.unit,
             write,
             kind: op.kind,
             buffered,
@@ -258,10 +241,7 @@ impl Engine {
             pc: op.pc,
         };
         if buffered {
-            self.me().stores.push(at);
-            self.stores_until = u64::MAX;
-            self.bar(at);
-            self.lines[at].stores += 1;
+            self.store_leaves(at, op);
         }
         self.ask(at, request)
     }
@@ -289,19 +269,19 @@ impl Engine {
 
     /// Whether the running thread's core may use the line without asking. Lets the fast path know.
     fn can_use(&mut self, at: u32, number: u64, write: bool) -> bool {
-        let (core, now) = (self.core, self.clock);
+        let (core, now) = (self.unit, self.clock);
         let line = &self.lines[at];
         let holds = line.holds(core, write);
         if !holds && !line.lingers(core, write, now) {
             return false;
         }
-        let mine = self.threads[self.running as usize].stores.contains(&at);
-        let foreign_store = line.stores > u32::from(mine);
+        let mine = self.threads[self.running as usize].is_asking_to_store(at);
+        let foreign_store = line.stores > u16::from(mine);
         let not_arrived = now < line.visible_at && line.owner != core;
         if !write && (foreign_store || not_arrived) {
             return false;
         }
-        if holds && line.stores == 0 {
+        if holds && line.stores == 0 && line.visible_at <= now {
             let may_write = line.owner == core;
             self.filter.put(core, number, may_write);
         }
@@ -309,7 +289,7 @@ impl Engine {
     }
 
     /// Removes the line from the fast path of all its holders.
-    fn bar(&mut self, at: u32) {
+    pub(super) fn bar(&mut self, at: u32) {
         let (line, number) = (&self.lines[at], self.lines.number(at));
         if line.owner != NO_CORE {
             self.filter.take(line.owner, number);
@@ -320,9 +300,8 @@ impl Engine {
     }
 
     pub(super) fn transfer(&self, from: u16, to: u16) -> u64 {
-        let sockets = self.machine.sockets as usize;
-        let row = usize::from(self.socket_of[usize::from(from)]) * sockets;
-        u64::from(self.distance[row + usize::from(self.socket_of[usize::from(to)])])
+        let row = usize::from(self.complex_of[usize::from(from)]) * self.complexes;
+        u64::from(self.distance[row + usize::from(self.complex_of[usize::from(to)])])
     }
 
     /// Gives the line to a request at `now`; returns when it is there.
@@ -333,10 +312,12 @@ impl Engine {
         } else {
             self.grant_read(at, request, now)
         };
+        let latency = latency + self.jitter(latency);
         let line = &self.lines[at];
         debug_assert!(line.owner == NO_CORE || line.copies().is_empty(), "a writer beside readers");
         debug_assert!(line.holds(request.core, request.write), "granted, but not held");
         debug_assert!(now >= request.arrived, "granted before it was asked for");
+        self.line_came(at, request.core);
         let done = now + latency;
         let waited = done - request.arrived;
         self.totals.misses += 1;
@@ -348,10 +329,20 @@ impl Engine {
         done
     }
 
+    /// How much later than it should a line arrives, by the seed.
+    fn jitter(&mut self, latency: u64) -> u64 {
+        match self.machine.jitter {
+            0 => 0,
+            _ if latency == 0 => 0,
+            most => self.random.below(most as usize + 1) as u64,
+        }
+    }
+
     fn grant_read(&mut self, at: u32, request: &Request, now: u64) -> u64 {
         let core = request.core;
         let line = &self.lines[at];
-        let (owner, supplier, copies) = (line.owner, line.supplier, line.copies());
+        let (owner, supplier) = (line.owner, line.supplier);
+        let is_shared = !line.copies().is_empty();
         if owner == core {
             return 0;
         }
@@ -361,11 +352,8 @@ impl Engine {
             latency = self.transfer(owner, core);
             busy = latency;
             self.totals.remote_reads += 1;
-        } else if !copies.is_empty() {
-            let socket = self.socket_of[usize::from(core)];
-            let near = copies.iter().any(|c| self.socket_of[usize::from(c)] == socket);
-            let far = self.transfer(supplier, core);
-            latency = if near { far.min(u64::from(self.machine.same_socket)) } else { far };
+        } else if is_shared {
+            latency = self.nearest_copy(at, core).min(self.transfer(supplier, core));
             busy = busy.min(latency);
             self.totals.remote_reads += 1;
         } else {
@@ -378,29 +366,41 @@ impl Engine {
         if owner != NO_CORE {
             line.linger(linger);
             line.share(owner, core);
-        } else if copies.is_empty() {
-            line.own(core);
-        } else {
+        } else if is_shared {
             line.add_copy(core);
+        } else {
+            line.own(core);
         }
         latency
+    }
+
+    /// Cycles from a copy in the core's own complex, or else from one on its socket.
+    fn nearest_copy(&self, at: u32, core: u16) -> u64 {
+        let copies = || self.lines[at].copies().iter().map(usize::from);
+        let (socket, complex) =
+            (self.socket_of[usize::from(core)], self.complex_of[usize::from(core)]);
+        if copies().any(|copy| self.complex_of[copy] == complex) {
+            return self.transfer(core, core);
+        }
+        let near = copies().any(|copy| self.socket_of[copy] == socket);
+        if near { u64::from(self.machine.same_socket) } else { u64::MAX }
     }
 
     fn grant_write(&mut self, at: u32, request: &Request, now: u64) -> u64 {
         let core = request.core;
         let line = &self.lines[at];
-        let (owner, copies) = (line.owner, line.copies());
+        let (owner, is_shared) = (line.owner, !line.copies().is_empty());
         let latency = if owner == core {
             0
         } else if owner != NO_CORE {
             self.transfer(owner, core)
-        } else if !copies.is_empty() {
-            let others = copies.iter().filter(|c| *c != core);
+        } else if is_shared {
+            let others = line.copies().iter().filter(|c| *c != core);
             others.map(|c| self.transfer(core, c)).max().unwrap_or(0)
         } else {
             self.memory_latency(at, core, now)
         };
-        let shared = owner != core && (owner != NO_CORE || !copies.is_empty());
+        let shared = owner != core && (owner != NO_CORE || is_shared);
         self.totals.shared_writes += u64::from(shared);
         let linger = u64::from(self.machine.linger);
         let line = &mut self.lines[at];
@@ -411,6 +411,9 @@ impl Engine {
     }
 
     fn memory_latency(&mut self, at: u32, core: u16, now: u64) -> u64 {
+        if let Some(near) = self.take_from_shared(at, core) {
+            return near;
+        }
         self.totals.memory_fetches += 1;
         let socket = u32::from(self.socket_of[usize::from(core)]);
         self.memory.fetch(&self.machine, self.lines.number(at), socket, now)
@@ -444,15 +447,15 @@ impl Engine {
             self.sort_by_turn(at);
         }
         let from = self.supplier_of(at);
-        let (socket_of, distance) = (&self.socket_of, &self.distance);
-        let row = usize::from(socket_of[usize::from(from)]) * self.machine.sockets as usize;
+        let (complex_of, distance) = (&self.complex_of, &self.distance);
+        let row = usize::from(complex_of[usize::from(from)]) * self.complexes;
         let waiting = self.lines[at].round();
         let place = match arbitration {
             Arbitration::Fifo => 0,
             Arbitration::Turns => waiting.len() - 1,
             Arbitration::Random => self.random.below(waiting.len()),
             Arbitration::Rounds | Arbitration::Nearest => {
-                let far = |core: u16| distance[row + usize::from(socket_of[usize::from(core)])];
+                let far = |core: u16| distance[row + usize::from(complex_of[usize::from(core)])];
                 let nearest = waiting.iter().enumerate().min_by_key(|(_, r)| far(r.core));
                 nearest.map_or(0, |(place, _)| place)
             }
@@ -465,43 +468,18 @@ impl Engine {
         if supplier == NO_CORE { 0 } else { supplier }
     }
 
-    /// Orders a round, last turn first: sockets from the one after the supplier's, each with its
-    /// requests as they came.
+    /// Orders a round, last turn first: complexes from the one after the supplier's (a socket
+    /// without any is one), each with its requests as they came.
     fn sort_by_turn(&mut self, at: u32) {
-        let sockets = self.machine.sockets;
-        let first = u32::from(self.socket_of[usize::from(self.supplier_of(at))]) + 1;
-        let socket_of = &self.socket_of;
+        let all = self.complexes;
+        let first = usize::from(self.complex_of[usize::from(self.supplier_of(at))]) + 1;
+        let complex_of = &self.complex_of;
         let waiting = self.lines[at].round();
         waiting.reverse();
         waiting.sort_by_key(|request| {
-            let socket = u32::from(socket_of[usize::from(request.core)]);
-            std::cmp::Reverse((socket + 2 * sockets - first) % sockets)
+            let complex = usize::from(complex_of[usize::from(request.core)]);
+            std::cmp::Reverse((complex + 2 * all - first) % all)
         });
-    }
-
-    /// A buffered store has been granted; others see it at `done`.
-    fn store_arrives(&mut self, at: u32, request: &Request, done: u64) {
-        let line = &mut self.lines[at];
-        line.stores -= 1;
-        line.visible_at = line.visible_at.max(done);
-        let thread = &mut self.threads[request.thread as usize];
-        debug_assert_eq!(
-            thread.stores.iter().filter(|store| **store == at).count(),
-            1,
-            "a store arrives once"
-        );
-        thread.stores.retain(|store| *store != at);
-        thread.stores_done = thread.stores_done.max(done);
-        let left = thread.stores.len() as u32;
-        let through = if left == 0 { thread.stores_done } else { u64::MAX };
-        if let Some(drain) = thread.drain.filter(|drain| left <= drain.down_to) {
-            thread.drain = None;
-            thread.clock = thread.clock.max(thread.stores_done) + drain.extra;
-            self.goes_on(request.thread);
-        }
-        if request.thread == self.running {
-            self.stores_until = through;
-        }
     }
 
     /// The line that a stalled thread waited for is there.

@@ -7,9 +7,11 @@
 //! happened, the lock may be tried, the time is up.
 //!
 //! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (copies and
-//! waiters), `filter` (the fast path), `thread`, `memory` (the protocol), `sched` (cores and
-//! turns), `wait` (futex, join, sleep), `stats`, `record` and `timeline`.
+//! waiters), `filter` (the fast path), `caches` (what there is room for), `thread`, `memory` (the
+//! protocol), `stores` (the store buffer), `sched` (cores and turns), `wait` (futex, join, sleep),
+//! `stats`, `record` and `timeline`.
 
+pub(crate) mod caches;
 mod cores;
 mod events;
 mod filter;
@@ -19,6 +21,7 @@ mod memory;
 pub(crate) mod record;
 mod sched;
 pub(crate) mod stats;
+mod stores;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -69,6 +72,9 @@ pub enum Outcome {
     Finished,
     /// All threads wait for each other: [`Engine::deadlock`] says for what. Nothing can go on.
     Deadlock,
+    /// All threads wait, and at most time ends a wait; only after [`Engine::stop_when_idle`]. The
+    /// caller wakes threads, or lets the time pass, and calls [`Engine::go_on`].
+    Idle,
 }
 
 /// A virtual machine that runs a program's threads in virtual time.
@@ -90,6 +96,8 @@ pub struct Engine {
     /// The running thread need not ask while its clock is not beyond this.
     fast_until: u64,
     core: u16,
+    /// The core whose caches the running thread uses: hardware threads of one core share them.
+    unit: u16,
     running: u32,
     shift: u32,
     /// Cost of a hit by kind of access.
@@ -104,9 +112,14 @@ pub struct Engine {
     /// The same for pure compute, which may run further ahead.
     patience: u64,
     machine: Machine,
-    /// Cycles between sockets, row by row.
+    /// Cycles between complexes, row by row; a socket without any is one.
     distance: Vec<u32>,
-    socket_of: Vec<u8>,
+    complexes: usize,
+    /// By the core with the caches.
+    complex_of: Vec<u16>,
+    socket_of: Vec<u16>,
+    /// Hundredths of a cycle that computation has not been charged yet, where it is slowed down.
+    fraction: u64,
     lines: Lines,
     events: Events,
     threads: Vec<Thread>,
@@ -115,10 +128,15 @@ pub struct Engine {
     queued: u32,
     futexes: Map<usize, wait::Waiters>,
     memory: memory::Memory,
+    caches: caches::Caches,
     random: Random,
     sites: Map<stats::SiteKey, stats::Tally>,
     recorder: record::Recorder,
     timeline: timeline::Timeline,
+    /// Whether the caller is asked before time passes to the end of a wait.
+    stops_when_idle: bool,
+    /// It was asked, and the next timer may come.
+    may_pass: bool,
 }
 
 impl Engine {
@@ -134,24 +152,29 @@ impl Engine {
         if cores == 0 || cores > machine.cores() {
             return Err(ModelError::TooManyCores { wanted: cores, cores: machine.cores() });
         }
-        let sockets = machine.sockets;
-        let pairs = (0..sockets).flat_map(|a| (0..sockets).map(move |b| (a, b)));
+        let complexes = machine.complexes();
+        let pairs = (0..complexes).flat_map(|a| (0..complexes).map(move |b| (a, b)));
+        let units = cores.min(machine.physical_cores());
         let hit = u64::from(machine.hit);
         let locked = hit * (1 + u64::from(machine.llsc)) + u64::from(machine.rmw);
         let mut engine = Engine {
             clock: 0,
             fast_until: 0,
             core: 0,
+            unit: 0,
             running: 0,
             shift: machine.line_shift,
             hit: [hit, hit, locked],
             stores_until: 0,
             totals: Totals::default(),
-            filter: Filter::new(cores),
+            filter: Filter::new(units),
             horizon: 0,
             patience: 0,
-            distance: pairs.map(|(a, b)| machine.transfer(a, b)).collect(),
-            socket_of: (0..cores).map(|core| machine.socket(core) as u8).collect(),
+            distance: pairs.map(|(a, b)| machine.complex_transfer(a, b)).collect(),
+            complexes: complexes as usize,
+            complex_of: (0..units).map(|core| machine.complex(core) as u16).collect(),
+            socket_of: (0..units).map(|core| machine.socket(core) as u16).collect(),
+            fraction: 0,
             lines: Lines::new(),
             events: Events::new(),
             threads: Vec::new(),
@@ -160,10 +183,13 @@ impl Engine {
             queued: 0,
             futexes: Map::default(),
             memory: memory::Memory::new(&machine),
+            caches: caches::Caches::new(&machine, units as usize),
             random: Random::new(seed),
             sites: Map::default(),
             recorder: record::Recorder::default(),
             timeline: timeline::Timeline::default(),
+            stops_when_idle: false,
+            may_pass: false,
             machine,
         };
         let mut main = Thread::new(0, false, 0);
@@ -226,7 +252,7 @@ impl Engine {
             && len != 0
             && self.clock <= self.fast_until
             && settled
-            && self.filter.allows(self.core, line, kind != Access::Read)
+            && self.filter.allows(self.unit, line, kind != Access::Read)
         {
             self.totals.accesses[kind as usize] += 1;
             self.clock += self.hit[kind as usize];
@@ -242,8 +268,24 @@ impl Engine {
     /// without an access that we see cannot hang the others.
     #[inline]
     pub fn work(&mut self, cycles: u64) -> Outcome {
-        self.clock += cycles;
+        let slow = self.machine.threads_per_core > 1 && self.shares_its_core();
+        self.clock += if slow { self.slowed(cycles) } else { cycles };
         if self.clock <= self.patience { Outcome::Continue } else { self.give_way() }
+    }
+
+    /// Whether another hardware thread of the running thread's core is in use.
+    fn shares_its_core(&self) -> bool {
+        let step = self.machine.physical_cores() as usize;
+        let siblings = self.cores.iter().skip(usize::from(self.unit)).step_by(step);
+        siblings.filter(|sibling| sibling.thread.is_some()).count() > 1
+    }
+
+    /// What so many cycles of computation take on a core that is shared.
+    fn slowed(&mut self, cycles: u64) -> u64 {
+        let share = u64::from(self.machine.thread_share);
+        let hundredths = cycles * 100 + self.fraction;
+        self.fraction = hundredths % share;
+        hundredths / share
     }
 
     /// Lets all threads that are earlier run first, also where the machine has a quantum.
@@ -264,7 +306,7 @@ impl Engine {
 
     /// The time stamp counter of the running thread's core.
     pub fn stamp(&self) -> u64 {
-        let socket = u64::from(self.socket_of[usize::from(self.core)]);
+        let socket = u64::from(self.socket_of[usize::from(self.unit)]);
         self.clock + socket * u64::from(self.machine.clock_skew)
     }
 }

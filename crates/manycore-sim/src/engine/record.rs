@@ -38,9 +38,6 @@ impl Recorder {
     pub(super) fn note(&mut self, op: &Op, thread: u32, core: u16, shift: u32) {
         let wrote = op.kind != Access::Read;
         let line = (op.line << shift) as usize;
-        let from = op.address.max(line) - line;
-        let to = (op.address.saturating_add(op.len) - line).min(1 << shift);
-        let upto = |end: usize| if end >= 128 { u128::MAX } else { (1 << end) - 1 };
         let touch = self.touches.entry((op.line, core, wrote)).or_insert_with(|| Touch {
             line,
             core: u32::from(core),
@@ -50,7 +47,7 @@ impl Recorder {
             pc: op.pc,
             count: 0,
         });
-        touch.bytes |= upto(to) & !upto(from);
+        touch.bytes |= op.bytes(shift);
         touch.count += 1;
     }
 }

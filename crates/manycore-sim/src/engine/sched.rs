@@ -174,6 +174,12 @@ impl Engine {
             if self.live == 0 {
                 return Outcome::Finished;
             }
+            if self.stops_when_idle && self.events.only_timers() && !self.may_pass {
+                // Timers of waits that had ended may have come since the last thread stopped.
+                self.clock = self.clock.max(self.events.now());
+                return Outcome::Idle;
+            }
+            self.may_pass = false;
             let Some((at, event)) = self.events.pop() else {
                 return Outcome::Deadlock;
             };
@@ -215,6 +221,7 @@ impl Engine {
         self.running = thread;
         self.clock = clock;
         self.core = core;
+        self.unit = self.unit_of(core);
         self.refresh();
         match self.carry_on() {
             Progress::Done => true,
@@ -250,7 +257,13 @@ impl Engine {
             let there = &self.cores[usize::from(*c)];
             there.thread.is_none() && there.queue.is_empty()
         });
-        idle.min_by_key(|c| self.transfer(core, *c))
+        idle.min_by_key(|c| self.transfer(self.unit_of(core), self.unit_of(*c)))
+    }
+
+    /// The core whose caches a hardware thread uses.
+    fn unit_of(&self, core: u16) -> u16 {
+        let units = self.complex_of.len() as u16;
+        if core < units { core } else { core % units }
     }
 
     fn move_home(&mut self, thread: u32, core: u16) {

@@ -63,6 +63,15 @@ impl Op {
         }
     }
 
+    /// Which bytes of its present line, one bit for each of the first 128.
+    pub(super) fn bytes(&self, shift: u32) -> u128 {
+        let line = (self.line << shift) as usize;
+        let from = self.address.max(line) - line;
+        let to = (self.address.saturating_add(self.len) - line).min(1 << shift);
+        let upto = |end: usize| if end >= 128 { u128::MAX } else { (1 << end) - 1 };
+        upto(to) & !upto(from)
+    }
+
     /// What is left when the next step is done.
     pub(super) fn next(mut self, llsc: bool) -> Option<Op> {
         if self.kind == Access::Rmw && llsc && !self.loaded {
@@ -75,11 +84,25 @@ impl Op {
     }
 }
 
+/// Buffered stores to one line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Store {
+    pub(super) line: u32,
+    /// Which bytes of it, as [`Op::bytes`].
+    pub(super) bytes: u128,
+    /// The core that made them.
+    pub(super) unit: u16,
+    /// How many stores, each of which has a place in the buffer.
+    pub(super) count: u32,
+    /// When it arrives; `u64::MAX` until it has been granted.
+    pub(super) done: u64,
+}
+
 /// A thread waits for its own stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Drain {
-    /// It goes on when no more than so many are under way,
-    pub(super) down_to: u32,
+    /// It goes on when the store to that line has arrived, or else all have,
+    pub(super) line: Option<u32>,
     /// and so many cycles later.
     pub(super) extra: u64,
 }
@@ -96,8 +119,8 @@ pub(super) struct Thread {
     pub(super) op: Option<Op>,
     /// When its core goes to the next thread in the queue.
     pub(super) slice_end: u64,
-    /// Buffered stores under way, by line index.
-    pub(super) stores: Vec<u32>,
+    /// Buffered stores, the oldest first: those under way, and some that have arrived.
+    pub(super) stores: Vec<Store>,
     /// When the last of the finished ones was through.
     pub(super) stores_done: u64,
     pub(super) drain: Option<Drain>,
@@ -132,7 +155,13 @@ impl Thread {
 
     /// When its stores are through; `u64::MAX` while some are under way.
     pub(super) fn stores_until(&self) -> u64 {
-        if self.stores.is_empty() { self.stores_done } else { u64::MAX }
+        let asks = self.stores.iter().any(|store| store.done == u64::MAX);
+        if asks { u64::MAX } else { self.stores_done }
+    }
+
+    /// Whether a store of its own has asked for the line and has not been granted it.
+    pub(super) fn is_asking_to_store(&self, line: u32) -> bool {
+        self.stores.iter().any(|store| store.line == line && store.done == u64::MAX)
     }
 }
 

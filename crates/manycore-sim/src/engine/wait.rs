@@ -158,6 +158,26 @@ impl Engine {
         self.block_for(WaitFor::Sleep, pc)
     }
 
+    /// Whether calls return [`Outcome::Idle`] where all threads wait, instead of letting time pass
+    /// to the end of the next wait, or [`Outcome::Deadlock`]: for a caller some of whose threads
+    /// wait for what is not simulated.
+    pub fn stop_when_idle(&mut self, on: bool) {
+        self.stops_when_idle = on;
+    }
+
+    /// After [`Outcome::Idle`]: when time ends a wait; `None` if none ends by itself. The wait may
+    /// have ended before.
+    pub fn idle_until(&self) -> Option<u64> {
+        Some(self.events.next_at()).filter(|&at| at != u64::MAX)
+    }
+
+    /// After [`Outcome::Idle`]: runs the threads that were woken, or lets time pass to the end of
+    /// the next wait.
+    pub fn go_on(&mut self) -> Outcome {
+        self.may_pass = self.events.only_timers() && self.idle_until().is_some();
+        self.dispatch()
+    }
+
     fn set_timer(&mut self, deadline: Option<u64>) {
         if let Some(at) = deadline {
             let wait = self.threads[self.running as usize].waits;

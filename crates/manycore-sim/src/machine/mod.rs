@@ -5,11 +5,15 @@
 //! `guess`. All times are cycles of the modelled machine.
 
 #[cfg(feature = "report")]
+pub mod calibrate;
+#[cfg(feature = "report")]
 mod file;
+mod guess;
 #[cfg(feature = "report")]
 mod host;
 mod named;
 mod parameter;
+mod servers;
 mod text;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
@@ -18,8 +22,8 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 pub use file::FileError;
 pub use parameter::{PARAMETERS, Parameter};
 
-/// Most cores that a model may have: the engine keeps a set of cores in four words.
-pub const MAX_CORES: u32 = 256;
+/// Most cores that a model may have, hardware threads counted: the engine keeps sets of them.
+pub const MAX_CORES: u32 = 1024;
 
 /// Which core gets a contended line next, when the transfer under way ends.
 ///
@@ -78,11 +82,22 @@ pub struct Machine {
     pub sockets: u32,
     /// Cores of one socket. Core `c` belongs to socket `c / cores_per_socket`.
     pub cores_per_socket: u32,
+    /// Cores of one complex inside a socket, which are nearer to each other than to the rest: AMD's
+    /// core complex, a tile. The last complex of a socket may have fewer. 0: sockets have none.
+    pub cores_per_complex: u32,
+    /// Hardware threads of a core, which share its caches. Virtual cores are numbered as Linux
+    /// does it: the first threads of all cores, then the second ones.
+    pub threads_per_core: u32,
+    /// Computation of each hardware thread while another one of its core is in use, in percent of
+    /// what it has alone.
+    pub thread_share: u32,
     /// Million cycles per second, to turn cycles into time.
     pub mhz: u32,
     /// How sockets are wired.
     pub topology: Topology,
-    /// Moving a line between two cores of one socket.
+    /// Moving a line between two cores of one complex.
+    pub same_complex: u32,
+    /// Moving a line between two cores of one socket; of two complexes, if it has any.
     pub same_socket: u32,
     /// Moving a line to a socket one, two and three hops away.
     pub hops: [u32; 3],
@@ -100,11 +115,27 @@ pub struct Machine {
     pub memory_hop: u32,
     /// How long a fetch keeps the home socket's memory busy. 0: memory has no limit.
     pub memory_occupancy: u32,
+    /// Lines that each socket's memory can deliver, as million bytes a second. 0: no limit.
+    pub memory_bandwidth: u32,
+    /// Size of each core's first cache. 0: no limit.
+    pub l1_kib: u32,
+    /// Size of each core's second cache, which has all that the first one has. 0: no limit.
+    pub l2_kib: u32,
+    /// Size of the cache that the cores of a complex share, or those of a socket without any: it
+    /// has what they gave up. 0: there is none.
+    pub l3_kib: u32,
+    /// An access that the core's second cache answers.
+    pub l2_hit: u32,
+    /// Fetching a line from the own complex's shared cache.
+    pub l3_hit: u32,
     /// How long a read of a shared line keeps the line busy.
     pub read_occupancy: u32,
     /// How long the old holder may go on using a line that has been granted to another core: the
     /// time until the request reaches it.
     pub linger: u32,
+    /// How many cycles later than it should a line may arrive, by the seed: a run for each of some
+    /// seeds shows what a curve owes to threads that move in step. 0: none.
+    pub jitter: u32,
     /// Which core gets a contended line next.
     pub arbitration: Arbitration,
     /// Stores that may be under way while the core goes on. 0: the core waits for each.
@@ -120,6 +151,8 @@ pub struct Machine {
     pub drift: u32,
     /// Time slice of a thread, where a core has several.
     pub slice: u32,
+    /// What creating a thread costs its creator, beyond a system call.
+    pub spawn: u32,
     /// Switching a core from one thread to the next.
     pub context_switch: u32,
     /// Entering and leaving the kernel.
@@ -138,6 +171,12 @@ pub struct Machine {
     pub clock_skew: u32,
     /// Instructions in ten cycles, for code that waits for nothing.
     pub instructions_per_10_cycles: u32,
+    /// What a division costs beyond another instruction.
+    pub division: u32,
+    /// What a square root costs beyond another instruction.
+    pub square_root: u32,
+    /// What a vector instruction of 256 bits or more costs beyond another instruction.
+    pub vector: u32,
     sources: BTreeMap<&'static str, Cow<'static, str>>,
 }
 
@@ -159,12 +198,29 @@ impl Machine {
 
     /// A model with that name whose every value is a guess, to be changed by hand.
     pub fn guessed(name: &str) -> Machine {
-        named::guessed(name)
+        guess::guessed(name)
     }
 
-    /// Cores of the whole machine.
+    /// Cores of the whole machine as a program sees them: each hardware thread is one.
     pub fn cores(&self) -> u32 {
+        self.physical_cores() * self.threads_per_core
+    }
+
+    /// Cores of the whole machine, each counted once however many hardware threads it has.
+    pub fn physical_cores(&self) -> u32 {
         self.sockets * self.cores_per_socket
+    }
+
+    /// Complexes of the whole machine; a socket without any is one.
+    pub fn complexes(&self) -> u32 {
+        self.sockets * self.complexes_per_socket()
+    }
+
+    fn complexes_per_socket(&self) -> u32 {
+        match self.cores_per_complex {
+            0 => 1,
+            cores => self.cores_per_socket.div_ceil(cores),
+        }
     }
 
     /// The same machine with as many more sockets as `cores` needs.
@@ -173,7 +229,7 @@ impl Machine {
     #[must_use]
     pub fn grown_to(mut self, cores: u32) -> Machine {
         if cores > self.cores() {
-            self.sockets = cores.div_ceil(self.cores_per_socket);
+            self.sockets = cores.div_ceil(self.cores_per_socket * self.threads_per_core);
         }
         self
     }
@@ -181,6 +237,12 @@ impl Machine {
     /// Where the value of a parameter comes from; `guess` if none is given.
     pub fn source(&self, parameter: &str) -> &str {
         self.sources.get(parameter).map_or("guess", |source| source)
+    }
+
+    /// How many values are guesses, by their sources.
+    pub fn guesses(&self) -> usize {
+        let sources = PARAMETERS.iter().map(|parameter| self.source(parameter.name));
+        sources.filter(|source| source.starts_with("guess")).count()
     }
 
     /// Sets one parameter by name, as a machine file or `--set name=value` does.
@@ -221,9 +283,16 @@ impl Machine {
         };
         range("sockets", self.sockets, 1, MAX_CORES)?;
         range("cores_per_socket", self.cores_per_socket, 1, MAX_CORES / self.sockets)?;
+        range("cores_per_complex", self.cores_per_complex, 0, self.cores_per_socket)?;
+        let most = MAX_CORES / self.physical_cores();
+        range("threads_per_core", self.threads_per_core, 1, most)?;
+        range("thread_share", self.thread_share, 1, 100)?;
         range("mhz", self.mhz, 1, 1_000_000)?;
         range("hit", self.hit, 1, 1_000)?;
         range("line_shift", self.line_shift, 4, 12)?;
+        range("l1_kib", self.l1_kib, 0, 1 << 20)?;
+        range("l2_kib", self.l2_kib, 0, 1 << 20)?;
+        range("l3_kib", self.l3_kib, 0, 4 << 20)?;
         range("slice", self.slice, 1_000, u32::MAX)?;
         range("parallel_misses", self.parallel_misses, 1, 64)?;
         range("instructions_per_10_cycles", self.instructions_per_10_cycles, 1, 1_000)
@@ -231,7 +300,14 @@ impl Machine {
 
     /// The socket of a core.
     pub fn socket(&self, core: u32) -> u32 {
-        core / self.cores_per_socket
+        core % self.physical_cores() / self.cores_per_socket
+    }
+
+    /// The complex of a core, numbered through all sockets; without complexes, its socket.
+    pub fn complex(&self, core: u32) -> u32 {
+        let within = core % self.physical_cores() % self.cores_per_socket;
+        let complex = within.checked_div(self.cores_per_complex).unwrap_or(0);
+        self.socket(core) * self.complexes_per_socket() + complex
     }
 
     /// Hops between two sockets; 0 for a socket and itself.
@@ -250,6 +326,21 @@ impl Machine {
             0 => self.same_socket,
             hops => self.hops[hops as usize - 1],
         }
+    }
+
+    /// Cycles to move a line between cores of two complexes, numbered through all sockets.
+    pub fn complex_transfer(&self, a: u32, b: u32) -> u32 {
+        if a == b && self.cores_per_complex > 0 {
+            return self.same_complex;
+        }
+        let each = self.complexes_per_socket();
+        self.transfer(a / each, b / each)
+    }
+
+    /// Hundredths of a cycle that a line takes of its memory's bandwidth.
+    pub(crate) fn bandwidth_occupancy(&self) -> u64 {
+        let bytes = (100 * u64::from(self.mhz)) << self.line_shift;
+        bytes.checked_div(u64::from(self.memory_bandwidth)).unwrap_or(0)
     }
 
     /// Nanoseconds in cycles of this machine.

@@ -1,16 +1,24 @@
-//! The shipped models.
+//! The shipped models, those of the papers' machines in full.
 
-use std::{borrow::Cow, collections::BTreeMap};
-
-use super::{Arbitration, Machine, Topology};
+use super::{
+    Arbitration, Machine, Topology,
+    guess::{guessed, with},
+    servers,
+};
 
 /// The models that [`Machine::named`] knows.
-const SHIPPED: [fn() -> Machine; 4] = [opteron, xeon_8x15, xeon_4x10, power];
+const SHIPPED: [fn() -> Machine; 8] = [
+    opteron,
+    xeon_8x15,
+    xeon_4x10,
+    power,
+    servers::epyc_9654,
+    servers::epyc_9965,
+    servers::xeon_6972p,
+    servers::graviton4,
+];
 
 const OPLOG: &str = "OpLog (MIT-CSAIL-TR-2014-019) section 3.1";
-
-/// A parameter's name and the source of its value.
-type Sources<'a> = &'a [(&'static str, &'static str)];
 
 pub(super) fn named(name: &str) -> Option<Machine> {
     shipped().find(|machine| machine.name == name)
@@ -19,50 +27,6 @@ pub(super) fn named(name: &str) -> Option<Machine> {
 /// The shipped models.
 pub(super) fn shipped() -> impl Iterator<Item = Machine> {
     SHIPPED.iter().map(|model| model())
-}
-
-pub(super) fn guessed(name: &str) -> Machine {
-    Machine {
-        name: name.to_string(),
-        about: "guessed values".to_string(),
-        sockets: 1,
-        cores_per_socket: 4,
-        mhz: 2400,
-        topology: Topology::Full,
-        same_socket: 124,
-        hops: [266, 408, 550],
-        hit: 2,
-        rmw: 20,
-        llsc: false,
-        memory: 250,
-        memory_hop: 0,
-        memory_occupancy: 0,
-        read_occupancy: 40,
-        linger: 62,
-        arbitration: Arbitration::Rounds,
-        store_buffer: 0,
-        parallel_misses: 1,
-        line_shift: 6,
-        quantum: 0,
-        drift: 2000,
-        slice: 7_200_000,
-        context_switch: 3000,
-        syscall: 500,
-        wake: 3000,
-        malloc: 60,
-        pause: 40,
-        clock_read: 20,
-        serialize: 62,
-        clock_skew: 0,
-        instructions_per_10_cycles: 20,
-        sources: BTreeMap::new(),
-    }
-}
-
-fn with(mut machine: Machine, about: &str, sources: Sources<'_>) -> Machine {
-    machine.about = about.to_string();
-    machine.sources = sources.iter().map(|(name, why)| (*name, Cow::Borrowed(*why))).collect();
-    machine
 }
 
 /// Calibrated with Figure 4 of OpLog.
@@ -180,6 +144,50 @@ fn power() -> Machine {
 #[cfg(test)]
 mod tests {
     use super::{named, shipped};
+    use crate::{Access, Engine, Outcome};
+
+    /// Cycles until a line that one core has written is with another that reads it.
+    fn passed(name: &str, from: u32, to: u32) -> u64 {
+        let machine = named(name).expect("a shipped model");
+        let mut engine = Engine::new(machine.clone(), machine.cores(), 1).expect("sound");
+        let pinned = engine.set_affinity(Some(from));
+        assert_eq!(pinned, Outcome::Continue);
+        assert_eq!(engine.access(64, 8, Access::Write, 1), Outcome::Continue);
+        assert_eq!(engine.fence(), Outcome::Continue);
+        assert_eq!(engine.set_affinity(Some(to)), Outcome::Continue);
+        let before = engine.now();
+        assert_eq!(engine.access(64, 8, Access::Read, 1), Outcome::Continue);
+        engine.now() - before
+    }
+
+    #[test]
+    fn a_line_takes_longer_the_farther_it_goes() {
+        // The sibling thread, the same complex, another one, another socket.
+        for (name, cores, [sibling, complex, socket, far]) in [
+            ("epyc-9654", [192, 7, 95, 191], [2, 62, 382, 701]),
+            ("epyc-9965", [384, 15, 191, 383], [2, 69, 360, 662]),
+            ("xeon-6972p", [192, 31, 95, 191], [2, 181, 282, 485]),
+        ] {
+            let took = cores.map(|core| passed(name, 0, core));
+            assert_eq!(took, [sibling, complex, socket, far], "{name}");
+        }
+        assert_eq!([95, 96].map(|core| passed("graviton4", 0, core)), [128, 391]);
+    }
+
+    #[test]
+    fn the_largest_model_runs_on_all_its_hardware_threads() {
+        let machine = named("epyc-9965").expect("a shipped model");
+        let write = || -> crate::drive::Actor<'static> {
+            let mut left = 4;
+            Box::new(move |engine| {
+                left -= 1;
+                if left == 0 { engine.exit() } else { engine.access(64, 8, Access::Rmw, 1) }
+            })
+        };
+        let mut engine = Engine::new(machine, 768, 1).expect("it has 768");
+        crate::drive::run(&mut engine, (0..768).map(|_| write()).collect(), 0).expect("no lock");
+        assert_eq!(engine.totals().accesses, [0, 0, 3 * 768]);
+    }
 
     #[test]
     fn every_shipped_model_is_whole_and_found_by_its_name() {

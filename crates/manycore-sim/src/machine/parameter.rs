@@ -63,10 +63,14 @@ macro_rules! number {
     };
 }
 
-const NUMBERS: [Parameter; 29] = [
+const NUMBERS: [Parameter; 44] = [
     number!(sockets, "a number"),
     number!(cores_per_socket, "a number"),
+    number!(cores_per_complex, "a number, or 0"),
+    number!(threads_per_core, "a number"),
+    number!(thread_share, "percent"),
     number!(mhz, "million cycles per second"),
+    number!(same_complex, "cycles"),
     number!(same_socket, "cycles"),
     number!("hop1", "cycles", |m| m.hops[0]),
     number!("hop2", "cycles", |m| m.hops[1]),
@@ -76,14 +80,22 @@ const NUMBERS: [Parameter; 29] = [
     number!(memory, "cycles"),
     number!(memory_hop, "cycles"),
     number!(memory_occupancy, "cycles"),
+    number!(memory_bandwidth, "million bytes a second, or 0"),
+    number!(l1_kib, "KiB, or 0"),
+    number!(l2_kib, "KiB, or 0"),
+    number!(l3_kib, "KiB, or 0"),
+    number!(l2_hit, "cycles"),
+    number!(l3_hit, "cycles"),
     number!(read_occupancy, "cycles"),
     number!(linger, "cycles"),
+    number!(jitter, "cycles"),
     number!(store_buffer, "stores"),
     number!(parallel_misses, "lines"),
     number!(line_shift, "a power of two"),
     number!(quantum, "cycles"),
     number!(drift, "cycles"),
     number!(slice, "cycles"),
+    number!(spawn, "cycles"),
     number!(context_switch, "cycles"),
     number!(syscall, "cycles"),
     number!(wake, "cycles"),
@@ -93,6 +105,9 @@ const NUMBERS: [Parameter; 29] = [
     number!(serialize, "cycles"),
     number!(clock_skew, "cycles"),
     number!(instructions_per_10_cycles, "instructions"),
+    number!(division, "cycles"),
+    number!(square_root, "cycles"),
+    number!(vector, "cycles"),
 ];
 
 /// A row for a field that holds one of a list of choices.
@@ -116,11 +131,12 @@ const CHOICES: [Parameter; 3] = [
 ];
 
 /// Every parameter of a machine, the choices first.
-pub static PARAMETERS: [&Parameter; 32] = {
-    let mut all = [&CHOICES[0]; 32];
+pub static PARAMETERS: [&Parameter; CHOICES.len() + NUMBERS.len()] = {
+    let mut all = [&CHOICES[0]; CHOICES.len() + NUMBERS.len()];
     let mut at = 0;
-    while at < 32 {
-        all[at] = if at < 3 { &CHOICES[at] } else { &NUMBERS[at - 3] };
+    while at < all.len() {
+        let first = CHOICES.len();
+        all[at] = if at < first { &CHOICES[at] } else { &NUMBERS[at - first] };
         at += 1;
     }
     all

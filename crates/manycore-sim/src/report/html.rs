@@ -121,6 +121,8 @@ impl Report {
         };
         let rows: Vec<Vec<String>> = curve.points.iter().enumerate().map(row).collect();
         body.push_str(&table(&heads, &rows));
+        let interval = curve.interval_line(self.machine.mhz);
+        let _ = writeln!(body, "<p>{}</p>", escape(&interval));
         if let Some(last) = curve.points.last().filter(|_| !curve.lines.is_empty()) {
             let _ = writeln!(body, "<p>The lines that cost most, on {} cores:</p>", last.cores);
             let rows: Vec<Vec<String>> = curve.lines.iter().flat_map(line_rows).collect();

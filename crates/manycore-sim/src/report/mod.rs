@@ -4,6 +4,8 @@
 //! what the figures are worth, and what the model leaves out.
 
 mod html;
+mod interval;
+mod missing;
 mod text;
 
 use std::fmt;
@@ -17,6 +19,9 @@ use crate::{
     },
     machine::{Arbitration, Machine, PARAMETERS},
 };
+
+pub use interval::{CHEAP, SEEDS, are_cheap, jittered};
+pub use missing::missing;
 
 /// What every report says of itself.
 pub const CLAIM: &str = "This is a stated cost model of cache coherence on real code, in virtual \
@@ -32,30 +37,6 @@ const COLUMNS: [&str; 6] = [
     "shared writes: stores and locked instructions that took a line from other cores",
     "locked: atomic read-modify-write instructions",
 ];
-
-/// What the model leaves out; a part that the machine's parameters switch on is not named.
-pub fn missing(machine: &Machine) -> Vec<String> {
-    let mut missing = vec![
-        "Caches have no limit: a line once fetched stays until another core takes it.".to_string(),
-        "Links between sockets have no limit.".to_string(),
-        "Nothing is prefetched, and a narrow load waits for its line before the next begins."
-            .to_string(),
-        "Memory order is sequentially consistent: no weak outcome is ever seen.".to_string(),
-    ];
-    if machine.memory_hop == 0 {
-        missing.push("Memory is equally far from everywhere (memory_hop is 0).".to_string());
-    }
-    if machine.memory_occupancy == 0 {
-        missing.push("Memory has no limit (memory_occupancy is 0).".to_string());
-    }
-    if machine.store_buffer == 0 {
-        missing.push("A core waits for each of its stores (store_buffer is 0).".to_string());
-    }
-    if machine.parallel_misses == 1 {
-        missing.push("Copies fetch one line at a time (parallel_misses is 1).".to_string());
-    }
-    missing
-}
 
 /// Sensitivity: the model with one uncertain parameter changed, for the band around a curve.
 pub fn variations(machine: &Machine) -> Vec<(String, Machine)> {
@@ -147,6 +128,9 @@ pub struct Curve {
     pub points: Vec<Point>,
     /// The same with something unknown changed.
     pub variations: Vec<Variation>,
+    /// The same with jitter and other seeds.
+    #[serde(default)]
+    pub repeats: Vec<Variation>,
     /// The lines that cost most at the last point.
     pub lines: Vec<HotLine>,
 }

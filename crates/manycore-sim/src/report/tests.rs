@@ -34,6 +34,7 @@ fn report() -> Report {
         name: "counter".to_string(),
         points: counts.map(|cores| counted(&machine, cores).0).to_vec(),
         variations: varied.collect(),
+        repeats: Vec::new(),
         lines: counted(&machine, 12).1,
     };
     let mut report = Report::new("A counter & more", &machine);

@@ -58,6 +58,7 @@ impl Report {
             counts.iter().try_for_each(|count| write!(f, " {:>13}", number(point.each(*count))))?;
             writeln!(f)?;
         }
+        curve.write_interval(mhz, f)?;
         self.variations(curve, f)?;
         if let Some(last) = curve.points.last().filter(|_| !curve.lines.is_empty()) {
             writeln!(f, "\nThe lines that cost most, on {} cores:", last.cores)?;

@@ -279,20 +279,20 @@ impl Builder {
             pages_max,
             read_ahead: read_ahead as u64,
             stream: Mutex::new(Stream::default()),
-            manager: manager.clone(),
+            manager,
             held: AtomicUsize::new(0),
             usage: Usage::new(),
         });
         let table = Arc::new(Table::new(&file, FileForm::Small, false));
         Ok(Arc::new_cyclic(|cyclic| FileCache {
             table: Swappable::new(table),
-            file,
             is_large: AtomicBool::new(false),
             exchange: Mutex::new(Exchange::default()),
-            attached: manager.map(|manager| {
+            attached: file.manager.as_ref().map(|manager| {
                 let file: Weak<FileCache> = cyclic.clone();
                 manager.attach(file)
             }),
+            file,
         }))
     }
 }
@@ -523,8 +523,9 @@ impl PageUser for FileCache {
 
 impl Drop for FileCache {
     fn drop(&mut self) {
-        if let Some(attached) = self.attached.take() {
-            attached.detach(ptr::from_ref(self).cast());
+        let attached = self.attached.take();
+        if let Some((manager, attached)) = self.file.manager.as_ref().zip(attached) {
+            manager.detach(attached, ptr::from_ref(self).cast());
         }
     }
 }

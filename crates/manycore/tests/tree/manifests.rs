@@ -17,7 +17,7 @@ const PAGE: &str = "manycore-page";
 
 /// Crates that are built on the library alone.
 const ON_LIBRARY_ALONE: &[&str] =
-    &["manycore-cache", "manycore-capi", "manycore-metrics", "manycore-trace", "manycore-vm"];
+    &["manycore-cache", "manycore-metrics", "manycore-trace", "manycore-vm"];
 
 /// Crates that the benchmarks compare with. A name matches with `-` and `_` alike, and a name that
 /// ends in `-` matches whatever it begins.

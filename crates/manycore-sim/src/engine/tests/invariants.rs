@@ -12,12 +12,15 @@ fn verify_lines(engine: &Engine) {
     for at in engine.lines.indices() {
         let (line, number) = (&engine.lines[at], engine.lines.number(at));
         let held = line.owner != NO_CORE;
+        let by_a_core = held || !line.copies().is_empty();
+        assert!(line.shared_in == NO_CORE || !by_a_core, "a core has what the shared cache has");
         assert!(!held || line.copies().is_empty(), "a writer beside readers: {:#x}", number);
-        for core in 0..engine.cores.len() as u16 {
+        for core in 0..engine.complex_of.len() as u16 {
             for write in [false, true] {
                 if engine.filter.allows(core, number, write) {
                     assert!(line.holds(core, write), "core {core} may use what it has not");
                     assert_eq!(line.stores, 0, "core {core} would read a store on its way");
+                    assert!(engine.caches.is_first(core, number, at), "a hit of the second level");
                 }
             }
         }
@@ -27,12 +30,9 @@ fn verify_lines(engine: &Engine) {
             assert!(stalled || request.buffered, "a request of a thread that does not wait");
             assert!(request.write || !request.buffered, "a load in a store buffer");
         }
-        let buffered: usize = engine
-            .threads
-            .iter()
-            .map(|thread| thread.stores.iter().filter(|store| **store == at).count())
-            .sum();
-        assert_eq!(buffered, line.stores as usize, "a store is lost: {:#x}", number);
+        let buffered: usize =
+            engine.threads.iter().map(|thread| usize::from(thread.is_asking_to_store(at))).sum();
+        assert_eq!(buffered, usize::from(line.stores), "a store is lost: {:#x}", number);
     }
 }
 

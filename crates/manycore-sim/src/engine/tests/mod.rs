@@ -1,9 +1,11 @@
 //! The engine against a slow, obvious model of the same rules, on random programs.
 
+mod caches;
 mod invariants;
 mod program;
 mod reference;
 mod scheduling;
+mod shipped;
 
 use program::{Done, Setup, Step};
 
@@ -13,6 +15,8 @@ use crate::engine::{Engine, Outcome, ThreadId};
 fn run(setup: &Setup, verify: bool) -> Done {
     let machine = setup.machine.clone();
     let mut engine = Engine::new(machine, setup.cores, setup.seed).expect("a sound machine");
+    // A caller that is asked, and then lets time pass, sees no difference.
+    engine.stop_when_idle(setup.seed % 2 == 1);
     let mut at = vec![0; setup.programs.len()];
     let mut log = Vec::new();
     let deadlocked = loop {
@@ -27,7 +31,10 @@ fn run(setup: &Setup, verify: bool) -> Done {
         }
         let step = setup.programs[me][at[me]];
         at[me] += 1;
-        let outcome = make(&mut engine, step);
+        let mut outcome = make(&mut engine, step);
+        while outcome == Outcome::Idle && engine.idle_until().is_some() {
+            outcome = engine.go_on();
+        }
         if verify {
             invariants::verify(&engine);
         }
@@ -35,7 +42,7 @@ fn run(setup: &Setup, verify: bool) -> Done {
             Outcome::Continue => assert_eq!(engine.running().0 as usize, me),
             Outcome::Switch(to) => assert_eq!(engine.running(), to),
             Outcome::Finished => break false,
-            Outcome::Deadlock => break true,
+            Outcome::Deadlock | Outcome::Idle => break true,
         }
     };
     let totals = engine.totals();

@@ -43,6 +43,16 @@ pub(super) fn random(seed: u64) -> Setup {
     let mut random = Random::new(seed);
     let machine = random_machine(&mut random);
     let cores = 1 + random.below(machine.cores() as usize) as u32;
+    programs_for(machine, cores, seed, random)
+}
+
+/// Random programs for the whole of that machine.
+pub(super) fn of_machine(machine: Machine, seed: u64) -> Setup {
+    let cores = machine.cores();
+    programs_for(machine, cores, seed, Random::new(seed))
+}
+
+fn programs_for(machine: Machine, cores: u32, seed: u64, mut random: Random) -> Setup {
     let threads = 1 + random.below(2 * cores as usize + 2).min(20);
     let mut programs = vec![Vec::new()];
     for thread in 1..=threads {
@@ -60,6 +70,10 @@ fn random_machine(random: &mut Random) -> Machine {
     let mut machine = Machine::guessed("random");
     machine.sockets = [1, 2, 4, 8][random.below(4)];
     machine.cores_per_socket = 1 + random.below(6) as u32;
+    machine.cores_per_complex = [0, 0, 1, 2, 3][random.below(5)].min(machine.cores_per_socket);
+    machine.same_complex = [30, 124][random.below(2)];
+    machine.threads_per_core = [1, 1, 2, 3][random.below(4)];
+    machine.thread_share = [100, 60, 33][random.below(3)];
     machine.topology = [Topology::Full, Topology::Hypercube, Topology::Ring][random.below(3)];
     let choices = [
         Arbitration::Fifo,
@@ -75,6 +89,11 @@ fn random_machine(random: &mut Random) -> Machine {
     machine.llsc = random.below(4) == 0;
     machine.memory_hop = [0, 90][random.below(2)];
     machine.memory_occupancy = [0, 30][random.below(2)];
+    machine.jitter = [0, 0, 13][random.below(3)];
+    machine.memory_bandwidth = [0, 5000, 77_777][random.below(3)];
+    machine.l1_kib = [0, 0, 1][random.below(3)];
+    machine.l2_kib = [0, 0, 1, 3][random.below(4)];
+    machine.l3_kib = [0, 2, 20][random.below(3)];
     machine.read_occupancy = [0, 40, 400][random.below(3)];
     machine.quantum = [0, 0, 50, 300][random.below(4)];
     machine.drift = [0, 100, 2000][random.below(3)];

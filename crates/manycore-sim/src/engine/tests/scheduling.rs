@@ -24,6 +24,25 @@ fn a_woken_futex_waiter_runs_after_the_wake_and_says_so() {
 }
 
 #[test]
+fn an_idle_machine_asks_before_time_passes() {
+    let mut engine = engine(2);
+    let other = engine.spawn(Some(1), 0);
+    assert_eq!(engine.sleep_until(90_000, 7), Switch(other));
+    engine.stop_when_idle(true);
+    assert_eq!(engine.work(1000), Continue);
+    assert_eq!(engine.futex_wait(0x40, u32::MAX, None, 7), Outcome::Idle);
+    assert_eq!(engine.idle_until(), Some(90_000));
+    assert_eq!(engine.futex_wake(0x40, 1, u32::MAX), 1);
+    assert_eq!(engine.go_on(), Continue);
+    assert_eq!((engine.running(), engine.now()), (other, 1000 + 3000), "time stood still");
+    assert_eq!(engine.futex_wait(0x40, u32::MAX, None, 7), Outcome::Idle);
+    assert_eq!(engine.go_on(), Switch(MAIN), "the time of the sleep has come");
+    assert_eq!(engine.now(), 90_000 + 3000);
+    assert_eq!(engine.futex_wait(0x80, u32::MAX, None, 7), Outcome::Idle);
+    assert_eq!(engine.idle_until(), None, "all wait for each other");
+}
+
+#[test]
 fn waits_for_threads_are_kept_with_their_times_up_to_the_limit() {
     let mut engine = engine(2);
     engine.keep_waits(1);
@@ -237,4 +256,33 @@ fn stores_in_the_buffer_cost_nothing_until_a_fence() {
     assert_eq!(engine.fence(), Continue);
     // The last store was begun at cycle 6 and took a fetch from memory; the fence costs 20.
     assert_eq!(engine.now(), 6 + 250 + 20);
+}
+
+#[test]
+fn own_bytes_come_out_of_the_store_buffer_and_others_wait_for_the_line() {
+    let mut machine = Machine::named("opteron-8x6").unwrap();
+    machine.store_buffer = 4;
+    let mut engine = Engine::new(machine, 2, 1).unwrap();
+    assert_eq!(engine.access(64, 8, Access::Write, 1), Continue);
+    assert_eq!(engine.fence(), Continue);
+    assert_eq!(engine.set_affinity(Some(1)), Continue);
+    let begin = engine.now();
+    assert_eq!(engine.access(64, 8, Access::Write, 1), Continue);
+    assert_eq!(engine.access(64, 4, Access::Read, 1), Continue);
+    assert_eq!(engine.now() - begin, 2 + 2, "its own bytes");
+    assert_eq!(engine.access(72, 8, Access::Read, 1), Continue);
+    assert_eq!(engine.now() - begin, 124 + 2, "other bytes of the line");
+}
+
+#[test]
+fn a_store_that_finds_no_place_free_waits_for_the_oldest() {
+    let mut machine = Machine::named("opteron-8x6").unwrap();
+    machine.store_buffer = 4;
+    let mut engine = Engine::new(machine, 1, 1).unwrap();
+    for _ in 0..4 {
+        assert_eq!(engine.access(64, 8, Access::Write, 1), Continue);
+    }
+    assert_eq!(engine.now(), 4 * 2);
+    assert_eq!(engine.access(64, 8, Access::Write, 1), Continue);
+    assert_eq!(engine.now(), 250, "the line has come");
 }

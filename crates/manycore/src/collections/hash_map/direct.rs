@@ -5,6 +5,7 @@
 //! entry lies, and there is no guard to keep over an `await`.
 
 use super::{HashMap, HashMapView};
+use crate::section::Section;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
@@ -15,6 +16,32 @@ impl<K, V, S> HashMap<K, V, S> {
     #[inline]
     pub fn enter(&self) -> HashMapView<'_, K, V, S> {
         HashMapView::new(self, self.domain.enter())
+    }
+
+    /// Shows the map in a section of its domain that is open already: for code that has one open
+    /// for several structures, and opens none for each.
+    ///
+    /// # Panics
+    /// If the section is of another domain: see
+    /// [`HashMapBuilder::domain`](super::HashMapBuilder::domain).
+    ///
+    /// ```
+    /// use manycore::{collections::HashMap, section::Domain};
+    /// use std::sync::Arc;
+    ///
+    /// let domain = Arc::new(Domain::new());
+    /// let ages = HashMap::builder().domain(Arc::clone(&domain)).build();
+    /// ages.insert("ann", 40);
+    /// let section = domain.enter(); // of other structures of the domain, too
+    /// assert_eq!(ages.view_in(section).get("ann"), Some(&40));
+    /// ```
+    #[inline]
+    pub fn view_in<'m>(&'m self, section: Section<'m>) -> HashMapView<'m, K, V, S> {
+        assert!(
+            section.is_of(&self.domain),
+            "manycore: the section is of another domain than the map, and holds nothing back there"
+        );
+        HashMapView::new(self, section)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rules once more, slowly: lists that are searched, sets of numbers, no fast path.
 
+mod caches;
 mod lines;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,6 +24,9 @@ enum ThreadState {
     Ended,
 }
 
+/// Buffered stores: line, bytes, how many, when they arrive, of which core.
+type Store = (u64, BTreeSet<usize>, u32, Option<u64>, u32);
+
 struct Thread {
     clock: u64,
     core: u32,
@@ -35,10 +39,12 @@ struct Thread {
     loaded: bool,
     overlap: u32,
     overlap_until: u64,
-    stores: BTreeSet<u64>,
+    /// Where the access is.
+    range: std::ops::Range<usize>,
+    stores: Vec<Store>,
     stores_done: u64,
-    /// Waits for its stores: down to so many, then so much later.
-    drain: Option<(usize, u64)>,
+    /// Waits for its store to that line, or for all; then so much later.
+    drain: Option<(Option<u64>, u64)>,
     slice_end: u64,
     waits: u32,
     futex: Option<usize>,
@@ -66,7 +72,9 @@ struct Line {
     busy_until: u64,
     visible_at: u64,
     waiting: Vec<Request>,
-    /// The socket that has the first turn of this round.
+    /// The complex whose shared cache has it.
+    shared_in: Option<u32>,
+    /// The complex that has the first turn of this round.
     first: u32,
 }
 
@@ -84,6 +92,9 @@ struct Model<'a> {
     homes: BTreeMap<u64, u32>,
     memory_busy: BTreeMap<u32, u64>,
     random: Random,
+    fraction: u64,
+    /// By level, cache and set, the lines in the order in which they came.
+    caches: BTreeMap<(u32, u32, u64), VecDeque<u64>>,
     done: Done,
 }
 
@@ -114,6 +125,8 @@ pub(super) fn run(setup: &Setup) -> Done {
         homes: BTreeMap::new(),
         memory_busy: BTreeMap::new(),
         random: Random::new(setup.seed),
+        fraction: 0,
+        caches: BTreeMap::new(),
         done: Done {
             log: Vec::new(),
             deadlocked: false,
@@ -145,7 +158,8 @@ impl Model<'_> {
             loaded: false,
             overlap: 0,
             overlap_until: 0,
-            stores: BTreeSet::new(),
+            range: 0..0,
+            stores: Vec::new(),
             stores_done: 0,
             drain: None,
             slice_end: u64::MAX,
@@ -235,7 +249,7 @@ impl Model<'_> {
         let now = self.threads[thread].clock;
         match step {
             Step::Work(cycles) => {
-                self.threads[thread].clock += cycles;
+                self.threads[thread].clock += self.work(thread, cycles);
                 let drift = u64::from(self.machine.drift);
                 let limit = self.next_at().saturating_add(drift);
                 let limit = limit.min(self.threads[thread].slice_end);
@@ -250,6 +264,7 @@ impl Model<'_> {
                 me.lines =
                     (address as u64 >> shift..=(address + len - 1) as u64 >> shift).collect();
                 me.kind = kind;
+                me.range = address..address + len;
                 me.loaded = false;
                 me.overlap = 0;
                 me.overlap_until = 0;
@@ -257,11 +272,11 @@ impl Model<'_> {
             }
             Step::Fence => {
                 let extra = u64::from(self.machine.rmw);
-                if self.threads[thread].stores.is_empty() {
+                if self.threads[thread].stores.iter().all(|store| store.3.is_some()) {
                     self.threads[thread].clock = now.max(self.threads[thread].stores_done) + extra;
                     return Then::GoOn;
                 }
-                self.threads[thread].drain = Some((0, extra));
+                self.threads[thread].drain = Some((None, extra));
                 Then::Stop
             }
             Step::Turn => self.turn(thread),
@@ -283,6 +298,22 @@ impl Model<'_> {
             }
             other => self.waiting_step(thread, other),
         }
+    }
+
+    /// What computation takes: more while another hardware thread of the core is in use.
+    fn work(&mut self, thread: usize, cycles: u64) -> u64 {
+        let cores = self.machine.physical_cores();
+        let own = self.threads[thread].core;
+        let busy = (0..self.on_core.len() as u32)
+            .filter(|core| core % cores == own % cores && *core != own)
+            .any(|core| self.on_core[core as usize].is_some());
+        if !busy {
+            return cycles;
+        }
+        let share = u64::from(self.machine.thread_share);
+        let hundredths = cycles * 100 + self.fraction;
+        self.fraction = hundredths % share;
+        hundredths / share
     }
 
     fn pin(&mut self, thread: usize, core: Option<u32>) -> Then {

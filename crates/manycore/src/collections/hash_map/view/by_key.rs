@@ -52,8 +52,20 @@ where
 
     /// Puts the value in, in place of the old one, which is returned. The key is replaced too.
     pub fn insert(&self, key: K, value: V) -> Option<&V> {
+        self.insert_entry(key, value).map(|(_, value)| value)
+    }
+
+    /// As [`insert`](Self::insert); returns the old key, too.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::new();
+    /// let view = map.enter();
+    /// assert_eq!(view.insert_entry("one", 1), None);
+    /// assert_eq!(view.insert_entry("one", 2), Some((&"one", &1)));
+    /// ```
+    pub fn insert_entry(&self, key: K, value: V) -> Option<(&K, &V)> {
         let put = self.put(self.entry(key, value), true);
-        put.ok().and_then(|put| put.old).map(|old| &old.value)
+        put.ok().and_then(|put| put.old).map(|old| (&old.key, &old.value))
     }
 
     /// The key's value, or this one, if there is none.

@@ -3,6 +3,8 @@
 //!
 //! `sim-audit PATH`. Each thread has set itself up before the measured part begins.
 
+mod objects;
+
 use std::{
     cell::Cell,
     hint::black_box,
@@ -16,13 +18,13 @@ use std::{
 };
 
 use manycore::{
-    collections::{Counter, FlatHashMap, HashMap, Histogram, RangeMap, ScalableArc},
+    collections::{BudgetTree, Counter, FlatHashMap, HashMap, Histogram, RangeMap, ScalableArc},
     namespace::IdSpace,
     oplog::{Commuting, Deferred, Op, Ordered},
     section::Domain,
 };
 use manycore_trace::{Class, Recorder, event, span};
-use manycore_vm::{MappingDb, Null, PagePool, Rights};
+use manycore_vm::{FileCache, MappingDb, MemoryFile, Null, PageManager, PagePool, Rights};
 
 /// Operations of each thread: few enough that no log fills in between.
 const EACH: u64 = 50;
@@ -82,6 +84,7 @@ fn main() {
         "range-get" => range_get(),
         "range-update" => range_update(),
         "pool-page" => pool_page(),
+        "file-open" => file_open(),
         "grant-unmap" => grant_unmap(),
         "resolve" => resolve(),
         "alias-revoke" => alias_gone(true),
@@ -100,6 +103,7 @@ fn main() {
             on_all_cores(|| drop(black_box(value.clone())));
         }
         "trace-event" | "trace-span" | "trace-off" => traced(&path),
+        _ if objects::run(&path) => {}
         _ => {
             eprintln!("sim-audit: no hot path '{path}'");
             std::process::exit(2);
@@ -132,6 +136,15 @@ fn traced(path: &str) {
 fn pool_page() {
     let pool = PagePool::new(1024).expect("there are addresses enough");
     on_all_cores(|| drop(black_box(pool.alloc(1).expect("a free page"))));
+}
+
+/// Makes a file within a page manager that all share, and drops it.
+fn file_open() {
+    let manager = PageManager::new(BudgetTree::new(1 << 30));
+    on_all_cores(|| {
+        let file = FileCache::builder(MemoryFile::default()).within(&manager).build();
+        drop(file.expect("a file in memory knows its length"));
+    });
 }
 
 /// Grants a page and unmaps it, of a space that all share.

@@ -1,0 +1,732 @@
+// manycore for C++17 and later: RAII for the headers of C, in namespace manycore.
+//
+//     manycore::counter requests;
+//     manycore::map<std::string, user> users;
+//
+//     requests.add(1);
+//     users.put("ann", std::make_unique<user>(40));
+//     manycore::section section(users.domain());
+//     if (const user *ann = users.get("ann"))     // valid as long as the section
+//         use(*ann);
+//
+// An object owns its handle, and frees it when it is destroyed; then no thread uses it any more. The
+// functions may be called by any thread. What fails because of its arguments throws std::system_error;
+// what is absent is a null pointer, an empty std::optional or false. Where a constructor or a copy of
+// the program's throws, nothing has changed. An exception must not leave a hash, an equality, a
+// destructor or an update: it ends the process.
+//
+// For objects that are freed when no section can hold them, rcu.hpp has the names of C++26.
+#ifndef MANYCORE_MANYCORE_HPP
+#define MANYCORE_MANYCORE_HPP
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+#include "cache.h"
+#include "counter.h"
+#include "deferred.h"
+#include "ids.h"
+#include "manycore.h"
+#include "map.h"
+#include "queue.h"
+#include "trace.h"
+
+namespace manycore {
+
+namespace detail {
+
+// A negative errno as an exception.
+inline int check(int result)
+{
+	if (result < 0)
+		throw std::system_error(-result, std::generic_category(), "manycore");
+	return result;
+}
+
+// Frees a handle of C.
+template <auto Free>
+struct freed_by {
+	template <class T>
+	void operator()(T *handle) const noexcept
+	{
+		Free(handle);
+	}
+};
+
+template <class T, auto Free>
+using handle = std::unique_ptr<T, freed_by<Free>>;
+
+// For a call-back that the caller's thread alone runs, in the call: an exception of it is kept, and
+// thrown when C has returned.
+template <class F>
+struct guarded {
+	F &function;
+	std::exception_ptr thrown;
+
+	template <class... Arguments>
+	void operator()(Arguments &&...arguments) noexcept
+	{
+		if (thrown)
+			return;
+		try {
+			function(std::forward<Arguments>(arguments)...);
+		} catch (...) {
+			thrown = std::current_exception();
+		}
+	}
+	void rethrow()
+	{
+		if (thrown)
+			std::rethrow_exception(thrown);
+	}
+};
+
+inline std::uint64_t nanoseconds(std::chrono::nanoseconds time) noexcept
+{
+	return time.count() <= 0 ? 0 : static_cast<std::uint64_t>(time.count());
+}
+
+} // namespace detail
+
+// A domain of one's own: mc_domain_new. No section is open when it is destroyed, and nothing that has
+// been made in it is left; else the process ends with a message.
+class domain {
+public:
+	explicit domain(const mc_domain_options &options = MC_DOMAIN_OPTIONS_INIT)
+	{
+		detail::check(mc_domain_new(&handle_, &options));
+	}
+	domain(const domain &) = delete;
+	domain &operator=(const domain &) = delete;
+	~domain()
+	{
+		if (mc_domain_free(handle_) != 0)
+			mc_misuse_("a domain is destroyed that is in use");
+	}
+
+	// Waits for the sections that are open, or for the call-backs that were scheduled.
+	void synchronize() { detail::check(mc_synchronize(handle_)); }
+	void barrier() { detail::check(mc_barrier(handle_)); }
+	void collect() { detail::check(mc_collect(handle_)); }
+
+	const mc_domain *native_handle() const noexcept { return handle_; }
+	operator const mc_domain *() const noexcept { return handle_; }
+
+private:
+	const mc_domain *handle_ = nullptr;
+};
+
+// An open section of a domain, of the default one without an argument. It stays with its thread.
+class section {
+public:
+	explicit section(const mc_domain *domain = mc_domain_default()) noexcept : domain_(domain)
+	{
+		mc_enter(domain_);
+	}
+	section(const section &) = delete;
+	section &operator=(const section &) = delete;
+	~section() { mc_leave(domain_); }
+
+private:
+	const mc_domain *domain_;
+};
+
+// mc_counter. Constant-initialized, so a static one is ready before any constructor runs.
+class counter {
+public:
+	constexpr counter() noexcept = default;
+	counter(const counter &) = delete;
+	counter &operator=(const counter &) = delete;
+	~counter() { mc_counter_destroy(&counter_); }
+
+	void add(std::int64_t n) noexcept { mc_counter_add(&counter_, n); }
+	counter &operator++() noexcept
+	{
+		add(1);
+		return *this;
+	}
+	counter &operator--() noexcept
+	{
+		add(-1);
+		return *this;
+	}
+	std::int64_t sum() const noexcept { return mc_counter_sum(&counter_); }
+	std::int64_t take() noexcept { return mc_counter_take(&counter_); }
+	bool is_hot() const noexcept { return mc_counter_is_hot(&counter_) != 0; }
+	bool promote() noexcept { return mc_counter_promote(&counter_) == 0; }
+	void demote() noexcept { mc_counter_demote(&counter_); }
+
+private:
+	mutable mc_counter counter_ = MC_COUNTER_INIT;
+};
+
+// What a histogram had counted at some time.
+class snapshot {
+public:
+	explicit snapshot(mc_snapshot *handle) noexcept : handle_(handle) {}
+
+	std::uint64_t count() const noexcept { return mc_snapshot_count(handle_.get()); }
+	bool empty() const noexcept { return count() == 0; }
+	double sum() const noexcept { return mc_snapshot_sum(handle_.get()); }
+	// Empty if nothing was counted. Throws if q is not between 0 and 1.
+	std::optional<std::uint64_t> quantile(double q) const
+	{
+		std::uint64_t value;
+		int result = mc_snapshot_quantile(handle_.get(), q, &value);
+
+		if (result == -ENOENT)
+			return std::nullopt;
+		detail::check(result);
+		return value;
+	}
+	std::uint64_t count_up_to(std::uint64_t value) const noexcept
+	{
+		return mc_snapshot_count_up_to(handle_.get(), value);
+	}
+	void merge(const snapshot &other)
+	{
+		detail::check(mc_snapshot_merge(handle_.get(), other.handle_.get()));
+	}
+
+private:
+	detail::handle<mc_snapshot, mc_snapshot_free> handle_;
+};
+
+class histogram {
+public:
+	histogram()
+	{
+		mc_histogram *made;
+
+		detail::check(mc_histogram_new(&made));
+		handle_.reset(made);
+	}
+
+	void record(std::uint64_t value, std::uint64_t times = 1) noexcept
+	{
+		mc_histogram_record(handle_.get(), value, times);
+	}
+	snapshot read() const { return taken_by(mc_histogram_read); }
+	snapshot take() { return taken_by(mc_histogram_take); }
+
+private:
+	snapshot taken_by(int (*take)(mc_histogram *, mc_snapshot **)) const
+	{
+		mc_snapshot *made;
+
+		detail::check(take(handle_.get(), &made));
+		return snapshot(made);
+	}
+
+	detail::handle<mc_histogram, mc_histogram_free> handle_;
+};
+
+// Objects by number. Look-ups are made in a section of the space's domain.
+template <class T>
+class id_space {
+public:
+	explicit id_space(const mc_domain *domain = mc_domain_default()) : domain_(domain)
+	{
+		mc_ids *made;
+
+		detail::check(mc_ids_new(&made, domain, &id_space::destroy));
+		handle_.reset(made);
+	}
+
+	const mc_domain *domain() const noexcept { return domain_; }
+	// The number of the object, which is the space's now. Throws if there are no numbers left.
+	std::uint64_t insert(std::unique_ptr<T> object)
+	{
+		std::uint64_t id = mc_ids_insert(handle_.get(), object.get());
+
+		if (id == 0)
+			detail::check(object ? -ENOSPC : -EINVAL);
+		object.release();
+		return id;
+	}
+	template <class... Arguments>
+	std::uint64_t emplace(Arguments &&...arguments)
+	{
+		return insert(std::make_unique<T>(std::forward<Arguments>(arguments)...));
+	}
+	// Null if there is none; else valid until the calling thread's section is closed.
+	T *get(std::uint64_t id) const noexcept
+	{
+		return static_cast<T *>(mc_ids_get(handle_.get(), id));
+	}
+	bool remove(std::uint64_t id) noexcept { return mc_ids_remove(handle_.get(), id) == 0; }
+	std::size_t size() const noexcept { return mc_ids_length(handle_.get()); }
+	// f(number, object) for each.
+	template <class F>
+	void for_each(F &&f) const
+	{
+		detail::guarded<F> guarded{f, nullptr};
+
+		mc_ids_for_each(handle_.get(), &id_space::template visit<F>, &guarded);
+		guarded.rethrow();
+	}
+
+private:
+	static void destroy(void *object) noexcept { delete static_cast<T *>(object); }
+	template <class F>
+	static int visit(std::uint64_t id, void *object, void *argument) noexcept
+	{
+		auto &guarded = *static_cast<detail::guarded<F> *>(argument);
+
+		guarded(id, *static_cast<T *>(object));
+		return guarded.thrown != nullptr;
+	}
+
+	detail::handle<mc_ids, mc_ids_free> handle_;
+	const mc_domain *domain_;
+};
+
+// A hash map of objects. Look-ups are made in a section of the map's domain. Hash and Equal have no
+// state. Keys and objects are destroyed after their grace period, by any thread.
+template <class Key, class T, class Hash = std::hash<Key>, class Equal = std::equal_to<Key>>
+class map {
+	static_assert(std::is_empty<Hash>::value && std::is_empty<Equal>::value, "without state");
+
+public:
+	explicit map(const mc_domain *domain = mc_domain_default()) : domain_(domain)
+	{
+		mc_map *made;
+
+		detail::check(mc_map_new(&made, domain, &operations));
+		handle_.reset(made);
+	}
+
+	const mc_domain *domain() const noexcept { return domain_; }
+	// Null if it is not there; else valid until the calling thread's section is closed.
+	T *get(const Key &key) const noexcept
+	{
+		auto *found = static_cast<entry *>(mc_map_get(handle_.get(), &key));
+
+		return found ? found->object.get() : nullptr;
+	}
+	// In place of an old one. Whether there was one.
+	bool put(Key key, std::unique_ptr<T> object)
+	{
+		auto made = entry::make(std::move(key), std::move(object));
+		int result = detail::check(mc_map_put(handle_.get(), &made->key, made.get()));
+
+		made.release();
+		return result == 1;
+	}
+	// If it is not there yet. Whether it was put in.
+	bool add(Key key, std::unique_ptr<T> object)
+	{
+		auto made = entry::make(std::move(key), std::move(object));
+		int result = mc_map_add(handle_.get(), &made->key, made.get());
+
+		if (result == -EEXIST)
+			return false;
+		detail::check(result);
+		made.release();
+		return true;
+	}
+	template <class... Arguments>
+	bool emplace(Key key, Arguments &&...arguments)
+	{
+		return add(std::move(key), std::make_unique<T>(std::forward<Arguments>(arguments)...));
+	}
+	// Whether it was there.
+	bool remove(const Key &key) noexcept { return mc_map_remove(handle_.get(), &key) == 0; }
+	std::size_t size() const noexcept { return mc_map_length(handle_.get()); }
+	// f(key, object) for each.
+	template <class F>
+	void for_each(F &&f) const
+	{
+		detail::guarded<F> guarded{f, nullptr};
+
+		mc_map_for_each(handle_.get(), &map::template visit<F>, &guarded);
+		guarded.rethrow();
+	}
+
+private:
+	struct entry {
+		Key key;
+		std::unique_ptr<T> object;
+
+		static std::unique_ptr<entry> make(Key &&key, std::unique_ptr<T> object)
+		{
+			if (!object)
+				detail::check(-EINVAL);
+			return std::unique_ptr<entry>(new entry{std::move(key), std::move(object)});
+		}
+	};
+
+	static std::uint64_t hash(const void *key, void *) noexcept
+	{
+		return Hash()(*static_cast<const Key *>(key));
+	}
+	static int equal(const void *one, const void *other, void *) noexcept
+	{
+		return Equal()(*static_cast<const Key *>(one), *static_cast<const Key *>(other));
+	}
+	static void destroy(void *, void *value, void *) noexcept { delete static_cast<entry *>(value); }
+	template <class F>
+	static int visit(const void *key, void *value, void *argument) noexcept
+	{
+		auto &guarded = *static_cast<detail::guarded<F> *>(argument);
+
+		guarded(*static_cast<const Key *>(key), *static_cast<entry *>(value)->object);
+		return guarded.thrown != nullptr;
+	}
+
+	static constexpr mc_map_operations operations = {
+		sizeof(mc_map_operations), &map::hash, &map::equal, &map::destroy, nullptr
+	};
+
+	detail::handle<mc_map, mc_map_free> handle_;
+	const mc_domain *domain_;
+};
+
+// Events in the order in which they were sent, across all threads.
+template <class T>
+class event_queue {
+public:
+	explicit event_queue(const mc_queue_options &options = MC_QUEUE_OPTIONS_INIT)
+	{
+		mc_queue *made;
+
+		detail::check(mc_queue_new(&made, &options));
+		handle_.reset(made);
+	}
+	event_queue(event_queue &&) = default;
+	event_queue &operator=(event_queue &&) = delete;
+	~event_queue()
+	{
+		void *event;
+
+		while (handle_ && mc_queue_receive(handle_.get(), &event, 0) == 0)
+			delete static_cast<T *>(event);
+	}
+
+	// Waits while the queue is full. False, and the event stays the caller's, if it is closed.
+	bool send(std::unique_ptr<T> &&event) { return send_for(std::move(event), MC_FOREVER); }
+	bool try_send(std::unique_ptr<T> &&event) { return send_for(std::move(event), 0); }
+	template <class Rep, class Period>
+	bool try_send_for(std::unique_ptr<T> &&event, std::chrono::duration<Rep, Period> time)
+	{
+		return send_for(std::move(event), detail::nanoseconds(time));
+	}
+	template <class... Arguments>
+	bool emplace(Arguments &&...arguments)
+	{
+		return send(std::make_unique<T>(std::forward<Arguments>(arguments)...));
+	}
+
+	// Waits for an event. Null if the queue is closed and empty.
+	std::unique_ptr<T> receive() { return receive_for(MC_FOREVER); }
+	// Null if there is none.
+	std::unique_ptr<T> try_receive() { return receive_for(0); }
+	template <class Rep, class Period>
+	std::unique_ptr<T> try_receive_for(std::chrono::duration<Rep, Period> time)
+	{
+		return receive_for(detail::nanoseconds(time));
+	}
+	// f(std::unique_ptr<T>) for what is there; how many. If f throws, what it was not called with is
+	// destroyed.
+	template <class F>
+	std::size_t receive_all(F &&f)
+	{
+		struct batch {
+			void *events[64];
+			std::size_t count = 0, next = 0;
+
+			~batch()
+			{
+				while (next < count)
+					delete static_cast<T *>(events[next++]);
+			}
+		};
+		std::size_t all = 0;
+
+		for (;;) {
+			batch taken;
+
+			taken.count = mc_queue_receive_many(handle_.get(), taken.events, 64);
+			if (taken.count == 0)
+				return all;
+			all += taken.count;
+			while (taken.next < taken.count) {
+				std::unique_ptr<T> event(static_cast<T *>(taken.events[taken.next++]));
+
+				f(std::move(event));
+			}
+		}
+	}
+	bool close() noexcept { return mc_queue_close(handle_.get()) != 0; }
+	std::size_t size() const noexcept { return mc_queue_length(handle_.get()); }
+
+private:
+	bool send_for(std::unique_ptr<T> &&event, std::uint64_t time)
+	{
+		if (mc_queue_send(handle_.get(), event.get(), time) != 0)
+			return false;
+		event.release();
+		return true;
+	}
+	std::unique_ptr<T> receive_for(std::uint64_t time)
+	{
+		void *event = nullptr;
+
+		mc_queue_receive(handle_.get(), &event, time);
+		return std::unique_ptr<T>(static_cast<T *>(event));
+	}
+
+	detail::handle<mc_queue, mc_queue_free> handle_;
+};
+
+// Bytes by bytes, in bounded memory.
+class cache {
+public:
+	explicit cache(const mc_cache_options &options)
+	{
+		mc_cache *made;
+
+		detail::check(mc_cache_new(&made, &options));
+		handle_.reset(made);
+	}
+
+	// With a time, only if the options have MC_CACHE_TIMES or times of their own.
+	void put(std::string_view key, std::string_view value, std::chrono::milliseconds time = {})
+	{
+		detail::check(mc_cache_put(handle_.get(), key.data(), key.size(), value.data(), value.size(),
+		    static_cast<std::uint64_t>(time.count())));
+	}
+	std::optional<std::string> get(std::string_view key) const
+	{
+		std::string value;
+
+		if (!visit(key, [&value](std::string_view found) { value = found; }))
+			return std::nullopt;
+		return value;
+	}
+	// f(std::string_view), which is valid as long as the call. Whether the key is there.
+	template <class F>
+	bool visit(std::string_view key, F &&f) const
+	{
+		detail::guarded<F> guarded{f, nullptr};
+		int result = mc_cache_visit(handle_.get(), key.data(), key.size(), &cache::call<F>, &guarded);
+
+		guarded.rethrow();
+		return result == 0;
+	}
+	// The value, after load(key) if it is not there. Of threads that want the same key one loads: the
+	// others wait for it. What a load throws is thrown by its own call, and ECANCELED by theirs.
+	template <class Load>
+	std::string get_or_load(std::string_view key, Load &&load)
+	{
+		loading<Load> context{load, {}, nullptr};
+		int result = mc_cache_get_or_load(handle_.get(), key.data(), key.size(),
+		    &loading<Load>::make, &loading<Load>::keep, &context);
+
+		if (context.thrown)
+			std::rethrow_exception(context.thrown);
+		detail::check(result);
+		return std::move(context.value);
+	}
+	bool remove(std::string_view key) noexcept
+	{
+		return mc_cache_remove(handle_.get(), key.data(), key.size()) == 0;
+	}
+	void clear() noexcept { mc_cache_clear(handle_.get()); }
+	void set_capacity(std::uint64_t bytes)
+	{
+		detail::check(mc_cache_set_capacity(handle_.get(), bytes));
+	}
+	struct mc_cache_stats stats() const
+	{
+		struct mc_cache_stats stats = MC_CACHE_STATS_INIT;
+
+		detail::check(::mc_cache_stats(handle_.get(), &stats));
+		return stats;
+	}
+
+private:
+	template <class F>
+	static void call(const void *value, std::size_t length, void *argument) noexcept
+	{
+		auto &guarded = *static_cast<detail::guarded<F> *>(argument);
+
+		guarded(std::string_view(static_cast<const char *>(value), length));
+	}
+
+	template <class Load>
+	struct loading {
+		Load &load;
+		std::string value;
+		std::exception_ptr thrown;
+
+		static int make(mc_loading *into, const void *key, std::size_t length, void *argument) noexcept
+		{
+			auto &context = *static_cast<loading *>(argument);
+
+			try {
+				const std::string made =
+				    context.load(std::string_view(static_cast<const char *>(key), length));
+				mc_loaded(into, made.data(), made.size());
+				return 0;
+			} catch (...) {
+				context.thrown = std::current_exception();
+				return -ECANCELED;
+			}
+		}
+		static void keep(const void *value, std::size_t length, void *argument) noexcept
+		{
+			auto &context = *static_cast<loading *>(argument);
+
+			try {
+				context.value.assign(static_cast<const char *>(value), length);
+			} catch (...) {
+				context.thrown = std::current_exception();
+			}
+		}
+	};
+
+	detail::handle<mc_cache, mc_cache_free> handle_;
+};
+
+// An object whose updates are logged by thread, and applied at the next read.
+template <class T>
+class deferred {
+public:
+	template <class... Arguments>
+	explicit deferred(std::in_place_t, const mc_deferred_options &options, Arguments &&...arguments)
+	    : state_(std::make_unique<T>(std::forward<Arguments>(arguments)...))
+	{
+		mc_deferred *made;
+
+		detail::check(mc_deferred_new(&made, state_.get(), &options));
+		handle_.reset(made);
+	}
+	explicit deferred(T state = T(), const mc_deferred_options &options = MC_DEFERRED_OPTIONS_INIT)
+	    : deferred(std::in_place, options, std::move(state))
+	{
+	}
+
+	// update(T &), later, by any thread. It does not throw.
+	template <class F>
+	void append(F update)
+	{
+		static_assert(std::is_invocable<F &, T &>::value, "update(state) is well-formed");
+		auto made = std::make_unique<F>(std::move(update));
+
+		mc_deferred_append(handle_.get(), &deferred::apply<F>, made.release());
+	}
+	// An update without a state of its own, which allocates nothing.
+	template <void (*Update)(T &)>
+	void append() noexcept
+	{
+		mc_deferred_append(handle_.get(), &deferred::apply_plain<Update>, nullptr);
+	}
+	// f(T &), under the object's lock, after every update that was appended before; its result.
+	template <class F>
+	auto read(F &&f) -> std::invoke_result_t<F &, T &>
+	{
+		using result = std::invoke_result_t<F &, T &>;
+		if constexpr (std::is_void<result>::value) {
+			read_by(f);
+		} else {
+			std::optional<result> found;
+			auto keep = [&](T &state) { found.emplace(f(state)); };
+
+			read_by(keep);
+			return std::move(*found);
+		}
+	}
+
+private:
+	template <class F>
+	void read_by(F &f)
+	{
+		detail::guarded<F> guarded{f, nullptr};
+
+		mc_deferred_read(handle_.get(), &deferred::call<F>, &guarded);
+		guarded.rethrow();
+	}
+	template <class F>
+	static void apply(void *state, void *argument) noexcept
+	{
+		std::unique_ptr<F> update(static_cast<F *>(argument));
+
+		(*update)(*static_cast<T *>(state));
+	}
+	template <void (*Update)(T &)>
+	static void apply_plain(void *state, void *) noexcept
+	{
+		Update(*static_cast<T *>(state));
+	}
+	template <class F>
+	static void call(void *state, void *argument) noexcept
+	{
+		(*static_cast<detail::guarded<F> *>(argument))(*static_cast<T *>(state));
+	}
+
+	// In this order: the object, which applies what waits, goes before the state.
+	std::unique_ptr<T> state_;
+	detail::handle<mc_deferred, mc_deferred_free> handle_;
+};
+
+// Events are recorded as long as it lives. There is one at a time.
+class recording {
+public:
+	explicit recording(const mc_recording_options &options = MC_RECORDING_OPTIONS_INIT)
+	{
+		mc_recording *made;
+
+		detail::check(mc_recording_start(&made, &options));
+		handle_.reset(made);
+	}
+
+	void set_classes(std::uint64_t classes) noexcept
+	{
+		mc_recording_set_classes(handle_.get(), classes);
+	}
+	void save(const std::string &path)
+	{
+		detail::check(mc_recording_save(handle_.get(), path.c_str()));
+	}
+	// Throws what a stream could not be written for; the destructor does not.
+	void stop() { detail::check(mc_recording_stop(handle_.release())); }
+
+private:
+	detail::handle<mc_recording, mc_recording_stop> handle_;
+};
+
+// A span of a thread: records BEGIN now and END at the end of its life.
+class span {
+public:
+	explicit span(mc_event &begin, mc_event &end, const mc_value *values = nullptr) noexcept
+	    : end_(mc_event_is_on(&begin) ? &end : nullptr)
+	{
+		mc_event_record(&begin, values);
+	}
+	span(const span &) = delete;
+	span &operator=(const span &) = delete;
+	~span()
+	{
+		if (end_ != nullptr)
+			mc_event_record(end_, nullptr);
+	}
+
+private:
+	mc_event *end_;
+};
+
+} // namespace manycore
+
+#endif

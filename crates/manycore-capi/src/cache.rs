@@ -1,0 +1,317 @@
+//! `mc_cache`: a cache whose keys and values are bytes.
+
+use crate::cancel;
+use crate::versioned::{self, Versioned};
+use foldhash::quality::RandomState;
+use libc::c_int;
+use manycore_cache::Cache as Whole;
+use std::ffi::c_void;
+use std::ptr;
+use std::slice;
+use std::time::Duration;
+
+type Bytes = Box<[u8]>;
+
+/// `mc_cache`.
+#[derive(Debug)]
+pub struct Cache {
+    whole: Whole<Bytes, Bytes, RandomState>,
+    has_times: bool,
+}
+
+/// `struct mc_cache_options`. Zero stands for the default everywhere, but of the bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CacheOptions {
+    /// Of the struct as the caller knows it.
+    pub size: usize,
+    /// Bit 0: reads are counted. Bit 1: entries may have times to live of their own.
+    pub flags: u64,
+    /// What all entries may take, with what the cache has beside them.
+    pub bytes: u64,
+    /// From an entry's insertion to its end.
+    pub live_ms: u64,
+    /// From an entry's last use to its end.
+    pub idle_ms: u64,
+}
+
+const COUNT_READS: u64 = 1;
+const TIMES: u64 = 2;
+
+/// `struct mc_cache_stats`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CacheStats {
+    /// Of the struct as the caller knows it.
+    pub size: usize,
+    /// Entries that are there.
+    pub entries: u64,
+    /// What they take.
+    pub bytes: u64,
+    /// What they may take.
+    pub capacity: u64,
+    /// Reads that found the key, if reads are counted.
+    pub hits: u64,
+    /// Reads that did not, if reads are counted.
+    pub misses: u64,
+    /// Entries that were put in.
+    pub insertions: u64,
+    /// Entries that went because room was wanted.
+    pub evictions: u64,
+    /// Entries that went because their time was over.
+    pub expirations: u64,
+}
+
+// SAFETY: `repr(C)`, the size first; then numbers.
+unsafe impl Versioned for CacheOptions {}
+// SAFETY: `repr(C)`, the size first; then numbers.
+unsafe impl Versioned for CacheStats {}
+
+/// `mc_visit_bytes`: called with bytes that stay as long as the call.
+pub type Visit = unsafe extern "C-unwind" fn(*const c_void, usize, *mut c_void);
+
+/// `mc_load_bytes`: makes the value of a key that is not there.
+pub type Load =
+    unsafe extern "C-unwind" fn(*mut Loading, *const c_void, usize, *mut c_void) -> c_int;
+
+/// `mc_loading`: where a load puts its value.
+#[derive(Debug)]
+pub struct Loading(Option<Bytes>);
+
+/// The bytes of a key or a value.
+///
+/// # Safety
+/// `length` bytes are there and stay as they are, or `length` is zero.
+unsafe fn bytes<'a>(at: *const c_void, length: usize) -> &'a [u8] {
+    if length == 0 {
+        return &[];
+    }
+    // SAFETY: the caller promises that they are there and stay as they are.
+    unsafe { slice::from_raw_parts(at.cast(), length) }
+}
+
+/// A new cache.
+///
+/// # Safety
+/// `out` is null or may be written. `options` is null, or has as many bytes as its first field
+/// says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_new(out: *mut *mut Cache, options: *const CacheOptions) -> c_int {
+    let size = size_of::<CacheOptions>();
+    let none = CacheOptions { size, flags: 0, bytes: 0, live_ms: 0, idle_ms: 0 };
+    // SAFETY: null, or as long as it says, which the caller promises.
+    let options = unsafe { versioned::read(options, none) };
+    let known = |options: &CacheOptions| options.flags & !(COUNT_READS | TIMES) == 0;
+    let Some(options) = options.filter(known).filter(|_| !out.is_null()) else {
+        return -libc::EINVAL;
+    };
+    let mut builder = Whole::builder(options.bytes)
+        .hasher(RandomState::default())
+        .byte_weigher(|key: &Bytes, value: &Bytes| key.len() + value.len())
+        .count_reads(options.flags & COUNT_READS != 0);
+    if options.flags & TIMES != 0 {
+        builder = builder.expire_after(|_, _| None);
+    }
+    if options.live_ms != 0 {
+        builder = builder.time_to_live(Duration::from_millis(options.live_ms));
+    }
+    if options.idle_ms != 0 {
+        builder = builder.time_to_idle(Duration::from_millis(options.idle_ms));
+    }
+    let Ok(whole) = builder.build() else { return -libc::EINVAL };
+    let has_times = options.flags & TIMES != 0 || options.live_ms != 0 || options.idle_ms != 0;
+    // SAFETY: not null, and the caller promises that it may be written.
+    unsafe { out.write(Box::into_raw(Box::new(Cache { whole, has_times }))) };
+    0
+}
+
+/// Frees a cache.
+///
+/// # Safety
+/// Null, or from `mc_cache_new`, freed once, and used by no thread any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_free(cache: *mut Cache) {
+    if !cache.is_null() {
+        // SAFETY: from the box of `mc_cache_new`; the caller promises that it comes back once.
+        drop(unsafe { Box::from_raw(cache) });
+    }
+}
+
+/// Puts a copy of the value in, for so long, or for as long as the cache says.
+///
+/// # Safety
+/// The cache is not freed; key and value have so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_put(
+    cache: *const Cache,
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    length: usize,
+    live_ms: u64,
+) -> c_int {
+    // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
+    let (cache, key, value) =
+        unsafe { (&*cache, bytes(key, key_length).into(), bytes(value, length).into()) };
+    match live_ms {
+        0 => cache.whole.insert(key, value),
+        _ if !cache.has_times => return -libc::EINVAL,
+        live => cache.whole.insert_for(key, value, Duration::from_millis(live)),
+    };
+    0
+}
+
+/// Copies the value of a key, if there is room for it. Its length, or `-ENOENT`.
+///
+/// # Safety
+/// The cache is not freed; the key has so many bytes; `room` bytes of `buffer` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_get(
+    cache: *const Cache,
+    key: *const c_void,
+    key_length: usize,
+    buffer: *mut c_void,
+    room: usize,
+) -> isize {
+    // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
+    let (cache, key) = unsafe { (&*cache, bytes(key, key_length)) };
+    let Some(value) = cache.whole.get(key) else {
+        return -(libc::ENOENT as isize);
+    };
+    if value.len() <= room && !value.is_empty() {
+        // SAFETY: the caller promises that there is room for as many bytes.
+        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
+    }
+    value.len() as isize
+}
+
+/// Calls `visit` with the value of a key, if it is there.
+///
+/// # Safety
+/// The cache is not freed; the key has so many bytes; `visit` may be called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_visit(
+    cache: *const Cache,
+    key: *const c_void,
+    key_length: usize,
+    visit: Option<Visit>,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(visit) = visit else { return -libc::EINVAL };
+    // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
+    let (cache, key) = unsafe { (&*cache, bytes(key, key_length)) };
+    let Some(value) = cache.whole.get(key) else { return -libc::ENOENT };
+    // SAFETY: the caller promises that it may be called; the guard keeps the value.
+    unsafe { visit(value.as_ptr().cast(), value.len(), argument) };
+    0
+}
+
+/// As `mc_cache_visit`, after loading the value if the key is not there: one load at a time.
+///
+/// # Safety
+/// The cache is not freed; the key has so many bytes; `load` and `visit` may be called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_get_or_load(
+    cache: *const Cache,
+    key: *const c_void,
+    key_length: usize,
+    load: Option<Load>,
+    visit: Option<Visit>,
+    argument: *mut c_void,
+) -> c_int {
+    let (Some(load), Some(visit)) = (load, visit) else { return -libc::EINVAL };
+    // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
+    let (cache, key) = unsafe { (&*cache, bytes(key, key_length)) };
+    let _no_cancel = cancel::disable();
+    let loaded = cache.whole.try_get_or_insert_with(key.into(), || {
+        let mut loading = Loading(None);
+        // SAFETY: the caller promises that it may be called; the bytes stay as long as this call.
+        match unsafe { load(&raw mut loading, key.as_ptr().cast(), key.len(), argument) } {
+            0 => loading.0.ok_or(-libc::ENOENT),
+            error => Err(error),
+        }
+    });
+    match loaded {
+        Ok(value) => {
+            // SAFETY: the caller promises that it may be called; the guard keeps the value.
+            unsafe { visit(value.as_ptr().cast(), value.len(), argument) };
+            0
+        }
+        Err(error) => *error,
+    }
+}
+
+/// Copies the value that a load has made.
+///
+/// # Safety
+/// `loading` is what the load was called with, and that has not returned; the value has so many
+/// bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_loaded(loading: *mut Loading, value: *const c_void, length: usize) {
+    // SAFETY: the caller promises that the load has not returned, so that it is on the stack of
+    // this thread; and so many bytes.
+    unsafe { (*loading).0 = Some(bytes(value, length).into()) };
+}
+
+/// Removes a key.
+///
+/// # Safety
+/// The cache is not freed; the key has so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_remove(
+    cache: *const Cache,
+    key: *const c_void,
+    key_length: usize,
+) -> c_int {
+    // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
+    let removed = unsafe { (*cache).whole.remove(bytes(key, key_length)) };
+    if removed.is_some() { 0 } else { -libc::ENOENT }
+}
+
+/// Removes every entry.
+///
+/// # Safety
+/// The cache is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_clear(cache: *const Cache) {
+    // SAFETY: the caller promises a cache that has not been freed.
+    unsafe { &*cache }.whole.invalidate_all();
+}
+
+/// Lets entries take so many bytes from now on.
+///
+/// # Safety
+/// The cache is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_set_capacity(cache: *const Cache, bytes: u64) -> c_int {
+    if !(1..=1 << 62).contains(&bytes) {
+        return -libc::EINVAL;
+    }
+    // SAFETY: the caller promises a cache that has not been freed.
+    unsafe { &*cache }.whole.set_capacity(bytes);
+    0
+}
+
+/// What the cache has and has counted.
+///
+/// # Safety
+/// The cache is not freed; `out` is null, or has as many bytes as its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_cache_stats(cache: *const Cache, out: *mut CacheStats) -> c_int {
+    // SAFETY: the caller promises a cache that has not been freed.
+    let whole = &unsafe { &*cache }.whole;
+    let counts = whole.stats();
+    let stats = CacheStats {
+        size: size_of::<CacheStats>(),
+        entries: whole.len() as u64,
+        bytes: whole.weight(),
+        capacity: whole.capacity(),
+        hits: counts.hits,
+        misses: counts.misses,
+        insertions: counts.insertions,
+        evictions: counts.evictions,
+        expirations: counts.expirations,
+    };
+    // SAFETY: null, or as long as it says, which the caller promises.
+    if unsafe { versioned::write(out, stats) } { 0 } else { -libc::EINVAL }
+}

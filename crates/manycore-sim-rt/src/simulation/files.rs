@@ -1,0 +1,230 @@
+//! Threads that wait for files and child processes, and timers that are files.
+//!
+//! The kernel has the files. A call that would block is made so that it does not; where it would,
+//! its virtual thread waits here for what the call needs. Whenever a virtual thread has made a call
+//! that may change what is ready, the kernel is asked which waits are over.
+//!
+//! Law sim_rt.O1: what one virtual thread makes ready for another is found at the end of the call
+//! that made it so, and thus at the same virtual time in every run. A waiter is added in the same
+//! turn in which the kernel said that its call would block, so no change in between is lost.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Simulation;
+use crate::host;
+
+/// The kernel's `struct pollfd`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Poll {
+    pub(crate) file: c_int,
+    pub(crate) events: i16,
+    pub(crate) found: i16,
+}
+
+/// What a thread waits for outside of virtual memory.
+#[derive(Debug, Clone)]
+pub(crate) enum WaitsFor {
+    /// One of the files is ready.
+    Files(Vec<Poll>),
+    /// A child process has something to say: kind of number, number, and options of `waitid`.
+    Child([usize; 3]),
+    /// Any change: the kernel can't say when the call will succeed.
+    Change,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) thread: usize,
+    pub(super) call: &'static str,
+    pub(super) site: usize,
+    pub(super) what: WaitsFor,
+    /// Takes what it waits for, so that others need not wake up as well.
+    pub(super) is_alone: bool,
+}
+
+/// A timer that is a file: an eventfd stands for it, and is written to when its time has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timer {
+    pub(crate) file: c_int,
+    /// Whether it shows the time of day.
+    pub(crate) is_day: bool,
+    /// Virtual time of its next expiry, in nanoseconds.
+    pub(crate) next: Option<u64>,
+    /// Nanoseconds from one expiry to the next; 0 for one expiry.
+    pub(crate) interval: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// In the order of arrival.
+    pub(super) waiters: VecDeque<Waiter>,
+    pub(crate) timers: Vec<Timer>,
+    /// The program has asked for signals, which other processes may send.
+    pub(crate) takes_signals: bool,
+}
+
+/// Whether a thread waits here.
+static WAITS: AtomicBool = AtomicBool::new(false);
+/// Whether it is time to look what other processes have done.
+static REMINDED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a signal has come since all threads waited last.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// From another kernel thread, now and then: makes the simulation look outside, if a thread waits.
+pub(crate) fn remind() {
+    // ORDER: Relaxed; both are hints, and the next reminder comes soon.
+    if WAITS.load(Ordering::Relaxed) {
+        REMINDED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A signal has come: makes the next block look.
+pub(crate) fn interrupt() {
+    // ORDER: Relaxed; the simulating kernel thread, which this is or runs beside, sees both soon.
+    REMINDED.store(true, Ordering::Relaxed);
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Whether there was a reminder since the last look.
+#[inline(always)]
+pub(crate) fn is_reminded() -> bool {
+    // ORDER: Relaxed; see `remind`.
+    REMINDED.load(Ordering::Relaxed) && REMINDED.swap(false, Ordering::Relaxed)
+}
+
+impl Files {
+    pub(super) fn any_waits(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    /// Virtual time of the next expiry.
+    pub(super) fn next_timer(&self) -> Option<u64> {
+        self.timers.iter().filter_map(|timer| timer.next).min()
+    }
+
+    /// Lets the timers expire whose time has come by `now`.
+    fn expire(&mut self, now: u64) {
+        for timer in &mut self.timers {
+            let Some(next) = timer.next.filter(|&next| next <= now) else { continue };
+            let missed = (now - next).checked_div(timer.interval);
+            let times = missed.unwrap_or(0) + 1;
+            timer.next = (timer.interval > 0).then(|| next + times * timer.interval);
+            let word = [timer.file as usize, (&raw const times) as usize, 8, 0, 0, 0];
+            // SAFETY: the eventfd of this timer; the kernel reads 8 bytes.
+            unsafe { host::call(libc::SYS_write as usize, word) };
+        }
+    }
+}
+
+impl WaitsFor {
+    /// The files, if it is files.
+    pub(super) fn files(&self) -> &[Poll] {
+        if let Self::Files(files) = self { files } else { &[] }
+    }
+}
+
+impl Simulation {
+    /// A word that stands for a thread's wait in the engine.
+    pub(super) fn waiting_word(&self, thread: usize) -> usize {
+        std::ptr::from_ref(&*self.threads[thread]) as usize
+    }
+
+    pub(super) fn add_waiter(&mut self, waiter: Waiter) {
+        self.files.waiters.push_back(waiter);
+        self.waiters_changed();
+    }
+
+    /// The running thread waits no longer.
+    pub(super) fn remove_waiter(&mut self) {
+        let current = self.current;
+        self.files.waiters.retain(|waiter| waiter.thread != current);
+        self.waiters_changed();
+    }
+
+    fn waiters_changed(&mut self) {
+        let any = self.files.any_waits();
+        // ORDER: Relaxed; see `remind`.
+        WAITS.store(any, Ordering::Relaxed);
+        self.engine.stop_when_idle(any);
+    }
+
+    /// Lets timers expire whose time has come.
+    pub(crate) fn expire_timers(&mut self) {
+        if !self.files.timers.is_empty() {
+            let now = self.nanoseconds();
+            self.files.expire(now);
+        }
+    }
+
+    /// Wakes all threads that wait for files: timers have changed.
+    pub(crate) fn wake_all(&mut self) {
+        let waiters: Vec<usize> = self.files.waiters.iter().map(|waiter| waiter.thread).collect();
+        waiters.into_iter().for_each(|thread| self.wake_waiter(thread));
+    }
+
+    fn wake_waiter(&mut self, thread: usize) {
+        self.files.waiters.retain(|waiter| waiter.thread != thread);
+        self.waiters_changed();
+        self.engine.futex_wake(self.waiting_word(thread), 1, u32::MAX);
+    }
+
+    /// A signal has come while all threads wait: wakes one, to call its handler. Whether one was.
+    pub(super) fn wake_for_signal(&mut self) -> bool {
+        // ORDER: Relaxed; see `interrupt`.
+        let first = self.files.waiters.front().map(|waiter| waiter.thread);
+        let first = first.filter(|_| INTERRUPTED.swap(false, Ordering::Relaxed));
+        first.map(|thread| self.wake_waiter(thread)).is_some()
+    }
+
+    /// Wakes those whose wait is over, after at most so many nanoseconds of real time; how many.
+    pub(super) fn wake_ready(&mut self, patience: u64) -> usize {
+        self.expire_timers();
+        let waiters = &self.files.waiters;
+        let mut polls: Vec<Poll> =
+            waiters.iter().flat_map(|waiter| waiter.what.files().iter().copied()).collect();
+        poll(&mut polls, patience);
+        let (mut found, mut taken, mut ready) = (&polls[..], Vec::new(), Vec::new());
+        for waiter in waiters {
+            let (own, rest) = found.split_at(waiter.what.files().len());
+            found = rest;
+            let free = |poll: &Poll| poll.found != 0 && !taken.contains(&poll.file);
+            let is_ready = match waiter.what {
+                WaitsFor::Files(_) => own.iter().any(free),
+                WaitsFor::Child(which) => child_is_ready(which),
+                WaitsFor::Change => true,
+            };
+            if is_ready {
+                ready.push(waiter.thread);
+                if waiter.is_alone {
+                    taken.extend(own.iter().map(|poll| poll.file));
+                }
+            }
+        }
+        ready.iter().for_each(|&thread| self.wake_waiter(thread));
+        ready.len()
+    }
+}
+
+/// Asks the kernel which files are ready, for at most so many nanoseconds.
+fn poll(polls: &mut [Poll], patience: u64) {
+    let time = [patience / 1_000_000_000, patience % 1_000_000_000];
+    let (polls, count) = (polls.as_mut_ptr() as usize, polls.len());
+    let arguments = [polls, count, time.as_ptr() as usize, 0, 8, 0];
+    // SAFETY: so many entries; a timespec of our own; no set of signals.
+    unsafe { host::call(libc::SYS_ppoll as usize, arguments) };
+}
+
+/// Whether `waitid` would have an answer, be it an error.
+fn child_is_ready([kind, number, options]: [usize; 3]) -> bool {
+    // `siginfo_t` in words; the first begins with the signal's number, 0 if there is no child.
+    let mut found = [0_u64; 16];
+    let look = options | (libc::WNOHANG | libc::WNOWAIT) as usize;
+    let arguments = [kind, number, found.as_mut_ptr() as usize, look, 0, 0];
+    // SAFETY: the kernel writes a `siginfo_t`, which has 128 bytes.
+    let answer = unsafe { host::call(libc::SYS_waitid as usize, arguments) };
+    answer != 0 || found[0] as u32 != 0
+}

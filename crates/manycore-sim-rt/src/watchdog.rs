@@ -1,0 +1,193 @@
+//! A second kernel thread, which notices when the simulating one blocks in the kernel.
+//!
+//! All virtual threads run on one kernel thread. A call that blocks it, and that nothing here
+//! stands before, stops them all: if another virtual thread is to end the wait, for ever. So after
+//! [`PATIENCE_NS`] of real time the run ends, with the name of the call and the place in the
+//! program.
+//!
+//! Law sim_rt.D1: no call blocks the simulating thread unnoticed. The kernel says what a thread is
+//! blocked in; one that has used no processor time between looks has not moved. Waits that are
+//! meant ([`host::waiting`]) and threads that run are left alone.
+//!
+//! The thread is the kernel's alone: libc does not know it, it has its own table of files, and
+//! takes no signals. So the program cannot tell that it is there. It also reminds the simulating
+//! thread to look outside, where virtual threads wait for what other processes do
+//! ([`simulation::remind`]).
+
+use std::arch::naked_asm;
+
+use crate::{diagnostics, host, simulation};
+
+/// How long a call may block.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// How often the outside is looked at while virtual threads run.
+const REMIND_NS: u64 = 5_000_000;
+/// Reminders between two looks at the simulating thread.
+const LOOK_EVERY: u32 = 50;
+/// Symbols of the program are read on it.
+const STACK: usize = 4 << 20;
+/// Bytes of what the kernel says of a thread.
+const TEXT: usize = 512;
+
+/// What the kernel says of the simulating thread: which call it is in, and its processor time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sample {
+    call: [u8; TEXT],
+    time: [u8; TEXT],
+}
+
+/// Begins to watch the calling kernel thread.
+pub(crate) fn start() {
+    const FLAGS: i32 = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    let stack = host::map(0, STACK);
+    if stack.is_null() {
+        diagnostics::fatal(format_args!("no memory for another thread"));
+    }
+    let (all, mut before) = (u64::MAX, 0_u64);
+    let mask = |how: i32, new: &u64, old: *mut u64| {
+        let arguments = [how as usize, std::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
+        // SAFETY: signal sets are 8 bytes; `old` is null or our own.
+        unsafe { host::call(libc::SYS_rt_sigprocmask as usize, arguments) }
+    };
+    mask(libc::SIG_SETMASK, &all, &raw mut before);
+    // SAFETY: the stack is new, aligned and the thread's own; `watch` never returns.
+    let answer = unsafe { clone(FLAGS as usize, stack.add(STACK), watch) };
+    mask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+    if answer < 0 {
+        diagnostics::fatal(format_args!("the kernel gives no other thread (error {})", -answer));
+    }
+}
+
+/// Makes a thread of the kernel, which calls `entry` on the stack below `top`.
+///
+/// # Safety
+/// The memory below `top`, which is a multiple of 16, is the new thread's alone, for ever.
+#[unsafe(naked)]
+unsafe extern "C" fn clone(flags: usize, top: *mut u8, entry: extern "C" fn() -> !) -> isize {
+    naked_asm!(
+        "mov [rsi - 16], rdx",
+        "sub rsi, 16",
+        "xor edx, edx",
+        "xor r10d, r10d",
+        "xor r8d, r8d",
+        "mov eax, {clone}",
+        "syscall",
+        "test rax, rax",
+        "jnz 2f",
+        "xor ebp, ebp",
+        "mov rax, [rsp]",
+        "call rax",
+        "ud2",
+        "2:",
+        "ret",
+        clone = const libc::SYS_clone,
+    )
+}
+
+extern "C" fn watch() -> ! {
+    for (first, last) in [(0, 1), (3, usize::MAX >> 33)] {
+        // SAFETY: the thread's own table; nothing of it is in use but standard error.
+        unsafe { host::call(libc::SYS_close_range as usize, [first, last, 0, 0, 0, 0]) };
+    }
+    // The simulating thread is the process's first. Here, so that nothing is allocated later: its
+    // own allocations would wait.
+    let files = ["stat", "syscall", "schedstat"];
+    let files = files.map(|file| format!("/proc/self/task/{}/{file}\0", std::process::id()));
+    let (mut last, mut since) = (sample(&files), host::nanoseconds());
+    loop {
+        for _ in 0..LOOK_EVERY {
+            sleep(REMIND_NS);
+            simulation::remind();
+        }
+        let (now, time) = (sample(&files), host::nanoseconds());
+        if now.is_none() || now != last || host::is_waiting() || !simulation::active() {
+            (last, since) = (now, time);
+        } else if let Some(sample) = now.filter(|_| time - since >= PATIENCE_NS) {
+            // sim_rt.D1: the same call for so long, and no processor time.
+            report(&sample);
+        }
+    }
+}
+
+fn sleep(nanoseconds: u64) {
+    let time = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
+    // SAFETY: a timespec of our own.
+    unsafe { host::call(host::SYS_NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// What the simulating thread does, if it sleeps in a call that a signal could end.
+fn sample([state, call, time]: &[String; 3]) -> Option<Sample> {
+    let state = read(state)?;
+    // After the name, which is in parentheses.
+    let name_end = state.iter().rposition(|&byte| byte == b')')?;
+    if state.get(name_end + 2) != Some(&b'S') {
+        return None;
+    }
+    Some(Sample { call: read(call)?, time: read(time).unwrap_or([0; TEXT]) })
+}
+
+/// The beginning of a file, by its name with a zero byte at the end.
+fn read(name: &str) -> Option<[u8; TEXT]> {
+    let open = [libc::AT_FDCWD as usize, name.as_ptr() as usize, libc::O_RDONLY as usize, 0, 0, 0];
+    // SAFETY: the name ends with a zero byte.
+    let file = unsafe { host::call(libc::SYS_openat as usize, open) };
+    if file < 0 {
+        return None;
+    }
+    let mut text = [0; TEXT];
+    // SAFETY: the kernel writes at most as many bytes as there are, and the file is our own.
+    let bytes = unsafe {
+        let into = [file as usize, text.as_mut_ptr() as usize, TEXT, 0, 0, 0];
+        let bytes = host::call(libc::SYS_read as usize, into);
+        host::call(libc::SYS_close as usize, [file as usize, 0, 0, 0, 0, 0]);
+        bytes
+    };
+    (bytes > 0).then_some(text)
+}
+
+/// Ends the run: the thread has been in this call all the time.
+fn report(sample: &Sample) -> ! {
+    simulation::stop();
+    let text = String::from_utf8_lossy(&sample.call);
+    let mut words = text.split_whitespace();
+    let number = words.next().and_then(|word| word.parse::<i64>().ok()).unwrap_or(-1);
+    let first = words.next().unwrap_or("?");
+    // The simulating thread is blocked in the kernel, so it is not inside `with`.
+    let place = simulation::with(|sim| sim.place());
+    diagnostics::fatal(format_args!(
+        "the program called {} (its first argument is {first}) at {place}: that call is not \
+         simulated, and has blocked all virtual threads for a second",
+        name(number)
+    ))
+}
+
+/// The name of a system call that can block.
+fn name(number: i64) -> String {
+    macro_rules! names {
+        ($($name:ident)*) => {
+            match number {
+                $(number if number == libc::$name => {
+                    let name = stringify!($name);
+                    return name.strip_prefix("SYS_").unwrap_or(name).to_owned();
+                })*
+                _ => {}
+            }
+        };
+    }
+    names! {
+        SYS_accept SYS_accept4 SYS_clone SYS_clone3 SYS_clock_nanosleep SYS_connect
+        SYS_copy_file_range SYS_epoll_pwait SYS_epoll_pwait2 SYS_epoll_wait SYS_fcntl SYS_flock
+        SYS_fsync SYS_futex SYS_getrandom SYS_io_getevents SYS_io_uring_enter SYS_ioctl
+        SYS_mq_timedreceive SYS_mq_timedsend SYS_msgrcv SYS_msgsnd SYS_nanosleep SYS_open SYS_openat
+        SYS_pause SYS_poll
+        SYS_ppoll SYS_preadv SYS_preadv2 SYS_pselect6 SYS_pwritev SYS_pwritev2 SYS_read SYS_readv
+        SYS_recvfrom SYS_recvmmsg SYS_recvmsg SYS_rt_sigsuspend SYS_rt_sigtimedwait SYS_select
+        SYS_semop SYS_semtimedop SYS_sendfile SYS_sendmmsg SYS_sendmsg SYS_sendto SYS_splice SYS_tee
+        SYS_vmsplice SYS_vfork SYS_wait4 SYS_waitid SYS_write SYS_writev
+    }
+    format!("system call {number}")
+}

@@ -1,0 +1,144 @@
+//! What memory costs: a load by the size of what is gone through, the bandwidth, and how many
+//! stores a core buffers; and what divisions and roots cost.
+
+use std::{hint::black_box, thread, time::Instant};
+
+use super::{affinity, distribution::Distribution};
+
+const SAMPLES: usize = 7;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// A place in memory on a line of its own: the place of the next one.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct ChainLine(usize);
+
+/// One cycle through so many lines, in random order.
+fn cycle(lines: usize) -> Vec<ChainLine> {
+    let mut places: Vec<ChainLine> = (0..lines).map(ChainLine).collect();
+    let mut random = 88_172_645_463_325_252_u64;
+    // Sattolo's shuffle makes one cycle of all.
+    for at in (1..lines).rev() {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let other = random as usize % at;
+        places.swap(at, other);
+    }
+    places
+}
+
+/// Nanoseconds of a load that needs the load before, in so many KiB.
+pub(super) fn latency(kib: usize) -> Option<Distribution> {
+    let places = cycle(kib * 1024 / LINE);
+    let mut at = 0;
+    let steps = 200_000.max(places.len().min(1_000_000));
+    let mut walk = |steps: usize| {
+        for _ in 0..steps {
+            at = places[at].0;
+        }
+        black_box(at);
+    };
+    walk(places.len().min(2_000_000));
+    let once = |_| {
+        let start = Instant::now();
+        walk(steps);
+        start.elapsed().as_nanos() as f64 / steps as f64
+    };
+    Distribution::of((0..SAMPLES).map(once).collect())
+}
+
+/// Million bytes a second that all these processors together read from memory, each from a part
+/// of its own of so many KiB.
+pub(super) fn bandwidth(cpus: &[usize], kib: usize) -> Option<Distribution> {
+    let words = kib * 1024 / size_of::<u64>();
+    let once = |_| {
+        let together = std::sync::Barrier::new(cpus.len());
+        let read = |cpu: usize| {
+            affinity::pin(cpu);
+            let part = vec![1_u64; words];
+            together.wait();
+            let start = Instant::now();
+            black_box(black_box(&part).iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+            (start, Instant::now())
+        };
+        let times: Option<Vec<_>> = thread::scope(|scope| {
+            let threads: Vec<_> = cpus.iter().map(|cpu| scope.spawn(|| read(*cpu))).collect();
+            threads.into_iter().map(|thread| thread.join().ok()).collect()
+        });
+        let times = times?;
+        let first = times.iter().map(|(start, _)| *start).min()?;
+        let last = times.iter().map(|(_, end)| *end).max()?;
+        let bytes = (cpus.len() * words * size_of::<u64>()) as f64;
+        Some(bytes / (last - first).as_secs_f64() / 1e6)
+    };
+    Distribution::of((0..5).filter_map(once).collect())
+}
+
+/// Stores that a core buffers: between two loads that miss, which overlap as long as the stores
+/// between them have room. In eights.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn store_buffer() -> Option<u32> {
+    let chain = cycle((64 << 20) / LINE);
+    let mut target = [0_u64; 64];
+    let mut ends = [0, chain.len() / 2];
+    let mut time = |eights: usize| {
+        let steps = 400; // within a time slice
+        let once = |_| {
+            let start = Instant::now();
+            for step in 0..steps {
+                // The two chains by turns: a load is held up by the stores before it, or overlaps
+                // the other chain's.
+                ends[step % 2] = chain[ends[step % 2]].0;
+                for _ in 0..eights {
+                    // SAFETY: writes eight words of `target`, which is larger.
+                    unsafe {
+                        std::arch::asm!(
+                            "mov [{to}], {value}", "mov [{to} + 8], {value}",
+                            "mov [{to} + 16], {value}", "mov [{to} + 24], {value}",
+                            "mov [{to} + 32], {value}", "mov [{to} + 40], {value}",
+                            "mov [{to} + 48], {value}", "mov [{to} + 56], {value}",
+                            to = in(reg) target.as_mut_ptr(), value = in(reg) 1_u64,
+                            options(nostack, preserves_flags));
+                    }
+                }
+            }
+            black_box(&ends);
+            start.elapsed().as_nanos() as f64
+        };
+        Distribution::of((0..15).map(once).collect()).map(|spread| spread.min)
+    };
+    let (free, full) = (time(1)?, time(40)?);
+    let half = (free + full) / 2.0;
+    (2..40).find(|eights| time(*eights).is_some_and(|took| took > half)).map(|n| 8 * (n as u32 - 1))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn store_buffer() -> Option<u32> {
+    None
+}
+
+/// Nanoseconds of a division and of a square root, each of which needs the one before.
+pub(super) fn divisions() -> Option<[Distribution; 2]> {
+    const STEPS: u32 = 50_000;
+    let timed = |work: &dyn Fn()| {
+        let once = |_| {
+            let start = Instant::now();
+            work();
+            start.elapsed().as_nanos() as f64 / f64::from(STEPS)
+        };
+        Distribution::of((0..SAMPLES).map(once).collect())
+    };
+    let division = timed(&|| {
+        let (mut value, by) = (black_box(u64::MAX), black_box(3_u64));
+        (0..STEPS).for_each(|_| value = (value / by) | 1 << 63);
+        black_box(value);
+    })?;
+    let root = timed(&|| {
+        let mut value = black_box(1e300_f64);
+        (0..STEPS).for_each(|_| value = value.sqrt() + 1e300);
+        black_box(value);
+    })?;
+    Some([division, root])
+}

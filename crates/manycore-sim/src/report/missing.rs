@@ -1,0 +1,58 @@
+//! What the model leaves out.
+
+use crate::machine::Machine;
+
+/// Left out on every machine.
+const ALWAYS: [&str; 6] = [
+    "Links between sockets have no limit.",
+    "Nothing is prefetched, and a narrow load waits for its line before the next begins.",
+    "Memory order is sequentially consistent: no weak outcome is ever seen.",
+    "Instructions have no latency of their own, and branches are never mispredicted: code runs at \
+     one rate (instructions_per_10_cycles).",
+    "Address translation (TLB misses, page faults) takes no time.",
+    "The frequency is fixed: no turbo, no throttling.",
+];
+
+/// What the model leaves out; a part that the machine's parameters switch on is not named.
+pub fn missing(machine: &Machine) -> Vec<String> {
+    let caches = if machine.l2_kib == 0 {
+        "Caches have no limit: a line once fetched stays until another core takes it (l2_kib is 0)."
+    } else {
+        "Caches replace lines in the order in which they came, and writing them back is free."
+    };
+    let switches = [
+        (machine.memory_hop, "Memory is equally far from everywhere (memory_hop is 0)."),
+        (
+            machine.memory_occupancy + machine.memory_bandwidth,
+            "Memory has no limit (memory_bandwidth and memory_occupancy are 0).",
+        ),
+        (machine.store_buffer, "A core waits for each of its stores (store_buffer is 0)."),
+        (machine.parallel_misses - 1, "Copies fetch one line at a time (parallel_misses is 1)."),
+        (
+            machine.threads_per_core - 1,
+            "A core runs one thread at a time: no hardware threads (threads_per_core is 1).",
+        ),
+        (
+            machine.division + machine.square_root,
+            "Divisions and square roots take no longer than other instructions (division and \
+             square_root are 0).",
+        ),
+    ];
+    let off = switches.into_iter().filter(|(value, _)| *value == 0).map(|(_, text)| text);
+    [caches].into_iter().chain(ALWAYS).chain(off).map(str::to_string).collect()
+}
+
+#[cfg(test)]
+#[test]
+fn a_part_that_is_switched_on_is_not_named() {
+    let mut machine = Machine::guessed("any");
+    let before = missing(&machine);
+    assert!(before.iter().any(|text| text.contains("division")));
+    assert!(before.iter().any(|text| text.contains("hardware threads")));
+    for (name, value) in [("division", "10"), ("threads_per_core", "2"), ("l2_kib", "1024")] {
+        machine.set(name, value, "test").unwrap();
+    }
+    let after = missing(&machine);
+    assert_eq!(after.len() + 2, before.len());
+    assert!(!after.iter().any(|text| text.contains("no limit: a line")), "{after:?}");
+}
