@@ -147,7 +147,14 @@ pub struct ReportArgs {
 #[command(
     args_conflicts_with_subcommands = false,
     disable_help_subcommand = true,
-    after_help = format!("Models of machines: {}, this-host", Machine::names())
+    after_help = format!(
+        "Operations: a program says what is measured by manycore_sim::measured(|| ...), and \
+         counts in it by manycore_sim::operations(n). Both do nothing elsewhere; the crate is \
+         manycore-sim with default-features = false. Without them, costs are of the whole \
+         run.\n\n\
+         Models of machines: {}, this-host",
+        Machine::names()
+    )
 )]
 pub struct SimArgs {
     /// The machine: a model's name, or a file that ends in .toml; 'help' lists the models

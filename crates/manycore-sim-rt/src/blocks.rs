@@ -91,6 +91,11 @@ impl Costs {
         (address == pc).then_some(cost)
     }
 
+    /// The blocks whose costs are known, by their addresses.
+    pub(crate) fn addresses(&self) -> BTreeSet<usize> {
+        self.slots.iter().map(|(address, _)| *address).filter(|address| *address != 0).collect()
+    }
+
     /// Decodes the block at `pc` and keeps its cost; calls `replace` for what
     /// asks the system something, the last one first.
     #[cold]

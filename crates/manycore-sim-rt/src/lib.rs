@@ -11,8 +11,9 @@
 //! (adoption) and `instruction_stubs` (what replaced instructions lead to); `simulation` (the
 //! engine and the runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a
 //! virtual thread), `blocks`, `patch` and `code` (the program's instructions), `frames` (call
-//! stacks), `placement` (where a check's data lie) and `random`; `interpose`, `diagnostics`,
-//! `host`, `heap` and `hash` (the system below).
+//! stacks), `placement` (where a check's data lie), `uninstrumented` (what makes no
+//! callbacks) and `random`; `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system
+//! below).
 //!
 //! x86-64 Linux with glibc only. Elsewhere this crate is empty.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
@@ -40,6 +41,7 @@ mod start;
 mod switch;
 mod thread;
 mod threads;
+mod uninstrumented;
 mod watchdog;
 
 #[cfg(not(test))]

@@ -57,7 +57,7 @@ impl Symbols {
     }
 
     /// The program's own place for an instruction and the functions around it, such as
-    /// `src/main.rs:8 (serve)`; with the crate's place before it, if it is another's.
+    /// `src/main.rs:8 (serve)`; with the crate's place behind it, if it is another's.
     pub fn place(&mut self, modules: &[Module], addresses: &[u64]) -> String {
         let mut frames = Vec::new();
         for &address in addresses {
@@ -129,24 +129,34 @@ fn is_std(file: &str) -> bool {
         || file.contains("/lib/rustlib/src/rust/library/")
 }
 
+/// Whether a file belongs to the simulator: what a program calls to be measured.
+fn is_ours(file: &str) -> bool {
+    let is_ours = |name: &str| {
+        let version = name.strip_prefix("manycore-sim").map(|rest| rest.trim_start_matches("-rt"));
+        version.is_some_and(|v| v.is_empty() || v.starts_with("-0.") || v.starts_with("-1."))
+    };
+    file.split('/').any(is_ours)
+}
+
 /// Whether a file belongs to a crate from a registry.
 fn is_foreign(file: &str) -> bool {
     file.contains("/registry/src/")
 }
 
 fn shown(frames: &[Frame]) -> String {
-    let crates = || frames.iter().filter(|frame| !is_std(&frame.file));
+    let crates = || frames.iter().filter(|frame| !is_std(&frame.file) && !is_ours(&frame.file));
     let Some(first) = crates().next() else {
-        return match frames.first() {
+        return match frames.iter().find(|frame| !is_ours(&frame.file)) {
             Some(frame) => text(frame),
-            None => "an unknown place".to_owned(),
+            None if frames.is_empty() => "an unknown place".to_owned(),
+            None => "outside of the program: a thread's start or end".to_owned(),
         };
     };
     if !is_foreign(&first.file) {
         return text(first);
     }
     match crates().find(|frame| !is_foreign(&frame.file)) {
-        Some(own) => format!("{}, called from {}", text(first), text(own)),
+        Some(own) => format!("{}, in {}", text(own), text(first)),
         None => text(first),
     }
 }
@@ -188,9 +198,23 @@ mod tests {
     }
 
     #[test]
-    fn foreign_crate_is_shown_with_its_caller() {
+    fn caller_is_shown_before_the_foreign_crate() {
         let frames = [frame("/c/registry/src/x-1/bag-2.0/src/lib.rs", 7), frame("src/a.rs", 4)];
-        assert_eq!(shown(&frames), "bag-2.0/src/lib.rs:7 (f), called from src/a.rs:4 (f)");
+        assert_eq!(shown(&frames), "src/a.rs:4 (f), in bag-2.0/src/lib.rs:7 (f)");
+    }
+
+    #[test]
+    fn simulator_s_own_frames_are_passed_over() {
+        let own = [
+            "/x/crates/manycore-sim/src/program.rs",
+            "/c/registry/src/i/manycore-sim-0.1.0/src/program.rs",
+        ];
+        for file in own {
+            assert_eq!(shown(&[frame(file, 9), frame("src/a.rs", 4)]), "src/a.rs:4 (f)");
+        }
+        let start = [frame("crates/manycore-sim-rt/src/threads.rs", 83)];
+        assert!(shown(&start).starts_with("outside of the program"));
+        assert!(!is_ours("crates/manycore-sim-tests/src/bin/sim-tour.rs"));
     }
 
     #[test]

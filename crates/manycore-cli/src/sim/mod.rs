@@ -4,10 +4,12 @@
 //! the compiler can instrument, `configuration` what flags the project has of its own, `runtime`
 //! finds the library that receives the callbacks, `source` the programs of this project's own,
 //! `standard` instruments Rust's own library, `native` what is C, `build` builds the program,
-//! `launch` runs it once per number of cores, `outcome` reads what a run left, `show` makes a
-//! report of it, and `timeline` a recording of its waits. What a virtual core is, what a line costs
-//! and where an address is in the source is the crate `manycore-sim`'s matter.
+//! `launch` runs it once per number of cores, `outcome` reads what a run left, `blind` what of it
+//! ran uninstrumented, `show` makes a report of it, and `timeline` a recording of its waits. What a
+//! virtual core is, what a line costs and where an address is in the source is the crate
+//! `manycore-sim`'s matter.
 
+mod blind;
 mod build;
 mod configuration;
 mod launch;

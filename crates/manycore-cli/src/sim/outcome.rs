@@ -14,14 +14,25 @@ const FIRST_LINE: &str = "manycore-sim 1";
 pub(crate) struct Run {
     /// What the program ended with.
     pub(crate) exit_code: i32,
-    counts: BTreeMap<String, u64>,
+    pub(super) counts: BTreeMap<String, u64>,
     pub(crate) modules: Vec<Module>,
     /// The cache lines that cost most, the most expensive first.
     pub(crate) lines: Vec<Line>,
     /// The wait-for graph of a deadlock.
     pub(crate) blocked: Vec<Blocked>,
+    /// Where the program was when the runtime looked.
+    pub(crate) seen: Vec<Seen>,
     /// The waits of all threads, if they were kept.
     pub(crate) waits: Vec<Wait>,
+}
+
+/// An address of the program at which the runtime found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) address: u64,
+    pub(crate) count: u64,
+    /// The addresses of the nearest blocks that made a callback; 0 for none.
+    pub(crate) blocks: [u64; 2],
 }
 
 /// A wait of a thread that is over.
@@ -117,6 +128,14 @@ impl Run {
                     addresses: list(addresses)?,
                 });
             }
+            "seen" => {
+                let [address, count, before, behind] = values(rest)?;
+                self.seen.push(Seen {
+                    address: hexadecimal(address)?,
+                    count: count.parse().ok()?,
+                    blocks: [hexadecimal(before)?, hexadecimal(behind)?],
+                });
+            }
             "blocked" => {
                 let [thread, core, addresses] = values(rest)?;
                 self.blocked.push(Blocked {
@@ -172,7 +191,8 @@ mod tests {
 
     const TEXT: &str = "manycore-sim 1\ncores 6\noperations 10\nrmws 25\n\
         module 1000-2000 r-xp 0 0 /a b/prog\nline 40 7 900\nsite locks 7 900 1010,1100\n\
-        blocked 3 2 1010\nwait 4 2 100 350 line 40 1010\nwaits-left-out 3\n";
+        blocked 3 2 1010\nwait 4 2 100 350 line 40 1010\nwaits-left-out 3\n\
+        seen 1010 4 1000 0\n";
 
     #[test]
     fn result_is_read_as_it_was_written() {
@@ -183,6 +203,7 @@ mod tests {
         assert_eq!(run.modules[0].path, "/a b/prog");
         assert_eq!(run.lines[0].sites[0].addresses, [0x1010, 0x1100]);
         assert_eq!(run.blocked[0].core, 2);
+        assert_eq!((run.seen[0].count, run.seen[0].blocks), (4, [0x1000, 0]));
         assert_eq!((run.waits[0].end, run.waits[0].of), (350, 0x40));
     }
 

@@ -8,7 +8,7 @@ use manycore_sim::{
     symbols::Symbols,
 };
 
-use super::{Band, Repeats, outcome::Line, outcome::Run};
+use super::{Band, Repeats, blind, outcome::Line, outcome::Run};
 
 /// What the model does not know about the way the program is run.
 const NOTE: &str = "A membarrier costs its caller alone.";
@@ -32,6 +32,11 @@ pub(crate) fn report(
             "{left} clock reads or system calls of the program's own could not be replaced: they \
              see the real machine."
         ));
+    }
+    report.blind = runs.last().and_then(blind::of);
+    if report.blind.is_none() {
+        // Not in the report, which is the same each time.
+        eprintln!("manycore sim: too short a run to say how much of it was uninstrumented");
     }
     let mut symbols = Symbols::new();
     let variation = |band: &Band| Variation {

@@ -33,6 +33,7 @@ use crate::patch::{Patches, Targets};
 use crate::random::Random;
 use crate::rseq;
 use crate::thread::Thread;
+use crate::uninstrumented;
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static SIMULATION: AtomicPtr<Simulation> = AtomicPtr::new(std::ptr::null_mut());
@@ -53,7 +54,7 @@ pub(crate) struct Simulation {
     /// Where its last block begins.
     block: usize,
     pub(crate) frames: Frames,
-    costs: Costs,
+    pub(crate) costs: Costs,
     code: Code,
     /// Cycles to be charged with the next block.
     debt: u64,
@@ -121,6 +122,16 @@ impl Drop for Entered {
     }
 }
 
+/// Whether what runs now is charged by the call and not by its instructions. For a handler, which
+/// may interrupt the runtime anywhere.
+fn is_charged_as_a_whole() -> bool {
+    // ORDER: Relaxed; stored once, by this thread.
+    let simulation = SIMULATION.load(Ordering::Relaxed);
+    // SAFETY: `start` set the pointer, and nothing frees it; the word is read as a whole, whatever
+    // the interrupted code is doing with it.
+    !simulation.is_null() && unsafe { (&raw const (*simulation).debt).read_volatile() } > 0
+}
+
 /// Acts while the simulation is off: for calls of libc that use what we stand before.
 pub(crate) fn paused<R>(act: impl FnOnce() -> R) -> R {
     ACTIVE.store(false, Ordering::Relaxed);
@@ -165,6 +176,7 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
     });
     SIMULATION.store(Box::into_raw(simulation), Ordering::Relaxed);
     with(Simulation::publish_core);
+    uninstrumented::begin(|| active() && !is_charged_as_a_whole());
     ACTIVE.store(true, Ordering::Relaxed);
 }
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use manycore_sim::{Access, Totals, WaitFor};
 
 use super::{Simulation, stop, with};
-use crate::{diagnostics, frames, host};
+use crate::{diagnostics, frames, host, uninstrumented};
 
 /// The form of the file; the command refuses another.
 const FORM: u32 = 1;
@@ -61,7 +61,18 @@ fn render(sim: &mut Simulation, deadlock: Option<&manycore_sim::Deadlock>) -> St
         let _ = addresses(&mut text, sim, blocked.pc as u64);
     }
     waits(&mut text, sim);
+    seen(&mut text, sim);
     text
+}
+
+/// Where the program was when the runtime looked, with the blocks before and behind.
+fn seen(text: &mut String, sim: &Simulation) {
+    let blocks = sim.costs.addresses();
+    for (pc, count) in uninstrumented::seen() {
+        let before = blocks.range(..=pc).next_back().copied().unwrap_or(0);
+        let behind = blocks.range(pc..).next().copied().unwrap_or(0);
+        let _ = writeln!(text, "seen {pc:x} {count} {before:x} {behind:x}");
+    }
 }
 
 /// The timeline, if it was asked for.

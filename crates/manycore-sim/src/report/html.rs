@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use manycore_page::{Curve as Drawn, Plot, escape, number};
 
-use super::{Curve, HotLine, Point, Report};
+use super::{COLUMNS, Curve, HotLine, Point, Report};
 
 /// A list of strings as HTML.
 fn list(items: &[String]) -> String {
@@ -34,8 +34,8 @@ impl Report {
     pub fn html(&self) -> String {
         let mut body = String::with_capacity(32 * 1024);
         let _ = writeln!(body, "<h1>{}</h1>", escape(&self.title));
-        for warning in &self.warnings {
-            let _ = writeln!(body, "<p><b>Warning: {}</b></p>", escape(warning));
+        for warning in self.first_lines() {
+            let _ = writeln!(body, "<p><b>Warning: {}</b></p>", escape(&warning));
         }
         let machine = format!("{}: {}", self.machine.name, self.machine.about);
         let _ = writeln!(body, "<p class=\"machine\">{}</p>", escape(&machine));
@@ -44,8 +44,15 @@ impl Report {
         for curve in &self.curves {
             self.curve_part(curve, &mut body);
         }
+        let columns = COLUMNS.map(str::to_owned);
+        let _ = writeln!(body, "<h2>The columns</h2>\n{}", list(&columns));
         if !self.notes.is_empty() {
             let _ = writeln!(body, "<h2>Notes</h2>\n{}", list(&self.notes));
+        }
+        if let Some(blind) = self.blind.as_deref().filter(|blind| !blind.is_empty()) {
+            let blind: Vec<String> = blind.iter().map(ToString::to_string).collect();
+            let heading = "<h2>Uninstrumented, of the instructions executed</h2>";
+            let _ = writeln!(body, "{heading}\n{}", list(&blind));
         }
         let _ = writeln!(body, "<h2>What the model leaves out</h2>\n{}", list(&self.missing));
         self.parameters(&mut body);
@@ -56,12 +63,13 @@ impl Report {
         let mhz = self.machine.mhz;
         let counted = self.counts_operations();
         let rate_unit = if counted { "operations a microsecond" } else { "runs a second" };
-        let cost_unit = if counted { "core cycles for an operation" } else { "core cycles" };
+        let cost_unit =
+            if counted { "core cycles for an operation" } else { "core cycles of a run" };
         let rates = self.drawn(true, |point| point.rate(mhz));
         let costs = self.drawn(false, Point::core_cycles);
         body.push_str("<div class=\"plots\">\n");
         for (heading, y, curves) in [("Throughput", rate_unit, rates), ("Cost", cost_unit, costs)] {
-            let (heading, x) = (heading.to_string(), "cores".to_string());
+            let (heading, x) = (heading.to_string(), "virtual cores".to_string());
             let plot = Plot { heading, x, y: y.to_string(), curves };
             let _ = writeln!(body, "<figure>\n{}</figure>", plot.svg());
         }
@@ -118,7 +126,10 @@ impl Report {
         if let Some(last) = curve.points.last().filter(|_| !curve.lines.is_empty()) {
             let _ = writeln!(body, "<p>The lines that cost most, on {} cores:</p>", last.cores);
             let rows: Vec<Vec<String>> = curve.lines.iter().flat_map(line_rows).collect();
-            body.push_str(&table(&["place", "", "misses", "cycles each", "of waiting"], &rows));
+            body.push_str(&table(
+                &["place", "access", "misses", "cycles each", "of waiting"],
+                &rows,
+            ));
         }
     }
 

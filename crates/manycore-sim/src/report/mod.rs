@@ -8,6 +8,8 @@ mod interval;
 mod missing;
 mod text;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -25,6 +27,16 @@ pub use missing::missing;
 pub const CLAIM: &str = "This is a stated cost model of cache coherence on real code, in virtual \
     time. Use it to rank, to see the shape of a curve, and to find lines. Absolute figures can be \
     off by 2x or more.";
+
+/// What the columns of a table of runs say.
+const COLUMNS: [&str; 6] = [
+    "band: from the lowest to the highest rate, with uncertain parameters changed (--band)",
+    "core cycles: cycles of all cores, busy or idle",
+    "waiting: cycles of these in which a core waited for a cache line",
+    "remote reads: loads that another core's cache answered",
+    "shared writes: stores and locked instructions that took a line from other cores",
+    "locked: atomic read-modify-write instructions",
+];
 
 /// Sensitivity: the model with one uncertain parameter changed, for the band around a curve.
 pub fn variations(machine: &Machine) -> Vec<(String, Machine)> {
@@ -61,10 +73,26 @@ pub struct Report {
     pub missing: Vec<String>,
     /// What else a reader must know of these runs.
     pub notes: Vec<String>,
+    /// What ran uninstrumented in the last run, and so cost nothing; the most first. `None` if the
+    /// run was too short to tell. Seen on the host, so not the same in each run.
+    #[serde(default)]
+    pub blind: Option<Vec<Blind>>,
     /// The machine.
     pub machine: MachineFacts,
     /// One for each program or variant.
     pub curves: Vec<Curve>,
+}
+
+/// An object whose code ran uninstrumented.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Blind {
+    /// Its file.
+    pub object: String,
+    /// Its functions that ran most, if it names them.
+    pub functions: Vec<String>,
+    /// Its part of the instructions that the program executed, from 0 to 1: of the times that the
+    /// program was looked at, so an estimate.
+    pub share: f64,
 }
 
 /// The machine of a report.
@@ -183,6 +211,7 @@ impl Report {
             claim: CLAIM.to_string(),
             missing: missing(machine),
             notes: Vec::new(),
+            blind: None,
             machine: MachineFacts {
                 name: machine.name.clone(),
                 about: machine.about.clone(),
@@ -191,6 +220,24 @@ impl Report {
             },
             curves: Vec::new(),
         }
+    }
+
+    /// What a reader must know first: the warnings, and whether the figures rest on code that was
+    /// not instrumented.
+    fn first_lines(&self) -> Vec<String> {
+        /// The part of the instructions from which on they do.
+        const RESTS: f64 = 0.1;
+        let mut lines = self.warnings.clone();
+        let blind = self.blind.as_deref().unwrap_or_default();
+        let all: f64 = blind.iter().map(|blind| blind.share).sum();
+        if let Some(most) = blind.first().filter(|_| all >= RESTS) {
+            lines.push(format!(
+                "{:.0} % of the instructions are of uninstrumented code, which costs nothing here \
+                 but system calls and allocations: {most}",
+                100.0 * all
+            ));
+        }
+        lines
     }
 
     /// The report as JSON.
@@ -206,6 +253,16 @@ impl Report {
     /// Whether the programs counted operations; else costs are of whole runs.
     pub fn counts_operations(&self) -> bool {
         self.curves.iter().flat_map(|curve| &curve.points).all(|point| point.operations > 0)
+    }
+}
+
+impl fmt::Display for Blind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} % {}", 100.0 * self.share, self.object)?;
+        if !self.functions.is_empty() {
+            write!(f, " ({})", self.functions.join(", "))?;
+        }
+        Ok(())
     }
 }
 

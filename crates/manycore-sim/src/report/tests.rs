@@ -1,4 +1,4 @@
-use super::{CLAIM, Curve, HotLine, Point, Report, Variation, variations};
+use super::{Blind, CLAIM, Curve, HotLine, Point, Report, Variation, variations};
 use crate::{Access, Engine, Machine, drive};
 
 /// A counter that all cores add to, on 1, 2 and 12 cores.
@@ -67,6 +67,25 @@ fn html_says_the_claim_and_loads_nothing() {
             page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
         assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
     }
+}
+
+#[test]
+fn result_that_rests_on_uninstrumented_code_says_so_first() {
+    let mut report = report();
+    let blind = |object: &str, share| Blind {
+        object: object.to_string(),
+        functions: vec!["mi_malloc".to_string()],
+        share,
+    };
+    report.blind = Some(vec![blind("prog", 0.05), blind("libz.so", 0.04)]);
+    assert!(report.to_string().starts_with("A counter"), "too little to warn");
+    assert!(report.to_string().contains("\n- 5.0 % prog (mi_malloc)\n"));
+    report.blind = Some(vec![blind("prog", 0.62)]);
+    let line = "62 % of the instructions are of uninstrumented code";
+    assert!(report.to_string().starts_with(&format!("Warning: {line}")));
+    let page = report.html();
+    let [first, claim] = [line, CLAIM].map(|text| page.find(text).expect("it is there"));
+    assert!(first < claim);
 }
 
 #[test]

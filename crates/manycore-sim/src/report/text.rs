@@ -4,21 +4,27 @@ use std::fmt::{self, Display, Formatter};
 
 use manycore_page::number;
 
-use super::{Curve, HotLine, Report};
+use super::{COLUMNS, Curve, HotLine, Report};
 
 /// Places of one line that are shown.
 const SITES: usize = 4;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.warnings.iter().try_for_each(|warning| writeln!(f, "Warning: {warning}"))?;
+        self.first_lines().iter().try_for_each(|warning| writeln!(f, "Warning: {warning}"))?;
         writeln!(f, "{}, on {}: {}", self.title, self.machine.name, self.machine.about)?;
         writeln!(f, "{}", self.claim)?;
         for curve in &self.curves {
             self.curve(curve, f)?;
         }
+        writeln!(f, "\nThe columns:")?;
+        COLUMNS.iter().try_for_each(|column| writeln!(f, "- {column}"))?;
         for note in &self.notes {
             writeln!(f, "\n{note}")?;
+        }
+        if let Some(blind) = self.blind.as_deref().filter(|blind| !blind.is_empty()) {
+            writeln!(f, "\nUninstrumented, of the instructions executed:")?;
+            blind.iter().try_for_each(|blind| writeln!(f, "- {blind}"))?;
         }
         writeln!(f, "\nThe model leaves out:")?;
         for missing in &self.missing {

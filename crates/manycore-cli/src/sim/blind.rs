@@ -1,0 +1,126 @@
+//! What ran without making callbacks: which object it is of, and how much of all.
+//!
+//! Owns: the judgement of an address that the runtime found the program at. It is of an
+//! instrumented function if a block of that function has made a callback; functions are told apart
+//! by the object's symbols. An object without symbols (a system's library) is instrumented as a
+//! whole, or not at all.
+
+use std::collections::BTreeMap;
+
+use manycore_sim::{report::Blind, symbols::Module};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+
+use super::outcome::{Run, Seen};
+
+/// Fewer looks than these say nothing.
+const LOOKS_MIN: u64 = 40;
+/// Functions of an object that are named.
+const FUNCTIONS: usize = 4;
+
+/// The name of a table of jumps.
+const JUMPS: &str = "jumps";
+
+/// The functions of an object: where they begin and end, and their names.
+type Functions = BTreeMap<u64, (u64, String)>;
+
+fn functions(path: &str) -> Functions {
+    let Ok(bytes) = std::fs::read(path) else { return Functions::new() };
+    let Ok(file) = object::File::parse(&*bytes) else { return Functions::new() };
+    let symbols = file.symbols().chain(file.dynamic_symbols());
+    let functions = symbols.filter(|symbol| symbol.kind() == SymbolKind::Text);
+    let sized = functions.filter(|symbol| symbol.size() > 0);
+    // Jumps to other objects, to the callbacks among them.
+    let jumps = file.sections().filter(|s| s.name().is_ok_and(|name| name.starts_with(".plt")));
+    let jumps = jumps.map(|s| (s.address(), (s.address() + s.size(), JUMPS.to_owned())));
+    sized
+        .map(|symbol| {
+            let (start, name) = (symbol.address(), symbol.name().unwrap_or_default());
+            (start, (start + symbol.size(), name.to_owned()))
+        })
+        .chain(jumps)
+        .collect()
+}
+
+/// The name of the function around an address, and whether it has one of the blocks.
+fn judge(functions: &Functions, seen: &Seen, base: u64) -> (bool, Option<String>) {
+    let at = seen.address.wrapping_sub(base);
+    let found = functions.range(..=at).next_back().filter(|(_, (end, _))| at < *end);
+    let Some((start, (end, name))) = found else { return (false, None) };
+    // These, and the compiler's shims of the allocator, go on at once.
+    if name.contains("___rustc") || name == JUMPS {
+        return (true, None);
+    }
+    let holds = |block: &u64| (*start..*end).contains(&block.wrapping_sub(base));
+    (seen.blocks.iter().any(holds), Some(name.clone()))
+}
+
+/// What ran uninstrumented in a run, the most first; `None` if the run was too short to tell.
+pub(crate) fn of(run: &Run) -> Option<Vec<Blind>> {
+    let all: u64 = run.seen.iter().map(|seen| seen.count).sum();
+    if all < LOOKS_MIN {
+        return None;
+    }
+    let mut known: BTreeMap<&str, Functions> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, BTreeMap<Option<String>, u64>> = BTreeMap::new();
+    for seen in &run.seen {
+        let here = |module: &&Module| (module.start..module.end).contains(&seen.address);
+        let Some(module) = run.modules.iter().find(here) else {
+            *counts.entry("code without a file").or_default().entry(None).or_default() +=
+                seen.count;
+            continue;
+        };
+        let path = module.path.as_str();
+        let base = run.modules.iter().filter(|module| module.path == path).map(|m| m.start).min();
+        let functions = known.entry(path).or_insert_with(|| functions(path));
+        let (is_instrumented, name) = judge(functions, seen, base.unwrap_or(0));
+        if !is_instrumented {
+            *counts.entry(path).or_default().entry(name).or_default() += seen.count;
+        }
+    }
+    let mut found: Vec<Blind> = counts
+        .into_iter()
+        .map(|(path, counts)| {
+            let count: u64 = counts.values().sum();
+            let mut names: Vec<(u64, String)> =
+                counts.into_iter().filter_map(|(name, count)| Some((count, name?))).collect();
+            names.sort_unstable_by(|a, b| b.cmp(a));
+            Blind {
+                object: path.rsplit('/').next().unwrap_or(path).to_owned(),
+                functions: names.into_iter().take(FUNCTIONS).map(|(_, name)| name).collect(),
+                share: count as f64 / all as f64,
+            }
+        })
+        .collect();
+    found.sort_by(|a, b| b.share.total_cmp(&a.share));
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn function_with_a_block_is_instrumented_and_one_beside_it_is_not() {
+        let functions: Functions =
+            [(0x10, (0x20, "rust".to_owned())), (0x20, (0x30, "c".to_owned()))].into();
+        let seen = |address, before, behind| Seen { address, count: 1, blocks: [before, behind] };
+        let base = 0x1000;
+        // Before its first block, and behind it.
+        assert_eq!(judge(&functions, &seen(0x1011, 0, 0x1014), base), (true, Some("rust".into())));
+        assert_eq!(judge(&functions, &seen(0x1018, 0x1014, 0), base), (true, Some("rust".into())));
+        assert_eq!(judge(&functions, &seen(0x1021, 0x1014, 0), base), (false, Some("c".into())));
+        assert_eq!(judge(&functions, &seen(0x1040, 0x1014, 0), base), (false, None));
+    }
+
+    #[test]
+    fn shares_are_of_all_looks_and_few_looks_say_nothing() {
+        let module = Module { start: 0x1000, end: 0x2000, path: "/no/such/libz.so".to_owned() };
+        let seen = Seen { address: 0x1100, count: 60, blocks: [0, 0] };
+        let elsewhere = Seen { address: 0x9100, count: 20, ..seen };
+        let run = Run { modules: vec![module], seen: vec![seen, elsewhere], ..Run::default() };
+        let found = of(&run).unwrap();
+        assert_eq!((found[0].object.as_str(), found[0].share), ("libz.so", 0.75));
+        assert_eq!((found[1].object.as_str(), found[1].share), ("code without a file", 0.25));
+        assert!(of(&Run { seen: vec![Seen { count: 39, ..seen }], ..Run::default() }).is_none());
+    }
+}
