@@ -57,6 +57,21 @@ pub(crate) unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     answer
 }
 
+/// A call that looks at files and has no time to wait. The kernel ends even that one for a signal,
+/// and the timer of [`crate::uninstrumented`] sends some that the program does not know.
+///
+/// # Safety
+/// As for the system call of that number.
+pub(crate) unsafe fn look(number: usize, arguments: [usize; 6]) -> isize {
+    loop {
+        // SAFETY: the caller's promise (# Safety).
+        let answer = unsafe { call(number, arguments) };
+        if answer != -(libc::EINTR as isize) {
+            return answer;
+        }
+    }
+}
+
 /// Turns the kernel's answer into libc's: -1, and the error in `errno`.
 pub(crate) fn as_libc(answer: isize) -> isize {
     if (-4095..0).contains(&answer) {

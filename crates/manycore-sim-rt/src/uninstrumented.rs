@@ -1,14 +1,16 @@
 //! Code that makes no callbacks, and so costs nothing: counted by looking where the program is.
 //!
-//! Owns: a timer of the real clock, the handler of its signal, and a table of what that has seen.
+//! Owns: a timer of the processor's time, the handler of its signal, and a table of what that has
+//! seen.
 //! The command says which of the addresses are of instrumented functions; for that each is given
 //! with the blocks before and behind it. What this library does itself, and what is charged as a
 //! whole (a call of the allocator), is left out, so that the rest is the program's own time, and
 //! about its instructions.
 //!
 //! The signal is one of the real-time signals that programs hardly use; it is not blocked, restarts
-//! system calls, and comes to the one thread that runs (sim_rt.S1). The handler touches neither
-//! locks nor thread-local memory: it may interrupt the runtime anywhere.
+//! system calls, and comes to the one thread that runs (sim_rt.S1). It comes while that computes:
+//! a call that waits uses no time of the processor, and so is not ended by it. The handler touches
+//! neither locks nor thread-local memory: it may interrupt the runtime anywhere.
 
 use std::arch::naked_asm;
 use std::ffi::c_int;
@@ -17,7 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::host;
 
-/// How often it looks, in nanoseconds.
+/// How often it looks, in nanoseconds; most kernels do at their next tick, some milliseconds apart.
 const INTERVAL: usize = 500_000;
 /// The last but one of the real-time signals.
 const SIGNAL: usize = 63;
@@ -53,7 +55,7 @@ pub(crate) fn begin(counts: fn() -> bool) {
     const SA_RESTORER: usize = 0x0400_0000;
     const SA_ONSTACK: usize = 0x0800_0000;
     const SA_RESTART: usize = 0x1000_0000;
-    const CLOCK_MONOTONIC: usize = 1;
+    const CLOCK_THREAD_CPUTIME_ID: usize = 3;
     const SIGEV_THREAD_ID: u32 = 4;
     let Some([start, end]) = own_range() else { return };
     COUNTS.get_or_init(|| counts);
@@ -80,7 +82,7 @@ pub(crate) fn begin(counts: fn() -> bool) {
             return;
         }
         let (event, timer_at) = (event.as_ptr() as usize, &raw mut timer as usize);
-        if host::call(SYS_TIMER_CREATE, [CLOCK_MONOTONIC, event, timer_at, 0, 0, 0]) != 0 {
+        if host::call(SYS_TIMER_CREATE, [CLOCK_THREAD_CPUTIME_ID, event, timer_at, 0, 0, 0]) != 0 {
             return;
         }
         let number = timer as usize;

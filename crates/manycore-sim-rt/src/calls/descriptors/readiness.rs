@@ -68,7 +68,7 @@ fn until_ready(
 pub(super) unsafe fn poll(polls: usize, count: usize, until: Until) -> Answer {
     let look = || {
         // SAFETY: the caller promises so many entries (# Safety). No time to wait.
-        unsafe { host::call(libc::SYS_poll as usize, [polls, count, 0, 0, 0, 0]) }
+        unsafe { host::look(libc::SYS_poll as usize, [polls, count, 0, 0, 0, 0]) }
     };
     let entries = || {
         if count == 0 {
@@ -114,7 +114,7 @@ pub(super) unsafe fn select([count, sets @ ..]: [usize; 4], until: Until) -> Ans
                 |index: usize| if sets[index] == 0 { 0 } else { found[index].as_ptr() as usize };
             let arguments = [count, at(0), at(1), at(2), time.as_ptr() as usize, 0];
             // SAFETY: sets of our own, large enough, and no time to wait.
-            unsafe { host::call(libc::SYS_select as usize, arguments) }
+            unsafe { host::look(libc::SYS_select as usize, arguments) }
         },
         || polls(&asked, count),
     );
@@ -147,7 +147,7 @@ fn polls(sets: &[[u64; WORDS]; 3], count: usize) -> Vec<Poll> {
 pub(super) unsafe fn epoll([file, events, count]: [usize; 3], until: Until) -> Answer {
     let look = || {
         // SAFETY: the caller promises room for so many events (# Safety). No time to wait.
-        unsafe { host::call(libc::SYS_epoll_wait as usize, [file, events, count, 0, 0, 0]) }
+        unsafe { host::look(libc::SYS_epoll_wait as usize, [file, events, count, 0, 0, 0]) }
     };
     let file = file as c_int;
     let own = || vec![Poll { file, events: libc::POLLIN, found: 0 }];

@@ -271,7 +271,7 @@ pub(super) unsafe fn connect(arguments: [usize; 6]) -> Answer {
 fn outcome(socket: c_int) -> isize {
     let mut poll = libc::pollfd { fd: socket, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one entry, and no time to wait.
-    unsafe { host::call(libc::SYS_poll as usize, [(&raw mut poll) as usize, 1, 0, 0, 0, 0]) };
+    unsafe { host::look(libc::SYS_poll as usize, [(&raw mut poll) as usize, 1, 0, 0, 0, 0]) };
     if poll.revents == 0 {
         return EAGAIN;
     }
