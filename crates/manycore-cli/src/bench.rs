@@ -4,11 +4,16 @@ use std::io::{Write, stdout};
 
 use anstream::{AutoStream, ColorChoice};
 use manycore_bench::{machine::Machine, output::Writer};
+use manycore_trace::{Class, Recorder, Recording};
 
 use crate::{bench_args::BenchArgs, failure::Failure, progress::Progress, save};
 
-/// Runs one workload.
+/// What the library's objects do while a workload runs.
+const LIBRARY: Class = Class::new(1, "library");
+
+/// Runs one workload; under `manycore trace record` with a recording of what the library does.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    let _recording = recording(args)?;
     match args.out() {
         None => {
             let is_coloured = AutoStream::choice(&stdout()) != ColorChoice::Never;
@@ -21,6 +26,18 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The recording that the environment asks for. The workload `trace` makes its own.
+fn recording(args: &BenchArgs) -> Result<Option<Recording>, Failure> {
+    let asked = if args.workload.name == "trace" { None } else { Recorder::from_env() };
+    let started = asked.map(Recorder::start).transpose();
+    let recording =
+        started.map_err(|error| Failure::run(format_args!("cannot record: {error}")))?;
+    if recording.is_some() {
+        manycore_trace::observe_library(LIBRARY);
+    }
+    Ok(recording)
 }
 
 /// The output of one workload, to the end.
