@@ -1,6 +1,6 @@
 //! LDU (Kyong's thesis, chapter 2), measured by its author on 120 cores.
 
-use super::{Axis, Claim, Curve, Figure};
+use super::{Axis, Claim, Curve, Figure, IDLE};
 
 const CURVES: &[Curve] = &[
     Curve::new("stock", "rwlock", &[]),
@@ -125,6 +125,27 @@ const fn program_scaling(
         duration: "1500us",
         axis: Axis::Cores { beside: 0, full: &[1, 15, 30, 60, 90, 120], quick: &[1, 120] },
         ..program((id, title), (workload, unit), "", claims)
+    }
+}
+
+/// How much of their time 120 cores are idle under one of the programs.
+const fn idle(
+    (id, title): (&'static str, &'static str),
+    workload: &'static str,
+    curves: &'static [Curve],
+    story: &'static str,
+    claims: &'static [Claim],
+) -> Figure {
+    Figure {
+        metric: IDLE,
+        curves,
+        axis: Axis::Cores { beside: 0, full: &[120], quick: &[120] },
+        why: &[
+            "Here a core is idle while a thread waits for one lock, std's, which lets it spin for a \
+             while first; the kernel's semaphores, the reclamation of memory and what else a \
+             system does are not there.",
+        ],
+        ..program((id, title), (workload, "% of all cycles"), story, claims)
     }
 }
 
@@ -267,6 +288,50 @@ pub(super) const FIGURES: &[Figure] = &[
         ("ldu-spawn-90", "LDU, Figure 2.19: lmbench at 90 % updates"),
         ("spawn", "processes/ms"),
         &["--read-every", "9"],
+    ),
+    idle(
+        ("ldu-aim-idle", "LDU, Figure 2.9: AIM7, idle time"),
+        "aim",
+        PROGRAM_CURVES,
+        "Section 2.6.2: stock is idle for 58 % of the time on 120 cores, the most of all; LDU is idle \
+            for longer than the list.",
+        &[
+            Claim::Value { curve: "rwlock", x: 120.0, published: 58.0 },
+            Claim::Order { curves: &["rwlock", "ldu-per-thread", "harris"], from: 120.0 },
+        ],
+    ),
+    idle(
+        ("ldu-mail-idle", "LDU, Figure 2.10: Exim, idle time"),
+        "mail",
+        PROGRAM_CURVES,
+        "Section 2.6.3: the list is idle for 15 %, LDU for 22 % of the time on 120 cores.",
+        &[
+            Claim::Value { curve: "harris", x: 120.0, published: 15.0 },
+            Claim::Value { curve: "ldu-per-thread", x: 120.0, published: 22.0 },
+        ],
+    ),
+    idle(
+        ("ldu-spawn-idle", "LDU, Figure 2.11: lmbench, idle time"),
+        "spawn",
+        PROGRAM_CURVES,
+        "Section 2.6.4: stock is idle for 69 % of the time on 120 cores, the others for about 35 %.",
+        &[
+            Claim::Value { curve: "rwlock", x: 120.0, published: 69.0 },
+            Claim::Value { curve: "harris", x: 120.0, published: 35.0 },
+            Claim::Value { curve: "ldu-per-thread", x: 120.0, published: 35.0 },
+        ],
+    ),
+    idle(
+        ("draft-aim-idle", "LDU draft: AIM7, idle time"),
+        "aim",
+        DRAFT_CURVES,
+        "Section VI.B, and a table that the text lacks: stock is idle for 51 % of the time on 120 \
+            cores, the unsorted list for 19 %, LDU for 23 %.",
+        &[
+            Claim::Value { curve: "rwlock", x: 120.0, published: 51.0 },
+            Claim::Value { curve: "harris-unsorted", x: 120.0, published: 19.0 },
+            Claim::Value { curve: "ldu-per-thread", x: 120.0, published: 23.0 },
+        ],
     ),
     draft(
         ("draft-aim", "LDU draft, Figure 7: AIM7"),

@@ -47,7 +47,7 @@ pub struct Figure {
     pub quick_duration: &'static str,
     /// What goes to the right.
     pub axis: Axis,
-    /// The metric of the rows, or [`WAITING`].
+    /// The metric of the rows, or one of the [simulator's own](Figure::is_seen).
     pub metric: &'static str,
     /// Its unit on the page.
     pub unit: &'static str,
@@ -64,8 +64,10 @@ pub struct Figure {
 }
 
 /// A metric of the simulator's own: the percentage of the cores' cycles that they wait for lines.
-/// It is of a whole run, so such a figure has one curve.
 pub const WAITING: &str = "waiting";
+
+/// Another one: the percentage of the cores' cycles in which they have no thread.
+pub const IDLE: &str = "idle";
 
 /// What changes from point to point.
 pub enum Axis {
@@ -123,6 +125,8 @@ pub struct Run {
     pub cores: u32,
     /// The workload and its options, as for `manycore bench`.
     pub words: Vec<String>,
+    /// The only implementation, where a run shows the curve of one.
+    pub alone: Option<&'static str>,
 }
 
 /// Every figure.
@@ -136,16 +140,31 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Figure {
+    /// Whether the metric is the simulator's own, which is of a whole run: so each curve has runs of
+    /// its own, and a real machine has none.
+    pub fn is_seen(&self) -> bool {
+        [WAITING, IDLE].contains(&self.metric)
+    }
+
     /// The runs of this figure.
     pub fn runs(&self, quick: bool) -> Vec<Run> {
         let duration = if quick { self.quick_duration } else { self.duration };
+        if self.is_seen() {
+            let each = |curve: &Curve| self.runs_of(quick, duration, Some(curve.implementation));
+            return self.curves.iter().flat_map(each).collect();
+        }
+        self.runs_of(quick, duration, None)
+    }
+
+    fn runs_of(&self, quick: bool, duration: &str, alone: Option<&'static str>) -> Vec<Run> {
         match &self.axis {
             Axis::Cores { beside, full, quick: few } => {
                 let threads = if quick { few } else { full };
                 let run = |&threads: &u32| Run {
                     x: f64::from(threads),
                     cores: threads + beside,
-                    words: self.words(threads, duration, &[]),
+                    words: self.words(threads, duration, &[], alone),
+                    alone,
                 };
                 threads.iter().map(run).collect()
             }
@@ -154,7 +173,8 @@ impl Figure {
                 let run = |&(value, x): &(u32, f64)| Run {
                     x,
                     cores: *cores,
-                    words: self.words(*cores, duration, &[name, &value.to_string()]),
+                    words: self.words(*cores, duration, &[name, &value.to_string()], alone),
+                    alone,
                 };
                 values.iter().map(run).collect()
             }
@@ -164,7 +184,7 @@ impl Figure {
     /// The same on this machine: with one thread and with all cores, or with all cores alone. None
     /// of what only the simulator sees.
     pub fn runs_here(&self, cores: u32, quick: bool) -> Vec<Run> {
-        if self.metric == WAITING {
+        if self.is_seen() {
             return Vec::new();
         }
         let duration = if quick { "10ms" } else { "100ms" };
@@ -176,7 +196,8 @@ impl Figure {
                 let run = |threads: u32| Run {
                     x: f64::from(threads),
                     cores,
-                    words: self.words(threads, duration, &[]),
+                    words: self.words(threads, duration, &[], None),
+                    alone: None,
                 };
                 threads.into_iter().map(run).collect()
             }
@@ -185,16 +206,28 @@ impl Figure {
                 let run = |&(value, x): &(u32, f64)| Run {
                     x,
                     cores,
-                    words: self.words(cores, duration, &[name, &value.to_string()]),
+                    words: self.words(cores, duration, &[name, &value.to_string()], None),
+                    alone: None,
                 };
                 values.iter().map(run).collect()
             }
         }
     }
 
-    fn words(&self, threads: u32, duration: &str, option: &[&str]) -> Vec<String> {
+    /// The workload and its options: of all curves, or of one implementation.
+    fn words(
+        &self,
+        threads: u32,
+        duration: &str,
+        option: &[&str],
+        alone: Option<&'static str>,
+    ) -> Vec<String> {
         let own = |curve: &Curve| [Some(curve.implementation), curve.less];
-        let mut names: Vec<&str> = self.curves.iter().flat_map(own).flatten().collect();
+        let all = self.curves.iter().flat_map(own).flatten();
+        let mut names: Vec<&str> = match alone {
+            Some(name) => vec![name],
+            None => all.collect(),
+        };
         names.sort_unstable();
         names.dedup();
         let (threads, names) = (threads.to_string(), names.join(","));
@@ -204,10 +237,10 @@ impl Figure {
         words.chain(option.iter().copied()).chain(own).chain(ours).map(str::to_owned).collect()
     }
 
-    /// A row of [`WAITING`], in the form of the workloads'.
-    pub fn waiting_row(&self, percent: f64) -> String {
-        let name = self.curves[0].implementation;
-        let row = serde_json::json!({ "impl": name, "metric": WAITING, "median": percent });
+    /// A row of the simulator's own metric, in the form of the workloads'.
+    pub fn seen_row(&self, implementation: &str, percent: f64) -> String {
+        let row =
+            serde_json::json!({ "impl": implementation, "metric": self.metric, "median": percent });
         format!("{row}\n")
     }
 

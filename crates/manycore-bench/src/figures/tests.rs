@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Claim, Series, WAITING, all, page};
+use super::{Claim, Series, all, page};
 use crate::{catalogue, workload::Options};
 
 fn series(curves: &[(&'static str, &[(f64, f64)])]) -> Series {
@@ -23,9 +23,10 @@ fn every_figure_names_a_workload_and_implementations_that_exist() {
         }
         let groups = (workload.groups)(&Options::default()).expect(figure.id);
         let mut metrics = groups.iter().flat_map(|group| &group.metrics);
-        if figure.metric == WAITING {
-            let row = figure.waiting_row(40.0);
-            assert_eq!((figure.curves.len(), figure.values(&row)), (1, vec![Some(40.0)]));
+        if figure.is_seen() {
+            let row = figure.seen_row(figure.curves[0].implementation, 40.0);
+            assert_eq!(figure.values(&row)[0], Some(40.0));
+            assert!(figure.runs(false).iter().all(|run| run.alone.is_some()), "{}", figure.id);
         } else {
             assert!(metrics.any(|metric| metric.name == figure.metric), "{}", figure.id);
         }

@@ -121,14 +121,19 @@ fn one(
         progress.next(&format!("{}: {cores} virtual cores", figure.id));
         let Some(command) = command else { continue };
         let words = [&["bench".to_owned()], &run.words[..]].concat();
-        let of_simulator = figure.metric == figures::WAITING;
-        let rows = if of_simulator {
-            let kept = [&["waiting".to_owned()], &words[..]].concat();
-            store.simulated(&machine, cores, &kept, || {
-                command.waiting(&machine, cores, &words).map(|part| figure.waiting_row(part))
-            })
-        } else {
-            store.simulated(&machine, cores, &words, || command.run(&machine, cores, &words))
+        let rows = match run.alone {
+            Some(name) => {
+                // What the run counts, as the simulator calls it.
+                let count = if figure.metric == figures::IDLE { "idle" } else { "waited" };
+                let kept = [&[count.to_owned()], &words[..]].concat();
+                store.simulated(&machine, cores, &kept, || {
+                    let part = command.part(&machine, cores, &words, count)?;
+                    Ok(figure.seen_row(name, part))
+                })
+            }
+            None => {
+                store.simulated(&machine, cores, &words, || command.run(&machine, cores, &words))
+            }
         };
         simulated.push((run.x, rows?));
     }

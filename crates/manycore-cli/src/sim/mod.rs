@@ -170,20 +170,21 @@ impl Own {
         launch.run_and_read(machine, cores).map(|(_, printed)| printed)
     }
 
-    /// Runs it, and returns the percentage of the cores' cycles that they waited for cache lines.
+    /// Runs it, and returns a count of cycles in percent of those of all cores.
     ///
     /// # Errors
     /// If it ends badly.
-    pub(crate) fn waiting(
+    pub(crate) fn part(
         &self,
         machine: &Machine,
         cores: u32,
         arguments: &[String],
+        count: &str,
     ) -> Result<f64, Failure> {
         let launch = Launch { program: &self.program, arguments, seed: 1, quiet: true, waits: 0 };
         let run = launch.run(machine, cores)?;
         let cycles = run.count("cycles").max(1) as f64 * f64::from(cores);
-        Ok(run.count("waited") as f64 / cycles * 100.0)
+        Ok(run.count(count) as f64 / cycles * 100.0)
     }
 
     /// The same as [`Own::run`], with a recording of what its threads waited for.

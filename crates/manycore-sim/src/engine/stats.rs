@@ -1,6 +1,6 @@
 //! What happened: totals, and what each line and each place in the program cost.
 
-use super::{Access, Engine, hash::Map};
+use super::{Access, Engine, hash::Map, thread::Core};
 
 /// Counts since the start. The difference of two is what happened between.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -21,6 +21,8 @@ pub struct Totals {
     pub memory_fetches: u64,
     /// Full fences.
     pub fences: u64,
+    /// Cycles that cores had no thread, over all cores.
+    pub idle: u64,
     /// Waits at a futex.
     pub futex_waits: u64,
     /// Threads that a futex woke.
@@ -48,6 +50,8 @@ impl Totals {
             shared_writes: self.shared_writes - earlier.shared_writes,
             memory_fetches: self.memory_fetches - earlier.memory_fetches,
             fences: self.fences - earlier.fences,
+            // A thread may be ahead of one that ends its core's rest.
+            idle: self.idle.saturating_sub(earlier.idle),
             futex_waits: self.futex_waits - earlier.futex_waits,
             futex_wakes: self.futex_wakes - earlier.futex_wakes,
             switches: self.switches - earlier.switches,
@@ -108,7 +112,9 @@ pub struct LineCost {
 impl Engine {
     /// Counts since the start.
     pub fn totals(&self) -> Totals {
-        self.totals
+        let idle = self.cores.iter().filter(|core| core.thread.is_none());
+        let since = |core: &Core| self.clock.saturating_sub(core.free_at);
+        Totals { idle: self.totals.idle + idle.map(since).sum::<u64>(), ..self.totals }
     }
 
     /// Cache lines touched so far.

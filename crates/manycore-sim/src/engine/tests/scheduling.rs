@@ -43,6 +43,20 @@ fn an_idle_machine_asks_before_time_passes() {
 }
 
 #[test]
+fn a_core_is_idle_while_it_has_no_thread() {
+    let mut engine = engine(3);
+    let other = engine.spawn(Some(1), 0);
+    assert_eq!(engine.work(1000), Continue);
+    assert_eq!(engine.futex_wait(0x40, u32::MAX, None, 7), Switch(other));
+    assert_eq!(engine.work(5000), Continue);
+    assert_eq!(engine.totals().idle, 4000 + 5000, "core 0 for a while, core 2 all the time");
+    assert_eq!(engine.futex_wake(0x40, 1, u32::MAX), 1);
+    assert_eq!(engine.exit(), Switch(MAIN));
+    assert_eq!(engine.now(), 5000 + 3000);
+    assert_eq!(engine.totals().idle, 7000 + 3000 + 8000, "cores 0, 1 and 2");
+}
+
+#[test]
 fn waits_for_threads_are_kept_with_their_times_up_to_the_limit() {
     let mut engine = engine(2);
     engine.keep_waits(1);
