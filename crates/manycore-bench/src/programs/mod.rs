@@ -8,7 +8,7 @@
 //! `FileCache` in every implementation. They differ in what finds files and processes and in what
 //! gives out pages: one lock for each, or this library's collections.
 //!
-//! What a program computes is spun; how long is a choice of ours ([`COMMAND`], [`COMPILER`]).
+//! What a program computes is spun; how long is a choice of ours (`COMMAND`, `COMPILER`).
 
 mod systems;
 
