@@ -21,7 +21,7 @@ complete -c manycored -s o -l extended -d 'Further options: idle_timeout=SECONDS
 complete -c manycored -s Y -l auth-file -d 'Require authentication: a file of lines \'user:password\'' -r -F
 complete -c manycored -l metrics -d 'Address of the metrics for Prometheus, at /metrics; a bare port is on loopback' -r
 complete -c manycored -l trace -d 'Record the last events of each worker in this file, for the command \'manycore trace\'; a file of that name is replaced' -r -F
-complete -c manycored -l trace-classes -d 'What --trace records: connections, turns (of a connection, one in 16), gets, stores, deletes, library (waits at locks, grace periods), or all' -r
+complete -c manycored -l trace-classes -d 'What --trace records: connections, turns (of a connection, one in 16), gets, stores, deletes, library (waits at locks, grace periods), or all; \'gets:100\' is one in 100 of them' -r
 complete -c manycored -l config -d 'Read options from this file, one a line: \'threads = 4\'; the command line takes precedence' -r -F
 complete -c manycored -s A -l enable-shutdown -d 'Allow the command "shutdown"'
 complete -c manycored -s d -l daemon -d 'Run in the background'
