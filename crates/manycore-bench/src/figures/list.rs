@@ -146,15 +146,18 @@ pub const PUBLISHED: &[Published] = &[
     published(K42, "12", "one file that all read", Both(&["k42-12"])),
 ];
 
-/// The list in Markdown: a table.
-pub fn markdown() -> String {
+/// The list in Markdown: a table, in which figures that `is_shown` below are links.
+pub fn markdown(is_shown: impl Fn(&str) -> bool) -> String {
     let mut text = String::from("| Paper | Figure | What | Here |\n|---|---|---|---|\n");
     let mut last = "";
     for one in PUBLISHED {
         let paper = if one.paper == last { "" } else { one.paper };
         last = one.paper;
         let ids = |ids: &[&str]| {
-            let link = |id: &&str| format!("[{id}](#{id})");
+            let link = |id: &&str| match is_shown(id) {
+                true => format!("[{id}](#{id})"),
+                false => format!("`{id}`"),
+            };
             ids.iter().map(link).collect::<Vec<_>>().join(", ")
         };
         let here = match one.here {

@@ -100,7 +100,8 @@ pub fn markdown(setting: &Setting, shown: &[Shown], date: &str) -> String {
     if setting.quick {
         text.push_str("This is the quick form: few points, short runs.\n\n");
     }
-    let _ = writeln!(text, "{}\n\n{}", claim::rule(), list::markdown());
+    let is_shown = |id: &str| shown.iter().any(|one| one.figure.id == id);
+    let _ = writeln!(text, "{}\n\n{}", claim::rule(), list::markdown(is_shown));
     for one in shown {
         let figure = one.figure;
         let _ = writeln!(text, "<a id=\"{}\"></a>\n\n## {}\n", figure.id, figure.title);
