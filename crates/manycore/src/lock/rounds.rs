@@ -14,10 +14,14 @@
 //! - rounds.V2 A round is counted, with a full fence, before its holder looks at what there is to
 //!   do, and is done when all of that is. So a thread that finds a round done that is later than
 //!   the one counted when it arrived misses nothing that had returned before it arrived.
-//! - rounds.V3 A thread that parks has set `SLEEPERS`, and then has seen that the lock is held (or,
-//!   if it is the holder, that a sharer is left). A thread that releases the lock (or leaves as the
-//!   last sharer under `HELD`) looks for `SLEEPERS` after that, and wakes all. So no wake-up is
-//!   lost.
+//! - rounds.V3 A thread that parks has set `SLEEPERS` or found it set, and then has seen that the
+//!   lock is held (or, if it is the holder, that a sharer is left). A thread that releases the lock
+//!   (or leaves as the last sharer under `HELD`) looks for `SLEEPERS` after that, and wakes all. So
+//!   does a thread that has set `SLEEPERS` and then finds the lock free. So no wake-up is lost:
+//!   after each time that the flag is set there is a look.
+//!   - The last of these looks is for other threads. Between a thread's look at the lock and its
+//!     parking, the lock may be released, the flag cleared, and then set again: so it parks on a
+//!     flag that was set after the release, for which only the thread that set it can look.
 //! - rounds.V4 A thread that has an object, exclusively or shared, and asks for the same object
 //!   again is refused before it takes or changes anything. So it never waits for itself, nor holds
 //!   the word that another thread needs to make progress (`holding` keeps the list).
@@ -322,6 +326,12 @@ impl Rounds {
         // (lock.K2).
         if held || seeded_bug!("forgotten-sleepers") {
             futex::wait(&self.state, seen | SLEEPERS);
+            return;
+        }
+        // BUG: a thread that finds the lock free leaves the `SLEEPERS` on which another one may
+        // have parked (rounds.V3).
+        if !seeded_bug!("flag-left-set") {
+            self.wake();
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::super::{Entered, Refused, Rounds};
 use crate::percpu::barrier;
-use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
+use crate::percpu::loom_tests::{RACE, large_model, model, must_catch, must_catch_in_full};
 use crate::profile::Of;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
@@ -193,6 +193,12 @@ fn loom_rounds_holder_that_does_not_wait_for_those_inside_is_caught() {
 #[test]
 fn loom_rounds_sleeper_that_does_not_look_again_is_caught() {
     catches("forgotten-sleepers", "three_readers_are_all_served", &["deadlock"]);
+}
+
+#[test]
+fn loom_rounds_announcement_left_by_a_reader_that_does_not_park_is_caught() {
+    let model = "lock::loom_tests::rounds::loom_rounds_three_readers_are_all_served";
+    must_catch_in_full("flag-left-set", model, &["deadlock"]);
 }
 
 #[test]
