@@ -141,8 +141,8 @@ const fn idle(
         curves,
         axis: Axis::Cores { beside: 0, full: &[120], quick: &[120] },
         why: &[
-            "Here a core is idle while a thread waits for one lock, std's, which lets it spin for a \
-             while first; the kernel's semaphores, the reclamation of memory and what else a \
+            "Here a core is idle while a thread waits for one lock, std's, which lets it spin for \
+             a while first; the kernel's semaphores, the reclamation of memory and what else a \
              system does are not there.",
         ],
         ..program((id, title), (workload, "% of all cycles"), story, claims)
@@ -293,8 +293,8 @@ pub(super) const FIGURES: &[Figure] = &[
         ("ldu-aim-idle", "LDU, Figure 2.9: AIM7, idle time"),
         "aim",
         PROGRAM_CURVES,
-        "Section 2.6.2: stock is idle for 58 % of the time on 120 cores, the most of all; LDU is idle \
-            for longer than the list.",
+        "Section 2.6.2: stock is idle for 58 % of the time on 120 cores, the most of all; LDU is \
+            idle for longer than the list.",
         &[
             Claim::Value { curve: "rwlock", x: 120.0, published: 58.0 },
             Claim::Order { curves: &["rwlock", "ldu-per-thread", "harris"], from: 120.0 },
@@ -314,7 +314,8 @@ pub(super) const FIGURES: &[Figure] = &[
         ("ldu-spawn-idle", "LDU, Figure 2.11: lmbench, idle time"),
         "spawn",
         PROGRAM_CURVES,
-        "Section 2.6.4: stock is idle for 69 % of the time on 120 cores, the others for about 35 %.",
+        "Section 2.6.4: stock is idle for 69 % of the time on 120 cores, the others for about \
+            35 %.",
         &[
             Claim::Value { curve: "rwlock", x: 120.0, published: 69.0 },
             Claim::Value { curve: "harris", x: 120.0, published: 35.0 },

@@ -140,8 +140,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Figure {
-    /// Whether the metric is the simulator's own, which is of a whole run: so each curve has runs of
-    /// its own, and a real machine has none.
+    /// Whether the metric is the simulator's own, which is of a whole run: so each curve has runs
+    /// of its own, and a real machine has none.
     pub fn is_seen(&self) -> bool {
         [WAITING, IDLE].contains(&self.metric)
     }
