@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 cargo build --release --locked
 report() {
     "$TARGET/release/manycore" report --quick --runs "$work/runs" --html "$work/page.html" \
-        >"$work/said" 2>"$work/progress" || die "$(tail -n 5 "$work/progress")"
+        --markdown "$work/page.md" >"$work/said" 2>"$work/progress" || die "$(tail -n 5 "$work/progress")"
 }
 report
 if grep -q 'only this machine is measured' "$work/progress"; then
@@ -21,6 +21,7 @@ cat "$work/said"
 for part in 'Calibration' 'Validation' '<svg' '</html>'; do
     grep -q "$part" "$work/page.html" || die "the page lacks '$part'"
 done
+grep -q '^## OpLog, Figure 12' "$work/page.md" || die "the list lacks a figure's claims"
 ! grep -q 'not run' "$work/said" || say "note: what needs more points than the quick form has is not compared"
 cp "$work/said" "$work/first"
 before=$(find "$work/runs" -type f | wc -l)

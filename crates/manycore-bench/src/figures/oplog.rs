@@ -194,9 +194,11 @@ pub(super) const FIGURES: &[Figure] = &[
                 published: 1.015,
             },
         ],
-        why: &["Who does not wait between his writes is faster because of linger: the old holder \
+        why: &[
+            "A core that does not wait between its writes is faster because of linger: the old holder \
              may use a line for another 62 cycles after it was granted away, and does several \
-             writes in that time. Linger is a guess from two cores of another machine."],
+             writes in that time. Linger is a guess from two cores of another machine.",
+        ],
     },
     Figure {
         id: "oplog-9",

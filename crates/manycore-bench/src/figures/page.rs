@@ -7,7 +7,7 @@ use std::fmt::Write;
 use manycore_page::{Curve as Drawn, Plot, escape, number};
 
 use super::{
-    Figure, Finding, Series, claim,
+    Figure, Finding, Series, all, claim,
     fresh::{self, Compared},
     list,
 };
@@ -102,6 +102,9 @@ pub fn markdown(setting: &Setting, shown: &[Shown], date: &str) -> String {
     }
     let is_shown = |id: &str| shown.iter().any(|one| one.figure.id == id);
     let _ = writeln!(text, "{}\n\n{}", claim::rule(), list::markdown(is_shown));
+    if shown.len() < all().count() {
+        text.push_str("What has no link was not run for this page.\n\n");
+    }
     for one in shown {
         let figure = one.figure;
         let _ = writeln!(text, "<a id=\"{}\"></a>\n\n## {}\n", figure.id, figure.title);

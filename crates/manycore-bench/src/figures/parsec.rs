@@ -91,9 +91,9 @@ pub(super) const FIGURES: &[Figure] = &[
         ],
         why: &[
             "A run has to be long enough: while threads register and touch their lines for the \
-             first time, a read takes 4.3 and 7.0 times as long with 90 % updates (runs of 50 \
-             us), after 0.5 ms 1.5 and 3.6 times, after 2 ms 1.08 (the clock's form) and 1.21 \
-             times (the default).",
+             first time, a read takes several times as long. After 2 ms it took 1.08 (the clock's \
+             form) and 1.21 times (the default) when this was first run, and takes 2.27 and 6.28 \
+             times now. Why is not found out.",
         ],
     },
     updates("parsec-5-updates-10", "ParSec, Figure 5: updates, at 10 %", "10"),

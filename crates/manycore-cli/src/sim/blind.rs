@@ -56,19 +56,19 @@ fn judge(functions: &Functions, seen: &Seen, base: u64) -> (bool, Option<String>
 
 /// What ran uninstrumented in a run, the most first; `None` if the run was too short to tell.
 pub(crate) fn of(run: &Run) -> Option<Vec<Blind>> {
-    let all: u64 = run.seen.iter().map(|seen| seen.count).sum();
+    let module_of = |seen: &Seen| {
+        let here = |module: &&Module| (module.start..module.end).contains(&seen.address);
+        run.modules.iter().find(here)
+    };
+    // Code without a file is the runtime's own, which stands for single instructions.
+    let in_files = run.seen.iter().filter_map(|seen| module_of(seen).map(|module| (seen, module)));
+    let all: u64 = in_files.clone().map(|(seen, _)| seen.count).sum();
     if all < LOOKS_MIN {
         return None;
     }
     let mut known: BTreeMap<&str, Functions> = BTreeMap::new();
     let mut counts: BTreeMap<&str, BTreeMap<Option<String>, u64>> = BTreeMap::new();
-    for seen in &run.seen {
-        let here = |module: &&Module| (module.start..module.end).contains(&seen.address);
-        let Some(module) = run.modules.iter().find(here) else {
-            *counts.entry("code without a file").or_default().entry(None).or_default() +=
-                seen.count;
-            continue;
-        };
+    for (seen, module) in in_files {
         let path = module.path.as_str();
         let base = run.modules.iter().filter(|module| module.path == path).map(|m| m.start).min();
         let functions = known.entry(path).or_insert_with(|| functions(path));
@@ -117,10 +117,15 @@ mod tests {
         let module = Module { start: 0x1000, end: 0x2000, path: "/no/such/libz.so".to_owned() };
         let seen = Seen { address: 0x1100, count: 60, blocks: [0, 0] };
         let elsewhere = Seen { address: 0x9100, count: 20, ..seen };
-        let run = Run { modules: vec![module], seen: vec![seen, elsewhere], ..Run::default() };
+        let other = Module { start: 0x3000, end: 0x4000, path: "/no/such/libm.so".to_owned() };
+        let there = Seen { address: 0x3100, ..elsewhere };
+        let modules = vec![module, other];
+        let run = Run { modules, seen: vec![seen, there, elsewhere], ..Run::default() };
         let found = of(&run).unwrap();
-        assert_eq!((found[0].object.as_str(), found[0].share), ("libz.so", 0.75));
-        assert_eq!((found[1].object.as_str(), found[1].share), ("code without a file", 0.25));
-        assert!(of(&Run { seen: vec![Seen { count: 39, ..seen }], ..Run::default() }).is_none());
+        let named = |at: usize| (found[at].object.as_str(), found[at].share);
+        assert_eq!((named(0), named(1)), (("libz.so", 0.75), ("libm.so", 0.25)));
+        assert_eq!(found.len(), 2, "code without a file is the runtime's own");
+        let few = Run { seen: vec![Seen { count: 39, ..seen }, elsewhere], ..run };
+        assert!(of(&few).is_none());
     }
 }
