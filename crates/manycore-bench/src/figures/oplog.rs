@@ -195,9 +195,9 @@ pub(super) const FIGURES: &[Figure] = &[
             },
         ],
         why: &[
-            "A core that does not wait between its writes is faster because of linger: the old holder \
-             may use a line for another 62 cycles after it was granted away, and does several \
-             writes in that time. Linger is a guess from two cores of another machine.",
+            "A core that does not wait between its writes is faster because of linger: the old \
+             holder may use a line for another 62 cycles after it was granted away, and does \
+             several writes in that time. Linger is a guess from two cores of another machine.",
         ],
     },
     Figure {
