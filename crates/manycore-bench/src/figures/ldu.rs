@@ -141,6 +141,8 @@ const fn idle(
         curves,
         axis: Axis::Cores { beside: 0, full: &[120], quick: &[120] },
         why: &[
+            "Most of stock's idle time is put in: the cores at which it stops growing are the \
+             thesis' own (see the program's throughput), and the rest of 120 wait.",
             "Here a core is idle while a thread waits for one lock, std's, which lets it spin for \
              a while first; the kernel's semaphores, the reclamation of memory and what else a \
              system does are not there.",
