@@ -168,17 +168,27 @@ impl Figure {
                 };
                 threads.iter().map(run).collect()
             }
-            Axis::Option { name, full, quick: few, cores, .. } => {
-                let values = if quick { few } else { full };
-                let run = |&(value, x): &(u32, f64)| Run {
-                    x,
-                    cores: *cores,
-                    words: self.words(*cores, duration, &[name, &value.to_string()], alone),
-                    alone,
-                };
-                values.iter().map(run).collect()
-            }
+            Axis::Option { cores, .. } => self.runs_by_option(*cores, quick, duration, alone),
         }
+    }
+
+    /// A run for each value of the option that changes; none if the number of cores does.
+    fn runs_by_option(
+        &self,
+        cores: u32,
+        quick: bool,
+        duration: &str,
+        alone: Option<&'static str>,
+    ) -> Vec<Run> {
+        let Axis::Option { name, full, quick: few, .. } = &self.axis else { return Vec::new() };
+        let values = if quick { few } else { full };
+        let run = |&(value, x): &(u32, f64)| Run {
+            x,
+            cores,
+            words: self.words(cores, duration, &[name, &value.to_string()], alone),
+            alone,
+        };
+        values.iter().map(run).collect()
     }
 
     /// The same on this machine: with one thread and with all cores, or with all cores alone. None
@@ -201,16 +211,7 @@ impl Figure {
                 };
                 threads.into_iter().map(run).collect()
             }
-            Axis::Option { name, full, quick: few, .. } => {
-                let values = if quick { few } else { full };
-                let run = |&(value, x): &(u32, f64)| Run {
-                    x,
-                    cores,
-                    words: self.words(cores, duration, &[name, &value.to_string()], None),
-                    alone: None,
-                };
-                values.iter().map(run).collect()
-            }
+            Axis::Option { .. } => self.runs_by_option(cores, quick, duration, None),
         }
     }
 
