@@ -214,7 +214,8 @@ fn poll(polls: &mut [Poll], patience: u64) {
     let time = [patience / 1_000_000_000, patience % 1_000_000_000];
     let (polls, count) = (polls.as_mut_ptr() as usize, polls.len());
     let arguments = [polls, count, time.as_ptr() as usize, 0, 8, 0];
-    // An interrupted look would miss what is ready now (sim_rt.O1); an interrupted wait is repeated.
+    // An interrupted look would miss what is ready now (sim_rt.O1); an interrupted wait is
+    // repeated.
     let ask = if patience == 0 { host::look } else { host::call };
     // SAFETY: so many entries; a timespec of our own; no set of signals.
     unsafe { ask(libc::SYS_ppoll as usize, arguments) };
