@@ -4,8 +4,8 @@
 //! own module, what all share is in [`crate::workload`].
 
 use crate::{
-    arc, chain, coherence, counter, dispatch, faults, ids, kv, list, lock, lru, map, notify, pages,
-    pairs, path_lookup, programs, ranges, registry, rmap,
+    arc, chain, coherence, counter, dispatch, everyday, faults, ids, kv, list, lock, lru, map,
+    notify, pages, pairs, path_lookup, programs, ranges, registry, rmap,
     runner::Group,
     slabs, smr, swap, sweep, timers, trace,
     workload::{About, Entry, Options, UnknownImpl},
@@ -341,6 +341,34 @@ pub static WORKLOADS: &[Workload] = &[
         groups: crate::metis::groups,
     },
     Workload {
+        name: "everyday-shared",
+        about: "locks, reads, maps, queues and counts of other crates, for the simulator's score",
+        options: &[],
+        impls: || abouts(everyday::SHARED.entries),
+        groups: |options| everyday::SHARED.groups(options),
+    },
+    Workload {
+        name: "everyday-own",
+        about: "memory, maps and sorting, each thread by itself, for the same",
+        options: &[],
+        impls: || abouts(everyday::OWN.entries),
+        groups: |options| everyday::OWN.groups(options),
+    },
+    Workload {
+        name: "everyday-waiting",
+        about: "channels, there and back, for the same",
+        options: &[],
+        impls: || abouts(everyday::WAITING.entries),
+        groups: |options| everyday::WAITING.groups(options),
+    },
+    Workload {
+        name: "everyday-pools",
+        about: "jobs for pools of threads and for tasks, for the same",
+        options: &[],
+        impls: || abouts(everyday::POOLS.entries),
+        groups: |options| everyday::POOLS.groups(options),
+    },
+    Workload {
         name: "trace",
         about: "record events, spans, and events that are off (K42, section 3.5: its tracing)",
         options: &[("record", None)],
@@ -483,9 +511,11 @@ mod tests {
     #[test]
     fn every_workload_has_something_of_ours_and_a_baseline() {
         for workload in WORKLOADS {
-            // Two measure the machine, the other processes of their own.
+            // Two measure the machine, four are about the simulator, one is processes of its own.
             let (has_ours, has_baseline) = match workload.name {
                 "coherence" | "syscalls" => (false, true),
+                "everyday-waiting" => (false, false),
+                name if name.starts_with("everyday") => (false, true),
                 "server" => (true, false),
                 _ => (true, true),
             };
