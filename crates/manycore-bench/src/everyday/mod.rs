@@ -2,8 +2,8 @@
 //! that are shared, maps, queues, channels, counts, memory, pools of threads and tasks.
 //!
 //! Owns: the list of cases, which of them do the same thing ([`ALIKE`]), and the loops. The
-//! simulator is scored on each pair of those (`figures::fresh`): which is the faster one, and by how
-//! much.
+//! simulator is scored on each pair of those (`figures::fresh`): which is the faster one, and by
+//! how much.
 //!
 //! Laws:
 //!

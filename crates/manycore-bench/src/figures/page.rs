@@ -240,8 +240,9 @@ pub fn verdict(compared: &[Compared]) -> String {
             compared.iter().filter(|one| one.case.threads == threads).copied().collect();
         let _ = write!(
             text,
-            " On {threads} of its cores: the faster of two ways to do one thing is said rightly for \
-             {} of {} pairs, their ratio is off by {:.2} times and a time by {:.0} % in the middle",
+            " On {threads} of its cores: the faster of two ways to do one thing is said rightly \
+             for {} of {} pairs, their ratio is off by {:.2} times and a time by {:.0} % in the \
+             middle",
             score.right,
             score.pairs,
             score.factor,

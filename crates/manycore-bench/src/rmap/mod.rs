@@ -3,8 +3,8 @@
 //!
 //! Owns: the traits of reverse maps and of loads, and the table of implementations, which all
 //! loads share. `rmap-fork` is here, `rmap-hand` in [`cross_thread_exit`]; `aim`, `mail`, `spawn`,
-//! `spawn-exec` and `spawn-shell`, which are programs around it, are in [`loads`]. What the kernel itself
-//! does is in `host`.
+//! `spawn-exec` and `spawn-shell`, which are programs around it, are in [`loads`]. What the kernel
+//! itself does is in `host`.
 //!
 //! A thread forks and exits all the time: it adds eight mappings and removes them, one at a
 //! time. Files are chosen as programs choose libraries: a few are mapped by nearly all (the
