@@ -9,7 +9,7 @@
 //! is left out, as it is the same for all.
 //!
 //! With `--work`, so many ticks of other work follow each path. A server that answers requests
-//! (figure 9) is in [`http`].
+//! (figure 9) is in the file `http`.
 
 mod http;
 mod ours;

@@ -1,10 +1,10 @@
 //! Three programs that fork, around the reverse map: `aim`, `mail` and `spawn` (LDU, sections 2.6.2
 //! to 2.6.5; `mail` also OpLog, section 7.1).
 //!
-//! Owns: what one operation of each does. What it asks of its system is a trait ([`unix`]): on a
+//! Owns: what one operation of each does. What it asks of its system is a trait (`unix`): on a
 //! machine's own cores real processes, files in memory and pipes, made by system calls
 //! (`processes`), and on virtual cores calls that take as long as those did where they were
-//! measured ([`unix::Calls`]).
+//! measured (`Calls`).
 //!
 //! What stands for what. A thread is a core with a user on it, so that users are in proportion to
 //! cores, as in the papers; it shares nothing with others but the files' reverse maps (and, with
@@ -28,7 +28,7 @@
 //! computes.
 //!
 //! **How long the parts between updates take decides how much a better reverse map gains**, and
-//! the papers do not say it. Here it is what these programs take where they ran ([`unix`] has the
+//! the papers do not say it. Here it is what these programs take where they ran (`unix` has the
 //! times), which were not chosen for what follows from them. The paper's programs do more: Exim
 //! reads its configuration and checks addresses, a real AIM7 has forty kinds of jobs. So stock
 //! stops growing sooner here than there, and falls behind farther.
