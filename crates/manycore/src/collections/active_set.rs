@@ -50,7 +50,7 @@ use std::ptr::NonNull;
 /// - Cost: of registering and leaving, see [`DeferredSet`](crate::ldu::DeferredSet); no allocation
 ///   in a steady state. Of a query: the lock, a visit of each member that changed since, and a
 ///   search tree's insertion or removal for each that did not cancel itself.
-/// - Memory: 88 bytes for a set, a key and 32 bytes for each member, and a tree of the keys that
+/// - Memory: 128 bytes for a set, a key and 32 bytes for each member, and a tree of the keys that
 ///   were present at the last query. A set stays that small while one thread uses it now and then.
 ///   When threads meet at its lock, or it changes a hundred thousand times a second, it becomes
 ///   large, for good: 1.7 KiB, and for every 32 threads of the process 8 KiB and up to 64 free

@@ -36,7 +36,9 @@ pub(super) trait SmallForm {
     fn promote(&mut self) -> Self::Large;
 }
 
-/// An object in one of two forms.
+/// An object in one of two forms. In lines of its own: each use loads `large`, and what a program
+/// has beside the object may be written all the time.
+#[repr(align(128))]
 pub(super) struct Promotable<S: SmallForm> {
     large: AtomicPtr<S::Large>,
     small: ReentrancyLock<Small<S>>,

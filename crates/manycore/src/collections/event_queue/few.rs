@@ -4,10 +4,10 @@
 //! sent in little time, when one has to wait, or when the bound is near: law event_queue.Q11 of the
 //! parent module.
 
-use super::EventQueue;
 use super::full::Full;
 use super::run::{Inbox, Run};
 use super::signals::Signals;
+use super::{EventQueue, SendError};
 use crate::collections::promoted::SmallForm;
 use crate::oplog::Checked;
 use std::collections::VecDeque;
@@ -54,18 +54,23 @@ impl<E> Few<E> {
 }
 
 impl<E: Send + 'static> EventQueue<E> {
-    /// Sends by the small form, unless there is a large one, or it takes one: then that comes back,
-    /// with the event.
-    #[inline(always)]
-    pub(super) fn put_few(&self, event: E) -> Result<(), (&Full<E>, E)> {
-        match self.forms.large() {
-            Some(full) => Err((full, event)),
-            None => self.put_small(event),
+    /// Sends by the small form, or by `otherwise` where there is a large one. Not inlined: a caller
+    /// that has found the large form hands the event to it, without a place in between.
+    #[inline(never)]
+    pub(super) fn send_small(
+        &self,
+        event: E,
+        otherwise: impl FnOnce(&Full<E>, E) -> Result<(), SendError<E>>,
+    ) -> Result<(), SendError<E>> {
+        match self.put_small(event) {
+            Ok(()) => Ok(()),
+            Err((full, event)) => otherwise(full, event),
         }
     }
 
-    #[inline(never)]
-    fn put_small(&self, event: E) -> Result<(), (&Full<E>, E)> {
+    /// Sends by the small form, unless there is a large one, or it takes one: then that comes back,
+    /// with the event.
+    pub(super) fn put_small(&self, event: E) -> Result<(), (&Full<E>, E)> {
         match self.forms.small() {
             // The bound is the large form's to watch (event_queue.Q11).
             Ok(mut few) if few.form.events.len() + 1 >= few.form.max_events => {

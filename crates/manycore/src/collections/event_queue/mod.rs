@@ -142,7 +142,7 @@ use std::marker::PhantomData;
 ///   cache miss or three for each thread that has sent since, and some ns per event (a match for
 ///   each doubling of the senders). A receive of an event that was merged already costs an
 ///   uncontended lock.
-/// - Memory: 80 bytes, beside its events, for a queue that one thread uses now and then (and 250
+/// - Memory: 128 bytes, beside its events, for a queue that one thread uses now and then (and 250
 ///   that queues with the same settings share). When threads meet at its lock, one of them waits,
 ///   or events are sent a hundred thousand times a second, it becomes large, for good: 1.4 KiB
 ///   without logs, and with logs what [`Deferred`] says; 2 KiB for the ring (or four events), once

@@ -206,7 +206,7 @@ impl<T> Drop for Timers<T> {
 ///   No allocation in a steady state. A look: the lock, and for each timer that has come since and
 ///   is there still, or was there and has gone, a few steps in the wheel. Finding the next deadline
 ///   reads all timers of one slot; a timer is moved to a finer wheel at most ten times.
-/// - Memory: 208 bytes for a queue that one thread uses now and then. When threads meet at its
+/// - Memory: 128 bytes for a queue that one thread uses now and then. When threads meet at its
 ///   lock, or it changes a hundred thousand times a second, it becomes large, for good: 1.8 KiB,
 ///   and for every 32 threads of the process 8 KiB and up to 64 free timers each. In either case
 ///   the value and 48 bytes for each timer; 8 bytes in the wheel for those that a look has found,
