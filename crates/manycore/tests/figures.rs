@@ -211,8 +211,8 @@ fn collections() {
     view.insert(1 << 40..(1 << 40) + (1 << 30), 2).unwrap();
     assert_eq!(BYTES.load(Ordering::Relaxed) - before, 640, "a branch above all, and its entry");
     drop(view);
-    takes("a Registry", some(170), Registry::<u64>::new);
-    takes("an IntervalRegistry", some(270), IntervalRegistry::<u64, u64>::new);
+    takes("a Registry", some(240), Registry::<u64>::new);
+    takes("an IntervalRegistry", some(410), IntervalRegistry::<u64, u64>::new);
     takes("an Lru", some(100), Lru::<u64>::new);
     takes("a BudgetTree", some(650), || BudgetTree::new(100));
     let charged = || {

@@ -6,6 +6,10 @@ use crate::sync::{AtomicBool, Mutex, Ordering, contain, drop_each};
 use std::sync::PoisonError;
 
 /// Things that have left, to be dropped outside of locks.
+///
+/// On a line of its own: every change of the collection reads `any`, and so small an allocation
+/// lies beside nodes that some thread writes.
+#[repr(align(64))]
 pub(super) struct DeferredDrops<X> {
     any: AtomicBool,
     things: Mutex<Vec<X>>,

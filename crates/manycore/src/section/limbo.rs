@@ -94,11 +94,10 @@ pub(super) struct Limbo {
     open_presses: bool,
     /// Whether its owner is among the domain's writers (section.S10).
     is_counted: bool,
-    /// The ripe batch whose nodes are freed first. Not in the queue, whose buffer may share a line
-    /// with another thread's: each free writes here.
-    first_ripe: Option<Batch>,
-    /// The ripe batches behind it.
     ripe: VecDeque<Batch>,
+    /// The nodes of the first ripe batch, which has none itself as long as it is in the queue: the
+    /// queue's buffer may share a line with another thread's, and each free writes here.
+    first: Vec<RetiredNode>,
     sealed: VecDeque<Batch>,
     held: VecDeque<Batch>,
     gated: VecDeque<(RetiredNode, Instant)>,
@@ -119,8 +118,8 @@ impl Limbo {
             open_presses: false,
             sealed: VecDeque::new(),
             held: VecDeque::new(),
-            first_ripe: None,
             ripe: VecDeque::new(),
+            first: Vec::new(),
             gated: VecDeque::new(),
             waiting: 0,
             bytes: 0,
@@ -177,9 +176,8 @@ impl Limbo {
         self.waiting += 1;
     }
 
-    #[inline(always)]
     pub(super) fn ripe_batches(&self) -> usize {
-        usize::from(self.first_ripe.is_some()) + self.ripe.len()
+        self.ripe.len()
     }
 
     pub(super) fn ripe_bytes(&self) -> usize {
@@ -189,7 +187,7 @@ impl Limbo {
     /// How many ripe nodes a retire should free.
     #[inline(always)]
     pub(super) fn share(&self) -> usize {
-        let batches = self.ripe_batches();
+        let batches = self.ripe.len();
         if batches < 2 {
             return batches;
         }
@@ -199,8 +197,7 @@ impl Limbo {
     /// Takes a ripe node, which the caller frees.
     #[inline(always)]
     pub(super) fn pop_ripe(&mut self) -> Option<RetiredNode> {
-        let nodes = &mut self.first_ripe.as_mut()?.nodes;
-        let node = nodes.pop();
+        let node = self.first.pop();
         match &node {
             Some(node) => {
                 self.waiting -= 1;
@@ -210,7 +207,8 @@ impl Limbo {
             None => return self.next_batch(),
         }
         // It was out of sight for a thousand retires, and its memory is written when it is freed.
-        if let Some(later) = nodes.len().checked_sub(FETCHED).and_then(|at| nodes.get(at)) {
+        let later = self.first.len().checked_sub(FETCHED);
+        if let Some(later) = later.and_then(|at| self.first.get(at)) {
             crate::sync::prefetch_for_write(later.address.as_ptr());
         }
         node
@@ -237,17 +235,15 @@ impl Limbo {
     #[cold]
     fn next_batch(&mut self) -> Option<RetiredNode> {
         loop {
-            let node = self.first_ripe.as_mut()?.nodes.pop();
-            if let Some(node) = node {
+            if let Some(node) = self.first.pop() {
                 self.waiting -= 1;
                 self.bytes = self.bytes.wrapping_sub(node.bytes);
                 self.ripe_bytes = self.ripe_bytes.wrapping_sub(node.bytes);
                 return Some(node);
             }
-            let next = self.ripe.pop_front();
-            let first = std::mem::replace(&mut self.first_ripe, next).expect("there was one");
-            self.pressing -= usize::from(first.presses);
-            let emptied = first.nodes;
+            self.pressing -= usize::from(self.ripe.pop_front()?.presses);
+            let next = self.ripe.front_mut().map(|next| std::mem::take(&mut next.nodes));
+            let emptied = std::mem::replace(&mut self.first, next.unwrap_or_default());
             if emptied.capacity() > self.spare.capacity() {
                 self.spare = emptied;
             }
@@ -291,12 +287,19 @@ impl Limbo {
         }
     }
 
-    fn put_ripe(&mut self, batch: Batch) {
+    fn put_ripe(&mut self, mut batch: Batch) {
+        if self.ripe.is_empty() {
+            self.first = std::mem::take(&mut batch.nodes);
+        }
         self.ripe_bytes = self.ripe_bytes.wrapping_add(batch.bytes);
-        if self.first_ripe.is_none() {
-            self.first_ripe = Some(batch);
-        } else {
-            self.ripe.push_back(batch);
+        self.ripe.push_back(batch);
+    }
+
+    /// Puts the nodes of the first ripe batch back into it.
+    fn put_first_back(&mut self) {
+        let nodes = std::mem::take(&mut self.first);
+        if let Some(first) = self.ripe.front_mut() {
+            first.nodes = nodes;
         }
     }
 
@@ -318,9 +321,8 @@ impl Limbo {
     pub(super) fn take_ripe(&mut self) -> VecDeque<(RetiredNode, Instant)> {
         let mut nodes = std::mem::take(&mut self.gated);
         self.ripe_bytes = 0;
-        for Batch { sealed, nodes: ripe, presses, .. } in
-            self.first_ripe.take().into_iter().chain(self.ripe.drain(..))
-        {
+        self.put_first_back();
+        for Batch { sealed, nodes: ripe, presses, .. } in self.ripe.drain(..) {
             self.pressing -= usize::from(presses);
             nodes.extend(ripe.into_iter().map(|node| (node, sealed)));
         }
@@ -391,11 +393,12 @@ impl Limbo {
         self.waiting = self.open.len();
         self.bytes = self.open_bytes;
         (self.ripe_bytes, self.pressing) = (0, 0);
+        self.put_first_back();
         // Some of its nodes have been freed.
-        self.first_ripe.iter_mut().for_each(|batch| batch.bytes = total(&batch.nodes));
+        self.ripe.iter_mut().take(1).for_each(|batch| batch.bytes = total(&batch.nodes));
         let mut batches: Vec<Batch> = self.sealed.drain(..).collect();
         batches.extend(self.held.drain(..));
-        batches.extend(self.first_ripe.take().into_iter().chain(self.ripe.drain(..)));
+        batches.extend(self.ripe.drain(..));
         Legacy { batches, gated: self.gated.drain(..).collect() }
     }
 
@@ -412,10 +415,12 @@ impl Limbo {
 
     /// In a debug build: the counts are those of the lists.
     fn check(&self) {
-        let batches =
-            || self.sealed.iter().chain(&self.held).chain(&self.first_ripe).chain(&self.ripe);
+        let batches = || self.sealed.iter().chain(&self.held).chain(&self.ripe);
         debug_assert_eq!(
-            self.open.len() + self.gated.len() + batches().map(|b| b.nodes.len()).sum::<usize>(),
+            self.open.len()
+                + self.gated.len()
+                + self.first.len()
+                + batches().map(|b| b.nodes.len()).sum::<usize>(),
             self.waiting,
             "section.S10: another number of nodes waits than is counted"
         );
@@ -493,11 +498,12 @@ impl Drop for Limbo {
             return;
         }
         self.ripen(usize::MAX, |_| true);
+        self.put_first_back();
         let open = std::mem::take(&mut self.open);
         let gated = std::mem::take(&mut self.gated);
-        let batches = self.first_ripe.take().into_iter().chain(std::mem::take(&mut self.ripe));
+        let batches = std::mem::take(&mut self.ripe);
         let nodes = open.into_iter().chain(gated.into_iter().map(|(node, _)| node));
-        nodes.chain(batches.flat_map(|batch| batch.nodes)).for_each(RetiredNode::free);
+        nodes.chain(batches.into_iter().flat_map(|batch| batch.nodes)).for_each(RetiredNode::free);
     }
 }
 

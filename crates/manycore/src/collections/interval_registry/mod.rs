@@ -79,7 +79,7 @@ struct Item<K, V> {
 ///   [`DeferredSet`](crate::ldu::DeferredSet), and with logs an allocation. Of a query:
 ///   gathering what changed, a logarithmic insertion or removal for each change that did not cancel
 ///   itself, and logarithmic time besides what it finds.
-/// - Memory: 270 bytes; for each interval the value, the range and 16 bytes (with marks 32), and in
+/// - Memory: 410 bytes; for each interval the value, the range and 16 bytes (with marks 32), and in
 ///   the tree another range and 16 bytes, with as much again, at worst four times as much, of empty
 ///   places.
 /// - Panics: one in the key's `Ord`, `Clone` or `Drop` reaches a reader: they run under the lock

@@ -85,8 +85,8 @@ use std::sync::{Arc, OnceLock};
 ///   shared line is written. No allocation in a steady state if values have at most 256 bytes. A
 ///   walk merges first: a cache miss or three for each thread that registered or dropped since, and
 ///   then a pointer to follow for each entry.
-/// - Memory: the value and 8 bytes per entry, 8 bytes in the list, up to 64 free entries in each
-///   log, and what [`Deferred`] needs.
+/// - Memory: 240 bytes; the value and 8 bytes per entry, 8 bytes in the list, up to 64 free entries
+///   in each log, and what [`Deferred`] needs.
 /// - When values are dropped: by the thread that drops the entry, if the entry had not been merged
 ///   yet or the registry is cold; else after the next merge, by whichever thread uses the registry
 ///   next. No lock is held then, so a value's `Drop` may use the registry.
