@@ -38,12 +38,14 @@ struct Level<P> {
     slots: [Vec<P>; SLOTS],
 }
 
+type Levels<P> = [Option<Box<Level<P>>>; LEVELS];
+
 /// See the module header.
 pub(super) struct Wheel<P> {
     now: u64,
     due: Vec<P>,
     /// Those that have been used; none before the first.
-    levels: Option<Box<[Option<Box<Level<P>>>; LEVELS]>>,
+    levels: Option<Box<Levels<P>>>,
     /// The memory of a slot that was emptied last.
     spare: Vec<P>,
 }
