@@ -47,14 +47,16 @@ impl<const CLOCK: bool, const BATCHED: bool> KvHandle for &Ours<CLOCK, BATCHED> 
 
 /// A cache of bytes by bytes, whose lengths the compiler does not know: what `mc_cache` wraps, and
 /// a value is copied out as there.
-pub(super) struct Bytes(Cache<Box<[u8]>, Box<[u8]>, quality::RandomState>);
+pub(super) struct Bytes(Cache<Owned, Owned, quality::RandomState>);
+
+type Owned = Box<[u8]>;
 
 impl KvImpl for Bytes {
     type Handle<'a> = &'a Self;
 
     fn new(capacity: usize, _: usize) -> Self {
         let builder = Cache::builder(super::bytes_of(capacity));
-        let weigh = |key: &Box<[u8]>, value: &Box<[u8]>| key.len() + value.len();
+        let weigh = |key: &Owned, value: &Owned| key.len() + value.len();
         let builder = builder.hasher(quality::RandomState::default()).byte_weigher(weigh);
         Self(builder.build().expect("the settings are right"))
     }
