@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The library for C and C++: built, installed into a folder, and used from there. Each example and each
 # test is compiled as the standards that its header promises, through pkg-config and through CMake,
-# shared and static, with gcc and with clang, and under AddressSanitizer, as far as these are here;
-# warnings are errors. Then liburcu's own torture test, its test of forks and its programs for lock-free
+# shared and static, with gcc and with clang, under AddressSanitizer and ThreadSanitizer, as far as these
+# are here; warnings are errors. Then liburcu's own torture test, its test of forks and its programs for lock-free
 # structures, from Debian's source package, with manycore/urcu.h in the place of its headers.
 #   ci/c.sh            all of that
-#   ci/c.sh --short    with gcc alone, and without liburcu's: what .ci/run calls
+#   ci/c.sh --short    with gcc alone, without ThreadSanitizer and liburcu's: what .ci/run calls
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 case "${1:-}" in
 "") short= ;;
@@ -112,7 +112,7 @@ say "the static library, and calls in place of inline functions"
 # Memory of the C side: what its call-backs free is seen, because nodes are its own.
 if gcc -fsanitize=address -x c - -o "$work/probe" <<<'int main(void) { return 0; }' 2>/dev/null &&
     "$work/probe"; then
-    for source in "$capi"/examples/*.c* "$capi"/tests/c/{contracts,objects,pages,threads,torture,urcu}.c "$capi"/tests/c/{rcu,objects}.cpp; do
+    for source in "$capi"/examples/*.c* "$capi"/tests/c/{contracts,objects,pages,stalled,threads,torture,urcu}.c "$capi"/tests/c/{rcu,objects}.cpp; do
         standard=c11
         flags=("${shared[@]}" -fsanitize=address -g)
         [[ $source != *.cpp ]] || { standard=c++17 flags+=(-lstdc++); }
@@ -123,6 +123,69 @@ if gcc -fsanitize=address -x c - -o "$work/probe" <<<'int main(void) { return 0;
 else
     say "SKIPPED: AddressSanitizer, which gcc has not here"
 fi
+
+# Races of both sides: the library built with the sanitizer, as ci/tsan.sh builds it, and the C side
+# compiled with it; the run-time is the compiler's of Rust. A reader that goes on after its section must
+# be found.
+tsan() {
+    local host runtime library source standard flags out=$TARGET/tsan
+    command -v rustup >/dev/null 2>&1 && cargo +nightly --version >/dev/null 2>&1 &&
+        [ -f "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library/Cargo.toml" ] &&
+        runtime=$(ls "$(rustc +nightly --print target-libdir)"/librustc*_rt.tsan.a 2>/dev/null) ||
+        { say "SKIPPED: ThreadSanitizer, which needs a nightly compiler and the standard library's source"; return; }
+    host=$(rustc +nightly -vV | sed -n 's/^host: //p')
+    RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=$out CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+        cargo +nightly build -Zbuild-std --target "$host" --locked -p manycore-capi --lib
+    library=$out/$host/debug/libmanycore_capi.a
+    for source in "$capi"/examples/*.c* "$capi"/tests/c/{[!p]*,pages}.c* "$work/race.c"; do
+        standard=c11 flags=()
+        [[ $source != *.cpp ]] || { standard=c++17 flags=(-lstdc++); }
+        compile gcc $standard "$source" "$work/tsan.o" $(pkg-config --cflags manycore) -I"$capi/tests/c" -fsanitize=thread -g -c
+        gcc -o "$work/tsan" "$work/tsan.o" "$library" -Wl,--whole-archive "$runtime" -Wl,--no-whole-archive \
+            -rdynamic "${flags[@]}" -lgcc_s -lutil -lrt -lpthread -lm -ldl -lresolv || die "$source does not link"
+        if [[ $source == */race.c ]]; then
+            ! TSAN_OPTIONS=halt_on_error=1 timeout 60 "$work/tsan" >"$work/said" 2>&1 ||
+                die "ThreadSanitizer does not see a reader that goes on after its section"
+            grep -q 'WARNING: ThreadSanitizer' "$work/said" || die "ThreadSanitizer's own test failed: $(cat "$work/said")"
+        else
+            TSAN_OPTIONS="halt_on_error=1 die_after_fork=0 report_signal_unsafe=0" run "$work/tsan"
+        fi
+    done
+    say "no race under ThreadSanitizer"
+}
+cat >"$work/race.c" <<'C'
+#include "check.h"
+#include <pthread.h>
+static struct counted *shared;
+static long count;
+static void *update(void *argument)
+{
+	struct counted *old = mc_exchange_pointer(shared, NULL);
+
+	(void)argument;
+	mc_retire(mc_domain_default(), &old->head, sizeof(*old), counted_free);
+	mc_barrier(mc_domain_default());
+	return NULL;
+}
+int main(void)
+{
+	struct counted *seen;
+	pthread_t thread;
+
+	shared = (struct counted *)calloc(1, sizeof(*shared));
+	shared->count = &count;
+	mc_enter(mc_domain_default());
+	seen = mc_dereference(shared);
+	mc_leave(mc_domain_default());
+	pthread_create(&thread, NULL, update, NULL);
+	while (__atomic_load_n(&count, __ATOMIC_RELAXED) == 0)
+		;
+	printf("%p\n", (void *)seen->count);
+	pthread_join(thread, NULL);
+	return 0;
+}
+C
+[ -n "$short" ] || tsan
 
 # The source of liburcu, of unstable or else of stable; kept between runs in the target folder, and no
 # part of the tree.

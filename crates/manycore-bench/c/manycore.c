@@ -62,3 +62,33 @@ static inline void own_update(struct own_thread *self, struct node **slot, struc
 #define PAUSE(self) mc_collect((self)->base.domain)
 #define RESUME(self) ((void)(self))
 #include "scheme.inc"
+
+/* The same threads stay inside, and say when they hold nothing: as liburcu's qsbr. */
+static inline void resting_update(struct own_thread *self, struct node **slot, struct node *new)
+{
+	struct node *old = mc_exchange_pointer(*slot, new);
+
+	mc_retire(self->base.domain, (struct mc_head *)old->head, sizeof(*old), own_free);
+}
+
+static void resting_leave(struct own_thread *self)
+{
+	mc_leave(self->base.domain);
+	own_leave(self);
+}
+
+#define NAME manycore_c_quiescent
+#define STATE struct own_thread
+#define LOCK(self) ((void)(self))
+#define UNLOCK(self) ((void)(self))
+#define LOAD(slot) mc_dereference(*(slot))
+#define UPDATE(self, slot, new) resting_update(self, slot, new)
+#define OPEN() own_open()
+#define CLOSE(domain) own_close(domain)
+#define JOIN(self) mc_enter((self)->base.domain)
+#define LEAVE(self) resting_leave(self)
+#define REST(self) mc_quiescent((self)->base.domain)
+#define FLUSH(self) (mc_quiescent((self)->base.domain), (void)mc_collect((self)->base.domain))
+#define PAUSE(self) (mc_leave((self)->base.domain), (void)mc_collect((self)->base.domain))
+#define RESUME(self) mc_enter((self)->base.domain)
+#include "scheme.inc"

@@ -6,6 +6,7 @@ use crate::record::{Record, opened};
 use crate::tracked::Tracked;
 use libc::c_int;
 use manycore::collections::{HashMap, HashMapView};
+use manycore::section::Section;
 use std::borrow::Borrow;
 use std::ffi::c_void;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -71,6 +72,17 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
+/// A key of a map whose keys are numbers: as [`Key`], without functions to call.
+#[repr(transparent)]
+#[derive(PartialEq, Eq)]
+struct Number(*const c_void);
+
+impl Hash for Number {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.addr() as u64);
+    }
+}
+
 /// An entry: the key, its value, and whether it is counted. The map's own value is nothing.
 struct Entry {
     key: Key,
@@ -100,6 +112,13 @@ impl Eq for Entry {}
 impl Borrow<Key> for Entry {
     fn borrow(&self) -> &Key {
         &self.key
+    }
+}
+
+impl Borrow<Number> for Entry {
+    fn borrow(&self) -> &Number {
+        // SAFETY: `Number` is a pointer, `repr(transparent)`.
+        unsafe { &*(&raw const self.key.key).cast::<Number>() }
     }
 }
 
@@ -150,8 +169,10 @@ impl BuildHasher for Mixing {
 
 type View<'m> = HashMapView<'m, Entry, (), Mixing>;
 
-/// `mc_map`.
+/// `mc_map`. Its first field is the header's by contract.
+#[repr(C)]
 pub struct Map {
+    get: Get,
     map: HashMap<Entry, (), Mixing>,
     domain: *const Domain,
     operations: *const Operations,
@@ -164,6 +185,9 @@ impl std::fmt::Debug for Map {
 }
 
 impl Map {
+    /// The fields that the header knows, as it names them, and where they are.
+    pub const FRONT: [(&str, usize); 1] = [("get", mem::offset_of!(Self, get))];
+
     fn domain(&self) -> &Domain {
         // SAFETY: not null, and a domain with a map in it is not freed (`mc_domain_free`).
         unsafe { &*self.domain }
@@ -187,7 +211,8 @@ impl Map {
         match unsafe { opened(self.domain(), record) } {
             Some(section) => {
                 let section = ManuallyDrop::into_inner(section);
-                f(&ManuallyDrop::new(self.map.view_in(section)))
+                // SAFETY: of the domain that the map was made with.
+                f(&ManuallyDrop::new(unsafe { self.map.view_in_unchecked(section) }))
             }
             None => f(&self.map.enter()),
         }
@@ -243,16 +268,20 @@ pub unsafe extern "C" fn mc_map_new(
         return -libc::EINVAL;
     }
     // SAFETY: as long as its first field says.
-    if unsafe { (*operations).hash.is_none() != (*operations).equal.is_none() } {
-        return -libc::EINVAL;
-    }
+    let (has_hash, has_equal) =
+        unsafe { ((*operations).hash.is_some(), (*operations).equal.is_some()) };
+    let get: Get = match (has_hash, has_equal) {
+        (true, true) => get::<Key>,
+        (false, false) => get::<Number>,
+        _ => return -libc::EINVAL,
+    };
     let domain = if domain.is_null() { mc_domain_default() } else { domain };
     // SAFETY: not null, and the caller promises that it is not freed; nor is it while the map has
     // its sections, which count their users.
     let sections = Arc::clone(unsafe { &(*domain).sections });
     let map = HashMap::builder().domain(sections).hasher(Mixing).build();
     // SAFETY: not null, and the caller promises that it may be written.
-    unsafe { out.write(Box::into_raw(Box::new(Map { map, domain, operations }))) };
+    unsafe { out.write(Box::into_raw(Box::new(Map { get, map, domain, operations }))) };
     0
 }
 
@@ -272,26 +301,71 @@ pub unsafe extern "C" fn mc_map_free(map: *mut Map) {
     drop(map);
 }
 
-/// The value of a key, or null.
+/// The value of a key, or null: `get` of a [`Map`].
+type Get = unsafe extern "C" fn(*const Map, *const Record, *const c_void) -> *mut c_void;
+
+/// A key that is looked for.
+trait Wanted: Hash + Eq {
+    fn new(key: *const c_void, map: &Map) -> Self;
+}
+
+impl Wanted for Number {
+    fn new(key: *const c_void, _: &Map) -> Self {
+        Self(key)
+    }
+}
+
+impl Wanted for Key {
+    fn new(key: *const c_void, map: &Map) -> Self {
+        map.key(key)
+    }
+}
+
+/// Looks up a key of this kind, in the section that the thread has open, or one of its own.
 ///
 /// # Safety
 /// The map is not freed; `record` is null or the calling thread's; the map's functions may be
 /// called with `key`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mc_map_get_(
+unsafe extern "C" fn get<Q: Wanted>(
     map: *const Map,
     record: *const Record,
     key: *const c_void,
-) -> *mut c_void {
+) -> *mut c_void
+where
+    Entry: Borrow<Q>,
+{
     // SAFETY: the caller promises a map that has not been freed.
     let map = unsafe { &*map };
     // SAFETY: the caller promises that it is null or the calling thread's.
-    unsafe {
-        map.within(record, |view| {
-            let found = view.get_key_value(&map.key(key));
-            found.map_or(ptr::null_mut(), |(entry, ())| entry.value)
-        })
+    let opened = unsafe { opened(map.domain(), record) };
+    let is_open = opened.is_some();
+    let section = ManuallyDrop::into_inner(opened.unwrap_or_else(|| open(map)));
+    // SAFETY: of the domain that the map was made with.
+    let view = ManuallyDrop::new(unsafe { map.map.view_in_unchecked(section) });
+    // Looked up in one place, so that it is compiled into this function.
+    let value = value_of(view.get_key_value(&Q::new(key, map)));
+    if !is_open {
+        close(view);
     }
+    value
+}
+
+/// A section for one call.
+#[cold]
+#[inline(never)]
+fn open(map: &Map) -> ManuallyDrop<Section<'_>> {
+    ManuallyDrop::new(map.domain().sections.enter())
+}
+
+/// The end of a section for one call.
+#[cold]
+#[inline(never)]
+fn close(view: ManuallyDrop<View<'_>>) {
+    drop(ManuallyDrop::into_inner(view));
+}
+
+fn value_of(found: Option<(&Entry, &())>) -> *mut c_void {
+    found.map_or(ptr::null_mut(), |(entry, ())| entry.value)
 }
 
 /// Puts an entry in, in place of one with an equal key: 1 if there was one, 0 if not.

@@ -4,8 +4,8 @@ use crate::handle::Domain;
 use crate::record::{Record, opened};
 use crate::{running, thread};
 use libc::c_int;
-use manycore::section::{Section, Weight};
-use std::mem::offset_of;
+use manycore::section::Weight;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 
 /// `mc_callback`: called with the head. An exception that it throws ends the process (capi.A1).
@@ -68,13 +68,16 @@ pub unsafe extern "C" fn mc_retire_(
     // SAFETY: the object is the caller's own, unlinked, and not retired before.
     unsafe { head.write(Head { function, domain: tagged }) };
     let weight = if bytes == 0 { Weight::at_least(0) } else { Weight::exact(bytes) };
-    // SAFETY: the object is unlinked and not retired before, and `run` takes it back; that any
-    // thread may call the function, the caller promises.
-    let retire = |section: &Section<'_>| unsafe { section.retire_raw(node.cast(), weight, run) };
     // SAFETY: the caller promises that it is null or the calling thread's.
-    match unsafe { opened(of, record) } {
-        Some(section) => retire(&section),
-        None => retire(&of.sections.enter()),
+    let opened = unsafe { opened(of, record) };
+    let is_open = opened.is_some();
+    let section = opened.unwrap_or_else(|| ManuallyDrop::new(of.sections.enter()));
+    // SAFETY: the object is unlinked and not retired before, and `run` takes it back; that any
+    // thread may call the function, the caller promises. (In one place, so that it is compiled
+    // into this function.)
+    unsafe { section.retire_raw(node.cast(), weight, run) };
+    if !is_open {
+        drop(ManuallyDrop::into_inner(section));
     }
     0
 }

@@ -177,6 +177,7 @@ fn layouts() -> Vec<Layout> {
             "class_number" class_number, "kind" kind, "field_count" field_count, "fields" fields,
             "site_" site),
         ("mc_head", size_of::<capi::Head>(), capi::Head::OFFSETS.to_vec()),
+        ("mc_map_front_", 8, capi::Map::FRONT.to_vec()),
         ("mc_domain_front_", 8, capi::Domain::FRONT.to_vec()),
     ]
 }

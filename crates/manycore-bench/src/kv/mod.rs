@@ -11,6 +11,8 @@
 //! With the requests of a file (`--trace`; see `file` for its form) they are replayed once
 //! on an empty cache, which gives the hit ratio, and then repeatedly, which gives the rest.
 
+#[cfg(feature = "c-rivals")]
+mod c;
 mod file;
 mod ours;
 mod paper;
@@ -87,6 +89,11 @@ pub trait KvHandle {
 
 fn word_of(value: &Value) -> u64 {
     u64::from_le_bytes(*value.first_chunk().expect("values are longer"))
+}
+
+/// Room for so many entries in a cache that counts bytes, with what it has beside them.
+fn bytes_of(entries: usize) -> u64 {
+    256 * entries as u64
 }
 
 /// The key of a number.
@@ -378,6 +385,15 @@ pub static ENTRIES: &[Entry<Shape>] = &[
             "manycore-cache, gets by get_many; times are a batch's, divided by its length",
         )
     },
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Bytes>("cache-bytes", "manycore-cache with keys and values of any length")
+    },
+    #[cfg(feature = "c-rivals")]
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<c::FromC>("cache-c", "the same as C programs have it: a call for each")
+    },
     entry::<paper::Stock>(
         "stock",
         "as memcached was: a mutex for each chain, a list of recency behind another",
@@ -411,8 +427,10 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     },
 ];
 
-/// Those that hold whatever is put in: shown only where the capacity is sufficient.
-const UNBOUNDED: [&str; 4] = ["sections-only", "dashmap", "papaya", "floor"];
+/// Those that hold whatever is put in, or bound it by bytes: shown only where the capacity is
+/// sufficient.
+const UNBOUNDED: [&str; 6] =
+    ["sections-only", "dashmap", "papaya", "floor", "cache-bytes", "cache-c"];
 
 const METRICS: [Metric; 6] = [
     Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 },

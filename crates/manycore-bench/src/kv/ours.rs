@@ -1,6 +1,8 @@
 //! The library's cache.
 
-use foldhash::fast::RandomState;
+use std::hint::black_box;
+
+use foldhash::{fast::RandomState, quality};
 use manycore_cache::{Cache, Eviction};
 
 use super::{Key, KvHandle, KvImpl, Value};
@@ -40,5 +42,41 @@ impl<const CLOCK: bool, const BATCHED: bool> KvHandle for &Ours<CLOCK, BATCHED> 
         self.0.get_many(keys, |index, entry| {
             each(index, entry.map(|entry| super::word_of(entry.value())));
         });
+    }
+}
+
+/// A cache of bytes by bytes, whose lengths the compiler does not know: what `mc_cache` wraps, and
+/// a value is copied out as there.
+pub(super) struct Bytes(Cache<Owned, Owned, quality::RandomState>);
+
+type Owned = Box<[u8]>;
+
+impl KvImpl for Bytes {
+    type Handle<'a> = &'a Self;
+
+    fn new(capacity: usize, _: usize) -> Self {
+        let builder = Cache::builder(super::bytes_of(capacity));
+        let weigh = |key: &Owned, value: &Owned| key.len() + value.len();
+        let builder = builder.hasher(quality::RandomState::default()).byte_weigher(weigh);
+        Self(builder.build().expect("the settings are right"))
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl KvHandle for &Bytes {
+    #[inline]
+    fn get(&mut self, key: &Key) -> Option<u64> {
+        let mut buffer: Value = [0; 32];
+        let found = self.0.get(&key[..black_box(key.len())])?;
+        buffer.get_mut(..found.len())?.copy_from_slice(&found);
+        Some(super::word_of(&buffer))
+    }
+
+    #[inline]
+    fn set(&mut self, key: Key, value: Value) {
+        self.0.insert(key[..].into(), value[..].into());
     }
 }

@@ -113,6 +113,8 @@ libraries! {
     CkMcs => ck_mcs_scheme;
     /// The library's own sections, inlined from its header.
     OwnC => manycore_c_scheme;
+    /// The same, with quiescent states in place of sections.
+    OwnQuiescentC => manycore_c_quiescent_scheme;
 }
 
 /// A table that a library looks after.

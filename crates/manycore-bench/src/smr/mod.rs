@@ -283,6 +283,14 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         kind: Kind::Ours,
         ..native::<c::OwnC>("section-c", "sections with eras as C programs have them")
     },
+    #[cfg(feature = "c-rivals")]
+    Entry {
+        kind: Kind::Ours,
+        ..native::<c::OwnQuiescentC>(
+            "section-c-quiescent",
+            "the same, told by the program when a thread rests, as urcu-qsbr",
+        )
+    },
     ours::<ours::Clock>("section-clock", "sections as in the paper: the clock and a full fence"),
 ];
 

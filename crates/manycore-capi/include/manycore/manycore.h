@@ -159,6 +159,14 @@ extern __thread struct mc_thread_record_ mc_thread_ __attribute__((tls_model("in
 #define MC_ANNOUNCED_ ((uint64_t *)0)
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+#define MC_THREAD_SANITIZER_ 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define MC_THREAD_SANITIZER_ 1
+#endif
+#endif
+
 #define MC_LIKELY_(condition) __builtin_expect(!!(condition), 1)
 
 /* The version of the library that is loaded, "0.1.0" for example. */
@@ -208,9 +216,14 @@ static inline int mc_is_known_(const mc_domain *domain)
 #if MC_INLINE_
 	/*
 	 * A plain load, so that it is one instruction with the comparison: another thread stores here only
-	 * null, in place of a domain that it frees, which is another one than this.
+	 * null, in place of a domain that it frees, which is another one than this. ThreadSanitizer is
+	 * shown an atomic one.
 	 */
+#ifdef MC_THREAD_SANITIZER_
+	return __atomic_load_n(&mc_thread_.domain, __ATOMIC_RELAXED) == domain;
+#else
 	return MC_LIKELY_(mc_thread_.domain == domain);
+#endif
 #else
 	(void)domain;
 	return 0;
@@ -284,6 +297,19 @@ static inline void mc_leave_in_handler(const mc_domain *domain)
 		__atomic_store_n(announced, UINT64_C(0), __ATOMIC_RELEASE);
 	else
 		*pending -= 1;
+}
+
+/*
+ * As mc_leave and mc_enter together, for a thread that keeps a section open all the time and reads without
+ * more of them, as with QSBR (quiescent-state-based reclamation): a read then costs nothing at all. Called
+ * often, where the thread holds nothing of the domain, because everything that is retired by any thread
+ * waits for it; the section is closed before the thread waits or goes idle. Inside of an inner section it
+ * has no effect. Call-backs may run, as in mc_leave.
+ */
+static inline void mc_quiescent(const mc_domain *domain)
+{
+	mc_leave(domain);
+	mc_enter(domain);
 }
 
 /*

@@ -27,6 +27,7 @@
 extern "C" {
 #endif
 
+/* Opaque, except that an inline function reads the first field. */
 typedef struct mc_map mc_map;
 
 /*
@@ -70,7 +71,10 @@ int mc_map_new(mc_map **out, const mc_domain *domain, const struct mc_map_operat
 void mc_map_free(mc_map *map);
 
 /* Private to the inline functions below. */
-void *mc_map_get_(const mc_map *map, struct mc_thread_record_ *record, const void *key);
+struct mc_map_front_ {
+	void *(*get)(const mc_map *map, struct mc_thread_record_ *record, const void *key);
+};
+
 int mc_map_put_(const mc_map *map, struct mc_thread_record_ *record, void *key, void *value);
 int mc_map_add_(const mc_map *map, struct mc_thread_record_ *record, void *key, void *value);
 int mc_map_remove_(const mc_map *map, struct mc_thread_record_ *record, const void *key,
@@ -84,7 +88,7 @@ int mc_map_for_each_(const mc_map *map, struct mc_thread_record_ *record,
  */
 static inline void *mc_map_get(const mc_map *map, const void *key)
 {
-	return mc_map_get_(map, MC_RECORD_, key);
+	return ((const struct mc_map_front_ *)(const void *)map)->get(map, MC_RECORD_, key);
 }
 
 /*

@@ -89,6 +89,34 @@ static void nesting(void)
 	CHECK(mc_domain_free(other) == 0);
 }
 
+/* A thread that stays inside holds nothing back beyond its quiescent states; inner sections do. */
+static void quiescent_states(void)
+{
+	const mc_domain *own = eager_domain();
+	long count = 0;
+	int i;
+
+	mc_enter(own);
+	for (i = 1; i <= 100; i++) {
+		retire_counted(own, &count);
+		collect_often(own);
+		CHECK(count < i);
+		mc_enter(own);
+		mc_quiescent(own);
+		collect_often(own);
+		CHECK(count < i && mc_is_inside(own));
+		mc_leave(own);
+		mc_quiescent(own);
+		collect_often(own);
+		CHECK(mc_is_inside(own));
+		mc_quiescent(own);
+		collect_often(own);
+		CHECK(count == i);
+	}
+	mc_leave(own);
+	CHECK(!mc_is_inside(own) && mc_domain_free(own) == 0);
+}
+
 static int depth_left = 1000;
 
 /* Retires the next one, enters, leaves, and is refused what would wait for it. */
@@ -198,6 +226,7 @@ int main(void)
 	CHECK(mc_version() != NULL && mc_version()[0] == '0' + MC_VERSION_MAJOR);
 	refusals();
 	nesting();
+	quiescent_states();
 	moments();
 	budget();
 	fences(MC_DOMAIN_FENCES);

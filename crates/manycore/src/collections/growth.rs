@@ -115,6 +115,12 @@ impl<T> Root<T> {
     pub(super) fn load<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
         self.table.load(section)
     }
+
+    /// The same, unless the section has to raise its era for that.
+    #[inline(always)]
+    pub(super) fn load_now<'s>(&self, section: &'s Section<'_>) -> Option<Shared<'s, T>> {
+        self.table.load_now(section)
+    }
 }
 
 impl<T: Growing> Root<T> {

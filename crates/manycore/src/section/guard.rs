@@ -97,6 +97,15 @@ impl<'d> Section<'d> {
         self.protect_by(|| source.load(Ordering::Acquire))
     }
 
+    /// As `protect`, but `None` where the section has to raise its era first: for a way that is
+    /// short because it calls nothing.
+    #[inline(always)]
+    pub(super) fn protect_now<T>(&self, source: &AtomicPtr<T>) -> Option<*mut T> {
+        // ORDER: Acquire; as in `protect`.
+        let found = source.load(Ordering::Acquire);
+        self.covers_now().then_some(found)
+    }
+
     /// As `protect`, for a link that the caller may write next.
     #[inline(always)]
     pub(super) fn protect_to_change<T>(&self, source: &AtomicPtr<T>) -> *mut T {

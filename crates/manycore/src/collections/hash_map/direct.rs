@@ -43,6 +43,32 @@ impl<K, V, S> HashMap<K, V, S> {
         );
         HashMapView::new(self, section)
     }
+
+    /// As [`view_in`](Self::view_in), without a look at the section's domain: for code that shows
+    /// a map often, in sections that it has from the map's own domain.
+    ///
+    /// ```
+    /// use manycore::{collections::HashMap, section::Domain};
+    /// use std::sync::Arc;
+    ///
+    /// let domain = Arc::new(Domain::new());
+    /// let ages = HashMap::builder().domain(Arc::clone(&domain)).build();
+    /// ages.insert("ann", 40);
+    /// // SAFETY: the section is of the domain that the map was built with.
+    /// let view = unsafe { ages.view_in_unchecked(domain.enter()) };
+    /// assert_eq!(view.get("ann"), Some(&40));
+    /// ```
+    ///
+    /// # Safety
+    /// The section is of the map's [`domain`](Self::domain).
+    #[inline]
+    pub unsafe fn view_in_unchecked<'m>(
+        &'m self,
+        section: Section<'m>,
+    ) -> HashMapView<'m, K, V, S> {
+        debug_assert!(section.is_of(&self.domain), "a section of another domain than the map's");
+        HashMapView::new(self, section)
+    }
 }
 
 impl<K, V, S> HashMap<K, V, S>

@@ -48,6 +48,8 @@ pub(super) enum Seen<'s, K, V> {
     Pending,
     /// The entries are in the next table.
     Moved,
+    /// The section has to raise its era before it may look.
+    Behind,
 }
 
 /// An entry, and the slot that has it.
@@ -111,12 +113,32 @@ impl<K, V> Bucket<K, V> {
     }
 
     /// Looks for a key without a lock (hash_map.H2).
-    #[inline(always)]
     pub(super) fn find<'s>(
         &self,
         hash: u64,
         is_key: impl Fn(&K) -> bool,
         section: &'s Section<'_>,
+    ) -> Seen<'s, K, V> {
+        self.find_by(hash, is_key, |link| Some(link.load(section)))
+    }
+
+    /// The same, unless the section has to raise its era for that ([`Seen::Behind`]).
+    #[inline(always)]
+    pub(super) fn find_now<'s>(
+        &self,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+        section: &'s Section<'_>,
+    ) -> Seen<'s, K, V> {
+        self.find_by(hash, is_key, |link| link.load_now(section))
+    }
+
+    #[inline(always)]
+    fn find_by<'s>(
+        &self,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+        load: impl Fn(&Atomic<Entry<K, V>>) -> Option<Shared<'s, Entry<K, V>>>,
     ) -> Seen<'s, K, V> {
         let mut bucket = self;
         loop {
@@ -128,7 +150,9 @@ impl<K, V> Bucket<K, V> {
             }
             let mut hits = hits(tags, hash);
             while hits != 0 {
-                let found = bucket.slots[slot_of(hits)].load(section);
+                let Some(found) = load(&bucket.slots[slot_of(hits)]) else {
+                    return Seen::Behind;
+                };
                 if found.tag() == GONE {
                     return Seen::Moved;
                 }
@@ -425,7 +449,7 @@ impl<K, V> Table<K, V> {
             match self.at(index).for_each(section, &mut f) {
                 Seen::Here(_) | Seen::Nowhere => return true,
                 Seen::Moved => return false,
-                Seen::Pending => {}
+                Seen::Pending | Seen::Behind => {}
             }
             let Some(old) = self.growth.old.load(section).as_ref() else {
                 continue; // moved in between

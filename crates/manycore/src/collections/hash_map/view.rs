@@ -126,19 +126,37 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         HashMapValues(self.iter())
     }
 
-    /// The key's entry.
+    /// The key's entry. The usual way calls nothing but `is_key`, and so keeps few registers.
     #[inline]
     fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Shared<'_, Entry<K, V>>> {
+        if let Some(root) = self.map.root.load_now(&self.section) {
+            match root.as_ref()?.bucket(hash).find_now(hash, &is_key, &self.section) {
+                Seen::Here(entry) => return Some(entry),
+                Seen::Nowhere => return None,
+                Seen::Moved | Seen::Pending | Seen::Behind => {}
+            }
+        }
+        self.find_anyway(hash, is_key)
+    }
+
+    /// The same, while the map grows, or where the section has to raise its era.
+    #[cold]
+    #[inline(never)]
+    fn find_anyway(
+        &self,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+    ) -> Option<Shared<'_, Entry<K, V>>> {
         loop {
             let table = self.table()?;
             match table.bucket(hash).find(hash, &is_key, &self.section) {
                 Seen::Here(entry) => return Some(entry),
                 Seen::Nowhere => return None,
-                Seen::Moved => {} // there is a new root
+                Seen::Moved | Seen::Behind => {} // there is a new root
                 Seen::Pending => match self.find_old(table, hash, &is_key) {
                     Seen::Here(entry) => return Some(entry),
                     Seen::Nowhere => return None,
-                    Seen::Moved | Seen::Pending => {} // it has arrived by now
+                    Seen::Moved | Seen::Pending | Seen::Behind => {} // it has arrived by now
                 },
             }
         }

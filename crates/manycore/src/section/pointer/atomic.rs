@@ -86,6 +86,12 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.found(section.protect(&self.raw), section)
     }
 
+    /// As `load`, but `None` where the section has to raise its era first.
+    #[inline(always)]
+    pub(crate) fn load_now<'s>(&self, section: &'s Section<'_>) -> Option<Shared<'s, T>> {
+        Some(self.found(section.protect_now(&self.raw)?, section))
+    }
+
     /// As `load`, for a thread that may write the link next.
     #[inline(always)]
     pub(crate) fn load_to_change<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
