@@ -273,12 +273,12 @@ impl Simulation {
     /// The thread whose stack an address is of, and how far below its thread pointer: thread-locals
     /// lie directly below that.
     fn stack_of(&self, address: usize) -> Option<(usize, usize)> {
-        let below = |(number, thread): (usize, &Box<Thread>)| {
+        let below = |(number, thread): (usize, &Thread)| {
             let below = thread.pointer.checked_sub(address)?;
             (below <= thread.stack).then_some((number, below))
         };
         // Of threads that had one stack one after the other, the last.
-        let found = self.threads.iter().enumerate().filter_map(below);
+        let found = self.threads.iter().map(|thread| &**thread).enumerate().filter_map(below);
         let found = found.min_by_key(|(number, below)| (*below, usize::MAX - number));
         let is_first = self.stack.abs_diff(address) < FIRST_STACK;
         found.or_else(|| is_first.then_some((0, usize::MAX)))

@@ -220,7 +220,7 @@ mod tests {
     fn bytes_are_said_as_ranges() {
         assert_eq!(byte_ranges(0xff00_00f1), [0..1, 4..8, 24..32]);
         assert_eq!(bytes_text(&byte_ranges(0xff00_00f1)), "0, 4-7, 24-31");
-        assert_eq!(byte_ranges(u128::MAX), [0..128]);
+        assert_eq!(bytes_text(&byte_ranges(u128::MAX)), "0-127");
         assert!(byte_ranges(0).is_empty());
     }
 
