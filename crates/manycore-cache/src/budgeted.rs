@@ -163,7 +163,7 @@ where
             let next = budgeted.next.fetch_add(1, Ordering::Relaxed) % self.segments.len();
             // A section for each entry: a long one would hold reclamation back.
             let section = self.domain.enter();
-            match self.evict(&self.segments[next], None, &section) {
+            match self.evict(&self.segments[next], None, None, &section) {
                 Some(weight) => (held.capacity, empty) = (held.capacity + weight, 0),
                 None => empty += 1,
             }

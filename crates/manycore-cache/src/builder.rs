@@ -4,7 +4,7 @@ use crate::node::{Extra, Home, InBytes, Kind, Node};
 use crate::node_memory::NodeMemory;
 use crate::segment::{Eviction, Segment};
 use crate::stats::Counts;
-use crate::table::Table;
+use crate::table::{Probation, Table};
 use crate::{Cache, Cause, Line};
 use manycore::section::{Domain, Mode};
 use std::fmt;
@@ -503,8 +503,12 @@ impl<K, V, S> Builder<K, V, S> {
             () if is_timed || by_weight => Kind::Full,
             () => Kind::Plain,
         };
-        let has_ghosts = self.eviction == Eviction::ScanResistant;
-        let tables = Table::some(segments, buckets, has_ghosts);
+        let probation = match self.eviction {
+            Eviction::Clock => Probation::None,
+            Eviction::ScanResistant if by_weight => Probation::InQueue,
+            Eviction::ScanResistant => Probation::InBuckets,
+        };
+        let tables = Table::some(segments, buckets, probation);
         let in_bytes = match self.in_bytes {
             None if by_weight => InBytes::Perhaps,
             Some(true) if by_weight => InBytes::Yes,

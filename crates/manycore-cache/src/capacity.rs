@@ -40,7 +40,8 @@ where
         // One entry of each segment in turn, so that all lose alike.
         while self.pool.0.load(Ordering::Relaxed) < 0 {
             let section = self.domain.enter();
-            let evicted = |segment| self.evict(segment, None, &section).map(|w| self.give_back(w));
+            let evicted =
+                |segment| self.evict(segment, None, None, &section).map(|w| self.give_back(w));
             if self.segments.iter().filter_map(evicted).count() == 0 {
                 return;
             }

@@ -112,6 +112,12 @@ where
             Cause::Expired => self.counts.expirations.inc(),
             _ => {}
         }
+        self.retire_and_tell(departed, section);
+    }
+
+    /// The same without a count.
+    #[inline(always)]
+    pub(crate) fn retire_and_tell(&self, departed: &Departed<K, V>, section: &Section<'_>) {
         match &self.listener {
             Some(listener) if self.told & departed.cause.bit() != 0 => {
                 self.part_and_tell(departed, listener, section);
@@ -142,15 +148,16 @@ where
         panics.resume();
     }
 
-    /// Evicts an entry of this segment; its weight, which is the caller's now.
-    /// `kept` is not evicted.
+    /// Evicts an entry of this segment; its weight, which is the caller's now. The room is for a
+    /// key of the hash `near`, if there is one; `kept` is not evicted.
     pub(crate) fn evict(
         &self,
         segment: &Segment<K, V>,
+        near: Option<KeyHash>,
         kept: Option<Found<K, V>>,
         section: &Section<'_>,
     ) -> Option<i64> {
-        let evicted = segment.evict(kept, section, |node| self.weight_of(node))?;
+        let evicted = segment.evict(near, kept, section, |node| self.weight_of(node))?;
         let (node, weight) = (evicted.node, evicted.weight);
         segment.count_less(1);
         // Whatever the listener does, the capacity is not lost.

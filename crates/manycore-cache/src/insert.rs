@@ -8,6 +8,7 @@ use crate::table::{Bucket, Hit, Table};
 use crate::update::Asked;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl<K, V, S> Cache<K, V, S>
@@ -84,8 +85,26 @@ where
         if weight > self.capacity() as i64 {
             return Err(fresh);
         }
-        let segment = self.segment(hash);
-        self.reserve(segment, weight, None, section);
+        let is_full = self.is_full_for(hash);
+        if is_full && let Some(old) = bucket.unproved(None) {
+            let Some(locked) = table.lock(bucket) else { return Err(fresh) };
+            if locked.has_tag(hash) {
+                return Err(fresh);
+            }
+            if locked.supplant(table, old, hash, fresh.address()) {
+                self.flights.note_change(hash, 0);
+                drop(locked);
+                fresh.publish();
+                self.counts.supplanted.inc();
+                let old = Departed { node: old.1, weight, cause: Cause::Evicted };
+                self.retire_and_tell(&old, section);
+                self.end_put(hash, section);
+                return Ok(());
+            }
+        }
+        // None of its bucket is on probation, as was just seen.
+        let near = if is_full { None } else { Some(hash) };
+        self.reserve(self.segment(hash), near, weight, None, section);
         let held = Back { cache: self, capacity: weight };
         let Some(locked) = table.lock(bucket) else { return Err(fresh) };
         if locked.has_tag(hash) {
@@ -98,6 +117,17 @@ where
         fresh.publish();
         self.after_put(hash, None, section);
         Ok(())
+    }
+
+    /// Whether an entry of this hash needs the room of another one, of which any is enough: then
+    /// capacity passes from the one to the other (cache.G1).
+    #[inline(always)]
+    fn is_full_for(&self, hash: KeyHash) -> bool {
+        // ORDER: Relaxed; a count of capacity, which orders nothing.
+        self.weigher.is_none()
+            && self.budgeted.is_none()
+            && self.segment(hash).spare() <= 0
+            && self.pool.0.load(Ordering::Relaxed) <= 0
     }
 
     /// The short way for a key that is there, if its entry weighs as much. Gives the node back if
@@ -126,13 +156,9 @@ where
         fresh.publish();
         let cause = if is_over { Cause::Expired } else { Cause::Replaced };
         let old = Departed { node: hit.node, weight, cause };
-        if self.is_timed {
-            self.after_put(hash, Some(old), section);
-        } else {
-            self.counts.insertions.inc();
-            self.part_with(&old, section);
-            self.settle(self.segment(hash), section);
-        }
+        self.counts.insertions.inc();
+        self.part_with(&old, section);
+        self.end_put(hash, section);
         Ok(())
     }
 

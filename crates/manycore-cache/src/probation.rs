@@ -1,4 +1,4 @@
-//! The queue of entries on probation: a ring of records, oldest first.
+//! The queue of entries on probation, in a cache that weighs: a ring of records, oldest first.
 //!
 //! A record is the half of a hash that chooses the bucket, in a table of any size. The evictor that
 //! takes it searches that bucket for an entry on probation.
@@ -6,8 +6,7 @@
 //! Laws:
 //! - cache.Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing,
 //!   or another entry on probation in its bucket. A record that was lost, because it was taken
-//!   before it was written, leaves an entry on probation that the main hand decides about (see
-//!   `segment`).
+//!   before it was written, leaves an entry on probation to the next record of its bucket.
 //! - cache.Q2 Records are added with the lock of their entry's bucket held; so none is added to a
 //!   table that is being replaced.
 
@@ -34,6 +33,10 @@ impl ProbationQueue {
     pub(crate) fn new(room: usize) -> Self {
         let room = if room == 0 { 0 } else { room.next_power_of_two() };
         Self { records: (0..room).map(|_| AtomicU32::new(0)).collect(), ends: Ends::default() }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        !self.records.is_empty()
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -8,24 +8,31 @@
 //! - cache.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
 //!   thread that is about to link, or used by linked entries. A link is made after a
 //!   reservation, except when nothing is left to evict: then the pool goes below zero, and later
-//!   updates pay it back.
+//!   updates pay it back. An entry that takes the place of another takes its capacity with it.
 //! - cache.G2 No thread holds two buckets' locks, except one that replaces a table: it holds all
 //!   locks of that table, and its queue's turn (cache.W3).
 //! - cache.G3 The hands are hints: two evictors at one hand may visit a bucket twice.
 //! - cache.G4 An eviction visits so many buckets at most, and then takes any entry.
+//! - cache.G5 The reference byte is the whole state of an entry: zero is probation, and each use
+//!   adds one. Room is made by an entry on probation, if one is found where it is looked for, and
+//!   then by the hand. In a cache that doesn't weigh that is the bucket of the key that comes: so
+//!   about one entry of a bucket is on probation, and the next that comes finds it. In one that
+//!   weighs, where an eviction may be too little or too much, it is the bucket that the oldest
+//!   record of a queue names, if more than a twentieth of the entries are on probation.
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016),
 //! section 5.2; the scan-resistant policy after Yang et al., "FIFO queues are all you need for
-//! cache eviction" (SOSP 2023), with a queue for entries on probation and a hand over the table
-//! for the rest.
+//! cache eviction" (SOSP 2023), with a hand over the table in place of the main queue, and each
+//! bucket in place of the small one, where entries do not weigh.
 
+use crate::key_hash::KeyHash;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
-use crate::table::{AGED, FREQUENCY_MAX, Locked, MAIN, Slot, Table};
+use crate::table::{FREQUENCY_MAX, Locked, PROVED, Probation, Slot, Table, UNPROVED};
 use manycore::section::Section;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
 /// Which entry goes when room is wanted.
 ///
@@ -52,25 +59,24 @@ pub enum Eviction {
     /// A CLOCK in shards: an entry that was used since the hand came by stays for another round.
     /// The cheapest; a scan over many keys that are used once empties it.
     Clock,
-    /// New entries are on probation: a twentieth of the entries at most. An entry that is used
-    /// again leaves it, and is then evicted by the CLOCK. A scan passes through probation and
-    /// leaves the rest alone. Keys that were evicted recently are remembered, and skip probation.
-    /// After S3-FIFO.
+    /// New entries are on probation until they are used, and are the first to go: each when the
+    /// next one comes into its bucket, or, if the cache weighs, once a twentieth of the entries are
+    /// on probation. An entry that was used is evicted by the CLOCK. A scan passes through
+    /// probation and leaves the rest alone. Keys that were evicted from probation recently are
+    /// remembered, and skip it. After S3-FIFO.
     #[default]
     ScanResistant,
 }
 
-/// Of how many entries one may be on probation.
+/// Of how many entries one may be on probation, where there is a queue of them.
 const PROBATION_SHARE: usize = 20;
 /// Buckets that the main hand passes before it takes any entry: that bounds an update's time.
 const PATIENCE: usize = 64;
-/// Uses with which an entry has proved itself.
-const FREQUENCY_PROVED: u8 = 1;
 
 impl Eviction {
     #[inline(always)]
     pub(crate) fn frequency_max(self) -> u8 {
-        if self == Eviction::Clock { 1 } else { FREQUENCY_MAX }
+        if self == Eviction::Clock { PROVED + 1 } else { FREQUENCY_MAX }
     }
 }
 
@@ -80,24 +86,22 @@ pub(crate) struct Evicted<K, V> {
     pub(crate) weight: i64,
 }
 
-/// Where a hand stands: the bucket, and the place in its chain.
+/// The bucket at which a hand stands.
 #[derive(Default)]
-struct Hand(AtomicU64);
+struct Hand(AtomicUsize);
 
 impl Hand {
-    fn get(&self, buckets: usize) -> (usize, usize) {
-        // ORDER: Relaxed; a hint (cache.G3).
+    #[inline(always)]
+    fn bucket(&self, buckets: usize) -> usize {
+        // ORDER: Relaxed; a hint (cache.G3). The table may be another than when it was set.
         let at = self.0.load(Ordering::Relaxed);
-        ((at >> 16) as usize % buckets, at as usize & 0xffff)
+        if at < buckets { at } else { 0 }
     }
 
-    fn set(&self, bucket: usize, slot: usize) {
-        debug_assert!(
-            (bucket as u64) < 1 << 48 && slot <= 0xffff,
-            "cache.G3: the hand stands at bucket {bucket}, slot {slot}"
-        );
+    #[inline(always)]
+    fn set(&self, bucket: usize) {
         // ORDER: Relaxed; a hint (cache.G3).
-        self.0.store((bucket as u64) << 16 | slot as u64 & 0xffff, Ordering::Relaxed);
+        self.0.store(bucket, Ordering::Relaxed);
     }
 }
 
@@ -177,59 +181,61 @@ impl<K, V> Segment<K, V> {
         self.changing.spare.fetch_add(capacity, Ordering::Relaxed);
     }
 
-    /// Unlinks the entry that is worth the least; the caller counts it and retires it. `None` if
-    /// nothing was found. `kept` stays: the update that makes room is about it. `weigh` is user
-    /// code: it runs with no lock held, before the entry is unlinked, so that nothing is lost if it
-    /// panics.
+    /// Unlinks the entry that is worth the least (cache.G5); the caller counts it and retires it.
+    /// `None` if nothing was found. The room is for a key of the hash `near`, if there is one.
+    /// `kept` stays: the update that makes room is about it.
+    /// `weigh` is user code: it runs with no lock held, before the entry is unlinked, so that
+    /// nothing is lost if it panics.
     pub(crate) fn evict(
         &self,
+        near: Option<KeyHash>,
         kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
         weigh: impl Fn(NonNull<Node<K, V>>) -> i64,
     ) -> Option<Evicted<K, V>> {
-        let probation = || &self.table(section).probation;
-        while probation().len() > (self.entries() / PROBATION_SHARE).max(1) {
-            let Some(record) = probation().pop() else { break };
-            if let Some(evicted) = self.end_probation(record, kept, section, &weigh) {
-                return Some(evicted);
+        let queue = || &self.table(section).probation;
+        if queue().has_room() {
+            while queue().len() > (self.entries() / PROBATION_SHARE).max(1) {
+                let Some(record) = queue().pop() else { break };
+                if let Some(evicted) = self.evict_unproved(record, kept, section, &weigh) {
+                    return Some(evicted);
+                }
             }
+        } else if let Some(near) = near
+            && let Some(evicted) = self.evict_unproved(near.upper(), kept, section, &weigh)
+        {
+            return Some(evicted);
         }
         self.sweep(kept, section, &weigh)
     }
 
-    /// Decides about an entry that was on probation for long enough: it is unlinked, unless it has
-    /// proved itself, or cannot be found.
-    fn end_probation(
+    /// Unlinks an entry on probation, if there is one, from the bucket that the upper half of a
+    /// hash chooses.
+    fn evict_unproved(
         &self,
-        record: u32,
+        upper: u32,
         kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
         weigh: &impl Fn(NonNull<Node<K, V>>) -> i64,
     ) -> Option<Evicted<K, V>> {
-        loop {
-            let table = self.table(section);
-            let index = table.index_of(record);
-            let bucket = &table.buckets()[index];
-            let (slot, node) = bucket.first_on_probation()?;
-            let has_proved = || slot.frequency_now() >= FREQUENCY_PROVED || Some(node) == kept;
-            let weight = if has_proved() { None } else { Some(weigh(node)) };
-            let Some(locked) = table.lock(bucket) else { continue };
-            if slot.node() != Some(node) || slot.state() & MAIN != 0 {
-                continue; // it has gone, or was decided about
-            }
-            if has_proved() {
-                slot.set_frequency(0);
-                locked.mark(slot, MAIN);
-                return None;
-            }
-            let Some(weight) = weight else { continue };
-            table.remember(index, slot);
-            locked.clear(slot);
-            return Some(Evicted { node, weight });
+        let table = self.table(section);
+        let index = table.index_of(upper);
+        let bucket = &table.buckets()[index];
+        let (slot, node) = bucket.unproved(kept)?;
+        let weight = weigh(node);
+        let locked = table.lock(bucket)?;
+        if slot.node() != Some(node) || slot.frequency_now() != UNPROVED {
+            return None; // it has gone, or was used
         }
+        table.remember(index, slot);
+        locked.clear(slot);
+        Some(Evicted { node, weight })
     }
 
-    /// Turns the main hand until an entry goes. Cooling an entry needs no lock (cache.T3).
+    /// Turns the hand until an entry goes: of each bucket that it passes the one that was used
+    /// least, if that has no uses left; if it has, all of the bucket cool by one, which needs no
+    /// lock (cache.T3). Where there is probation it moves on from the bucket even so: those that
+    /// are left there have been used since others were not.
     fn sweep(
         &self,
         kept: Option<NonNull<Node<K, V>>>,
@@ -238,48 +244,42 @@ impl<K, V> Segment<K, V> {
     ) -> Option<Evicted<K, V>> {
         let table = self.table(section);
         let buckets = table.buckets();
-        let hand = &self.changing.main;
-        let (mut index, mut from) = hand.get(buckets.len());
+        let mut index = self.changing.main.bucket(buckets.len());
+        // Those on probation are the queue's, if there is one.
+        let has_queue = table.probation.has_room();
+        let has_probation = table.kind_of_probation() != Probation::None;
         // cache.G4: after PATIENCE buckets any entry goes, so a full turn finds one if there is
         // one.
         for step in 0..=PATIENCE + buckets.len() {
-            let bucket = &buckets[index];
-            let next = if index + 1 == buckets.len() { 0 } else { index + 1 };
-            crate::prefetch::prefetch(&buckets[next]);
-            for (at, slot) in bucket.slots().enumerate().skip(from) {
-                let Some(node) = slot.node().filter(|node| Some(*node) != kept) else { continue };
-                let verdict = judge(slot, step < PATIENCE);
-                if verdict == Verdict::Stay {
-                    continue;
-                }
-                let weight = if verdict == Verdict::Go { weigh(node) } else { 0 };
-                let Some(locked) = table.lock(bucket) else {
-                    return self.sweep(kept, section, weigh);
-                };
-                if slot.node() != Some(node) {
-                    continue; // it has gone by itself
-                }
-                if verdict == Verdict::Age {
-                    // Unless another evictor has decided about it since.
-                    if slot.state() & (MAIN | AGED) == 0 {
-                        locked.mark(slot, AGED);
-                    }
-                    continue;
-                }
-                locked.clear(slot);
-                hand.set(index, at + 1);
-                return Some(Evicted { node, weight });
+            let (at, bucket) = (index, &buckets[index]);
+            index = if index + 1 == buckets.len() { 0 } else { index + 1 };
+            crate::prefetch::prefetch(&buckets[index]);
+            let least = if has_queue && step < PATIENCE { PROVED } else { UNPROVED };
+            let Some((slot, node)) = bucket.least_used(least, kept) else { continue };
+            if step < PATIENCE && slot.frequency_now() > PROVED {
+                bucket.cool();
+                continue;
             }
-            (index, from) = (next, 0);
+            let weight = weigh(node);
+            let Some(locked) = table.lock(bucket) else {
+                return self.sweep(kept, section, weigh);
+            };
+            if slot.node() != Some(node) {
+                continue; // it has gone by itself
+            }
+            table.remember(at, slot);
+            locked.clear(slot);
+            self.changing.main.set(if has_probation { index } else { at });
+            return Some(Evicted { node, weight });
         }
-        hand.set(index, 0);
+        self.changing.main.set(index);
         None
     }
 
     /// Calls `look` with the bucket after the one of last time.
     pub(crate) fn next_bucket(&self, buckets: usize) -> usize {
-        let (index, _) = self.changing.broom.get(buckets);
-        self.changing.broom.set((index + 1) % buckets, 0);
+        let index = self.changing.broom.bucket(buckets);
+        self.changing.broom.set(index + 1);
         index
     }
 
@@ -310,7 +310,7 @@ impl<K, V> Segment<K, V> {
         if old.buckets().len() >= buckets {
             return;
         }
-        let next = Box::new(Table::new(buckets, old.has_ghosts()));
+        let next = Box::new(Table::new(buckets, old.kind_of_probation()));
         let turn = old.turn();
         let locks = old.lock_all(&turn).expect("only the thread that grows replaces the table");
         debug_assert!(
@@ -336,34 +336,6 @@ impl Drop for Grown<'_> {
     fn drop(&mut self) {
         debug_assert!(self.0.load(Ordering::Relaxed), "cache.G2: two threads replace a table");
         self.0.store(false, Ordering::Release);
-    }
-}
-
-#[derive(PartialEq, Eq)]
-enum Verdict {
-    Stay,
-    Age,
-    Go,
-}
-
-/// The decision of the main hand: a referenced entry stays, and cools by a frequency. Entries on
-/// probation belong to their queue; one that the hand meets a second time seems to be lost from it
-/// (cache.Q1). A hand without patience takes the next entry.
-#[inline(always)]
-fn judge<K, V>(slot: Slot<'_, K, V>, is_patient: bool) -> Verdict {
-    if !is_patient {
-        return Verdict::Go;
-    }
-    if slot.state() & (MAIN | AGED) == 0 {
-        return Verdict::Age;
-    }
-    match slot.frequency_now() {
-        0 => Verdict::Go,
-        frequency => {
-            debug_assert!(frequency <= FREQUENCY_MAX, "cache.T3: a frequency of {frequency}");
-            slot.set_frequency(frequency - 1);
-            Verdict::Stay
-        }
     }
 }
 

@@ -170,6 +170,8 @@ pub(crate) struct Counts {
     budget: Option<Reclaimer>,
     pub(crate) insertions: Counter,
     pub(crate) evictions: Counter,
+    /// Of both at once: entries that came in the place of another key's, in a full cache.
+    pub(crate) supplanted: Counter,
     pub(crate) expirations: Counter,
     pub(crate) loads: Box<Loads>,
 }
@@ -186,6 +188,7 @@ impl Counts {
             budget: None,
             insertions: zero(),
             evictions: zero(),
+            supplanted: zero(),
             expirations: zero(),
             loads: Box::default(),
         }
@@ -207,12 +210,13 @@ impl Counts {
     }
 
     pub(crate) fn sum(&self) -> Stats {
+        let supplanted = sum(&self.supplanted);
         let [hits, misses] = self.reads.as_ref().map_or([0; 2], |[h, m]| [sum(h), sum(m)]);
         Stats {
             hits,
             misses,
-            insertions: sum(&self.insertions),
-            evictions: sum(&self.evictions),
+            insertions: sum(&self.insertions) + supplanted,
+            evictions: sum(&self.evictions) + supplanted,
             expirations: sum(&self.expirations),
             // ORDER: Relaxed; counts.
             loads: self.loads.successes.load(Ordering::Relaxed),

@@ -2,7 +2,7 @@
 //!
 //! Laws:
 //! - cache.T1 A bucket is a line: seven links, a reference byte (the access *frequency*) for each,
-//!   a lock. A link is the node's address below 14 bits of its key's hash and two of state. A link
+//!   a lock. A link is the node's address below two zeros and 14 bits of its key's hash. A link
 //!   of tag 0 that is not null, in the last place, leads to another bucket of the chain. Chains
 //!   only grow, with their table, and their buckets are the table's spare lines while it has any.
 //! - cache.T2 Links change only under the lock of the chain's first bucket, by one store each: that
@@ -31,16 +31,15 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 pub(crate) const SLOTS: usize = 7;
 /// ZeroedLines of a node that are fetched before it is looked at, about.
 const NODE_LINES: usize = 3;
-const STATE_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
-const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
+const ADDRESS: usize = (1 << 48) - 1;
 
-/// The highest reference byte: how often the hand skips a referenced entry.
-pub(crate) const FREQUENCY_MAX: u8 = 3;
-/// A state bit: the entry has proved itself, and the main hand decides about it.
-pub(crate) const MAIN: usize = 1;
-/// A state bit of the others, which are on probation: the main hand has passed it once.
-pub(crate) const AGED: usize = 2;
+/// The reference byte of an entry on probation: it was not used since it came.
+pub(crate) const UNPROVED: u8 = 0;
+/// The lowest one of an entry that has proved itself.
+pub(crate) const PROVED: u8 = 1;
+/// The highest one: the hand skips such an entry as often as it is above the lowest.
+pub(crate) const FREQUENCY_MAX: u8 = 4;
 
 /// Which of so many buckets the upper half of a hash chooses.
 #[inline(always)]
@@ -197,19 +196,60 @@ impl<K, V> Bucket<K, V> {
         (at < SLOTS && self.link(at).is_null()).then_some(Slot { bucket: self, at })
     }
 
-    /// The first entry of the chain that is on probation, without the lock.
+    /// The first entry of the chain that is on probation, but for `kept`. Without the lock.
     #[inline(always)]
-    pub(crate) fn first_on_probation(&self) -> Option<Linked<'_, K, V>> {
+    pub(crate) fn unproved(&self, kept: Option<NonNull<Node<K, V>>>) -> Option<Linked<'_, K, V>> {
         let mut bucket = self;
         loop {
             for at in 0..SLOTS {
-                let link = bucket.link(at);
-                if tag_in(link) != 0 && link.addr() & (MAIN << STATE_SHIFT) == 0 {
-                    return NonNull::new(address_in(link)).map(|node| (Slot { bucket, at }, node));
+                let slot = Slot { bucket, at };
+                if slot.frequency_now() == UNPROVED
+                    && let Some(node) = slot.node()
+                    && Some(node) != kept
+                {
+                    return Some((slot, node));
                 }
             }
             // SAFETY: chains live as long as their table, which the caller's section keeps.
             bucket = unsafe { Self::more(bucket.link(SLOTS - 1))?.as_ref() };
+        }
+    }
+
+    /// The entry of the chain that was used least, of those with this frequency or more, but for
+    /// `kept`. Without the lock.
+    #[inline(always)]
+    pub(crate) fn least_used(
+        &self,
+        from: u8,
+        kept: Option<NonNull<Node<K, V>>>,
+    ) -> Option<Linked<'_, K, V>> {
+        let (mut bucket, mut least, mut found) = (self, u8::MAX, None);
+        loop {
+            for at in 0..SLOTS {
+                let slot = Slot { bucket, at };
+                let frequency = slot.frequency_now();
+                if (from..least).contains(&frequency)
+                    && let Some(node) = slot.node()
+                    && Some(node) != kept
+                {
+                    (least, found) = (frequency, Some((slot, node)));
+                }
+            }
+            match Self::more(bucket.link(SLOTS - 1)) {
+                // SAFETY: chains live as long as their table, which the caller's section keeps.
+                Some(more) => bucket = unsafe { more.as_ref() },
+                None => return found,
+            }
+        }
+    }
+
+    /// Takes a use from each entry of the chain that has proved itself.
+    pub(crate) fn cool(&self) {
+        for slot in self.slots() {
+            let frequency = slot.frequency_now();
+            if frequency > PROVED {
+                slot.set_frequency(frequency - 1);
+            }
         }
     }
 
@@ -265,10 +305,6 @@ impl<K, V> Slot<'_, K, V> {
         if tag_in(link) == 0 { None } else { NonNull::new(address_in(link)) }
     }
 
-    pub(crate) fn state(self) -> usize {
-        (self.bucket.link(self.at).addr() >> STATE_SHIFT) & 3
-    }
-
     fn tag(self) -> usize {
         tag_in(self.bucket.link(self.at))
     }
@@ -307,14 +343,14 @@ impl<'t, K, V> Locked<'t, K, V> {
         slot.bucket.links[slot.at].store(link, Ordering::Release);
     }
 
-    fn link_to(node: NonNull<Node<K, V>>, tag: usize, state: usize) -> Link<K, V> {
+    fn link_to(node: NonNull<Node<K, V>>, tag: usize) -> Link<K, V> {
         let address = node.as_ptr();
         assert!(address.addr() <= ADDRESS, "manycore: an address beyond 48 bits");
         debug_assert!(
-            (1..1 << (usize::BITS - TAG_SHIFT)).contains(&tag) && state <= (MAIN | AGED),
-            "cache.T1: a link with the tag {tag:#x} and the state {state}"
+            (1..1 << (usize::BITS - TAG_SHIFT)).contains(&tag),
+            "cache.T1: a link with the tag {tag:#x}"
         );
-        address.map_addr(|bits| bits | tag << TAG_SHIFT | state << STATE_SHIFT)
+        address.map_addr(|bits| bits | tag << TAG_SHIFT)
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'t, K, V>> {
@@ -351,20 +387,30 @@ impl<'t, K, V> Locked<'t, K, V> {
         debug_assert!(old != node, "cache.N1: a node replaces itself");
         let is_there = tag_in(link) != 0 && address_in(link) == old.as_ptr();
         if is_there {
-            self.set(slot, Self::link_to(node, tag_in(link), slot.state()));
+            self.set(slot, Self::link_to(node, tag_in(link)));
         }
         is_there
     }
 
-    /// Changes an entry's state.
-    pub(crate) fn mark(&self, slot: Slot<'t, K, V>, state: usize) {
-        debug_assert!(
-            slot.state() & MAIN == 0,
-            "cache.Q1: an entry is decided about that is not on probation"
-        );
-        if let Some(node) = slot.node() {
-            self.set(slot, Self::link_to(node, slot.tag(), state));
+    /// Links a node in the place of `old`, of another key, if that is there still and still on
+    /// probation: one store unlinks the one and links the other (cache.T2).
+    #[inline(always)]
+    pub(crate) fn supplant(
+        &self,
+        table: &Table<K, V>,
+        (slot, old): Linked<'t, K, V>,
+        hash: KeyHash,
+        node: NonNull<Node<K, V>>,
+    ) -> bool {
+        if slot.node() != Some(old) || slot.frequency_now() != UNPROVED {
+            return false;
         }
+        debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
+        let frequency = table.first_frequency(hash);
+        table.remember(table.index(hash), slot);
+        self.set(slot, Self::link_to(node, hash.tag()));
+        slot.set_frequency(frequency);
+        true
     }
 
     /// Unlinks.
@@ -381,9 +427,9 @@ impl<'t, K, V> Locked<'t, K, V> {
         table: &Table<K, V>,
         hash: KeyHash,
         node: NonNull<Node<K, V>>,
-        (state, frequency): (usize, u8),
+        frequency: u8,
     ) {
-        let link = Self::link_to(node, hash.tag(), state);
+        let link = Self::link_to(node, hash.tag());
         debug_assert!(hash.tag() != 0, "cache.T1: an entry with the tag of a link to a bucket");
         debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
         let mut bucket = self.first;
@@ -421,13 +467,25 @@ impl<'t, K, V> Locked<'t, K, V> {
     }
 }
 
-/// The buckets of one segment, what was evicted from them, and the queue of entries on probation.
+/// Which memories of the scan-resistant policy a table has beside its buckets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probation {
+    /// None: every entry has proved itself.
+    None,
+    /// Ghosts: an entry on probation goes when the next comes into its bucket.
+    InBuckets,
+    /// Ghosts, and a queue of entries on probation.
+    InQueue,
+}
+
+/// The buckets of one segment, and what was evicted from them.
 pub(crate) struct Table<K, V> {
     buckets: NonNull<Bucket<K, V>>,
     len: usize,
     /// Where the buckets are.
     lines: Arc<ZeroedLines>,
     ghosts: Ghosts,
+    /// Without room unless the cache weighs (cache.G5).
     pub(crate) probation: ProbationQueue,
     /// The waiters for the chains' locks.
     queue: Queue,
@@ -456,10 +514,12 @@ impl<K, V> Table<K, V> {
     pub(crate) fn some(
         tables: usize,
         buckets: usize,
-        has_ghosts: bool,
+        probation: Probation,
     ) -> impl Iterator<Item = Self> {
         let total = tables.checked_mul(buckets).expect("manycore: capacity overflow");
-        let words = if has_ghosts { buckets } else { 0 };
+        let words = if probation == Probation::None { 0 } else { buckets };
+        // A twentieth of the entries are on probation, five or six of which have a bucket.
+        let room = if probation == Probation::InQueue { buckets.div_ceil(2) } else { 0 };
         let ghosts = Ghosts::lines(words);
         debug_assert!(tables > 0 && buckets > 0, "cache.T1: {tables} tables of {buckets} buckets");
         let lines = Arc::new(ZeroedLines::zeroed(total + tables * ghosts, total));
@@ -467,16 +527,15 @@ impl<K, V> Table<K, V> {
             buckets: lines.line(at * buckets).cast(),
             len: buckets,
             ghosts: Ghosts::new(&lines, total + at * ghosts, words),
-            // A twentieth of the entries are on probation, five or six of which have a bucket.
-            probation: ProbationQueue::new(if has_ghosts { buckets.div_ceil(2) } else { 0 }),
+            probation: ProbationQueue::new(room),
             lines: Arc::clone(&lines),
             queue: Queue::new(),
         })
     }
 
     /// A table of so many empty buckets.
-    pub(crate) fn new(buckets: usize, has_ghosts: bool) -> Self {
-        Self::some(1, buckets, has_ghosts).next().expect("one was asked for")
+    pub(crate) fn new(buckets: usize, probation: Probation) -> Self {
+        Self::some(1, buckets, probation).next().expect("one was asked for")
     }
 
     #[inline(always)]
@@ -485,8 +544,12 @@ impl<K, V> Table<K, V> {
         unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.len) }
     }
 
-    pub(crate) fn has_ghosts(&self) -> bool {
-        !self.ghosts.is_empty()
+    pub(crate) fn kind_of_probation(&self) -> Probation {
+        match (self.ghosts.is_empty(), self.probation.has_room()) {
+            (true, _) => Probation::None,
+            (false, false) => Probation::InBuckets,
+            (false, true) => Probation::InQueue,
+        }
     }
 
     /// The memory of this table, and of others that were made with it.
@@ -540,14 +603,23 @@ impl<K, V> Table<K, V> {
         self.buckets().iter().map(lock).collect()
     }
 
-    /// Remembers that an entry was evicted from the bucket. Under its lock.
+    /// Remembers an entry that is about to be evicted from the bucket, if it is on probation. Under
+    /// the bucket's lock.
+    #[inline(always)]
     pub(crate) fn remember(&self, index: usize, slot: Slot<'_, K, V>) {
-        self.ghosts.remember(index, slot.tag());
+        if slot.frequency_now() == UNPROVED {
+            self.ghosts.remember(index, slot.tag());
+        }
     }
 
-    /// Whether such a key was evicted not long ago. Under the bucket's lock.
-    pub(crate) fn remembers(&self, hash: KeyHash) -> bool {
-        self.ghosts.remembers(self.index(hash), hash.tag())
+    /// The reference byte of an entry that comes: it is on probation, unless one of its key was
+    /// evicted from there not long ago, or probation has no room. Under the bucket's lock.
+    #[inline(always)]
+    pub(crate) fn first_frequency(&self, hash: KeyHash) -> u8 {
+        let is_known = self.ghosts.is_empty()
+            || self.ghosts.remembers(self.index(hash), hash.tag())
+            || self.probation.has_room() && !self.probation.push(hash);
+        if is_known { PROVED } else { UNPROVED }
     }
 
     /// Copies all links of a table whose locks are held.
@@ -561,7 +633,7 @@ impl<K, V> Table<K, V> {
             // SAFETY: linked, and its bucket is locked.
             let hash = hash_of(unsafe { node.as_ref() });
             let target = self.lock(self.bucket(hash)).expect("no other thread has this table");
-            target.add(self, hash, node, (slot.state(), slot.frequency_now()));
+            target.add(self, hash, node, slot.frequency_now());
         }
         debug_assert_eq!(
             self.buckets().iter().flat_map(Bucket::slots).filter_map(Slot::node).count(),

@@ -7,7 +7,7 @@ use crate::key_hash::KeyHash;
 use crate::node::{Extra, Found, Fresh, NEVER, Node, Seed};
 use crate::prefetch::prefetch;
 use crate::segment::{Segment, take};
-use crate::table::{Locked, MAIN, Slot, Table};
+use crate::table::{Locked, Slot, Table};
 use crate::{Cache, builder};
 use manycore::section::Section;
 use std::borrow::Borrow;
@@ -147,12 +147,14 @@ where
     }
 
     /// Makes so much capacity the caller's (cache.G1): from the pool, and then at the cost of
-    /// others' entries, but for `kept`. If there is neither, because everything is reserved by
-    /// threads that are about to link, the pool goes below zero, and later updates pay it back.
+    /// others' entries, but for `kept`; `near` is as for `evict`. If there is neither, because
+    /// everything is reserved by threads that are about to link, the pool goes below zero, and
+    /// later updates pay it back.
     #[inline]
     pub(crate) fn reserve(
         &self,
         segment: &Segment<K, V>,
+        near: Option<KeyHash>,
         wanted: i64,
         kept: Option<Found<K, V>>,
         section: &Section<'_>,
@@ -166,7 +168,7 @@ where
             }
         }
         while held.capacity < wanted {
-            match self.evict(segment, kept, section) {
+            match self.evict(segment, near, kept, section) {
                 Some(weight) => held.capacity += weight,
                 None => break,
             }
@@ -222,7 +224,7 @@ where
         for segment in &self.segments {
             *held += segment.take_spare(wanted - *held);
             while *held < wanted {
-                match self.evict(segment, kept, section) {
+                match self.evict(segment, None, kept, section) {
                     Some(weight) => *held += weight,
                     None => break,
                 }
@@ -235,7 +237,7 @@ where
     pub(crate) fn settle(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
         while self.pool.0.load(Ordering::Relaxed) < 0 {
-            match self.evict(segment, None, section) {
+            match self.evict(segment, None, None, section) {
                 Some(weight) => self.give_back(weight),
                 None => return, // a later update pays, elsewhere
             }
@@ -263,7 +265,6 @@ where
         mut accept: impl FnMut(Option<Found<K, V>>) -> bool,
     ) -> Option<Found<K, V>> {
         let fresh = own.as_ref().expect("a node to put in");
-        let segment = self.segment(hash);
         let weight = self.weight_of(fresh.address());
         let mut held = Back { cache: self, capacity: 0 };
         let mut compared = Compared::default();
@@ -279,7 +280,7 @@ where
             let old_weight = seen.map_or(0, |seen| self.weight_of(seen));
             let wanted = weight - old_weight - held.capacity;
             if wanted > 0 {
-                self.reserve(segment, wanted, seen, section);
+                self.reserve(self.segment(hash), Some(hash), wanted, seen, section);
                 held.capacity += wanted;
             }
             let locked = self.lock(hash, section);
@@ -364,9 +365,7 @@ where
         hash: KeyHash,
         fresh: &Fresh<K, V>,
     ) {
-        let is_tried = !table.remembers(hash) && table.probation.push(hash);
-        let state = if is_tried { 0 } else { MAIN };
-        locked.add(table, hash, fresh.address(), (state, 0));
+        locked.add(table, hash, fresh.address(), table.first_frequency(hash));
         self.segment(hash).count_more();
     }
 
@@ -398,19 +397,33 @@ where
             None => self.grow_if_full(segment, section),
             Some(old) => self.part_with(&old, section),
         }
+        self.end_put(hash, section);
+    }
+
+    /// What an update does at its end for others: it pays back capacity, and drops what has
+    /// expired.
+    #[inline(always)]
+    pub(crate) fn end_put(&self, hash: KeyHash, section: &Section<'_>) {
+        let segment = self.segment(hash);
         self.settle(segment, section);
         // ORDER: Relaxed; see `note_end`.
         if self.is_timed && self.may_end.load(Ordering::Relaxed) {
-            let buckets = segment.table(section).buckets();
-            let index = segment.next_bucket(buckets.len());
-            self.sweep(segment, index, section);
-            // What the next update will look at.
-            if let Some(next) = buckets.get(index + 1) {
-                next.slots().filter_map(Slot::node).for_each(|node| prefetch(node.as_ptr()));
-            }
-            if let Some(later) = buckets.get(index + 2) {
-                prefetch(later);
-            }
+            self.sweep_next(segment, section);
+        }
+    }
+
+    /// Drops what has expired in the next bucket of a segment.
+    #[inline(never)]
+    fn sweep_next(&self, segment: &Segment<K, V>, section: &Section<'_>) {
+        let buckets = segment.table(section).buckets();
+        let index = segment.next_bucket(buckets.len());
+        self.sweep(segment, index, section);
+        // What the next update will look at.
+        if let Some(next) = buckets.get(index + 1) {
+            next.slots().filter_map(Slot::node).for_each(|node| prefetch(node.as_ptr()));
+        }
+        if let Some(later) = buckets.get(index + 2) {
+            prefetch(later);
         }
     }
 

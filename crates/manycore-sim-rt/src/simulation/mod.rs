@@ -278,7 +278,8 @@ impl Simulation {
             (below <= thread.stack).then_some((number, below))
         };
         // Of threads that had one stack one after the other, the last.
-        let found = self.threads.iter().map(|thread| &**thread).enumerate().filter_map(below);
+        let threads = self.threads.iter().map(|thread| &**thread);
+        let found = threads.enumerate().filter_map(below);
         let found = found.min_by_key(|(number, below)| (*below, usize::MAX - number));
         let is_first = self.stack.abs_diff(address) < FIRST_STACK;
         found.or_else(|| is_first.then_some((0, usize::MAX)))
