@@ -89,13 +89,15 @@ pub(super) const FIGURES: &[Figure] = &[
             Claim::Order { curves: &["rwlock", "crossbeam-epoch", "section-clock"], from: 10.0 },
             Claim::Order { curves: &["rwlock", "crossbeam-epoch", "section"], from: 10.0 },
         ],
-        why: &[
-            "It is this benchmark's, not the sections': in `sim-smr`, which makes the same reads \
-             and updates without it, on threads that have done as much before, a read takes 24.5 \
-             ns alone and 24.2 beside 90 % updates, on the same 40 cores (`manycore sim --machine \
-             xeon-4x10 --cores 40 -- sim-smr 90 2000`). Here a read takes 158 ns in a run of 2 ms, \
-             and 128 in one of 10 ms, so longer runs alone don't mend it.",
-        ],
+        why: &["It is this benchmark's, not the sections': in `sim-smr`, which makes the same \
+             reads and updates without it, on threads that have done as much before, a read \
+             takes 24.5 ns alone and 24.2 beside 90 % updates, on the same 40 cores (`manycore \
+             sim --machine xeon-4x10 --cores 40 -- sim-smr 90 2000`). Here a read took 158 ns \
+             in a run of 2 ms, and 128 in one of 10 ms. Of its waiting, 30 % was for a line of \
+             the benchmark's own, false sharing of the table's address with a lock that threads \
+             take when they are done; a quarter was the first use of the table by a thread. \
+             Neither is timed any more; the runs of this page are from before. The rest is \
+             mostly that the end of a read's section frees what earlier updates left."],
     },
     updates("parsec-5-updates-10", "ParSec, Figure 5: updates, at 10 %", "10"),
     updates("parsec-5-updates", "ParSec, Figure 5: updates, at 50 %", "50"),
