@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_utils::CachePadded;
+
 use super::{Counts, NODE_BYTES, Read, SLOTS, Scheme, SchemeHandle, Setup, Shape, Trace, value_of};
 use crate::{
     latency::{Latencies, Mean},
@@ -132,13 +134,14 @@ pub(super) struct Times<S> {
     table: Table<S>,
     trace: Arc<Trace>,
     shape: Shape,
-    seen: Mutex<Seen>,
+    /// Apart from the table, which others still read when the first threads are done.
+    seen: CachePadded<Mutex<Seen>>,
 }
 
 impl<S: Scheme> Times<S> {
     pub(super) fn new(shape: Shape) -> Self {
         let trace = Trace::shared(shape.ops, shape.update);
-        Self { table: Table::new(shape.threads), trace, shape, seen: Mutex::default() }
+        Self { table: Table::new(shape.threads), trace, shape, seen: CachePadded::default() }
     }
 
     /// Does some operations and notes how long each took.
@@ -176,6 +179,7 @@ impl<S: Scheme> Subject for Times<S> {
         let mut handle = self.table.scheme.handle(index);
         let mut parts = self.trace.part(index, self.shape.threads).chunks(BATCH);
         let mut own = Seen::default();
+        handle.empty(index % SLOTS); // what a thread does at its first use is not timed
         let tally = control.drive(|| {
             let Some(ops) = parts.next() else {
                 control.finish();

@@ -117,8 +117,10 @@ impl Tree {
                 break found;
             }
         };
-        let left = count(found & !HALF) - ONE;
-        while left == 0 {
+        if count(found & !HALF) > ONE {
+            return;
+        }
+        loop {
             let seen = self.indicator.load(SeqCst);
             if root.load(SeqCst) >> 32 != found >> 32 {
                 return; // an arrival came, whose indicator is to stay
