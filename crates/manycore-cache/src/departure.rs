@@ -98,8 +98,8 @@ where
     }
 }
 
-/// An entry that was evicted for another one: unless that is linked, what must follow does when this
-/// is dropped.
+/// An entry that was evicted for another one: unless that is linked, what must follow does when
+/// this is dropped.
 pub(crate) struct GoneOne<'a, K, V, S>
 where
     K: Hash + Eq + Send + Sync,

@@ -105,8 +105,8 @@ where
     }
 
     /// The same in a full cache that doesn't weigh: another entry goes, and leaves its capacity and
-    /// its count to the new one (cache.G1). One of the bucket that is on probation goes by the store
-    /// that links the new one; if there is none, the hand makes room.
+    /// its count to the new one (cache.G1). One of the bucket that is on probation goes by the
+    /// store that links the new one; if there is none, the hand makes room.
     #[inline(always)]
     fn put_for_another(
         &self,
