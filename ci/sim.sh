@@ -91,6 +91,23 @@ grep -q 'over 5 runs with jitter' "$work/interval" || die "a short run has no in
 grep -q 'linger=' "$work/interval" || die "a short run has no band"
 say "a short run has an interval and a band"
 
+# What a line is called, and what lies on it: each kind of memory.
+shared() {
+    local which=$1 why=$2 what=$3 place=$4
+    sim --cores 3 --top 1 --json "$work/$which.json" -- sim-sharing "$which" >"$work/$which" || die "$(cat "$work/said")"
+    grep -q "of waiting: $why, " "$work/$which" && grep -q "  bytes .*$what" "$work/$which" &&
+        grep -q "$place.*sim-sharing.rs" "$work/$which" && grep -q '"sharing": "'"${why% (*}" "$work/$which.json" ||
+        die "$which: not $why of $what: $(sed -n '/^The lines/,/^$/p' "$work/$which")"
+}
+shared statics 'false sharing' 'static sim_sharing::SLOTS (64 bytes)' 'locks .*bytes 0-15'
+shared counter 'true sharing' 'static sim_sharing::COUNTER (8 bytes)' 'locks .*bytes'
+shared boxed 'true sharing' '128 bytes allocated at .*sim-sharing.rs' 'reads .*bytes 0-7, core'
+shared vector 'false sharing' '64 bytes allocated at .*sim-sharing.rs' 'locks'
+shared neighbours 'false sharing' '8 bytes allocated at .*sim-sharing.rs' 'locks'
+shared stack 'false sharing' 'the stack of the first thread' 'locks .*bytes 0-15'
+shared locals 'true and false sharing ([0-9]* % is false)' 'thread-local sim_sharing::OWN (8 bytes) of thread 0' 'locks'
+say "false and true sharing are told apart, and what lies on the line is named"
+
 if sim --cores 2 -- sim-deadlock; then die "a deadlock was not noticed"; fi
 grep -q 'came to a deadlock.*sim-deadlock.rs' "$work/said" || die "$(cat "$work/said")"
 say "a deadlock ends the run, with the places"
@@ -108,7 +125,10 @@ if sim --cores 2 -- sim-libc pipe; then die "bytes came through a pipe without a
 grep -q 'read at .*sim-libc.rs' "$work/said" || die "$(cat "$work/said")"
 say "libc's own locks and pipes are stood for, or the run says what is not"
 
-sim --cores 8,48 --json "$work/one.json" -- sim-files >/dev/null || die "$(cat "$work/said")"
+sim --cores 8,48 --json "$work/one.json" --timeline "$work/files.mctrace" -- sim-files >/dev/null ||
+    die "$(cat "$work/said")"
+"$MANYCORE" trace stat "$work/files.mctrace" >"$work/waits"
+grep -q 'files File' "$work/waits" || die "waits for files have no name: $(cat "$work/waits")"
 elsewhere --cores 8,48 --json "$work/two.json" -- sim-files >/dev/null || die "$(cat "$work/said")"
 if setarch "$(uname -m)" -R true 2>/dev/null; then
     seen one two

@@ -4,8 +4,8 @@
 //! own module, what all share is in [`crate::workload`].
 
 use crate::{
-    arc, chain, coherence, counter, dispatch, faults, ids, kv, list, lock, lru, map, notify, pages,
-    pairs, path_lookup, programs, ranges, registry, rmap,
+    arc, chain, coherence, counter, dispatch, everyday, faults, ids, kv, list, lock, lru, map,
+    notify, pages, pairs, path_lookup, programs, ranges, registry, rmap,
     runner::Group,
     slabs, smr, swap, sweep, timers, trace,
     workload::{About, Entry, Options, UnknownImpl},
@@ -112,22 +112,36 @@ pub static WORKLOADS: &[Workload] = &[
         name: "aim",
         about: "users' jobs: a process, its file, memory, pipe and arithmetic (LDU, 2.6.2: AIM7)",
         options: READS,
-        impls: || abouts(rmap::loads::AIM),
-        groups: rmap::loads::aim,
+        impls: || abouts(rmap::loads::AIM.entries()),
+        groups: |options| rmap::loads::AIM.groups(options),
     },
     Workload {
         name: "mail",
         about: "a message makes three processes, which spool and deliver it (LDU, 2.6.3: Exim)",
         options: READS,
-        impls: || abouts(rmap::loads::MAIL),
-        groups: rmap::loads::mail,
+        impls: || abouts(rmap::loads::MAIL.entries()),
+        groups: |options| rmap::loads::MAIL.groups(options),
     },
     Workload {
         name: "spawn",
         about: "a process is made, runs and ends (LDU, 2.6.4: lmbench)",
         options: READS,
-        impls: || abouts(rmap::loads::SPAWN),
-        groups: rmap::loads::spawn,
+        impls: || abouts(rmap::loads::SPAWN.entries()),
+        groups: |options| rmap::loads::SPAWN.groups(options),
+    },
+    Workload {
+        name: "spawn-exec",
+        about: "a process is made and becomes another program (LDU, 2.6.4: lmbench)",
+        options: READS,
+        impls: || abouts(rmap::loads::EXECUTE.entries()),
+        groups: |options| rmap::loads::EXECUTE.groups(options),
+    },
+    Workload {
+        name: "spawn-shell",
+        about: "a process is made and becomes a shell, which starts a program (lmbench)",
+        options: READS,
+        impls: || abouts(rmap::loads::SHELL.entries()),
+        groups: |options| rmap::loads::SHELL.groups(options),
     },
     Workload {
         name: "slab",
@@ -242,6 +256,13 @@ pub static WORKLOADS: &[Workload] = &[
         groups: path_lookup::groups,
     },
     Workload {
+        name: "http",
+        about: "serve one file over HTTP, whose name is looked up twice (OpLog, figure 9: Apache)",
+        options: &[],
+        impls: || abouts(path_lookup::SERVERS),
+        groups: path_lookup::servers,
+    },
+    Workload {
         name: "lock",
         about: "take one lock, to read or to update four words",
         options: &[UPDATE],
@@ -318,6 +339,34 @@ pub static WORKLOADS: &[Workload] = &[
         options: &[OPS, ("replays", None)],
         impls: || abouts(crate::metis::ENTRIES),
         groups: crate::metis::groups,
+    },
+    Workload {
+        name: "everyday-shared",
+        about: "locks, reads, maps, queues and counts of other crates, for the simulator's score",
+        options: &[],
+        impls: || abouts(everyday::SHARED.entries),
+        groups: |options| everyday::SHARED.groups(options),
+    },
+    Workload {
+        name: "everyday-own",
+        about: "memory, maps and sorting, each thread by itself, for the same",
+        options: &[],
+        impls: || abouts(everyday::OWN.entries),
+        groups: |options| everyday::OWN.groups(options),
+    },
+    Workload {
+        name: "everyday-waiting",
+        about: "channels, there and back, for the same",
+        options: &[],
+        impls: || abouts(everyday::WAITING.entries),
+        groups: |options| everyday::WAITING.groups(options),
+    },
+    Workload {
+        name: "everyday-pools",
+        about: "jobs for pools of threads and for tasks, for the same",
+        options: &[],
+        impls: || abouts(everyday::POOLS.entries),
+        groups: |options| everyday::POOLS.groups(options),
     },
     Workload {
         name: "trace",
@@ -462,9 +511,11 @@ mod tests {
     #[test]
     fn every_workload_has_something_of_ours_and_a_baseline() {
         for workload in WORKLOADS {
-            // Two measure the machine, the other processes of their own.
+            // Two measure the machine, four are about the simulator, one is processes of its own.
             let (has_ours, has_baseline) = match workload.name {
                 "coherence" | "syscalls" => (false, true),
+                "everyday-waiting" => (false, false),
+                name if name.starts_with("everyday") => (false, true),
                 "server" => (true, false),
                 _ => (true, true),
             };

@@ -27,6 +27,7 @@ pub mod compare;
 mod conform;
 pub mod counter;
 pub mod dispatch;
+pub mod everyday;
 mod faults;
 pub mod figures;
 pub mod ids;

@@ -1,8 +1,9 @@
 //! What four system calls cost (OpLog, figure 5): the yardstick that its authors lay beside one
-//! contended write.
+//! contended write. And what the programs that fork ask of their system (`rmap::loads`): their
+//! times on virtual cores are these.
 //!
-//! Owns: the calls, each timed in batches, without the calls that undo it. These are figures of the
-//! machine and its system: none is ours, none a rival.
+//! Owns: the calls, each of the four timed in batches, without the calls that undo it. These are
+//! figures of the machine and its system: none is ours, none a rival.
 
 use std::{
     fs::File,
@@ -16,6 +17,10 @@ use std::{
 use crate::{
     coherence::ticks_per_op,
     counter::nanos_per_op,
+    rmap::loads::{
+        processes::Processes,
+        unix::{BLOCK, LETTER, Name, Program, Unix},
+    },
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally},
     ticks,
@@ -168,6 +173,43 @@ const fn entry<C: Call>(name: &'static str, about: &'static str) -> Entry<()> {
     Entry::new(name, Kind::Floor, about, build, conform)
 }
 
+/// What a program asks, on each thread.
+struct Asked(fn(&mut Processes));
+
+impl Subject for Asked {
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        let mut user = Processes::new(index);
+        control.drive(|| {
+            (self.0)(&mut user);
+            1
+        })
+    }
+}
+
+macro_rules! asked {
+    ($name:expr, $about:expr, $once:expr) => {
+        Entry::new(
+            $name,
+            Kind::Floor,
+            $about,
+            |()| Box::new(Asked($once)),
+            || {
+                let once: fn(&mut Processes) = $once;
+                once(&mut Processes::new(0));
+                Ok(())
+            },
+        )
+    };
+}
+
+/// A file written, read, added to and removed.
+fn file_cycle(user: &mut Processes) {
+    user.write(Name::Scratch, &[1; BLOCK]);
+    assert_eq!(user.read_last(Name::Scratch), [1; BLOCK]);
+    user.append(Name::Scratch, &[2; BLOCK]);
+    user.remove(Name::Scratch);
+}
+
 /// Every call.
 pub static ENTRIES: &[Entry<()>] = &[
     Entry {
@@ -179,6 +221,19 @@ pub static ENTRIES: &[Entry<()>] = &[
     entry::<Close>("close", "close; the paper: 770 cycles"),
     entry::<Map>("mmap", "mmap of a page of a file; the paper: 849 cycles"),
     entry::<Duplicate>("dup", "dup, by fcntl; the paper: 387 cycles"),
+    asked!("process", "a process that shares memory ends, and is waited for", |user| {
+        user.process(|_| ());
+    }),
+    asked!("exec", "... becomes another program before", |user| {
+        user.execute(Program::Nothing, |_| ());
+    }),
+    asked!("shell", "... becomes a shell, which starts a program", |user| {
+        user.execute(Program::Shell, |_| ());
+    }),
+    asked!("file", "a file in memory is written, read, added to and removed: 12 calls", file_cycle),
+    asked!("pipe", "64 bytes there and back through a pipe", |user| {
+        assert_eq!(user.through_pipe(&[7; LETTER]), [7; LETTER]);
+    }),
 ];
 
 const METRICS: [Metric; 2] = [

@@ -2,8 +2,8 @@
 //!
 //! Owns: the exported functions, the structs that the headers declare, the thread-local record that
 //! their inline functions use, and what waits for [`mc_barrier`]. Does not own: reclamation, which
-//! is [`manycore::section`]; the collections, the cache and the recorder, which this wraps;
-//! `manycore/rcu.hpp` and `manycore/urcu.h`, which are built on the header.
+//! is [`manycore::section`]; the collections, the cache, the recorder and the pages, which this
+//! wraps; `manycore/rcu.hpp` and `manycore/urcu.h`, which are built on the header.
 //!
 //! The contract of each function is in its header, with what the caller promises. Rust programs use
 //! the crate `manycore`; this one is for linking.
@@ -64,8 +64,12 @@ mod late;
 mod list;
 #[cfg(not(manycore_loom))]
 mod map;
+#[cfg(all(target_os = "linux", not(manycore_loom)))]
+mod mappings;
 #[cfg(not(manycore_loom))]
 mod options;
+#[cfg(all(target_os = "linux", not(manycore_loom)))]
+mod pages;
 #[cfg(not(manycore_loom))]
 mod queue;
 #[cfg(not(manycore_loom))]
@@ -107,8 +111,12 @@ pub use histogram::*;
 pub use ids::*;
 #[cfg(not(manycore_loom))]
 pub use map::*;
+#[cfg(all(target_os = "linux", not(manycore_loom)))]
+pub use mappings::*;
 #[cfg(not(manycore_loom))]
 pub use options::*;
+#[cfg(all(target_os = "linux", not(manycore_loom)))]
+pub use pages::*;
 #[cfg(not(manycore_loom))]
 pub use queue::*;
 #[cfg(not(manycore_loom))]

@@ -7,13 +7,15 @@ use std::process::Command;
 
 const HEADER: &str = include_str!("../include/manycore/manycore.h");
 /// The headers of C, each of which declares functions of the library.
-const HEADERS: [(&str, &str); 8] = [
+const HEADERS: [(&str, &str); 10] = [
     ("manycore.h", HEADER),
     ("cache.h", include_str!("../include/manycore/cache.h")),
     ("counter.h", include_str!("../include/manycore/counter.h")),
     ("deferred.h", include_str!("../include/manycore/deferred.h")),
     ("ids.h", include_str!("../include/manycore/ids.h")),
     ("map.h", include_str!("../include/manycore/map.h")),
+    ("mappings.h", include_str!("../include/manycore/mappings.h")),
+    ("pages.h", include_str!("../include/manycore/pages.h")),
     ("queue.h", include_str!("../include/manycore/queue.h")),
     ("trace.h", include_str!("../include/manycore/trace.h")),
 ];
@@ -161,6 +163,11 @@ fn layouts() -> Vec<Layout> {
             "size" size, "entries" entries, "bytes" bytes, "capacity" capacity, "hits" hits,
             "misses" misses, "insertions" insertions, "evictions" evictions,
             "expirations" expirations),
+        layout!("mc_page_pool_options", capi::PagePoolOptions,
+            "size" size, "flags" flags, "keep" keep, "node" node),
+        layout!("mc_mappings_options", capi::MappingsOptions,
+            "size" size, "flags" flags, "tick_us" tick_us),
+        layout!("mc_mapping", capi::MappedPage, "frame" frame, "rights" rights),
         layout!("mc_recording_options", capi::RecordingOptions,
             "size" size, "flags" flags, "path" path, "classes" classes, "ring_bytes" ring_bytes,
             "policy" policy),

@@ -196,7 +196,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "PATH")]
     pub html: Option<PathBuf>,
     /// Write the waits of the last run's threads, in virtual time, to this file, which 'manycore
-    /// trace' reads: for futexes, for one another, and for cache lines that others want
+    /// trace' reads, or Perfetto if its name ends in .pftrace: for futexes, for one another, for
+    /// files and children, and for cache lines that others want
     #[arg(long, value_name = "PATH")]
     pub timeline: Option<PathBuf>,
     /// The package to look for the program in
@@ -238,11 +239,14 @@ pub enum SimCommand {
     Calibrate(SimCalibrateArgs),
 }
 
+/// The file that `sim calibrate` writes if it is told no other.
+pub const CALIBRATED: &str = "this-host.toml";
+
 /// Where the model goes.
 #[derive(Args)]
 pub struct SimCalibrateArgs {
-    /// The file
-    #[arg(long, value_name = "PATH", default_value = "this-host.toml")]
+    /// The file; this-host is as this-host.toml has it, where that is in the current folder
+    #[arg(long, value_name = "PATH", default_value = CALIBRATED)]
     pub out: PathBuf,
 }
 

@@ -24,7 +24,7 @@ pub fn run(args: &PlotArgs) -> Result<(), Failure> {
             )));
         }
         let name = name.to_owned();
-        Ok(Curve { name, points, band: Vec::new(), colour, published: false })
+        Ok(Curve { name, points, colour, ..Curve::default() })
     };
     let plot = Plot {
         heading: args.heading.clone(),

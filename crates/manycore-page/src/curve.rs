@@ -25,6 +25,8 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
     /// For some x, from where to where the value may lie.
     pub band: Vec<(f64, f64, f64)>,
+    /// For some x, from where to where repeats lie: drawn as a bar through the point.
+    pub interval: Vec<(f64, f64, f64)>,
     /// The colour: curves that belong together have the same.
     pub colour: usize,
     /// Published figures: drawn as hollow squares, without a line, since the values in between are
@@ -54,7 +56,7 @@ struct Scale {
 impl Scale {
     fn of(curves: &[Curve]) -> Scale {
         let points = || curves.iter().flat_map(|curve| &curve.points);
-        let bands = curves.iter().flat_map(|curve| &curve.band);
+        let bands = curves.iter().flat_map(|curve| curve.band.iter().chain(&curve.interval));
         let x_max = points().map(|(x, _)| *x).fold(1.0, f64::max);
         let highest = points().map(|(_, y)| *y).chain(bands.map(|(.., high)| *high));
         Scale { x_max, y_max: round_up(highest.fold(f64::MIN_POSITIVE, f64::max)) }
@@ -188,6 +190,14 @@ impl Curve {
             let path = scale.path(self.points.iter().copied());
             let _ = writeln!(svg, "<polyline class=\"curve\" points=\"{path}\"/>");
         }
+        for (x, low, high) in &self.interval {
+            let (x, y1, y2) = (scale.x(*x), scale.y(*low), scale.y(*high));
+            let _ = writeln!(
+                svg,
+                "<line class=\"curve bar\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y1:.1}\" \
+                 y2=\"{y2:.1}\"/>"
+            );
+        }
         for (x, y) in &self.points {
             let (left, top) = (scale.x(*x), scale.y(*y));
             let title = format!("<title>{}, {x}: {}</title>", escape(&self.name), number(*y));
@@ -219,6 +229,7 @@ mod tests {
             name: name.to_string(),
             points: vec![(1.0, 3.0), (24.0, 40.0), (48.0, 7.5)],
             band: vec![(1.0, 2.0, 4.0), (48.0, 5.0, 90.0)],
+            interval: vec![(24.0, 38.0, 120.0)],
             colour: 1,
             published,
         };
@@ -248,6 +259,20 @@ mod tests {
             }
         }
         assert_eq!(seen, 3 + 2 * 4, "one line, and two bands");
+    }
+
+    #[test]
+    fn interval_is_a_bar_within_the_picture() {
+        let svg = plot();
+        let bars: Vec<&str> = svg.split("class=\"curve bar\"").skip(1).collect();
+        assert_eq!(bars.len(), 2);
+        for bar in bars {
+            let y = |name: &str| -> f64 {
+                let text = bar.split(name).nth(1).and_then(|text| text.split('"').nth(1));
+                text.expect("a place").parse().expect("a number")
+            };
+            assert!(0.0 < y("y2=") && y("y2=") < y("y1=") && y("y1=") < HEIGHT, "{bar}");
+        }
     }
 
     #[test]

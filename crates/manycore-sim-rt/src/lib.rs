@@ -11,7 +11,8 @@
 //! (adoption) and `instruction_stubs` (what replaced instructions lead to); `simulation` (the
 //! engine and the runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a
 //! virtual thread), `blocks`, `patch` and `code` (the program's instructions), `frames` (call
-//! stacks), `placement` (where a check's data lie), `uninstrumented` (what makes no
+//! stacks), `placement` (where a check's data lie), `allocations` (what was
+//! allocated where), `uninstrumented` (what makes no
 //! callbacks) and `random`; `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system
 //! below).
 //!
@@ -19,6 +20,7 @@
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
 #![cfg_attr(test, allow(dead_code))] // the symbols are exported only where they replace libc's
 
+mod allocations;
 mod arguments;
 mod blocks;
 mod callbacks;

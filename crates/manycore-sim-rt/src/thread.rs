@@ -23,6 +23,9 @@ pub(crate) struct Thread {
     /// sim_rt.S2.
     pub(crate) place: usize,
     pub(crate) pointer: usize,
+    /// Bytes of its stack, which ends a little above `pointer`. Of the first thread, whose stack is
+    /// elsewhere: those that thread-locals may have.
+    pub(crate) stack: usize,
     /// Where it was when it gave way: in the tree of calls, and in which block.
     pub(crate) frame: (CallPath, usize),
     /// The cores that it may use; `None` for all.
@@ -47,6 +50,7 @@ impl Thread {
             handle: 0,
             place: 0,
             pointer: 0,
+            stack: 64 << 10,
             frame: (CallPath::default(), 0),
             allowed: None,
             destructors: Vec::new(),

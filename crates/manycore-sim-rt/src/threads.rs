@@ -117,6 +117,20 @@ impl simulation::Simulation {
     }
 }
 
+/// How large a stack a thread with those attributes gets.
+fn stack_bytes(attributes: *const c_void) -> usize {
+    unsafe extern "C" {
+        fn pthread_attr_getstacksize(attributes: *const c_void, bytes: *mut usize) -> c_int;
+    }
+    let mut bytes = 8 << 20;
+    if !attributes.is_null() {
+        // SAFETY: the attributes are those that the caller of `pthread_create` gave it, which libc
+        // has just read; the word is ours.
+        unsafe { pthread_attr_getstacksize(attributes, &mut bytes) };
+    }
+    bytes
+}
+
 /// Makes a thread: a virtual one while a simulation runs.
 ///
 /// # Safety
@@ -147,6 +161,7 @@ pub unsafe extern "C" fn pthread_create(
     }
     // SAFETY: libc has written the handle.
     thread.handle = unsafe { *handle };
+    thread.stack = stack_bytes(attributes);
     simulation::begin(thread);
     0
 }

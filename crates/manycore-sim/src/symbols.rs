@@ -101,6 +101,23 @@ fn frames(loader: &Loader, address: u64) -> Vec<Frame> {
     found
 }
 
+/// The name of a variable, from an object's list of symbols.
+///
+/// ```
+/// use manycore_sim::symbols::variable;
+///
+/// assert_eq!(variable("_ZN3app5SLOTS17h0123456789abcdefE"), "app::SLOTS");
+/// ```
+pub fn variable(symbol: &str) -> String {
+    let name = addr2line::demangle_auto(symbol.into(), None);
+    // What `thread_local!` and the like put into the name is not the program's.
+    let is_own = |part: &&str| {
+        !part.starts_with('{') && !part.starts_with("__") && *part != "VAL" && !is_hash(part)
+    };
+    let parts: Vec<&str> = name.split("::").filter(is_own).collect();
+    parts.join("::")
+}
+
 /// The name without the hash of its crate and without type arguments.
 fn short_function(name: &str) -> String {
     let mut depth = 0_usize;
@@ -215,6 +232,14 @@ mod tests {
         let start = [frame("crates/manycore-sim-rt/src/threads.rs", 83)];
         assert!(shown(&start).starts_with("outside of the program"));
         assert!(!is_ours("crates/manycore-sim-tests/src/bin/sim-tour.rs"));
+    }
+
+    #[test]
+    fn variable_is_named_without_what_macros_add() {
+        let own = "_ZN3app5COUNT29_$u7b$$u7b$constant$u7d$$u7d$28_$u7b$$u7b$closure$u7d$$u7d$3VAL\
+            17h0123456789abcdefE";
+        assert_eq!(variable(own), "app::COUNT");
+        assert_eq!(variable("environ"), "environ");
     }
 
     #[test]

@@ -20,8 +20,10 @@ use crate::runs::Runs;
 use crate::sync::{AtomicBool, Ordering};
 use crate::{Error, ErrorKind, PAGE_BYTES, sys};
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::{ptr, slice};
+use std::ptr::{self, NonNull};
+use std::slice;
 
 /// What a pool gives back at once, at least, in pages: a call costs as much as some hundred pages
 /// that stay.
@@ -252,8 +254,9 @@ impl PagePool {
             return refused(ErrorKind::ZeroPages);
         }
         // An index that is a multiple is an address that is one, as far as the base is aligned.
-        if !align.is_power_of_two() || (align * PAGE_BYTES) > 1 << self.base.addr().trailing_zeros()
-        {
+        let has = 1 << self.base.addr().trailing_zeros();
+        let fits = align.checked_mul(PAGE_BYTES).is_some_and(|bytes| bytes <= has);
+        if !align.is_power_of_two() || !fits {
             return refused(ErrorKind::Unaligned);
         }
         let found = u32::try_from(n).ok().filter(|n| *n <= self.runs.limit());
@@ -319,6 +322,21 @@ impl PagePool {
         self.runs.limit() as usize
     }
 
+    /// The position in the pool of the page that has this address; `None` for addresses of others.
+    ///
+    /// ```
+    /// let pool = manycore_vm::PagePool::new(8)?;
+    /// let pages = pool.alloc(2)?;
+    /// let last = pages.as_ptr().wrapping_add(2 * 4096 - 1);
+    /// assert_eq!(pool.index_of(last), Some(pages.index() + 1));
+    /// assert_eq!(pool.index_of(std::ptr::null()), None);
+    /// # Ok::<(), manycore_vm::Error>(())
+    /// ```
+    pub fn index_of(&self, address: *const u8) -> Option<usize> {
+        let index = address.addr().checked_sub(self.base.addr())? / PAGE_BYTES;
+        (index < self.pages()).then_some(index)
+    }
+
     /// How many free or used pages may have memory of the system.
     pub fn resident(&self) -> usize {
         // ORDER: Relaxed; a statistic.
@@ -342,7 +360,42 @@ impl fmt::Debug for PagePool {
     }
 }
 
-impl Pages<'_> {
+impl<'p> Pages<'p> {
+    /// Gives the pages to code that keeps their address alone: another language, or a structure
+    /// that stores a pointer. [`from_raw`](Self::from_raw) takes them back; until then they are in
+    /// use.
+    ///
+    /// ```
+    /// use manycore_vm::{PagePool, Pages};
+    ///
+    /// let pool = PagePool::new(8)?;
+    /// let kept = pool.alloc(2)?.into_raw();
+    /// assert_eq!(pool.idle(), 6);
+    /// // SAFETY: of this pool, given up above, and taken back once.
+    /// drop(unsafe { Pages::from_raw(&pool, kept) });
+    /// assert_eq!(pool.idle(), 8);
+    /// # Ok::<(), manycore_vm::Error>(())
+    /// ```
+    #[must_use = "the pages are in use until they are taken back"]
+    pub fn into_raw(self) -> NonNull<[u8]> {
+        let pages = mem::ManuallyDrop::new(self);
+        let bytes = pages.count as usize * PAGE_BYTES;
+        // SAFETY: page_pool.P1 - an address within the pool's mapping, which is not at zero.
+        unsafe { NonNull::new_unchecked(ptr::slice_from_raw_parts_mut(pages.as_ptr(), bytes)) }
+    }
+
+    /// Takes pages back that [`into_raw`](Self::into_raw) gave up, or some of them.
+    ///
+    /// # Safety
+    /// The pages are of this pool and were given up, and no page of them is taken back twice.
+    pub unsafe fn from_raw(pool: &'p PagePool, pages: NonNull<[u8]>) -> Self {
+        let first = pages.as_ptr().cast::<u8>().addr() - pool.base.addr();
+        let (first, count) = (first / PAGE_BYTES, pages.len() / PAGE_BYTES);
+        debug_assert!(first + count <= pool.pages(), "page_pool.P1: pages of another pool");
+        // Both are at most the pool's length, which is a `u32`.
+        Self { pool, first: first as u32, count: count as u32 }
+    }
+
     /// Where the first byte is.
     pub fn as_ptr(&self) -> *mut u8 {
         // SAFETY: page_pool.P1 - the index is below the pool's length.

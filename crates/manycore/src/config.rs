@@ -61,7 +61,7 @@ pub(crate) const RATIO_FOR_LOGS_MAX: u32 = if SMALL { 2 } else { 64 };
 pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
 
 /// Updates and reads of a cold object, none of which had to wait, after which it is reserved for
-/// the thread that makes the next update. An object is reserved once, and the other thread that
+/// the thread that makes the next one. An object is reserved once, and the other thread that
 /// ends it pays for a barrier (2 us, and 1 us for each running thread): a bound on that share, and
 /// no threshold of a load. (Models reserve what they need reserved.)
 pub(crate) const USES_FOR_RESERVATION: u32 = if cfg!(manycore_shuttle) { 2 } else { 2048 };

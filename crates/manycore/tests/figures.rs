@@ -15,6 +15,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 struct Counting;
 
@@ -193,15 +194,13 @@ fn evicted_objects() {
 }
 
 fn collections() {
-    takes("an EventQueue", some(1400), EventQueue::<u64>::new);
     let hot = || {
         let queue = EventQueue::<u64>::builder().logs(Logs::Always).build().unwrap();
         queue.send(1).unwrap();
         queue
     };
-    takes("an EventQueue with a log", some(1400 + 1600), hot);
-    takes("an ActiveSet", some(1700), ActiveSet::<u64>::new);
-    takes("a TimerQueue", some(1800), TimerQueue::<u64>::new);
+    takes("an EventQueue with a log", some(1500 + 1600), hot);
+    small_forms();
     takes("a RangeMap", some(2_200), RangeMap::<u64>::new);
     let page = |number: u64| number * 4096..(number + 1) * 4096;
     let map = RangeMap::new();
@@ -236,6 +235,48 @@ fn collections() {
         object
     };
     takes("a hot ScalableArc", 8 + 32 + 640 + 4096..=8 + 32 + 640 + 4096, hot);
+}
+
+/// Those that have been used by one thread, now and then.
+fn small_forms() {
+    let _shares_its_settings = EventQueue::<u64>::new();
+    takes("an EventQueue", 128..=128, EventQueue::<u64>::new);
+    let received = || {
+        let queue = EventQueue::<u64>::new();
+        queue.send(7).unwrap();
+        assert_eq!(queue.recv(), Some(7));
+        queue
+    };
+    takes("an EventQueue that was used", 128..=176, received);
+    let polled = || {
+        let queue = received();
+        assert!(queue.try_recv().is_err() && queue.recv_timeout(Duration::ZERO).is_err());
+        queue
+    };
+    takes("an EventQueue whose receiver has waited", some(1500), polled);
+    takes("an ActiveSet", 128..=128, ActiveSet::<u64>::new);
+    let left = || {
+        let set = ActiveSet::<u64>::new();
+        set.register(7).leave();
+        assert_eq!(set.oldest(), None);
+        set
+    };
+    takes("an ActiveSet that was used", 128..=176, left);
+    let asked = || {
+        let set = ActiveSet::<u64>::new();
+        std::mem::forget(set.register(7));
+        assert_eq!(set.oldest(), Some(7));
+        set
+    };
+    takes("an ActiveSet that was asked for a member", 0..=400, asked);
+    takes("a TimerQueue", 128..=128, TimerQueue::<u64>::new);
+    let cancelled = || {
+        let timers = TimerQueue::<u64>::new();
+        assert_eq!(timers.insert(7, 1).cancel(), Some(1));
+        assert!(timers.advance(3).is_empty());
+        timers
+    };
+    takes("a TimerQueue that was used", 128..=176, cancelled);
 }
 
 fn parts() {

@@ -7,6 +7,7 @@
 //! word through it, and lets it go.
 
 mod ours;
+mod papers;
 mod rivals;
 
 use std::{
@@ -114,6 +115,20 @@ pub static ENTRIES: &[Entry<()>] = &[
     entry::<rivals::StdArc>("arc", "std Arc"),
     entry::<rivals::Triomphe>("triomphe", "triomphe Arc: no weak count"),
     entry::<rivals::Swapped>("arc-swap", "arc-swap, a load: borrowed with a debt where it can"),
+    Entry {
+        kind: Kind::ByHand,
+        ..entry::<papers::Snzi>(
+            "snzi",
+            "SNZI, written for this: a tree that says whether there is one",
+        )
+    },
+    Entry {
+        kind: Kind::ByHand,
+        ..entry::<papers::Refcache>(
+            "refcache",
+            "Refcache, written for this: changes are kept apart",
+        )
+    },
 ];
 
 const METRICS: [Metric; 2] = [

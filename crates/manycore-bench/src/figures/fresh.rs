@@ -1,7 +1,7 @@
 //! The simulator against the machine at hand: workloads that no part of the model was fitted to.
 //!
-//! Owns: the list of them, and the error of each and of all. What is measured and what is simulated
-//! is the command's matter.
+//! Owns: the list of them, the error of each and of all, and how often the model says rightly which
+//! of two is the faster one. What is measured and what is simulated is the command's matter.
 //!
 //! Laws:
 //!
@@ -20,9 +20,14 @@
 //! and without it they are a third too slow instead; and `scalable-arc`, which with two virtual
 //! threads does not see a reason to count for each thread.
 
+use std::iter::once;
+
 use serde_json::Value;
 
+use crate::everyday::ALIKE;
+
 /// One workload with one implementation.
+#[derive(Clone, Copy)]
 pub struct Fresh {
     /// The workload.
     pub workload: &'static str,
@@ -32,6 +37,8 @@ pub struct Fresh {
     pub arguments: &'static [&'static str],
     /// Threads beside those that it counts.
     pub beside: u32,
+    /// Whether it has an ending with one thread alone.
+    alone: bool,
 }
 
 const fn fresh(
@@ -39,7 +46,7 @@ const fn fresh(
     implementation: &'static str,
     arguments: &'static [&'static str],
 ) -> Fresh {
-    Fresh { workload, implementation, arguments, beside: 0 }
+    Fresh { workload, implementation, arguments, beside: 0, alone: true }
 }
 
 const NEVER: &[&str] = &["--read-every", "never"];
@@ -53,8 +60,28 @@ pub const BOUND: f64 = 0.25;
 /// What the command calls it.
 pub const ID: &str = "fresh";
 
+/// What does one thing in several ways, as everyday programs do: a case for each.
+fn everyday() -> impl Iterator<Item = Fresh> {
+    let ways = ALIKE.iter().flat_map(|(workload, ways)| ways.iter().map(|way| (*workload, *way)));
+    let mut seen = Vec::new();
+    let first = ways.filter(move |way| {
+        let is_new = !seen.contains(way);
+        seen.push(*way);
+        is_new
+    });
+    first.map(|(workload, way)| {
+        // One thread that waits for another, or for a pool, has a second core here and not there.
+        let alone = matches!(workload, "everyday-shared" | "everyday-own");
+        Fresh { alone, ..fresh(workload, way, &[]) }
+    })
+}
+
 /// Every workload.
-pub const FRESH: &[Fresh] = &[
+pub fn list() -> impl Iterator<Item = Fresh> {
+    FRESH.iter().copied().chain(everyday())
+}
+
+const FRESH: &[Fresh] = &[
     fresh("arc", "arc", &[]),
     fresh("arc", "triomphe", &[]),
     fresh("arc", "arc-swap", &[]),
@@ -86,17 +113,21 @@ pub const FRESH: &[Fresh] = &[
 ];
 
 /// One of them on some threads.
+#[derive(Clone, Copy)]
 pub struct Case {
     /// Which.
-    pub fresh: &'static Fresh,
+    pub fresh: Fresh,
     /// The threads that it counts.
     pub threads: u32,
 }
 
 /// Every case for a machine of so many cores: on one core and on two.
 pub fn cases(cores: u32) -> impl Iterator<Item = Case> {
-    let both = |fresh: &'static Fresh| [1, 2].map(|threads| Case { fresh, threads });
-    FRESH.iter().flat_map(both).filter(move |case| case.threads + case.fresh.beside <= cores.min(2))
+    let both = |fresh: Fresh| {
+        let alone = fresh.alone.then_some(1);
+        alone.into_iter().chain(once(2)).map(move |threads| Case { fresh, threads })
+    };
+    list().flat_map(both).filter(move |case| case.threads + case.fresh.beside <= cores.min(2))
 }
 
 impl Case {
@@ -106,7 +137,7 @@ impl Case {
         let (threads, repeats) = (self.threads.to_string(), repeats.to_string());
         let own = ["--threads", &threads, "--impl", implementation, "--duration", duration];
         let ours = ["--repeat", &repeats, "--format", "json"];
-        let words = [*workload].into_iter().chain(arguments.iter().copied());
+        let words = [workload].into_iter().chain(arguments.iter().copied());
         words.chain(own).chain(ours).map(str::to_owned).collect()
     }
 
@@ -122,6 +153,7 @@ impl Case {
 }
 
 /// A case with what became of it: rates in the workload's unit.
+#[derive(Clone, Copy)]
 pub struct Compared {
     /// Which.
     pub case: Case,
@@ -140,9 +172,52 @@ impl Compared {
 
 /// The median of the errors' sizes.
 pub fn median(compared: &[Compared]) -> Option<f64> {
-    let mut errors: Vec<f64> = compared.iter().map(|one| one.off().abs()).collect();
-    errors.sort_by(f64::total_cmp);
-    let upper = *errors.get(errors.len() / 2)?;
-    let lower = errors[(errors.len() - 1) / 2];
+    middle(compared.iter().map(|one| one.off().abs()))
+}
+
+fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
     Some(f64::midpoint(lower, upper))
+}
+
+/// How well the model compares two ways to do one thing.
+pub struct Score {
+    /// The pairs.
+    pub pairs: usize,
+    /// Those of which it says rightly which is the faster one.
+    pub right: usize,
+    /// By what factor it is off in their ratio: the median.
+    pub factor: f64,
+    /// The pair and the ratios, measured and simulated, where it is wrong; the worst first.
+    pub wrong: Vec<([&'static str; 2], [f64; 2])>,
+}
+
+/// The score at so many threads, if there are pairs.
+pub fn score(compared: &[Compared], threads: u32) -> Option<Score> {
+    let find = |workload: &str, way: &str| {
+        compared.iter().find(|one| {
+            let Case { fresh, threads: on } = one.case;
+            on == threads && fresh.workload == workload && fresh.implementation == way
+        })
+    };
+    let mut pairs = Vec::new();
+    for &(workload, ways) in ALIKE {
+        for (at, one) in ways.iter().enumerate() {
+            for other in &ways[at + 1..] {
+                let Some((a, b)) = find(workload, one).zip(find(workload, other)) else { continue };
+                let ratios = [a.measured / b.measured, a.simulated / b.simulated];
+                pairs.push(([*one, *other], ratios));
+            }
+        }
+    }
+    let off = |[measured, simulated]: [f64; 2]| (simulated / measured).ln().abs();
+    let factor = middle(pairs.iter().map(|(_, ratios)| off(*ratios).exp()))?;
+    let count = pairs.len();
+    let mut wrong = pairs;
+    wrong.retain(|(_, [measured, simulated])| (*measured > 1.0) != (*simulated > 1.0));
+    wrong.sort_by(|one, other| off(other.1).total_cmp(&off(one.1)));
+    Some(Score { pairs: count, right: count - wrong.len(), factor, wrong })
 }

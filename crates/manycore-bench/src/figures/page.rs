@@ -228,12 +228,37 @@ fn figure(body: &mut String, one: &Shown) {
 pub fn verdict(compared: &[Compared]) -> String {
     let Some(median) = fresh::median(compared) else { return "Nothing was compared.".to_owned() };
     let word = if median < fresh::BOUND { "within" } else { "NOT within" };
-    format!(
+    let mut text = format!(
         "Median error {:.0} % over {} workloads: {word} the bound of {:.0} %.",
         median * 100.0,
         compared.len(),
         fresh::BOUND * 100.0
-    )
+    );
+    for threads in [1, 2] {
+        let Some(score) = fresh::score(compared, threads) else { continue };
+        let on: Vec<Compared> =
+            compared.iter().filter(|one| one.case.threads == threads).copied().collect();
+        let _ = write!(
+            text,
+            " On {threads} of its cores: the faster of two ways to do one thing is said rightly \
+             for {} of {} pairs, their ratio is off by {:.2} times and a time by {:.0} % in the \
+             middle",
+            score.right,
+            score.pairs,
+            score.factor,
+            fresh::median(&on).unwrap_or_default() * 100.0
+        );
+        let mut sep = "; wrong are";
+        for ([one, other], [measured, simulated]) in score.wrong {
+            let _ = write!(
+                text,
+                "{sep} {one} to {other}, measured {measured:.2} times, simulated {simulated:.2}"
+            );
+            sep = ",";
+        }
+        text.push('.');
+    }
+    text
 }
 
 /// The cells of one comparison: workload, implementation, threads, both times, and the error.

@@ -193,8 +193,8 @@ fn loop_without_the_write_is_taken_away() {
 
 #[test]
 fn fresh_workloads_exist_and_their_errors_have_a_median() {
-    use super::fresh::{Compared, FRESH, cases, median};
-    for fresh in FRESH {
+    use super::fresh::{Compared, cases, list, median};
+    for fresh in list() {
         let workload = catalogue::find(fresh.workload).expect(fresh.workload);
         let known = (workload.impls)();
         let name = fresh.implementation;
@@ -211,4 +211,26 @@ fn fresh_workloads_exist_and_their_errors_have_a_median() {
     assert_eq!(median(&all), Some(0.5));
     assert_eq!(median(&all[..2]), Some(0.25));
     assert!(page::verdict(&all).contains("NOT within"));
+}
+
+#[test]
+fn score_counts_the_pairs_that_are_ranked_rightly() {
+    use super::fresh::{Case, Compared, cases, score};
+    let none: [Compared; 0] = [];
+    assert!(score(&none, 2).is_none());
+    // The more letters, the faster; the simulator says so too, but of one.
+    let rate = |case: &Case| case.fresh.implementation.len() as f64;
+    let compared = |case: Case| {
+        let mistaken = case.fresh.implementation == "long-sharded";
+        let simulated = if mistaken { 1.0 } else { rate(&case) };
+        Compared { case, simulated, measured: rate(&case) }
+    };
+    let all: Vec<_> = cases(2).map(compared).collect();
+    let [one, two] = [1, 2].map(|threads| score(&all, threads).expect("there are pairs"));
+    assert_eq!((one.pairs, two.pairs), (61, 75));
+    assert_eq!(two.pairs - two.right, two.wrong.len());
+    // Pairs of the same length are not faster either way, which both say.
+    assert_eq!(two.wrong.len(), 2);
+    assert!(two.wrong.iter().all(|(pair, _)| pair[1] == "long-sharded"));
+    assert!((two.factor - 1.0).abs() < 1e-9);
 }

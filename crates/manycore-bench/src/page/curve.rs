@@ -57,7 +57,7 @@ fn figure(
 ) {
     let curve = |(colour, counter): (usize, &(&str, &str, &str))| {
         let (points, name) = (points(*counter), counter.2.to_owned());
-        Curve { name, points, band: Vec::new(), colour, published: false }
+        Curve { name, points, colour, ..Curve::default() }
     };
     let plot = Plot {
         heading: heading.to_owned(),

@@ -8,9 +8,10 @@
 //! check that the generation is unchanged; if not, retry (as in a seqlock). The search for the name
 //! is left out, as it is the same for all.
 //!
-//! With `--work`, so many ticks of other work follow each path, as in a server that answers
-//! requests (figure 9).
+//! With `--work`, so many ticks of other work follow each path. A server that answers requests
+//! (figure 9) is in the file `http`.
 
+mod http;
 mod ours;
 mod rivals;
 
@@ -81,20 +82,33 @@ impl<D: Dentry> Subject for Path<D> {
     }
 }
 
-/// The table's row for an entry.
-const fn entry<D: Dentry>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
+/// The table's rows, of what `$row` makes of an entry's type.
+macro_rules! rows {
+    ($row:ident) => {
+        &[
+            $row::<rivals::Uncounted>("left_out", Kind::Baseline, "the generation, no reference"),
+            $row::<ours::Auto>("scalable", Kind::Ours, "ScalableWeak: rows under contention"),
+            $row::<ours::Hot>("scalable-hot", Kind::Ours, "the same, hot from the start"),
+            $row::<rivals::Locked>("mutex", Kind::Rival, "a Mutex around the count, as d_lock"),
+            $row::<rivals::Exchange>("cas", Kind::Rival, "generation and count in one word"),
+            $row::<rivals::Weak>("arc", Kind::Rival, "std Weak, upgraded, and a generation"),
+        ]
+    };
+}
+
+const fn stat<D: Dentry>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
     Entry::new(name, kind, about, |shape| Box::new(Path::<D>::new(shape)), conform::<D>)
 }
 
+const fn served<D: Dentry>(name: &'static str, kind: Kind, about: &'static str) -> Entry<()> {
+    Entry::new(name, kind, about, |()| Box::new(http::Tree::<D>::new()), http::conform::<D>)
+}
+
 /// Every implementation.
-pub static ENTRIES: &[Entry<Shape>] = &[
-    entry::<rivals::Uncounted>("left_out", Kind::Baseline, "the generation alone, no reference"),
-    entry::<ours::Auto>("scalable", Kind::Ours, "ScalableWeak::try_acquire: rows under contention"),
-    entry::<ours::Hot>("scalable-hot", Kind::Ours, "the same, hot from the start"),
-    entry::<rivals::Locked>("mutex", Kind::Rival, "a Mutex around the count, as Linux's d_lock"),
-    entry::<rivals::Exchange>("cas", Kind::Rival, "generation and count in one word, exchanged"),
-    entry::<rivals::Weak>("arc", Kind::Rival, "std Weak, upgraded, and a generation beside it"),
-];
+pub static ENTRIES: &[Entry<Shape>] = rows!(stat);
+
+/// Every implementation, behind a server.
+pub static SERVERS: &[Entry<()>] = rows!(served);
 
 const METRICS: [Metric; 2] = [
     Metric { name: "throughput", unit: "Mpaths/s", of: |tallies| total_rate(tallies) / 1e6 },
@@ -116,6 +130,20 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
         },
         |_, work| Shape { work },
     )
+}
+
+const REQUESTS: [Metric; 2] = [
+    Metric { name: "throughput", unit: "Mrequests/s", of: |tallies| total_rate(tallies) / 1e6 },
+    Metric { name: "latency", unit: "ns/request", of: nanos_per_op },
+];
+
+/// The groups of `http`: one for each thread count.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn servers(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    let describe = |()| (", each a server and a client".to_owned(), []);
+    groups_of(("http", SERVERS, &REQUESTS), options, &[()], describe, |_, ()| ())
 }
 
 /// No thread gets a reference to half a renaming.

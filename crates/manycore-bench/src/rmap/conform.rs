@@ -57,7 +57,7 @@ fn removes_what_it_added<R: ReverseMap, L: Load>() -> Result<(), String> {
     let shape = Shape { threads: THREADS, read_every: ReadEvery::Updates(3), spin: 0 };
     on_threads(THREADS, |thread| {
         let mut worker = Worker::new(&files, shape, thread, L::PROCESSES);
-        let mut load = L::new();
+        let mut load = L::new(thread);
         (0..OPERATIONS).for_each(|_| load.run(&mut worker));
         Ok(())
     })?;
@@ -182,7 +182,7 @@ mod tests {
         const PROCESSES: usize = 1;
         const MAKES: usize = 1;
 
-        fn new() -> Self {
+        fn new(_: usize) -> Self {
             Self
         }
 
@@ -198,7 +198,7 @@ mod tests {
         const PROCESSES: usize = 1;
         const MAKES: usize = 1;
 
-        fn new() -> Self {
+        fn new(_: usize) -> Self {
             Self
         }
 

@@ -37,7 +37,7 @@ impl Load for CrossThreadExit {
     const PROCESSES: usize = 1 << 16;
     const MAKES: usize = 1;
 
-    fn new() -> Self {
+    fn new(_: usize) -> Self {
         Self
     }
 

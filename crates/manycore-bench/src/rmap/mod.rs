@@ -2,9 +2,9 @@
 //! shared files and exit; at times a file is truncated: which processes map these pages?
 //!
 //! Owns: the traits of reverse maps and of loads, and the table of implementations, which all
-//! loads share. `rmap-fork` is here, `rmap-hand` in [`cross_thread_exit`]; `aim`, `mail` and
-//! `spawn`, which work between updates as programs do, are in [`loads`]. What the kernel itself
-//! does is in `host`.
+//! loads share. `rmap-fork` is here, `rmap-hand` in [`cross_thread_exit`]; `aim`, `mail`, `spawn`,
+//! `spawn-exec` and `spawn-shell`, which are programs around it, are in [`loads`]. What the kernel
+//! itself does is in `host`.
 //!
 //! A thread forks and exits all the time: it adds eight mappings and removes them, one at a
 //! time. Files are chosen as programs choose libraries: a few are mapped by nearly all (the
@@ -56,8 +56,8 @@ trait Load: 'static {
     /// Processes that one operation makes, and ends.
     const MAKES: usize;
 
-    /// A worker's own things.
-    fn new() -> Self;
+    /// What worker number `index` has.
+    fn new(index: usize) -> Self;
 
     /// One operation.
     fn run<R: ReverseMap>(&mut self, worker: &mut Worker<'_, R>);
@@ -79,7 +79,7 @@ impl Load for Fork {
     const PROCESSES: usize = 1;
     const MAKES: usize = 1;
 
-    fn new() -> Self {
+    fn new(_: usize) -> Self {
         Self
     }
 
@@ -99,7 +99,7 @@ struct RmapSubject<R, L> {
 impl<R: ReverseMap, L: Load> Subject for RmapSubject<R, L> {
     fn work(&self, index: usize, control: &Control) -> Tally {
         let mut worker = Worker::new(&self.files, self.shape, index, L::PROCESSES);
-        let mut load = L::new();
+        let mut load = L::new(index);
         control.drive(|| {
             load.run(&mut worker);
             1

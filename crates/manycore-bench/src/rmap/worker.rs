@@ -13,10 +13,7 @@
 use std::{hint::black_box, ops::Range};
 
 use super::ReverseMap;
-use crate::{
-    ticks::{now, spin},
-    workload::Shape,
-};
+use crate::{ticks::spin, workload::Shape};
 
 /// Files that processes share.
 pub(super) const FILES: usize = 16;
@@ -113,20 +110,11 @@ impl<'a, R: ReverseMap> Worker<'a, R> {
         }
     }
 
-    /// Does `work`, and goes on until all of it has taken `ticks`, times 0.5 to 1.5.
-    #[inline]
-    pub(super) fn work<T>(&mut self, ticks: u64, work: impl FnOnce() -> T) -> T {
-        let (start, ticks) = (now(), self.choices.about(ticks));
-        let result = work();
-        spin(ticks.saturating_sub(now().wrapping_sub(start)));
-        result
-    }
-
     #[inline]
     fn updated(&mut self, ticks: u64) {
         spin(self.shape.spin);
         if ticks != 0 {
-            self.work(ticks, || ());
+            spin(self.choices.about(ticks));
         }
         self.until_read -= 1;
         if self.until_read == 0 {

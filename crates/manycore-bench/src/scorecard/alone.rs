@@ -94,7 +94,12 @@ pub static ALONE: &[Alone] = &[
         |effort| each(effort, || drop(HashMap::<u64, u64>::new())),
         Limit::AtMost(150.0),
     ),
-    time("Deferred", "cold read, not reserved", cold_read, Limit::Times(0.88, "Mutex", mutex_read)),
+    time(
+        "Deferred",
+        "cold read, once reserved",
+        cold_read,
+        Limit::Times(0.88, "Mutex", mutex_read),
+    ),
     time(
         "Deferred",
         "cold update, once reserved",

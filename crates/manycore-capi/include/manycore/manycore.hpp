@@ -39,6 +39,8 @@
 #include "ids.h"
 #include "manycore.h"
 #include "map.h"
+#include "mappings.h"
+#include "pages.h"
 #include "queue.h"
 #include "trace.h"
 
@@ -390,6 +392,164 @@ private:
 	};
 
 	detail::handle<mc_map, mc_map_free> handle_;
+	const mc_domain *domain_;
+};
+
+// Pages of a pool, which get back there. The pool is destroyed after them.
+class pages {
+public:
+	pages() noexcept = default;
+	pages(pages &&other) noexcept
+	    : pool_(other.pool_), first_(std::exchange(other.first_, nullptr)), count_(other.count_)
+	{
+	}
+	pages &operator=(pages &&other) noexcept
+	{
+		std::swap(pool_, other.pool_);
+		std::swap(first_, other.first_);
+		std::swap(count_, other.count_);
+		return *this;
+	}
+	~pages() { mc_pages_free(pool_, first_, count_); }
+
+	void *data() const noexcept { return first_; }
+	std::size_t size() const noexcept { return first_ ? count_ * MC_PAGE_BYTES : 0; }
+	explicit operator bool() const noexcept { return first_ != nullptr; }
+	// The position in the pool, in pages.
+	std::size_t index() const noexcept
+	{
+		return static_cast<std::size_t>(mc_page_pool_index(pool_, first_));
+	}
+	// The caller has them from here on, for mc_pages_free.
+	void *release() noexcept { return std::exchange(first_, nullptr); }
+
+private:
+	friend class page_pool;
+	pages(mc_page_pool *pool, void *first, std::size_t count) noexcept
+	    : pool_(pool), first_(first), count_(count)
+	{
+	}
+
+	mc_page_pool *pool_ = nullptr;
+	void *first_ = nullptr;
+	std::size_t count_ = 0;
+};
+
+// Pages of memory without a system call for each. None of them is in use when it is destroyed; else the
+// process ends with a message.
+class page_pool {
+public:
+	explicit page_pool(
+	    std::uint32_t pages, const mc_page_pool_options &options = MC_PAGE_POOL_OPTIONS_INIT)
+	{
+		detail::check(mc_page_pool_new(&handle_, pages, &options));
+	}
+	page_pool(const page_pool &) = delete;
+	page_pool &operator=(const page_pool &) = delete;
+	~page_pool()
+	{
+		if (mc_page_pool_free(handle_) != 0)
+			mc_misuse_("a pool is destroyed of which pages are in use");
+	}
+
+	// Empty if there are none left.
+	pages alloc(std::size_t count) noexcept
+	{
+		return pages(handle_, mc_pages_alloc(handle_, count), count);
+	}
+	pages alloc_zeroed(std::size_t count) noexcept
+	{
+		return pages(handle_, mc_pages_alloc_zeroed(handle_, count), count);
+	}
+	pages alloc_aligned(std::size_t count, std::size_t alignment) noexcept
+	{
+		return pages(handle_, mc_pages_alloc_aligned(handle_, count, alignment), count);
+	}
+	std::size_t idle() const noexcept { return mc_page_pool_idle(handle_); }
+	std::size_t resident() const noexcept { return mc_page_pool_resident(handle_); }
+	std::size_t trim() noexcept { return mc_page_pool_trim(handle_); }
+	mc_page_pool *native_handle() const noexcept { return handle_; }
+
+private:
+	mc_page_pool *handle_ = nullptr;
+};
+
+// Pages that are lent on and revoked. Spaces are numbers, as in C.
+class mappings {
+public:
+	explicit mappings(std::uint32_t frames, const mc_domain *domain = mc_domain_default(),
+	    const mc_mappings_options &options = MC_MAPPINGS_OPTIONS_INIT)
+	    : domain_(domain)
+	{
+		mc_mappings *made;
+
+		detail::check(mc_mappings_new(&made, domain, frames, &options));
+		handle_.reset(made);
+	}
+
+	const mc_domain *domain() const noexcept { return domain_; }
+	std::uint64_t make_space(std::size_t pages)
+	{
+		std::uint64_t space;
+
+		detail::check(mc_space_new(handle_.get(), pages, &space));
+		return space;
+	}
+	// How many mappings were removed, here and in what follows.
+	std::size_t end_space(std::uint64_t space) { return count(mc_space_end(handle_.get(), space)); }
+	// Null if it has ended.
+	void *base(std::uint64_t space) const noexcept { return mc_space_base(handle_.get(), space); }
+	void *grant(std::uint64_t space, std::size_t pages, int rights)
+	{
+		void *at;
+
+		detail::check(mc_mappings_grant(handle_.get(), space, pages, rights, &at));
+		return at;
+	}
+	// At to_at, or anywhere if that is null.
+	void *alias(std::uint64_t from, const void *at, std::size_t pages, std::uint64_t to, int rights,
+	    void *to_at = nullptr)
+	{
+		detail::check(mc_mappings_alias(handle_.get(), from, at, pages, to, &to_at, rights));
+		return to_at;
+	}
+	std::size_t revoke(std::uint64_t space, const void *at, std::size_t pages)
+	{
+		return count(mc_mappings_revoke(handle_.get(), space, at, pages));
+	}
+	std::size_t unmap(std::uint64_t space, const void *at, std::size_t pages)
+	{
+		return count(mc_mappings_unmap(handle_.get(), space, at, pages));
+	}
+	std::size_t restrict_to(std::uint64_t space, const void *at, std::size_t pages, int rights)
+	{
+		return count(mc_mappings_restrict(handle_.get(), space, at, pages, rights));
+	}
+	// Valid until the calling thread's section is closed; empty if it is not mapped.
+	std::optional<mc_mapping> resolve(std::uint64_t space, const void *at) const noexcept
+	{
+		mc_mapping found;
+
+		if (mc_mappings_resolve(handle_.get(), space, at, &found) != 0)
+			return std::nullopt;
+		return found;
+	}
+	std::size_t tick() { return count(mc_mappings_tick(handle_.get())); }
+	std::size_t flush() { return count(mc_mappings_flush(handle_.get())); }
+	std::size_t pending() const noexcept { return mc_mappings_pending(handle_.get()); }
+	std::size_t free_frames() const noexcept { return mc_mappings_free_frames(handle_.get()); }
+	// The memory file; throws if there are books alone.
+	int file() const { return detail::check(mc_mappings_fd(handle_.get())); }
+
+private:
+	static std::size_t count(std::ptrdiff_t result)
+	{
+		if (result < 0)
+			detail::check(static_cast<int>(result));
+		return static_cast<std::size_t>(result);
+	}
+
+	detail::handle<mc_mappings, mc_mappings_free> handle_;
 	const mc_domain *domain_;
 };
 

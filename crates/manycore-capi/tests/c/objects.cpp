@@ -202,9 +202,53 @@ static void recordings()
 	manycore::recording third;
 }
 
+static void pages()
+{
+	manycore::page_pool pool(8);
+	manycore::pages kept = pool.alloc(2), moved = std::move(kept);
+
+	CHECK(!kept && moved.size() == 2 * MC_PAGE_BYTES && pool.idle() == 6 && !pool.alloc(9));
+	CHECK(moved.index() + 2 <= 8 && pool.resident() >= 2);
+	kept = pool.alloc_zeroed(3);
+	std::swap(kept, moved);
+	CHECK(kept.size() == 2 * MC_PAGE_BYTES && moved.size() == 3 * MC_PAGE_BYTES);
+	moved = manycore::pages();
+	CHECK(mc_pages_free(pool.native_handle(), kept.release(), 2) == 0 && !kept);
+	CHECK(!pool.alloc_aligned(1, 3) && pool.alloc_aligned(1, 1));
+	CHECK(pool.idle() == 8 && pool.trim() <= 8);
+	CHECK(throws(EINVAL, [] { manycore::page_pool none(0); }));
+}
+
+static void mapped_pages()
+{
+	manycore::domain domain;
+	manycore::mappings mappings(8, domain);
+	std::uint64_t one = mappings.make_space(8), other = mappings.make_space(8);
+	auto *buffer = static_cast<char *>(mappings.grant(one, 2, MC_RIGHTS_WRITE));
+	auto *seen = static_cast<char *>(mappings.alias(one, buffer, 2, other, MC_RIGHTS_READ));
+
+	*buffer = 7;
+	CHECK(*seen == 7 && mappings.file() >= 0 && mappings.base(one) != nullptr);
+	{
+		manycore::section section(mappings.domain());
+		CHECK(mappings.resolve(other, seen).value().rights == MC_RIGHTS_READ);
+		CHECK(throws(EDEADLK, [&] { mappings.flush(); }));
+	}
+	CHECK(throws(EACCES, [&] { mappings.alias(other, seen, 1, one, MC_RIGHTS_WRITE); }));
+	CHECK(throws(EEXIST, [&] { mappings.alias(one, buffer, 1, other, MC_RIGHTS_READ, seen); }));
+	CHECK(mappings.revoke(one, buffer, 2) == 2 && !mappings.resolve(other, seen));
+	CHECK(mappings.pending() == 2 && mappings.flush() == 2 && mappings.tick() == 0);
+	CHECK(mappings.restrict_to(one, buffer, 2, MC_RIGHTS_READ) == 0);
+	CHECK(mappings.unmap(one, buffer, 1) == 1 && mappings.end_space(one) == 1);
+	CHECK(throws(ESRCH, [&] { mappings.end_space(one); }) && mappings.base(one) == nullptr);
+	CHECK(mappings.flush() == 2 && mappings.free_frames() == 8);
+}
+
 int main()
 {
 	counters();
+	pages();
+	mapped_pages();
 	maps_and_ids();
 	queues();
 	CHECK(alive == 0);

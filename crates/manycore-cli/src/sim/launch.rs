@@ -70,6 +70,7 @@ impl Launch<'_> {
                 run.exit_code = status.code().unwrap_or(0);
                 Ok((run, String::from_utf8_lossy(&output.stdout).into_owned()))
             }
+            Err(damage) if status.success() && !text.is_empty() => Err(damage),
             _ => Err(ended_badly(status, cores)),
         }
     }

@@ -4,7 +4,7 @@ use std::{fmt::Write, path::Path};
 
 use manycore_sim::{Machine, calibrate::Calibration};
 
-use crate::{failure::Failure, save};
+use crate::{args::CALIBRATED, failure::Failure, save};
 
 /// Measures this machine and writes its model.
 pub(crate) fn calibrate(out: &Path) -> Result<(), Failure> {
@@ -16,24 +16,44 @@ pub(crate) fn calibrate(out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// This machine: as it was calibrated, if the current folder has the file, or else as it is
+/// measured now.
+pub(crate) fn this_host() -> Result<Machine, Failure> {
+    let file = Path::new(CALIBRATED);
+    if !file.exists() {
+        return Ok(Machine::this_host());
+    }
+    eprintln!("manycore sim: this-host is as {CALIBRATED} has it");
+    super::from_file(CALIBRATED)
+}
+
 /// One line for each model: its name, how many virtual cores it has, how many values are guesses,
-/// and what it stands for.
+/// which parts it does without, and what it stands for.
 pub(crate) fn list() -> String {
-    let mut text = String::from("name         cores  guesses  stands for\n");
+    let mut text = String::from("name         cores  guesses  stores  caches    stands for\n");
     for machine in Machine::shipped() {
         let guesses = machine.guesses();
+        let stores = if machine.store_buffer == 0 { "waited" } else { "buffer" };
+        let caches = if machine.l2_kib == 0 { "no limit" } else { "limited" };
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:<12} {:>5}  {guesses:>7}  {}",
+            "{:<12} {:>5}  {guesses:>7}  {stores}  {caches:<8}  {}",
             machine.name,
             machine.cores(),
             machine.about
         );
     }
-    text += "this-host                    the machine that this runs on, measured now\n\
-        FILE.toml                    a file, as `manycore sim calibrate` writes it\n\
+    text += "this-host                                      the machine that this runs on: as \
+        this-host.toml in the current\n\
+        \x20                                              folder has it, which `manycore sim \
+        calibrate` writes, or else measured now\n\
+        FILE.toml                                      a file, as `manycore sim calibrate` writes \
+        it\n\
         \n\
+        The papers' machines do without a store buffer (a core waits for each of its stores) and \
+        without a limit of\n\
+        caches, as opteron-8x6 did when it was calibrated with OpLog Figure 4; reports say so.\n\
         Reports in JSON and HTML have each value's source. `--set NAME=VALUE` changes one.\n";
     text
 }
@@ -43,6 +63,8 @@ pub(crate) fn list() -> String {
 fn every_model_has_a_line_of_its_own() {
     let text = list();
     for machine in Machine::shipped() {
-        assert!(text.lines().any(|line| line.starts_with(&machine.name)), "{text}");
+        let of = |line: &&str| line.starts_with(&machine.name);
+        let line = text.lines().find(of).expect("a line of its own");
+        assert_eq!(line.contains("waited  no limit"), machine.store_buffer == 0, "{line}");
     }
 }

@@ -5,13 +5,14 @@
 //! finds the library that receives the callbacks, `source` the programs of this project's own,
 //! `standard` instruments Rust's own library, `native` what is C, `build` builds the program,
 //! `launch` runs it once per number of cores, `outcome` reads what a run left, `blind` what of it
-//! ran uninstrumented, `show` makes a report of it, and `timeline` a recording of its waits. What a
-//! virtual core is, what a line costs and where an address is in the source is the crate
-//! `manycore-sim`'s matter.
+//! ran uninstrumented, `holders` what lies on a cache line, `show` makes a report of it, and
+//! `timeline` a recording of its waits. What a virtual core is, what a line costs and where an
+//! address is in the source is the crate `manycore-sim`'s matter.
 
 mod blind;
 mod build;
 mod configuration;
+mod holders;
 mod launch;
 mod machines;
 mod native;
@@ -98,7 +99,7 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
         save::whole(path, report.html().as_bytes())?;
     }
     if let (Some(path), Some(last)) = (&args.timeline, runs.last()) {
-        save::whole(path, &timeline::trace(last, &machine))?;
+        save::whole(path, &timeline::file(path, timeline::trace(last, &machine))?)?;
         if let missing @ 1.. = last.count(timeline::LEFT_OUT) {
             let kept = last.waits.len();
             eprintln!("manycore sim: the timeline has the first {kept} waits, and lacks {missing}");
@@ -207,7 +208,7 @@ impl Own {
 /// The model, with what the command line changes of it.
 fn machine(args: &SimArgs) -> Result<Machine, Failure> {
     let mut machine = match args.machine.as_str() {
-        "this-host" => Machine::this_host(),
+        "this-host" => machines::this_host()?,
         name => Machine::named(name).map_or_else(|| from_file(name), Ok)?,
     };
     for setting in &args.set {

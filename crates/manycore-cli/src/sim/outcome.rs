@@ -7,7 +7,7 @@ use manycore_sim::symbols::Module;
 use crate::failure::Failure;
 
 /// The form that this version reads.
-const FIRST_LINE: &str = "manycore-sim 1";
+const FIRST_LINE: &str = "manycore-sim 2";
 
 /// What one run left.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,7 +43,7 @@ pub(crate) struct Wait {
     /// In cycles.
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// `futex`, `join`, `line`, `sleep`, or another word.
+    /// `futex`, `join`, `line`, `sleep`, `call:` and the call's name, or another word.
     pub(crate) kind: String,
     /// The address of the futex or the line, or the thread that is joined.
     pub(crate) of: u64,
@@ -54,10 +54,30 @@ pub(crate) struct Wait {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) address: u64,
+    /// How long it is.
+    pub(crate) bytes: u64,
     pub(crate) misses: u64,
     pub(crate) cycles: u64,
+    /// Cycles of these.
+    pub(crate) false_sharing: u64,
+    pub(crate) true_sharing: u64,
     /// The most expensive first.
     pub(crate) sites: Vec<Site>,
+    /// The blocks of the heap that have bytes of it.
+    pub(crate) blocks: Vec<Block>,
+    /// The thread whose stack it is of, and how far below its thread pointer.
+    pub(crate) stack: Option<(u64, u64)>,
+}
+
+/// A block of the program's heap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    /// Which thread allocated it.
+    pub(crate) thread: u64,
+    /// Where.
+    pub(crate) addresses: Vec<u64>,
 }
 
 /// A place in the program that waited for a line.
@@ -67,6 +87,13 @@ pub(crate) struct Site {
     pub(crate) kind: String,
     pub(crate) misses: u64,
     pub(crate) cycles: u64,
+    /// Cycles of these.
+    pub(crate) false_sharing: u64,
+    pub(crate) true_sharing: u64,
+    /// Which bytes of the line, one bit for each of the first 128.
+    pub(crate) bytes: u128,
+    /// The core, if it was always the same.
+    pub(crate) core: Option<u32>,
     /// The instruction, and where the functions around it return to.
     pub(crate) addresses: Vec<u64>,
 }
@@ -77,6 +104,18 @@ pub(crate) struct Blocked {
     pub(crate) thread: u64,
     pub(crate) core: u64,
     pub(crate) addresses: Vec<u64>,
+}
+
+impl Site {
+    /// Adds what the same place did by another way to it.
+    pub(crate) fn add(&mut self, other: &Site) {
+        self.misses += other.misses;
+        self.cycles += other.cycles;
+        self.false_sharing += other.false_sharing;
+        self.true_sharing += other.true_sharing;
+        self.bytes |= other.bytes;
+        self.core = self.core.filter(|core| other.core == Some(*core));
+    }
 }
 
 impl Run {
@@ -99,22 +138,30 @@ impl Run {
         match word {
             "module" => self.modules.extend(Module::parse(rest)),
             "line" => {
-                let [address, misses, cycles] = values(rest)?;
+                let [address, counts @ ..] = values::<6>(rest)?;
+                let [bytes, misses, cycles, false_sharing, true_sharing] = numbers(counts)?;
                 self.lines.push(Line {
                     address: hexadecimal(address)?,
-                    misses: misses.parse().ok()?,
-                    cycles: cycles.parse().ok()?,
+                    bytes,
+                    misses,
+                    cycles,
+                    false_sharing,
+                    true_sharing,
                     sites: Vec::new(),
+                    blocks: Vec::new(),
+                    stack: None,
                 });
             }
-            "site" => {
-                let [kind, misses, cycles, addresses] = values(rest)?;
-                self.lines.last_mut()?.sites.push(Site {
-                    kind: kind.to_owned(),
-                    misses: misses.parse().ok()?,
-                    cycles: cycles.parse().ok()?,
-                    addresses: list(addresses)?,
-                });
+            "site" => self.lines.last_mut()?.sites.push(site(rest)?),
+            "block" => {
+                let [start, bytes, thread, addresses] = values(rest)?;
+                let [bytes, thread] = numbers([bytes, thread])?;
+                let (start, addresses) = (hexadecimal(start)?, list(addresses)?);
+                self.lines.last_mut()?.blocks.push(Block { start, bytes, thread, addresses });
+            }
+            "stack" => {
+                let [thread, below] = numbers(values(rest)?)?;
+                self.lines.last_mut()?.stack = Some((thread, below));
             }
             "wait" => {
                 let [thread, core, begin, end, kind, of, addresses] = values(rest)?;
@@ -172,6 +219,27 @@ impl Run {
     }
 }
 
+fn site(text: &str) -> Option<Site> {
+    let [kind, misses, cycles, false_sharing, true_sharing, bytes, core, addresses] = values(text)?;
+    let [misses, cycles, false_sharing, true_sharing] =
+        numbers([misses, cycles, false_sharing, true_sharing])?;
+    Some(Site {
+        kind: kind.to_owned(),
+        misses,
+        cycles,
+        false_sharing,
+        true_sharing,
+        bytes: u128::from_str_radix(bytes, 16).ok()?,
+        core: core.parse().ok(),
+        addresses: list(addresses)?,
+    })
+}
+
+fn numbers<const N: usize>(words: [&str; N]) -> Option<[u64; N]> {
+    let all: Option<Vec<u64>> = words.into_iter().map(|word| word.parse().ok()).collect();
+    all?.try_into().ok()
+}
+
 /// Addresses with commas between.
 fn list(text: &str) -> Option<Vec<u64>> {
     text.split(',').map(hexadecimal).collect()
@@ -189,8 +257,10 @@ fn values<const N: usize>(rest: &str) -> Option<[&str; N]> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "manycore-sim 1\ncores 6\noperations 10\nrmws 25\n\
-        module 1000-2000 r-xp 0 0 /a b/prog\nline 40 7 900\nsite locks 7 900 1010,1100\n\
+    const TEXT: &str = "manycore-sim 2\ncores 6\noperations 10\nrmws 25\n\
+        module 1000-2000 r-xp 0 0 /a b/prog\nline 40 64 7 900 100 800\n\
+        site locks 7 900 100 800 ff 3 1010,1100\nsite reads 1 9 0 0 f0 - 1010\n\
+        block 50 24 1 1010,1100\nstack 2 4096\n\
         blocked 3 2 1010\nwait 4 2 100 350 line 40 1010\nwaits-left-out 3\n\
         seen 1010 4 1000 0\n";
 
@@ -201,7 +271,14 @@ mod tests {
         assert_eq!(run.count(super::super::timeline::LEFT_OUT), 3);
         assert_eq!(run.each("rmws"), 2.5);
         assert_eq!(run.modules[0].path, "/a b/prog");
-        assert_eq!(run.lines[0].sites[0].addresses, [0x1010, 0x1100]);
+        let line = &run.lines[0];
+        assert_eq!(line.sites[0].addresses, [0x1010, 0x1100]);
+        assert_eq!(
+            (line.false_sharing, line.true_sharing, line.stack),
+            (100, 800, Some((2, 4096)))
+        );
+        assert_eq!((line.sites[0].core, line.sites[1].core), (Some(3), None));
+        assert_eq!((line.sites[1].bytes, line.blocks[0].start), (0xf0, 0x50));
         assert_eq!(run.blocked[0].core, 2);
         assert_eq!((run.seen[0].count, run.seen[0].blocks), (4, [0x1000, 0]));
         assert_eq!((run.waits[0].end, run.waits[0].of), (350, 0x40));
@@ -220,8 +297,8 @@ mod tests {
 
     #[test]
     fn other_form_and_damage_are_refused() {
-        assert!(Run::parse("manycore-sim 2\n").is_err());
-        let damaged = Run::parse("manycore-sim 1\nline 40 seven 900\n").unwrap_err();
+        assert!(Run::parse("manycore-sim 1\n").is_err());
+        let damaged = Run::parse("manycore-sim 2\nline 40 64 seven 900 0 0\n").unwrap_err();
         assert!(damaged.message.contains("seven"), "{}", damaged.message);
     }
 }

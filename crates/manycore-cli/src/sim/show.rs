@@ -4,11 +4,15 @@ use std::fmt::Write;
 
 use manycore_sim::{
     Machine,
-    report::{Curve, HotLine, HotSite, Point, Report, Variation},
+    report::{Curve, HotLine, HotSite, Point, Report, Sharing, Variation, byte_ranges},
     symbols::Symbols,
 };
 
-use super::{Band, Repeats, blind, outcome::Line, outcome::Run};
+use super::{
+    Band, Repeats, blind,
+    holders::Holders,
+    outcome::{Line, Run, Site},
+};
 
 /// What the model does not know about the way the program is run.
 const NOTE: &str = "A membarrier costs its caller alone.";
@@ -38,14 +42,14 @@ pub(crate) fn report(
         // Not in the report, which is the same each time.
         eprintln!("manycore sim: too short a run to say how much of it was uninstrumented");
     }
-    let mut symbols = Symbols::new();
+    let (mut symbols, mut holders) = (Symbols::new(), Holders::default());
     let variation = |band: &Band| Variation {
         change: band.change.clone(),
         points: band.runs.iter().map(point).collect(),
     };
     let lines = runs.last().map(|run| {
         let dear = run.lines.iter().take(top);
-        dear.map(|line| hot_line(run, line, &mut symbols)).collect()
+        dear.map(|line| hot_line(run, line, &mut symbols, &mut holders)).collect()
     });
     report.curves.push(Curve {
         name: title.to_owned(),
@@ -72,27 +76,38 @@ pub(crate) fn point(run: &Run) -> Point {
     }
 }
 
-fn hot_line(run: &Run, line: &Line, symbols: &mut Symbols) -> HotLine {
-    let mut sites: Vec<HotSite> = Vec::new();
+fn hot_line(run: &Run, line: &Line, symbols: &mut Symbols, holders: &mut Holders) -> HotLine {
+    let mut places: Vec<(String, Site)> = Vec::new();
     for site in &line.sites {
         let place = symbols.place(&run.modules, &site.addresses);
-        let same = |known: &&mut HotSite| known.place == place && known.kind == site.kind;
-        if let Some(known) = sites.iter_mut().find(same) {
-            known.misses += site.misses;
-            known.cycles += site.cycles;
-        } else {
-            let (misses, cycles) = (site.misses, site.cycles);
-            sites.push(HotSite { kind: site.kind.clone(), place, misses, cycles });
+        let is_same = |(at, known): &&mut (String, Site)| *at == place && known.kind == site.kind;
+        match places.iter_mut().find(is_same) {
+            Some((_, known)) => known.add(site),
+            None => places.push((place, site.clone())),
         }
     }
-    sites.sort_by_key(|site| std::cmp::Reverse(site.cycles));
-    sites.truncate(SITES);
+    places.sort_by_key(|(_, site)| std::cmp::Reverse(site.cycles));
+    places.truncate(SITES);
+    let hot_site = |(place, site): (String, Site)| HotSite {
+        kind: site.kind,
+        place,
+        misses: site.misses,
+        cycles: site.cycles,
+        false_sharing: site.false_sharing,
+        true_sharing: site.true_sharing,
+        bytes: byte_ranges(site.bytes),
+        core: site.core,
+    };
     HotLine {
         address: line.address,
         share: line.cycles as f64 / run.count("waited").max(1) as f64,
         misses: line.misses,
         cycles: line.cycles,
-        sites,
+        sharing: Sharing::of(line.false_sharing, line.true_sharing),
+        false_sharing: line.false_sharing,
+        true_sharing: line.true_sharing,
+        holds: holders.on(run, line, symbols),
+        sites: places.into_iter().map(hot_site).collect(),
     }
 }
 

@@ -22,16 +22,29 @@ fn charge() {
     }
 }
 
+/// Notes a block, and returns it.
+fn noted(block: *mut u8, bytes: usize) -> *mut u8 {
+    if simulation::active() {
+        simulation::with(|sim| sim.allocated(block as usize, bytes));
+    }
+    block
+}
+
+/// Notes that a block is given back.
+fn noted_gone(block: *mut u8) {
+    if simulation::active() {
+        simulation::with(|sim| sim.freed(block as usize));
+    }
+}
+
 /// # Safety
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc(bytes: usize) -> *mut u8 {
     charge();
-    if let Some(block) = placement::take(16, bytes) {
-        return block;
-    }
+    let placed = placement::take(16, bytes);
     // SAFETY: passed on.
-    unsafe { __libc_malloc(bytes) }
+    noted(placed.unwrap_or_else(|| unsafe { __libc_malloc(bytes) }), bytes)
 }
 
 /// # Safety
@@ -39,6 +52,7 @@ pub unsafe extern "C" fn malloc(bytes: usize) -> *mut u8 {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(block: *mut u8) {
     charge();
+    noted_gone(block);
     if placement::room(block).is_some() {
         return; // sim_rt.P2
     }
@@ -52,11 +66,10 @@ pub unsafe extern "C" fn free(block: *mut u8) {
 pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
     charge();
     // Fresh pages are zero, and sim_rt.P2: no block is used again.
-    if let Some(block) = count.checked_mul(bytes).and_then(|all| placement::take(16, all)) {
-        return block;
-    }
+    let placed = count.checked_mul(bytes).and_then(|all| placement::take(16, all));
     // SAFETY: passed on.
-    unsafe { __libc_calloc(count, bytes) }
+    let block = placed.unwrap_or_else(|| unsafe { __libc_calloc(count, bytes) });
+    noted(block, count.saturating_mul(bytes))
 }
 
 /// # Safety
@@ -67,7 +80,12 @@ pub unsafe extern "C" fn realloc(block: *mut u8, bytes: usize) -> *mut u8 {
     let room = placement::room(block);
     if room.is_none() && !block.is_null() {
         // SAFETY: passed on.
-        return unsafe { __libc_realloc(block, bytes) };
+        let new = unsafe { __libc_realloc(block, bytes) };
+        // Null for no bytes, or for no memory: then the block is still there.
+        if !new.is_null() || bytes == 0 {
+            noted_gone(block);
+        }
+        return noted(new, bytes);
     }
     let new = placement::take(16, bytes);
     // SAFETY: passed on; both blocks are good for the bytes that are copied: the new one's size
@@ -77,7 +95,8 @@ pub unsafe extern "C" fn realloc(block: *mut u8, bytes: usize) -> *mut u8 {
         if !new.is_null() {
             std::ptr::copy_nonoverlapping(block, new, room.unwrap_or(0).min(bytes));
         }
-        new
+        noted_gone(block);
+        noted(new, bytes)
     }
 }
 
@@ -98,7 +117,7 @@ pub unsafe extern "C" fn posix_memalign(
         if block.is_null() {
             return ENOMEM;
         }
-        *out = block;
+        *out = noted(block, bytes);
     }
     0
 }
@@ -108,9 +127,7 @@ pub unsafe extern "C" fn posix_memalign(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut u8 {
     charge();
-    if let Some(block) = placement::take(alignment, bytes) {
-        return block;
-    }
+    let placed = placement::take(alignment, bytes);
     // SAFETY: passed on.
-    unsafe { __libc_memalign(alignment, bytes) }
+    noted(placed.unwrap_or_else(|| unsafe { __libc_memalign(alignment, bytes) }), bytes)
 }

@@ -144,6 +144,9 @@ pub(crate) fn wait_outside(
     let (word, until) = with(|sim| {
         let waiter = Waiter { thread: sim.current, call, site: sim.call_site(), what, is_alone };
         sim.add_waiter(waiter);
+        if sim.engine.keeps_waits() {
+            sim.calls.insert((sim.current, sim.engine.now()), call);
+        }
         // A timer that is a file may be what is waited for.
         (sim.waiting_word(sim.current), until.into_iter().chain(sim.files.next_timer()).min())
     });

@@ -13,6 +13,7 @@ mod outside;
 pub(crate) mod result;
 mod schedule;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 pub(crate) use manycore_sim::Access as Kind;
@@ -26,6 +27,7 @@ pub(crate) use self::charge::{
 };
 pub(crate) use self::files::{Poll, Timer, WaitsFor, interrupt, is_reminded, remind};
 pub(crate) use self::schedule::{arrive, chosen, collect};
+use crate::allocations::Allocations;
 use crate::blocks::{Costs, Prices};
 use crate::code::Code;
 use crate::frames::{self, CallPath, Frames};
@@ -43,6 +45,9 @@ static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// The first virtual thread id of the operating system: above what a kernel gives.
 const FIRST_ID: usize = 1 << 23;
+
+/// Bytes of the first thread's stack, which grows.
+const FIRST_STACK: usize = 16 << 20;
 
 /// Everything of one simulation.
 pub(crate) struct Simulation {
@@ -64,8 +69,14 @@ pub(crate) struct Simulation {
     /// A detached thread that has ended and whose real thread waits to be let go.
     pub(crate) leaving: Option<usize>,
     pub(crate) random: Random,
+    pub(crate) allocations: Allocations,
+    /// An address of the first thread's stack.
+    pub(crate) stack: usize,
     /// Threads that wait for files or child processes, and timers that are files.
     pub(crate) files: files::Files,
+    /// The calls in which threads began to wait for files and child processes, and when; if waits
+    /// are kept.
+    calls: BTreeMap<(usize, u64), &'static str>,
     pub(crate) measured: Measured,
     /// The real time when the simulation began, in nanoseconds.
     pub(crate) began: u64,
@@ -169,7 +180,10 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
         threads: vec![Thread::first()],
         leaving: None,
         random: Random::new(seed),
+        allocations: Allocations::default(),
+        stack: std::ptr::from_ref(&seed) as usize,
         files: files::Files::default(),
+        calls: BTreeMap::new(),
         measured: Measured::default(),
         began: crate::host::nanoseconds(),
         out,
@@ -243,6 +257,32 @@ impl Simulation {
         let mut addresses = vec![frames::pc(site)];
         addresses.extend(self.frames.stack(site));
         Symbols::new().place(&Module::parse(&maps), &addresses)
+    }
+
+    /// The program has got a block from its allocator.
+    pub(crate) fn allocated(&mut self, block: usize, bytes: usize) {
+        let place = (self.call_site() as u64, self.current, self.engine.now());
+        self.allocations.add(block, bytes, place);
+    }
+
+    /// It gives one back.
+    pub(crate) fn freed(&mut self, block: usize) {
+        self.allocations.remove(block, self.engine.now());
+    }
+
+    /// The thread whose stack an address is of, and how far below its thread pointer: thread-locals
+    /// lie directly below that.
+    fn stack_of(&self, address: usize) -> Option<(usize, usize)> {
+        let below = |(number, thread): (usize, &Thread)| {
+            let below = thread.pointer.checked_sub(address)?;
+            (below <= thread.stack).then_some((number, below))
+        };
+        // Of threads that had one stack one after the other, the last.
+        let threads = self.threads.iter().map(|thread| &**thread);
+        let found = threads.enumerate().filter_map(below);
+        let found = found.min_by_key(|(number, below)| (*below, usize::MAX - number));
+        let is_first = self.stack.abs_diff(address) < FIRST_STACK;
+        found.or_else(|| is_first.then_some((0, usize::MAX)))
     }
 
     /// Charges a call of the allocator, with the next block: libc may hold a lock of its own here,

@@ -1,17 +1,18 @@
 //! What a run leaves behind: one text file that the command reads.
 //!
 //! A line is a word and its values, separated by spaces; paths come last. `site` lines belong to
-//! the `line` above them. Addresses are the process's; `module` lines say what is where.
+//! the `line` above them, and so do `block` and `stack`, which say what lies on it. Addresses are
+//! the process's; `module` lines say what is where.
 
 use std::fmt::Write;
 
-use manycore_sim::{Access, Totals, WaitFor};
+use manycore_sim::{Access, LineCost, Totals, WaitFor};
 
 use super::{Simulation, stop, with};
 use crate::{diagnostics, frames, host, uninstrumented};
 
 /// The form of the file; the command refuses another.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 /// Cache lines that are reported.
 const LINES: usize = 60;
 /// Frames of a place that are reported.
@@ -49,12 +50,7 @@ fn render(sim: &mut Simulation, deadlock: Option<&manycore_sim::Deadlock>) -> St
     let whole = sim.measured.parts.is_empty();
     let lines = if whole { sim.engine.dearest_lines(LINES) } else { measured };
     for line in lines {
-        let _ = writeln!(text, "line {:x} {} {}", line.address, line.misses, line.cycles);
-        for cost in &line.sites {
-            let kind = kind(cost.site.kind);
-            let _ = write!(text, "site {kind} {} {} ", cost.misses, cost.cycles);
-            let _ = addresses(&mut text, sim, cost.site.pc as u64);
-        }
+        let _ = write_line(&mut text, sim, &line);
     }
     for blocked in deadlock.iter().flat_map(|deadlock| &deadlock.threads) {
         let _ = write!(text, "blocked {} {} ", blocked.thread.0, blocked.core);
@@ -63,6 +59,36 @@ fn render(sim: &mut Simulation, deadlock: Option<&manycore_sim::Deadlock>) -> St
     waits(&mut text, sim);
     seen(&mut text, sim);
     text
+}
+
+/// A line of the cache, its places, and what lies on it.
+fn write_line(text: &mut String, sim: &Simulation, line: &LineCost) -> std::fmt::Result {
+    let LineCost { address, misses, cycles, false_sharing, true_sharing, last, .. } = *line;
+    let bytes = 1 << sim.engine.machine().line_shift;
+    writeln!(text, "line {address:x} {bytes} {misses} {cycles} {false_sharing} {true_sharing}")?;
+    for cost in &line.sites {
+        let kind = kind(cost.site.kind);
+        let (misses, cycles) = (cost.misses, cost.cycles);
+        let sharing = (cost.false_sharing, cost.true_sharing);
+        write!(
+            text,
+            "site {kind} {misses} {cycles} {} {} {:x} ",
+            sharing.0, sharing.1, cost.bytes
+        )?;
+        match cost.core {
+            Some(core) => write!(text, "{core} ")?,
+            None => text.push_str("- "),
+        }
+        addresses(text, sim, cost.site.pc as u64)?;
+    }
+    for block in sim.allocations.at(address, address + bytes, last) {
+        write!(text, "block {:x} {} {} ", block.start, block.bytes, block.thread)?;
+        addresses(text, sim, block.site)?;
+    }
+    if let Some((thread, below)) = sim.stack_of(address) {
+        writeln!(text, "stack {thread} {below}")?;
+    }
+    Ok(())
 }
 
 /// Where the program was when the runtime looked, with the blocks before and behind.
@@ -82,7 +108,10 @@ fn waits(text: &mut String, sim: &mut Simulation) {
         let _ = writeln!(text, "waits-left-out {left_out}");
     }
     for wait in waits {
+        let call = sim.calls.get(&(wait.thread.0 as usize, wait.begin));
         let (kind, of) = match wait.waits_for {
+            // A word of the runtime's stands for a wait for files or child processes.
+            WaitFor::Futex { .. } if call.is_some() => ("call", 0),
             WaitFor::Futex { address } => ("futex", address),
             WaitFor::Join { thread } => ("join", thread.0 as usize),
             WaitFor::Line { address } => ("line", address),
@@ -92,7 +121,10 @@ fn waits(text: &mut String, sim: &mut Simulation) {
             _ => ("other", 0),
         };
         let (thread, core, begin, end) = (wait.thread.0, wait.core, wait.begin, wait.end);
-        let _ = write!(text, "wait {thread} {core} {begin} {end} {kind} {of:x} ");
+        let _ = match call.filter(|_| kind == "call") {
+            Some(call) => write!(text, "wait {thread} {core} {begin} {end} {kind}:{call} 0 "),
+            None => write!(text, "wait {thread} {core} {begin} {end} {kind} {of:x} "),
+        };
         let _ = addresses(text, sim, wait.pc as u64);
     }
 }

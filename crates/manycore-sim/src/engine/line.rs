@@ -3,6 +3,7 @@
 use super::{
     Access,
     cores::{CoreSet, NO_CORE},
+    sharing::Sharing,
 };
 
 /// One request for a line.
@@ -48,6 +49,8 @@ struct Traffic {
     /// The waiters of this round, in order of arrival, and those that arrived since it began.
     waiting: Vec<Request>,
     late: Vec<Request>,
+    /// Which parts of it which cores use, once a core has taken it from another.
+    sharing: Option<Box<Sharing>>,
 }
 
 impl Line {
@@ -65,6 +68,21 @@ impl Line {
     pub(super) fn copies(&self) -> &CoreSet {
         const NONE: &CoreSet = &CoreSet::EMPTY;
         self.traffic.as_ref().map_or(NONE, |traffic| &traffic.copies)
+    }
+
+    /// What is kept of the cores' parts in it.
+    #[inline]
+    pub(super) fn sharing(&self) -> Option<&Sharing> {
+        self.traffic.as_ref()?.sharing.as_deref()
+    }
+
+    pub(super) fn sharing_mut(&mut self) -> Option<&mut Sharing> {
+        self.traffic.as_mut()?.sharing.as_deref_mut()
+    }
+
+    /// From now on it is kept.
+    pub(super) fn keep_sharing(&mut self, new: Sharing) {
+        self.traffic.get_or_insert_default().sharing = Some(Box::new(new));
     }
 
     /// The owner of before and one more core have copies to read; it answers the next request.
@@ -93,6 +111,9 @@ impl Line {
 
     /// The core gives its copy up, or all there is; whether no core has the line after that.
     pub(super) fn drop_by(&mut self, core: u16) -> bool {
+        if let Some(sharing) = self.traffic.as_mut().and_then(|traffic| traffic.sharing.as_mut()) {
+            sharing.give_up(core);
+        }
         if self.owner == core {
             self.owner = NO_CORE;
             return true;

@@ -25,7 +25,6 @@ use super::{
     cores::NO_CORE,
     hash::Map,
     line::Request,
-    stats::SiteKey,
     thread::{Drain, Op, State},
     timeline::Wait,
     wait::WaitFor,
@@ -220,6 +219,7 @@ impl Engine {
         if op.kind == Access::Rmw && !write && self.lines[at].owner == self.unit {
             self.me().op.as_mut().expect("an access is under way").loaded = true;
             self.can_use(at, op.line, true);
+            self.watch(at, op, true);
             let level = self.level(at, op.line);
             return Answer::Hit(self.hit[Access::Rmw as usize] + level); // both halves at once
         }
@@ -228,6 +228,7 @@ impl Engine {
             return answer;
         }
         if self.can_use(at, op.line, write) {
+            self.watch(at, op, write);
             return Answer::Hit(self.step_cost(op) + self.level(at, op.line));
         }
         let buffered = buffers && write;
@@ -281,7 +282,7 @@ impl Engine {
         if !write && (foreign_store || not_arrived) {
             return false;
         }
-        if holds && line.stores == 0 && line.visible_at <= now {
+        if holds && line.stores == 0 && line.visible_at <= now && !self.is_watched(at) {
             let may_write = line.owner == core;
             self.filter.put(core, number, may_write);
         }
@@ -307,6 +308,7 @@ impl Engine {
     /// Gives the line to a request at `now`; returns when it is there.
     fn grant(&mut self, at: u32, request: &Request, now: u64) -> u64 {
         self.bar(at);
+        let cause = self.cause(at, request);
         let latency = if request.write {
             self.grant_write(at, request, now)
         } else {
@@ -322,10 +324,7 @@ impl Engine {
         let waited = done - request.arrived;
         self.totals.misses += 1;
         self.totals.waited += waited;
-        let key = SiteKey { line: at, pc: request.pc, kind: request.kind };
-        let tally = self.sites.entry(key).or_default();
-        tally.misses += 1;
-        tally.cycles += waited;
+        self.count(at, request, cause, done);
         done
     }
 

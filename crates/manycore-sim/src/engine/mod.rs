@@ -8,10 +8,11 @@
 //!
 //! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (copies and
 //! waiters), `filter` (the fast path), `caches` (what there is room for), `thread`, `memory` (the
-//! protocol), `stores` (the store buffer), `sched` (cores and turns), `wait` (futex, join, sleep),
-//! `stats`, `record` and `timeline`.
+//! protocol), `sharing` and `causes` (what misses are caused by), `stores` (the store buffer),
+//! `sched` (cores and turns), `wait` (futex, join, sleep), `stats`, `record` and `timeline`.
 
 pub(crate) mod caches;
+mod causes;
 mod cores;
 mod events;
 mod filter;
@@ -20,6 +21,7 @@ mod line;
 mod memory;
 pub(crate) mod record;
 mod sched;
+mod sharing;
 pub(crate) mod stats;
 mod stores;
 #[cfg(test)]

@@ -71,6 +71,22 @@ pub(super) struct SiteKey {
 pub(super) struct Tally {
     pub(super) misses: u64,
     pub(super) cycles: u64,
+    /// Cycles of those that are false, and true, sharing.
+    pub(super) false_sharing: u64,
+    pub(super) true_sharing: u64,
+    /// Which bytes of the line, one bit for each of the first 128.
+    pub(super) bytes: u128,
+    /// When the last one was served.
+    pub(super) last: u64,
+    core: Option<u16>,
+    has_several_cores: bool,
+}
+
+impl Tally {
+    /// A core made the miss.
+    pub(super) fn by(&mut self, core: u16) {
+        self.has_several_cores |= *self.core.get_or_insert(core) != core;
+    }
 }
 
 /// A place in the program that misses a line.
@@ -93,6 +109,16 @@ pub struct SiteCost {
     pub misses: u64,
     /// How long, in cycles.
     pub cycles: u64,
+    /// Cycles of these for bytes that no other core had touched since this core last had the line:
+    /// with a line for each byte they would have been hits.
+    pub false_sharing: u64,
+    /// Cycles of these for bytes that other cores had written, or had read before they were written
+    /// here. The rest is first uses, and lines that a cache had no room for.
+    pub true_sharing: u64,
+    /// Which bytes of the line, one bit for each of the first 128.
+    pub bytes: u128,
+    /// The core, if it was always the same.
+    pub core: Option<u32>,
 }
 
 /// What one line cost.
@@ -105,6 +131,12 @@ pub struct LineCost {
     pub misses: u64,
     /// Cycles that all places waited for it.
     pub cycles: u64,
+    /// Cycles of these that are false sharing.
+    pub false_sharing: u64,
+    /// Cycles of these that are true sharing.
+    pub true_sharing: u64,
+    /// When the last miss was served.
+    pub last: u64,
     /// The places that write or read it, the most expensive first.
     pub sites: Vec<SiteCost>,
 }
@@ -131,12 +163,25 @@ impl Engine {
                 address,
                 misses: 0,
                 cycles: 0,
+                false_sharing: 0,
+                true_sharing: 0,
+                last: 0,
                 sites: Vec::new(),
             });
             line.misses += tally.misses;
             line.cycles += tally.cycles;
-            let site = Site { pc: key.pc, kind: key.kind };
-            line.sites.push(SiteCost { site, misses: tally.misses, cycles: tally.cycles });
+            line.false_sharing += tally.false_sharing;
+            line.true_sharing += tally.true_sharing;
+            line.last = line.last.max(tally.last);
+            line.sites.push(SiteCost {
+                site: Site { pc: key.pc, kind: key.kind },
+                misses: tally.misses,
+                cycles: tally.cycles,
+                false_sharing: tally.false_sharing,
+                true_sharing: tally.true_sharing,
+                bytes: tally.bytes,
+                core: tally.core.filter(|_| !tally.has_several_cores).map(u32::from),
+            });
         }
         let mut lines: Vec<LineCost> = by_line.into_values().collect();
         lines.sort_by_key(|line| (u64::MAX - line.cycles, line.address));

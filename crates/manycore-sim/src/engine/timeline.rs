@@ -47,6 +47,11 @@ impl Engine {
         self.timeline.limit = limit;
     }
 
+    /// Whether waits are kept.
+    pub fn keeps_waits(&self) -> bool {
+        self.timeline.limit > 0
+    }
+
     /// The waits that were kept, in the order of their ends' events, and how many more there were.
     pub fn take_waits(&mut self) -> (Vec<Wait>, u64) {
         (std::mem::take(&mut self.timeline.waits), std::mem::take(&mut self.timeline.left_out))

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use manycore_page::{Curve as Drawn, Plot, escape, number};
 
-use super::{COLUMNS, Curve, HotLine, Point, Report};
+use super::{COLUMNS, Curve, HotLine, LINE_COLUMNS, Point, Report};
 
 /// A list of strings as HTML.
 fn list(items: &[String]) -> String {
@@ -46,6 +46,8 @@ impl Report {
         }
         let columns = COLUMNS.map(str::to_owned);
         let _ = writeln!(body, "<h2>The columns</h2>\n{}", list(&columns));
+        let columns = LINE_COLUMNS.map(str::to_owned);
+        let _ = writeln!(body, "<h2>The lines</h2>\n{}", list(&columns));
         if !self.notes.is_empty() {
             let _ = writeln!(body, "<h2>Notes</h2>\n{}", list(&self.notes));
         }
@@ -74,9 +76,12 @@ impl Report {
             let _ = writeln!(body, "<figure>\n{}</figure>", plot.svg());
         }
         body.push_str("</div>\n");
+        let drawn = "A bar through a point is the interval, over runs with other seeds and some \
+            jitter; the shade is the band, over what is not known of the machine.";
+        let _ = writeln!(body, "<p>{}</p>", escape(drawn));
     }
 
-    /// The curves as the plot wants them; of rates, also the band.
+    /// The curves as the plot wants them; of rates, also the interval and the band.
     fn drawn(&self, rates: bool, value: impl Fn(&Point) -> f64) -> Vec<Drawn> {
         let mut drawn = Vec::new();
         for (colour, curve) in self.curves.iter().enumerate() {
@@ -86,10 +91,16 @@ impl Report {
                 let (low, high) = curve.band(at, self.machine.mhz);
                 (f64::from(point.cores), low, high)
             });
+            let places = curve.points.iter().enumerate().filter(|_| rates);
+            let interval = places.filter_map(|(at, point)| {
+                let (low, high) = curve.interval(at, self.machine.mhz)?;
+                Some((f64::from(point.cores), low, high))
+            });
             drawn.push(Drawn {
                 name: curve.name.clone(),
                 points: curve.points.iter().map(|p| (f64::from(p.cores), value(p))).collect(),
                 band: band.collect(),
+                interval: interval.collect(),
                 colour,
                 published: false,
             });
@@ -127,7 +138,7 @@ impl Report {
             let _ = writeln!(body, "<p>The lines that cost most, on {} cores:</p>", last.cores);
             let rows: Vec<Vec<String>> = curve.lines.iter().flat_map(line_rows).collect();
             body.push_str(&table(
-                &["place", "access", "misses", "cycles each", "of waiting"],
+                &["place", "access", "bytes", "by", "misses", "cycles each", "of waiting"],
                 &rows,
             ));
         }
@@ -143,20 +154,28 @@ impl Report {
     }
 }
 
-/// A line of memory, and below it its places.
+/// A line of memory, and below it what lies on it, and its places.
 fn line_rows(line: &HotLine) -> Vec<Vec<String>> {
     let mean = |cycles: u64, misses: u64| number(cycles as f64 / misses.max(1) as f64);
     let share = format!("{:.1} %", line.share * 100.0);
     let mut rows = vec![vec![
-        format!("line {:#x}", line.address),
+        format!("line {:#x}: {}", line.address, line.why()),
+        String::new(),
+        String::new(),
         String::new(),
         line.misses.to_string(),
         mean(line.cycles, line.misses),
         share,
     ]];
+    rows.extend(line.holds.iter().map(|held| {
+        let mut row = vec![held.what.clone(), "holds".to_string(), held.bytes_text()];
+        row.resize(7, String::new());
+        row
+    }));
     rows.extend(line.sites.iter().map(|site| {
-        let mean = mean(site.cycles, site.misses);
-        vec![site.place.clone(), site.kind.clone(), site.misses.to_string(), mean, String::new()]
+        let (bytes, cores) = (site.bytes_text(), site.cores_text());
+        let (misses, mean) = (site.misses.to_string(), mean(site.cycles, site.misses));
+        vec![site.place.clone(), site.kind.clone(), bytes, cores, misses, mean, String::new()]
     }));
     rows
 }

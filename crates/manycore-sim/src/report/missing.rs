@@ -16,17 +16,21 @@ const ALWAYS: [&str; 6] = [
 /// What the model leaves out; a part that the machine's parameters switch on is not named.
 pub fn missing(machine: &Machine) -> Vec<String> {
     let caches = if machine.l2_kib == 0 {
-        "Caches have no limit: a line once fetched stays until another core takes it (l2_kib is 0)."
+        let text = "Caches have no limit: a line once fetched stays until another core takes it";
+        format!("{text} (l2_kib is 0{}).", why(machine, "l2_kib"))
     } else {
         "Caches replace lines in the order in which they came, and writing them back is free."
+            .to_string()
     };
+    let stores = why(machine, "store_buffer");
+    let stores = format!("A core waits for each of its stores (store_buffer is 0{stores}).");
     let switches = [
         (machine.memory_hop, "Memory is equally far from everywhere (memory_hop is 0)."),
         (
             machine.memory_occupancy + machine.memory_bandwidth,
             "Memory has no limit (memory_bandwidth and memory_occupancy are 0).",
         ),
-        (machine.store_buffer, "A core waits for each of its stores (store_buffer is 0)."),
+        (machine.store_buffer, &stores[..]),
         (machine.parallel_misses - 1, "Copies fetch one line at a time (parallel_misses is 1)."),
         (
             machine.threads_per_core - 1,
@@ -39,7 +43,13 @@ pub fn missing(machine: &Machine) -> Vec<String> {
         ),
     ];
     let off = switches.into_iter().filter(|(value, _)| *value == 0).map(|(_, text)| text);
-    [caches].into_iter().chain(ALWAYS).chain(off).map(str::to_string).collect()
+    [&caches[..]].into_iter().chain(ALWAYS).chain(off).map(str::to_string).collect()
+}
+
+/// Why a model does without a part, if its source says so.
+fn why(machine: &Machine, parameter: &str) -> String {
+    let source = machine.source(parameter);
+    if source.starts_with("left out") { format!("; {source}") } else { String::new() }
 }
 
 #[cfg(test)]
@@ -55,4 +65,14 @@ fn a_part_that_is_switched_on_is_not_named() {
     let after = missing(&machine);
     assert_eq!(after.len() + 2, before.len());
     assert!(!after.iter().any(|text| text.contains("no limit: a line")), "{after:?}");
+}
+
+#[cfg(test)]
+#[test]
+fn model_that_was_calibrated_without_a_part_says_so() {
+    let opteron = missing(&Machine::named("opteron-8x6").expect("a shipped model"));
+    for part in ["l2_kib is 0", "store_buffer is 0"] {
+        let text = opteron.iter().find(|text| text.contains(part)).expect("it is left out");
+        assert!(text.contains("as when the model was calibrated"), "{text}");
+    }
 }

@@ -5,6 +5,7 @@
 
 mod html;
 mod interval;
+mod line;
 mod missing;
 mod text;
 
@@ -13,14 +14,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    engine::{
-        Access, Totals,
-        stats::{LineCost, SiteCost},
-    },
+    engine::Totals,
     machine::{Arbitration, Machine, PARAMETERS},
 };
 
 pub use interval::{CHEAP, SEEDS, are_cheap, jittered};
+pub use line::{Held, HotLine, HotSite, Sharing, byte_ranges};
 pub use missing::missing;
 
 /// What every report says of itself.
@@ -36,6 +35,17 @@ const COLUMNS: [&str; 6] = [
     "remote reads: loads that another core's cache answered",
     "shared writes: stores and locked instructions that took a line from other cores",
     "locked: atomic read-modify-write instructions",
+];
+
+/// What the list of lines says.
+const LINE_COLUMNS: [&str; 5] = [
+    "false sharing: cores wait for the line because others use other bytes of it; it ends where \
+     these have a line of their own",
+    "true sharing: cores wait because others write the same bytes, or read what they write",
+    "not shared: first uses, and lines that a cache had no room for",
+    "bytes: what of the line a place accesses, and what lies there",
+    "reads, writes, locks (atomic read-modify-writes): of the place, how often it waited, and how \
+     long each time; a place in a crate stands behind the caller's own",
 ];
 
 /// Sensitivity: the model with one uncertain parameter changed, for the band around a curve.
@@ -169,34 +179,6 @@ pub struct Point {
     pub shared_writes: u64,
 }
 
-/// What one cache line cost.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct HotLine {
-    /// Its address.
-    pub address: u64,
-    /// Its part of all cycles waited for lines, from 0 to 1.
-    pub share: f64,
-    /// Misses.
-    pub misses: u64,
-    /// Cycles waited.
-    pub cycles: u64,
-    /// The places that waited, the most expensive first.
-    pub sites: Vec<HotSite>,
-}
-
-/// A place in the source that waits for a line.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct HotSite {
-    /// `reads`, `writes` or `locks`.
-    pub kind: String,
-    /// File and line, or what else is known.
-    pub place: String,
-    /// Misses.
-    pub misses: u64,
-    /// Cycles waited.
-    pub cycles: u64,
-}
-
 impl Report {
     /// An empty report of runs on that machine.
     pub fn new(title: &str, machine: &Machine) -> Report {
@@ -314,37 +296,6 @@ impl Curve {
             .chain(own)
             .map(|point| point.rate(mhz))
             .fold((f64::MAX, 0.0), |(low, high), rate| (f64::min(low, rate), f64::max(high, rate)))
-    }
-}
-
-impl HotLine {
-    /// A line of the engine's, with places found by `place`.
-    pub fn new(
-        line: &LineCost,
-        all_cycles: u64,
-        place: &mut dyn FnMut(usize) -> String,
-    ) -> HotLine {
-        let site = |cost: &SiteCost| HotSite {
-            kind: kind_word(cost.site.kind).to_string(),
-            place: place(cost.site.pc),
-            misses: cost.misses,
-            cycles: cost.cycles,
-        };
-        HotLine {
-            address: line.address as u64,
-            share: line.cycles as f64 / all_cycles.max(1) as f64,
-            misses: line.misses,
-            cycles: line.cycles,
-            sites: line.sites.iter().map(site).collect(),
-        }
-    }
-}
-
-fn kind_word(kind: Access) -> &'static str {
-    match kind {
-        Access::Read => "reads",
-        Access::Write => "writes",
-        Access::Rmw => "locks",
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use manycore_page::number;
 
-use super::{COLUMNS, Curve, HotLine, Report};
+use super::{COLUMNS, Curve, HotLine, LINE_COLUMNS, Report};
 
 /// Places of one line that are shown.
 const SITES: usize = 4;
@@ -19,6 +19,10 @@ impl Display for Report {
         }
         writeln!(f, "\nThe columns:")?;
         COLUMNS.iter().try_for_each(|column| writeln!(f, "- {column}"))?;
+        if self.curves.iter().any(|curve| !curve.lines.is_empty()) {
+            writeln!(f, "\nThe lines:")?;
+            LINE_COLUMNS.iter().try_for_each(|column| writeln!(f, "- {column}"))?;
+        }
         for note in &self.notes {
             writeln!(f, "\n{note}")?;
         }
@@ -86,13 +90,25 @@ impl Report {
 
 fn write_line(line: &HotLine, f: &mut Formatter<'_>) -> fmt::Result {
     let share = line.share * 100.0;
-    writeln!(f, "{share:5.1} % of waiting, {} misses, line {:#x}", line.misses, line.address)?;
+    let why = line.why();
+    writeln!(
+        f,
+        "{share:5.1} % of waiting: {why}, {} misses, line {:#x}",
+        line.misses, line.address
+    )?;
+    for held in &line.holds {
+        writeln!(f, "        bytes {:<14} {}", held.bytes_text(), held.what)?;
+    }
     for site in line.sites.iter().take(SITES) {
         let mean = number(site.cycles as f64 / site.misses.max(1) as f64);
         writeln!(
             f,
-            "        {:6} {:>8} x {mean:>7} cycles  {}",
-            site.kind, site.misses, site.place
+            "        {:6} {:>8} x {mean:>7} cycles, bytes {}, {}: {}",
+            site.kind,
+            site.misses,
+            site.bytes_text(),
+            site.cores_text(),
+            site.place
         )?;
     }
     let more = line.sites.len().saturating_sub(SITES);

@@ -58,6 +58,33 @@ const CURSORS: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpaceId(Id);
 
+impl SpaceId {
+    /// The name as a number, never zero: for code that cannot keep a `SpaceId`.
+    ///
+    /// ```
+    /// use manycore::section;
+    /// use manycore_vm::{MappingDb, Null, SpaceId};
+    ///
+    /// let db = MappingDb::new(Null::new(1), section::global());
+    /// let space = db.space(1)?;
+    /// assert_eq!(SpaceId::from_bits(space.to_bits()), Some(space));
+    /// assert_eq!(SpaceId::from_bits(0), None);
+    /// # Ok::<(), manycore_vm::Error>(())
+    /// ```
+    pub const fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// The space of a number that [`to_bits`](Self::to_bits) gave; `None` if no space has it. Of
+    /// any other number it is some space's name, or of one that has ended: operations check that.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        match Id::from_bits(bits) {
+            Some(id) => Some(Self(id)),
+            None => None,
+        }
+    }
+}
+
 /// What a page is mapped to.
 ///
 /// ```

@@ -77,9 +77,10 @@ impl<B: Backing> MappingDb<'_, B> {
     /// If it has ended already.
     pub fn end(&self, space: SpaceId) -> Result<usize, Error> {
         let ended = || Error::new(ErrorKind::SpaceEnded, 0, 0);
-        let id = self.spaces.check(space.0.to_bits()).ok_or_else(ended)?;
         let section = self.domain.enter();
-        let found = *self.spaces.remove(id, &section).ok_or_else(ended)?;
+        // Looked up first: a number that was never given out may be that of an extent.
+        self.find(space, &section, (0, 0))?;
+        let found = *self.spaces.remove(space.0, &section).ok_or_else(ended)?;
         drop(section);
         // SAFETY: space.A4 - this thread has removed it, and queues it below.
         let space = unsafe { &*found.0 };

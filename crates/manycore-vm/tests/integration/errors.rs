@@ -2,7 +2,7 @@
 
 use crate::recording::Recording;
 use manycore::section::{self, Domain};
-use manycore_vm::{Error, ErrorKind, MappingDb, Null, PAGE_BYTES, Rights};
+use manycore_vm::{Error, ErrorKind, MappingDb, Null, PAGE_BYTES, Rights, SpaceId};
 use std::sync::atomic::Ordering;
 
 fn db() -> MappingDb<'static, Recording> {
@@ -71,6 +71,9 @@ fn space_that_has_ended_is_refused() {
     assert_eq!(db.end(one).unwrap(), 2);
     assert!(db.resolve(other, seen, &section::enter()).is_none(), "derived from an ended space");
     is(db.end(one).unwrap_err(), ErrorKind::SpaceEnded, 0, 0);
+    // A number that was never given out: as if it were of an extent of ids.
+    let never = SpaceId::from_bits(other.to_bits() | 1 << 62).unwrap();
+    is(db.end(never).unwrap_err(), ErrorKind::SpaceEnded, 0, 0);
     is(db.grant(one, 1, Rights::READ).unwrap_err(), ErrorKind::SpaceEnded, 0, 1);
     is(db.revoke(one, page, 1).unwrap_err(), ErrorKind::SpaceEnded, page, 1);
     is(

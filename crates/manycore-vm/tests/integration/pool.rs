@@ -46,6 +46,7 @@ fn bad_requests_are_refused_by_name() {
     assert_eq!(kind(pool.alloc_aligned(1, 3)), ErrorKind::Unaligned);
     assert_eq!(kind(pool.alloc_aligned(1, 0)), ErrorKind::Unaligned);
     assert_eq!(kind(pool.alloc_aligned(1, 1 << 40)), ErrorKind::Unaligned);
+    assert_eq!(kind(pool.alloc_aligned(1, 1 << 63)), ErrorKind::Unaligned);
     assert_eq!(PagePool::new(0).unwrap_err().kind(), ErrorKind::ZeroPages);
     assert!(PagePool::builder(1).node(5000).build().is_err());
     assert_eq!(pool.idle(), 16);

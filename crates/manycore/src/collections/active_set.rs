@@ -4,9 +4,9 @@
 //! ([`MemberPool`](crate::collections::member_pool::MemberPool)). Source: LDU, section 2.4, for the
 //! lists of active snapshots that databases keep behind a lock.
 
-use crate::collections::member_pool::{Member, MemberPool, MemberStore};
-use crate::config;
+use crate::collections::member_pool::{FewMembers, Member, MemberStore, Store};
 use crate::ldu::Queue;
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
@@ -43,14 +43,19 @@ use std::ptr::NonNull;
 /// ```
 ///
 /// - Consistency: linearizable.
-/// - Progress: registering and leaving do not wait, unless a queue is far over its bound (16,384
-///   changes that a running query keeps from being drained): then for that query. Queries wait for
-///   each other.
+/// - Progress: registering and leaving do not wait, unless the set is small still (below): then for
+///   its lock, under which no code of the user's runs. Nor if it is large, unless a queue is far
+///   over its bound (16,384 changes that a running query keeps from being drained): then for that
+///   query. Queries wait for each other.
 /// - Cost: of registering and leaving, see [`DeferredSet`](crate::ldu::DeferredSet); no allocation
 ///   in a steady state. Of a query: the lock, a visit of each member that changed since, and a
 ///   search tree's insertion or removal for each that did not cancel itself.
-/// - Memory: 1.7 KiB for a set; a key and 32 bytes for each member, 64 free ones for each thread, a
-///   tree of the keys that were present at the last query.
+/// - Memory: 128 bytes for a set, a key and 32 bytes for each member, and a tree of the keys that
+///   were present at the last query. A set stays that small while one thread uses it now and then.
+///   When threads meet at its lock, or it changes a hundred thousand times a second, it becomes
+///   large, for good: 1.7 KiB, and for every 32 threads of the process 8 KiB and up to 64 free
+///   members each. (With keys other than integers, so does a query that finds a member: their code
+///   runs there.)
 /// - Panics: in the key's `Ord`, `Clone` or `Drop`, in the querying thread, because they run under
 ///   the set's lock there (they must not use the set); it is of no use then. So it is if `Ord`
 ///   contradicts itself. The `Drop` of a registered key itself runs in the caller's hands.
@@ -58,11 +63,17 @@ use std::ptr::NonNull;
 #[doc(alias = "low-water mark")]
 #[doc(alias = "snapshot")]
 pub struct ActiveSet<K: Ord + Clone + Send + Sync + 'static> {
-    members: MemberPool<K, Keys<K>>,
+    members: FewMembers<K, Keys<K>>,
 }
 
 /// How many members have each key.
 struct Keys<K>(BTreeMap<K, usize>);
+
+impl<K> Default for Keys<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
 impl<K: Ord + Clone + Send + Sync + 'static> MemberStore<K> for Keys<K> {
     unsafe fn insert(&mut self, node: NonNull<Member<K>>) {
@@ -90,6 +101,28 @@ impl<K: Ord + Clone + Send + Sync + 'static> MemberStore<K> for Keys<K> {
     }
 }
 
+impl<K: Ord + Clone + Send + Sync + 'static> Store<K> for Keys<K> {
+    fn runs_users_code(&self, untold: usize) -> bool {
+        !is_integer::<K>() && (untold > 0 || !self.0.is_empty())
+    }
+}
+
+/// Whether `Ord`, `Clone` and `Drop` are the compiler's.
+fn is_integer<K: 'static>() -> bool {
+    let key = TypeId::of::<K>();
+    let integers = [
+        TypeId::of::<u64>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u128>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<i64>(),
+        TypeId::of::<i32>(),
+        TypeId::of::<i128>(),
+        TypeId::of::<isize>(),
+    ];
+    integers.contains(&key)
+}
+
 impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
     /// An empty set, with a queue for each thread.
     #[must_use]
@@ -100,8 +133,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
     /// An empty set. With [`Queue::Global`] it takes less memory.
     #[must_use]
     pub fn with_queue(queue: Queue) -> Self {
-        let keys = Keys(BTreeMap::new());
-        Self { members: MemberPool::new(queue, config::DEFAULT_MAX_ENTRIES, keys) }
+        Self { members: FewMembers::new(queue) }
     }
 
     /// Becomes active with this key until the handle is dropped. Keys need not differ.

@@ -90,6 +90,7 @@ mod member_pool;
 mod object_pool;
 mod page_cache;
 mod private_pages;
+mod promoted;
 mod range_map;
 #[cfg(feature = "rayon")]
 mod rayon_impls;

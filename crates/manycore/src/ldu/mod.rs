@@ -122,6 +122,7 @@ mod set;
 mod set_domain;
 mod state;
 mod structure;
+mod untold;
 mod word;
 
 // Last: the page of `DeferredSet` shows methods in the order of the modules that have them.

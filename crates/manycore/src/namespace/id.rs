@@ -22,6 +22,7 @@ pub(super) fn tag_of(number: u64) -> u64 {
 }
 
 /// A dead word.
+#[inline(always)]
 pub(super) fn dead(index: u32, generation: u32, held: u64) -> u64 {
     DEAD | held | u64::from(generation) << GENERATION_SHIFT | u64::from(index)
 }
@@ -33,6 +34,7 @@ pub(super) fn index_in(word: u64) -> u32 {
 }
 
 /// The generation in a word.
+#[inline(always)]
 pub(super) fn generation_in(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32 & LAST_GENERATION
 }
@@ -65,12 +67,14 @@ pub struct Id(NonZeroU64);
 
 impl Id {
     /// `tag` is never zero.
+    #[inline(always)]
     pub(super) fn new(tag: u64, extent: u64, index: u32, generation: u32) -> Self {
         let rest = u64::from(generation) << GENERATION_SHIFT | u64::from(index);
         Self(NonZeroU64::new(tag | extent | rest).expect("a tag is not zero"))
     }
 
     /// The id whose word is `word`, if that is a live one.
+    #[inline(always)]
     pub(super) fn in_word(word: u64) -> Option<Self> {
         if word & DEAD != 0 { None } else { NonZeroU64::new(word).map(Self) }
     }
@@ -98,6 +102,7 @@ impl Id {
         index_in(self.to_bits())
     }
 
+    #[inline(always)]
     pub(super) fn tag(self) -> u64 {
         self.to_bits() & TAGS << TAG_SHIFT
     }

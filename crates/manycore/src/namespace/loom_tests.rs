@@ -234,6 +234,21 @@ fn loom_id_space_that_is_dropped_waits_for_its_blocks() {
 }
 
 #[test]
+fn loom_id_that_comes_back_in_a_removal_is_booked_before_the_space_is_dropped() {
+    large_model(2, || {
+        let cage = Arc::new(Cage::new());
+        let ids = [1, 2].map(|number| cage.insert(number));
+        let (domain, freed) = (Arc::clone(&cage.domain), Arc::clone(&cage.freed));
+        // The second removal frees the first one's node.
+        let other = spawn(&cage, move |cage| ids.map(|id| assert!(cage.remove(id))));
+        drop(cage);
+        other.join().unwrap();
+        drop(domain);
+        assert_eq!(freed.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
 fn loom_id_extent_is_removed_whole_by_exactly_one() {
     model(2, || {
         let cage = Arc::new(Cage::new());
@@ -300,4 +315,10 @@ fn loom_id_stamp_without_a_fence_after_the_removal_is_caught() {
 fn loom_id_extent_published_head_first_is_caught() {
     let model = "loom_id_extent_that_is_guessed_is_removed_whole_or_not_at_all";
     catches("head-first", model, &["half an extent"]);
+}
+
+#[test]
+fn loom_id_credit_by_a_load_and_a_store_outside_of_a_removal_is_caught() {
+    let model = "loom_id_space_that_is_dropped_waits_for_its_blocks";
+    catches("unborrowed-credit", model, &["namespace.N7: a block is booked after the end"]);
 }

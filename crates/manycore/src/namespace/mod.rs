@@ -55,9 +55,10 @@
 //!   another one inserts go round and do not grow in number. The slot's next owner
 //!   inherits what a thread leaves.
 //! - namespace.N7 Blocks in limbo lead to the state, so it outlives the namespace until they have
-//!   come back. Each slot counts its own (debit at the removal, credit at the return). Dropping the
-//!   namespace closes the accounts; a thread that finds its account closed settles with all, and
-//!   the last one frees.
+//!   come back. Each slot counts its own (debit at the removal, credit at the return): a block that
+//!   returns in the course of a removal by a load and a store, since the removal borrows the
+//!   namespace, another one by an atomic addition. Dropping the namespace closes the accounts; a
+//!   thread that finds its account closed settles with all, and the last one frees.
 //!
 //! Source: [ParSec](crate#sources), section 3.6. The paper's ids have no generations; ours may
 //! leave their section.

@@ -6,6 +6,7 @@
 use crate::config::{self, ID_LEAF_BYTES, ID_MAGAZINE};
 use crate::percpu::segmented::{CAPACITY, Segmented};
 use crate::sync::{AtomicU32, AtomicU64, LoadToChange, Ordering, UnsafeCell};
+use std::ptr::NonNull;
 
 /// Classes of extents: the size of a class is a power of two.
 pub(super) const CLASSES: usize = super::trie::INDEX_BITS as usize;
@@ -44,15 +45,17 @@ impl Blocks {
 /// Alone on its lines: its holder writes it all the time.
 #[repr(align(128))]
 struct Magazine {
+    number: u32,
     /// One more than the number of the one below it on a stack, or zero.
     below: AtomicU32,
     blocks: UnsafeCell<Blocks>,
 }
 
 impl From<usize> for Magazine {
-    fn from(_: usize) -> Self {
+    fn from(number: usize) -> Self {
         let blocks = Blocks { len: 0, at: [std::ptr::null_mut(); ID_MAGAZINE] };
-        Self { below: AtomicU32::new(0), blocks: UnsafeCell::new(blocks) }
+        let number = number as u32; // of 2^28 at most (`Segmented`)
+        Self { number, below: AtomicU32::new(0), blocks: UnsafeCell::new(blocks) }
     }
 }
 
@@ -62,9 +65,8 @@ impl From<usize> for Magazine {
 #[derive(Default)]
 struct Stack(AtomicU64);
 
-/// The number of a magazine that its holder has to itself.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct OwnedMagazine(u32);
+/// A magazine that its holder has to itself: one of a pool, which outlives this.
+pub(super) struct OwnedMagazine(NonNull<Magazine>);
 
 /// Apart from what is read often.
 #[repr(align(128))]
@@ -108,8 +110,10 @@ impl Pool {
     /// What `held` holds.
     #[inline(always)]
     pub(super) fn with<R>(&self, held: &OwnedMagazine, f: impl FnOnce(&mut Blocks) -> R) -> R {
-        let magazine = self.magazines.get(held.0 as usize).expect("it was made");
-        // SAFETY: its holder's alone, and `f` runs no user code.
+        // SAFETY: percpu.G1 - made by this pool (`held` stays with its namespace's state), so it is
+        // there as long as the pool.
+        let magazine = unsafe { held.0.as_ref() };
+        // SAFETY: its holder's alone (namespace.N6), and `f` runs no user code.
         magazine.blocks.with_mut(|blocks| f(unsafe { &mut *blocks }))
     }
 
@@ -131,8 +135,7 @@ impl Pool {
         self.pop(&self.empty.0).unwrap_or_else(|| {
             // ORDER: Relaxed; only the number counts.
             let number = self.made.0.fetch_add(1, Ordering::Relaxed);
-            self.magazines.get_or_init(number as usize);
-            OwnedMagazine(number)
+            OwnedMagazine(self.magazines.get_or_init(number as usize).into())
         })
     }
 
@@ -155,14 +158,15 @@ impl Pool {
         self.push(&self.full.0[class], held);
     }
 
-    fn push(&self, stack: &Stack, OwnedMagazine(number): OwnedMagazine) {
-        let below = &self.magazines.get(number as usize).expect("it was made").below;
+    fn push(&self, stack: &Stack, OwnedMagazine(held): OwnedMagazine) {
+        // SAFETY: percpu.G1 - as in `with`.
+        let Magazine { number, below, .. } = unsafe { held.as_ref() };
         // ORDER: Relaxed; the CAS decides.
         let mut head = stack.0.load_to_change(Ordering::Relaxed);
         loop {
             // ORDER: Relaxed; published below.
             below.store(head as u32, Ordering::Relaxed);
-            let new = changed(head) | u64::from(number + 1);
+            let new = changed(head) | u64::from(*number + 1);
             // ORDER: Release; pairs with Acquire in `pop`: the blocks, and the words of their
             // slots, before the thread that pops them.
             match stack.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
@@ -178,11 +182,11 @@ impl Pool {
         let mut head = stack.0.load_to_change(Ordering::Acquire);
         loop {
             let number = (head as u32).checked_sub(1)?;
-            let below = &self.magazines.get(number as usize).expect("it was made").below;
+            let magazine = self.magazines.get(number as usize).expect("it was made");
             // ORDER: Relaxed; if it changes, so has the head.
-            let new = changed(head) | u64::from(below.load(Ordering::Relaxed));
+            let new = changed(head) | u64::from(magazine.below.load(Ordering::Relaxed));
             match stack.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some(OwnedMagazine(number)),
+                Ok(_) => return Some(OwnedMagazine(magazine.into())),
                 Err(now) => head = now,
             }
         }

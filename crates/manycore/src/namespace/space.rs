@@ -289,9 +289,13 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     /// # Panics
     /// If the section is of another domain, or if there are no ids left; see
     /// [`try_insert_with`](Self::try_insert_with).
-    #[inline]
+    #[inline(always)]
     pub fn insert(&self, value: T, section: &Section<'_>) -> Id {
-        self.insert_with(|_| value, section)
+        match self.take(section) {
+            // No user code runs in between, so the value is made where it stays.
+            Ok((local, block, id)) => self.put(local, block.slot, id, value),
+            Err(Full) => out_of_ids(),
+        }
     }
 
     /// Adds a node that is made with its id. If `f` panics, the id is free again.
@@ -302,7 +306,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     pub fn insert_with(&self, f: impl FnOnce(Id) -> T, section: &Section<'_>) -> Id {
         match self.try_insert_with(f, section) {
             Ok(id) => id,
-            Err(Full) => panic!("manycore: {Full}"),
+            Err(Full) => out_of_ids(),
         }
     }
 
@@ -332,20 +336,33 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         f: impl FnOnce(Id) -> T,
         section: &Section<'_>,
     ) -> Result<Id, Full> {
-        self.expect_section(section);
-        let local = self.local(section);
-        let block = self.state().take(local, 0, &self.trie).ok_or(Full)?;
-        let id = Id::new(self.tag, 0, block.index, block.next_generation());
+        let (local, block, id) = self.take(section)?;
         let taken = Taken { space: self, local, block };
         let value = f(id);
         let slot = taken.block.slot;
         mem::forget(taken);
+        Ok(self.put(local, slot, id, value))
+    }
+
+    /// A free slot, and its next id.
+    #[inline]
+    fn take(&self, section: &Section<'_>) -> Result<(&Local, Block<T>, Id), Full> {
+        self.expect_section(section);
+        let local = self.local(section);
+        let block = self.state().take(local, 0, &self.trie).ok_or(Full)?;
+        let id = Id::new(self.tag, 0, block.index, block.next_generation());
+        Ok((local, block, id))
+    }
+
+    /// Puts a node into the slot that [`take`](Self::take) gave.
+    #[inline(always)]
+    fn put(&self, local: &Local, slot: *mut NodeSlot<T>, id: Id, value: T) -> Id {
         // SAFETY: namespace.N3 - the slot is ours alone until the store below.
         unsafe { (&raw mut (*slot).value).cast::<T>().write(value) };
         // SAFETY: namespace.N2 - a slot of this space.
         publish(unsafe { &(*slot).word }, id);
         local.count(1);
-        Ok(id)
+        id
     }
 
     /// Removes the node of `id` and returns it, as long as this section lasts; `None` if it has
@@ -378,18 +395,18 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         }
         let local = self.local(section);
         local.count(1_u64.wrapping_neg());
-        local.debit();
-        // BUG: a removed id's slot is free at once, while sections may still look at the node
-        // (namespace.N4).
-        if sync::seeded_bug!("eager-reuse") {
-            // SAFETY: there is no reason, and a model shows it.
-            unsafe { come_back::<T>(slot.cast()) };
-        } else {
+        local.debit(|| {
+            // BUG: a removed id's slot is free at once, while sections may still look at the node
+            // (namespace.N4).
+            if sync::seeded_bug!("eager-reuse") {
+                // SAFETY: there is no reason, and a model shows it.
+                return unsafe { come_back::<T>(slot.cast()) };
+            }
             let weight = Weight::holding::<T>(size_of::<NodeSlot<T>>());
             // SAFETY: namespace.N4 - unlinked just now by us alone; looked up only in sections of
             // this domain (`expect_section`); `T` may be dropped by any thread at any time.
             unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
-        }
+        });
         // SAFETY: namespace.N3 and namespace.N4 - the word was the id, and this section keeps the
         // value.
         Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
@@ -415,6 +432,12 @@ pub(super) fn retract(word: &AtomicU64, id: Id) -> bool {
     // ORDER: AcqRel; Acquire as in `get`. Release, so that what this thread did before comes before
     // the id's being dead for a thread that sees that.
     word.compare_exchange(bits, held, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_ids() -> ! {
+    panic!("manycore: {Full}")
 }
 
 #[cold]

@@ -190,7 +190,7 @@ impl<T> State<T> {
     /// # Safety
     /// Called once for each block for which `Local::debit` was called, with its state.
     pub(super) unsafe fn come_back(state: *const Self, slot: *mut NodeSlot<T>, class: usize) {
-        percpu::with_slot(|own| {
+        percpu::with_own_slot(|own| {
             // SAFETY: namespace.N7 - the state stays until this block has been credited, or counted
             // in `late`; and this reference is used no more after that.
             let is_over = unsafe {

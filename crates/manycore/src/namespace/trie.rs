@@ -27,7 +27,9 @@ pub(super) struct NodeSlot<T> {
 }
 
 /// The head of an array of slots, and what belongs to all of them: [`LEN`](Leaf::LEN) slots follow
-/// it, in one allocation. `S` is the state of the namespace, which is not looked into here.
+/// it, in one allocation, from its next line on: so a chunk, which is one thread's, begins with a
+/// line (64 slots are whole lines). `S` is the state of the namespace, which is not looked into
+/// here.
 #[repr(C, align(128))]
 pub(super) struct Leaf<T, S> {
     pub(super) state: *const S,
@@ -35,8 +37,11 @@ pub(super) struct Leaf<T, S> {
     pub(super) next: AtomicPtr<Leaf<T, S>>,
     /// For each chunk, one more than the class of the blocks that begin in it; or zero.
     classes: [AtomicU32; CHUNKS],
-    slots: [NodeSlot<T>; 0],
+    slots: OnNewLine<[NodeSlot<T>; 0]>,
 }
+
+#[repr(C, align(128))]
+struct OnNewLine<A>(A);
 
 #[repr(C, align(128))]
 struct Inner {

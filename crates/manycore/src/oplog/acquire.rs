@@ -115,15 +115,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if percpu::is_announcing() || !contention.is_plain() || self.config.is_managed() {
             return None;
         }
-        let hold = self.try_hold(contention)?;
+        let mut hold = self.try_hold(contention)?;
         let contention = self.contention.load();
         if contention.is_poisoned() {
             return None; // releases the lock
         }
-        let reserved = hold.is_reserved();
-        if !reserved {
+        if !hold.is_reserved() {
             self.note_cold_read(contention);
+            if contention.wants_reservation() {
+                hold.reserve_held(self.contention.load());
+            }
         }
+        let reserved = hold.is_reserved();
         std::mem::forget(hold);
         Some(ReadGuard::new(self, ptr::null(), reserved, self.value.get_mut()))
     }
@@ -220,4 +223,42 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 #[cold]
 fn is_promising(contention: Contention) -> bool {
     contention.updates() >= logs_pay_from(percpu::slot_count())
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::config::USES_FOR_RESERVATION;
+    use crate::oplog::{Commuting, Op};
+    use crate::sync::thread;
+
+    struct Add(u64);
+
+    impl Op<u64> for Add {
+        fn apply(self, sum: &mut u64) {
+            *sum += self.0;
+        }
+    }
+
+    #[test]
+    fn reads_alone_reserve_an_object_and_another_thread_ends_that() {
+        let sum = Deferred::<u64, Commuting<Add>>::new(7);
+        (0..USES_FOR_RESERVATION).for_each(|_| assert_eq!(*sum.read(), 7));
+        assert!(!sum.contention.load().is_reserved());
+        let mut guard = sum.read();
+        let is_reserved = sum.contention.load().is_reserved();
+        assert_eq!(is_reserved, barrier::is_asymmetric() && !barrier::is_denied());
+        *guard += 1;
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                sum.append(Add(2));
+                *sum.read()
+            });
+            thread::sleep(std::time::Duration::from_millis(5));
+            assert_eq!(*guard, 8, "an update under a reader");
+            drop(guard);
+            assert_eq!(other.join().unwrap(), 10);
+        });
+        assert_eq!(*sum.read(), 10);
+    }
 }

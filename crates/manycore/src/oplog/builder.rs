@@ -150,8 +150,27 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     /// If a bound is zero, too large, or contradicts another one; or if 65,535 other configurations
     /// are in use ([`BuildError::TooManyConfigurations`]).
     pub fn build(&self, value: T) -> Result<Deferred<T, L>, BuildError> {
+        self.check().map(|checked| checked.build(value))
+    }
+
+    /// Checks the settings, for an object that is made later.
+    pub(crate) fn check(&self) -> Result<Checked<T, L>, BuildError> {
         self.config.validate(size_of::<L::Op>())?;
-        Ok(Deferred::with_config(value, ConfigId::of(self.config.clone())?))
+        let config = ConfigId::of(self.config.clone())?;
+        Ok(Checked { config, object: PhantomData })
+    }
+}
+
+/// Settings that have been checked: what is made with them can't fail.
+pub(crate) struct Checked<T, L> {
+    config: ConfigId,
+    object: PhantomData<fn() -> (T, L)>,
+}
+
+impl<T: Send + 'static, L: Log<T>> Checked<T, L> {
+    /// Makes the object.
+    pub(crate) fn build(self, value: T) -> Deferred<T, L> {
+        Deferred::with_config(value, self.config)
     }
 }
 

@@ -111,6 +111,10 @@ impl Contention {
         self.0 == 0
     }
 
+    /// As after so many uses that the next one reserves the object.
+    #[cfg(all(test, manycore_loom))]
+    pub(super) const DUE: Self = Self(config::USES_FOR_RESERVATION * USE);
+
     /// Reserved, or never to be reserved.
     pub(super) fn spent(self, reserved: bool) -> Self {
         Self(self.0 & !(USES | RESERVED) | SPENT | if reserved { RESERVED } else { 0 })
@@ -140,7 +144,7 @@ impl Contention {
     #[inline(always)]
     pub(super) fn after_read(self, keep: bool) -> Self {
         let next = Self(self.0 & !if keep { UPDATES } else { UPDATES | CONTENDED });
-        // Only an update reserves, so the count stops before it overflows.
+        // Not every read may reserve, so the count stops before it overflows.
         if next.wants_reservation() { next } else { next.with_use() }
     }
 

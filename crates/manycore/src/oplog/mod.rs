@@ -171,6 +171,7 @@ mod word;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::Builder;
+pub(crate) use builder::Checked;
 pub(crate) use contention::{Kind, Meter};
 pub use guard::ReadGuard;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};

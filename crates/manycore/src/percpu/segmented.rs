@@ -100,10 +100,14 @@ impl<T: From<usize>> Segmented<T> {
     ///
     /// # Panics
     /// If the index is beyond about 268 million (more threads than any kernel runs).
+    #[inline]
     pub(crate) fn get_or_init(&self, index: usize) -> &T {
-        if let Some(found) = self.get(index) {
-            return found;
-        }
+        self.get(index).unwrap_or_else(|| self.init(index))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn init(&self, index: usize) -> &T {
         let (number, _, len) = locate(index);
         assert!(number < SEGMENTS, "manycore: slot index {index} is out of range");
         let first = index - locate(index).1;

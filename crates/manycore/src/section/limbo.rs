@@ -94,6 +94,10 @@ pub(super) struct Limbo {
     open_presses: bool,
     /// Whether its owner is among the domain's writers (section.S10).
     is_counted: bool,
+    /// The ripe batch whose nodes are freed first. Not in the queue, whose buffer may share a line
+    /// with another thread's: each free writes here.
+    first_ripe: Option<Batch>,
+    /// The ripe batches behind it.
     ripe: VecDeque<Batch>,
     sealed: VecDeque<Batch>,
     held: VecDeque<Batch>,
@@ -115,6 +119,7 @@ impl Limbo {
             open_presses: false,
             sealed: VecDeque::new(),
             held: VecDeque::new(),
+            first_ripe: None,
             ripe: VecDeque::new(),
             gated: VecDeque::new(),
             waiting: 0,
@@ -172,8 +177,9 @@ impl Limbo {
         self.waiting += 1;
     }
 
+    #[inline(always)]
     pub(super) fn ripe_batches(&self) -> usize {
-        self.ripe.len()
+        usize::from(self.first_ripe.is_some()) + self.ripe.len()
     }
 
     pub(super) fn ripe_bytes(&self) -> usize {
@@ -183,7 +189,7 @@ impl Limbo {
     /// How many ripe nodes a retire should free.
     #[inline(always)]
     pub(super) fn share(&self) -> usize {
-        let batches = self.ripe.len();
+        let batches = self.ripe_batches();
         if batches < 2 {
             return batches;
         }
@@ -193,7 +199,7 @@ impl Limbo {
     /// Takes a ripe node, which the caller frees.
     #[inline(always)]
     pub(super) fn pop_ripe(&mut self) -> Option<RetiredNode> {
-        let nodes = &mut self.ripe.front_mut()?.nodes;
+        let nodes = &mut self.first_ripe.as_mut()?.nodes;
         let node = nodes.pop();
         match &node {
             Some(node) => {
@@ -231,16 +237,17 @@ impl Limbo {
     #[cold]
     fn next_batch(&mut self) -> Option<RetiredNode> {
         loop {
-            let node = self.ripe.front_mut()?.nodes.pop();
+            let node = self.first_ripe.as_mut()?.nodes.pop();
             if let Some(node) = node {
                 self.waiting -= 1;
                 self.bytes = self.bytes.wrapping_sub(node.bytes);
                 self.ripe_bytes = self.ripe_bytes.wrapping_sub(node.bytes);
                 return Some(node);
             }
-            let front = self.ripe.pop_front().expect("there was a front");
-            self.pressing -= usize::from(front.presses);
-            let emptied = front.nodes;
+            let next = self.ripe.pop_front();
+            let first = std::mem::replace(&mut self.first_ripe, next).expect("there was one");
+            self.pressing -= usize::from(first.presses);
+            let emptied = first.nodes;
             if emptied.capacity() > self.spare.capacity() {
                 self.spare = emptied;
             }
@@ -286,7 +293,11 @@ impl Limbo {
 
     fn put_ripe(&mut self, batch: Batch) {
         self.ripe_bytes = self.ripe_bytes.wrapping_add(batch.bytes);
-        self.ripe.push_back(batch);
+        if self.first_ripe.is_none() {
+            self.first_ripe = Some(batch);
+        } else {
+            self.ripe.push_back(batch);
+        }
     }
 
     /// How many batches are held back.
@@ -307,7 +318,9 @@ impl Limbo {
     pub(super) fn take_ripe(&mut self) -> VecDeque<(RetiredNode, Instant)> {
         let mut nodes = std::mem::take(&mut self.gated);
         self.ripe_bytes = 0;
-        for Batch { sealed, nodes: ripe, presses, .. } in self.ripe.drain(..) {
+        for Batch { sealed, nodes: ripe, presses, .. } in
+            self.first_ripe.take().into_iter().chain(self.ripe.drain(..))
+        {
             self.pressing -= usize::from(presses);
             nodes.extend(ripe.into_iter().map(|node| (node, sealed)));
         }
@@ -379,10 +392,10 @@ impl Limbo {
         self.bytes = self.open_bytes;
         (self.ripe_bytes, self.pressing) = (0, 0);
         // Some of its nodes have been freed.
-        self.ripe.iter_mut().take(1).for_each(|batch| batch.bytes = total(&batch.nodes));
+        self.first_ripe.iter_mut().for_each(|batch| batch.bytes = total(&batch.nodes));
         let mut batches: Vec<Batch> = self.sealed.drain(..).collect();
         batches.extend(self.held.drain(..));
-        batches.extend(self.ripe.drain(..));
+        batches.extend(self.first_ripe.take().into_iter().chain(self.ripe.drain(..)));
         Legacy { batches, gated: self.gated.drain(..).collect() }
     }
 
@@ -399,7 +412,8 @@ impl Limbo {
 
     /// In a debug build: the counts are those of the lists.
     fn check(&self) {
-        let batches = || self.sealed.iter().chain(&self.held).chain(&self.ripe);
+        let batches =
+            || self.sealed.iter().chain(&self.held).chain(&self.first_ripe).chain(&self.ripe);
         debug_assert_eq!(
             self.open.len() + self.gated.len() + batches().map(|b| b.nodes.len()).sum::<usize>(),
             self.waiting,
@@ -481,9 +495,9 @@ impl Drop for Limbo {
         self.ripen(usize::MAX, |_| true);
         let open = std::mem::take(&mut self.open);
         let gated = std::mem::take(&mut self.gated);
-        let batches = std::mem::take(&mut self.ripe);
+        let batches = self.first_ripe.take().into_iter().chain(std::mem::take(&mut self.ripe));
         let nodes = open.into_iter().chain(gated.into_iter().map(|(node, _)| node));
-        nodes.chain(batches.into_iter().flat_map(|batch| batch.nodes)).for_each(RetiredNode::free);
+        nodes.chain(batches.flat_map(|batch| batch.nodes)).for_each(RetiredNode::free);
     }
 }
 

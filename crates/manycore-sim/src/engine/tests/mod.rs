@@ -5,6 +5,7 @@ mod invariants;
 mod program;
 mod reference;
 mod scheduling;
+mod sharing;
 mod shipped;
 
 use program::{Done, Setup, Step};

@@ -1,4 +1,4 @@
-//! Models of the queue's laws event_queue.Q2 to event_queue.Q10. What loom can and can't show is in
+//! Models of the queue's laws event_queue.Q2 to event_queue.Q11. What loom can and can't show is in
 //! the header of [`crate::percpu::loom_tests`].
 
 use super::signals::Signals;
@@ -19,7 +19,7 @@ type Queue = EventQueue<Box<u32>>;
 /// A queue that has logs already, in the shared table of this execution.
 fn hot(publish: Publish) -> Arc<Queue> {
     let queue = Queue::builder().logs(Logs::Always).publish(publish).build().unwrap();
-    assert!(queue.inbox.promote());
+    assert!(queue.full().inbox.promote());
     Arc::new(queue)
 }
 
@@ -65,9 +65,47 @@ fn receive(queue: &Queue) -> Option<Box<u32>> {
             Err(RecvError::Empty) => {}
             received => return received.ok(),
         }
-        queue.signals.arm(Waiter::Thread(thread::current()));
+        queue.full().signals.arm(Waiter::Thread(thread::current()));
         thread::park();
     }
+}
+
+/// A queue in its small form, which the receiver promotes to wait, and the sender if it meets the
+/// receiver (event_queue.Q11).
+#[test]
+fn loom_event_queue_wakes_the_sleeper_that_finds_it_small() {
+    model(2, || {
+        let queue = Arc::new(Queue::new());
+        let sender = spawn(&queue, |queue| {
+            send(queue, 1);
+            send(queue, 2);
+        });
+        assert_eq!(queue.recv(), Some(Box::new(1)));
+        assert_eq!(queue.recv(), Some(Box::new(2)));
+        sender.join().unwrap();
+    });
+}
+
+/// The third change promotes, here of either sender: events stay in order (event_queue.Q11).
+#[test]
+fn loom_event_queue_keeps_the_order_across_its_promotion() {
+    model(2, || {
+        let queue = Arc::new(Queue::new());
+        let sender = spawn(&queue, |queue| {
+            send(queue, 1);
+            send(queue, 2);
+        });
+        send(&queue, 11);
+        send(&queue, 12);
+        sender.join().unwrap();
+        send(&queue, 13);
+        let events: Vec<u32> = queue.drain().into_iter().map(|event| *event).collect();
+        assert_eq!(events.last(), Some(&13), "an earlier event is behind a later one: {events:?}");
+        let of = |from: std::ops::Range<u32>| {
+            events.iter().copied().filter(|event| from.contains(event)).collect::<Vec<_>>()
+        };
+        assert_eq!((of(1..10), of(11..20)), (vec![1, 2], vec![11, 12, 13]), "{events:?}");
+    });
 }
 
 const SLEEPER: &str =
@@ -122,7 +160,7 @@ fn loom_event_queue_wake_up_lost_to_a_plain_publish_is_caught() {
 #[test]
 fn loom_event_queue_poll_misses_no_event_sent_before() {
     model(2, || {
-        let queue = Arc::new(Queue::builder().logs(Logs::Never).build().unwrap());
+        let queue = Arc::new(Queue::builder().logs(Logs::Never).build().unwrap().promoted());
         let word = Arc::new(AtomicBool::new(false));
         let unseen = Arc::new(AtomicBool::new(false));
         let (looked_at, told) = (Arc::clone(&word), Arc::clone(&unseen));
@@ -152,11 +190,11 @@ fn loom_event_queue_poll_without_its_fence_is_caught() {
 #[test]
 fn loom_event_queue_ring_comes_before_what_is_logged_later() {
     large_model(2, || {
-        let queue = Arc::new(Queue::builder().build().unwrap());
+        let queue = Arc::new(Queue::builder().build().unwrap().promoted());
         assert!(queue.try_recv().is_err()); // asks
         let sender = spawn(&queue, |queue| {
             send(queue, 1);
-            queue.inbox.promote();
+            queue.full().inbox.promote();
             send(queue, 2);
         });
         let mut next = 1;
@@ -185,7 +223,7 @@ fn loom_event_queue_merge_that_forgets_the_ring_is_caught() {
 #[test]
 fn loom_event_queue_place_of_the_ring_is_used_again() {
     model(2, || {
-        let queue = Arc::new(Queue::builder().logs(Logs::Never).build().unwrap());
+        let queue = Arc::new(Queue::builder().logs(Logs::Never).build().unwrap().promoted());
         assert!(queue.try_recv().is_err()); // asks
         let sender = spawn(&queue, |queue| (1..3).for_each(|number| send(queue, number)));
         let polled = (0..2).filter_map(|_| queue.try_recv().ok()).count() as u32;
@@ -338,7 +376,7 @@ fn loom_event_queue_future_whose_drop_silences_others_is_caught() {
 
 /// A queue that is full with one event.
 fn full() -> Arc<Queue> {
-    let queue = Queue::builder().logs(Logs::Never).max_events(1).build().unwrap();
+    let queue = Queue::builder().logs(Logs::Never).max_events(1).build().unwrap().promoted();
     send(&queue, 0);
     assert!(queue.is_full());
     Arc::new(queue)
@@ -389,7 +427,7 @@ fn loom_event_queue_dropped_send_leaves_no_other_asleep() {
 #[test]
 fn loom_event_queue_receiver_hears_that_the_last_sender_went() {
     model(2, || {
-        let queue = Queue::builder().logs(Logs::Never).build().unwrap();
+        let queue = Queue::builder().logs(Logs::Never).build().unwrap().promoted();
         let (sender, receiver) = queue.into_channel();
         let other = sender.clone();
         let one = thread::spawn(move || assert!(sender.send(Box::new(1)).is_ok()));

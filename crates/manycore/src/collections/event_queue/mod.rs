@@ -74,12 +74,19 @@
 //!   are merged or logged, and after all that a receiver has taken. A merge takes them first, under
 //!   the object's lock: some may have come since the receiver looked. A place is written when its
 //!   last event was taken, and read when its number says that the next one is there.
+//! - **event_queue.Q11** A queue begins in its small form (`few`), and the laws above are about the
+//!   large one. That begins with the small one's events merged, so they are before all that it gets
+//!   itself; law promoted.P1 has every thread use it from then on. Whatever the small form can't do
+//!   promotes first: to wait, to close, to reach the bound. So a queue in its small form is open,
+//!   not full, and has no waiters.
 //!
-//! Lock order: receivers' lock, object, waiters.
+//! Lock order: small form's, or receivers' lock, object, waiters.
 
 mod channel;
 mod errors;
+mod few;
 mod front;
+mod full;
 mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
@@ -99,21 +106,14 @@ pub use iter::{EventQueueIntoIter, EventQueueIter, EventQueueTryIter};
 pub use receive::RecvFuture;
 pub use send::SendFuture;
 
-use super::Line;
+use super::promoted::Promotable;
 use crate::config;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, Stats, WhenFull};
-use crate::percpu::barrier;
-use crate::sync::{self, Mutex, seeded_bug};
-use front::{Advice, Batch, Front};
-use run::{Inbox, Run};
-use signals::Signals;
+use few::Few;
+use full::Full;
 use std::collections::VecDeque;
 use std::fmt;
-use std::iter::from_fn;
 use std::marker::PhantomData;
-use std::sync::{Arc, PoisonError};
-use std::time::Instant;
-use waiter::Waiter;
 
 /// A queue of events from many threads, received in the order in which they were sent.
 ///
@@ -121,8 +121,8 @@ use waiter::Waiter;
 /// in batches. If one event is sent after another one was, on whatever thread, it is received after
 /// it ("created" before "deleted"). Nothing is absorbed, dropped or duplicated.
 ///
-/// Shared by reference or [`Arc`], or as two halves that notice when the other one is gone:
-/// [`channel`](Self::channel).
+/// Shared by reference or [`Arc`](std::sync::Arc), or as two halves that notice when the other one
+/// is gone: [`channel`](Self::channel).
 ///
 /// Not for spreading work over many receivers: they take turns on one lock.
 ///
@@ -135,15 +135,18 @@ use waiter::Waiter;
 /// that senders get on. `manycore bench notify` has figures of both, `--gap` for single events.
 ///
 /// - Consistency: linearizable; first in, first out, across all threads.
-/// - Progress: a send waits while a merge takes its log, by the bound, or while the queue is cold
-///   for its lock. Receivers wait for each other.
+/// - Progress: a send waits while a merge takes its log, by the bound, or while the queue is small
+///   or cold for its lock. Receivers wait for each other.
 /// - Cost of a send: no shared line written, and no lock, once the queue has logs; the clock is
 ///   read (15 to 25 ns) if more than one thread sends. Cost of a merge: one `membarrier` and a
 ///   cache miss or three for each thread that has sent since, and some ns per event (a match for
 ///   each doubling of the senders). A receive of an event that was merged already costs an
 ///   uncontended lock.
-/// - Memory: 1.4 KiB for an empty queue without logs, and with logs what [`Deferred`] says; 2 KiB
-///   for the ring (or four events), once a receiver of single events has found none; up to
+/// - Memory: 128 bytes, beside its events, for a queue that one thread uses now and then (and 250
+///   that queues with the same settings share). When threads meet at its lock, one of them waits,
+///   or events are sent a hundred thousand times a second, it becomes large, for good: 1.4 KiB
+///   without logs, and with logs what [`Deferred`] says; 2 KiB for the ring (or four events), once
+///   a receiver of single events has found none; up to
 ///   [`max_events`](EventQueueBuilder::max_events) merged events and one log for each sending
 ///   thread, with up to three more buffers of its size where more than two send. A log's entry is
 ///   the event and 8 bytes. Buffers stay as large as they grew.
@@ -183,12 +186,7 @@ use waiter::Waiter;
 #[doc(alias = "channel")]
 #[doc(alias = "MPSC")]
 pub struct EventQueue<E: Send + 'static> {
-    inbox: Deferred<Inbox<E>, Run<E>>,
-    signals: Arc<Signals>,
-    /// The receivers' side; its lock makes them take turns. Away from what senders read.
-    front: Line<Mutex<Front<E>>>,
-    /// Whether the queue chooses when it has logs.
-    tunes: bool,
+    forms: Promotable<Few<E>>,
 }
 
 // Said here so that an event may refer to its own queue: the compiler can't derive it in a cycle
@@ -201,14 +199,14 @@ unsafe impl<E: Send + 'static> Sync for EventQueue<E> {}
 const _SHARED: () = {
     const fn is_shareable<T: Send + Sync>() {}
     type Event = std::cell::Cell<u8>; // `Send` and not `Sync`
-    is_shareable::<(Deferred<Inbox<Event>, Run<Event>>, Arc<Signals>, Line<Mutex<Front<Event>>>)>();
+    is_shareable::<(Promotable<Few<Event>>, Full<Event>)>();
 };
 
 impl<E: Send + 'static> EventQueue<E> {
     /// An empty queue with the default bound of 2^20 merged events.
     ///
-    /// In a `static` it needs a `LazyLock`: senders and receiver share a part on the heap, so it
-    /// can't be made at compile time.
+    /// In a `static` it needs a `LazyLock`: queues share their settings, so it can't be made at
+    /// compile time.
     ///
     /// ```
     /// use manycore::collections::EventQueue;
@@ -244,16 +242,28 @@ impl<E: Send + 'static> EventQueue<E> {
         }
     }
 
+    /// The large form, made now if it is not there.
+    fn full(&self) -> &Full<E> {
+        self.forms.promote()
+    }
+
+    /// In its large form.
+    #[cfg(all(test, manycore_loom))]
+    fn promoted(self) -> Self {
+        self.full();
+        self
+    }
+
     /// Takes no more events. What was sent before can still be received; waiting receivers and
     /// senders wake. Returns whether the queue was open.
     pub fn close(&self) -> bool {
-        self.signals.close()
+        self.full().signals.close()
     }
 
     /// Whether the queue is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.signals.is_closed()
+        self.forms.large().is_some_and(|full| full.signals.is_closed())
     }
 
     /// Receives the next event, if one is there.
@@ -261,97 +271,10 @@ impl<E: Send + 'static> EventQueue<E> {
     /// # Errors
     /// [`RecvError::Empty`], or [`RecvError::Closed`] if moreover no event can come any more.
     pub fn try_recv(&self) -> Result<E, RecvError> {
-        self.receive(true)
-    }
-
-    /// As [`try_recv`](Self::try_recv), by a whole merge: for a receiver that is about to wait
-    /// (event_queue.Q4).
-    fn try_recv_merging(&self) -> Result<E, RecvError> {
-        self.receive(false)
-    }
-
-    fn receive(&self, polls: bool) -> Result<E, RecvError> {
-        self.with_front(|front| {
-            let event = match front.pop().or_else(|| front.pop_ring()) {
-                Some(event) => event,
-                None => {
-                    let closed = self.is_closed(); // before the merge: event_queue.Q3
-                    if polls && !closed && self.is_surely_empty(front) {
-                        return Err(RecvError::Empty);
-                    }
-                    self.fill(front, Self::take_merged);
-                    front.pop().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })?
-                }
-            };
-            front.note_left(&self.signals);
-            Ok(event)
-        })
-    }
-
-    /// Whether nothing is in the queue; without its lock (event_queue.Q9). Asks for the next event.
-    fn is_surely_empty(&self, front: &mut Front<E>) -> bool {
-        front.ask(&self.signals);
-        // BUG: a receiver looks for events before its own earlier stores are visible
-        // (event_queue.Q9).
-        if !seeded_bug!("unfenced-poll") {
-            barrier::fence_full(); // pairs with the sender's: `Run::apply`
+        match self.forms.small() {
+            Ok(mut few) => few.form.events.pop_front().ok_or(RecvError::Empty),
+            Err(full) => full.receive(true),
         }
-        self.signals.has_none() && front.ring.as_ref().is_none_or(|ring| ring.is_empty())
-    }
-
-    /// Merges, by `take`, because the front is empty.
-    #[cold]
-    fn fill(&self, front: &mut Front<E>, take: fn(&Self, &mut Front<E>, &mut Vec<E>) -> Vec<E>) {
-        let mut ready = Vec::from(std::mem::take(&mut front.events));
-        let first = take(self, front, &mut ready);
-        front.events = VecDeque::from(ready);
-        first.into_iter().rev().for_each(|event| front.events.push_front(event));
-    }
-
-    /// As [`take_merged`](Self::take_merged), for a receiver of batches: not soon after a merge
-    /// that brought little.
-    fn take_batch(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
-        self.signals.use_ring::<E>(std::ptr::null()); // no single events any more
-        front.pace.rest();
-        let others_send = self.signals.others_send();
-        let began = (others_send && self.inbox.is_hot()).then(Instant::now);
-        let first = self.take_merged(front, events);
-        if others_send {
-            front.pace.note(events.len() + front.pending.len(), began);
-        }
-        first
-    }
-
-    /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are
-    /// empty. What was in the ring comes back: it is before all.
-    fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
-        let mut inbox = self.inbox.read();
-        // BUG: a merge leaves events in the ring that were sent before (event_queue.Q10).
-        let ring = if seeded_bug!("ring-after-merge") { &None } else { &front.ring };
-        let first: Vec<E> = ring.iter().flat_map(|ring| from_fn(|| ring.take())).collect();
-        inbox.hand_over(events, &mut front.pending);
-        if !self.inbox.has_hot_state() && self.signals.note_cold() {
-            barrier::fence_full(); // pairs with the sender's look at `LOGGED`
-            if self.inbox.has_hot_state() {
-                self.signals.note_logged(); // promoted in this thread's hands (oplog.W2)
-            }
-        }
-        let taken = first.len() + events.len() + front.pending.len();
-        if !self.tunes {
-            return first;
-        }
-        let seen = Batch {
-            events: taken,
-            is_hot: self.inbox.is_hot(),
-            many_senders: self.signals.has_many_senders(),
-            single_merges: inbox.single_merges(),
-        };
-        let advice = front.tuning.advise(seen);
-        if advice == Advice::ForgetSenders && !self.inbox.is_hot() {
-            self.signals.forget_senders();
-        }
-        front.advice = advice;
-        first
     }
 
     /// Receives all events that are there. One merge, one lock.
@@ -367,19 +290,10 @@ impl<E: Send + 'static> EventQueue<E> {
     /// [`drain_at_most`](Self::drain_at_most).
     pub fn drain_into(&self, events: &mut Vec<E>) -> usize {
         let before = events.len();
-        self.with_front(|front| {
-            front.move_to(usize::MAX, events);
-            let mut ready = if events.is_empty() { std::mem::take(events) } else { Vec::new() };
-            let first = self.take_batch(front, &mut ready);
-            if events.is_empty() && first.is_empty() {
-                *events = ready;
-            } else {
-                events.extend(first);
-                events.append(&mut ready);
-            }
-            front.move_to(usize::MAX, events);
-            front.note_left(&self.signals);
-        });
+        match self.forms.small() {
+            Ok(mut few) => few.form.move_all(events),
+            Err(full) => full.drain_into(events),
+        }
         events.len() - before
     }
 
@@ -399,30 +313,28 @@ impl<E: Send + 'static> EventQueue<E> {
     /// ```
     pub fn drain_at_most(&self, most: usize, events: &mut Vec<E>) -> usize {
         let before = events.len();
-        self.with_front(|front| {
-            if front.len() == 0 && most > 0 {
-                self.fill(front, Self::take_batch);
-            }
-            front.move_to(most, events);
-            front.note_left(&self.signals);
-        });
+        match self.forms.small() {
+            Ok(mut few) => few.form.move_at_most(most, events),
+            Err(full) => full.drain_at_most(most, events),
+        }
         events.len() - before
     }
 
     /// Events that are there. Gathers the logs, so not for hot paths.
     #[must_use]
     pub fn len(&self) -> usize {
-        let front = self.front();
-        let mut inbox = self.inbox.read();
-        let in_ring = front.ring.as_ref().map_or(0, |ring| inbox.len_of_ring(ring));
-        in_ring + inbox.len() + front.len()
+        match self.forms.small() {
+            Ok(few) => few.form.events.len(),
+            Err(full) => full.len(),
+        }
     }
 
     /// Whether the queue is at its bound, so that a send would wait. Full is a state: it begins
     /// with the merge that reaches the bound, and ends when half of that has been received.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.signals.is_full() && !self.is_closed()
+        let is_full = |full: &Full<E>| full.signals.is_full() && !full.signals.is_closed();
+        self.forms.large().is_some_and(is_full)
     }
 
     /// Whether no event is there. As [`len`](Self::len).
@@ -434,39 +346,8 @@ impl<E: Send + 'static> EventQueue<E> {
     /// Counts of what happened to the logs. Takes the queue's lock, so not for hot paths.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inbox.stats()
+        self.full().inbox.stats()
     }
-
-    /// Runs `f` under the receivers' lock, and does without it what a merge found advisable: a
-    /// promotion may apply updates of another object, and these may use this queue.
-    #[inline(always)]
-    fn with_front<R>(&self, f: impl FnOnce(&mut Front<E>) -> R) -> R {
-        let mut front = self.front();
-        let result = f(&mut front);
-        let advice = std::mem::take(&mut front.advice);
-        let released = std::mem::take(&mut front.released);
-        drop(front);
-        if !released.is_empty() {
-            wake_senders(released);
-        }
-        match advice {
-            Advice::Promote => drop(self.inbox.promote()),
-            Advice::Demote => self.inbox.demote(),
-            Advice::Keep | Advice::ForgetSenders => {}
-        }
-        result
-    }
-
-    fn front(&self) -> impl std::ops::DerefMut<Target = Front<E>> + '_ {
-        // Nothing of the user's runs under it; after a panic for want of memory it is still whole.
-        self.front.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Contained, because the caller has an event in its hands, and nothing to do with them.
-#[cold]
-fn wake_senders(released: Vec<Waiter>) {
-    sync::contain(|| sync::run_each(released, Waiter::wake));
 }
 
 impl<E: Send + 'static> Default for EventQueue<E> {
@@ -480,8 +361,8 @@ impl<E: Send + 'static> fmt::Debug for EventQueue<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventQueue")
             .field("closed", &self.is_closed())
-            .field("full", &self.signals.is_full())
-            .field("hot", &self.inbox.is_hot())
+            .field("full", &self.is_full())
+            .field("hot", &self.forms.large().is_some_and(|full| full.inbox.is_hot()))
             .finish_non_exhaustive()
     }
 }
@@ -557,16 +438,24 @@ impl<E: Send + 'static> EventQueueBuilder<E> {
     }
 
     fn build_checked(&self) -> Result<EventQueue<E>, BuildError> {
-        let signals = Arc::new(Signals::new(self.max_events));
-        let inbox = Deferred::builder()
+        let settings = Deferred::builder()
             .max_entries((self.max_events / 8).clamp(1, config::DEFAULT_MAX_ENTRIES))
             .when_full(WhenFull::Drain { growth: 2 })
             .logs(self.logs)
             .publish(self.publish)
             .idle_reads(config::IDLE_READS * IDLE_FACTOR)
             .ratio_for_bias(config::RATIO_FOR_BIAS / BIAS_PART)
-            .build(Inbox::new(Arc::clone(&signals)))?;
-        let tunes = self.logs == Logs::Auto;
-        Ok(EventQueue { inbox, signals, front: Line(Mutex::new(Front::default())), tunes })
+            .check()?;
+        let few = Few {
+            events: VecDeque::new(),
+            max_events: self.max_events,
+            settings: Some(settings),
+            tunes: self.logs == Logs::Auto,
+        };
+        let queue = EventQueue { forms: Promotable::new(few) };
+        if self.logs == Logs::Always {
+            queue.forms.promote();
+        }
+        Ok(queue)
     }
 }

@@ -40,11 +40,12 @@ impl<E: Send + 'static> EventQueue<E> {
         if !matches!(first, Err(RecvError::Empty)) {
             return first;
         }
+        let full = self.full();
         loop {
-            self.signals.arm(Waiter::Thread(thread::current()));
-            let received = self.try_recv_merging(); // after arming: event_queue.Q4
+            full.signals.arm(Waiter::Thread(thread::current()));
+            let received = full.receive(false); // after arming: event_queue.Q4
             if !matches!(received, Err(RecvError::Empty)) || !sync::park_until(deadline) {
-                self.signals.disarm(&Key::Thread(thread::current().id()));
+                full.signals.disarm(&Key::Thread(thread::current().id()));
                 return received;
             }
         }
@@ -105,11 +106,12 @@ impl<E: Send + 'static> EventQueue<E> {
         if !matches!(first, Err(RecvError::Empty)) {
             return Poll::Ready(first.ok());
         }
-        self.signals.arm(Waiter::Polled(context.waker().clone()));
-        match self.try_recv_merging() {
+        let full = self.full();
+        full.signals.arm(Waiter::Polled(context.waker().clone()));
+        match full.receive(false) {
             Err(RecvError::Empty) => Poll::Pending,
             received => {
-                self.signals.disarm(&Key::Polled(context.waker()));
+                full.signals.disarm(&Key::Polled(context.waker()));
                 Poll::Ready(received.ok())
             }
         }
@@ -135,9 +137,10 @@ impl<E: Send + 'static> EventQueue<E> {
     ) -> Poll<Option<E>> {
         let mut received = self.try_recv();
         if matches!(received, Err(RecvError::Empty)) {
-            let ticket = *ticket.get_or_insert_with(|| self.signals.ticket());
-            self.signals.arm(Waiter::Task(ticket, context.waker().clone()));
-            received = self.try_recv_merging(); // after arming: event_queue.Q4
+            let full = self.full();
+            let ticket = *ticket.get_or_insert_with(|| full.signals.ticket());
+            full.signals.arm(Waiter::Task(ticket, context.waker().clone()));
+            received = full.receive(false); // after arming: event_queue.Q4
             if matches!(received, Err(RecvError::Empty)) {
                 return Poll::Pending;
             }
@@ -149,7 +152,7 @@ impl<E: Send + 'static> EventQueue<E> {
     /// Takes the waker of a waiter of its own out of the queue.
     fn forget_receiver(&self, ticket: &mut Option<u64>) {
         if let Some(ticket) = ticket.take() {
-            self.signals.disarm(&Key::Task(ticket));
+            self.full().signals.disarm(&Key::Task(ticket));
         }
     }
 }

@@ -91,15 +91,18 @@ pub(super) struct Inbox<E> {
 const MANY_EVENTS: usize = 4096;
 
 impl<E> Inbox<E> {
-    pub(super) fn new(signals: Arc<Signals>) -> Self {
-        Self {
-            ready: Vec::new(),
+    /// With the events of the queue's small form.
+    pub(super) fn new(signals: Arc<Signals>, ready: Vec<E>) -> Self {
+        let mut inbox = Self {
+            ready,
             pending: Pending::default(),
             handed: 0,
             tail: RingTail::default(),
             single_merges: Streak::NONE,
             signals,
-        }
+        };
+        inbox.note_merged();
+        inbox
     }
 
     pub(super) fn single_merges(&self) -> Streak {

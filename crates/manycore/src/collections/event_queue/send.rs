@@ -2,7 +2,7 @@
 //!
 //! Owns: the sends. Laws event_queue.Q1 and event_queue.Q7 of the parent module.
 
-use super::run::Outgoing;
+use super::full::Full;
 use super::waiter::{Key, Waiter};
 use super::{EventQueue, SendError};
 use std::fmt;
@@ -21,10 +21,10 @@ impl<E: Send + 'static> EventQueue<E> {
     /// [`SendError::Closed`] with the event if the queue is closed, also while this waits.
     #[inline]
     pub fn send(&self, event: E) -> Result<(), SendError<E>> {
-        if self.signals.is_full() {
-            self.signals.wait_for_room(None);
+        match self.forms.large() {
+            Some(full) => full.send(event),
+            None => self.send_small(event, Full::send),
         }
-        self.put(event)
     }
 
     /// Sends an event, unless the queue is full. Never waits for a receiver.
@@ -33,10 +33,10 @@ impl<E: Send + 'static> EventQueue<E> {
     /// [`SendError::Full`] or [`SendError::Closed`], with the event.
     #[inline]
     pub fn try_send(&self, event: E) -> Result<(), SendError<E>> {
-        if self.signals.is_full() && !self.signals.is_closed() {
-            return Err(SendError::Full(event));
+        match self.forms.large() {
+            Some(full) => full.try_send(event),
+            None => self.send_small(event, Full::try_send),
         }
-        self.put(event)
     }
 
     /// Sends an event, waiting at most so long while the queue is full.
@@ -67,10 +67,12 @@ impl<E: Send + 'static> EventQueue<E> {
     }
 
     fn send_until(&self, event: E, deadline: Option<Instant>) -> Result<(), SendError<E>> {
-        if self.signals.is_full() && !self.signals.wait_for_room(deadline) {
-            return Err(SendError::Full(event));
-        }
-        self.put(event)
+        self.send_small(event, |full, event| {
+            if full.signals.is_full() && !full.signals.wait_for_room(deadline) {
+                return Err(SendError::Full(event));
+            }
+            full.put(event)
+        })
     }
 
     /// Sends an event in async code: a future that waits while the queue is full, and blocks no
@@ -104,20 +106,23 @@ impl<E: Send + 'static> EventQueue<E> {
     pub fn send_async(&self, event: E) -> SendFuture<'_, E> {
         SendFuture { queue: self, event: Some(event), ticket: None }
     }
+}
+
+impl<E: Send + 'static> Full<E> {
+    #[inline(always)]
+    fn send(&self, event: E) -> Result<(), SendError<E>> {
+        if self.signals.is_full() {
+            self.signals.wait_for_room(None);
+        }
+        self.put(event)
+    }
 
     #[inline(always)]
-    fn put(&self, event: E) -> Result<(), SendError<E>> {
-        let outgoing = Outgoing::new(event, &self.signals);
-        // SAFETY: event_queue.Q1 - `append` pushes or applies the call before it returns, or
-        // unwinds without keeping it.
-        self.inbox.append(unsafe { outgoing.call() });
-        match outgoing.refused() {
-            None => {
-                self.signals.wake_receivers(); // after the append: event_queue.Q4
-                Ok(())
-            }
-            Some(event) => Err(SendError::Closed(event)),
+    fn try_send(&self, event: E) -> Result<(), SendError<E>> {
+        if self.signals.is_full() && !self.signals.is_closed() {
+            return Err(SendError::Full(event));
         }
+        self.put(event)
     }
 }
 
@@ -160,23 +165,24 @@ impl<E: Send + 'static> Future for SendFuture<'_, E> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let signals = &this.queue.signals;
-        if signals.is_full() && this.event.is_some() {
-            let ticket = *this.ticket.get_or_insert_with(|| signals.ticket());
-            if signals.await_room(Waiter::Task(ticket, context.waker().clone())) {
+        let event = this.event.take().expect("a future is polled after it was ready");
+        let Err((full, event)) = this.queue.put_small(event) else { return Poll::Ready(Ok(())) };
+        if full.signals.is_full() {
+            let ticket = *this.ticket.get_or_insert_with(|| full.signals.ticket());
+            if full.signals.await_room(Waiter::Task(ticket, context.waker().clone())) {
+                this.event = Some(event);
                 return Poll::Pending;
             }
         }
         this.ticket = None; // the queue had room, so it has no waker of this future
-        let event = this.event.take().expect("a future is polled after it was ready");
-        Poll::Ready(this.queue.put(event))
+        Poll::Ready(full.put(event))
     }
 }
 
 impl<E: Send + 'static> Drop for SendFuture<'_, E> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            self.queue.signals.forget_sender(&Key::Task(ticket));
+            self.queue.full().signals.forget_sender(&Key::Task(ticket));
         }
     }
 }

@@ -24,7 +24,7 @@ use super::guarded;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
 use hashbrown::DefaultHashBuilder;
 use list::List;
-use recent::{Kind, Recent, Update};
+use recent::{Recent, Update};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
@@ -91,19 +91,13 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
     /// Makes `key` the most recently touched one, adding it if need be.
     #[inline]
     pub fn touch(&self, key: K) {
-        self.update(Kind::Touch, key);
+        self.list.append(Update::touch(self.hasher.hash_one(&key), key));
     }
 
     /// Takes `key` out, if it is in.
     #[inline]
     pub fn remove(&self, key: K) {
-        self.update(Kind::Remove, key);
-    }
-
-    #[inline(always)]
-    fn update(&self, kind: Kind, key: K) {
-        let hash = self.hasher.hash_one(&key);
-        self.list.append(Update { hash, kind, key });
+        self.list.append(Update::remove(self.hasher.hash_one(&key), key));
     }
 
     /// Takes the `count` least recently touched keys out, the oldest first; fewer if there are

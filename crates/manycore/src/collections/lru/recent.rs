@@ -7,19 +7,18 @@ use crate::clock::{Clock, Stamp};
 use crate::oplog::Log;
 use hashbrown::HashTable;
 
-/// What happens to a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Touch,
-    Remove,
-}
+/// In an update's hash: the key is removed. A bit that no table looks at: those of the tag are
+/// above it, those of the bucket below.
+const REMOVES: u64 = 1 << 56;
 
 /// A touch or a removal on its way. The hash is computed by the caller, before it gets here.
+///
+/// Two words and not three if the key is one: so it is passed in registers, and the lock of a cold
+/// list does not wait for it to be written and read again.
 #[derive(Debug)]
 pub(super) struct Update<K> {
-    pub(super) hash: u64,
-    pub(super) kind: Kind,
-    pub(super) key: K,
+    marked_hash: u64,
+    key: K,
 }
 
 /// One slot's updates since the last merge, one for each key.
@@ -37,13 +36,29 @@ impl<K> Default for Recent<K> {
 }
 
 impl<K> Update<K> {
+    #[inline(always)]
+    pub(super) fn touch(hash: u64, key: K) -> Self {
+        Self { marked_hash: hash & !REMOVES, key }
+    }
+
+    #[inline(always)]
+    pub(super) fn remove(hash: u64, key: K) -> Self {
+        Self { marked_hash: hash | REMOVES, key }
+    }
+
+    #[inline(always)]
+    fn hash(&self) -> u64 {
+        self.marked_hash & !REMOVES
+    }
+
+    #[inline(always)]
     fn run(self, list: &mut List<K>)
     where
         K: Eq,
     {
-        match self.kind {
-            Kind::Touch => list.touch(self.hash, self.key),
-            Kind::Remove => drop(list.remove(self.hash, &self.key)),
+        match self.marked_hash & REMOVES {
+            0 => list.touch(self.marked_hash, self.key),
+            _ => drop(list.remove(self.hash(), &self.key)),
         }
     }
 }
@@ -51,19 +66,19 @@ impl<K> Update<K> {
 impl<K: Eq> Recent<K> {
     #[inline]
     fn add(&mut self, stamp: Stamp, update: Update<K>) {
-        let Update { hash, ref key, .. } = update;
+        let (hash, key) = (update.hash(), &update.key);
         let entries = &mut self.entries;
         // `Eq` runs before anything changes, and rehashing uses the hashes that are stored.
         match self.index.find(hash, |place| entries[*place].1.key == *key) {
             Some(place) => {
                 // The older key object stays: equal keys are one key.
                 let entry = &mut entries[*place];
-                (entry.0, entry.1.kind) = (stamp, update.kind);
+                (entry.0, entry.1.marked_hash) = (stamp, update.marked_hash);
             }
             None => {
                 let place = entries.len();
                 entries.push((stamp, update));
-                self.index.insert_unique(hash, place, |other| entries[*other].1.hash);
+                self.index.insert_unique(hash, place, |other| entries[*other].1.hash());
             }
         }
     }
@@ -75,6 +90,7 @@ impl<K: Eq + Send + 'static> Log<List<K>> for Recent<K> {
     /// a key; the stamps in the entries give the order.
     const ORDERED: bool = false;
 
+    #[inline(always)]
     fn apply(update: Update<K>, list: &mut List<K>) {
         update.run(list);
     }

@@ -5,6 +5,7 @@
 //! two owners, or one that misses an earlier write, fails the model.
 
 use super::TimerQueue;
+use crate::collections::member_pool::FewMembers;
 use crate::ldu::Queue;
 use crate::percpu::loom_tests::{model, must_catch};
 use crate::sync::{UnsafeCell, thread};
@@ -29,10 +30,12 @@ impl Drop for Value {
     }
 }
 
-fn beside_an_advance(act: fn(super::Timer<'_, Value>) -> usize) {
+fn beside_an_advance(is_small: bool, act: fn(super::Timer<'_, Value>) -> usize) {
     // Three: to the insertion, away from it into the advance, and back into the act.
     model(3, move || {
-        let queue = Arc::new(TimerQueue::with_queue(Queue::Global));
+        let timers = FewMembers::new(Queue::Global);
+        let timers = if is_small { timers } else { timers.promoted() };
+        let queue = Arc::new(TimerQueue { timers });
         let (value, cell) = Value::new();
         let other = {
             let queue = Arc::clone(&queue);
@@ -49,17 +52,33 @@ fn beside_an_advance(act: fn(super::Timer<'_, Value>) -> usize) {
     });
 }
 
+fn cancel(timer: super::Timer<'_, Value>) -> usize {
+    usize::from(timer.cancel().is_some())
+}
+
+fn detach(timer: super::Timer<'_, Value>) -> usize {
+    timer.detach();
+    0
+}
+
 #[test]
 fn loom_timer_is_fired_or_cancelled() {
-    beside_an_advance(|timer| usize::from(timer.cancel().is_some()));
+    beside_an_advance(false, cancel);
+}
+
+#[test]
+fn loom_timer_of_a_small_queue_is_fired_or_cancelled() {
+    beside_an_advance(true, cancel);
 }
 
 #[test]
 fn loom_detached_timer_fires_once_and_is_freed() {
-    beside_an_advance(|timer| {
-        timer.detach();
-        0
-    });
+    beside_an_advance(false, detach);
+}
+
+#[test]
+fn loom_detached_timer_of_a_small_queue_fires_once_and_is_freed() {
+    beside_an_advance(true, detach);
 }
 
 #[test]

@@ -24,8 +24,7 @@ mod loom_tests;
 mod wheel;
 
 use self::wheel::{Timed, Wheel};
-use crate::collections::member_pool::{Member, MemberPool, MemberStore};
-use crate::config;
+use crate::collections::member_pool::{FewMembers, Member, MemberStore, Store};
 use crate::ldu::Queue;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, model_failed, run_each, seeded_bug};
 use std::fmt;
@@ -128,6 +127,12 @@ impl<T> Timed for InWheel<T> {
 /// What a look sees.
 struct Timers<T>(Wheel<InWheel<T>>);
 
+impl<T> Default for Timers<T> {
+    fn default() -> Self {
+        Self(Wheel::new())
+    }
+}
+
 // SAFETY: items are taken on any thread (`Send`).
 unsafe impl<T: Send> Send for Timers<T> {}
 
@@ -138,6 +143,12 @@ impl<T: Send + 'static> MemberStore<Item<T>> for Timers<T> {
 
     unsafe fn remove(&mut self, node: NonNull<Member<Item<T>>>) {
         self.0.remove(InWheel(node)); // none, if it fired (timer_queue.T3)
+    }
+}
+
+impl<T: Send + 'static> Store<Item<T>> for Timers<T> {
+    fn runs_users_code(&self, _: usize) -> bool {
+        false // timer_queue.T4
     }
 }
 
@@ -185,18 +196,21 @@ impl<T> Drop for Timers<T> {
 ///   Several timers do not fire at one moment, but each at its own between the call of `advance`
 ///   and its return: of two that are due, one may have fired while the other can still be
 ///   cancelled.
-/// - Progress: inserting and cancelling do not wait, unless a thread's queue of changes is at its
-///   bound: at 4,096 the thread drains it into the wheel itself if no other thread does, and at
-///   four times that many it waits for the one that does. Looks ([`advance`](Self::advance),
+/// - Progress: inserting and cancelling do not wait, unless the queue is small still (below): then
+///   for its lock. Nor if it is large, unless a thread's queue of changes is at its bound: at 4,096
+///   the thread drains it into the wheel itself if no other thread does, and at four times that
+///   many it waits for the one that does. Looks ([`advance`](Self::advance),
 ///   [`next_deadline`](Self::next_deadline)) wait for each other.
 /// - Cost: inserting and cancelling, one atomic instruction each on the timer's own line, one more
 ///   for the ownership of the value; for a timer's first change after a look one or two more.
 ///   No allocation in a steady state. A look: the lock, and for each timer that has come since and
 ///   is there still, or was there and has gone, a few steps in the wheel. Finding the next deadline
 ///   reads all timers of one slot; a timer is moved to a finer wheel at most ten times.
-/// - Memory: 1.8 KiB for a queue; the value, 48 bytes for each timer, 64 free ones for each thread;
-///   8 bytes in the wheel for those that a look has found, and 1.5 KiB for each of up to eleven
-///   wheels that are in use.
+/// - Memory: 128 bytes for a queue that one thread uses now and then. When threads meet at its
+///   lock, or it changes a hundred thousand times a second, it becomes large, for good: 1.8 KiB,
+///   and for every 32 threads of the process 8 KiB and up to 64 free timers each. In either case
+///   the value and 48 bytes for each timer; 8 bytes in the wheel for those that a look has found,
+///   and 1.5 KiB for each of up to eleven wheels that are in use.
 /// - Errors: none. Panics: none of its own. Values are dropped in the caller's hands, or when the
 ///   queue is.
 /// - A forgotten handle's timer still fires, but its memory is lost then; see [`Timer::detach`].
@@ -204,7 +218,7 @@ impl<T> Drop for Timers<T> {
 #[doc(alias = "timer wheel")]
 #[doc(alias = "TTL")]
 pub struct TimerQueue<T: Send + 'static> {
-    timers: MemberPool<Item<T>, Timers<T>>,
+    timers: FewMembers<Item<T>, Timers<T>>,
 }
 
 impl<T: Send + 'static> TimerQueue<T> {
@@ -217,8 +231,7 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// An empty queue at time zero. With [`Queue::Global`] it takes less memory.
     #[must_use]
     pub fn with_queue(queue: Queue) -> Self {
-        let timers = Timers(Wheel::new());
-        Self { timers: MemberPool::new(queue, config::DEFAULT_MAX_ENTRIES, timers) }
+        Self { timers: FewMembers::new(queue) }
     }
 
     /// Sets a timer. One whose deadline is past fires at the next advance.

@@ -42,16 +42,15 @@ struct Level<P> {
 pub(super) struct Wheel<P> {
     now: u64,
     due: Vec<P>,
-    /// Those that have been used.
-    levels: [Option<Box<Level<P>>>; LEVELS],
+    /// Those that have been used; none before the first.
+    levels: Option<Box<[Option<Box<Level<P>>>; LEVELS]>>,
     /// The memory of a slot that was emptied last.
     spare: Vec<P>,
 }
 
 impl<P: Timed> Wheel<P> {
     pub(super) fn new() -> Self {
-        let levels = std::array::from_fn(|_| None);
-        Self { now: 0, due: Vec::new(), levels, spare: Vec::new() }
+        Self { now: 0, due: Vec::new(), levels: None, spare: Vec::new() }
     }
 
     /// Adds a timer.
@@ -66,7 +65,8 @@ impl<P: Timed> Wheel<P> {
             slot > digit(self.now, level),
             "timer_queue.V1: a slot that the hand has passed"
         );
-        let Level { used, slots } = &mut **self.levels[level].get_or_insert_with(|| {
+        let levels = self.levels.get_or_insert_with(|| Box::new(std::array::from_fn(|_| None)));
+        let Level { used, slots } = &mut **levels[level].get_or_insert_with(|| {
             Box::new(Level { used: 0, slots: std::array::from_fn(|_| Vec::new()) })
         });
         *used |= 1 << slot;
@@ -81,7 +81,8 @@ impl<P: Timed> Wheel<P> {
         }
         timer.put(OUT);
         let (number, at) = (place % PLACES, place / PLACES);
-        let slot = match self.levels.get_mut(number / SLOTS) {
+        let levels = self.levels.as_deref_mut();
+        let slot = match levels.and_then(|levels| levels.get_mut(number / SLOTS)) {
             Some(Some(level)) => {
                 let slot = &mut level.slots[number % SLOTS];
                 if slot.len() == 1 {
@@ -107,7 +108,7 @@ impl<P: Timed> Wheel<P> {
         let later = self
             .levels
             .iter()
-            .flatten()
+            .flat_map(|levels| levels.iter().flatten())
             .flat_map(|level| ones(level.used).map(|slot| level.slots[slot].as_slice()));
         std::iter::once(self.due.as_slice()).chain(later).find_map(first) // timer_queue.V1
     }
@@ -147,7 +148,7 @@ impl<P: Timed> Wheel<P> {
 
     /// The first slot that has something, and when its time begins.
     fn first_slot(&self) -> Option<(usize, usize, u64)> {
-        let levels = self.levels.iter().enumerate();
+        let levels = self.levels.as_ref()?.iter().enumerate();
         let mut used = levels.filter_map(|(level, wheel)| Some((level, wheel.as_ref()?.used)));
         let (level, used) = used.find(|(_, used)| *used != 0)?;
         let slot = used.trailing_zeros() as usize;
@@ -159,7 +160,8 @@ impl<P: Timed> Wheel<P> {
 
     fn empty(&mut self, level: usize, slot: usize) -> Vec<P> {
         let spare = std::mem::take(&mut self.spare);
-        let Some(level) = &mut self.levels[level] else { return spare };
+        let level = self.levels.as_mut().and_then(|levels| levels[level].as_mut());
+        let Some(level) = level else { return spare };
         level.used &= !(1 << slot);
         std::mem::replace(&mut level.slots[slot], spare)
     }
@@ -167,7 +169,8 @@ impl<P: Timed> Wheel<P> {
     /// Everything that is there; the wheel is empty then.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = P> {
         let all = std::mem::replace(self, Self::new());
-        let levels = all.levels.into_iter().flatten().flat_map(|level| level.slots);
+        let levels = all.levels.into_iter().flat_map(|levels| levels.into_iter().flatten());
+        let levels = levels.flat_map(|level| level.slots);
         levels.chain([all.due]).flatten()
     }
 }

@@ -2,6 +2,7 @@
 //! reads and promotions of others.
 
 use super::{Bag, Builder, Commuting, builder, contents, push, spawn};
+use crate::oplog::contention::Contention;
 use crate::oplog::{Deferred, Log, Logs, Publish};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
 use std::sync::Arc;
@@ -43,6 +44,53 @@ fn loom_reserved_reads_race_append_and_read() {
         updater.join().unwrap();
         assert_eq!(contents(&bag), [1]);
     });
+}
+
+/// A read reserves the object that it goes on holding, while another thread wants it.
+#[test]
+fn loom_read_that_reserves_races_append_and_read() {
+    model(2, || {
+        let bag = cold();
+        bag.contention.store(Contention::DUE);
+        let updater = spawn(&bag, |bag| {
+            bag.append(push(1));
+            assert_eq!(contents(bag), [1]);
+        });
+        let guard = bag.read();
+        let seen = guard.clone();
+        assert_eq!(seen, *guard, "an update under a reader");
+        drop(guard);
+        assert!(seen.len() <= contents(&bag).len(), "{seen:?}");
+        updater.join().unwrap();
+        assert_eq!(contents(&bag), [1]);
+    });
+}
+
+/// The same, and the other thread, which is inside another object, gives this one logs in the
+/// reader's name.
+#[test]
+fn loom_read_that_reserves_races_a_promotion_in_its_name() {
+    model(2, || {
+        let bags = Arc::new([cold(), cold()]);
+        bags[0].contention.store(Contention::DUE);
+        let updater = spawn(&bags, |bags| {
+            let other = bags[1].read();
+            bags[0].append(push(2));
+            drop(other);
+        });
+        let guard = bags[0].read();
+        let seen = guard.clone();
+        drop(guard);
+        updater.join().unwrap();
+        assert!(seen.is_empty() || seen == [2], "{seen:?}");
+        assert_eq!(contents(&bags[0]), [2]);
+    });
+}
+
+#[test]
+fn loom_promotion_that_a_reserving_reader_leaves_unfinished_is_caught() {
+    let test = "oplog::loom_tests::reserved::loom_read_that_reserves_races_a_promotion_in_its_name";
+    must_catch("unfinished-promotion", test, &["this thread holds the object already", "deadlock"]);
 }
 
 /// A thread that is inside another object does not wait for the owner, but gives the object logs in

@@ -1,7 +1,7 @@
 //! Values with marks, in memory that is used again: what collections on [`DeferredSet`] share.
 //!
-//! Owns: [`MemberPool`], its nodes and their memory. What a read wants of the nodes is the
-//! structure's.
+//! Owns: [`MemberPool`], its nodes and their memory; in `few`, its small form. What a read wants of
+//! the nodes is the structure's.
 //!
 //! Laws:
 //! - **member_pool.N1** A node is made by `enter` and belongs to the set. It has a value from then
@@ -14,6 +14,12 @@
 //! - **member_pool.N3** The user's code runs under the set's lock only where the structure says so.
 //!   Values are dropped outside of it, and closures that a read calls give their panic to the
 //!   reader after it.
+
+mod few;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+
+pub(super) use few::{FewMembers, Store};
 
 use super::guarded;
 use crate::config::SMALL;
@@ -64,6 +70,16 @@ impl<T> From<usize> for Heap<T> {
 }
 
 impl<T> Member<T> {
+    /// A node that is to get a value before anything else.
+    fn new() -> NonNull<Self> {
+        NonNull::from(Box::leak(Box::new(Self {
+            links: Links::new(),
+            place: AtomicUsize::new(0),
+            full: AtomicBool::new(true),
+            value: MaybeUninit::uninit(),
+        })))
+    }
+
     /// The value of a node that a structure has.
     ///
     /// # Safety
@@ -164,14 +180,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
 
     #[inline(always)]
     pub(super) fn enter(&self, value: T) -> NonNull<T> {
-        let node = self.spare().unwrap_or_else(|| {
-            NonNull::from(Box::leak(Box::new(Member {
-                links: Links::new(),
-                place: AtomicUsize::new(0),
-                full: AtomicBool::new(true),
-                value: MaybeUninit::uninit(),
-            })))
-        });
+        let node = self.spare().unwrap_or_else(Member::new);
         // SAFETY: member_pool.N2 - the node is this call's, new or free; it is in no other set.
         unsafe {
             let place = Member::handle(node);

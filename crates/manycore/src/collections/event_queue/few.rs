@@ -1,0 +1,87 @@
+//! A queue's small form: events behind a lock.
+//!
+//! Owns: [`Few`]. A queue becomes [`Full`] when threads meet at that lock, when many events are
+//! sent in little time, when one has to wait, or when the bound is near: law event_queue.Q11 of the
+//! parent module.
+
+use super::full::Full;
+use super::run::{Inbox, Run};
+use super::signals::Signals;
+use super::{EventQueue, SendError};
+use crate::collections::promoted::SmallForm;
+use crate::oplog::Checked;
+use std::collections::VecDeque;
+use std::mem::{replace, take};
+use std::sync::Arc;
+
+/// Events in order, and how the queue is to behave.
+pub(super) struct Few<E> {
+    pub(super) events: VecDeque<E>,
+    pub(super) max_events: usize,
+    /// For the large form's inbox, until that is made.
+    pub(super) settings: Option<Checked<Inbox<E>, Run<E>>>,
+    /// Whether the queue chooses when it has logs.
+    pub(super) tunes: bool,
+}
+
+impl<E: Send + 'static> SmallForm for Few<E> {
+    type Large = Full<E>;
+
+    fn promote(&mut self) -> Full<E> {
+        let signals = Arc::new(Signals::new(self.max_events));
+        let inbox = Inbox::new(Arc::clone(&signals), take(&mut self.events).into());
+        let settings = self.settings.take().expect("promoted.P1: a queue is promoted once");
+        Full::new(settings.build(inbox), signals, self.tunes)
+    }
+}
+
+impl<E> Few<E> {
+    /// Moves all events to the end of `out`.
+    pub(super) fn move_all(&mut self, out: &mut Vec<E>) {
+        if out.is_empty() {
+            let memory = take(out);
+            *out = replace(&mut self.events, memory.into()).into();
+        } else {
+            out.extend(self.events.drain(..));
+        }
+    }
+
+    /// Moves up to `most` events to the end of `out`.
+    pub(super) fn move_at_most(&mut self, most: usize, out: &mut Vec<E>) {
+        let count = most.min(self.events.len());
+        out.extend(self.events.drain(..count));
+    }
+}
+
+impl<E: Send + 'static> EventQueue<E> {
+    /// Sends by the small form, or by `otherwise` where there is a large one. Not inlined: a caller
+    /// that has found the large form hands the event to it, without a place in between.
+    #[inline(never)]
+    pub(super) fn send_small(
+        &self,
+        event: E,
+        otherwise: impl FnOnce(&Full<E>, E) -> Result<(), SendError<E>>,
+    ) -> Result<(), SendError<E>> {
+        match self.put_small(event) {
+            Ok(()) => Ok(()),
+            Err((full, event)) => otherwise(full, event),
+        }
+    }
+
+    /// Sends by the small form, unless there is a large one, or it takes one: then that comes back,
+    /// with the event.
+    pub(super) fn put_small(&self, event: E) -> Result<(), (&Full<E>, E)> {
+        match self.forms.small() {
+            // The bound is the large form's to watch (event_queue.Q11).
+            Ok(mut few) if few.form.events.len() + 1 >= few.form.max_events => {
+                Err((self.forms.make(&mut few), event))
+            }
+            Ok(mut few) => {
+                few.changes += 1;
+                few.form.events.push_back(event);
+                Ok(())
+            }
+            Err(full) => Err((full, event)),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A queue's large form: logs, a ring, and waiters.
+//!
+//! Owns: [`Full`]. Laws event_queue.Q2 to event_queue.Q10 of the parent module are about it.
+
+use super::front::{Advice, Batch, Front};
+use super::run::{Inbox, Outgoing, Run};
+use super::signals::Signals;
+use super::waiter::Waiter;
+use super::{RecvError, SendError};
+use crate::collections::Line;
+use crate::oplog::Deferred;
+use crate::percpu::barrier;
+use crate::sync::{self, Mutex, seeded_bug};
+use std::collections::VecDeque;
+use std::iter::from_fn;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+/// See the module header.
+pub(super) struct Full<E: Send + 'static> {
+    pub(super) inbox: Deferred<Inbox<E>, Run<E>>,
+    pub(super) signals: Arc<Signals>,
+    /// The receivers' side; its lock makes them take turns. Away from what senders read.
+    front: Line<Mutex<Front<E>>>,
+    /// Whether the queue chooses when it has logs.
+    tunes: bool,
+}
+
+impl<E: Send + 'static> Full<E> {
+    pub(super) fn new(
+        inbox: Deferred<Inbox<E>, Run<E>>,
+        signals: Arc<Signals>,
+        tunes: bool,
+    ) -> Self {
+        Self { inbox, signals, front: Line(Mutex::new(Front::default())), tunes }
+    }
+
+    /// Sends, whether or not the queue is full.
+    #[inline(always)]
+    pub(super) fn put(&self, event: E) -> Result<(), SendError<E>> {
+        let outgoing = Outgoing::new(event, &self.signals);
+        // SAFETY: event_queue.Q1 - `append` pushes or applies the call before it returns, or
+        // unwinds without keeping it.
+        self.inbox.append(unsafe { outgoing.call() });
+        match outgoing.refused() {
+            None => {
+                self.signals.wake_receivers(); // after the append: event_queue.Q4
+                Ok(())
+            }
+            Some(event) => Err(SendError::Closed(event)),
+        }
+    }
+
+    /// The next event, if one is there. By a whole merge unless the receiver polls: one that is
+    /// about to wait needs that (event_queue.Q4).
+    pub(super) fn receive(&self, polls: bool) -> Result<E, RecvError> {
+        self.with_front(|front| {
+            let event = match front.pop().or_else(|| front.pop_ring()) {
+                Some(event) => event,
+                None => {
+                    let closed = self.signals.is_closed(); // before the merge: event_queue.Q3
+                    if polls && !closed && self.is_surely_empty(front) {
+                        return Err(RecvError::Empty);
+                    }
+                    self.fill(front, Self::take_merged);
+                    front.pop().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })?
+                }
+            };
+            front.note_left(&self.signals);
+            Ok(event)
+        })
+    }
+
+    /// Whether nothing is in the queue; without its lock (event_queue.Q9). Asks for the next event.
+    fn is_surely_empty(&self, front: &mut Front<E>) -> bool {
+        front.ask(&self.signals);
+        // BUG: a receiver looks for events before its own earlier stores are visible
+        // (event_queue.Q9).
+        if !seeded_bug!("unfenced-poll") {
+            barrier::fence_full(); // pairs with the sender's: `Run::apply`
+        }
+        self.signals.has_none() && front.ring.as_ref().is_none_or(|ring| ring.is_empty())
+    }
+
+    /// Merges, by `take`, because the front is empty.
+    #[cold]
+    fn fill(&self, front: &mut Front<E>, take: fn(&Self, &mut Front<E>, &mut Vec<E>) -> Vec<E>) {
+        let mut ready = Vec::from(std::mem::take(&mut front.events));
+        let first = take(self, front, &mut ready);
+        front.events = VecDeque::from(ready);
+        first.into_iter().rev().for_each(|event| front.events.push_front(event));
+    }
+
+    /// As [`take_merged`](Self::take_merged), for a receiver of batches: not soon after a merge
+    /// that brought little.
+    fn take_batch(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
+        self.signals.use_ring::<E>(std::ptr::null()); // no single events any more
+        front.pace.rest();
+        let others_send = self.signals.others_send();
+        let began = (others_send && self.inbox.is_hot()).then(Instant::now);
+        let first = self.take_merged(front, events);
+        if others_send {
+            front.pace.note(events.len() + front.pending.len(), began);
+        }
+        first
+    }
+
+    /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are
+    /// empty. What was in the ring comes back: it is before all.
+    fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
+        let mut inbox = self.inbox.read();
+        // BUG: a merge leaves events in the ring that were sent before (event_queue.Q10).
+        let ring = if seeded_bug!("ring-after-merge") { &None } else { &front.ring };
+        let first: Vec<E> = ring.iter().flat_map(|ring| from_fn(|| ring.take())).collect();
+        inbox.hand_over(events, &mut front.pending);
+        if !self.inbox.has_hot_state() && self.signals.note_cold() {
+            barrier::fence_full(); // pairs with the sender's look at `LOGGED`
+            if self.inbox.has_hot_state() {
+                self.signals.note_logged(); // promoted in this thread's hands (oplog.W2)
+            }
+        }
+        let taken = first.len() + events.len() + front.pending.len();
+        if !self.tunes {
+            return first;
+        }
+        let seen = Batch {
+            events: taken,
+            is_hot: self.inbox.is_hot(),
+            many_senders: self.signals.has_many_senders(),
+            single_merges: inbox.single_merges(),
+        };
+        let advice = front.tuning.advise(seen);
+        if advice == Advice::ForgetSenders && !self.inbox.is_hot() {
+            self.signals.forget_senders();
+        }
+        front.advice = advice;
+        first
+    }
+
+    /// As [`EventQueue::drain_into`](super::EventQueue::drain_into).
+    pub(super) fn drain_into(&self, events: &mut Vec<E>) {
+        self.with_front(|front| {
+            front.move_to(usize::MAX, events);
+            let mut ready = if events.is_empty() { std::mem::take(events) } else { Vec::new() };
+            let first = self.take_batch(front, &mut ready);
+            if events.is_empty() && first.is_empty() {
+                *events = ready;
+            } else {
+                events.extend(first);
+                events.append(&mut ready);
+            }
+            front.move_to(usize::MAX, events);
+            front.note_left(&self.signals);
+        });
+    }
+
+    /// As [`EventQueue::drain_at_most`](super::EventQueue::drain_at_most).
+    pub(super) fn drain_at_most(&self, most: usize, events: &mut Vec<E>) {
+        self.with_front(|front| {
+            if front.len() == 0 && most > 0 {
+                self.fill(front, Self::take_batch);
+            }
+            front.move_to(most, events);
+            front.note_left(&self.signals);
+        });
+    }
+
+    /// As [`EventQueue::len`](super::EventQueue::len).
+    pub(super) fn len(&self) -> usize {
+        let front = self.front();
+        let mut inbox = self.inbox.read();
+        let in_ring = front.ring.as_ref().map_or(0, |ring| inbox.len_of_ring(ring));
+        in_ring + inbox.len() + front.len()
+    }
+
+    /// Runs `f` under the receivers' lock, and does without it what a merge found advisable: a
+    /// promotion may apply updates of another object, and these may use this queue.
+    #[inline(always)]
+    fn with_front<R>(&self, f: impl FnOnce(&mut Front<E>) -> R) -> R {
+        let mut front = self.front();
+        let result = f(&mut front);
+        let advice = std::mem::take(&mut front.advice);
+        let released = std::mem::take(&mut front.released);
+        drop(front);
+        if !released.is_empty() {
+            wake_senders(released);
+        }
+        match advice {
+            Advice::Promote => drop(self.inbox.promote()),
+            Advice::Demote => self.inbox.demote(),
+            Advice::Keep | Advice::ForgetSenders => {}
+        }
+        result
+    }
+
+    fn front(&self) -> impl std::ops::DerefMut<Target = Front<E>> + '_ {
+        // Nothing of the user's runs under it; after a panic for want of memory it is still whole.
+        self.front.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Contained, because the caller has an event in its hands, and nothing to do with them.
+#[cold]
+fn wake_senders(released: Vec<Waiter>) {
+    sync::contain(|| sync::run_each(released, Waiter::wake));
+}

@@ -1,0 +1,317 @@
+//! A pool's small form: a list of members behind a lock.
+//!
+//! Owns: [`FewMembers`], for sets of which a program has many, most of them hardly used. A pool
+//! takes some ten thousand bytes once it is used; this, two hundred.
+//!
+//! Laws:
+//! - **member_pool.F1** A member is *untold* while the structure knows less of it than its owner
+//!   did: then it is in the list, once, and its word says that it is queued. So a pool's set takes
+//!   the list over as it is, and no code of the user's runs for that. (Which form a thread uses is
+//!   law promoted.P1.)
+//! - **member_pool.F2** No code of the user's runs under the list's lock: where the structure would
+//!   run some, there is a pool first. So members may come and go from within that code, and a panic
+//!   of it finds the pool's poison.
+
+use super::{Member, MemberPool, MemberStore, node_of};
+use crate::collections::promoted::{Holding, Promotable, SmallForm};
+use crate::config;
+use crate::ldu::{Linked, Queue};
+use crate::sync::{Ordering, caught, model_failed, resume_first, run_each};
+use std::mem::take;
+use std::ptr::NonNull;
+
+/// Members as in a [`MemberPool`], which this becomes when many threads use it.
+pub(in crate::collections) struct FewMembers<T: Send + Sync + 'static, S: Store<T>> {
+    forms: Promotable<Few<T, S>>,
+}
+
+/// What a [`FewMembers`] needs of its structure.
+pub(in crate::collections) trait Store<T>: MemberStore<T> + Default {
+    /// Whether it runs code of the user's when it is told of so many members, and then looked at.
+    fn runs_users_code(&self, untold: usize) -> bool;
+}
+
+struct Few<T, S> {
+    structure: S,
+    /// Members that came, with their place here noted, and members that have gone, of which the
+    /// structure has been told (member_pool.F1).
+    untold: Vec<NonNull<Member<T>>>,
+    queue: Queue,
+}
+
+// SAFETY: it owns the nodes that have gone, and leads to those of handles; any thread may use and
+// free them, as in a pool (`Member`).
+unsafe impl<T: Send + Sync, S: Send> Send for Few<T, S> {}
+
+impl<T: Send + Sync + 'static, S: Store<T>> SmallForm for Few<T, S> {
+    type Large = MemberPool<T, S>;
+
+    fn promote(&mut self) -> MemberPool<T, S> {
+        let (structure, untold) = (take(&mut self.structure), take(&mut self.untold));
+        let mut pool = MemberPool::new(self.queue, config::DEFAULT_MAX_ENTRIES, structure);
+        // SAFETY: member_pool.F1 - the list has every untold member, once; owners leave by way of
+        // the pool from now on (promoted.P1).
+        unsafe { pool.set.take_over(untold) };
+        pool
+    }
+}
+
+impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
+    pub(in crate::collections) fn new(queue: Queue) -> Self {
+        let few = Few { structure: S::default(), untold: Vec::new(), queue };
+        Self { forms: Promotable::new(few) }
+    }
+
+    /// As a pool.
+    #[cfg(all(test, not(manycore_shuttle)))]
+    pub(in crate::collections) fn promoted(self) -> Self {
+        self.forms.promote();
+        self
+    }
+
+    #[inline(always)]
+    pub(in crate::collections) fn enter(&self, value: T) -> NonNull<T> {
+        match self.forms.large() {
+            Some(pool) => pool.enter(value),
+            None => self.enter_few(value),
+        }
+    }
+
+    #[inline(never)]
+    fn enter_few(&self, value: T) -> NonNull<T> {
+        match self.forms.small() {
+            Ok(mut few) => {
+                few.changes += 1;
+                few.form.enter(value)
+            }
+            Err(pool) => pool.enter(value),
+        }
+    }
+
+    /// As [`MemberPool::leave`].
+    ///
+    /// # Safety
+    /// As [`MemberPool::leave`].
+    #[inline(always)]
+    pub(in crate::collections) unsafe fn leave(&self, value: NonNull<T>) {
+        // SAFETY: the caller's promises are the same.
+        unsafe {
+            match self.forms.large() {
+                Some(pool) => pool.leave(value),
+                None => self.leave_few(value),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`leave`](Self::leave).
+    #[inline(never)]
+    unsafe fn leave_few(&self, value: NonNull<T>) {
+        let free = match self.forms.small() {
+            Ok(mut few) => {
+                few.changes += 1;
+                // SAFETY: the caller promises a value of `enter`, and that this is its last use.
+                unsafe { few.form.leave(node_of(value)) }
+            }
+            // SAFETY: the caller's promises are the same. What the small form has noted of the
+            // member, the pool has taken over.
+            Err(pool) => return unsafe { pool.leave(value) },
+        };
+        if let Some(node) = free {
+            // SAFETY: the node is in no list and has a value, and its owner has gone.
+            unsafe { Member::free(node) };
+        }
+    }
+
+    /// As [`MemberPool::read`].
+    pub(in crate::collections) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R
+    where
+        S: Sync,
+    {
+        match self.few_for_a_look() {
+            Ok(few) => look(few, |structure| f(structure)),
+            Err(pool) => pool.read(f),
+        }
+    }
+
+    /// As [`MemberPool::change`].
+    pub(in crate::collections) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
+        match self.few_for_a_look() {
+            Ok(few) => look(few, f),
+            Err(pool) => pool.change(f),
+        }
+    }
+
+    /// The small form, unless a look at it runs code of the user's (member_pool.F2).
+    fn few_for_a_look(&self) -> Result<Holding<'_, Few<T, S>>, &MemberPool<T, S>> {
+        let mut few = self.forms.small()?;
+        match few.form.structure.runs_users_code(few.form.untold.len()) {
+            true => Err(self.forms.make(&mut few)),
+            false => Ok(few),
+        }
+    }
+}
+
+/// Tells the structure what it does not know, and calls `f` with it. What has gone is dropped when
+/// the lock is released.
+fn look<T, S, R>(mut few: Holding<'_, Few<T, S>>, f: impl FnOnce(&mut S) -> R) -> R
+where
+    T: Send + Sync + 'static,
+    S: MemberStore<T>,
+{
+    let mut garbage = Vec::new();
+    few.form.tell(&mut garbage);
+    let result = f(&mut few.form.structure);
+    drop(few);
+    free(garbage);
+    result
+}
+
+/// Frees members that have gone.
+fn free<T: Send + Sync + 'static>(gone: Vec<NonNull<Member<T>>>) {
+    // SAFETY: member_pool.N1 - the callers have them from `Few::tell` or the list of a set that
+    // goes: they are in no list, have a value, and their owners have gone.
+    run_each(gone, |node| unsafe { Member::free(node) });
+}
+
+impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
+    fn enter(&mut self, value: T) -> NonNull<T> {
+        let node = Member::new();
+        // SAFETY: the node is this call's, and new.
+        unsafe {
+            Member::handle(node).write(value);
+            let node = node.as_ref();
+            // ORDER: Relaxed (all of `place`); guarded by the lock.
+            node.place.store(self.untold.len(), Ordering::Relaxed);
+            node.links.come();
+        }
+        if self.untold.capacity() == 0 {
+            self.untold.reserve_exact(2); // mostly one at a time
+        }
+        self.untold.push(node);
+        Member::handle(node)
+    }
+
+    /// A member goes. It comes back if it is to be freed.
+    ///
+    /// # Safety
+    /// `node` is of a value of `enter` whose owner goes.
+    unsafe fn leave(&mut self, node: NonNull<Member<T>>) -> Option<NonNull<Member<T>>> {
+        // SAFETY: member_pool.N1 - the caller is the owner, so the node is there.
+        let member = unsafe { node.as_ref() };
+        if !member.links.is_untold() {
+            member.links.go();
+            self.untold.push(node);
+            return None;
+        }
+        let at = member.place.load(Ordering::Relaxed);
+        debug_assert!(self.untold[at] == node, "member_pool.F1: an untold member is misplaced");
+        self.untold.swap_remove(at);
+        if let Some(moved) = self.untold.get(at) {
+            // SAFETY: member_pool.F1 - what is in the list is held until the structure is told.
+            let moved = unsafe { moved.as_ref() };
+            // The place of one that has gone is the structure's still.
+            if moved.links.is_here() {
+                moved.place.store(at, Ordering::Relaxed);
+            }
+        }
+        Some(node)
+    }
+
+    /// Tells the structure what it does not know. What has gone comes back, to be freed.
+    ///
+    /// # Panics
+    /// If the structure does; it counts as told of that member (ldu.U7).
+    fn tell(&mut self, garbage: &mut Vec<NonNull<Member<T>>>) {
+        while let Some(node) = self.untold.pop() {
+            // SAFETY: member_pool.F1 - an untold member is held, with its value, until the
+            // structure is told of it; one that has gone had been told of before.
+            unsafe {
+                let links = &node.as_ref().links;
+                if links.is_here() {
+                    links.note_told();
+                    self.structure.insert(node);
+                } else {
+                    garbage.push(node);
+                    self.structure.remove(node);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static, S: Store<T>> Drop for FewMembers<T, S> {
+    /// Tells the structure what is left, as a pool does. (If there is a pool, that is nothing.)
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        let mut garbage = Vec::new();
+        let few = self.forms.get_mut();
+        let told = caught(|| few.tell(&mut garbage));
+        // After a panic: what has gone is freed all the same.
+        // SAFETY: member_pool.F1 - what is in the list is held.
+        garbage
+            .extend(few.untold.drain(..).filter(|node| !unsafe { node.as_ref() }.links.is_here()));
+        resume_first([told, caught(|| free(garbage))]);
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    /// How many nodes there are.
+    #[derive(Default)]
+    struct Count(usize);
+
+    impl MemberStore<u64> for Count {
+        unsafe fn insert(&mut self, _: NonNull<Member<u64>>) {
+            self.0 += 1;
+        }
+
+        unsafe fn remove(&mut self, _: NonNull<Member<u64>>) {
+            self.0 -= 1;
+        }
+    }
+
+    impl Store<u64> for Count {
+        fn runs_users_code(&self, _: usize) -> bool {
+            false
+        }
+    }
+
+    type Members = FewMembers<u64, Count>;
+
+    fn count(members: &Members) -> usize {
+        members.read(|count| count.0)
+    }
+
+    /// Every order of coming, being told and going of some members, across the promotion.
+    #[test]
+    fn members_of_both_forms_are_counted_once() {
+        for (told, gone, promoted_at) in (0..16)
+            .flat_map(|told| (0..4).flat_map(move |gone| (0..4).map(move |at| (told, gone, at))))
+        {
+            let mut members = Members::new(Queue::PerThread);
+            let mut here = Vec::new();
+            for step in 0..4_usize {
+                if promoted_at == step {
+                    members = members.promoted();
+                }
+                here.push(members.enter(step as u64));
+                here.push(members.enter(10 + step as u64));
+                if told >> step & 1 == 1 {
+                    assert_eq!(count(&members), here.len());
+                }
+                let value = here.swap_remove((gone * step) % here.len());
+                // SAFETY: `enter` returned it, and it is not used afterwards.
+                unsafe { members.leave(value) };
+            }
+            assert_eq!(count(&members), 4);
+            // SAFETY: `enter` returned each, and each is given back here for the last time.
+            here.into_iter().for_each(|value| unsafe { members.leave(value) });
+            assert_eq!(count(&members), 0);
+        }
+    }
+}

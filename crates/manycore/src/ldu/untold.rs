@@ -1,0 +1,69 @@
+//! Members that are in no set yet, and come to one with what their structure has to be told.
+//!
+//! For an owner that changes a few members under a lock of its own, before it makes a set of them.
+//! A member's word says what it would if the set had been there, and had not been read since
+//! (ldu.M1 of `word`). So the set takes such members over as they are: those whose change is untold
+//! are queued.
+//!
+//! Every call is made under the owner's lock, and the set is published under it, or after it.
+
+use super::links::{Linked, Links, links_of};
+use super::set::DeferredSet;
+use super::structure::Structure;
+use super::word::{Change, Word};
+use crate::sync::Ordering;
+use std::ptr::NonNull;
+
+impl Links {
+    fn untold(&self) -> Word {
+        // ORDER: Relaxed; guarded by the owner's lock, as all here.
+        Word(self.word.load(Ordering::Relaxed))
+    }
+
+    fn set_untold(&self, word: Word) {
+        self.word.store(word.0, Ordering::Relaxed);
+    }
+
+    /// The member, a new one, comes. Its structure is to be told.
+    pub(crate) fn come(&self) {
+        self.set_untold(self.untold().after(Change::Insert, 0));
+    }
+
+    /// Whether the structure is to be told of the member: that it came, or has gone.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.untold().is_queued()
+    }
+
+    /// Whether the member has not gone.
+    pub(crate) fn is_here(&self) -> bool {
+        self.untold().is_attached()
+    }
+
+    /// The structure is about to be told that the member came.
+    pub(crate) fn note_told(&self) {
+        self.set_untold(self.untold().telling(true).told());
+    }
+
+    /// The member, of which the structure has been told, goes for good. It is to be told of that.
+    pub(crate) fn go(&self) {
+        self.set_untold(self.untold().after(Change::Recycle, 0));
+    }
+}
+
+impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
+    /// Takes over members whose structure is the set's, and of whose last change it is to be told.
+    ///
+    /// # Safety
+    /// These are all members that are untold, each once. Its memory is held until the set lets it
+    /// go, as after [`insert_raw`](Self::insert_raw) or [`retire_raw`](Self::retire_raw).
+    pub(crate) unsafe fn take_over(&mut self, untold: impl IntoIterator<Item = NonNull<E>>) {
+        let state = &mut *self.state;
+        // SAFETY: ldu.R1 - the caller promises members that are queued and in no other place
+        // (# Safety); `&mut self` is more than the lock.
+        state.pending.with_mut(|pending| unsafe {
+            (*pending).carry.extend(untold.into_iter().map(|member| links_of(member)));
+            // ORDER: Relaxed; `&mut self`.
+            state.read_side.is_clean.store((*pending).is_clean(), Ordering::Relaxed);
+        });
+    }
+}
