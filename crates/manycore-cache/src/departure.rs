@@ -12,7 +12,7 @@ use crate::Cache;
 use crate::builder::Listener;
 use crate::key_hash::KeyHash;
 use crate::node::{Found, Fresh, Node};
-use crate::segment::Segment;
+use crate::segment::{Evicted, Segment};
 use crate::single_flight::Panics;
 use crate::table::Slot;
 use manycore::section::Section;
@@ -95,6 +95,37 @@ where
             panics.catch(|| self.cache.part_with(departed, self.section));
         }
         panics.resume();
+    }
+}
+
+/// An entry that was evicted for another one: unless that is linked, what must follow does when
+/// this is dropped.
+pub(crate) struct GoneOne<'a, K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    pub(crate) cache: &'a Cache<K, V, S>,
+    pub(crate) segment: &'a Segment<K, V>,
+    pub(crate) section: &'a Section<'a>,
+    pub(crate) departed: Option<Evicted<K, V>>,
+}
+
+impl<K, V, S> Drop for GoneOne<'_, K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(Evicted { node, weight }) = self.departed.take() {
+            self.segment.count_less(1);
+            self.cache.give_back(weight);
+            let departed = Departed { node, weight, cause: Cause::Evicted };
+            self.cache.part_with(&departed, self.section);
+        }
     }
 }
 

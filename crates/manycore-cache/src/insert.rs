@@ -1,9 +1,10 @@
 //! Insertions, whatever is there.
 
 use crate::Cache;
-use crate::departure::{Back, Cause, Departed};
+use crate::departure::{Back, Cause, Departed, GoneOne};
 use crate::key_hash::KeyHash;
 use crate::node::Fresh;
+use crate::segment::Evicted;
 use crate::table::{Bucket, Hit, Table};
 use crate::update::Asked;
 use manycore::section::Section;
@@ -85,26 +86,10 @@ where
         if weight > self.capacity() as i64 {
             return Err(fresh);
         }
-        let is_full = self.is_full_for(hash);
-        if is_full && let Some(old) = bucket.unproved(None) {
-            let Some(locked) = table.lock(bucket) else { return Err(fresh) };
-            if locked.has_tag(hash) {
-                return Err(fresh);
-            }
-            if locked.supplant(table, old, hash, fresh.address()) {
-                self.flights.note_change(hash, 0);
-                drop(locked);
-                fresh.publish();
-                self.counts.supplanted.inc();
-                let old = Departed { node: old.1, weight, cause: Cause::Evicted };
-                self.retire_and_tell(&old, section);
-                self.end_put(hash, section);
-                return Ok(());
-            }
+        if self.is_full_for(hash) {
+            return self.put_for_another(hash, (table, bucket), fresh, section);
         }
-        // None of its bucket is on probation, as was just seen.
-        let near = if is_full { None } else { Some(hash) };
-        self.reserve(self.segment(hash), near, weight, None, section);
+        self.reserve(self.segment(hash), Some(hash), weight, None, section);
         let held = Back { cache: self, capacity: weight };
         let Some(locked) = table.lock(bucket) else { return Err(fresh) };
         if locked.has_tag(hash) {
@@ -116,6 +101,56 @@ where
         std::mem::forget(held);
         fresh.publish();
         self.after_put(hash, None, section);
+        Ok(())
+    }
+
+    /// The same in a full cache that doesn't weigh: another entry goes, and leaves its capacity and
+    /// its count to the new one (cache.G1). One of the bucket that is on probation goes by the
+    /// store that links the new one; if there is none, the hand makes room.
+    #[inline(always)]
+    fn put_for_another(
+        &self,
+        hash: KeyHash,
+        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
+        fresh: Fresh<K, V>,
+        section: &Section<'_>,
+    ) -> Result<(), Fresh<K, V>> {
+        let segment = self.segment(hash);
+        let unproved = bucket.unproved(None);
+        let mut gone = GoneOne { cache: self, segment, section, departed: None };
+        if unproved.is_none() {
+            let Some(evicted) = segment.evict(None, None, section, |node| self.weight_of(node))
+            else {
+                return Err(fresh);
+            };
+            gone.departed = Some(evicted);
+        }
+        let locked = table.lock(bucket).filter(|locked| !locked.has_tag(hash));
+        let is_linked = locked.as_ref().is_some_and(|locked| match unproved {
+            Some(old) => {
+                let is_linked = locked.supplant(table, old, hash, fresh.address());
+                gone.departed = is_linked.then_some(Evicted { node: old.1, weight: 1 });
+                is_linked
+            }
+            None => {
+                locked.add(table, hash, fresh.address(), table.first_frequency(hash));
+                true
+            }
+        });
+        if is_linked {
+            self.flights.note_change(hash, 0);
+        }
+        drop(locked);
+        if !is_linked {
+            drop(gone); // before there is a result, which a listener's panic would leak
+            return Err(fresh);
+        }
+        fresh.publish();
+        self.counts.supplanted.inc();
+        if let Some(Evicted { node, weight }) = gone.departed.take() {
+            self.retire_and_tell(&Departed { node, weight, cause: Cause::Evicted }, section);
+        }
+        self.end_put(hash, section);
         Ok(())
     }
 
