@@ -39,8 +39,8 @@ for bench in $("$MANYCORE" workloads | cut -d' ' -f1 | uniq); do
     "$MANYCORE" bench "$bench" --duration 30ms --repeat 1 --threads 2 ${OWN[@]+"${OWN[@]}"} \
         --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"
-    # (One measures the hardware.)
-    [[ "$bench" =~ ^(coherence|syscalls)$ ]] || grep -q '"ours":true' "$work/$bench.json.rows" ||
+    # (Two measure the machine, and some are for the simulator's score.)
+    [[ "$bench" =~ ^(coherence|syscalls|everyday-.*)$ ]] || grep -q '"ours":true' "$work/$bench.json.rows" ||
         die "$bench: nothing of ours was measured"
 done
 

@@ -201,8 +201,8 @@ impl<K, V> Segment<K, V> {
                     return Some(evicted);
                 }
             }
-        } else if let Some(near) = near
-            && let Some(evicted) = self.evict_unproved(near.upper(), kept, section, &weigh)
+        } else if let Some(evicted) =
+            near.and_then(|near| self.evict_unproved(near.upper(), kept, section, &weigh))
         {
             return Some(evicted);
         }

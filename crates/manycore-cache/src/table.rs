@@ -203,11 +203,10 @@ impl<K, V> Bucket<K, V> {
         loop {
             for at in 0..SLOTS {
                 let slot = Slot { bucket, at };
-                if slot.frequency_now() == UNPROVED
-                    && let Some(node) = slot.node()
-                    && Some(node) != kept
-                {
-                    return Some((slot, node));
+                if slot.frequency_now() == UNPROVED {
+                    if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
+                        return Some((slot, node));
+                    }
                 }
             }
             // SAFETY: chains live as long as their table, which the caller's section keeps.
@@ -228,11 +227,10 @@ impl<K, V> Bucket<K, V> {
             for at in 0..SLOTS {
                 let slot = Slot { bucket, at };
                 let frequency = slot.frequency_now();
-                if (from..least).contains(&frequency)
-                    && let Some(node) = slot.node()
-                    && Some(node) != kept
-                {
-                    (least, found) = (frequency, Some((slot, node)));
+                if (from..least).contains(&frequency) {
+                    if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
+                        (least, found) = (frequency, Some((slot, node)));
+                    }
                 }
             }
             match Self::more(bucket.link(SLOTS - 1)) {
