@@ -139,7 +139,7 @@ fi
     die "$(cat "$work/said")"
 if setarch "$(uname -m)" -R true 2>/dev/null; then
     seen three
-    sed "s|\"$ROOT/|\"|; s|from $ROOT/|from |" "$work/three.seen" | cmp - "$work/one.seen" ||
+    sed "s|\"$ROOT/|\"|; s|from $ROOT/|from |; s|at $ROOT/|at |" "$work/three.seen" | cmp - "$work/one.seen" ||
         die "figures depend on the folder"
 fi
 sim --cores 8 -- sim-files children >/dev/null || die "$(cat "$work/said")"
