@@ -92,8 +92,10 @@ impl<T> Deref for ReentrancyGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped.
-        unsafe { self.value.deref() }
+        // Not by way of `&mut T`, which would end the references that this gave before.
+        // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped, and the guard is
+        // borrowed for reading, so there are other references for reading at most.
+        self.value.with(|value| unsafe { &*value })
     }
 }
 
