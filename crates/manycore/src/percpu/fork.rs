@@ -38,7 +38,7 @@ impl AtFork {
 #[cfg(all(unix, not(miri)))]
 mod imp {
     use super::AtFork;
-    use crate::sync::{Ordering, thread_local};
+    use crate::sync::{AtomicBool, Ordering, thread_local};
     use std::any::Any;
     use std::cell::RefCell;
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -56,15 +56,23 @@ mod imp {
         static HELD: RefCell<Held> = RefCell::default();
     }
 
+    /// Whether the functions below are registered; by two threads at once perhaps twice.
+    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+
     #[cold]
     pub(super) fn list(new: &'static AtFork) {
-        let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.is_empty() {
+        // Before the lock, which a fork takes from then on. One that does not yet must not copy it
+        // while this thread has it: no thread of the child would release it. (libc makes the
+        // registration wait while a fork copies the process.)
+        // ORDER: Relaxed; the flag tells of nothing but itself.
+        if !IS_REGISTERED.load(Ordering::Relaxed) {
             // SAFETY: the functions live as long as the process and do not unwind.
             let failed =
                 unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
             assert!(failed == 0, "manycore: no memory to register what a fork needs");
+            IS_REGISTERED.store(true, Ordering::Relaxed);
         }
+        let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
         if !list.iter().any(|other| std::ptr::eq(*other, new)) {
             list.push(new);
         }
@@ -73,6 +81,10 @@ mod imp {
     }
 
     extern "C" fn before() {
+        // Registered twice: this thread has the locks.
+        if HELD.try_with(|held| held.borrow().list.is_some()) == Ok(true) {
+            return;
+        }
         let list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
         let locks = list.iter().map(|at_fork| (at_fork.hold)()).collect();
         // A fork in the thread's last destructors has no place to keep the locks, and releases
