@@ -233,7 +233,7 @@ pub(super) const FIGURES: &[Figure] = &[
         ],
         why: &["Where a lock's curve turns is decided by the time of a request, which the text \
              does not say. On one virtual core it is 2.9 us, because the model charges little for \
-             a system call; on a present machine the same server takes 20 to 25."],
+             a system call; on a present machine the same server takes 9."],
     },
     Figure {
         id: "oplog-10",
