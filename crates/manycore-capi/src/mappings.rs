@@ -239,6 +239,21 @@ pub unsafe extern "C" fn mc_space_end(mappings: *const Mappings, number: u64) ->
     counted(space(number).map(|space| mappings.db.end(space)))
 }
 
+/// Writes to `out` where something is, unless that was refused.
+///
+/// # Safety
+/// `out` may be written.
+unsafe fn tell_address(at: Result<usize, Error>, out: *mut *mut c_void) -> c_int {
+    match at {
+        Ok(at) => {
+            // SAFETY: the caller promises that it may be written.
+            unsafe { out.write(ptr::with_exposed_provenance_mut(at)) };
+            0
+        }
+        Err(error) => refused(&error),
+    }
+}
+
 /// Maps new frames somewhere in a space; the address in `out`.
 ///
 /// # Safety
@@ -258,14 +273,8 @@ pub unsafe extern "C" fn mc_mappings_grant(
         (Ok(space), Ok(may)) => (space, may),
         (_, Err(error)) | (Err(error), _) => return error,
     };
-    match mappings.db.grant(space, pages, may) {
-        Ok(at) => {
-            // SAFETY: not null, and the caller promises that it may be written.
-            unsafe { out.write(ptr::with_exposed_provenance_mut(at)) };
-            0
-        }
-        Err(error) => refused(&error),
-    }
+    // SAFETY: not null, and the caller promises that it may be written.
+    unsafe { tell_address(mappings.db.grant(space, pages, may), out) }
 }
 
 /// Maps the frames of a range at another address as well: at the one in `to_at`, or, if that is
@@ -297,14 +306,8 @@ pub unsafe extern "C" fn mc_mappings_alias(
     } else {
         db.alias(from, at.addr(), to, wanted.addr(), pages, may).map(|()| wanted.addr())
     };
-    match made {
-        Ok(made) => {
-            // SAFETY: not null, and the caller promises that it may be written.
-            unsafe { to_at.write(ptr::with_exposed_provenance_mut(made)) };
-            0
-        }
-        Err(error) => refused(&error),
-    }
+    // SAFETY: not null, and the caller promises that it may be written.
+    unsafe { tell_address(made, to_at) }
 }
 
 /// Removes all that was derived from a range; how many mappings.

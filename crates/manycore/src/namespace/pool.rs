@@ -159,7 +159,7 @@ impl Pool {
     }
 
     fn push(&self, stack: &Stack, OwnedMagazine(held): OwnedMagazine) {
-        // SAFETY: percpu.G1 - as in `with`.
+        // SAFETY: percpu.G1 - made by this pool, which is there and frees no magazine before.
         let Magazine { number, below, .. } = unsafe { held.as_ref() };
         // ORDER: Relaxed; the CAS decides.
         let mut head = stack.0.load_to_change(Ordering::Relaxed);

@@ -186,7 +186,8 @@ pub(in super::super) struct Refcache {
 // SAFETY: the object is shared by its threads: its state is behind a lock, and its value is only
 // read.
 unsafe impl Send for Refcache {}
-// SAFETY: as for `Send`, because no method gives more than shared access to the object.
+// SAFETY: no method gives more than shared access to the object: its state is behind a lock, and
+// its value is only read.
 unsafe impl Sync for Refcache {}
 
 /// A thread's reference, and its cache.

@@ -94,7 +94,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
     /// As [`MemberPool::leave`].
     #[inline(always)]
     pub(in crate::collections) unsafe fn leave(&self, value: NonNull<T>) {
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller promises a value of this set's `enter`, and that this is its last use.
         unsafe {
             match self.forms.large() {
                 Some(pool) => pool.leave(value),
@@ -113,8 +113,8 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
                 // SAFETY: the caller promises a value of `enter`, and that this is its last use.
                 unsafe { few.form.leave(node_of(value)) }
             }
-            // SAFETY: the caller's promises are the same. What the small form has noted of the
-            // member, the pool has taken over.
+            // SAFETY: the caller promises a value of `enter` and its last use; the pool has taken over
+            // what the small form had noted of the member.
             Err(pool) => return unsafe { pool.leave(value) },
         };
         if let Some(node) = free {

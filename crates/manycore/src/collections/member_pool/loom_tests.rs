@@ -19,7 +19,7 @@ impl MemberStore<u32> for Numbers {
     }
 
     unsafe fn remove(&mut self, node: NonNull<Member<u32>>) {
-        // SAFETY: member_pool.N1 - as in `insert`.
+        // SAFETY: member_pool.N1 - what the structure is told to remove has its value still.
         let number = unsafe { *Member::value(node) };
         let at = self.0.iter().position(|own| *own == number).expect("it was never told");
         self.0.swap_remove(at);
