@@ -113,7 +113,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
                 // SAFETY: the caller promises a value of `enter`, and that this is its last use.
                 unsafe { few.form.leave(node_of(value)) }
             }
-            // SAFETY: the caller promises a value of `enter` and its last use; the pool has taken over
+            // SAFETY: the caller promises a value of `enter` and its last use; the pool took over
             // what the small form had noted of the member.
             Err(pool) => return unsafe { pool.leave(value) },
         };
