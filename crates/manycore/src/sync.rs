@@ -53,6 +53,8 @@ pub(crate) use shuttle::thread_local;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(crate) use std::thread_local;
 
+#[cfg(manycore_loom)]
+mod addresses;
 mod bugs;
 
 pub(crate) use self::bugs::{is_planted, seeded_bug};

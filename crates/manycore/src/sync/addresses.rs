@@ -1,0 +1,88 @@
+//! Addresses in loom's models: whether memory is memory that was freed before does not differ
+//! between two runs of one interleaving.
+//!
+//! Owns: the allocator of loom's models. A word that leads to a state tells an old state from a new
+//! one by its address, so the same address again is a case that a model explores. libc's malloc
+//! gives it or not by what the process has freed before: the same interleaving then has more or
+//! fewer loads, and loom gives up ("Is the model fully deterministic?").
+//!
+//! So a block of a state's alignment is the one of its size and alignment that its OS thread has
+//! freed last, if one is left. loom runs a model on one OS thread and allocates nothing of that
+//! alignment itself: what a model frees it gets again, and nothing else that it knew.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr;
+
+/// States have lines of their own. Blocks of less alignment come from libc.
+const ALIGN_OF_STATES: usize = 64;
+/// Sizes with alignments that a thread keeps freed blocks of.
+const KINDS: usize = 64;
+
+/// The freed blocks of one layout: the first word of each leads to the one freed before it.
+struct Kind {
+    layout: Cell<Option<Layout>>,
+    last: Cell<*mut u8>,
+}
+
+impl Kind {
+    const NONE: Self = Self { layout: Cell::new(None), last: Cell::new(ptr::null_mut()) };
+}
+
+std::thread_local! {
+    static KEPT: [Kind; KINDS] = const { [Kind::NONE; KINDS] };
+}
+
+struct Keeping;
+
+#[global_allocator]
+static KEEPING: Keeping = Keeping;
+
+impl Keeping {
+    /// Calls `f` with the thread's blocks of this layout; `None` for those that come from libc.
+    fn with_kind<R>(layout: Layout, f: impl FnOnce(&Kind) -> R) -> Option<R> {
+        if layout.align() < ALIGN_OF_STATES || layout.size() < layout.align() {
+            return None;
+        }
+        let found = KEPT.try_with(|kinds| {
+            let is_it = |kind: &&Kind| kind.layout.get().is_none_or(|other| other == layout);
+            let kind = kinds.iter().find(is_it).unwrap_or_else(|| std::process::abort());
+            kind.layout.set(Some(layout));
+            f(kind)
+        });
+        found.ok()
+    }
+}
+
+// SAFETY: a block is libc's for its layout, and is in no list while it is allocated: `alloc` takes
+// it out and `dealloc` puts it in. Lists are their thread's alone and neither allocate nor unwind.
+unsafe impl GlobalAlloc for Keeping {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let kept = Self::with_kind(layout, |kind| {
+            let last = kind.last.get();
+            if !last.is_null() {
+                // SAFETY: `dealloc` has written the first word of each block in a list.
+                kind.last.set(unsafe { *last.cast::<*mut u8>() });
+            }
+            last
+        });
+        match kept {
+            Some(block) if !block.is_null() => block,
+            // SAFETY: the caller's promise is passed on.
+            _ => unsafe { System.alloc(layout) },
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let is_kept = Self::with_kind(layout, |kind| {
+            // SAFETY: the caller has no further use for the block, which is as large as its
+            // alignment or larger, and so has room for a word.
+            unsafe { *block.cast::<*mut u8>() = kind.last.get() };
+            kind.last.set(block);
+        });
+        if is_kept.is_none() {
+            // SAFETY: the caller's promise is passed on; the block is libc's.
+            unsafe { System.dealloc(block, layout) }
+        }
+    }
+}
