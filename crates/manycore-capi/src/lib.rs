@@ -28,6 +28,9 @@
 //!   itself, and is no cancellation point.
 //! - capi.A6 What is pushed to the helper of `mc_call` is taken by it, without another push: no
 //!   wake-up is lost.
+//! - capi.A7 In a bounded domain an object's birth is what `mc_born_` read in the section in which
+//!   the same thread then links it, or before that section; the birth of every other object is
+//!   unknown, which is zero.
 
 #[cfg_attr(manycore_loom, allow(dead_code))] // the models call what they check alone
 mod call_list;
