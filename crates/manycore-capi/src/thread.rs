@@ -65,7 +65,9 @@ mod key {
     extern "C" fn end(_: *mut c_void) {
         // An error, and no effect, in a thread whose thread-local destructors have run.
         let _ = THREAD.try_with(Thread::end);
-        percpu::end_thread();
+        // SAFETY: the C library calls this at the thread's end, after it has left every function;
+        // what the thread kept by its number, `Thread::end` has closed.
+        unsafe { percpu::end_thread() };
     }
 
     /// Has the calling thread ended after the destructors of its thread-local variables.

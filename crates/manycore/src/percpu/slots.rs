@@ -455,25 +455,32 @@ pub fn current_slot() -> usize {
     with_slot(Slot::index)
 }
 
-/// Gives the calling thread's slot back, as its thread-local destructors do: everything that the thread
-/// leaves in any domain passes to others. From then on it is as after its destructors.
+/// Gives the calling thread's slot back, as its thread-local destructors do: everything that the
+/// thread leaves in any domain passes to others. From then on it is as after its destructors.
 ///
 /// What for: a thread that used the library first in the destructor of a pthread key, when its
 /// thread-local destructors had run already, so that none runs any more. When not: in a thread that
 /// goes on. Sections that are open stay open, and keep the slot.
+///
+/// # Safety
+/// The thread is not inside of a call of this library, as an update, a key's `Hash` or a destructor
+/// would be that the library called; and nothing relies any more on the number that
+/// [`current_slot`] gave the thread before being its own.
 ///
 /// ```
 /// use manycore::percpu::{current_slot, end_thread};
 ///
 /// std::thread::spawn(|| {
 ///     current_slot();
-///     end_thread(); // from here on, each call takes a slot and gives it back
+///     // SAFETY: the thread is in no call of the library's, and keeps nothing by its number.
+///     unsafe { end_thread() }; // from here on, each call takes a slot and gives it back
 ///     current_slot();
 /// })
 /// .join()
 /// .unwrap();
 /// ```
-pub fn end_thread() {
+pub unsafe fn end_thread() {
+    debug_assert!(!is_announcing(), "percpu.P2: a thread is ended inside of an object");
     let _ = OWNER.try_with(Owner::end);
 }
 
