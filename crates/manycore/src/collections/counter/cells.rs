@@ -270,6 +270,14 @@ pub(super) struct Group<'a> {
 impl Group<'_> {
     #[inline(always)]
     pub(super) fn add(self, index: usize, n: u64) {
+        let value = &self.values[index];
+        if RECENT.with(|recent| recent.take_read(ptr::from_ref(value).addr())) {
+            // The thread has found the group cold, and its word may have become another thread's
+            // since. To look at `hot` first, which is in that line, would fetch it twice.
+            // ORDER: Relaxed; the value is always part of the total (counter.N1).
+            value.fetch_add(n, Ordering::Relaxed);
+            return;
+        }
         let hot = self.hot.load();
         if hot.is_hot() {
             if let Some(slot) = percpu::idle_slot() {
@@ -301,10 +309,6 @@ impl Group<'_> {
     fn add_cold(self, index: usize, n: u64) {
         let value = &self.values[index];
         // ORDER: Relaxed (all); a count orders nothing.
-        if RECENT.with(|recent| recent.take_read(ptr::from_ref(value).addr())) {
-            value.fetch_add(n, Ordering::Relaxed);
-            return;
-        }
         let seen = value.load(Ordering::Relaxed);
         if value.fetch_add(n, Ordering::Relaxed) != seen {
             Self::note_contention(self.values, self.hot, index);
@@ -356,9 +360,22 @@ impl Group<'_> {
     }
 
     /// The total of a counter (counter.N1).
+    #[inline]
     pub(super) fn sum(self, index: usize) -> u64 {
         let value = &self.values[index];
-        RECENT.with(|recent| recent.note_read(ptr::from_ref(value).addr()));
+        if !self.hot.load().is_hot() {
+            RECENT.with(|recent| recent.note_read(ptr::from_ref(value).addr()));
+            // ORDER: Relaxed; see `add_cold`. The rows are folded before the group is cold again
+            // (counter.N4).
+            return value.load(Ordering::Relaxed);
+        }
+        self.sum_hot(index)
+    }
+
+    /// As [`sum`](Self::sum), of a group that was hot a moment ago.
+    #[inline(never)]
+    fn sum_hot(self, index: usize) -> u64 {
+        let value = &self.values[index];
         // ORDER: Relaxed; see `add_cold`.
         self.with_part(index, |part| value.load(Ordering::Relaxed).wrapping_add(part))
     }

@@ -100,6 +100,7 @@ impl Counter {
 
     /// The count: every add that happened before this call, and any subset of the concurrent ones.
     #[must_use]
+    #[inline]
     pub fn sum(&self) -> i64 {
         let sum = self.group().sum(0);
         if self.group().has_cells() {

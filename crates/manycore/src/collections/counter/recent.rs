@@ -17,9 +17,9 @@ pub(super) struct Recent {
     lost: Cell<Streak>,
     /// The counter of the last one of these.
     lost_at: Cell<usize>,
-    /// The counter that the thread has read last, unless it has added to it since. Rows don't pay
-    /// where that is always so, and the add need not look whether other threads have changed the
-    /// word: that would fetch its line twice.
+    /// The cold counter that the thread has read last, unless it has added to it since. Rows don't
+    /// pay where that is always so, and the add need not look whether the counter is hot now, nor
+    /// whether other threads have changed the word: that would fetch its line twice.
     read: Cell<usize>,
 }
 
