@@ -14,7 +14,7 @@
 
 use super::links::{Linked, Links, links_of};
 use super::queue::Stack;
-use super::state::{Held, State};
+use super::state::{EAGER, Held, State};
 use super::structure::Structure;
 use super::word::{Change, TOGGLE, Word};
 use crate::clock::Clock;
@@ -36,9 +36,46 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
     /// gives it up, it may be gone.
     #[inline(always)]
     pub(super) unsafe fn change(&self, member: NonNull<E>, change: Change) -> Result<Word, Word> {
+        // SAFETY: the caller's promises are the same.
+        unsafe { self.defer(member, change, self.epoch()) }
+    }
+
+    /// As [`change`](Self::change), in a set that may be eager.
+    ///
+    /// # Safety
+    /// As [`change`](Self::change).
+    #[inline(always)]
+    pub(super) unsafe fn change_at_pace(
+        &self,
+        member: NonNull<E>,
+        change: Change,
+    ) -> Result<Word, Word> {
+        let mut epoch = self.epoch();
+        if epoch & EAGER != 0 {
+            // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member of its own, one change at
+            // a time (# Safety).
+            if let Some(word) = unsafe { self.change_eagerly(member, change) } {
+                return Ok(word);
+            }
+            epoch &= !EAGER;
+        }
+        // SAFETY: the caller's promises are the same; nothing was done yet.
+        unsafe { self.defer(member, change, epoch) }
+    }
+
+    #[inline(always)]
+    fn epoch(&self) -> u64 {
         // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
         // fences of the changes that came before this one (see the header).
-        let epoch = self.update_side.epoch.load(Ordering::Acquire);
+        self.update_side.epoch.load(Ordering::Acquire)
+    }
+
+    /// Makes a change that found `epoch`.
+    ///
+    /// # Safety
+    /// As [`change`](Self::change).
+    #[inline(always)]
+    unsafe fn defer(&self, member: NonNull<E>, change: Change, epoch: u64) -> Result<Word, Word> {
         // SAFETY: ldu.U3 - the caller promises that `member` is alive, and that its memory is held
         // until a drain has let it go (# Safety). After the change that gives it up, `marks` is not
         // used.

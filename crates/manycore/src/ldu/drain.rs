@@ -15,7 +15,7 @@
 
 use super::links::{Linked, Links, member_of};
 use super::pending::Pending;
-use super::state::State;
+use super::state::{EAGER, State};
 use super::structure::Structure;
 use crate::config;
 use crate::percpu::barrier;
@@ -58,6 +58,16 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
                 unsafe { self.visit_all(pending, keep, false) };
                 return None;
             }
+            if self.read_side.rounds.is_kept() {
+                // No reader waits for a round, and the lock was taken with a full fence.
+                barrier::full_after_rmw();
+                if !always && pending.is_clean() && self.update_side.queues.is_empty() {
+                    return None;
+                }
+                pending.drains += 1;
+                // SAFETY: the caller promises that it has the structure alone (# Safety).
+                return Some(unsafe { self.visit_all(pending, keep, true) });
+            }
             let round = self.read_side.rounds.begin();
             // A change that has returned has its member in a queue or here (ldu.R1), and its fence
             // before the round's: so a look suffices, and no cut is needed.
@@ -83,11 +93,14 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         let cut = self.raise();
         self.update_side.queues.take_all(&mut pending.chains);
         pending.old.append(&mut pending.carry);
+        let mut visited = 0;
         while let Some(links) = pending.old.pop() {
+            visited += 1;
             // SAFETY: ldu.R1 - queued, so its memory is held.
             unsafe { self.visit(pending, links, cut, keep, tell) };
         }
         while let Some(links) = pending.chains.pop() {
+            visited += 1;
             let next = || {
                 // SAFETY: ldu.R1 - queued, so its memory is held; `visit` comes later, planted bugs
                 // apart (ldu.U3).
@@ -107,6 +120,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
             // SAFETY: ldu.R1 - queued, so its memory is held.
             unsafe { self.visit(pending, links, cut, keep, tell) };
         }
+        pending.visited += visited;
         // ORDER: Relaxed; guarded by the lock.
         self.read_side.is_clean.store(pending.is_clean(), Ordering::Relaxed);
         cut
@@ -118,13 +132,13 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
             return u64::MAX;
         }
         // ORDER: Relaxed; written under the lock alone.
-        let cut = self.update_side.epoch.load(Ordering::Relaxed);
+        let epoch = self.update_side.epoch.load(Ordering::Relaxed);
         // ORDER: a full fence after the store and before the looks; pairs with the fences in
         // `change` and `push`. Release, because a change that finds it goes on from here.
-        let before = self.update_side.epoch.swap(cut + 1, Ordering::SeqCst);
-        debug_assert_eq!(before, cut, "ldu.U6: two reads make a cut at a time");
+        let before = self.update_side.epoch.swap(epoch + 1, Ordering::SeqCst);
+        debug_assert_eq!(before, epoch, "ldu.U6: two reads make a cut at a time");
         barrier::full_after_rmw();
-        cut
+        epoch & !EAGER
     }
 
     /// Looks at one queued member, which this drain has in hand.

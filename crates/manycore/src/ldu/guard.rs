@@ -112,6 +112,8 @@ pub struct SharedGuard<'a, T: Structure<E>, E: Linked> {
     state: &'a State<T, E>,
     /// Taken before the reader goes.
     value: Option<ConstPtr<T>>,
+    /// The lock, if the structure can't be shared now.
+    alone: Option<Held<'a, T, E>>,
     /// Given up members, for after that: their destructors are the user's.
     garbage: Vec<Retired<E>>,
     /// The thread is known as one that shares the set, so the guard stays on it.
@@ -123,8 +125,19 @@ unsafe impl<T: Structure<E> + Sync, E: Linked> Sync for SharedGuard<'_, T, E> {}
 
 impl<'a, T: Structure<E>, E: Linked> SharedGuard<'a, T, E> {
     /// For a reader that was admitted.
-    pub(super) fn new(state: &'a State<T, E>, garbage: Vec<Retired<E>>) -> Self {
-        Self { state, value: Some(state.value.get()), garbage, not_send: PhantomData }
+    pub(super) fn new(state: &'a State<T, E>) -> Self {
+        Self::of(state, None, Vec::new())
+    }
+
+    /// For a reader that has brought the structure up to date.
+    pub(super) fn after(mut held: Held<'a, T, E>) -> Self {
+        let (state, garbage) = (held.state, held.garbage());
+        let alone = held.share();
+        Self::of(state, alone, garbage)
+    }
+
+    fn of(state: &'a State<T, E>, alone: Option<Held<'a, T, E>>, garbage: Vec<Retired<E>>) -> Self {
+        Self { state, value: Some(state.value.get()), alone, garbage, not_send: PhantomData }
     }
 }
 
@@ -147,7 +160,10 @@ impl<T: Structure<E> + fmt::Debug, E: Linked> fmt::Debug for SharedGuard<'_, T, 
 impl<T: Structure<E>, E: Linked> Drop for SharedGuard<'_, T, E> {
     fn drop(&mut self) {
         self.value = None;
-        self.state.read_side.rounds.leave();
+        match self.alone.take() {
+            Some(held) => drop(held),
+            None => self.state.read_side.rounds.leave(),
+        }
         drop_each(self.garbage.drain(..));
     }
 }

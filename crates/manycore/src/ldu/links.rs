@@ -90,6 +90,13 @@ impl Links {
             .map_err(Word)
     }
 
+    /// The word of a member that is in no queue, from its owner.
+    #[inline(always)]
+    pub(super) fn set(&self, word: Word) {
+        // ORDER: Release; as in `change`.
+        self.word.store(word.0, Ordering::Release);
+    }
+
     /// Says to loom that the member is in use here, so that it must not be freed now.
     #[inline(always)]
     pub(super) fn in_use(&self) {

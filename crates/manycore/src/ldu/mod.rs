@@ -94,6 +94,7 @@
 //!   that one. (The published form has no cut: a change can be missed while a later one is seen.)
 //!   Changes do not wait for a read, but at a queue of four times its bound, and a read never waits
 //!   for a change.
+//!   (A set may also make changes *eagerly*: module `eager`.)
 //! - **ldu.U7** A panic of the structure's reaches the reader that called it (a change that drained
 //!   because its queue was full contains it). The set is poisoned until
 //!   [`DeferredSet::clear_poison`]; what was not applied stays queued, and changes go on. The call
@@ -109,6 +110,7 @@ mod builder;
 mod change;
 mod combined;
 mod drain;
+mod eager;
 mod free_list;
 mod guard;
 mod handle;
@@ -135,6 +137,7 @@ pub use free_list::FreeList;
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};
+pub(crate) use pending::{Drained, Look};
 pub use set::{DeferredSet, Stats};
 pub use set_domain::{Set, SetDomain, SetElement, SetGuard, SetId, SetMap, SetMember};
 pub use structure::Structure;

@@ -4,6 +4,36 @@ use super::links::{Linked, Links, member_of};
 use super::retired::Retired;
 use std::ptr::NonNull;
 
+/// What reads have done so far, for the owner that sets the pace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Drained {
+    /// Members looked at.
+    pub(crate) visited: u64,
+    /// Of them, those of which the structure was told.
+    pub(crate) applied: u64,
+}
+
+/// When the owner is asked for the pace. Guarded by the set's lock, and beside it: every read and
+/// every eager change writes this, and has that line.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Reads since the owner was asked, and from how many on it is again.
+    pub(super) reads: u32,
+    pub(super) next: u32,
+    /// Eager changes since the last read.
+    pub(super) unread: u32,
+}
+
+/// What the owner is told that sets the pace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    /// Reads since the last look.
+    pub(crate) reads: u32,
+    /// What all reads have done.
+    pub(crate) drained: Drained,
+    pub(crate) is_eager: bool,
+}
+
 /// What the lock's holder owns beside the structure.
 pub(super) struct Pending<E: Linked> {
     /// Queued members that the next read looks at: those that changed after the last cut, and
@@ -19,6 +49,8 @@ pub(super) struct Pending<E: Linked> {
     pub(super) drains: u64,
     pub(super) applied: u64,
     pub(super) freed: u64,
+    /// Members that drains have looked at.
+    pub(super) visited: u64,
 }
 
 impl<E: Linked> Pending<E> {
@@ -31,6 +63,7 @@ impl<E: Linked> Pending<E> {
             drains: 0,
             applied: 0,
             freed: 0,
+            visited: 0,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::guard::{ReadGuard, SharedGuard};
 use super::links::Linked;
+use super::pending::Look;
 use super::state::{Held, State, cannot_read};
 use super::structure::Structure;
 use crate::lock::error::{TryReadError, would_deadlock};
@@ -134,13 +135,24 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     ///   another object for which one of the set's holders waits.
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, E> {
-        let guard = self.read_poisoned();
-        assert!(
-            !guard.is_poisoned(),
-            "manycore: the set is poisoned, because its structure panicked; repair it and call \
-             clear_poison()"
-        );
-        guard
+        sound(self.read_poisoned())
+    }
+
+    /// As [`read`](Self::read); `pace` tells whether changes are to be eager from now on, as in
+    /// [`read_shared_at`](Self::read_shared_at).
+    #[track_caller]
+    pub(crate) fn read_at(
+        &self,
+        pace: impl FnOnce(&mut T, Look) -> (bool, u32),
+    ) -> ReadGuard<'_, T, E> {
+        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused, "set"));
+        let held = Held { state: &self.state, poison: false };
+        // SAFETY: the lock was taken just above.
+        unsafe {
+            self.state.drain(true);
+            self.state.set_pace(pace);
+        }
+        sound(ReadGuard::new(held))
     }
 
     /// As [`read`](Self::read), also if the set is poisoned: then without the changes that are
@@ -177,17 +189,35 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     where
         T: Sync,
     {
-        let garbage = match self.state.enter() {
-            Ok(Entered::Shared) => Vec::new(),
+        self.read_shared_at(None::<fn(&mut T, Look) -> (bool, u32)>)
+    }
+
+    /// As [`read_shared`](Self::read_shared). If it brings the structure up to date, `pace` tells
+    /// whether changes are to be eager from now on; then this reader, too, may have the structure
+    /// alone.
+    #[track_caller]
+    pub(crate) fn read_shared_at(
+        &self,
+        pace: Option<impl FnOnce(&mut T, Look) -> (bool, u32)>,
+    ) -> SharedGuard<'_, T, E>
+    where
+        T: Sync,
+    {
+        let guard = match self.state.enter() {
+            Ok(Entered::Shared) => SharedGuard::new(&self.state),
             Ok(Entered::First) => {
                 let held = Held { state: &*self.state, poison: false };
                 // SAFETY: the structure is this caller's alone.
-                unsafe { self.state.drain(true) };
-                held.share()
+                unsafe {
+                    self.state.drain(true);
+                    if let Some(pace) = pace {
+                        self.state.set_pace(pace);
+                    }
+                }
+                SharedGuard::after(held)
             }
             Err(refused) => cannot_read(refused, "set"),
         };
-        let guard = SharedGuard::new(&self.state, garbage);
         assert!(
             !self.is_poisoned(),
             "manycore: the set is poisoned, because its structure panicked; repair it and call \
@@ -290,6 +320,17 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         drop(held);
         stats
     }
+}
+
+/// A guard of a set that is not poisoned.
+#[track_caller]
+fn sound<T: Structure<E>, E: Linked>(guard: ReadGuard<'_, T, E>) -> ReadGuard<'_, T, E> {
+    assert!(
+        !guard.is_poisoned(),
+        "manycore: the set is poisoned, because its structure panicked; repair it and call \
+         clear_poison()"
+    );
+    guard
 }
 
 impl<T: Structure<E>, E: Linked> Drop for DeferredSet<T, E> {

@@ -3,7 +3,7 @@
 //! Changes are in `change`, reads in `drain`. Laws ldu.U1 to ldu.U7 are in the parent module.
 
 use super::links::Linked;
-use super::pending::Pending;
+use super::pending::{Pending, Turn};
 use super::queue::Queues;
 use super::retired::Retired;
 use super::structure::Structure;
@@ -13,9 +13,15 @@ use crate::profile::Of;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
 use std::mem::ManuallyDrop;
 
+/// The bit of the epoch's word that says that the set is eager. There, because a change loads that
+/// word anyway. (Members' words note 58 bits of epochs, so none ever gets there.)
+pub(super) const EAGER: u64 = 1 << 63;
+
 /// What changes look at. Reads write the epoch, if something has changed, and nothing else here.
 #[repr(align(128))]
 pub(super) struct UpdateSide {
+    /// The number of the last cut plus one, and in its top bit whether changes are to be eager: a
+    /// hint (ldu.E1, `EAGER`).
     pub(super) epoch: AtomicU64,
     pub(super) max_queued: u64,
     /// Ticks; `u64::MAX` if there is no time bound.
@@ -31,6 +37,7 @@ pub(super) struct ReadSide {
     pub(super) poisoned: AtomicBool,
     /// Whether members wait for the next read outside of queues.
     pub(super) is_clean: AtomicBool,
+    pub(super) turn: UnsafeCell<Turn>,
 }
 
 pub(super) struct State<T, E: Linked> {
@@ -57,6 +64,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
                 rounds: Rounds::new(),
                 poisoned: AtomicBool::new(false),
                 is_clean: AtomicBool::new(true),
+                turn: UnsafeCell::new(Turn::default()),
             },
             value: UnsafeCell::new(value),
             pending: UnsafeCell::new(Pending::new()),
@@ -118,11 +126,12 @@ impl<T, E: Linked> Held<'_, T, E> {
 }
 
 impl<T, E: Linked> Held<'_, T, E> {
-    /// Gives the lock up and goes on sharing the structure. What is to be freed comes back.
-    pub(super) fn share(mut self) -> Vec<Retired<E>> {
-        let garbage = self.garbage();
-        ManuallyDrop::new(self).state.read_side.rounds.share();
-        garbage
+    /// Gives the lock up and goes on sharing the structure; or returns it, if the structure can't
+    /// be shared now (ldu.E1).
+    pub(super) fn share(self) -> Option<Self> {
+        let held = ManuallyDrop::new(self);
+        let shared = held.state.read_side.rounds.share();
+        (!shared).then(|| ManuallyDrop::into_inner(held))
     }
 }
 

@@ -135,6 +135,18 @@ impl Word {
         Self(self.0 | DEAD)
     }
 
+    /// After an eager change: as a drain leaves a member that has been told (ldu.E2).
+    #[inline(always)]
+    pub(super) fn after_eager(self, change: Change) -> Self {
+        debug_assert!(self.0 & (QUEUED | BUSY | DEAD) == 0, "ldu.E1: eager change of {self:?}");
+        debug_assert!(
+            self.is_attached() != (change == Change::Insert),
+            "ldu.U1: {change:?} of a member that is so already"
+        );
+        let attached = if change == Change::Insert { ATTACHED } else { 0 };
+        Self(self.0 >> EPOCH_SHIFT << EPOCH_SHIFT | attached)
+    }
+
     /// In a drain's hands, which is about to tell the structure that the member is there, or not.
     pub(super) fn telling(self, attached: bool) -> Self {
         debug_assert!(self.is_queued() && self.0 & BUSY == 0, "ldu.M5: two tell the structure");
@@ -238,6 +250,27 @@ mod tests {
             let (let_go, late) = (word.let_go(), toggled.let_go());
             assert!(!let_go.is_plain(0));
             assert_eq!(late.queued_again(), let_go.after(change, 2));
+        }
+    }
+
+    /// ldu.E2: what a deferred change makes of it afterwards.
+    #[test]
+    fn eager_change_leaves_what_a_drain_would() {
+        for epochs in [&[1][..], &[1, 1], &[1, 2], &[1, 2, 2]] {
+            let word = changed(epochs);
+            let word = if word.is_settled() { word } else { word.telling(word.is_attached()) };
+            let there = Word(word.0 & !BUSY).let_go();
+            let change = if there.is_attached() { Change::Remove } else { Change::Insert };
+            let back = if there.is_attached() { Change::Insert } else { Change::Recycle };
+            let eager = there.after_eager(change);
+            assert!(eager.is_attached() != there.is_attached() && !eager.is_queued());
+            for epoch in [2, 3] {
+                let next = eager.after(back, epoch);
+                assert_eq!(next.is_attached(), there.is_attached());
+                assert_eq!(next.is_applied(), eager.is_attached(), "what the structure knows");
+                assert_eq!(next.at(epoch), there.is_attached(), "a read's cut is not older");
+                assert_eq!(next.is_dead(), back == Change::Recycle, "it is to be told of that");
+            }
         }
     }
 

@@ -9,8 +9,9 @@
 //!
 //! Laws:
 //! - rounds.V1 `HELD` is set by the lock holder, and cleared by the same thread before it releases
-//!   the lock. No thread enters while it is set, so the holder has the object exclusively once it
-//!   has seen that no sharer is left ([`exclude`](Rounds::exclude)).
+//!   the lock, unless the object is kept (rounds.V7). No thread enters while it is set, so the
+//!   holder has the object exclusively once it has seen that no sharer is left
+//!   ([`exclude`](Rounds::exclude)).
 //! - rounds.V2 A round is counted, with a full fence, before its holder looks at what there is to
 //!   do, and is done when all of that is. So a thread that finds a round done that is later than
 //!   the one counted when it arrived misses nothing that had returned before it arrived.
@@ -32,6 +33,10 @@
 //! - rounds.V6 A thread that parks to wait for others is in the graph of `wait_graph`, with all
 //!   that it holds. So the thread that would close a cycle is refused, and undoes what it has
 //!   announced.
+//! - rounds.V7 While the object is *kept*, `HELD` stays set when the lock is released. So no thread
+//!   shares the object, and the thread that acquires the lock has it exclusively at once, by one
+//!   instruction. The lock holder makes the object kept and ends that; `kept` is guarded by the
+//!   lock, and a hint to all others.
 //!
 //! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
 //! SPAA 2010, for one thread that does the work of its waiters.
@@ -42,7 +47,7 @@ use super::{futex, holding, spin_until};
 use crate::config::SMALL;
 use crate::percpu::{barrier, thread_token};
 use crate::profile::{Of, Wait};
-use crate::sync::{AtomicUsize, Ordering, hint, seeded_bug};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering, hint, seeded_bug};
 
 /// The lock holder wants the object exclusively, or has it.
 const HELD: usize = 1;
@@ -60,6 +65,8 @@ pub(crate) struct Rounds {
     state: AtomicUsize,
     begun: AtomicUsize,
     done: AtomicUsize,
+    /// See rounds.V7.
+    kept: AtomicBool,
 }
 
 /// How a thread entered that wants to share the object.
@@ -75,7 +82,8 @@ pub(crate) enum Entered {
 impl Rounds {
     pub(crate) fn new() -> Self {
         let zero = || AtomicUsize::new(0);
-        Self { lock: zero(), state: zero(), begun: zero(), done: zero() }
+        let kept = AtomicBool::new(false);
+        Self { lock: zero(), state: zero(), begun: zero(), done: zero(), kept }
     }
 
     /// Takes the lock, and waits until no thread shares the object.
@@ -100,6 +108,10 @@ impl Rounds {
             return Err(Refused::HeldBySelf);
         }
         word::try_lock(&self.lock, thread_token())?;
+        if self.is_kept() {
+            holding::note(self.address());
+            return Ok(());
+        }
         // ORDER: Acquire; as in `exclude`.
         let seen = self.state.load(Ordering::Acquire);
         if seen < ONE && self.change(seen, seen | HELD) {
@@ -113,6 +125,10 @@ impl Rounds {
     /// Has the object exclusively from here on (rounds.V1), or releases the lock. To be called by
     /// the lock holder, which does not share the object.
     fn exclude(&self) -> Result<(), Refused> {
+        if self.is_kept() {
+            holding::note(self.address());
+            return Ok(());
+        }
         // ORDER: Acquire (also of the loads below); pairs with Release in `leave`: what the last
         // sharer did with the object, before the holder changes it.
         let seen = self.state.fetch_or(HELD, Ordering::AcqRel);
@@ -171,21 +187,61 @@ impl Rounds {
     pub(crate) fn unlock(&self) {
         self.expect_mine();
         holding::forget(self.address());
-        // ORDER: Release; pairs with Acquire in `join` and `exclude`.
-        let seen = self.state.fetch_and(!HELD, Ordering::Release);
-        debug_assert!(seen & HELD != 0, "rounds.V1: unlocked by a thread that does not hold it");
+        if !self.is_kept() {
+            // ORDER: Release; pairs with Acquire in `join` and `exclude`.
+            let seen = self.state.fetch_and(!HELD, Ordering::Release);
+            debug_assert!(seen & HELD != 0, "rounds.V1: unlocked by a thread that holds it not");
+        }
         self.give_up_lock();
     }
 
-    /// Shares the object with others from here on, and releases the lock. To be called by the
-    /// thread that has the object exclusively.
-    pub(crate) fn share(&self) {
+    /// Whether the object is kept (rounds.V7); a hint, unless the caller has the lock.
+    #[inline(always)]
+    pub(crate) fn is_kept(&self) -> bool {
+        // ORDER: Relaxed; guarded by the lock.
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Makes the object kept, or no longer kept. To be called by the thread that has it
+    /// exclusively.
+    pub(crate) fn keep(&self, keep: bool) {
         self.expect_mine();
+        // ORDER: Relaxed; guarded by the lock.
+        self.kept.store(keep, Ordering::Relaxed);
+    }
+
+    /// Takes a kept object exclusively, if its lock is free or becomes so within some looks. Never
+    /// parks. Returns false also if the calling thread has the object already.
+    #[inline]
+    pub(crate) fn lock_kept(&self) -> bool {
+        if !word::lock_soon(&self.lock, thread_token()) {
+            return false;
+        }
+        // BUG: a thread that acquires the lock of an object that is kept no longer does not wait
+        // for the threads that share it (rounds.V7).
+        if !self.is_kept() && !seeded_bug!("kept-no-longer") {
+            self.give_up_lock();
+            return false;
+        }
+        holding::note(self.address());
+        true
+    }
+
+    /// Shares the object with others from here on, and releases the lock; or returns false if the
+    /// object is kept: then the caller still has it exclusively. To be called by the thread that
+    /// has it so.
+    #[must_use]
+    pub(crate) fn share(&self) -> bool {
+        self.expect_mine();
+        if self.is_kept() {
+            return false;
+        }
         // ORDER: Release; as in `unlock`. HELD is set and there is no sharer: this clears it, and
         // counts the caller in.
         let seen = self.state.fetch_add(ONE - HELD, Ordering::Release);
         debug_assert!(seen & HELD != 0, "rounds.V1: shared by a thread that does not hold it");
         self.give_up_lock();
+        true
     }
 
     /// In a debug build: the calling thread has the lock, and the object in its list.
@@ -252,7 +308,7 @@ impl Rounds {
         // ORDER: Relaxed; what returned before has passed a full fence, after which no older number
         // is seen than that of the last round that missed it (rounds.V2).
         let came = self.begun.load(Ordering::Relaxed);
-        if is_current() && self.join() {
+        if !self.is_kept() && is_current() && self.join() {
             if is_current() {
                 return Ok(Entered::Shared);
             }
@@ -274,6 +330,9 @@ impl Rounds {
     fn come_first(&self, came: usize, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         // The caller may look at what there is to do next, as after `join`.
         barrier::full_after_rmw();
+        if self.is_kept() {
+            return self.exclude().map(|()| Entered::First);
+        }
         // BUG: the thread that acquires a lock in rounds does a round though there is nothing to do
         // (rounds.V5).
         if self.is_served(came) || is_current() && !seeded_bug!("needless-round") {

@@ -156,6 +156,32 @@ pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Ref
     }
 }
 
+/// Takes the lock if it is free, or becomes free within the pauses that a waiter makes before it
+/// parks. The holder is left alone for longer at first: a lock whose every waiter takes it at once
+/// moves with what it guards from core to core, for each change.
+#[inline]
+pub(super) fn lock_soon(word: &AtomicUsize, token: usize) -> bool {
+    match try_lock(word, token) {
+        Ok(()) => true,
+        Err(Refused::Busy) => lock_soon_slow(word, token),
+        Err(_) => false,
+    }
+}
+
+#[cold]
+fn lock_soon_slow(word: &AtomicUsize, token: usize) -> bool {
+    let (mut spun, mut pauses) = (0, 1 << (FIRST + DOUBLINGS / 2));
+    while spun + pauses <= SPINS {
+        (0..pauses).for_each(|_| hint::spin_loop());
+        // ORDER: Relaxed; `try_lock` decides.
+        if is_free(word.load(Ordering::Relaxed)) && try_lock(word, token).is_ok() {
+            return true;
+        }
+        (spun, pauses) = (spun + pauses, 2 * pauses);
+    }
+    false
+}
+
 /// As [`lock`], for object locks (`held`): a thread that holds others is refused a wait that would
 /// close a cycle.
 #[inline]

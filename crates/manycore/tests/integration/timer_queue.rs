@@ -152,6 +152,10 @@ struct Shared {
 impl Shared {
     fn new(rng: &mut Rng) -> Self {
         let queue = TimerQueue::with_queue(QUEUES[rng.below(2)]);
+        if rng.below(4) == 0 {
+            // Time that advances after each timer: from here on they are put on trial.
+            (0..3000).for_each(|_| drop((queue.insert(1, 0), queue.advance(0))));
+        }
         Self { handle: Mutex::default(), queue: Box::leak(Box::new(queue)) }
     }
 }

@@ -18,8 +18,10 @@ use std::time::Instant;
 
 /// See the module header.
 pub(super) struct Full<E: Send + 'static> {
+    /// Away from the inbox: a receiver that polls reads it, and would share the line that each
+    /// sender's lock is in.
+    signals: Line<Arc<Signals>>,
     pub(super) inbox: Deferred<Inbox<E>, Run<E>>,
-    pub(super) signals: Arc<Signals>,
     /// The receivers' side; its lock makes them take turns. Away from what senders read.
     front: Line<Mutex<Front<E>>>,
     /// Whether the queue chooses when it has logs.
@@ -32,23 +34,35 @@ impl<E: Send + 'static> Full<E> {
         signals: Arc<Signals>,
         tunes: bool,
     ) -> Self {
-        Self { inbox, signals, front: Line(Mutex::new(Front::default())), tunes }
+        Self { signals: Line(signals), inbox, front: Line(Mutex::new(Front::default())), tunes }
     }
 
-    /// Sends, whether or not the queue is full.
+    #[inline(always)]
+    pub(super) fn signals(&self) -> &Signals {
+        &self.signals.0
+    }
+
+    /// Sends, whether or not the queue is full. Inlined, so that the caller writes the event where
+    /// `append` finds it: a function that is given a pointer to it copies it before the caller's
+    /// stores are over, and waits for them (4 ns).
     #[inline(always)]
     pub(super) fn put(&self, event: E) -> Result<(), SendError<E>> {
-        let outgoing = Outgoing::new(event, &self.signals);
-        // SAFETY: event_queue.Q1 - `append` pushes or applies the call before it returns, or
-        // unwinds without keeping it.
-        self.inbox.append(unsafe { outgoing.call() });
+        let outgoing = Outgoing::new(event, self.signals());
+        self.append(&outgoing);
         match outgoing.refused() {
             None => {
-                self.signals.wake_receivers(); // after the append: event_queue.Q4
+                self.signals().wake_receivers(); // after the append: event_queue.Q4
                 Ok(())
             }
             Some(event) => Err(SendError::Closed(event)),
         }
+    }
+
+    #[inline(never)]
+    fn append(&self, outgoing: &Outgoing<'_, E>) {
+        // SAFETY: event_queue.Q1 - `append` pushes or applies the call before it returns, or
+        // unwinds without keeping it.
+        self.inbox.append(unsafe { outgoing.call() });
     }
 
     /// The next event, if one is there. By a whole merge unless the receiver polls: one that is
@@ -58,7 +72,7 @@ impl<E: Send + 'static> Full<E> {
             let event = match front.pop().or_else(|| front.pop_ring()) {
                 Some(event) => event,
                 None => {
-                    let closed = self.signals.is_closed(); // before the merge: event_queue.Q3
+                    let closed = self.signals().is_closed(); // before the merge: event_queue.Q3
                     if polls && !closed && self.is_surely_empty(front) {
                         return Err(RecvError::Empty);
                     }
@@ -66,20 +80,20 @@ impl<E: Send + 'static> Full<E> {
                     front.pop().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })?
                 }
             };
-            front.note_left(&self.signals);
+            front.note_left(self.signals());
             Ok(event)
         })
     }
 
     /// Whether nothing is in the queue; without its lock (event_queue.Q9). Asks for the next event.
     fn is_surely_empty(&self, front: &mut Front<E>) -> bool {
-        front.ask(&self.signals);
+        front.ask(self.signals());
         // BUG: a receiver looks for events before its own earlier stores are visible
         // (event_queue.Q9).
         if !seeded_bug!("unfenced-poll") {
             barrier::fence_full(); // pairs with the sender's: `Run::apply`
         }
-        self.signals.has_none() && front.ring.as_ref().is_none_or(|ring| ring.is_empty())
+        self.signals().has_none() && front.ring.as_ref().is_none_or(|ring| ring.is_empty())
     }
 
     /// Merges, by `take`, because the front is empty.
@@ -94,9 +108,9 @@ impl<E: Send + 'static> Full<E> {
     /// As [`take_merged`](Self::take_merged), for a receiver of batches: not soon after a merge
     /// that brought little.
     fn take_batch(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
-        self.signals.use_ring::<E>(std::ptr::null()); // no single events any more
+        self.signals().use_ring::<E>(std::ptr::null()); // no single events any more
         front.pace.rest();
-        let others_send = self.signals.others_send();
+        let others_send = self.signals().others_send();
         let began = (others_send && self.inbox.is_hot()).then(Instant::now);
         let first = self.take_merged(front, events);
         if others_send {
@@ -113,10 +127,10 @@ impl<E: Send + 'static> Full<E> {
         let ring = if seeded_bug!("ring-after-merge") { &None } else { &front.ring };
         let first: Vec<E> = ring.iter().flat_map(|ring| from_fn(|| ring.take())).collect();
         inbox.hand_over(events, &mut front.pending);
-        if !self.inbox.has_hot_state() && self.signals.note_cold() {
+        if !self.inbox.has_hot_state() && self.signals().note_cold() {
             barrier::fence_full(); // pairs with the sender's look at `LOGGED`
             if self.inbox.has_hot_state() {
-                self.signals.note_logged(); // promoted in this thread's hands (oplog.W2)
+                self.signals().note_logged(); // promoted in this thread's hands (oplog.W2)
             }
         }
         let taken = first.len() + events.len() + front.pending.len();
@@ -126,12 +140,12 @@ impl<E: Send + 'static> Full<E> {
         let seen = Batch {
             events: taken,
             is_hot: self.inbox.is_hot(),
-            many_senders: self.signals.has_many_senders(),
+            many_senders: self.signals().has_many_senders(),
             single_merges: inbox.single_merges(),
         };
         let advice = front.tuning.advise(seen);
         if advice == Advice::ForgetSenders && !self.inbox.is_hot() {
-            self.signals.forget_senders();
+            self.signals().forget_senders();
         }
         front.advice = advice;
         first
@@ -150,7 +164,7 @@ impl<E: Send + 'static> Full<E> {
                 events.append(&mut ready);
             }
             front.move_to(usize::MAX, events);
-            front.note_left(&self.signals);
+            front.note_left(self.signals());
         });
     }
 
@@ -161,7 +175,7 @@ impl<E: Send + 'static> Full<E> {
                 self.fill(front, Self::take_batch);
             }
             front.move_to(most, events);
-            front.note_left(&self.signals);
+            front.note_left(self.signals());
         });
     }
 

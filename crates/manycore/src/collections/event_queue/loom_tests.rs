@@ -65,7 +65,7 @@ fn receive(queue: &Queue) -> Option<Box<u32>> {
             Err(RecvError::Empty) => {}
             received => return received.ok(),
         }
-        queue.full().signals.arm(Waiter::Thread(thread::current()));
+        queue.full().signals().arm(Waiter::Thread(thread::current()));
         thread::park();
     }
 }

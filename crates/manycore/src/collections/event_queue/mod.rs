@@ -144,7 +144,7 @@ use std::marker::PhantomData;
 ///   uncontended lock.
 /// - Memory: 128 bytes, beside its events, for a queue that one thread uses now and then (and 250
 ///   that queues with the same settings share). When threads meet at its lock, one of them waits,
-///   or events are sent a hundred thousand times a second, it becomes large, for good: 1.4 KiB
+///   or events are sent a hundred thousand times a second, it becomes large, for good: 1.5 KiB
 ///   without logs, and with logs what [`Deferred`] says; 2 KiB for the ring (or four events), once
 ///   a receiver of single events has found none; up to
 ///   [`max_events`](EventQueueBuilder::max_events) merged events and one log for each sending
@@ -257,13 +257,13 @@ impl<E: Send + 'static> EventQueue<E> {
     /// Takes no more events. What was sent before can still be received; waiting receivers and
     /// senders wake. Returns whether the queue was open.
     pub fn close(&self) -> bool {
-        self.full().signals.close()
+        self.full().signals().close()
     }
 
     /// Whether the queue is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.forms.large().is_some_and(|full| full.signals.is_closed())
+        self.forms.large().is_some_and(|full| full.signals().is_closed())
     }
 
     /// Receives the next event, if one is there.
@@ -333,7 +333,7 @@ impl<E: Send + 'static> EventQueue<E> {
     /// with the merge that reaches the bound, and ends when half of that has been received.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let is_full = |full: &Full<E>| full.signals.is_full() && !full.signals.is_closed();
+        let is_full = |full: &Full<E>| full.signals().is_full() && !full.signals().is_closed();
         self.forms.large().is_some_and(is_full)
     }
 

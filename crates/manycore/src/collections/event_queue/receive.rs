@@ -42,10 +42,10 @@ impl<E: Send + 'static> EventQueue<E> {
         }
         let full = self.full();
         loop {
-            full.signals.arm(Waiter::Thread(thread::current()));
+            full.signals().arm(Waiter::Thread(thread::current()));
             let received = full.receive(false); // after arming: event_queue.Q4
             if !matches!(received, Err(RecvError::Empty)) || !sync::park_until(deadline) {
-                full.signals.disarm(&Key::Thread(thread::current().id()));
+                full.signals().disarm(&Key::Thread(thread::current().id()));
                 return received;
             }
         }
@@ -107,11 +107,11 @@ impl<E: Send + 'static> EventQueue<E> {
             return Poll::Ready(first.ok());
         }
         let full = self.full();
-        full.signals.arm(Waiter::Polled(context.waker().clone()));
+        full.signals().arm(Waiter::Polled(context.waker().clone()));
         match full.receive(false) {
             Err(RecvError::Empty) => Poll::Pending,
             received => {
-                full.signals.disarm(&Key::Polled(context.waker()));
+                full.signals().disarm(&Key::Polled(context.waker()));
                 Poll::Ready(received.ok())
             }
         }
@@ -138,8 +138,8 @@ impl<E: Send + 'static> EventQueue<E> {
         let mut received = self.try_recv();
         if matches!(received, Err(RecvError::Empty)) {
             let full = self.full();
-            let ticket = *ticket.get_or_insert_with(|| full.signals.ticket());
-            full.signals.arm(Waiter::Task(ticket, context.waker().clone()));
+            let ticket = *ticket.get_or_insert_with(|| full.signals().ticket());
+            full.signals().arm(Waiter::Task(ticket, context.waker().clone()));
             received = full.receive(false); // after arming: event_queue.Q4
             if matches!(received, Err(RecvError::Empty)) {
                 return Poll::Pending;
@@ -152,7 +152,7 @@ impl<E: Send + 'static> EventQueue<E> {
     /// Takes the waker of a waiter of its own out of the queue.
     fn forget_receiver(&self, ticket: &mut Option<u64>) {
         if let Some(ticket) = ticket.take() {
-            self.full().signals.disarm(&Key::Task(ticket));
+            self.full().signals().disarm(&Key::Task(ticket));
         }
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Ring<E> {
 }
 
 /// A place. The number and a small event share a line: a receiver that sees the one has the other.
+/// (Without the alignment, every third place of events of 16 bytes would be in two lines.)
+#[repr(align(32))]
 struct Slot<E> {
     /// The number of its latest event, from 1.
     number: AtomicUsize,

@@ -68,7 +68,7 @@ impl<E: Send + 'static> EventQueue<E> {
 
     fn send_until(&self, event: E, deadline: Option<Instant>) -> Result<(), SendError<E>> {
         self.send_small(event, |full, event| {
-            if full.signals.is_full() && !full.signals.wait_for_room(deadline) {
+            if full.signals().is_full() && !full.signals().wait_for_room(deadline) {
                 return Err(SendError::Full(event));
             }
             full.put(event)
@@ -111,15 +111,15 @@ impl<E: Send + 'static> EventQueue<E> {
 impl<E: Send + 'static> Full<E> {
     #[inline(always)]
     fn send(&self, event: E) -> Result<(), SendError<E>> {
-        if self.signals.is_full() {
-            self.signals.wait_for_room(None);
+        if self.signals().is_full() {
+            self.signals().wait_for_room(None);
         }
         self.put(event)
     }
 
     #[inline(always)]
     fn try_send(&self, event: E) -> Result<(), SendError<E>> {
-        if self.signals.is_full() && !self.signals.is_closed() {
+        if self.signals().is_full() && !self.signals().is_closed() {
             return Err(SendError::Full(event));
         }
         self.put(event)
@@ -167,9 +167,9 @@ impl<E: Send + 'static> Future for SendFuture<'_, E> {
         let this = &mut *self;
         let event = this.event.take().expect("a future is polled after it was ready");
         let Err((full, event)) = this.queue.put_small(event) else { return Poll::Ready(Ok(())) };
-        if full.signals.is_full() {
-            let ticket = *this.ticket.get_or_insert_with(|| full.signals.ticket());
-            if full.signals.await_room(Waiter::Task(ticket, context.waker().clone())) {
+        if full.signals().is_full() {
+            let ticket = *this.ticket.get_or_insert_with(|| full.signals().ticket());
+            if full.signals().await_room(Waiter::Task(ticket, context.waker().clone())) {
                 this.event = Some(event);
                 return Poll::Pending;
             }
@@ -182,7 +182,7 @@ impl<E: Send + 'static> Future for SendFuture<'_, E> {
 impl<E: Send + 'static> Drop for SendFuture<'_, E> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            self.queue.full().signals.forget_sender(&Key::Task(ticket));
+            self.queue.full().signals().forget_sender(&Key::Task(ticket));
         }
     }
 }

@@ -90,6 +90,7 @@ impl Signals {
         }
     }
 
+    #[inline(always)]
     fn state(&self) -> u32 {
         // ORDER: Acquire; pairs with the AcqRel updates of the flags. What event_queue.Q3 and
         // event_queue.Q4 need beyond that, the log gives.
@@ -194,6 +195,7 @@ impl Signals {
     }
 
     /// Whether other threads than the calling one have sent.
+    #[inline]
     pub(super) fn others_send(&self) -> bool {
         // ORDER: Relaxed; a hint.
         let sole = self.flags.0.sole.load(Ordering::Relaxed);
@@ -284,6 +286,7 @@ impl Signals {
 
     /// Whether no event is merged or in a log. Under the receivers' lock, after a fence
     /// (event_queue.Q9).
+    #[inline]
     pub(super) fn has_none(&self) -> bool {
         // ORDER: Relaxed; the caller's fence comes before it, and the load above is before it, too.
         self.state() & LOGGED == 0 && self.merged.0.load(Ordering::Relaxed) == 0
@@ -291,6 +294,7 @@ impl Signals {
 
     /// Says that all merged events were taken, and that there are so many. Under both locks: a
     /// merge that came between the two counts would find the queue empty (event_queue.Q5).
+    #[inline]
     pub(super) fn note_handed_over(&self, taken: usize) {
         // ORDER: Relaxed (both); as in `note_merged`.
         self.taken.store(taken, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! Values with marks, in memory that is used again: what collections on [`DeferredSet`] share.
 //!
 //! Owns: [`MemberPool`], its nodes and their memory; in `few`, its small form. What a read wants of
-//! the nodes is the structure's.
+//! the nodes is the structure's. Members come and go eagerly where that pays (`pace`), if the
+//! structure admits it ([`AT_PACE`](MemberStore::AT_PACE)).
 //!
 //! Laws:
 //! - **member_pool.N1** A node is made by `enter` and belongs to the set. It has a value from then
@@ -18,14 +19,17 @@
 mod few;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod pace;
 
 pub(super) use few::{FewMembers, Store};
 
 use super::guarded;
+use crate::clock::Clock;
 use crate::config::SMALL;
-use crate::ldu::{DeferredSet, Linked, Links, Queue, Stats, Structure};
+use crate::ldu::{DeferredSet, Linked, Links, Look, Queue, Stats, Structure};
 use crate::percpu::{self, segmented::Segmented};
-use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell, caught, resume_first};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, caught, resume_first};
+use pace::Pace;
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::ptr::NonNull;
 
@@ -59,13 +63,79 @@ unsafe impl<T: Send + Sync + 'static> Linked for Member<T> {
     }
 }
 
-/// Free nodes of one slot (member_pool.N2).
+/// Free nodes of one slot (member_pool.N2), and how many members have come there.
 #[repr(align(128))]
-struct Heap<T>(UnsafeCell<Vec<NonNull<Member<T>>>>);
+struct Heap<T> {
+    /// The number of free nodes, and in steps of [`CAME`] that of the members. Written by the
+    /// slot's owner. (In one word, because members that are never read should not pay for the
+    /// pace.)
+    counts: AtomicU64,
+    nodes: UnsafeCell<Nodes<T>>,
+}
+
+/// The first of them are some, as many as there are free nodes.
+type Nodes<T> = Option<Box<[Option<NonNull<Member<T>>>; SPARE]>>;
+
+/// See [`Heap`].
+const CAME: u64 = 256;
+const _: () = assert!((SPARE as u64) < CAME);
 
 impl<T> From<usize> for Heap<T> {
     fn from(_: usize) -> Self {
-        Self(UnsafeCell::new(Vec::new()))
+        Self { counts: AtomicU64::new(0), nodes: UnsafeCell::new(None) }
+    }
+}
+
+impl<T> Heap<T> {
+    /// Counts a member that comes, and takes a free node for it. For the slot's owner.
+    #[inline(always)]
+    fn pop(&self) -> Option<NonNull<Member<T>>> {
+        // ORDER: Relaxed (both); one writer.
+        let counts = self.counts.load(Ordering::Relaxed) + CAME;
+        let Some(last) = (counts % CAME).checked_sub(1) else {
+            self.counts.store(counts, Ordering::Relaxed);
+            return None;
+        };
+        self.counts.store(counts - 1, Ordering::Relaxed);
+        // SAFETY: member_pool.N2 - this thread has the slot.
+        self.nodes.with(|nodes| unsafe { (*nodes).as_ref()?[last as usize % SPARE] })
+    }
+
+    /// Keeps a free node, unless there are enough. For the slot's owner.
+    #[inline(always)]
+    fn push(&self, node: NonNull<Member<T>>) -> bool {
+        // ORDER: Relaxed (both); one writer.
+        let counts = self.counts.load(Ordering::Relaxed);
+        let len = (counts % CAME) as usize;
+        if len == SPARE {
+            return false;
+        }
+        self.counts.store(counts + 1, Ordering::Relaxed);
+        self.nodes.with_mut(|nodes| {
+            // SAFETY: member_pool.N2 - this thread has the slot.
+            let nodes = unsafe { (*nodes).get_or_insert_with(|| Box::new([None; SPARE])) };
+            nodes[len % SPARE] = Some(node);
+        });
+        true
+    }
+
+    /// How many members have come.
+    fn came(&self) -> u64 {
+        // ORDER: Relaxed; a count.
+        self.counts.load(Ordering::Relaxed) / CAME
+    }
+
+    /// Empties it. To be called by the pool's owner.
+    fn take_all(&self, f: impl FnMut(NonNull<Member<T>>)) {
+        // ORDER: Relaxed; the pool's owner is alone.
+        let len = self.counts.load(Ordering::Relaxed) % CAME;
+        // SAFETY: the pool's owner is alone.
+        let nodes = self.nodes.with_mut(|nodes| unsafe { (*nodes).take() });
+        nodes
+            .into_iter()
+            .flat_map(|nodes| nodes.into_iter().take(len as usize))
+            .flatten()
+            .for_each(f);
     }
 }
 
@@ -114,6 +184,10 @@ impl<T> Member<T> {
 /// What keeps the nodes of a [`MemberPool`]: a [`Structure`] that may free what leaked handles have
 /// left in it. So it gets the pointers that the nodes' boxes were made into, and no references.
 pub(super) trait MemberStore<T>: Send {
+    /// Whether members may come and go eagerly: then they run the structure's code, and readers
+    /// wait for each other while they do.
+    const AT_PACE: bool = false;
+
     /// A node comes.
     ///
     /// # Safety
@@ -129,7 +203,10 @@ pub(super) trait MemberStore<T>: Send {
 }
 
 /// Members as a set's structure.
-struct MemberStructure<S>(S);
+struct MemberStructure<S> {
+    members: S,
+    pace: Pace,
+}
 
 impl<T: Send + Sync + 'static, S: MemberStore<T>> Structure<Member<T>> for MemberStructure<S> {
     fn insert(&mut self, _: &Member<T>) {
@@ -143,13 +220,13 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Structure<Member<T>> for Membe
     unsafe fn insert_at(&mut self, node: NonNull<Member<T>>) {
         // SAFETY: member_pool.N1 - a node that a structure is told of has a value. The rest is the
         // caller's.
-        unsafe { self.0.insert(node) };
+        unsafe { self.members.insert(node) };
     }
 
     unsafe fn remove_at(&mut self, node: NonNull<Member<T>>) {
         // SAFETY: member_pool.N1 - a node that a structure is told of keeps its value until this
         // returns; the caller promises that it was inserted before (`Structure::remove_at`).
-        unsafe { self.0.remove(node) };
+        unsafe { self.members.remove(node) };
     }
 }
 
@@ -174,7 +251,8 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
     /// The bound has been checked.
     pub(super) fn new(queue: Queue, max_queued: usize, structure: S) -> Self {
         let builder = DeferredSet::builder().queue(queue).max_queued(max_queued);
-        let set = builder.build(MemberStructure(structure)).expect("the bound has been checked");
+        let set = builder.build(MemberStructure { members: structure, pace: Pace::default() });
+        let set = set.expect("the bound has been checked");
         Self { set: ManuallyDrop::new(set), heaps: Segmented::new() }
     }
 
@@ -187,18 +265,18 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
             place.write(value);
             // ORDER: Relaxed (all of `full`); shown by the insertion, or by the giving up.
             (*node.as_ptr()).full.store(true, Ordering::Relaxed);
-            self.set.insert_raw(node);
+            if S::AT_PACE {
+                self.set.insert_at_pace(node);
+            } else {
+                self.set.insert_raw(node);
+            }
             place
         }
     }
 
     #[inline(always)]
     fn spare(&self) -> Option<NonNull<Member<T>>> {
-        percpu::with_own_slot(|slot| {
-            let heap = self.heaps.get(slot.index())?;
-            // SAFETY: member_pool.N2 - this thread has the slot.
-            heap.0.with_mut(|heap| unsafe { (*heap).pop() })
-        })
+        percpu::with_own_slot(|slot| self.heaps.get_or_init(slot.index()).pop())
     }
 
     /// Ends a registration.
@@ -212,7 +290,10 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
         // SAFETY: ldu.U1 - the caller promises that this is called once and that the value is not
         // used afterwards; the node was inserted by `enter`. If the set keeps it, `free` drops the
         // value.
-        if !unsafe { self.set.recycle_raw(node) } {
+        let is_free = unsafe {
+            if S::AT_PACE { self.set.recycle_at_pace(node) } else { self.set.recycle_raw(node) }
+        };
+        if !is_free {
             return;
         }
         // SAFETY: member_pool.N2 - the value is this call's, and is not looked at in the node any
@@ -229,17 +310,10 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
     #[inline(always)]
     fn keep(&self, node: NonNull<Member<T>>) {
         percpu::with_own_slot(|slot| {
-            let heap = self.heaps.get_or_init(slot.index());
-            heap.0.with_mut(|heap| {
-                // SAFETY: member_pool.N2 - this thread has the slot.
-                let heap = unsafe { &mut *heap };
-                if heap.len() < SPARE {
-                    heap.push(node);
-                } else {
-                    // SAFETY: member_pool.N2 - the caller's, without a value, not in the set.
-                    unsafe { self.set.free_raw(node) };
-                }
-            });
+            if !self.heaps.get_or_init(slot.index()).push(node) {
+                // SAFETY: member_pool.N2 - the caller's, without a value, not in the set.
+                unsafe { self.set.free_raw(node) };
+            }
         });
     }
 
@@ -249,12 +323,25 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
     where
         S: Sync,
     {
-        guarded(|| self.set.read_shared(), |told| f(&told.0), || ())
+        let pace = S::AT_PACE.then_some(|told: &mut _, look| self.pace(told, look));
+        guarded(|| self.set.read_shared_at(pace), |told| f(&told.members), || ())
     }
 
     /// As [`read`](Self::read), for a structure that a reader may change, though not its members.
     pub(super) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
-        guarded(|| self.set.read(), |told| f(&mut told.0), || ())
+        let read = || self.set.read_at(|told, look| self.pace(told, look));
+        guarded(read, |told| f(&mut told.members), || ())
+    }
+
+    /// Whether changes are to be eager, and for how many reads.
+    #[cold]
+    fn pace(&self, told: &mut MemberStructure<S>, look: Look) -> (bool, u32) {
+        told.pace.look(look, self.came(), Clock::system().ticks_now())
+    }
+
+    /// How many members have come.
+    fn came(&self) -> u64 {
+        self.heaps.iter().map(|(_, heap)| heap.came()).sum()
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -267,11 +354,75 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Drop for MemberPool<T, S> {
         // SAFETY: not used afterwards. After this, no queue has a node.
         let dropped = caught(|| unsafe { ManuallyDrop::drop(&mut self.set) });
         for (_, heap) in self.heaps.iter() {
-            heap.0.with_mut(|heap| {
-                // SAFETY: `&mut self`. A free node is a box without a value.
-                unsafe { (*heap).drain(..).for_each(|node| drop(Box::from_raw(node.as_ptr()))) };
-            });
+            // SAFETY: `&mut self`. A free node is a box without a value.
+            heap.take_all(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
         }
         resume_first([dropped]);
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::sync::thread;
+
+    /// How many nodes there are.
+    struct Count(usize);
+
+    impl MemberStore<u64> for Count {
+        const AT_PACE: bool = true;
+
+        unsafe fn insert(&mut self, _: NonNull<Member<u64>>) {
+            self.0 += 1;
+        }
+
+        unsafe fn remove(&mut self, _: NonNull<Member<u64>>) {
+            self.0 -= 1;
+        }
+    }
+
+    /// Pairs, each with a read inside after every so many. How many were eager.
+    fn run(pool: &MemberPool<u64, Count>, pairs: usize, read_every: usize) -> usize {
+        let mut eager = 0;
+        for pair in 1..=pairs {
+            let value = pool.enter(7);
+            if pair % read_every == 0 {
+                assert_eq!(pool.read(|count| count.0), 1);
+            }
+            eager += usize::from(pool.set.is_eager());
+            // SAFETY: `enter` returned it just now, and it is not used afterwards.
+            unsafe { pool.leave(value) };
+        }
+        eager
+    }
+
+    #[test]
+    fn members_are_put_on_trial_while_reads_are_frequent() {
+        let pool = MemberPool::new(Queue::PerThread, 100, Count(0));
+        assert_eq!(run(&pool, 10_000, 100), 0, "seldom read");
+        assert!(run(&pool, 20_000, 1) >= 512, "a read for each pair");
+        run(&pool, 2_000, usize::MAX);
+        assert_eq!(run(&pool, 2_000, usize::MAX), 0, "never read");
+        assert_eq!(pool.read(|count| count.0), 0);
+    }
+
+    #[test]
+    fn eager_and_deferred_members_of_threads_add_up() {
+        let pool = &MemberPool::new(Queue::PerThread, 100, Count(0));
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    for round in 0..if cfg!(miri) { 40 } else { 20_000 } {
+                        let values = [pool.enter(round), pool.enter(thread)];
+                        if (round / 300 + thread) % 2 == 0 {
+                            assert!(pool.read(|count| count.0) >= 2);
+                        }
+                        // SAFETY: `enter` returned them just now.
+                        values.into_iter().for_each(|value| unsafe { pool.leave(value) });
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.read(|count| count.0), 0);
     }
 }

@@ -137,6 +137,8 @@ impl<T> Default for Timers<T> {
 unsafe impl<T: Send> Send for Timers<T> {}
 
 impl<T: Send + 'static> MemberStore<Item<T>> for Timers<T> {
+    const AT_PACE: bool = true;
+
     unsafe fn insert(&mut self, node: NonNull<Member<Item<T>>>) {
         self.0.insert(InWheel(node));
     }
@@ -167,13 +169,15 @@ impl<T> Drop for Timers<T> {
 /// [`insert`](Self::insert) gives a [`Timer`]; cancelling or dropping that takes the value back.
 /// The timekeeping thread calls [`advance`](Self::advance) and gets the values that are due. A
 /// timer that is inserted and cancelled between two such calls never reaches the wheel and never
-/// takes its lock, on whichever threads that happened.
+/// takes its lock, on whichever threads that happened. (If time advances so often that few do,
+/// timers are set and cancelled *eagerly*, in the wheel under its lock, if the queue has found in a
+/// trial that this is faster.)
 ///
 /// Deadlines are numbers of a unit that you choose; the queue looks at no clock and has no thread.
 /// Say `advance(now)` before the first insertion if your time does not begin near zero.
 ///
-/// When not: where most timers fire, or each thread advances after every ten insertions or so, a
-/// wheel behind a lock is better (`manycore bench timers` shows where the line is); for events in
+/// When not: where most timers fire, or each thread advances after every hundred insertions or so,
+/// a wheel behind a lock is better (`manycore bench timers` shows where the line is); for events in
 /// the order in which they came, see [`EventQueue`](super::EventQueue).
 ///
 /// ```
@@ -199,7 +203,8 @@ impl<T> Drop for Timers<T> {
 /// - Progress: inserting and cancelling do not wait, unless the queue is small still (below): then
 ///   for its lock. Nor if it is large, unless a thread's queue of changes is at its bound: at 4,096
 ///   the thread drains it into the wheel itself if no other thread does, and at four times that
-///   many it waits for the one that does. Looks ([`advance`](Self::advance),
+///   many it waits for the one that does. Eager changes spin for the wheel's lock for some
+///   microseconds at most, and are deferred then. Looks ([`advance`](Self::advance),
 ///   [`next_deadline`](Self::next_deadline)) wait for each other.
 /// - Cost: inserting and cancelling, one atomic instruction each on the timer's own line, one more
 ///   for the ownership of the value; for a timer's first change after a look one or two more.

@@ -7,6 +7,7 @@
 //! stay in memory, so that a model that goes wrong says how.
 
 mod combined;
+mod eager;
 mod lives;
 mod reads;
 mod seeded;

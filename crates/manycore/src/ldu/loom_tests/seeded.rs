@@ -45,3 +45,12 @@ fn loom_ldu_change_that_waits_while_its_thread_holds_a_set_is_caught() {
     let models = ["shared::loom_ldu_sharers_that_change_each_others_sets_do_not_wait"];
     catches("waiting-holder", &models, &["deadlock"]);
 }
+
+/// An eager change that relies on what it saw before it had the lock.
+#[test]
+fn loom_ldu_eager_change_under_sharers_is_caught() {
+    let models = ["eager::loom_ldu_eager_change_of_a_set_that_is_eager_no_longer_is_deferred"];
+    let mut signs = vec!["the structure changed under a reader", "rounds.V1"];
+    signs.extend(RACE);
+    catches("kept-no-longer", &models, &signs);
+}

@@ -54,7 +54,7 @@ impl Shared {
             Entered::Shared => {}
             Entered::First => {
                 self.round();
-                self.rounds.share();
+                assert!(self.rounds.share(), "it is not kept");
             }
         }
         assert_eq!(self.rounds.enter(self.of(), is_current), Err(Refused::HeldBySelf), "V4");
@@ -164,7 +164,7 @@ fn loom_rounds_sharer_that_asks_again_is_refused_while_another_waits() {
         let other = start(&shared, Shared::visit_alone);
         if shared.rounds.enter(shared.of(), || true).unwrap() == Entered::First {
             shared.round();
-            shared.rounds.share();
+            assert!(shared.rounds.share(), "it is not kept");
         }
         assert_eq!(shared.rounds.lock(shared.of()), Err(Refused::HeldBySelf), "V4");
         assert_eq!(shared.rounds.try_lock(), Err(Refused::HeldBySelf), "V4");
