@@ -5,7 +5,7 @@ use crate::departure::{Back, Cause, Departed, GoneOne};
 use crate::key_hash::KeyHash;
 use crate::node::Fresh;
 use crate::segment::Evicted;
-use crate::table::{Bucket, Hit, Table};
+use crate::table::{Bucket, Hit, Table, UNPROVED};
 use crate::update::Asked;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
@@ -105,8 +105,8 @@ where
     }
 
     /// The same in a full cache that doesn't weigh: another entry goes, and leaves its capacity and
-    /// its count to the new one (cache.G1). One of the bucket that is on probation goes by the
-    /// store that links the new one; if there is none, the hand makes room.
+    /// its count to the new one (cache.G1). One of the own bucket goes by the store that links the
+    /// new one, if cache.G5 has it so; if not, the hand makes room.
     #[inline(always)]
     fn put_for_another(
         &self,
@@ -116,9 +116,12 @@ where
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
         let segment = self.segment(hash);
-        let unproved = bucket.unproved(None);
+        let own = bucket.least_used(UNPROVED, None).filter(|least| {
+            let is_crowded = || (least.entries + 1) * table.buckets().len() > segment.entries();
+            least.frequency == UNPROVED || !table.knows(hash) && is_crowded()
+        });
         let mut gone = GoneOne { cache: self, segment, section, departed: None };
-        if unproved.is_none() {
+        if own.is_none() {
             let Some(evicted) = segment.evict(None, None, section, |node| self.weight_of(node))
             else {
                 return Err(fresh);
@@ -126,10 +129,10 @@ where
             gone.departed = Some(evicted);
         }
         let locked = table.lock(bucket).filter(|locked| !locked.has_tag(hash));
-        let is_linked = locked.as_ref().is_some_and(|locked| match unproved {
+        let is_linked = locked.as_ref().is_some_and(|locked| match &own {
             Some(old) => {
                 let is_linked = locked.supplant(table, old, hash, fresh.address());
-                gone.departed = is_linked.then_some(Evicted { node: old.1, weight: 1 });
+                gone.departed = is_linked.then_some(Evicted { node: old.node, weight: 1 });
                 is_linked
             }
             None => {

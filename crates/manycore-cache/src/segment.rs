@@ -16,9 +16,13 @@
 //! - cache.G5 The reference byte is the whole state of an entry: zero is probation, and each use
 //!   adds one. Room is made by an entry on probation, if one is found where it is looked for, and
 //!   then by the hand. In a cache that doesn't weigh that is the bucket of the key that comes: so
-//!   about one entry of a bucket is on probation, and the next that comes finds it. In one that
-//!   weighs, where an eviction may be too little or too much, it is the bucket that the oldest
-//!   record of a queue names, if more than a twentieth of the entries are on probation.
+//!   about one entry of a bucket is on probation, and the next that comes finds it. If it finds
+//!   none, the entry of the bucket that was used least goes, and the others cool by the uses that
+//!   it had left; but the hand makes room, and so the bucket grows at the cost of another one, if
+//!   the key was evicted not long ago, or the bucket has fewer entries than others. (Without that,
+//!   keys of a bucket would evict each other for ever where all would fit.) In a cache that weighs,
+//!   where an eviction may be too little or too much, it is the bucket that the oldest record of a
+//!   queue names, if more than a twentieth of the entries are on probation.
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016),
 //! section 5.2; the scan-resistant policy after Yang et al., "FIFO queues are all you need for
@@ -221,7 +225,9 @@ impl<K, V> Segment<K, V> {
         let table = self.table(section);
         let index = table.index_of(upper);
         let bucket = &table.buckets()[index];
-        let (slot, node) = bucket.unproved(kept)?;
+        let least =
+            bucket.least_used(UNPROVED, kept).filter(|least| least.frequency == UNPROVED)?;
+        let (slot, node) = (least.slot, least.node);
         let weight = weigh(node);
         let locked = table.lock(bucket)?;
         if slot.node() != Some(node) || slot.frequency_now() != UNPROVED {
@@ -255,9 +261,10 @@ impl<K, V> Segment<K, V> {
             index = if index + 1 == buckets.len() { 0 } else { index + 1 };
             crate::prefetch::prefetch(&buckets[index]);
             let least = if has_queue && step < PATIENCE { PROVED } else { UNPROVED };
-            let Some((slot, node)) = bucket.least_used(least, kept) else { continue };
-            if step < PATIENCE && slot.frequency_now() > PROVED {
-                bucket.cool();
+            let Some(found) = bucket.least_used(least, kept) else { continue };
+            let (slot, node) = (found.slot, found.node);
+            if step < PATIENCE && found.frequency > PROVED {
+                bucket.cool(1);
                 continue;
             }
             let weight = weigh(node);

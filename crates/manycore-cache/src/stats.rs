@@ -181,8 +181,16 @@ fn sum(counter: &Counter) -> u64 {
 }
 
 impl Counts {
-    pub(crate) fn new(reads: bool) -> Self {
-        let zero = || Counter::new(0);
+    /// Of a large cache, each thread counts on lines of its own from the beginning: on one word, an
+    /// insertion would take a locked instruction more.
+    pub(crate) fn new(reads: bool, is_large: bool) -> Self {
+        let zero = || {
+            let counter = Counter::new(0);
+            if is_large {
+                counter.promote();
+            }
+            counter
+        };
         Self {
             reads: reads.then(|| [zero(), zero()]),
             budget: None,

@@ -16,8 +16,10 @@
 
 mod bucket;
 
-use self::bucket::{ADDRESS, Link, Linked, TAG_SHIFT, address_in, tag_in};
-pub(crate) use self::bucket::{Bucket, FREQUENCY_MAX, Hit, PROVED, SLOTS, Slot, UNPROVED};
+use self::bucket::{ADDRESS, Link, TAG_SHIFT, address_in, tag_in};
+pub(crate) use self::bucket::{
+    Bucket, FREQUENCY_MAX, Hit, LeastUsed, PROVED, SLOTS, Slot, UNPROVED,
+};
 use crate::bucket_lock::{BucketGuard, Queue, Turn};
 use crate::compared::Compared;
 use crate::ghosts::Ghosts;
@@ -103,18 +105,23 @@ impl<'t, K, V> Locked<'t, K, V> {
         is_there
     }
 
-    /// Links a node in the place of `old`, of another key, if that is there still and still on
-    /// probation: one store unlinks the one and links the other (cache.T2).
+    /// Links a node in the place of `old`, of another key, if that is there still and was not used
+    /// since it was found: one store unlinks the one and links the other (cache.T2). The others of
+    /// the chain cool by the uses that it had left (cache.G5).
     #[inline(always)]
     pub(crate) fn supplant(
         &self,
         table: &Table<K, V>,
-        (slot, old): Linked<'t, K, V>,
+        old: &LeastUsed<'t, K, V>,
         hash: KeyHash,
         node: NonNull<Node<K, V>>,
     ) -> bool {
-        if slot.node() != Some(old) || slot.frequency_now() != UNPROVED {
+        let slot = old.slot;
+        if slot.node() != Some(old.node) || slot.frequency_now() != old.frequency {
             return false;
+        }
+        if old.frequency > PROVED {
+            self.first.cool(old.frequency - PROVED);
         }
         debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
         let frequency = table.first_frequency(hash);
@@ -323,13 +330,17 @@ impl<K, V> Table<K, V> {
         }
     }
 
+    /// Whether a key was evicted not long ago, as far as is remembered, or nothing is remembered.
+    #[inline(always)]
+    pub(crate) fn knows(&self, hash: KeyHash) -> bool {
+        self.ghosts.is_empty() || self.ghosts.remembers(self.index(hash), hash.tag())
+    }
+
     /// The reference byte of an entry that comes: it is on probation, unless one of its key was
     /// evicted from there not long ago, or probation has no room. Under the bucket's lock.
     #[inline(always)]
     pub(crate) fn first_frequency(&self, hash: KeyHash) -> u8 {
-        let is_known = self.ghosts.is_empty()
-            || self.ghosts.remembers(self.index(hash), hash.tag())
-            || self.probation.has_room() && !self.probation.push(hash);
+        let is_known = self.knows(hash) || self.probation.has_room() && !self.probation.push(hash);
         if is_known { PROVED } else { UNPROVED }
     }
 

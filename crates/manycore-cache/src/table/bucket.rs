@@ -6,6 +6,7 @@ use crate::huge_pages::LINE;
 use crate::key_hash::KeyHash;
 use crate::node::Node;
 use crate::prefetch::prefetch;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
@@ -119,40 +120,7 @@ impl<K, V> Bucket<K, V> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(always)]
     pub(super) fn hits(&self, tag: usize) -> u32 {
-        use core::arch::x86_64::{
-            __m128i, _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32,
-            _mm_set1_epi16, _mm_srli_epi64,
-        };
-        const SHIFT: i32 = TAG_SHIFT as i32;
-        const LINKS: i32 = 0x1555;
-        let (first, second, third, fourth): (__m128i, __m128i, __m128i, __m128i);
-        // SAFETY: the four quarters of a bucket, which is a line and aligned to one. Other threads
-        // may write concurrently, so this is left to the hardware, which reads each word whole.
-        unsafe {
-            std::arch::asm!(
-                "movdqa {first}, [{bucket}]",
-                "movdqa {second}, [{bucket} + 16]",
-                "movdqa {third}, [{bucket} + 32]",
-                "movdqa {fourth}, [{bucket} + 48]",
-                bucket = in(reg) self,
-                first = out(xmm_reg) first,
-                second = out(xmm_reg) second,
-                third = out(xmm_reg) third,
-                fourth = out(xmm_reg) fourth,
-                options(nostack, preserves_flags, readonly),
-            );
-        }
-        // SAFETY: x86-64 has SSE2.
-        unsafe {
-            let tag = _mm_set1_epi16(tag as i16);
-            // Of each link two 16-bit words: its tag, and zero, which is no tag.
-            let pair = |one, other| {
-                let tags = |links| _mm_srli_epi64::<SHIFT>(links);
-                _mm_cmpeq_epi16(_mm_packs_epi32(tags(one), tags(other)), tag)
-            };
-            let equal = _mm_packs_epi16(pair(first, second), pair(third, fourth));
-            (_mm_movemask_epi8(equal) & LINKS) as u32
-        }
+        quarters::hits(quarters::load(self), tag)
     }
 
     /// As above.
@@ -163,6 +131,24 @@ impl<K, V> Bucket<K, V> {
         (0..SLOTS).fold(0, |hits, at| hits | bit(at))
     }
 
+    /// The frequencies of this bucket's entries. A hint (cache.T3).
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(always)]
+    fn frequencies(&self) -> Frequencies {
+        Frequencies(quarters::frequencies(quarters::load(self)) | !0 << (8 * SLOTS))
+    }
+
+    /// As above.
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[inline(always)]
+    fn frequencies(&self) -> Frequencies {
+        let byte = |at: usize| match tag_in(self.link(at)) {
+            0 => 0xff,
+            _ => 0x80 | u64::from(Slot { bucket: self, at }.frequency_now()),
+        };
+        Frequencies((0..SLOTS).fold(!0 << (8 * SLOTS), |all, at| all | byte(at) << (8 * at)))
+    }
+
     /// A free place of this bucket, for the holder of its chain's lock.
     #[inline(always)]
     pub(super) fn free(&self) -> Option<Slot<'_, K, V>> {
@@ -171,57 +157,41 @@ impl<K, V> Bucket<K, V> {
         (at < SLOTS && self.link(at).is_null()).then_some(Slot { bucket: self, at })
     }
 
-    /// The first entry of the chain that is on probation, but for `kept`. Without the lock.
-    #[inline(always)]
-    pub(crate) fn unproved(&self, kept: Option<NonNull<Node<K, V>>>) -> Option<Linked<'_, K, V>> {
-        let mut bucket = self;
-        loop {
-            for at in 0..SLOTS {
-                let slot = Slot { bucket, at };
-                if slot.frequency_now() == UNPROVED {
-                    if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
-                        return Some((slot, node));
-                    }
-                }
-            }
-            // SAFETY: chains live as long as their table, which the caller's section keeps.
-            bucket = unsafe { Self::more(bucket.link(SLOTS - 1))?.as_ref() };
-        }
-    }
-
     /// The entry of the chain that was used least, of those with this frequency or more, but for
-    /// `kept`. Without the lock.
+    /// `kept`; the first of several. Without the lock.
     #[inline(always)]
     pub(crate) fn least_used(
         &self,
         from: u8,
         kept: Option<NonNull<Node<K, V>>>,
-    ) -> Option<Linked<'_, K, V>> {
-        let (mut bucket, mut least, mut found) = (self, u8::MAX, None);
+    ) -> Option<LeastUsed<'_, K, V>> {
+        let (mut bucket, mut found, mut entries) = (self, None::<LeastUsed<'_, K, V>>, 0);
         loop {
-            for at in 0..SLOTS {
+            let mut frequencies = bucket.frequencies();
+            entries += frequencies.entries();
+            let below = found.as_ref().map_or(FREQUENCY_MAX + 1, |found| found.frequency);
+            while let Some((at, frequency)) = frequencies.least(from..below) {
                 let slot = Slot { bucket, at };
-                let frequency = slot.frequency_now();
-                if (from..least).contains(&frequency) {
-                    if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
-                        (least, found) = (frequency, Some((slot, node)));
-                    }
+                if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
+                    found = Some(LeastUsed { slot, node, frequency, entries });
+                    break;
                 }
+                frequencies.forget(at);
             }
             match Self::more(bucket.link(SLOTS - 1)) {
                 // SAFETY: chains live as long as their table, which the caller's section keeps.
                 Some(more) => bucket = unsafe { more.as_ref() },
-                None => return found,
+                None => return found.map(|found| LeastUsed { entries, ..found }),
             }
         }
     }
 
-    /// Takes a use from each entry of the chain that has proved itself.
-    pub(crate) fn cool(&self) {
+    /// Takes some uses from each entry of the chain that has proved itself.
+    pub(crate) fn cool(&self, by: u8) {
         for slot in self.slots() {
             let frequency = slot.frequency_now();
             if frequency > PROVED {
-                slot.set_frequency(frequency - 1);
+                slot.set_frequency(frequency.saturating_sub(by).max(PROVED));
             }
         }
     }
@@ -296,5 +266,113 @@ impl<K, V> Slot<'_, K, V> {
     }
 }
 
-/// An entry: its link and its node.
-pub(super) type Linked<'t, K, V> = (Slot<'t, K, V>, NonNull<Node<K, V>>);
+/// The entry of a chain that was used least.
+pub(crate) struct LeastUsed<'t, K, V> {
+    pub(crate) slot: Slot<'t, K, V>,
+    pub(crate) node: NonNull<Node<K, V>>,
+    pub(crate) frequency: u8,
+    /// How many entries the chain has.
+    pub(crate) entries: usize,
+}
+
+/// A byte for each place of a bucket, and one more: `0x80` and the frequency, or `0xff` where there
+/// is no entry. So all are looked at together, without a branch that can't be predicted.
+struct Frequencies(u64);
+
+/// One in each byte.
+const EACH: u64 = 0x0101_0101_0101_0101;
+
+impl Frequencies {
+    /// How many entries there are.
+    #[inline(always)]
+    fn entries(&self) -> usize {
+        let free = self.0 >> 6 & EACH; // of a frequency that bit is zero
+        8 - (free.wrapping_mul(EACH) >> 56) as usize
+    }
+
+    /// The first place with the lowest of these frequencies, and which that is.
+    #[inline(always)]
+    fn least(&self, mut of: Range<u8>) -> Option<(usize, u8)> {
+        of.find_map(|frequency| {
+            let other = self.0 ^ ((0x80 | u64::from(frequency)) * EACH);
+            // The lowest zero byte has the lowest of these bits.
+            let zeros = other.wrapping_sub(EACH) & !other & (0x80 * EACH);
+            (zeros != 0).then(|| (zeros.trailing_zeros() as usize / 8, frequency))
+        })
+    }
+
+    /// Takes a place for free.
+    fn forget(&mut self, at: usize) {
+        self.0 |= 0xff << (8 * at);
+    }
+}
+
+/// A bucket in four registers.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod quarters {
+    use super::{Bucket, TAG_SHIFT};
+    use core::arch::x86_64::{
+        __m128i, _mm_cmpeq_epi16, _mm_cvtsi128_si64, _mm_movemask_epi8, _mm_packs_epi16,
+        _mm_packs_epi32, _mm_set1_epi16, _mm_srli_epi64, _mm_unpackhi_epi64,
+    };
+
+    #[inline(always)]
+    pub(super) fn load<K, V>(bucket: &Bucket<K, V>) -> [__m128i; 4] {
+        let (first, second, third, fourth): (__m128i, __m128i, __m128i, __m128i);
+        // SAFETY: the four quarters of a bucket, which is a line and aligned to one. Other threads
+        // may write concurrently, so this is left to the hardware, which reads each word whole.
+        unsafe {
+            std::arch::asm!(
+                "movdqa {first}, [{bucket}]",
+                "movdqa {second}, [{bucket} + 16]",
+                "movdqa {third}, [{bucket} + 32]",
+                "movdqa {fourth}, [{bucket} + 48]",
+                bucket = in(reg) bucket,
+                first = out(xmm_reg) first,
+                second = out(xmm_reg) second,
+                third = out(xmm_reg) third,
+                fourth = out(xmm_reg) fourth,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        [first, second, third, fourth]
+    }
+
+    /// Of each link two bytes: whether it has the tag, and whether that is zero.
+    #[inline(always)]
+    fn equal([first, second, third, fourth]: [__m128i; 4], tag: usize) -> __m128i {
+        const SHIFT: i32 = TAG_SHIFT as i32;
+        // SAFETY: x86-64 has SSE2.
+        unsafe {
+            let tag = _mm_set1_epi16(tag as i16);
+            // Of each link two 16-bit words: its tag, and zero, which is no tag.
+            let pair = |one, other| {
+                let tags = |links| _mm_srli_epi64::<SHIFT>(links);
+                _mm_cmpeq_epi16(_mm_packs_epi32(tags(one), tags(other)), tag)
+            };
+            _mm_packs_epi16(pair(first, second), pair(third, fourth))
+        }
+    }
+
+    /// See `Bucket::hits`.
+    #[inline(always)]
+    pub(super) fn hits(quarters: [__m128i; 4], tag: usize) -> u32 {
+        const LINKS: i32 = 0x1555;
+        // SAFETY: x86-64 has SSE2.
+        unsafe { (_mm_movemask_epi8(equal(quarters, tag)) & LINKS) as u32 }
+    }
+
+    /// As `Frequencies` has them, but for the last byte.
+    #[inline(always)]
+    pub(super) fn frequencies(quarters: [__m128i; 4]) -> u64 {
+        let free = equal(quarters, 0);
+        // SAFETY: x86-64 has SSE2.
+        unsafe {
+            // Of each link a byte: all bits where there is no tag, and the highest elsewhere, to
+            // which what is too low for a byte is saturated.
+            let free = _mm_cvtsi128_si64(_mm_packs_epi16(free, free));
+            let bytes = _mm_cvtsi128_si64(_mm_unpackhi_epi64(quarters[3], quarters[3]));
+            (free | bytes) as u64
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Hits among the links of a bucket, by their tags.
+//! Hits among the links of a bucket, by their tags, and its least used entry.
 
 use super::*;
 
@@ -42,22 +42,74 @@ fn an_entry_is_supplanted_only_if_it_is_there_and_unused() {
     let hash = |n| KeyHash::of(n);
     let locked = table.lock(bucket).expect("the table is there");
     locked.add(&table, hash(1), node(1), table.first_frequency(hash(1)));
-    assert!(bucket.unproved(Some(node(1))).is_none());
-    let seen = bucket.unproved(None).expect("it was not used");
+    assert!(bucket.least_used(UNPROVED, Some(node(1))).is_none());
+    let seen = bucket.least_used(UNPROVED, None).expect("it is there");
+    assert_eq!((seen.node, seen.frequency, seen.entries), (node(1), UNPROVED, 1));
     // Used since, so it stays.
-    seen.0.set_frequency(PROVED);
-    assert!(!locked.supplant(&table, seen, hash(2), node(2)));
-    assert!(bucket.unproved(None).is_none());
+    seen.slot.set_frequency(PROVED);
+    assert!(!locked.supplant(&table, &seen, hash(2), node(2)));
     // On probation, and it goes.
-    seen.0.set_frequency(UNPROVED);
-    assert!(locked.supplant(&table, seen, hash(2), node(2)));
-    assert_eq!(seen.0.node(), Some(node(2)));
+    seen.slot.set_frequency(UNPROVED);
+    assert!(locked.supplant(&table, &seen, hash(2), node(2)));
+    assert_eq!(seen.slot.node(), Some(node(2)));
     // Another is there now.
-    assert!(!locked.supplant(&table, seen, hash(3), node(3)));
-    assert_eq!(seen.0.node(), Some(node(2)));
+    assert!(!locked.supplant(&table, &seen, hash(3), node(3)));
+    assert_eq!(seen.slot.node(), Some(node(2)));
     // The key that went is remembered, and skips probation.
     assert_eq!([1, 2, 3].map(|n| table.first_frequency(hash(n))), [PROVED, UNPROVED, UNPROVED]);
-    locked.clear(seen.0);
+    assert_eq!([1, 2].map(|n| table.knows(hash(n))), [true, false]);
+    locked.clear(seen.slot);
+}
+
+#[test]
+fn others_of_the_bucket_cool_by_what_the_supplanted_one_had_left() {
+    let table = Table::<u8, u8>::new(1, Probation::InBuckets);
+    let bucket = &table.buckets()[0];
+    let locked = table.lock(bucket).expect("the table is there");
+    for (n, frequency) in [4, 3, 3, 4].into_iter().enumerate() {
+        locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
+    }
+    let least = bucket.least_used(UNPROVED, None).expect("there are some");
+    assert_eq!((least.node, least.frequency, least.entries), (node(2), 3, 4));
+    assert!(locked.supplant(&table, &least, KeyHash::of(9), node(9)));
+    let now: Vec<_> = bucket.slots().filter(|s| s.node().is_some()).collect();
+    let now: Vec<_> = now.iter().map(|s| (s.node().unwrap(), s.frequency_now())).collect();
+    let expected = [(1, 2), (9, UNPROVED), (3, PROVED), (4, 2)];
+    assert_eq!(now, expected.map(|(n, frequency)| (node(n), frequency)));
+    [1, 9, 3, 4].iter().for_each(|n| locked.clear(locked.slot_of(node(*n)).expect("linked")));
+}
+
+#[test]
+fn least_used_is_what_a_look_at_each_place_finds() {
+    let table = Table::<u8, u8>::new(1, Probation::InBuckets);
+    let bucket = &table.buckets()[0];
+    let mut state = 1_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    for _ in 0..if cfg!(miri) { 100 } else { 20_000 } {
+        // What the lock's byte holds must not look like a place.
+        bucket.lock.disguise(random(5) as u8);
+        for at in 0..SLOTS {
+            let tag = if random(3) == 0 { 0 } else { 1 + random(0x3fff) as usize };
+            let entry = Locked::<u8, u8>::link_to(node(at + 1), tag.max(1));
+            let empty = ptr::null_mut();
+            bucket.links[at].store(if tag == 0 { empty } else { entry }, Ordering::Relaxed);
+            let frequency = random(u64::from(FREQUENCY_MAX) + 1) as u8;
+            bucket.frequency[at].store(frequency, Ordering::Relaxed);
+        }
+        let (from, kept) = (random(2) as u8, node(1 + random(9) as usize));
+        let entries = || bucket.slots().filter(|slot| slot.node().is_some());
+        let meant = entries().filter(|slot| slot.node() != Some(kept));
+        let meant = meant.filter(|slot| slot.frequency_now() >= from);
+        let expected = meant.min_by_key(|slot| slot.frequency_now());
+        let expected = expected.map(|s| (s.node(), s.frequency_now(), entries().count()));
+        let found = bucket.least_used(from, Some(kept));
+        assert_eq!(found.map(|least| (Some(least.node), least.frequency, least.entries)), expected);
+    }
+    bucket.links.iter().for_each(|link| link.store(ptr::null_mut(), Ordering::Relaxed));
+    bucket.lock.disguise(0);
 }
 
 #[test]
@@ -70,11 +122,11 @@ fn hand_finds_the_least_used_and_cools_what_proved_itself() {
     for (n, frequency) in frequencies.into_iter().enumerate() {
         locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
     }
-    let least = |from, kept| bucket.least_used(from, kept).map(|(_, node)| node);
+    let least = |from, kept| bucket.least_used(from, kept).map(|least| least.node);
     assert_eq!(least(UNPROVED, None), Some(node(5)));
     assert_eq!(least(PROVED, None), Some(node(9)));
     assert_eq!(least(UNPROVED, Some(node(5))), Some(node(9)));
-    bucket.cool();
+    bucket.cool(1);
     let mut now: Vec<_> = bucket.slots().filter(|s| s.node().is_some()).collect();
     now.sort_by_key(|slot| slot.node());
     let now: Vec<_> = now.into_iter().map(Slot::frequency_now).collect();

@@ -267,6 +267,27 @@ fn a_scan_leaves_what_is_used_alone_under_the_resistant_policy() {
     assert!(resistant > 600 && clock < 100, "resistant {resistant}, clock {clock} of 700");
 }
 
+/// Keys of one bucket must not evict each other for ever where there is room elsewhere: a bucket
+/// has seven places, and not as many of these keys as any other.
+#[test]
+fn after_a_change_of_the_working_set_all_of_one_that_fits_hits() {
+    let capacity = if cfg!(miri) { 200 } else { 10_000 };
+    let cache = Cache::builder(capacity).initial_entries(capacity as usize).build().unwrap();
+    let mut state = 1_u64;
+    for set in 1..4_u64 {
+        let mut misses = 0;
+        for _ in 0..40 {
+            misses = 0;
+            for _ in 0..capacity {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let key = (state >> 33) % (capacity * 8 / 10);
+                drop(cache.get_or_insert_with(set << 32 | key, || misses += 1));
+            }
+        }
+        assert!(misses <= capacity / 100, "{misses} misses in the last of 40 rounds");
+    }
+}
+
 #[test]
 fn a_listener_that_panics_leaves_the_cache_in_order() {
     let cache = Cache::builder(10).listener(|_: &u32, _: &u32, _| panic!("as asked for"));
