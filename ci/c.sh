@@ -100,8 +100,10 @@ for program in "${programs[@]}"; do run "$program"; done
 say "${#programs[@]} programs compiled with warnings as errors, and ran"
 
 # Calls in place of inline functions, and the static library.
-compile gcc c11 "$capi/tests/c/contracts.c" "$work/calls" -DMC_NO_INLINE "${shared[@]}"
-run "$work/calls"
+for source in bounded contracts; do
+    compile gcc c11 "$capi/tests/c/$source.c" "$work/calls" -DMC_NO_INLINE "${shared[@]}"
+    run "$work/calls"
+done
 for source in contracts threads; do
     compile gcc c11 "$capi/tests/c/$source.c" "$work/static" "${static[@]}"
     run "$work/static"
@@ -112,7 +114,7 @@ say "the static library, and calls in place of inline functions"
 # Memory of the C side: what its call-backs free is seen, because nodes are its own.
 if gcc -fsanitize=address -x c - -o "$work/probe" <<<'int main(void) { return 0; }' 2>/dev/null &&
     "$work/probe"; then
-    for source in "$capi"/examples/*.c* "$capi"/tests/c/{contracts,objects,pages,stalled,threads,torture,urcu}.c "$capi"/tests/c/{rcu,objects}.cpp; do
+    for source in "$capi"/examples/*.c* "$capi"/tests/c/{bounded,contracts,objects,pages,stalled,threads,torture,urcu}.c "$capi"/tests/c/{rcu,objects}.cpp; do
         standard=c11
         flags=("${shared[@]}" -fsanitize=address -g)
         [[ $source != *.cpp ]] || { standard=c++17 flags+=(-lstdc++); }

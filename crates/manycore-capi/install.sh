@@ -8,6 +8,7 @@
 set -eu
 [ $# -ge 1 ] || { echo "usage: install.sh PREFIX [CARGO ARGUMENT...]" >&2; exit 2; }
 prefix=$1
+case $prefix in /*) ;; *) prefix=$PWD/$prefix ;; esac
 shift
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here"

@@ -6,6 +6,7 @@
 set -eu
 [ $# -eq 1 ] || { echo "usage: man.sh FOLDER" >&2; exit 2; }
 to=$1
+case $to in /*) ;; *) to=$PWD/$to ;; esac
 cd "$(dirname "$0")/include/manycore"
 mkdir -p "$to"
 for header in *.h; do

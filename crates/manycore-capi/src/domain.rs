@@ -16,7 +16,7 @@ use std::time::Duration;
 pub extern "C" fn mc_domain_default() -> *const Domain {
     static DEFAULT: OnceLock<Box<Domain>> = OnceLock::new();
     &**DEFAULT.get_or_init(|| {
-        let domain = Domain::new(Sections::new());
+        let domain = Domain::new(Sections::new(), false);
         list::add(&raw const *domain);
         domain
     })
@@ -33,8 +33,9 @@ pub unsafe extern "C" fn mc_domain_new(out: *mut *const Domain, options: *const 
     }
     // SAFETY: null, or as long as it says, which the caller promises.
     let Some(options) = (unsafe { Options::read(options) }) else { return -libc::EINVAL };
-    let Ok(sections) = options.builder().build() else { return -libc::EINVAL };
-    let domain = Box::into_raw(Domain::new(sections));
+    let built = options.builder().and_then(|builder| builder.build().ok());
+    let Some(sections) = built else { return -libc::EINVAL };
+    let domain = Box::into_raw(Domain::new(sections, options.is_bounded()));
     list::add(domain);
     // SAFETY: not null, and the caller promises that it may be written.
     unsafe { out.write(domain) };

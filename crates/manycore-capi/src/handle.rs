@@ -13,6 +13,8 @@ pub struct Domain {
     /// Objects with nodes in the domain have it, too, and keep it from being freed.
     pub(crate) sections: Arc<Sections>,
     pub(crate) pending: Pending,
+    /// Whether heads have births (capi.A7).
+    pub(crate) is_bounded: bool,
 }
 
 // SAFETY: the pointer is to the era of `sections`, an atomic word that lives as long as it; the
@@ -27,12 +29,12 @@ impl Domain {
     pub const FRONT: [(&str, usize); 1] = [("era", offset_of!(Self, era))];
 
     /// A domain on these sections; not listed.
-    pub(crate) fn new(sections: Sections) -> Box<Self> {
+    pub(crate) fn new(sections: Sections, is_bounded: bool) -> Box<Self> {
         let open = sections.enter().leave_open();
         let (era, announced) = (open.era(), open.announced());
         // SAFETY: opened above, by this thread, and closed once.
         drop(unsafe { sections.resume(announced) });
-        Box::new(Self { era, sections: Arc::new(sections), pending: Pending::new() })
+        Box::new(Self { era, sections: Arc::new(sections), pending: Pending::new(), is_bounded })
     }
 
     /// Closes the section that the calling thread opened last, if there is one: found by the

@@ -2,6 +2,7 @@
 //! pthread key for example: such a thread has no slot of its own to find them by.
 
 use crate::handle::Domain;
+use crate::thread;
 use manycore::section::OpenSection;
 use std::sync::{Mutex, PoisonError};
 
@@ -27,6 +28,18 @@ fn with<R>(f: impl FnOnce(&mut Vec<Late>) -> R) -> R {
 pub(crate) fn push(domain: &Domain, open: &OpenSection<'_>) {
     let domain = std::ptr::from_ref(domain).addr();
     with(|late| late.push((this_thread(), domain, open.announced().expose_provenance())));
+}
+
+/// As [`pop`], but the section is kept; `None` at once in a thread that has a slot of its own.
+#[cold]
+#[inline(never)]
+pub(crate) fn last(domain: &Domain) -> Option<*mut u64> {
+    if thread::slot().is_some() {
+        return None;
+    }
+    let own = (this_thread(), std::ptr::from_ref(domain).addr());
+    let word = with(|late| late.iter().rfind(|entry| (entry.0, entry.1) == own).map(|late| late.2));
+    word.map(std::ptr::with_exposed_provenance_mut)
 }
 
 /// The word of the section that the calling thread opened last in the domain.

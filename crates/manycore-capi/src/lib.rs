@@ -9,9 +9,11 @@
 //! the crate `manycore`; this one is for linking.
 //!
 //! The headers are written by hand: half of them is inline functions and contracts, which no
-//! generator makes. `tests/header.rs` holds them against this crate: each function is declared,
-//! listed in `manycore.map`, exported and in an example, and each field of each struct has the same
-//! offset and size for a C compiler as here.
+//! generator makes, and cbindgen leaves out the types of functions that may unwind (capi.A1). What
+//! it would keep equal is tested: each function is declared, listed in `manycore.map`, exported and
+//! in an example, and each field of each struct has the same offset and size for a C compiler as
+//! here (`tests/header.rs`); and each function's prototype, derived from its signature here, is for
+//! a C compiler the header's (`tests/prototypes.rs`).
 //!
 //! Laws:
 //! - capi.A1 No unwinding crosses the boundary: a panic, or an exception that a call-back throws,
@@ -28,6 +30,9 @@
 //!   itself, and is no cancellation point.
 //! - capi.A6 What is pushed to the helper of `mc_call` is taken by it, without another push: no
 //!   wake-up is lost.
+//! - capi.A7 In a bounded domain an object's birth is what `mc_born_` read in the section in which
+//!   the same thread then links it, or before that section; the birth of every other object is
+//!   unknown, which is zero.
 
 #[cfg_attr(manycore_loom, allow(dead_code))] // the models call what they check alone
 mod call_list;
@@ -64,6 +69,8 @@ mod late;
 mod list;
 #[cfg(not(manycore_loom))]
 mod map;
+#[cfg(not(manycore_loom))]
+mod map_entry;
 #[cfg(all(target_os = "linux", not(manycore_loom)))]
 mod mappings;
 #[cfg(not(manycore_loom))]

@@ -2,14 +2,12 @@
 
 use crate::domain::mc_domain_default;
 use crate::handle::Domain;
-use crate::record::{Record, opened};
-use crate::tracked::Tracked;
+use crate::map_entry::{Entries, Entry, Key, Mixing, Number, Pair, Stored, Wanted};
+use crate::record::{Record, entered, opened};
 use libc::c_int;
 use manycore::collections::{HashMap, HashMapView};
-use manycore::section::Section;
 use std::borrow::Borrow;
 use std::ffi::c_void;
-use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem::{self, ManuallyDrop};
 use std::ptr;
 use std::sync::Arc;
@@ -31,217 +29,103 @@ pub struct Operations {
     pub argument: *mut c_void,
 }
 
-/// A key with what compares it: of an entry, or one that is looked for.
-#[repr(C)]
-struct Key {
-    key: *const c_void,
-    operations: *const Operations,
-}
-
-impl Key {
-    fn operations(&self) -> &Operations {
-        // SAFETY: the giver of the operations keeps them as long as there are entries; and those of
-        // a key that is looked for are the map's.
-        unsafe { &*self.operations }
-    }
-}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let operations = self.operations();
-        state.write_u64(match operations.hash {
-            // SAFETY: a key of the map's, or one that is looked for: the giver lets any thread
-            // call it with these.
-            Some(hash) => unsafe { hash(self.key, operations.argument) },
-            None => self.key.addr() as u64,
-        });
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        let operations = self.operations();
-        match operations.equal {
-            // SAFETY: keys of the map's, or one that is looked for: the giver lets any thread call
-            // it with these.
-            Some(equal) => unsafe { equal(self.key, other.key, operations.argument) != 0 },
-            None => ptr::eq(self.key, other.key),
-        }
-    }
-}
-
-impl Eq for Key {}
-
-/// A key of a map whose keys are numbers: as [`Key`], without functions to call.
-#[repr(transparent)]
-#[derive(PartialEq, Eq)]
-struct Number(*const c_void);
-
-impl Hash for Number {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.0.addr() as u64);
-    }
-}
-
-/// An entry: the key, its value, and whether it is counted. The map's own value is nothing.
-struct Entry {
-    key: Key,
-    value: *mut c_void,
-    tracked: Tracked,
-}
-
-// SAFETY: the header says that any thread may look an entry up, and free it.
-unsafe impl Send for Entry {}
-// SAFETY: threads share the pointers, which do not change; `tracked` is made for sharing.
-unsafe impl Sync for Entry {}
-
-impl Hash for Entry {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key.hash(state);
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for Entry {}
-
-impl Borrow<Key> for Entry {
-    fn borrow(&self) -> &Key {
-        &self.key
-    }
-}
-
-impl Borrow<Number> for Entry {
-    fn borrow(&self) -> &Number {
-        // SAFETY: `Number` is a pointer, `repr(transparent)`.
-        unsafe { &*(&raw const self.key.key).cast::<Number>() }
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let (key, value) = (self.key.key, self.value);
-        let operations = ptr::from_ref(self.key.operations());
-        self.tracked.finish(|| {
-            // SAFETY: the giver keeps the operations as long as there are entries.
-            let operations = unsafe { &*operations };
-            if let Some(free) = operations.free_entry {
-                // SAFETY: the grace period is over, and any thread may call it: the giver says so.
-                unsafe { free(key.cast_mut(), value, operations.argument) };
-            }
-        });
-    }
-}
-
-/// Makes a hash of the program's fit for buckets and tags, which are of its low and its high bits.
-#[derive(Debug, Clone, Copy, Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        // Both halves of the product with an odd constant, of the golden ratio.
-        let product = u128::from(hash ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-/// Makes [`Mixed`].
-#[derive(Debug, Clone, Copy)]
-struct Mixing;
-
-impl BuildHasher for Mixing {
-    type Hasher = Mixed;
-
-    fn build_hasher(&self) -> Mixed {
-        Mixed::default()
-    }
-}
-
-type View<'m> = HashMapView<'m, Entry, (), Mixing>;
-
 /// `mc_map`. Its first field is the header's by contract.
 #[repr(C)]
 pub struct Map {
     get: Get,
-    map: HashMap<Entry, (), Mixing>,
+    entries: Entries,
     domain: *const Domain,
     operations: *const Operations,
 }
 
 impl std::fmt::Debug for Map {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Map").field("len", &self.map.len()).finish_non_exhaustive()
+        f.debug_struct("Map").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Evaluates an expression with the map's entries, of whatever type they are.
+macro_rules! with_entries {
+    ($map:expr, |$entries:ident| $result:expr) => {
+        match &$map.entries {
+            Entries::Pairs($entries) => $result,
+            Entries::Full($entries) => $result,
+        }
+    };
 }
 
 impl Map {
     /// The fields that the header knows, as it names them, and where they are.
     pub const FRONT: [(&str, usize); 1] = [("get", mem::offset_of!(Self, get))];
 
-    fn domain(&self) -> &Domain {
+    pub(crate) fn domain(&self) -> &Domain {
         // SAFETY: not null, and a domain with a map in it is not freed (`mc_domain_free`).
         unsafe { &*self.domain }
     }
 
-    fn key(&self, key: *const c_void) -> Key {
-        Key { key, operations: self.operations }
+    pub(crate) fn operations(&self) -> *const Operations {
+        self.operations
     }
 
-    fn entry(&self, key: *mut c_void, value: *mut c_void) -> Entry {
-        Entry { key: self.key(key), value, tracked: Tracked::new(self.domain) }
+    fn len(&self) -> usize {
+        with_entries!(self, |entries| entries.len())
     }
 
     /// Runs `f` with the map in a section: the one that the thread has open, or one of its own.
     ///
     /// # Safety
-    /// `record` is null or the calling thread's.
-    #[inline(always)]
-    unsafe fn within<R>(&self, record: *const Record, f: impl FnOnce(&View<'_>) -> R) -> R {
+    /// `record` is null or the calling thread's; the entries are the map's.
+    unsafe fn within<E: Stored, R>(
+        &self,
+        entries: &HashMap<E, (), Mixing>,
+        record: *const Record,
+        f: impl FnOnce(&HashMapView<'_, E, (), Mixing>) -> R,
+    ) -> R {
         // SAFETY: the caller promises that it is null or the calling thread's.
         match unsafe { opened(self.domain(), record) } {
             Some(section) => {
                 let section = ManuallyDrop::into_inner(section);
                 // SAFETY: of the domain that the map was made with.
-                f(&ManuallyDrop::new(unsafe { self.map.view_in_unchecked(section) }))
+                f(&ManuallyDrop::new(unsafe { entries.view_in_unchecked(section) }))
             }
-            None => f(&self.map.enter()),
+            None => f(&entries.enter()),
         }
     }
 
-    /// Counts an entry that the calling thread has taken out of the map, in this section.
-    fn count(&self, entry: &Entry) {
-        entry.tracked.count(self.domain());
-    }
-
-    fn put(&self, view: &View<'_>, entry: Entry) -> c_int {
+    fn put<E: Stored>(&self, view: &HashMapView<'_, E, (), Mixing>, entry: E) -> c_int {
         let old = view.insert_entry(entry, ());
         old.map_or(0, |(old, ())| {
-            self.count(old);
+            old.count(self);
             1
         })
     }
 
-    fn remove(&self, view: &View<'_>, key: &Key, value: *const c_void) -> c_int {
+    fn add<E: Stored>(&self, view: &HashMapView<'_, E, (), Mixing>, entry: E) -> c_int {
+        match view.try_insert(entry, ()) {
+            Ok(()) => 0,
+            Err((entry, ())) => {
+                mem::forget(entry); // key and value stay the caller's
+                -libc::EEXIST
+            }
+        }
+    }
+
+    fn remove<E: Stored>(
+        &self,
+        view: &HashMapView<'_, E, (), Mixing>,
+        key: *const c_void,
+        value: *const c_void,
+    ) -> c_int {
         // The entry for which the condition held last is the one that was removed.
         let mut last = None;
-        let removed = view.remove_if(key, |entry, ()| {
+        let removed = view.remove_if(&E::Wanted::new(key, self), |entry, ()| {
             last = Some(ptr::from_ref(entry));
-            value.is_null() || ptr::eq(entry.value, value)
+            value.is_null() || ptr::eq(entry.value(), value)
         });
         match (removed, last) {
             (Some(()), Some(entry)) => {
                 // SAFETY: unlinked by this thread, in this section, which keeps it.
-                self.count(unsafe { &*entry });
+                unsafe { &*entry }.count(self);
                 0
             }
             _ => -libc::ENOENT,
@@ -267,21 +151,25 @@ pub unsafe extern "C" fn mc_map_new(
     if unsafe { (*operations).size } < size_of::<Operations>() {
         return -libc::EINVAL;
     }
-    // SAFETY: as long as its first field says.
-    let (has_hash, has_equal) =
-        unsafe { ((*operations).hash.is_some(), (*operations).equal.is_some()) };
-    let get: Get = match (has_hash, has_equal) {
-        (true, true) => get::<Key>,
-        (false, false) => get::<Number>,
+    // SAFETY: as long as its first field says, and stays as it is.
+    let functions = unsafe { &*operations };
+    let (is_plain, get): (bool, Get) = match (functions.hash, functions.equal) {
+        (Some(_), Some(_)) => (false, get::<Entry, Key>),
+        (None, None) if functions.free_entry.is_some() => (false, get::<Entry, Number>),
+        (None, None) => (true, get::<Pair, Number>),
         _ => return -libc::EINVAL,
     };
     let domain = if domain.is_null() { mc_domain_default() } else { domain };
     // SAFETY: not null, and the caller promises that it is not freed; nor is it while the map has
     // its sections, which count their users.
     let sections = Arc::clone(unsafe { &(*domain).sections });
-    let map = HashMap::builder().domain(sections).hasher(Mixing).build();
+    let entries = if is_plain {
+        Entries::Pairs(HashMap::builder().domain(sections).hasher(Mixing).build())
+    } else {
+        Entries::Full(HashMap::builder().domain(sections).hasher(Mixing).build())
+    };
     // SAFETY: not null, and the caller promises that it may be written.
-    unsafe { out.write(Box::into_raw(Box::new(Map { get, map, domain, operations }))) };
+    unsafe { out.write(Box::into_raw(Box::new(Map { get, entries, domain, operations }))) };
     0
 }
 
@@ -297,75 +185,65 @@ pub unsafe extern "C" fn mc_map_free(map: *mut Map) {
     // SAFETY: from the box of `mc_map_new`; the caller promises that it comes back once.
     let map = unsafe { Box::from_raw(map) };
     // What is freed later than in this call is waited for by `mc_barrier`.
-    map.map.for_each(|entry, ()| map.count(entry));
+    with_entries!(map, |entries| entries.for_each(|entry, ()| entry.count(&map)));
     drop(map);
 }
 
 /// The value of a key, or null: `get` of a [`Map`].
 type Get = unsafe extern "C" fn(*const Map, *const Record, *const c_void) -> *mut c_void;
 
-/// A key that is looked for.
-trait Wanted: Hash + Eq {
-    fn new(key: *const c_void, map: &Map) -> Self;
-}
-
-impl Wanted for Number {
-    fn new(key: *const c_void, _: &Map) -> Self {
-        Self(key)
-    }
-}
-
-impl Wanted for Key {
-    fn new(key: *const c_void, map: &Map) -> Self {
-        map.key(key)
-    }
-}
-
-/// Looks up a key of this kind, in the section that the thread has open, or one of its own.
+/// Looks up a key of this kind, in the section that the thread has open, or one of its own. The usual
+/// way calls nothing but the functions of the key, and so keeps few registers.
 ///
 /// # Safety
 /// The map is not freed; `record` is null or the calling thread's; the map's functions may be
 /// called with `key`.
-unsafe extern "C" fn get<Q: Wanted>(
+unsafe extern "C" fn get<E: Stored + Borrow<Q>, Q: Wanted>(
     map: *const Map,
     record: *const Record,
     key: *const c_void,
-) -> *mut c_void
-where
-    Entry: Borrow<Q>,
-{
+) -> *mut c_void {
+    // SAFETY: the caller promises a map that has not been freed.
+    let of = unsafe { &*map };
+    // SAFETY: the caller promises that it is null or the calling thread's.
+    if let (Some(section), Some(entries)) =
+        (unsafe { entered(of.domain(), record) }, E::of(&of.entries))
+    {
+        let section = ManuallyDrop::into_inner(section);
+        // SAFETY: of the domain that the map was made with.
+        let view = ManuallyDrop::new(unsafe { entries.view_in_unchecked(section) });
+        if let Some(found) = view.get_key_value_now(&Q::new(key, of)) {
+            return value_of(found);
+        }
+    }
+    // SAFETY: what the caller promises.
+    unsafe { get_anyway(map, record, key) }
+}
+
+/// The same while the map grows, or without an open section.
+///
+/// # Safety
+/// As for `get`.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn get_anyway(
+    map: *const Map,
+    record: *const Record,
+    key: *const c_void,
+) -> *mut c_void {
+    fn of<E: Stored>(view: &HashMapView<'_, E, (), Mixing>, key: &E::Wanted) -> *mut c_void {
+        value_of(view.get_key_value(key))
+    }
     // SAFETY: the caller promises a map that has not been freed.
     let map = unsafe { &*map };
-    // SAFETY: the caller promises that it is null or the calling thread's.
-    let opened = unsafe { opened(map.domain(), record) };
-    let is_open = opened.is_some();
-    let section = ManuallyDrop::into_inner(opened.unwrap_or_else(|| open(map)));
-    // SAFETY: of the domain that the map was made with.
-    let view = ManuallyDrop::new(unsafe { map.map.view_in_unchecked(section) });
-    // Looked up in one place, so that it is compiled into this function.
-    let value = value_of(view.get_key_value(&Q::new(key, map)));
-    if !is_open {
-        close(view);
-    }
-    value
+    // SAFETY: the caller promises that the record is null or the calling thread's.
+    with_entries!(map, |entries| unsafe {
+        map.within(entries, record, |view| of(view, &Wanted::new(key, map)))
+    })
 }
 
-/// A section for one call.
-#[cold]
-#[inline(never)]
-fn open(map: &Map) -> ManuallyDrop<Section<'_>> {
-    ManuallyDrop::new(map.domain().sections.enter())
-}
-
-/// The end of a section for one call.
-#[cold]
-#[inline(never)]
-fn close(view: ManuallyDrop<View<'_>>) {
-    drop(ManuallyDrop::into_inner(view));
-}
-
-fn value_of(found: Option<(&Entry, &())>) -> *mut c_void {
-    found.map_or(ptr::null_mut(), |(entry, ())| entry.value)
+fn value_of<E: Stored>(found: Option<(&E, &())>) -> *mut c_void {
+    found.map_or(ptr::null_mut(), |(entry, ())| entry.value())
 }
 
 /// Puts an entry in, in place of one with an equal key: 1 if there was one, 0 if not.
@@ -385,8 +263,10 @@ pub unsafe extern "C" fn mc_map_put_(
     }
     // SAFETY: the caller promises a map that has not been freed.
     let map = unsafe { &*map };
-    // SAFETY: the caller promises that it is null or the calling thread's.
-    unsafe { map.within(record, |view| map.put(view, map.entry(key, value))) }
+    // SAFETY: the caller promises that the record is null or the calling thread's.
+    with_entries!(map, |entries| unsafe {
+        map.within(entries, record, |view| map.put(view, Stored::new(key, value, map)))
+    })
 }
 
 /// Puts an entry in, if no key is equal.
@@ -405,16 +285,10 @@ pub unsafe extern "C" fn mc_map_add_(
     }
     // SAFETY: the caller promises a map that has not been freed.
     let map = unsafe { &*map };
-    // SAFETY: the caller promises that it is null or the calling thread's.
-    unsafe {
-        map.within(record, |view| match view.try_insert(map.entry(key, value), ()) {
-            Ok(()) => 0,
-            Err((entry, ())) => {
-                mem::forget(entry); // key and value stay the caller's
-                -libc::EEXIST
-            }
-        })
-    }
+    // SAFETY: the caller promises that the record is null or the calling thread's.
+    with_entries!(map, |entries| unsafe {
+        map.within(entries, record, |view| map.add(view, Stored::new(key, value, map)))
+    })
 }
 
 /// Removes a key, if its value is this one, or if `value` is null.
@@ -431,8 +305,10 @@ pub unsafe extern "C" fn mc_map_remove_(
 ) -> c_int {
     // SAFETY: the caller promises a map that has not been freed.
     let map = unsafe { &*map };
-    // SAFETY: the caller promises that it is null or the calling thread's.
-    unsafe { map.within(record, |view| map.remove(view, &map.key(key), value)) }
+    // SAFETY: the caller promises that the record is null or the calling thread's.
+    with_entries!(map, |entries| unsafe {
+        map.within(entries, record, |view| map.remove(view, key, value))
+    })
 }
 
 /// How many entries there are.
@@ -442,7 +318,7 @@ pub unsafe extern "C" fn mc_map_remove_(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mc_map_length(map: *const Map) -> usize {
     // SAFETY: the caller promises a map that has not been freed.
-    unsafe { &*map }.map.len()
+    unsafe { &*map }.len()
 }
 
 /// Calls `visit` with every entry, until it returns something else than zero; what it returned
@@ -460,15 +336,14 @@ pub unsafe extern "C" fn mc_map_for_each_(
     let Some(visit) = visit else { return -libc::EINVAL };
     // SAFETY: the caller promises a map that has not been freed.
     let map = unsafe { &*map };
-    // SAFETY: the caller promises that it is null or the calling thread's.
-    unsafe {
-        map.within(record, |view| {
-            let entries = view.keys();
-            entries
+    // SAFETY: the caller promises that the record is null or the calling thread's.
+    with_entries!(map, |entries| unsafe {
+        map.within(entries, record, |view| {
+            view.keys()
                 // SAFETY: the caller promises that it may be called; the section keeps the entry.
-                .map(|entry| visit(entry.key.key, entry.value, argument))
+                .map(|entry| visit(entry.key(), entry.value(), argument))
                 .find(|stop| *stop != 0)
                 .unwrap_or(0)
         })
-    }
+    })
 }

@@ -16,6 +16,7 @@ pub struct Options {
     /// Of the struct as the caller knows it.
     pub size: usize,
     /// Bit 0: readers pay a fence, and no system call is made. Bit 1: by clocks instead of eras.
+    /// Bit 2: objects have births.
     pub flags: u64,
     /// Nodes of a batch.
     pub batch_nodes: usize,
@@ -35,6 +36,7 @@ pub struct Options {
 
 const FENCES: u64 = 1;
 const CLOCK: u64 = 2;
+const BOUNDED: u64 = 4;
 
 /// The call-back's argument, which its giver lets any thread have.
 struct Argument(*mut c_void);
@@ -68,15 +70,28 @@ impl Options {
     pub(crate) unsafe fn read(options: *const Self) -> Option<Self> {
         // SAFETY: what the caller promises.
         let read = unsafe { versioned::read(options, Self::NONE) };
-        read.filter(|read| read.flags & !(FENCES | CLOCK) == 0)
+        read.filter(|read| read.flags & !(FENCES | CLOCK | BOUNDED) == 0)
     }
 
-    /// A builder with these settings.
-    pub(crate) fn builder(self) -> Builder {
-        let mut builder = Domain::builder().asymmetric(self.flags & FENCES == 0);
-        if self.flags & CLOCK != 0 {
-            builder = builder.mode(Mode::Clock);
+    /// Whether objects have births in the domain.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.flags & BOUNDED != 0
+    }
+
+    /// The mode, unless two are asked for.
+    fn mode(&self) -> Option<Mode> {
+        match (self.flags & CLOCK != 0, self.is_bounded()) {
+            (false, false) => Some(Mode::Epoch),
+            (false, true) => Some(Mode::Bounded),
+            (true, false) => Some(Mode::Clock),
+            (true, true) => None,
         }
+    }
+
+    /// A builder with these settings; `None` if they contradict each other.
+    pub(crate) fn builder(self) -> Option<Builder> {
+        let mode = self.mode()?;
+        let mut builder = Domain::builder().mode(mode).asymmetric(self.flags & FENCES == 0);
         let mut set = |value: usize, setter: fn(Builder, usize) -> Builder| {
             if value != 0 {
                 let old = std::mem::replace(&mut builder, Domain::builder());
@@ -96,6 +111,6 @@ impl Options {
                 unsafe { report(*argument, &raw const backlog) };
             });
         }
-        builder.backpressure(Duration::from_micros(self.backpressure_us))
+        Some(builder.backpressure(Duration::from_micros(self.backpressure_us)))
     }
 }

@@ -1,6 +1,7 @@
 //! The record that the header's inline functions have of each thread (capi.A2).
 
 use crate::handle::Domain;
+use crate::late;
 use manycore::section::Section;
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -65,8 +66,8 @@ impl Record {
 ///
 /// # Safety
 /// `record` is null or the calling thread's.
-#[inline]
-pub(crate) unsafe fn opened(
+#[inline(always)]
+pub(crate) unsafe fn entered(
     domain: &Domain,
     record: *const Record,
 ) -> Option<ManuallyDrop<Section<'_>>> {
@@ -75,4 +76,39 @@ pub(crate) unsafe fn opened(
     // SAFETY: the record has the word as long as the thread has its slot (capi.A2). If it is not
     // zero, a section is open; and as the guard is not dropped, it stays so.
     unsafe { (*announced != 0).then(|| ManuallyDrop::new(domain.sections.resume(announced))) }
+}
+
+/// The same, or if the domain is bounded and the thread has ended, the section that it has opened
+/// since: one that is opened for a call would protect what is loaded in it alone.
+///
+/// # Safety
+/// `record` is null or the calling thread's.
+#[inline]
+pub(crate) unsafe fn opened(
+    domain: &Domain,
+    record: *const Record,
+) -> Option<ManuallyDrop<Section<'_>>> {
+    // SAFETY: what the caller promises.
+    let known = unsafe { entered(domain, record) };
+    if known.is_some() || !domain.is_bounded {
+        return known;
+    }
+    // SAFETY: a section of this thread's, which stays open, because the guard is not dropped.
+    late::last(domain).map(|word| ManuallyDrop::new(unsafe { domain.sections.resume(word) }))
+}
+
+/// Runs `f` in the section of `domain` that the calling thread has open, or in one of its own.
+///
+/// # Safety
+/// `record` is null or the calling thread's.
+pub(crate) unsafe fn within<R>(
+    domain: &Domain,
+    record: *const Record,
+    f: impl FnOnce(&Section<'_>) -> R,
+) -> R {
+    // SAFETY: the caller promises that it is null or the calling thread's.
+    match unsafe { opened(domain, record) } {
+        Some(section) => f(&section),
+        None => f(&domain.sections.enter()),
+    }
 }

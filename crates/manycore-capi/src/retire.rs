@@ -1,12 +1,12 @@
-//! Retiring with an intrusive head (capi.A4).
+//! Retiring with an intrusive head (capi.A4, capi.A7).
 
 use crate::handle::Domain;
-use crate::record::{Record, opened};
+use crate::record::{Record, opened, within};
 use crate::{running, thread};
 use libc::c_int;
 use manycore::section::Weight;
 use std::mem::{ManuallyDrop, offset_of};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// `mc_callback`: called with the head. An exception that it throws ends the process (capi.A1).
 pub type Callback = unsafe extern "C-unwind" fn(*mut Head);
@@ -16,7 +16,8 @@ pub type Callback = unsafe extern "C-unwind" fn(*mut Head);
 #[derive(Debug)]
 pub struct Head {
     function: Option<Callback>,
-    /// The domain, whose address is even, and its generation in the lowest bit.
+    /// The domain, whose address is even, and its generation in the lowest bit; before the object
+    /// is retired, its birth, if there is no function (capi.A7).
     domain: *const Domain,
 }
 
@@ -28,6 +29,17 @@ impl Head {
     /// A head that waits in the list of `mc_call`: there the second word leads to the next one.
     pub(crate) fn queued(function: Option<Callback>) -> Self {
         Self { function, domain: std::ptr::null() }
+    }
+
+    /// The head of an object that is about to be linked in a bounded domain.
+    fn born(birth: u64) -> Self {
+        let birth = usize::try_from(birth).unwrap_or(0); // unknown where it has no room
+        Self { function: None, domain: ptr::without_provenance(birth) }
+    }
+
+    /// The birth of an object that was not retired yet; zero if it is unknown.
+    fn birth(&self) -> u64 {
+        if self.function.is_none() { self.domain.addr() as u64 } else { 0 }
     }
 
     pub(crate) fn function(&self) -> Option<Callback> {
@@ -63,6 +75,8 @@ pub unsafe extern "C" fn mc_retire_(
     if function.is_none() {
         return -libc::EINVAL;
     }
+    // SAFETY: in a bounded domain the caller promises a head that was zeroed or born.
+    let birth = if of.is_bounded { unsafe { (*head).birth() } } else { 0 };
     let generation = of.pending.schedule(thread::slot());
     let tagged = domain.wrapping_byte_add(generation);
     // SAFETY: the object is the caller's own, unlinked, and not retired before.
@@ -73,11 +87,35 @@ pub unsafe extern "C" fn mc_retire_(
     let is_open = opened.is_some();
     let section = opened.unwrap_or_else(|| ManuallyDrop::new(of.sections.enter()));
     // SAFETY: the object is unlinked and not retired before, and `run` takes it back; that any
-    // thread may call the function, the caller promises. (In one place, so that it is compiled
-    // into this function.)
-    unsafe { section.retire_raw(node.cast(), weight, run) };
+    // thread may call the function, the caller promises, and that the birth is from `mc_born_`.
+    // (In one place, so that it is compiled into this function.)
+    unsafe { section.retire_born(node.cast(), weight, birth, run) };
     if !is_open {
         drop(ManuallyDrop::into_inner(section));
+    }
+    0
+}
+
+/// Notes the birth of an object that the calling thread is about to link.
+///
+/// # Safety
+/// The domain is not freed, `record` is null or the calling thread's, and `head` is null, or in an
+/// object that no other thread can reach.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_born_(
+    domain: *const Domain,
+    record: *const Record,
+    head: *mut Head,
+) -> c_int {
+    // SAFETY: the caller promises that a domain that is not null has not been freed.
+    let Some(of) = (unsafe { domain.as_ref() }).filter(|_| !head.is_null()) else {
+        return -libc::EINVAL;
+    };
+    if of.is_bounded {
+        // SAFETY: the caller promises that it is null or the calling thread's.
+        let birth = unsafe { within(of, record, |section| section.birth()) };
+        // SAFETY: not null, and the caller promises that the object is its own.
+        unsafe { head.write(Head::born(birth)) };
     }
     0
 }

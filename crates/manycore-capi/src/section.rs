@@ -1,7 +1,7 @@
 //! Sections: what the header's inline functions do not do themselves.
 
 use crate::handle::Domain;
-use crate::record::Record;
+use crate::record::{Record, within};
 use crate::{late, thread};
 use libc::c_int;
 use std::ffi::{CStr, c_char};
@@ -55,6 +55,22 @@ pub unsafe extern "C" fn mc_leave_(domain: *const Domain, record: *const Record)
 pub unsafe extern "C" fn mc_is_inside(domain: *const Domain) -> c_int {
     // SAFETY: the caller promises a domain that has not been freed.
     unsafe { &*domain }.sections.is_inside().into()
+}
+
+/// Whether the calling thread's section protects what it has loaded until now: 1 or 0. If not, it
+/// protects what is loaded from then on.
+///
+/// # Safety
+/// The domain is not freed; `record` is null or the calling thread's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mc_protects_loaded_(
+    domain: *const Domain,
+    record: *const Record,
+) -> c_int {
+    // SAFETY: the caller promises a domain that has not been freed.
+    let domain = unsafe { &*domain };
+    // SAFETY: the caller promises that it is null or the calling thread's.
+    unsafe { within(domain, record, |section| section.protects_loaded()) }.into()
 }
 
 /// Prepares the calling thread for sections of the domain.

@@ -12,10 +12,22 @@ use std::ptr;
 struct Thread {
     record: Cell<*const Record>,
     slot: usize,
+    has_ended: Cell<bool>,
 }
 
-impl Drop for Thread {
-    fn drop(&mut self) {
+impl Thread {
+    fn new() -> Self {
+        // The slot first: so this is dropped before the thread gives its slot up (capi.A2).
+        let slot = percpu::current_slot();
+        #[cfg(unix)]
+        key::set();
+        Self { record: Cell::new(ptr::null()), slot, has_ended: Cell::new(false) }
+    }
+
+    fn end(&self) {
+        if self.has_ended.replace(true) {
+            return;
+        }
         // SAFETY: null, or the variable of this thread, which lives as long as it.
         if let Some(record) = unsafe { self.record.get().as_ref() } {
             record.set(ptr::null(), ptr::null_mut());
@@ -29,21 +41,58 @@ impl Drop for Thread {
     }
 }
 
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 thread_local! {
-    // The slot first: so this is dropped before the thread gives its slot up (capi.A2).
-    static THREAD: Thread = {
-        let slot = percpu::current_slot();
-        Thread { record: Cell::new(ptr::null()), slot }
-    };
+    static THREAD: Thread = Thread::new();
 }
 
-/// The calling thread's slot, unless its destructors have run.
+/// A thread that comes here first in the destructor of a pthread key is ended by that of another
+/// key: the C library has run the destructors of thread-local variables then, and runs no more.
+#[cfg(unix)]
+mod key {
+    use super::{THREAD, Thread};
+    use libc::pthread_key_t;
+    use manycore::percpu;
+    use std::ffi::c_void;
+    use std::ptr;
+    use std::sync::OnceLock;
+
+    extern "C" fn end(_: *mut c_void) {
+        // An error, and no effect, in a thread whose thread-local destructors have run.
+        let _ = THREAD.try_with(Thread::end);
+        percpu::end_thread();
+    }
+
+    /// Has the calling thread ended after the destructors of its thread-local variables.
+    pub(super) fn set() {
+        static KEY: OnceLock<Option<pthread_key_t>> = OnceLock::new();
+        let key = KEY.get_or_init(|| {
+            let mut key = 0;
+            // SAFETY: the variable is written; the function lives as long as the process.
+            let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(end)) };
+            (failed == 0).then_some(key)
+        });
+        let set = key.map(|key| {
+            // SAFETY: a key that is never deleted; the value is not followed.
+            unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) }
+        });
+        assert!(set == Some(0), "manycore: the system has no key for what a thread's end needs");
+    }
+}
+
+/// The calling thread's slot, unless it has ended.
 pub(crate) fn slot() -> Option<usize> {
-    THREAD.try_with(|thread| thread.slot).ok()
+    let slot = |thread: &Thread| (!thread.has_ended.get()).then_some(thread.slot);
+    THREAD.try_with(slot).ok().flatten()
 }
 
-/// Keeps for the inline functions that the thread has entered `domain`. Says whether the thread's
-/// destructors are still to run, so that the section is found again without help.
+/// Keeps for the inline functions that the thread has entered `domain`. Says whether the thread is
+/// still to be ended, so that the section is found again without help.
 ///
 /// # Safety
 /// `record` is null or the calling thread's, and the section is one of `domain`.
@@ -53,6 +102,9 @@ pub(crate) unsafe fn remember(
     open: &OpenSection<'_>,
 ) -> bool {
     let kept = THREAD.try_with(|thread| {
+        if thread.has_ended.get() {
+            return false;
+        }
         // SAFETY: the caller promises that it is null or the calling thread's.
         if let Some(own) = unsafe { record.as_ref() }.filter(|_| open.is_inlinable()) {
             if thread.record.replace(record).is_null() {
@@ -60,6 +112,7 @@ pub(crate) unsafe fn remember(
             }
             own.set(domain, open.announced());
         }
+        true
     });
-    kept.is_ok()
+    kept.unwrap_or(false)
 }

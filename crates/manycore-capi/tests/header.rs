@@ -129,6 +129,8 @@ fn version_is_the_crates() {
     assert!(HEADER.contains(&format!("#define MC_STALLED_NAME {}\n", capi::STALLED_NAME)));
     let offset = manycore::section::OpenSection::PENDING_OFFSET;
     assert!(HEADER.contains(&format!("#define MC_PENDING_OFFSET_ {offset}\n")), "{offset}");
+    let offset = manycore::section::OpenSection::RAISED_OFFSET;
+    assert!(HEADER.contains(&format!("#define MC_RAISED_OFFSET_ {offset}\n")), "{offset}");
 }
 
 /// A struct's name in C, its size here, and its fields with their offsets here.

@@ -18,7 +18,7 @@ use super::{Alone, Limit};
 use crate::{resident::resident, row::Summary};
 
 /// Objects of which the bytes of one are told.
-const OBJECTS: u64 = 2_000;
+const OBJECTS: usize = 4_000;
 /// Entries of which the bytes of one are told.
 const ENTRIES: u64 = 1_000_000;
 /// Calls of a timed loop.
@@ -119,9 +119,9 @@ pub static ALONE: &[Alone] = &[
         |effort| each(effort, || drop(ScalableArc::new(black_box(7_u64)))),
         Limit::Times(0.9, "Arc", |effort| each(effort, || drop(Arc::new(black_box(7_u64))))),
     ),
-    bytes("EventQueue", |effort| each_of(effort, queue), 256.0),
-    bytes("ActiveSet", |effort| each_of(effort, active_set), 256.0),
-    bytes("TimerQueue", |effort| each_of(effort, timer_queue), 256.0),
+    bytes("EventQueue", |_| each_of(queue), 256.0),
+    bytes("ActiveSet", |_| each_of(active_set), 256.0),
+    bytes("TimerQueue", |_| each_of(timer_queue), 256.0),
 ];
 
 /// Nanoseconds of a call: the median of seven loops.
@@ -136,13 +136,13 @@ fn each(effort: Effort, mut call: impl FnMut()) -> f64 {
     Summary::of(&std::array::from_fn::<_, 7, _>(|_| sample())).median
 }
 
-/// Resident bytes of each of many objects, their heap included, that one thread has used.
-fn each_of<T>(effort: Effort, object: fn() -> T) -> f64 {
-    let count = effort.of(OBJECTS) as usize;
-    let mut objects = Vec::with_capacity(count);
+/// Resident bytes of each of many objects, their heap included, that one thread has used. Never
+/// fewer of them: memory is counted by the page.
+fn each_of<T>(object: fn() -> T) -> f64 {
+    let mut objects = Vec::with_capacity(OBJECTS);
     objects.push(object()); // what all share is there now
     let before = resident();
-    objects.extend((1..count).map(|_| object()));
+    objects.extend((1..OBJECTS).map(|_| object()));
     let bytes = resident().saturating_sub(before);
     bytes as f64 / (black_box(objects).len() - 1) as f64
 }

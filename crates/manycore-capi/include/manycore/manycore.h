@@ -108,6 +108,7 @@ typedef void (*mc_over_budget)(void *argument, const struct mc_backlog *backlog)
 
 #define MC_DOMAIN_FENCES UINT64_C(1) /* readers pay a fence, and no membarrier is used */
 #define MC_DOMAIN_CLOCK UINT64_C(2) /* grace periods by clocks instead of eras: 25 ns a section */
+#define MC_DOMAIN_BOUNDED UINT64_C(4) /* a stalled section holds back little (mc_protect); not by clocks */
 
 /* Zero is the default of each field. */
 struct mc_domain_options {
@@ -135,11 +136,14 @@ struct mc_thread_record_ {
 };
 
 #define MC_PENDING_OFFSET_ 24
+#define MC_RAISED_OFFSET_ 8
 
 void mc_enter_(const mc_domain *domain, struct mc_thread_record_ *record);
 void mc_leave_(const mc_domain *domain, struct mc_thread_record_ *record);
 int mc_retire_(const mc_domain *domain, struct mc_thread_record_ *record, struct mc_head *head,
     size_t bytes, mc_callback function);
+int mc_protects_loaded_(const mc_domain *domain, struct mc_thread_record_ *record);
+int mc_born_(const mc_domain *domain, struct mc_thread_record_ *record, struct mc_head *head);
 int mc_thread_register_(const mc_domain *domain, struct mc_thread_record_ *record);
 int mc_thread_unregister_(const mc_domain *domain, struct mc_thread_record_ *record);
 void mc_misuse_(const char *what);
@@ -314,9 +318,69 @@ static inline void mc_quiescent(const mc_domain *domain)
 
 /*
  * Loads a pointer that the section then protects: what it leads to is not freed before the section is
- * closed. (pointer) is an lvalue. The object must be retired through the same domain.
+ * closed. (pointer) is an lvalue. The object must be retired through the same domain. In a bounded domain
+ * mc_protect takes its place.
  */
 #define mc_dereference(pointer) __atomic_load_n(&(pointer), __ATOMIC_ACQUIRE)
+
+/* Private: whether the thread's section protects what it has loaded until now. */
+static inline int mc_is_protected_(const mc_domain *domain)
+{
+#ifdef MC_DEBUG
+	if (!mc_is_inside(domain))
+		mc_misuse_("mc_protect outside of a section");
+#endif
+	if (mc_is_known_(domain)) {
+		const struct mc_domain_front_ *front =
+		    (const struct mc_domain_front_ *)(const void *)domain;
+		const uint64_t *announced = MC_ANNOUNCED_;
+		uint64_t era = __atomic_load_n(front->era, __ATOMIC_ACQUIRE);
+
+		if (MC_LIKELY_(era <= announced[0] || era <= announced[MC_RAISED_OFFSET_ / 8]))
+			return 1;
+	}
+	return mc_protects_loaded_(domain, MC_RECORD_);
+}
+
+/*
+ * As mc_dereference, in a domain that was made with MC_DOMAIN_BOUNDED, and right in any: one load more.
+ *
+ * In such a domain a section that stalls, in a thread that was switched out for example, holds back only
+ * what was linked before: memory stays bounded, whatever the readers do. That has three rules.
+ *
+ * Every pointer to an object of the domain is loaded by mc_protect, in the section that follows it.
+ *
+ * Every object is given to mc_born before it is linked, or its head is zeroed; then every open section
+ * holds it back.
+ *
+ * Before an object is unlinked, every link out of it that leads to an object is set to null, or tagged by
+ * setting its lowest bit, and a reader follows no such link: it begins again. An object without links, a
+ * configuration behind one pointer for example, needs nothing.
+ *
+ * Where they are not kept, an object is used after it was freed. Textbook RCU code does not keep it: its
+ * readers go on from an object that was unlinked to those behind it. What an exchange returns may be
+ * followed by the thread that unlinked it and retires it.
+ *
+ * (pointer) is an lvalue; it may be evaluated more than once.
+ */
+#define mc_protect(domain, pointer) \
+	__extension__({ \
+		__typeof__(1 ? (pointer) : NULL) mc_found_; \
+		do \
+			mc_found_ = mc_dereference(pointer); \
+		while (!mc_is_protected_(domain)); \
+		mc_found_; \
+	})
+
+/*
+ * Before an object is linked in a bounded domain: notes the time of its birth in its head, for mc_retire.
+ * The thread that links it calls this, in the section in which it links it, or outside of sections; and
+ * again, if the object is linked again. In other domains it has no effect. -EINVAL: a null pointer.
+ */
+static inline int mc_born(const mc_domain *domain, struct mc_head *head)
+{
+	return mc_born_(domain, MC_RECORD_, head);
+}
 
 /* Publishes an object: a reader that loads the pointer finds the object as it was before this. */
 #define mc_assign_pointer(pointer, value) __atomic_store_n(&(pointer), (value), __ATOMIC_RELEASE)
@@ -331,7 +395,8 @@ static inline void mc_quiescent(const mc_domain *domain)
  * object counts as a page and is looked after more often.
  *
  * The caller promises that the object is unlinked, that no section opened from now on can reach it,
- * that it is retired once, and that any thread may call FUNCTION. Never waits. May be called outside
+ * that it is retired once, and that any thread may call FUNCTION. In a bounded domain, HEAD was zeroed or
+ * given to mc_born of this domain, and the links out of the object are null or tagged (mc_protect). Never waits. May be called outside
  * of a section. Other call-backs may run in it. -EINVAL: a null pointer.
  */
 static inline int mc_retire(const mc_domain *domain, struct mc_head *head, size_t bytes,

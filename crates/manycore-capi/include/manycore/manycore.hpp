@@ -19,6 +19,7 @@
 #ifndef MANYCORE_MANYCORE_HPP
 #define MANYCORE_MANYCORE_HPP
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -139,6 +140,18 @@ public:
 	section(const section &) = delete;
 	section &operator=(const section &) = delete;
 	~section() { mc_leave(domain_); }
+
+	// As mc_protect: loads a link in a domain that is bounded.
+	template <class T>
+	T *protect(const std::atomic<T *> &link) const noexcept
+	{
+		T *found;
+
+		do
+			found = link.load(std::memory_order_acquire);
+		while (!mc_is_protected_(domain_));
+		return found;
+	}
 
 private:
 	const mc_domain *domain_;

@@ -40,7 +40,8 @@ typedef struct mc_map mc_map;
  * keys are not found, or are there twice; nothing else happens. None of the functions here longjmps out
  * of its call: the bucket would stay locked for ever, and the section open.
  *
- * If both are null, keys are numbers that are passed as pointers: the map does not follow them.
+ * If both are null, keys are numbers that are passed as pointers: the map does not follow them. Then
+ * nothing is called in a look-up; if FREE_ENTRY is null as well, an entry takes 32 bytes in place of 64.
  *
  * HASH may be simple: its result is mixed. But keys that an attacker chooses need one with a secret.
  */

@@ -16,7 +16,8 @@
 //   themselves: inside of a region, or in a deleter.
 // - A thread that ends inside of a region of RCU protection has it closed.
 //
-// rcu_domain_of gives a domain of one's own, which the standard has not: made by mc_domain_new.
+// rcu_domain_of gives a domain of one's own, which the standard has not: made by mc_domain_new. In one
+// that is bounded, pointers are loaded by section::protect of manycore.hpp, or mc_protect, whose rules hold.
 #ifndef MANYCORE_RCU_HPP
 #define MANYCORE_RCU_HPP
 
@@ -103,6 +104,10 @@ public:
 		deleter_ = std::move(d);
 		mc_retire(dom.native_handle(), this, detail::weight<T>(), &rcu_obj_base::evaluate);
 	}
+
+	// Not in the standard: as mc_born, before the object is linked in a domain that is bounded; each
+	// object that is retired there has been given to it.
+	void born(rcu_domain &dom) noexcept { mc_born(dom.native_handle(), this); }
 
 protected:
 	rcu_obj_base() = default;

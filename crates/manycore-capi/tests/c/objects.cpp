@@ -1,5 +1,6 @@
 // manycore.hpp: what owns what, what throws, and that each object is destroyed once.
 #include <manycore/manycore.hpp>
+#include <manycore/rcu.hpp>
 
 #include "check.h"
 
@@ -99,6 +100,46 @@ static void maps_and_ids()
 	}
 	domain.barrier();
 	CHECK(alive == 0);
+}
+
+struct setting : manycore::rcu_obj_base<setting> {
+	explicit setting(int v) : value(v) {}
+	int value;
+};
+
+static void bounded_domains()
+{
+	mc_domain_options options = MC_DOMAIN_OPTIONS_INIT;
+	struct mc_backlog backlog = MC_BACKLOG_INIT;
+	options.flags = MC_DOMAIN_BOUNDED;
+	options.budget = 1 << 16;
+	manycore::domain domain(options);
+	manycore::rcu_domain_of region(domain);
+	std::atomic<setting *> current{new setting(0)};
+	std::atomic<int> state{0};
+
+	std::thread reader([&] {
+		manycore::section section(domain);
+		const setting *held = section.protect(current);
+		state = 1;
+		while (state != 2)
+			std::this_thread::yield();
+		CHECK(held->value == 0);
+	});
+	while (state != 1)
+		std::this_thread::yield();
+	for (int value = 1; value <= 20000; value++) {
+		manycore::section section(domain);
+		auto *made = new setting(value);
+		made->born(region);
+		current.exchange(made)->retire({}, region);
+	}
+	CHECK(mc_backlog(domain, 0, &backlog, nullptr, 0) == 0);
+	CHECK(backlog.stalled == 1 && backlog.bytes <= 2 * options.budget);
+	state = 2;
+	reader.join();
+	domain.barrier();
+	delete current.load();
 }
 
 static void queues()
@@ -250,6 +291,7 @@ int main()
 	pages();
 	mapped_pages();
 	maps_and_ids();
+	bounded_domains();
 	queues();
 	CHECK(alive == 0);
 	caches();

@@ -139,6 +139,53 @@ static void *enter_each(void *argument)
 	return NULL;
 }
 
+static pthread_key_t short_key;
+static const mc_domain *own;
+
+static void enter_late(void *argument)
+{
+	(void)argument;
+	mc_enter(own);
+	mc_leave(own);
+}
+
+static void *with_short_key(void *argument)
+{
+	CHECK(pthread_setspecific(short_key, &short_key) == 0);
+	return argument;
+}
+
+/* Threads that use the library at their end alone leave nothing of theirs: no number, and no address. */
+static void ends(void)
+{
+	struct mc_backlog backlog = MC_BACKLOG_INIT;
+	struct mc_stalled stalled;
+	pthread_t threads[100];
+	int i, round;
+
+	CHECK(pthread_key_create(&short_key, enter_late) == 0);
+	own = eager_domain();
+	for (round = 0; round < 3; round++) {
+		/* So many at a time that the C library gives their memory back. */
+		for (i = 0; i < 100; i++)
+			CHECK(pthread_create(&threads[i], NULL, with_short_key, NULL) == 0);
+		for (i = 0; i < 100; i++)
+			CHECK(pthread_join(threads[i], NULL) == 0);
+		CHECK(mc_domain_free(own) == 0);
+		own = eager_domain();
+	}
+	/* Threads that run at the same time have different numbers: there have been 500 of them, and 101. */
+	for (i = 0; i < 200; i++)
+		run(with_short_key, NULL, 0);
+	CHECK(pthread_create(&threads[0], NULL, cancelled_inside, NULL) == 0);
+	while (sem_wait(&inside) != 0)
+		;
+	CHECK(mc_backlog(domain, 0, &backlog, &stalled, 1) == 0 && backlog.stalled == 1);
+	CHECK(stalled.slot < 250);
+	CHECK(pthread_cancel(threads[0]) == 0 && pthread_join(threads[0], NULL) == 0);
+	CHECK(mc_domain_free(own) == 0);
+}
+
 static void addresses(void)
 {
 	const mc_domain *last = NULL;
@@ -188,6 +235,7 @@ int main(void)
 		run(retire_unregistered, NULL, 0);
 	}
 	CHECK(freed == 50 * (7 + 2 * 2 + 1));
+	ends();
 
 	mc_enter(domain);
 	CHECK(pthread_create(&thread, NULL, synchronize, &returned) == 0);

@@ -124,6 +124,16 @@ impl<T> Root<T> {
 }
 
 impl<T: Growing> Root<T> {
+    /// The table, if there is one and none before it.
+    #[inline(always)]
+    pub(super) fn settled<'s>(&self, section: &'s Section<'_>) -> Option<&'s T>
+    where
+        T: 's,
+    {
+        let table = self.load(section).as_ref()?;
+        table.growth().old.load(section).is_null().then_some(table)
+    }
+
     /// Makes the first table, unless another thread has.
     #[cold]
     fn make(&self, buckets: usize, section: &Section<'_>) {

@@ -32,6 +32,11 @@
 //! running thread that locks again at once. A look takes the line from the owner: 48 spinning
 //! waiters cost it ten times what the critical section does.
 //!
+//! How long it pauses between two looks, the thread learns from its looks ([`PATIENCE`]): where
+//! they find the lock held it pauses longer, in its next wait too. So where threads do little else
+//! but lock, one goes on for some microseconds, with the lock and the data in its own cache, before
+//! the next has its turn. What a hand-over costs decides no more how far they come together.
+//!
 //! Unfair, like the locks of the standard library: a running thread may barge past a parked one.
 //!
 //! For the header of a node: one word, zero at the start. A node that is freed under its lock
@@ -43,7 +48,8 @@ use super::{futex, held};
 use crate::config::SMALL;
 use crate::percpu::thread_token;
 use crate::profile::{Of, Wait};
-use crate::sync::{AtomicUsize, Ordering, hint, seeded_bug};
+use crate::sync::{self, AtomicUsize, Ordering, hint, seeded_bug};
+use std::cell::Cell;
 use std::panic::Location;
 
 pub(crate) const LOCKED: usize = 1;
@@ -53,19 +59,31 @@ pub(crate) const HOT: usize = 4;
 const SPIN: usize = 8;
 pub(super) const TOKEN: usize = !0xf;
 
-/// Pause instructions before the first look, as a power of two. Every look takes the line from the
-/// owner, which waits some 200 ns for it between two cores of an EPYC, and then the same the other
-/// way: two threads that do nothing but lock make 1.5 to 1.8 times the progress with 16 as with
-/// one.
+/// Pause instructions before a look, at first, as a power of two. Every look takes the line from
+/// the owner, which waits some 200 ns for it between two cores of an EPYC, and then the same the
+/// other way: two threads that do nothing but lock make 1.5 to 1.8 times the progress with 16 as
+/// with one.
 const FIRST: u32 = if SMALL { 0 } else { 4 };
 
-/// Looks at the word before a locker parks, each after twice as many pause instructions as the one
-/// before.
-const LOOKS: u32 = if SMALL { 1 } else { 7 };
+/// How often a waiter doubles that at most: 256 pauses, which are 1 to 12 us. (Two threads that do
+/// nothing but lock an EPYC's object make 1.2 to 2 times the progress with 4 doublings as with
+/// none; with 3, 5 and 6 it is within a tenth of that.)
+const DOUBLINGS: u32 = if SMALL { 0 } else { 4 };
 
-/// How many of them a waiter takes before it announces itself by `SPIN`: most waits are over by
-/// then.
+/// Looks that find the lock free and take back the doubling of one that does not. So a waiter looks
+/// seldom where more than a fifth of its looks fail, and often where a hold is seldom in its way.
+const LOOKS_FREE: u32 = 4;
+
+/// Pause instructions of a wait before its locker parks.
+const SPINS: u32 = if SMALL { 1 } else { 2048 };
+
+/// How many looks a waiter takes before it announces itself by `SPIN`: most waits are over by then.
 const LOOKS_UNSAID: u32 = if SMALL { 0 } else { 3 };
+
+sync::thread_local! {
+    /// The doublings that the thread's next wait begins with, times `LOOKS_FREE`.
+    static PATIENCE: Cell<u32> = const { Cell::new(0) };
+}
 
 /// Why a lock was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,8 +225,12 @@ pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Result<(Hold<'_>, bool), 
 /// A thread that waits for the lock.
 struct Waiter {
     token: usize,
-    /// Looks since it arrived, or since it was last parked.
+    /// Looks since it arrived.
     looks: u32,
+    /// Pause instructions since it arrived, or since it was last parked.
+    spun: u32,
+    /// As [`PATIENCE`].
+    patience: u32,
     /// `SPIN` while it is the waiter that set the flag.
     spin: usize,
     /// `WAITERS` if it was woken and has not set the flag again yet (lock.K2).
@@ -220,6 +242,18 @@ struct Waiter {
 }
 
 impl Waiter {
+    fn new(token: usize) -> Self {
+        let patience = if SMALL { 0 } else { PATIENCE.with(Cell::get) };
+        Self { token, looks: 0, spun: 0, patience, spin: 0, owes: 0, slept: false, watched: None }
+    }
+
+    /// The last look has found the lock free.
+    fn remember(&self) {
+        if !SMALL {
+            PATIENCE.with(|patience| patience.set(self.patience.saturating_sub(1)));
+        }
+    }
+
     /// Tries to lock a word that was free.
     fn take(&self, word: &AtomicUsize, seen: usize) -> bool {
         let locked = (locked_from(seen, self.token) & !self.spin) | self.owes;
@@ -257,7 +291,7 @@ impl Waiter {
         seen: usize,
     ) -> Result<(), Refused> {
         let is_behind = seen & WAITERS != 0 && self.spin == 0 && !self.slept;
-        if self.looks < LOOKS && !is_behind {
+        if self.spun < SPINS && !is_behind {
             let is_alone = seen & SPIN == 0 && self.spin == 0;
             if self.looks >= LOOKS_UNSAID && is_alone {
                 if swap(word, seen, seen | SPIN | self.owes) {
@@ -266,8 +300,7 @@ impl Waiter {
                 return Ok(());
             }
             if self.looks < LOOKS_UNSAID || self.spin != 0 || self.slept {
-                (0..1 << (FIRST + self.looks)).for_each(|_| hint::spin_loop());
-                self.looks += 1;
+                self.pause();
                 return Ok(());
             }
         }
@@ -285,8 +318,19 @@ impl Waiter {
         self.owes = if woken { WAITERS } else { 0 };
         // A waiter that was parked need not hurry: while no other waiter spins, the owner keeps the
         // line.
-        (self.spin, self.looks, self.slept) = (0, LOOKS_UNSAID, true);
+        (self.spin, self.spun, self.slept) = (0, 0, true);
         Ok(())
+    }
+
+    /// Pauses after a look that found the lock held. (The one at its arrival tells nothing: the
+    /// thread is here because the lock was held.)
+    fn pause(&mut self) {
+        if self.looks > 0 {
+            self.patience = (self.patience + LOOKS_FREE).min(DOUBLINGS * LOOKS_FREE);
+        }
+        let pauses = 1 << (FIRST + self.patience / LOOKS_FREE);
+        (0..pauses).for_each(|_| hint::spin_loop());
+        (self.looks, self.spun) = (self.looks + 1, self.spun + pauses);
     }
 }
 
@@ -307,7 +351,7 @@ fn lock_slow<const WATCHED: bool>(
     let of = Of { kind, address, location };
     let wait = Wait::begin();
     let (mut holder, mut handoffs) = (0, 0);
-    let mut waiter = Waiter { token, looks: 0, spin: 0, owes: 0, slept: false, watched: None };
+    let mut waiter = Waiter::new(token);
     loop {
         // ORDER: Relaxed; the CAS decides.
         let seen = word.load(Ordering::Relaxed);
@@ -319,6 +363,7 @@ fn lock_slow<const WATCHED: bool>(
         }
         if seen & LOCKED == 0 {
             if waiter.take(word, seen) {
+                waiter.remember();
                 wait.end(of, handoffs);
                 return Ok(());
             }
@@ -469,4 +514,37 @@ pub(crate) fn is_held_by(word: &AtomicUsize, token: usize) -> bool {
     // ORDER: Relaxed; a thread sees its own CAS.
     let seen = word.load(Ordering::Relaxed);
     seen & (HOT | LOCKED) == LOCKED && seen & TOKEN == token
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle), not(miri)))]
+mod tests {
+    use super::*;
+
+    /// The patience after a wait with so many looks that found the lock held.
+    fn after_wait(failed: u32) -> u32 {
+        let mut waiter = Waiter::new(TOKEN);
+        (0..=failed).for_each(|_| waiter.pause()); // the first one is for the look at its arrival
+        waiter.remember();
+        PATIENCE.with(Cell::get)
+    }
+
+    #[test]
+    fn patience_grows_where_looks_fail_and_shrinks_where_they_do_not() {
+        assert_eq!(after_wait(0), 0);
+        assert_eq!(after_wait(1), LOOKS_FREE - 1);
+        assert_eq!(after_wait(100), DOUBLINGS * LOOKS_FREE - 1, "it is bounded");
+        let waits = (0..).take_while(|_| after_wait(0) > 0).count();
+        assert_eq!(waits as u32, DOUBLINGS * LOOKS_FREE - 2);
+    }
+
+    #[test]
+    fn wait_without_end_parks_after_a_bounded_number_of_pauses() {
+        for patience in [0, DOUBLINGS * LOOKS_FREE] {
+            let mut waiter = Waiter { patience, ..Waiter::new(TOKEN) };
+            while waiter.spun < SPINS {
+                waiter.pause();
+            }
+            assert!(waiter.spun < SPINS + (2 << (FIRST + DOUBLINGS)), "{} pauses", waiter.spun);
+        }
+    }
 }

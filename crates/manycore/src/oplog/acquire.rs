@@ -9,8 +9,8 @@ use super::guard::ReadGuard;
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
-use super::policy::logs_pay_from;
 use super::release::Locked;
+use crate::config;
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, barrier};
 use crate::profile::{self, Of, What};
@@ -222,7 +222,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 /// Whether a cold object has had as many updates since its last read as make logs pay.
 #[cold]
 fn is_promising(contention: Contention) -> bool {
-    contention.updates() >= logs_pay_from(percpu::slot_count())
+    contention.updates() >= config::RATIO_FOR_LOGS
 }
 
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]

@@ -34,8 +34,7 @@ const FLAGS: u32 = SPENT | RESERVED | HOT | POISONED;
 const _: () = assert!((UPDATES | CONTENDED | USES) & FLAGS == 0);
 const _: () = assert!((METERED | WAITS) & FLAGS == 0);
 const _: () = assert!(config::CONTENDED_FOR_LOGS <= CONTENDED >> CONTENDED_SHIFT);
-const _: () =
-    assert!(config::RATIO_FOR_LOGS_MAX <= UPDATES && config::USES_FOR_RESERVATION < 0xfff);
+const _: () = assert!(config::RATIO_FOR_LOGS <= UPDATES && config::USES_FOR_RESERVATION < 0xfff);
 const _: () = assert!(2 * config::OPS_PER_LOOK < METERED);
 
 /// Counts of a cold object since its owner last took them.

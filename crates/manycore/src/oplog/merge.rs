@@ -99,7 +99,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             // only the lock's holder reaches.
             read: unsafe { self.counts() }.merges,
             updates: inner.window,
-            slots: inner.slots.len(),
             unanswered: inner.unanswered,
         }
     }

@@ -20,18 +20,10 @@ const PAUSES: Pauses = Pauses {
     doublings: config::FAILED_PROBES_MAX.saturating_sub(1),
 };
 
-/// The number of updates per read from which logs pay, if a read visits `slots` slots.
-pub(super) fn logs_pay_from(slots: usize) -> u32 {
-    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-    slots
-        .saturating_mul(config::RATIO_FOR_LOGS_PER_SLOT)
-        .clamp(config::RATIO_FOR_LOGS_MIN, config::RATIO_FOR_LOGS_MAX)
-}
-
 /// Whether a cold object wants logs after an update that had to wait for its lock, of `updates`
 /// since the last read.
-pub(super) fn wants_logs(updates: u32, contended: &mut Streak, slots: usize) -> bool {
-    updates >= logs_pay_from(slots) && contended.observe(true).is_due(config::CONTENDED_FOR_LOGS)
+pub(super) fn wants_logs(updates: u32, contended: &mut Streak) -> bool {
+    updates >= config::RATIO_FOR_LOGS && contended.observe(true).is_due(config::CONTENDED_FOR_LOGS)
 }
 
 /// What a read of a hot object has found.
@@ -41,8 +33,6 @@ pub(super) struct Evidence {
     pub(super) read: u64,
     /// Updates since the read before.
     pub(super) updates: u64,
-    /// The slots that had them.
-    pub(super) slots: usize,
     /// Updates are biased, and one of the updaters did not answer in time.
     pub(super) unanswered: bool,
 }
@@ -66,7 +56,7 @@ pub(super) struct Policy {
 impl Policy {
     /// Whether the logs no longer pay, after `patience` reads in a row that found few updates.
     pub(super) fn wants_demotion(&mut self, found: Evidence, patience: u32) -> bool {
-        let idle = found.updates < u64::from(logs_pay_from(found.slots) / 2);
+        let idle = found.updates < u64::from(config::RATIO_FOR_LOGS / 2);
         self.demotion.observe(idle).is_due(patience)
     }
 
@@ -162,7 +152,7 @@ mod tests {
     const FEW: u64 = config::RATIO_FOR_ANSWERS + 1;
 
     fn found(read: u64, updates: u64) -> Evidence {
-        Evidence { read, updates, slots: 2, unanswered: false }
+        Evidence { read, updates, unanswered: false }
     }
 
     /// A stream of (updates, unanswered while biased), in which a read and its updates take so much
@@ -212,26 +202,18 @@ mod tests {
     #[test]
     fn logs_come_after_contended_updates_that_pay() {
         let mut contended = Streak::NONE;
-        let pays = logs_pay_from(2);
-        assert!((0..1000).all(|_| !wants_logs(pays - 1, &mut contended, 2)));
+        let pays = config::RATIO_FOR_LOGS;
+        assert!((0..1000).all(|_| !wants_logs(pays - 1, &mut contended)));
         assert_eq!(contended, Streak::NONE);
         let asked: Vec<_> =
-            (0..config::CONTENDED_FOR_LOGS).map(|_| wants_logs(pays, &mut contended, 2)).collect();
+            (0..config::CONTENDED_FOR_LOGS).map(|_| wants_logs(pays, &mut contended)).collect();
         let (last, before) = asked.split_last().unwrap();
         assert!(*last && before.iter().all(|wants| !wants));
     }
 
     #[test]
-    fn logs_pay_from_more_updates_for_more_slots_within_bounds() {
-        let ratios = [0, 1, 8, 1 << 10, usize::MAX].map(logs_pay_from);
-        assert!(ratios.is_sorted());
-        assert_eq!(ratios[0], config::RATIO_FOR_LOGS_MIN);
-        assert_eq!(ratios[4], config::RATIO_FOR_LOGS_MAX);
-    }
-
-    #[test]
     fn idle_reads_in_a_row_demote_and_one_busy_read_starts_again() {
-        let pays = u64::from(logs_pay_from(2) / 2);
+        let pays = u64::from(config::RATIO_FOR_LOGS / 2);
         let reads = [0, pays - 1, pays, 0, 0, 0, 0];
         let mut policy = Policy::default();
         let wants = reads.map(|updates| policy.wants_demotion(found(0, updates), 3));

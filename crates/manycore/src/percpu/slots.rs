@@ -282,7 +282,8 @@ struct Fast {
 
 /// The slow half: gives the slot back when the thread ends.
 struct Owner {
-    record: &'static Record,
+    /// `None` after [`end_thread`].
+    record: Cell<Option<&'static Record>>,
     farewell: Cell<Option<Farewell>>,
     /// Dropped with the slot, or later.
     #[cfg(manycore_loom)]
@@ -296,10 +297,25 @@ pub(crate) type Farewell = fn(Slot) -> bool;
 impl Owner {
     fn new(record: &'static Record) -> Self {
         Self {
-            record,
+            record: Cell::new(Some(record)),
             farewell: Cell::new(None),
             #[cfg(manycore_loom)]
             _token: TOKEN.with(std::rc::Rc::clone),
+        }
+    }
+
+    fn slot(&self) -> Option<Slot> {
+        self.record.get().map(Slot::of)
+    }
+
+    /// Gives the slot back.
+    fn end(&self) {
+        let Some(record) = self.record.take() else { return };
+        // Never fails on std, where it has no destructor; loom drops all of a thread's locals
+        // before it runs the first destructor.
+        let _ = FAST.try_with(|fast| fast.slot.set(None));
+        if self.farewell.get().is_none_or(|farewell| farewell(Slot::of(record))) {
+            records().give_back(record);
         }
     }
 }
@@ -309,12 +325,7 @@ impl Drop for Owner {
         if sync::model_failed() {
             return;
         }
-        // Never fails on std, where it has no destructor; loom drops all of a thread's locals
-        // before it runs the first destructor.
-        let _ = FAST.try_with(|fast| fast.slot.set(None));
-        if self.farewell.get().is_none_or(|farewell| farewell(Slot::of(self.record))) {
-            records().give_back(self.record);
-        }
+        self.end();
     }
 }
 
@@ -341,7 +352,7 @@ pub(crate) fn own_slot() -> Option<Slot> {
 
 #[cold]
 fn own_slot_slow() -> Option<Slot> {
-    let slot = OWNER.try_with(|owner| Slot::of(owner.record)).ok()?;
+    let slot = OWNER.try_with(Owner::slot).ok().flatten()?;
     FAST.with(|fast| fast.slot.set(Some(slot)));
     Some(slot)
 }
@@ -385,9 +396,11 @@ pub(crate) fn home_slot(farewell: Farewell) -> Result<Slot, Slot> {
     OWNER
         .try_with(|owner| {
             owner.farewell.set(Some(farewell));
-            Slot::of(owner.record)
+            owner.slot()
         })
-        .map_err(|_| Slot::of(records().take()))
+        .ok()
+        .flatten()
+        .ok_or_else(|| Slot::of(records().take()))
 }
 
 /// A slot for something that stays open and belongs to no thread; the caller gives it back.
@@ -440,6 +453,28 @@ impl Drop for Spare {
 /// ```
 pub fn current_slot() -> usize {
     with_slot(Slot::index)
+}
+
+/// Gives the calling thread's slot back, as its thread-local destructors do: everything that the thread
+/// leaves in any domain passes to others. From then on it is as after its destructors.
+///
+/// What for: a thread that used the library first in the destructor of a pthread key, when its
+/// thread-local destructors had run already, so that none runs any more. When not: in a thread that
+/// goes on. Sections that are open stay open, and keep the slot.
+///
+/// ```
+/// use manycore::percpu::{current_slot, end_thread};
+///
+/// std::thread::spawn(|| {
+///     current_slot();
+///     end_thread(); // from here on, each call takes a slot and gives it back
+///     current_slot();
+/// })
+/// .join()
+/// .unwrap();
+/// ```
+pub fn end_thread() {
+    let _ = OWNER.try_with(Owner::end);
 }
 
 /// One past the highest slot number handed out so far: the length that a per-slot table needs.

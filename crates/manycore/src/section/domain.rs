@@ -223,6 +223,20 @@ impl Domain {
         }
     }
 
+    /// The state, without a look whether it was made.
+    ///
+    /// # Safety
+    /// It was made: a section has been opened.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    #[inline(always)]
+    pub(super) unsafe fn made_state(&self) -> &State {
+        // ORDER: Acquire; as in `state`.
+        let state = self.state.load(Ordering::Acquire);
+        debug_assert!(!state.is_null(), "section.S12: a domain has a section and no state");
+        // SAFETY: not null, as the caller promises; freed by `drop` alone.
+        unsafe { &*state }
+    }
+
     /// Makes the state, unless another thread does.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     #[cold]

@@ -117,11 +117,41 @@ impl<'d> Section<'d> {
     fn protect_by<T>(&self, load: impl Fn() -> *mut T) -> *mut T {
         loop {
             let found = load();
-            if self.covers_now() {
+            if self.protects_loaded() {
                 return found;
             }
+        }
+    }
+
+    /// Whether the section protects what the thread has loaded until now: true except in
+    /// [`Mode::Bounded`](super::Mode::Bounded). If it is false, the thread loads again, and asks
+    /// again.
+    ///
+    /// What for: links that are not of type [`Atomic`](super::Atomic), which asks by itself. The
+    /// load of the link is an Acquire one, before the call.
+    ///
+    /// ```
+    /// use manycore::section::Domain;
+    /// use std::sync::atomic::{AtomicPtr, Ordering};
+    ///
+    /// let mut number = 7;
+    /// let (domain, link) = (Domain::bounded(), AtomicPtr::new(&raw mut number));
+    /// let section = domain.enter();
+    /// let found = loop {
+    ///     let found = link.load(Ordering::Acquire);
+    ///     if section.protects_loaded() {
+    ///         break found;
+    ///     }
+    /// };
+    /// assert_eq!(found, &raw mut number);
+    /// ```
+    #[inline(always)]
+    pub fn protects_loaded(&self) -> bool {
+        let covers = self.covers_now();
+        if !covers {
             self.state.catch_up(self.local);
         }
+        covers
     }
 
     /// Whether whatever was loaded before this call is covered (section.E4).

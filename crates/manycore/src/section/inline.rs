@@ -49,6 +49,10 @@ impl OpenSection<'_> {
     /// See [`pending`](Self::pending).
     pub const PENDING_OFFSET: usize = std::mem::offset_of!(Local, extra);
 
+    /// Bytes from the announced word to the one that the thread raises in a bounded domain: links
+    /// are followed there if the era, read after them, is at most the greater of the two.
+    pub const RAISED_OFFSET: usize = std::mem::offset_of!(Local, raised);
+
     /// The present era of the domain; it stays where it is as long as the domain lives.
     pub fn era(&self) -> *const u64 {
         AtomicU64::as_ptr(&self.state.era.0).cast_const()
@@ -93,7 +97,8 @@ impl Domain {
         // it as long as it lives; and the thread owns the slot, which the caller promises.
         let local = unsafe { &*announced.cast_const().cast::<Local>() };
         debug_assert!(local.is_inside(), "section.S12: a section is resumed that is not open");
-        Section::opened(self.state(), local)
+        // SAFETY: a section is open, which the caller promises.
+        Section::opened(unsafe { self.made_state() }, local)
     }
 }
 

@@ -136,7 +136,9 @@
 //!   access pass (a compiler fence is enough). To close: if the pending word is zero, store zero to
 //!   the announced word with Release. In all other cases it calls. A signal handler may do both in
 //!   a thread that has had a section of the domain, and skip the look at the pending word: whatever
-//!   it interrupts finds both words as it left them.
+//!   it interrupts finds both words as it left them. In a bounded domain it follows a pointer that
+//!   it has loaded with Acquire only if the era, loaded after that, is at most the announced word
+//!   or the raised one, which calls alone write; else it calls, and loads again (section.E4).
 //!
 //! # Why it is safe
 //!

@@ -73,6 +73,7 @@ impl Section<'_> {
     /// that is exact (see [`Weight`]).
     ///
     /// In a bounded domain such memory has no known birth: every stalled section holds it back.
+    /// [`retire_born`](Self::retire_born) is told.
     ///
     /// # Safety
     /// As for [`retire`](Self::retire), with "node" for what is at `address`; and `free` may be
@@ -84,8 +85,57 @@ impl Section<'_> {
         weight: impl Into<Weight>,
         free: unsafe fn(NonNull<()>),
     ) {
+        // SAFETY: what the caller promises; the birth is unknown.
+        unsafe { self.retire_born(address, weight, 0, free) };
+    }
+
+    /// The birth of a node that the calling thread links from now on, in this section or in a later
+    /// one: for [`retire_born`](Self::retire_born).
+    #[inline]
+    pub fn birth(&self) -> u64 {
+        self.upper()
+    }
+
+    /// As [`retire_raw`](Self::retire_raw), with the node's birth: in a bounded domain, a section
+    /// that stalled before the birth does not hold the node back.
+    ///
+    /// ```
+    /// use manycore::section::Domain;
+    /// use std::ptr::NonNull;
+    /// use std::sync::atomic::{AtomicPtr, Ordering};
+    ///
+    /// fn free(address: NonNull<()>) {
+    ///     // SAFETY: the address is that of the box below, and comes back once.
+    ///     drop(unsafe { Box::from_raw(address.cast::<u64>().as_ptr()) });
+    /// }
+    ///
+    /// let domain = Domain::bounded();
+    /// let section = domain.enter();
+    /// let birth = section.birth(); // before it is linked
+    /// let link = AtomicPtr::new(Box::into_raw(Box::new(7_u64)));
+    /// let old = NonNull::new(link.swap(std::ptr::null_mut(), Ordering::AcqRel)).unwrap();
+    /// // SAFETY: unlinked by the swap; it has no links; the birth was read before it was linked.
+    /// unsafe { section.retire_born(old.cast(), 8_usize, birth, free) };
+    /// ```
+    ///
+    /// # Safety
+    /// As for [`retire_raw`](Self::retire_raw). `birth` is zero, or what [`birth`](Self::birth) of
+    /// a section of this domain returned to the thread that linked the node: before it did, and in
+    /// the section in which it did or before that was opened.
+    #[inline]
+    pub unsafe fn retire_born(
+        &self,
+        address: NonNull<()>,
+        weight: impl Into<Weight>,
+        birth: u64,
+        free: unsafe fn(NonNull<()>),
+    ) {
         let weight = weight.into();
-        let node = RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
+        debug_assert!(
+            cfg!(manycore_loom) || !self.state().bounded || birth <= self.state().era(),
+            "section.E4: a node is retired before its birth"
+        );
+        let node = RetiredNode { address, free, birth, bytes: weight.bytes() };
         self.state().retire(self.local(), node, weight.presses());
     }
 

@@ -1,9 +1,12 @@
 //! Sections opened and closed by their words, as the inline functions of another language do.
 
 use crate::common::counted::{Counted, drain, forget, replace};
-use manycore::section::{Atomic, Domain, OpenSection};
+use manycore::percpu::end_thread;
+use manycore::section::{Atomic, Domain, Mode, OpenSection};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
+use std::sync::mpsc::channel;
 use std::thread;
 
 /// What a header's inline functions keep for a thread.
@@ -96,6 +99,65 @@ fn section_of_words_has_its_full_batch_sealed_when_it_is_closed() {
     words.leave();
     drain(&domain);
     assert_eq!(freed.load(SeqCst), 1);
+    forget(link);
+}
+
+#[test]
+fn raw_node_born_after_a_stalled_section_was_opened_is_freed_beside_it() {
+    static FREED: AtomicU64 = AtomicU64::new(0);
+    fn free(_: NonNull<()>) {
+        FREED.fetch_add(1, SeqCst);
+    }
+    let domain = Domain::builder().mode(Mode::Bounded).batch_nodes(1).build().unwrap();
+    let (opened, is_open) = channel();
+    let (close, closes) = channel::<()>();
+    let domain = &domain;
+    thread::scope(|s| {
+        s.spawn(move || {
+            let section = domain.enter();
+            assert!(section.protects_loaded());
+            opened.send(()).unwrap();
+            closes.recv().unwrap();
+            assert!(!section.protects_loaded(), "eras have passed");
+            assert!(section.protects_loaded(), "and the section has caught up");
+        });
+        is_open.recv().unwrap();
+        let retire = |births: [bool; 8]| {
+            for is_known in births {
+                let section = domain.enter();
+                let birth = if is_known { section.birth() } else { 0 };
+                // SAFETY: `free` follows nothing; a birth is of this section.
+                unsafe { section.retire_born(NonNull::dangling(), 8_usize, birth, free) };
+            }
+            (0..10).for_each(|_| domain.collect());
+        };
+        retire([true; 8]); // the first ones in the era in which the section was opened
+        retire([true; 8]);
+        let freed = FREED.load(SeqCst);
+        assert!(freed >= 8, "{freed} of 16 freed");
+        retire([false; 8]);
+        assert!(FREED.load(SeqCst) <= 16, "of unknown birth");
+        close.send(()).unwrap();
+    });
+    drain(domain);
+    assert_eq!(FREED.load(SeqCst), 24);
+}
+
+#[test]
+fn thread_that_was_ended_leaves_its_slot_and_its_garbage_to_others() {
+    let domain = Domain::builder().batch_nodes(1).build().unwrap();
+    let freed = Arc::default();
+    let link = Atomic::new(Counted(Arc::clone(&freed)));
+    thread::scope(|s| {
+        s.spawn(|| {
+            replace(&link, &freed, &domain.enter());
+            end_thread();
+            end_thread();
+            drop(domain.enter()); // on a slot for this section
+            drain(&domain);
+            assert_eq!(freed.load(SeqCst), 1);
+        });
+    });
     forget(link);
 }
 

@@ -1,7 +1,7 @@
 //! Buckets: entries as words on one line or a few, and how they are read under a version (laws
 //! flat_hash_map.F1 and flat_hash_map.F2).
 
-use super::layout::{CONTINUED, CacheLine, EntryLayout, HEAD, LINE_WORDS, MORE};
+use super::layout::{CONTINUED, CacheLine, EntryLayout, HEAD, LINE_WORDS};
 use super::overflow::Overflow;
 use super::plain::{Bits, Plain};
 use crate::sync::{AtomicU64, LoadToChange, Ordering, fence, prefetch_for_write, seeded_bug};
@@ -14,8 +14,12 @@ pub(super) const LOCKED: u64 = 1;
 pub(super) const PENDING: u64 = 2;
 /// ...or in the next table.
 pub(super) const MOVED: u64 = 4;
-/// What the version is raised by; above the flags.
-pub(super) const STEP: u64 = 8;
+/// Above the flags: the number of the chain's next bucket, or zero.
+const NUMBER: u32 = 3;
+const NUMBER_BITS: u32 = 28;
+/// What the version is raised by; above the number. A reader would have to be away for a multiple
+/// of 2^33 updates of its bucket to miss that there were any.
+pub(super) const STEP: u64 = 1 << (NUMBER + NUMBER_BITS);
 /// A reader can't look at the bucket now.
 pub(super) const CLOSED: u64 = LOCKED | PENDING | MOVED;
 
@@ -69,7 +73,7 @@ impl<K, V> Clone for Bucket<'_, K, V> {
 impl<K, V> Copy for Bucket<'_, K, V> {}
 
 impl<'t, K, V> Bucket<'t, K, V> {
-    /// Of the first bucket of a chain.
+    /// Of the first bucket of a chain; of another one, only the link.
     #[inline(always)]
     pub(super) fn version(self) -> &'t AtomicU64 {
         // SAFETY: flat_hash_map.F1 - a bucket has a line at least, which `new` takes borrowed for
@@ -98,7 +102,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         );
         // SAFETY: flat_hash_map.F1 - a bucket is `LINES` lines, which `new` takes borrowed for
         // `'t`, and every slot's words lie in them: slots come from tags, which have one for each.
-        unsafe { &self.start.add(index / LINE_WORDS).as_ref().0[index % LINE_WORDS] }
+        unsafe { self.start.cast::<AtomicU64>().add(index).as_ref() }
     }
 
     /// Whether this is the other one.
@@ -152,19 +156,21 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         (0..EntryLayout::<K, V>::SLOTS).filter(move |slot| used & Self::tag_mask(*slot) != 0)
     }
 
-    /// The chain's next bucket, by these tags, if it has entries; `Err` if it was linked just now.
+    /// The chain's next bucket, if it has entries by these tags; `Err` if it was linked just now.
     #[inline(always)]
     pub(super) fn more(self, tags: u64) -> Result<Option<Self>, Closed> {
         if tags & CONTINUED == 0 {
             return Ok(None);
         }
-        self.linked(tags).map(Some).ok_or(Closed::Changing)
+        self.linked().map(Some).ok_or(Closed::Changing)
     }
 
-    /// The chain's next bucket, by these tags, whether it has entries or not.
+    /// The chain's next bucket, whether it has entries or not.
     #[inline(always)]
-    pub(super) fn linked(self, tags: u64) -> Option<Self> {
-        let number = ((tags & !CONTINUED) >> MORE) as usize;
+    pub(super) fn linked(self) -> Option<Self> {
+        // ORDER: Relaxed; as a word of an entry.
+        let version = self.version().load(Ordering::Relaxed);
+        let number = ((version % STEP) >> NUMBER) as usize;
         if number == 0 {
             return None;
         }
@@ -174,7 +180,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
 
     /// The version, if a reader can look at the chain.
     #[inline(always)]
-    fn open(self) -> Result<u64, Closed> {
+    pub(super) fn open(self) -> Result<u64, Closed> {
         // ORDER: Acquire; pairs with Release in `Locked::drop`, and in `arrive`: what was written
         // under an older version is seen.
         let version = self.version().load(Ordering::Acquire);
@@ -184,7 +190,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
     /// Whether what was read since the chain was [`open`](Self::open) was there all at one moment
     /// (flat_hash_map.F2).
     #[inline(always)]
-    fn is_still(self, version: u64) -> bool {
+    pub(super) fn is_still(self, version: u64) -> bool {
         // BUG: a reader does not look at the version again (flat_hash_map.F2).
         if seeded_bug!("flat-single-look") {
             return true;
@@ -217,11 +223,12 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         Ok(if is_key { Some(unsafe { bits.value() }) } else { None })
     }
 
-    /// The first slot whose tag is that of the hash, or the last slot.
+    /// A slot whose tag is that of the hash; the first slot if there is none, because its line has
+    /// been read already.
     #[inline(always)]
     pub(super) fn first_hit(self, tags: u64, hash: u64, key: K) -> FirstHit {
         let hits = EntryLayout::<K, V>::hits(tags, hash);
-        let slot = EntryLayout::<K, V>::slot_of(hits | EntryLayout::<K, V>::LAST);
+        let slot = EntryLayout::<K, V>::last_of(hits);
         let is_key = Bits::of(&key).are_at::<K>(self.key_at(slot)) & (hits != 0);
         FirstHit { slot, is_key, is_more: (hits & hits.wrapping_sub(1) | tags & CONTINUED) != 0 }
     }
@@ -291,13 +298,14 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
     /// The moment at which entries that were moved to this bucket are in the map (law
     /// flat_hash_map.F3).
     pub(super) fn arrive(self) {
+        // ORDER: Relaxed; the mover's own.
+        let version = self.version().load(Ordering::Relaxed);
         debug_assert!(
-            // ORDER: Relaxed; the mover's own.
-            cfg!(manycore_loom) || self.version().load(Ordering::Relaxed) == PENDING,
+            version & CLOSED == PENDING,
             "flat_hash_map.F3: entries arrive in a bucket that does not wait for them"
         );
         // ORDER: Release; pairs with Acquire in `open` and `lock_at`: the entries before.
-        self.version().store(0, Ordering::Release);
+        self.version().store(version & !PENDING, Ordering::Release);
     }
 
     /// Puts entries into a bucket that waits for them; only the thread that holds the lock of the
@@ -314,28 +322,44 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
                 (bucket, slot) = (bucket.chain(*number), 0);
                 *number += 1;
             }
-            bucket.write(slot, *hash, *key, *value);
+            bucket.write_free(slot, *hash, *key, *value);
             slot += 1;
         }
     }
 
     /// Links this overflow bucket behind the last one of the chain, which is this.
     pub(super) fn chain(self, number: usize) -> Self {
-        // ORDER: Relaxed; as a word of an entry, in `Bits::store`.
-        let tags = self.tags().load_to_change(Ordering::Relaxed);
-        debug_assert!(tags >> MORE == 0, "flat_hash_map.F1: a chain has two ends");
-        let tags = tags | (number as u64) << MORE | CONTINUED;
-        self.tags().store(tags, Ordering::Relaxed);
-        self.linked(tags).expect("taken from the overflow")
+        // ORDER: Relaxed (both); as a word of an entry, in `Bits::store`.
+        let version = self.version().load(Ordering::Relaxed);
+        debug_assert!(version % STEP < 1 << NUMBER, "flat_hash_map.F1: a chain has two ends");
+        self.version().store(version | Self::link_to(number), Ordering::Relaxed);
+        self.set_tags(|tags| tags | CONTINUED);
+        self.linked().expect("taken from the overflow")
+    }
+
+    /// The bits that link an overflow bucket.
+    pub(super) fn link_to(number: usize) -> u64 {
+        debug_assert!(
+            number >> NUMBER_BITS == 0,
+            "flat_hash_map.F1: {number} is no overflow bucket's number"
+        );
+        (number as u64) << NUMBER
     }
 
     /// Changes the tags, under the lock.
     #[inline(always)]
     pub(super) fn set_tags(self, f: impl Fn(u64) -> u64) -> u64 {
-        // ORDER: Relaxed; as a word of an entry, in `Bits::store`.
+        // ORDER: Relaxed; under the lock.
         let tags = f(self.tags().load_to_change(Ordering::Relaxed));
-        self.tags().store(tags, Ordering::Relaxed);
+        self.store_tags(tags);
         tags
+    }
+
+    /// Writes the tags, under the lock.
+    #[inline(always)]
+    pub(super) fn store_tags(self, tags: u64) {
+        // ORDER: Relaxed; as a word of an entry, in `Bits::store`.
+        self.tags().store(tags, Ordering::Relaxed);
     }
 
     /// The last slot in use, by these tags.
@@ -346,11 +370,18 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
 
     /// Writes an entry into a free slot.
     #[inline(always)]
-    pub(super) fn write(self, slot: usize, hash: u64, key: K, value: V) {
+    pub(super) fn write_free(self, slot: usize, hash: u64, key: K, value: V) {
+        // ORDER: Relaxed; under the lock.
+        self.write(slot, self.tags().load_to_change(Ordering::Relaxed), hash, key, value);
+    }
+
+    /// Writes an entry into a slot of a bucket with these tags.
+    #[inline(always)]
+    pub(super) fn write(self, slot: usize, tags: u64, hash: u64, key: K, value: V) {
         Bits::of(&key).store::<K>(self.key_at(slot));
         Bits::of(&value).store::<V>(self.value_at(slot));
         let tag = EntryLayout::<K, V>::tag_of(hash) << (slot as u32 * EntryLayout::<K, V>::TAG);
-        self.set_tags(|tags| tags & !Self::tag_mask(slot) | tag);
+        self.store_tags(tags & !Self::tag_mask(slot) | tag);
     }
 
     pub(super) fn tag_mask(slot: usize) -> u64 {

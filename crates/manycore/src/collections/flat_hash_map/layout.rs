@@ -8,12 +8,14 @@ use std::marker::PhantomData;
 pub(super) const LINE_WORDS: usize = 8;
 /// The words before the entries: the version, and the tags.
 pub(super) const HEAD: usize = 2;
-/// Entries that a bucket has at least, beside its head.
-pub(super) const FEWEST: usize = 3;
+/// Entries that a bucket has at least, beside its head. (Models fill a bucket in few steps.)
+///
+/// The fewer there are, the more of them overflow at the same load: of buckets that are half full
+/// on average, 31 % of the entries are in chains of two or more if there are three slots, and 9 %
+/// if there are seven.
+const FEWEST: usize = if cfg!(manycore_loom) { 3 } else { 6 };
 
-/// In the upper half of the tags' word: the number of the chain's next bucket, or zero...
-pub(super) const MORE: u32 = 32;
-/// ...and whether that has entries. It stays linked if it has none any more.
+/// Above the tags: the chain's next bucket has entries. It stays linked if it has none any more.
 pub(super) const CONTINUED: u64 = 1 << 63;
 
 /// A line of words; zero at first.
@@ -44,15 +46,16 @@ impl<K, V> EntryLayout<K, V> {
     };
     /// Lines of a bucket.
     pub(super) const LINES: usize = (HEAD + FEWEST * Self::ENTRY).div_ceil(LINE_WORDS);
-    /// Entries of a bucket: three, four or six.
+    /// Entries of a bucket: six or seven.
     pub(super) const SLOTS: usize = (Self::LINES * LINE_WORDS - HEAD) / Self::ENTRY;
     /// Entries for each bucket beyond which the table grows. More than there are slots, so that
-    /// half of it still fills most of them; two thirds of the entries are in their first bucket
-    /// then.
-    pub(super) const LOAD: usize = Self::SLOTS * 4 / 3;
-    /// Bits of a tag, so that all fit below `MORE`. The highest is always zero, and in the tag of a
-    /// free slot all are.
-    pub(super) const TAG: u32 = if Self::SLOTS <= 4 { 8 } else { 5 };
+    /// half of it still fills most of them.
+    pub(super) const LOAD: usize = Self::SLOTS + 1;
+    /// Bits of a tag. The highest is always zero, and in the tag of a free slot all are.
+    pub(super) const TAG: u32 = {
+        assert!(Self::SLOTS < 8, "flat_hash_map.F1: tags leave no room for a flag");
+        8
+    };
     const ONES: u64 = {
         let (mut ones, mut slot) = (0, 0);
         while slot < Self::SLOTS {
@@ -90,6 +93,12 @@ impl<K, V> EntryLayout<K, V> {
     #[inline(always)]
     pub(super) fn free(tags: u64) -> u64 {
         Self::used(tags) ^ Self::HIGH
+    }
+
+    /// The last of these slots, or the first slot of all if they are none.
+    #[inline(always)]
+    pub(super) fn last_of(hits: u64) -> usize {
+        ((hits | 1).ilog2() / Self::TAG) as usize
     }
 
     #[inline(always)]

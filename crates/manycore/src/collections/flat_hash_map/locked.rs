@@ -49,6 +49,67 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         Some(Locked { first: self, leave: version })
     }
 
+    /// Puts a value under a key, if the key is in this bucket, or only can be here and a slot is
+    /// free; the value that was there. `Err` if not, or if another writer came in between.
+    ///
+    /// All is read before the lock is taken, because a processor does little else during a locked
+    /// instruction; the lock is that of the version that was read (flat_hash_map.F6). As in
+    /// [`find`](Bucket::find) there is no branch on whether the key is there.
+    #[inline(always)]
+    pub(super) fn put(self, hash: u64, key: K, value: V) -> Result<Option<V>, NotHere> {
+        let version = self.open().map_err(|_| NotHere)?;
+        // ORDER: Relaxed; counts only if the version is locked.
+        let tags = self.tags().load_to_change(Ordering::Relaxed);
+        let FirstHit { slot, is_key, is_more } = self.first_hit(tags, hash, key);
+        let free = EntryLayout::<K, V>::free(tags);
+        if !is_key & (is_more | (free == 0)) {
+            return Err(NotHere);
+        }
+        let free = EntryLayout::<K, V>::slot_of(free | EntryLayout::<K, V>::LAST);
+        // By arithmetic, since compilers make a branch of a choice.
+        let slot = free ^ ((slot ^ free) & usize::from(is_key).wrapping_neg());
+        let old = Bits::load::<V>(self.value_at(slot));
+        let mut locked = self.lock_seen(version).ok_or(NotHere)?;
+        locked.changes();
+        self.write(slot, tags, hash, key, value);
+        // SAFETY: flat_hash_map.F2, flat_hash_map.F6 - the words of the key's slot at the moment of
+        // the lock: what a writer stored, of a value.
+        Ok(if is_key { Some(unsafe { old.value() }) } else { None })
+    }
+
+    /// Takes a key's value out, if the chain is one bucket; `None` if the key is not there. `Err`
+    /// as for [`put`](Self::put).
+    #[inline(always)]
+    pub(super) fn take(self, hash: u64, key: K) -> Result<Option<V>, NotHere> {
+        let version = self.open().map_err(|_| NotHere)?;
+        // ORDER: Relaxed; counts only if the version is locked, or the same still.
+        let tags = self.tags().load(Ordering::Relaxed);
+        let FirstHit { slot, is_key, is_more } = self.first_hit(tags, hash, key);
+        if (is_key & (tags & CONTINUED != 0)) | (!is_key & is_more) {
+            return Err(NotHere);
+        }
+        let old = Bits::load::<V>(self.value_at(slot));
+        if !is_key {
+            return if self.is_still(version) { Ok(None) } else { Err(NotHere) };
+        }
+        let mut locked = self.lock_seen(version).ok_or(NotHere)?;
+        locked.changes();
+        self.store_tags(tags & !Self::tag_mask(slot));
+        // SAFETY: flat_hash_map.F2, flat_hash_map.F6 - as in `put`, of a slot in use.
+        Ok(Some(unsafe { old.value() }))
+    }
+
+    /// Locks the chain as it was read.
+    #[inline(always)]
+    fn lock_seen(self, version: u64) -> Option<Locked<'t, K, V>> {
+        // BUG: a writer locks whatever version there is, and does what it read before
+        // (flat_hash_map.F6).
+        if seeded_bug!("flat-stale-write") {
+            return self.lock().ok();
+        }
+        self.lock_at(version)
+    }
+
     /// As [`lock_at`](Self::lock_at), to move the entries away.
     pub(super) fn lock_to_move(self, version: u64) -> Option<Locked<'t, K, V>> {
         // BUG: a bucket is moved while writers are in it (flat_hash_map.F3).
@@ -58,6 +119,9 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         self.lock_at(version)
     }
 }
+
+/// A key has to be looked for in the whole chain, under its lock.
+pub(super) struct NotHere;
 
 /// What a writer found.
 pub(super) enum SlotForKey<'t, K, V> {
@@ -116,7 +180,7 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
                 let slot = EntryLayout::<K, V>::slot_of(free);
                 return SlotForKey::Free(Slot { bucket, slot });
             }
-            return match bucket.linked(tags) {
+            return match bucket.linked() {
                 Some(next) => SlotForKey::Free(Slot { bucket: next, slot: 0 }),
                 None => SlotForKey::Full,
             };
@@ -139,105 +203,11 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
         self.leave = self.leave.wrapping_add(STEP);
     }
 
-    /// Puts a value under a key, unless the key is not there and every bucket of the chain is full;
-    /// the value that was there. (As [`find`](Bucket::find), with no branch on that.)
-    #[inline(always)]
-    pub(super) fn put(&mut self, hash: u64, key: K, value: V) -> Option<Option<V>> {
-        // ORDER: Relaxed; under the lock.
-        let tags = self.first.tags().load_to_change(Ordering::Relaxed);
-        match self.put_here(self.first, tags, hash, key, value) {
-            Some(old) => Some(old),
-            None => self.put_further(tags, hash, key, value),
-        }
-    }
-
-    /// The same in one bucket, where the key is, or a free slot and the key can't be elsewhere.
-    #[inline(always)]
-    fn put_here(
-        &mut self,
-        bucket: Bucket<'t, K, V>,
-        tags: u64,
-        hash: u64,
-        key: K,
-        value: V,
-    ) -> Option<Option<V>> {
-        let FirstHit { slot, is_key, is_more } = bucket.first_hit(tags, hash, key);
-        let free = EntryLayout::<K, V>::free(tags);
-        if !is_key & (is_more | (free == 0)) {
-            return None;
-        }
-        let free = EntryLayout::<K, V>::slot_of(free | EntryLayout::<K, V>::LAST);
-        let slot = if is_key { slot } else { free };
-        let old = Bits::load::<V>(bucket.value_at(slot));
-        self.changes();
-        bucket.write(slot, hash, key, value);
-        // SAFETY: flat_hash_map.F2 - read from the key's slot under its lock: what a writer stored,
-        // of a value.
-        Some(if is_key { Some(unsafe { old.value() }) } else { None })
-    }
-
-    /// The same in the rest of the chain, whose first bucket has these tags.
-    #[inline(never)]
-    fn put_further(&mut self, mut tags: u64, hash: u64, key: K, value: V) -> Option<Option<V>> {
-        let mut bucket = self.first;
-        loop {
-            // Rarely two keys of a bucket have one tag.
-            if EntryLayout::<K, V>::hits(tags, hash) != 0 {
-                return self.put_slowly(hash, key, value);
-            }
-            let next = bucket.linked(tags)?;
-            if tags & CONTINUED == 0 {
-                self.changes();
-                next.write(0, hash, key, value);
-                bucket.set_tags(|tags| tags | CONTINUED);
-                return Some(None);
-            }
-            bucket = next;
-            // ORDER: Relaxed; under the lock.
-            tags = bucket.tags().load_to_change(Ordering::Relaxed);
-            if let Some(old) = self.put_here(bucket, tags, hash, key, value) {
-                return Some(old);
-            }
-        }
-    }
-
-    /// The same, whatever the tags are.
-    #[cold]
-    fn put_slowly(&mut self, hash: u64, key: K, value: V) -> Option<Option<V>> {
-        match self.search(hash, key) {
-            SlotForKey::Taken(slot) => {
-                let old = slot.value();
-                self.replace(&slot, value);
-                Some(Some(old))
-            }
-            SlotForKey::Free(slot) => {
-                self.insert(&slot, hash, key, value);
-                Some(None)
-            }
-            SlotForKey::Full => None,
-        }
-    }
-
-    /// Takes a key's value out, if the chain is one bucket, which has the key.
-    #[inline(always)]
-    pub(super) fn take(&mut self, hash: u64, key: K) -> Option<Option<V>> {
-        // ORDER: Relaxed; under the lock.
-        let tags = self.first.tags().load_to_change(Ordering::Relaxed);
-        let FirstHit { slot, is_key, .. } = self.first.first_hit(tags, hash, key);
-        if !is_key | (tags & CONTINUED != 0) {
-            return None;
-        }
-        let old = Slot { bucket: self.first, slot }.value();
-        self.changes();
-        self.first.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(slot));
-        Some(Some(old))
-    }
-
     /// Fills a free slot.
     #[inline(always)]
     pub(super) fn insert(&mut self, slot: &Slot<'t, K, V>, hash: u64, key: K, value: V) {
         self.changes();
-        slot.bucket.write(slot.slot, hash, key, value);
+        slot.bucket.write_free(slot.slot, hash, key, value);
         let (_, last) = self.last();
         if !last.is(slot.bucket) {
             last.set_tags(|tags| tags | CONTINUED); // it was full, and the slot is the next one's
@@ -281,7 +251,10 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
     pub(super) fn extend(&mut self, number: usize, hash: u64, key: K, value: V) {
         self.changes();
         let (_, last) = self.last();
-        last.chain(number).write(0, hash, key, value);
+        last.chain(number).write_free(0, hash, key, value);
+        if last.is(self.first) {
+            self.leave |= Bucket::<K, V>::link_to(number);
+        }
     }
 
     /// The entries are in the next table: no reader and no writer comes in any more.

@@ -1,6 +1,6 @@
-//! Models of laws flat_hash_map.F1 to flat_hash_map.F3 on the smallest tables. What loom can and
-//! can't show is in the header of [`crate::percpu::loom_tests`]. Values have two words that belong
-//! together.
+//! Models of the laws from flat_hash_map.F1 to flat_hash_map.F6 on the smallest tables. What loom
+//! can and can't show is in the header of [`crate::percpu::loom_tests`]. Values have two words that
+//! belong together.
 
 use super::{EntryLayout, FlatHashMap};
 use crate::percpu::loom_tests::{large_model, model, must_catch, unexplored};
@@ -104,6 +104,18 @@ fn loom_flat_map_updates_of_one_key_exclude_each_other() {
 
 const LOST: &str = "an update was lost";
 
+/// Each writer has read which slots are free before it locks the bucket.
+#[test]
+fn loom_flat_map_insertions_into_one_bucket_take_slots_of_their_own() {
+    model(2, || {
+        let map = map(&[1]);
+        let other = spawn(&map, |map| map.insert(2, pair(2)).map(whole));
+        assert_eq!(map.insert(3, pair(3)), None);
+        assert_eq!(other.join().unwrap(), None);
+        assert_eq!((look(&map, 2), look(&map, 3), map.len()), (Some(2), Some(3), 3), "{LOST}");
+    });
+}
+
 /// A reader looks for a key that is there all the while, and for one that is replaced, while the
 /// table grows under it and the old one is freed.
 #[test]
@@ -203,6 +215,15 @@ fn loom_flat_map_bucket_moved_under_a_writer_is_caught() {
     catches(
         "flat-unlocked-move",
         "loom_flat_map_updates_that_move_buckets_lose_nothing",
-        &[LOST, TORN],
+        &[LOST, TORN, "flat_hash_map.F3: entries arrive"],
+    );
+}
+
+#[test]
+fn loom_flat_map_write_by_what_was_read_under_another_version_is_caught() {
+    catches(
+        "flat-stale-write",
+        "loom_flat_map_insertions_into_one_bucket_take_slots_of_their_own",
+        &[LOST],
     );
 }

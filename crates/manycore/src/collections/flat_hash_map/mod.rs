@@ -4,12 +4,12 @@
 //! that of its writers, `table` the tables.
 //!
 //! Laws:
-//! - flat_hash_map.F1 A bucket is a line or a few: a version, with a lock and two flags; a word of
-//!   tags, and the number of the chain's next bucket; the entries. A slot is free if its tag is
-//!   zero. The version is that of the whole chain. Only the last bucket with entries has free
-//!   slots. A writer locks the version by an exchange and unlocks it by a store. Under the lock no
-//!   user code runs and nothing is allocated: hashes, and the memory of overflow buckets, are made
-//!   before.
+//! - flat_hash_map.F1 A bucket is a line or a few: a version, with a lock, two flags and the number
+//!   of the chain's next bucket; a word of tags; the entries. A slot is free if its tag is zero.
+//!   The version is that of the whole chain; a later bucket has the number alone. Only the last
+//!   bucket with entries has free slots. A writer locks the version by an exchange and unlocks it
+//!   by a store. Under the lock no user code runs and nothing is allocated: hashes, and the memory
+//!   of overflow buckets, are made before.
 //! - flat_hash_map.F2 A reader takes what it has read for the map's if the version, before and
 //!   after, is the same and has no flag. A lock is visible before the words written under it (a
 //!   fence after the exchange, and one before the reader's second look), and an unlocked version
@@ -24,6 +24,9 @@
 //!   run before, on a copy, and again if the comparison fails.
 //! - flat_hash_map.F5 Tables are retired in a domain of all such maps. In a section of it runs no
 //!   user code but `Hash` of keys that move, so tables wait for no more than that.
+//! - flat_hash_map.F6 An insertion or removal in one bucket reads all that it decides by before it
+//!   locks, and locks only the version that it has read. If there was another one in between, or
+//!   the chain has more buckets, it looks again under the lock.
 
 mod bucket;
 mod iter;
@@ -50,8 +53,9 @@ use std::hash::RandomState;
 /// A concurrent hash map of small plain keys and values (numbers, ids, flags), which it hands out
 /// as copies.
 ///
-/// Entries lie in the buckets, a cache line for three of 16 bytes: a read is one miss of the caches
-/// in a large map, takes no lock and writes nothing; an update allocates and retires nothing. When
+/// Entries lie in the buckets, two cache lines for seven of 16 bytes: a read is one miss of the
+/// caches or two in a large map, takes no lock and writes nothing; an update allocates and retires
+/// nothing. When
 /// not: for values that own memory, are larger than 32 bytes, or are to be looked at in place, take
 /// [`HashMap`](super::HashMap). A map that is built once and then read is best a
 /// `std::collections::HashMap` behind an `Arc`.
@@ -75,17 +79,18 @@ use std::hash::RandomState;
 /// - Progress: a read waits only for an update of its bucket that is under way, some nanoseconds
 ///   (longer if the system preempts that thread just then), and reads again if one came in between.
 ///   Updates lock the key's bucket; neither a closure nor `Hash` runs under the lock.
-/// - Cost of a read: the hash and one line of memory; a second one for an entry that overflows its
-///   bucket (a seventh to a third of them), and for buckets of larger entries. Of an update: an
-///   exchange and a store; of an insertion or removal also a [`Counter`]'s.
-/// - Growth: the table doubles at four entries for each three slots. The first update that
+/// - Cost of a read: the hash and one line of memory. Of a key that is there, also the line of its
+///   entry, if that is another one (of 16 bytes, every third), or another bucket if it overflows
+///   its own (one of fifty in a table that has grown just now, one of five in one that is full). Of
+///   an update: an exchange and a store; of an insertion or removal also a [`Counter`]'s.
+/// - Growth: the table doubles at eight entries for each seven slots. The first update that
 ///   notices allocates the new table; then each update moves its own bucket and sixteen more, until
 ///   all are moved, and hashes the keys that it moves. The table shrinks only by
 ///   [`shrink_to_fit`](Self::shrink_to_fit).
-/// - Memory: 27 to 39 bytes for an entry of 16 bytes: a line of 64 bytes for each three slots, and
-///   for what overflows. A key and a value take whole words of 8 bytes each. An empty map is some
-///   100 bytes and allocates nothing. A table that was replaced is freed when the
-///   reads of such maps that were under way are over.
+/// - Memory: 25 to 39 bytes for an entry of 16 bytes: two lines of 64 bytes for each seven slots,
+///   and for what overflows. A key and a value take whole words of 8 bytes each. An empty map is
+///   some 100 bytes and allocates nothing. A table that was replaced is freed when the reads of
+///   such maps that were under way are over.
 /// - Hashing: as for [`HashMap`](super::HashMap). `RandomState` is safe against keys chosen by an
 ///   attacker, and takes most of a read's time; if keys cannot be chosen by an attacker, take a
 ///   faster hasher. It should spread over both the low bits (the bucket) and the upper seven (the

@@ -112,6 +112,7 @@ where
 
     /// Does with the key what `decide` says of its value, under the lock, and returns the value
     /// that was there.
+    #[inline(never)]
     fn change(
         &self,
         key: Hashed<K>,
@@ -169,31 +170,6 @@ where
         Some(old)
     }
 
-    /// Puts a value under a key, or removes the key; the value that was there. The usual case is
-    /// a straight line: the key is in the first bucket of its chain, or can only be put there.
-    #[inline(always)]
-    fn change_first(&self, key: Hashed<K>, section: &Section<'_>, change: Change<V>) -> Option<V> {
-        let table = self.to_update(key.hash, section).as_ref().expect("a map has a table");
-        let Ok(mut locked) = table.bucket(key.hash).lock() else {
-            return self.change(key, section, |_| change);
-        };
-        let done = match change {
-            Change::Put(value) => locked.put(key.hash, key.key, value),
-            _ => locked.take(key.hash, key.key),
-        };
-        let Some(old) = done else {
-            let done = self.change_locked(table, locked, key, |_| change, true);
-            return done.unwrap_or_else(|| self.change(key, section, |_| change));
-        };
-        drop(locked);
-        match change {
-            Change::Put(_) if old.is_none() => self.count.inc(),
-            Change::Remove => self.count.dec(),
-            _ => {}
-        }
-        old
-    }
-
     /// Puts the value in; the old one, if the key was there.
     ///
     /// ```
@@ -204,7 +180,16 @@ where
     #[doc(alias = "upsert")]
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Option<V> {
-        self.change_first(self.hashed(&key), &self.enter(), Change::Put(value))
+        let (key, section) = (self.hashed(&key), self.enter());
+        if let Some(table) = self.root.settled(&section) {
+            if let Ok(old) = table.bucket(key.hash).put(key.hash, key.key, value) {
+                if old.is_none() {
+                    self.count.inc();
+                }
+                return old;
+            }
+        }
+        self.change(key, &section, |_| Change::Put(value))
     }
 
     /// Inserts the value if the key is not there yet.
@@ -251,8 +236,16 @@ where
     #[inline]
     pub fn remove(&self, key: &K) -> Option<V> {
         let (key, section) = (self.hashed(key), self.enter());
+        if let Some(table) = self.root.settled(&section) {
+            if let Ok(old) = table.bucket(key.hash).take(key.hash, key.key) {
+                if old.is_some() {
+                    self.count.dec();
+                }
+                return old;
+            }
+        }
         self.find(key, &section)?;
-        self.change_first(key, &section, Change::Remove)
+        self.change(key, &section, |_| Change::Remove)
     }
 
     /// Removes the key if `condition` holds for its value; that value, if it did.

@@ -129,14 +129,27 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
     /// The key's entry. The usual way calls nothing but `is_key`, and so keeps few registers.
     #[inline]
     fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Shared<'_, Entry<K, V>>> {
-        if let Some(root) = self.map.root.load_now(&self.section) {
-            match root.as_ref()?.bucket(hash).find_now(hash, &is_key, &self.section) {
-                Seen::Here(entry) => return Some(entry),
-                Seen::Nowhere => return None,
-                Seen::Moved | Seen::Pending | Seen::Behind => {}
-            }
+        match self.find_now(hash, &is_key) {
+            Some(found) => found,
+            None => self.find_anyway(hash, is_key),
         }
-        self.find_anyway(hash, is_key)
+    }
+
+    /// The usual way alone: `None` if `find_anyway` is to be called.
+    #[inline(always)]
+    fn find_now(
+        &self,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+    ) -> Option<Option<Shared<'_, Entry<K, V>>>> {
+        let Some(table) = self.map.root.load_now(&self.section)?.as_ref() else {
+            return Some(None);
+        };
+        match table.bucket(hash).find_now(hash, is_key, &self.section) {
+            Seen::Here(entry) => Some(Some(entry)),
+            Seen::Nowhere => Some(None),
+            Seen::Moved | Seen::Pending | Seen::Behind => None,
+        }
     }
 
     /// The same, while the map grows, or where the section has to raise its era.

@@ -1,0 +1,262 @@
+//! What a map has for keys and entries: numbers or what the program's functions compare, with a call-back
+//! at an entry's end or without.
+
+use crate::map::{Map, Operations};
+use crate::tracked::Tracked;
+use manycore::collections::HashMap;
+use std::borrow::Borrow;
+use std::ffi::c_void;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::ptr;
+
+/// A key with what compares it: of an entry, or one that is looked for.
+#[repr(C)]
+pub(crate) struct Key {
+    pub(crate) key: *const c_void,
+    pub(crate) operations: *const Operations,
+}
+
+impl Key {
+    fn operations(&self) -> &Operations {
+        // SAFETY: the giver of the operations keeps them as long as there are entries; and those of
+        // a key that is looked for are the map's.
+        unsafe { &*self.operations }
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let operations = self.operations();
+        state.write_u64(match operations.hash {
+            // SAFETY: a key of the map's, or one that is looked for: the giver lets any thread
+            // call it with these.
+            Some(hash) => unsafe { hash(self.key, operations.argument) },
+            None => self.key.addr() as u64,
+        });
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        let operations = self.operations();
+        match operations.equal {
+            // SAFETY: keys of the map's, or one that is looked for: the giver lets any thread call
+            // it with these.
+            Some(equal) => unsafe { equal(self.key, other.key, operations.argument) != 0 },
+            None => ptr::eq(self.key, other.key),
+        }
+    }
+}
+
+impl Eq for Key {}
+
+/// A key of a map whose keys are numbers: as [`Key`], without functions to call.
+#[repr(transparent)]
+#[derive(PartialEq, Eq)]
+pub(crate) struct Number(pub(crate) *const c_void);
+
+impl Hash for Number {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.addr() as u64);
+    }
+}
+
+/// An entry: the key, its value, and whether it is counted. The map's own value is nothing.
+pub(crate) struct Entry {
+    key: Key,
+    value: *mut c_void,
+    tracked: Tracked,
+}
+
+// SAFETY: the header says that any thread may look an entry up, and free it.
+unsafe impl Send for Entry {}
+// SAFETY: threads share the pointers, which do not change; `tracked` is made for sharing.
+unsafe impl Sync for Entry {}
+
+impl Hash for Entry {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Entry {}
+
+impl Borrow<Key> for Entry {
+    fn borrow(&self) -> &Key {
+        &self.key
+    }
+}
+
+impl Borrow<Number> for Entry {
+    fn borrow(&self) -> &Number {
+        // SAFETY: `Number` is a pointer, `repr(transparent)`.
+        unsafe { &*(&raw const self.key.key).cast::<Number>() }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let (key, value) = (self.key.key, self.value);
+        let operations = ptr::from_ref(self.key.operations());
+        self.tracked.finish(|| {
+            // SAFETY: the giver keeps the operations as long as there are entries.
+            let operations = unsafe { &*operations };
+            if let Some(free) = operations.free_entry {
+                // SAFETY: the grace period is over, and any thread may call it: the giver says so.
+                unsafe { free(key.cast_mut(), value, operations.argument) };
+            }
+        });
+    }
+}
+
+/// An entry whose key is a number and whose end no function is called with: half as large.
+pub(crate) struct Pair {
+    key: Number,
+    value: *mut c_void,
+}
+
+// SAFETY: the header says that any thread may look an entry up, and free it.
+unsafe impl Send for Pair {}
+// SAFETY: threads share the pointers, which do not change.
+unsafe impl Sync for Pair {}
+
+impl Hash for Pair {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+impl PartialEq for Pair {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Pair {}
+
+impl Borrow<Number> for Pair {
+    fn borrow(&self) -> &Number {
+        &self.key
+    }
+}
+
+/// What a map may have for entries.
+pub(crate) trait Stored: Hash + Eq + Send + Sync + Borrow<Self::Wanted> + Sized {
+    /// What an entry is found by.
+    type Wanted: Wanted;
+
+    fn new(key: *mut c_void, value: *mut c_void, map: &Map) -> Self;
+    fn key(&self) -> *const c_void;
+    fn value(&self) -> *mut c_void;
+
+    /// Counts an entry that the calling thread has taken out of the map, in this section.
+    fn count(&self, map: &Map);
+
+    /// The entries of the map, if they are of this type.
+    fn of(entries: &Entries) -> Option<&HashMap<Self, (), Mixing>>;
+}
+
+impl Stored for Pair {
+    type Wanted = Number;
+
+    fn new(key: *mut c_void, value: *mut c_void, _: &Map) -> Self {
+        Self { key: Number(key), value }
+    }
+
+    fn key(&self) -> *const c_void {
+        self.key.0
+    }
+
+    fn value(&self) -> *mut c_void {
+        self.value
+    }
+
+    fn count(&self, _: &Map) {}
+
+    fn of(entries: &Entries) -> Option<&HashMap<Self, (), Mixing>> {
+        if let Entries::Pairs(map) = entries { Some(map) } else { None }
+    }
+}
+
+impl Stored for Entry {
+    type Wanted = Key;
+
+    fn new(key: *mut c_void, value: *mut c_void, map: &Map) -> Self {
+        Self { key: Key::new(key, map), value, tracked: Tracked::new(map.domain()) }
+    }
+
+    fn key(&self) -> *const c_void {
+        self.key.key
+    }
+
+    fn value(&self) -> *mut c_void {
+        self.value
+    }
+
+    fn count(&self, map: &Map) {
+        self.tracked.count(map.domain());
+    }
+
+    fn of(entries: &Entries) -> Option<&HashMap<Self, (), Mixing>> {
+        if let Entries::Full(map) = entries { Some(map) } else { None }
+    }
+}
+
+/// A key that is looked for.
+pub(crate) trait Wanted: Hash + Eq {
+    fn new(key: *const c_void, map: &Map) -> Self;
+}
+
+impl Wanted for Number {
+    fn new(key: *const c_void, _: &Map) -> Self {
+        Self(key)
+    }
+}
+
+impl Wanted for Key {
+    fn new(key: *const c_void, map: &Map) -> Self {
+        Self { key, operations: map.operations() }
+    }
+}
+
+/// The entries of a map.
+pub(crate) enum Entries {
+    Pairs(HashMap<Pair, (), Mixing>),
+    Full(HashMap<Entry, (), Mixing>),
+}
+
+/// Makes a hash of the program's fit for buckets and tags, which are of its low and its high bits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        // Both halves of the product with an odd constant, of the golden ratio.
+        let product = u128::from(hash ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Makes [`Mixed`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mixing;
+
+impl BuildHasher for Mixing {
+    type Hasher = Mixed;
+
+    fn build_hasher(&self) -> Mixed {
+        Mixed::default()
+    }
+}
