@@ -4,6 +4,7 @@
 #   ci/rivals.sh            runs each implementation of each workload for a moment on 48 cores
 #   ci/rivals.sh factors    how many times each rival ours is: list, counter, notify, smr, arc
 #   ci/rivals.sh curves     ours on 1 to 240 cores
+#   ci/rivals.sh audit      what a section does to shared cache lines, of ours and of each rival
 #   ci/rivals.sh record     the curve of the tour's page and the README's picture, anew
 # CORES (48), TIME (2ms; 100us for the first) and MACHINE (opteron-8x6) change what is run.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -97,6 +98,13 @@ curves)
     curve ids id-space throughput --update 0
     curve kv cache throughput --set 0 --keys 10000 --ops 240000
     ;;
+audit)
+    for impl in $("$manycore" workloads | awk '$1 == "smr" && $2 != "unshared" { print $2 }'); do
+        "$manycore" sim --audit --cores 4 --set slice=24000 -- manycore bench smr --impl "$impl" \
+            --threads 4 --update 0 --ops 400000 --duration 100us --repeat 1 2>"$work/said" ||
+            die "$impl: $(tail -n 1 "$work/said")"
+    done
+    ;;
 record)
     # For the tour's page and the README's picture, which must be recorded with the same version.
     recorded=crates/manycore-bench/src/page/recorded.csv
@@ -111,5 +119,5 @@ record)
         counter="Counter, of this library" atomic="one atomic word" mutex="a word behind a Mutex"
     say "recorded in $recorded and drawn in docs/img/scaling.svg"
     ;;
-*) die "unknown: $what; each, factors, curves or record" ;;
+*) die "unknown: $what; each, factors, curves, audit or record" ;;
 esac

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 use manycore_sim::Machine;
 
 use crate::code::{Code, queries_system};
@@ -34,6 +34,7 @@ pub(crate) struct Prices {
     instructions_per_10_cycles: u32,
     pause: u32,
     /// Beyond another instruction.
+    locked: u32,
     division: u32,
     square_root: u32,
     vector: u32,
@@ -44,6 +45,7 @@ impl Prices {
         Self {
             instructions_per_10_cycles: machine.instructions_per_10_cycles,
             pause: machine.pause,
+            locked: machine.rmw,
             division: machine.division,
             square_root: machine.square_root,
             vector: machine.vector,
@@ -58,7 +60,9 @@ impl Prices {
             register.is_ymm() || register.is_zmm()
         };
         let vector = if (0..instruction.op_count()).any(wide) { self.vector } else { 0 };
+        let locked = if is_locked(instruction) { self.locked } else { 0 };
         vector
+            + locked
             + match instruction.mnemonic() {
                 Div | Idiv | Divss | Divsd | Divps | Divpd | Vdivss | Vdivsd | Vdivps | Vdivpd => {
                     self.division
@@ -69,6 +73,15 @@ impl Prices {
                 _ => 0,
             }
     }
+}
+
+/// Whether it is a locked one. The compiler's pass puts a callback in place of most, but leaves
+/// the smaller and the larger of two (`fetch_min`, `fetch_max`) and inline assembly as they are: of
+/// those the price is seen here, and the line is not.
+fn is_locked(instruction: &Instruction) -> bool {
+    let exchanges = instruction.mnemonic() == Mnemonic::Xchg;
+    let in_memory = || (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    instruction.has_lock_prefix() || exchanges && in_memory()
 }
 
 /// The costs of blocks, in cycles.
@@ -266,6 +279,27 @@ mod tests {
             assert_eq!(cost(&machine), before + dearer, "{name}");
         }
         assert_eq!(plain, 2, "five instructions, two a cycle");
+    }
+
+    /// What `fetch_max` is, an exchange with memory, and one of registers.
+    #[unsafe(naked)]
+    extern "C" fn locks() {
+        naked_asm!(
+            "lock cmpxchg [rdi], rsi",
+            "xchg [rdi], rsi",
+            "xchg rax, rsi",
+            "mov rax, rsi",
+            "ret"
+        )
+    }
+
+    #[test]
+    fn locked_instruction_without_a_callback_costs_what_a_locked_one_does() {
+        let mut machine = Machine::guessed("test");
+        machine.set("rmw", "30", "test").unwrap();
+        let start = locks as *const () as usize;
+        let cost = costs(&machine).learn(&mut Code::default(), start, |_, _| ());
+        assert_eq!(cost, 2 + 2 * 30, "five instructions, two of them locked");
     }
 
     #[test]

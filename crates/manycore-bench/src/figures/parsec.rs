@@ -168,7 +168,9 @@ const ALLOCATOR: &[&str] = &[
      make 30.0 million updates a second instead of 40.4, the clock's form 30.4 and the default \
      26.5.",
     "The default's swap moves a slot's line twice, first to read the pointer and then to write it, \
-     where the clock's form and epochs swap at once.",
+     where the clock's form and epochs swap at once. A swap alone could return a node that the \
+     section does not cover. To ask for the line to write it first (`prefetchw`) changes nothing \
+     on two cores of an EPYC: 4,096 slots, 55 million swaps a second with it and without.",
 ];
 
 /// Figure 6 at a share of updates.

@@ -6,7 +6,7 @@ use manycore_bench::figures::{
     fresh::{self, Compared},
     page::Real,
 };
-use manycore_sim::{Machine, PARAMETERS};
+use manycore_sim::{Machine, PARAMETERS, calibrate::Calibration};
 
 use super::{for_benchmarks, store::Store};
 use crate::{args, bench, failure::Failure, progress::Progress, save, sim::Own};
@@ -58,13 +58,25 @@ pub(super) fn run(
     Ok(Real { model, compared })
 }
 
-/// The model of this machine: measured once, and kept with the runs.
+/// The model of this machine: calibrated once, and kept with the runs. Where that cannot be done,
+/// what one or two threads show.
 fn this_machine(path: PathBuf) -> Result<Machine, Failure> {
     if let Ok(text) = std::fs::read_to_string(&path) {
         return Machine::from_toml(&text)
             .map_err(|error| Failure::run(format_args!("{}: {error}", path.display())));
     }
-    let machine = Machine::this_host();
-    save::whole(&path, machine.to_toml().as_bytes())?;
+    let (machine, text) = match Calibration::measure(|_| ()) {
+        Ok(found) => {
+            let text = found.to_toml();
+            (found.machine, text)
+        }
+        Err(error) => {
+            eprintln!("manycore report: this machine is not calibrated: {error}");
+            let machine = Machine::this_host();
+            let text = machine.to_toml();
+            (machine, text)
+        }
+    };
+    save::whole(&path, text.as_bytes())?;
     Ok(machine)
 }

@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 
 /// Left out on every machine.
-const ALWAYS: [&str; 6] = [
+const ALWAYS: [&str; 7] = [
     "Links between sockets have no limit.",
     "Nothing is prefetched, and a narrow load waits for its line before the next begins.",
     "Memory order is sequentially consistent: no weak outcome is ever seen.",
@@ -11,6 +11,8 @@ const ALWAYS: [&str; 6] = [
      one rate (instructions_per_10_cycles).",
     "Address translation (TLB misses, page faults) takes no time.",
     "The frequency is fixed: no turbo, no throttling.",
+    "`fetch_min` and `fetch_max`, and what inline assembly accesses, move no cache line: the \
+     compiler makes no callback for them. A locked one costs `rmw`.",
 ];
 
 /// What the model leaves out; a part that the machine's parameters switch on is not named.

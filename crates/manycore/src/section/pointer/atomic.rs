@@ -144,7 +144,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
             return Shared::trusted(self.raw.swap(new, Ordering::AcqRel));
         }
         loop {
-            // So that the section covers it (section.E4).
+            // So that the section covers it (section.E4). A swap alone could return a node that
+            // the section does not cover, when the link does not hold it any more.
             let old = section.protect_to_change(&self.raw);
             // ORDER: AcqRel; as above.
             if self.raw.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
