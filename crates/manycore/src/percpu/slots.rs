@@ -455,8 +455,8 @@ pub fn current_slot() -> usize {
     with_slot(Slot::index)
 }
 
-/// Gives the calling thread's slot back, as its thread-local destructors do: everything that the thread
-/// leaves in any domain passes to others. From then on it is as after its destructors.
+/// Gives the calling thread's slot back, as its thread-local destructors do: everything that the
+/// thread leaves in any domain passes to others. From then on it is as after its destructors.
 ///
 /// What for: a thread that used the library first in the destructor of a pthread key, when its
 /// thread-local destructors had run already, so that none runs any more. When not: in a thread that
