@@ -22,7 +22,7 @@ where
     ///
     /// Takes no lock; writes only if the entry is not hot yet, or, with a time to idle, was not
     /// used for a while. See [`Guard`] on how long to keep it.
-    #[inline]
+    #[inline(always)]
     pub fn get<Q>(&self, key: &Q) -> Option<Guard<'_, K, V>>
     where
         K: Borrow<Q>,

@@ -2,8 +2,8 @@
 //! pthread key for example: such a thread has no slot of its own to find them by.
 
 use crate::handle::Domain;
-use crate::thread;
 use manycore::section::OpenSection;
+use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 /// Thread, number of the domain, and the section's word.
@@ -20,6 +20,11 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
+thread_local! {
+    /// How many of the sections are the calling thread's.
+    static OPEN: Cell<usize> = const { Cell::new(0) };
+}
+
 fn with<R>(f: impl FnOnce(&mut Vec<Late>) -> R) -> R {
     f(&mut LATE.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -28,13 +33,14 @@ fn with<R>(f: impl FnOnce(&mut Vec<Late>) -> R) -> R {
 pub(crate) fn push(domain: &Domain, open: &OpenSection<'_>) {
     let domain = std::ptr::from_ref(domain).addr();
     with(|late| late.push((this_thread(), domain, open.announced().expose_provenance())));
+    OPEN.with(|open| open.set(open.get() + 1));
 }
 
-/// As [`pop`], but the section is kept; `None` at once in a thread that has a slot of its own.
+/// As [`pop`], but the section is kept.
 #[cold]
 #[inline(never)]
 pub(crate) fn last(domain: &Domain) -> Option<*mut u64> {
-    if thread::slot().is_some() {
+    if OPEN.with(Cell::get) == 0 {
         return None;
     }
     let own = (this_thread(), std::ptr::from_ref(domain).addr());
@@ -49,5 +55,6 @@ pub(crate) fn pop(domain: &Domain) -> Option<*mut u64> {
         let own = |entry: &Late| (entry.0, entry.1) == (thread, domain);
         late.iter().rposition(own).map(|at| late.swap_remove(at).2)
     })?;
+    OPEN.with(|open| open.set(open.get() - 1));
     Some(std::ptr::with_exposed_provenance_mut(word))
 }

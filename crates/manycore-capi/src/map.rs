@@ -2,7 +2,8 @@
 
 use crate::domain::mc_domain_default;
 use crate::handle::Domain;
-use crate::map_entry::{Entries, Entry, Key, Mixing, Number, Pair, Stored, Wanted};
+pub use crate::map_entry::Operations;
+use crate::map_entry::{Entries, Entry, Key, Mixing, Number, Pair, Program, Stored, Wanted};
 use crate::record::{Record, entered, opened};
 use libc::c_int;
 use manycore::collections::{HashMap, HashMapView};
@@ -12,30 +13,12 @@ use std::mem::{self, ManuallyDrop};
 use std::ptr;
 use std::sync::Arc;
 
-/// `struct mc_map_operations`: what a map does with its keys and entries.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Operations {
-    /// Of the struct as the caller knows it.
-    pub size: usize,
-    /// The hash of a key; null for keys that are numbers.
-    pub hash: Option<unsafe extern "C-unwind" fn(*const c_void, *mut c_void) -> u64>,
-    /// Whether two keys are equal; null for keys that are numbers.
-    pub equal:
-        Option<unsafe extern "C-unwind" fn(*const c_void, *const c_void, *mut c_void) -> c_int>,
-    /// The end of an entry.
-    pub free_entry: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void)>,
-    /// What these are called with.
-    pub argument: *mut c_void,
-}
-
 /// `mc_map`. Its first field is the header's by contract.
 #[repr(C)]
 pub struct Map {
     get: Get,
     entries: Entries,
-    domain: *const Domain,
-    operations: *const Operations,
+    program: Program,
 }
 
 impl std::fmt::Debug for Map {
@@ -58,15 +41,6 @@ impl Map {
     /// The fields that the header knows, as it names them, and where they are.
     pub const FRONT: [(&str, usize); 1] = [("get", mem::offset_of!(Self, get))];
 
-    pub(crate) fn domain(&self) -> &Domain {
-        // SAFETY: not null, and a domain with a map in it is not freed (`mc_domain_free`).
-        unsafe { &*self.domain }
-    }
-
-    pub(crate) fn operations(&self) -> *const Operations {
-        self.operations
-    }
-
     fn len(&self) -> usize {
         with_entries!(self, |entries| entries.len())
     }
@@ -82,7 +56,7 @@ impl Map {
         f: impl FnOnce(&HashMapView<'_, E, (), Mixing>) -> R,
     ) -> R {
         // SAFETY: the caller promises that it is null or the calling thread's.
-        match unsafe { opened(self.domain(), record) } {
+        match unsafe { opened(self.program.domain(), record) } {
             Some(section) => {
                 let section = ManuallyDrop::into_inner(section);
                 // SAFETY: of the domain that the map was made with.
@@ -95,7 +69,7 @@ impl Map {
     fn put<E: Stored>(&self, view: &HashMapView<'_, E, (), Mixing>, entry: E) -> c_int {
         let old = view.insert_entry(entry, ());
         old.map_or(0, |(old, ())| {
-            old.count(self);
+            old.count(&self.program);
             1
         })
     }
@@ -118,14 +92,14 @@ impl Map {
     ) -> c_int {
         // The entry for which the condition held last is the one that was removed.
         let mut last = None;
-        let removed = view.remove_if(&E::Wanted::new(key, self), |entry, ()| {
+        let removed = view.remove_if(&E::Wanted::new(key, &self.program), |entry, ()| {
             last = Some(ptr::from_ref(entry));
             value.is_null() || ptr::eq(entry.value(), value)
         });
         match (removed, last) {
             (Some(()), Some(entry)) => {
                 // SAFETY: unlinked by this thread, in this section, which keeps it.
-                unsafe { &*entry }.count(self);
+                unsafe { &*entry }.count(&self.program);
                 0
             }
             _ => -libc::ENOENT,
@@ -163,13 +137,14 @@ pub unsafe extern "C" fn mc_map_new(
     // SAFETY: not null, and the caller promises that it is not freed; nor is it while the map has
     // its sections, which count their users.
     let sections = Arc::clone(unsafe { &(*domain).sections });
+    let program = Program { domain, operations };
     let entries = if is_plain {
         Entries::Pairs(HashMap::builder().domain(sections).hasher(Mixing).build())
     } else {
         Entries::Full(HashMap::builder().domain(sections).hasher(Mixing).build())
     };
     // SAFETY: not null, and the caller promises that it may be written.
-    unsafe { out.write(Box::into_raw(Box::new(Map { get, entries, domain, operations }))) };
+    unsafe { out.write(Box::into_raw(Box::new(Map { get, entries, program }))) };
     0
 }
 
@@ -185,15 +160,15 @@ pub unsafe extern "C" fn mc_map_free(map: *mut Map) {
     // SAFETY: from the box of `mc_map_new`; the caller promises that it comes back once.
     let map = unsafe { Box::from_raw(map) };
     // What is freed later than in this call is waited for by `mc_barrier`.
-    with_entries!(map, |entries| entries.for_each(|entry, ()| entry.count(&map)));
+    with_entries!(map, |entries| entries.for_each(|entry, ()| entry.count(&map.program)));
     drop(map);
 }
 
 /// The value of a key, or null: `get` of a [`Map`].
 type Get = unsafe extern "C" fn(*const Map, *const Record, *const c_void) -> *mut c_void;
 
-/// Looks up a key of this kind, in the section that the thread has open, or one of its own. The usual
-/// way calls nothing but the functions of the key, and so keeps few registers.
+/// Looks up a key of this kind, in the section that the thread has open, or one of its own. The
+/// usual way calls nothing but the functions of the key.
 ///
 /// # Safety
 /// The map is not freed; `record` is null or the calling thread's; the map's functions may be
@@ -205,14 +180,13 @@ unsafe extern "C" fn get<E: Stored + Borrow<Q>, Q: Wanted>(
 ) -> *mut c_void {
     // SAFETY: the caller promises a map that has not been freed.
     let of = unsafe { &*map };
-    // SAFETY: the caller promises that it is null or the calling thread's.
-    if let (Some(section), Some(entries)) =
-        (unsafe { entered(of.domain(), record) }, E::of(&of.entries))
-    {
+    // SAFETY: the caller promises that the record is null or the calling thread's.
+    let section = unsafe { entered(of.program.domain(), record) };
+    if let (Some(section), Some(entries)) = (section, E::of(&of.entries)) {
         let section = ManuallyDrop::into_inner(section);
         // SAFETY: of the domain that the map was made with.
         let view = ManuallyDrop::new(unsafe { entries.view_in_unchecked(section) });
-        if let Some(found) = view.get_key_value_now(&Q::new(key, of)) {
+        if let Some(found) = view.get_key_value_now(&Q::new(key, &of.program)) {
             return value_of(found);
         }
     }
@@ -238,7 +212,7 @@ unsafe extern "C" fn get_anyway(
     let map = unsafe { &*map };
     // SAFETY: the caller promises that the record is null or the calling thread's.
     with_entries!(map, |entries| unsafe {
-        map.within(entries, record, |view| of(view, &Wanted::new(key, map)))
+        map.within(entries, record, |view| of(view, &Wanted::new(key, &map.program)))
     })
 }
 
@@ -265,7 +239,7 @@ pub unsafe extern "C" fn mc_map_put_(
     let map = unsafe { &*map };
     // SAFETY: the caller promises that the record is null or the calling thread's.
     with_entries!(map, |entries| unsafe {
-        map.within(entries, record, |view| map.put(view, Stored::new(key, value, map)))
+        map.within(entries, record, |view| map.put(view, Stored::new(key, value, &map.program)))
     })
 }
 
@@ -287,7 +261,7 @@ pub unsafe extern "C" fn mc_map_add_(
     let map = unsafe { &*map };
     // SAFETY: the caller promises that the record is null or the calling thread's.
     with_entries!(map, |entries| unsafe {
-        map.within(entries, record, |view| map.add(view, Stored::new(key, value, map)))
+        map.within(entries, record, |view| map.add(view, Stored::new(key, value, &map.program)))
     })
 }
 

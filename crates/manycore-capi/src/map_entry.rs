@@ -1,13 +1,44 @@
-//! What a map has for keys and entries: numbers or what the program's functions compare, with a call-back
-//! at an entry's end or without.
+//! What a map has for keys and entries: numbers or what the program's functions compare, with a
+//! call-back at an entry's end or without.
 
-use crate::map::{Map, Operations};
+use crate::handle::Domain;
 use crate::tracked::Tracked;
+use libc::c_int;
 use manycore::collections::HashMap;
 use std::borrow::Borrow;
 use std::ffi::c_void;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ptr;
+
+/// `struct mc_map_operations`: what a map does with its keys and entries.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Operations {
+    /// Of the struct as the caller knows it.
+    pub size: usize,
+    /// The hash of a key; null for keys that are numbers.
+    pub hash: Option<unsafe extern "C-unwind" fn(*const c_void, *mut c_void) -> u64>,
+    /// Whether two keys are equal; null for keys that are numbers.
+    pub equal:
+        Option<unsafe extern "C-unwind" fn(*const c_void, *const c_void, *mut c_void) -> c_int>,
+    /// The end of an entry.
+    pub free_entry: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void)>,
+    /// What these are called with.
+    pub argument: *mut c_void,
+}
+
+/// What the program has made a map with.
+pub(crate) struct Program {
+    pub(crate) domain: *const Domain,
+    pub(crate) operations: *const Operations,
+}
+
+impl Program {
+    pub(crate) fn domain(&self) -> &Domain {
+        // SAFETY: not null, and a domain with a map in it is not freed (`mc_domain_free`).
+        unsafe { &*self.domain }
+    }
+}
 
 /// A key with what compares it: of an entry, or one that is looked for.
 #[repr(C)]
@@ -151,12 +182,12 @@ pub(crate) trait Stored: Hash + Eq + Send + Sync + Borrow<Self::Wanted> + Sized 
     /// What an entry is found by.
     type Wanted: Wanted;
 
-    fn new(key: *mut c_void, value: *mut c_void, map: &Map) -> Self;
+    fn new(key: *mut c_void, value: *mut c_void, program: &Program) -> Self;
     fn key(&self) -> *const c_void;
     fn value(&self) -> *mut c_void;
 
     /// Counts an entry that the calling thread has taken out of the map, in this section.
-    fn count(&self, map: &Map);
+    fn count(&self, program: &Program);
 
     /// The entries of the map, if they are of this type.
     fn of(entries: &Entries) -> Option<&HashMap<Self, (), Mixing>>;
@@ -165,7 +196,7 @@ pub(crate) trait Stored: Hash + Eq + Send + Sync + Borrow<Self::Wanted> + Sized 
 impl Stored for Pair {
     type Wanted = Number;
 
-    fn new(key: *mut c_void, value: *mut c_void, _: &Map) -> Self {
+    fn new(key: *mut c_void, value: *mut c_void, _: &Program) -> Self {
         Self { key: Number(key), value }
     }
 
@@ -177,7 +208,7 @@ impl Stored for Pair {
         self.value
     }
 
-    fn count(&self, _: &Map) {}
+    fn count(&self, _: &Program) {}
 
     fn of(entries: &Entries) -> Option<&HashMap<Self, (), Mixing>> {
         if let Entries::Pairs(map) = entries { Some(map) } else { None }
@@ -187,8 +218,8 @@ impl Stored for Pair {
 impl Stored for Entry {
     type Wanted = Key;
 
-    fn new(key: *mut c_void, value: *mut c_void, map: &Map) -> Self {
-        Self { key: Key::new(key, map), value, tracked: Tracked::new(map.domain()) }
+    fn new(key: *mut c_void, value: *mut c_void, program: &Program) -> Self {
+        Self { key: Key::new(key, program), value, tracked: Tracked::new(program.domain()) }
     }
 
     fn key(&self) -> *const c_void {
@@ -199,8 +230,8 @@ impl Stored for Entry {
         self.value
     }
 
-    fn count(&self, map: &Map) {
-        self.tracked.count(map.domain());
+    fn count(&self, program: &Program) {
+        self.tracked.count(program.domain());
     }
 
     fn of(entries: &Entries) -> Option<&HashMap<Self, (), Mixing>> {
@@ -210,18 +241,18 @@ impl Stored for Entry {
 
 /// A key that is looked for.
 pub(crate) trait Wanted: Hash + Eq {
-    fn new(key: *const c_void, map: &Map) -> Self;
+    fn new(key: *const c_void, program: &Program) -> Self;
 }
 
 impl Wanted for Number {
-    fn new(key: *const c_void, _: &Map) -> Self {
+    fn new(key: *const c_void, _: &Program) -> Self {
         Self(key)
     }
 }
 
 impl Wanted for Key {
-    fn new(key: *const c_void, map: &Map) -> Self {
-        Self { key, operations: map.operations() }
+    fn new(key: *const c_void, program: &Program) -> Self {
+        Self { key, operations: program.operations }
     }
 }
 

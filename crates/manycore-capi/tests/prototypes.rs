@@ -1,7 +1,7 @@
 //! Each function has the same type in the headers and here: its prototype is derived from its
-//! signature in Rust, and a C compiler, which refuses two declarations that differ, compares it with
-//! the header's. Without `const`: C's is a promise to the caller about the handle, and Rust's says
-//! only that nothing is written through this very pointer.
+//! signature in Rust, and a C compiler, which refuses two declarations that differ, compares it
+//! with the header's. Without `const`: C's is a promise to the caller about the handle, and Rust's
+//! says only that nothing is written through this very pointer.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

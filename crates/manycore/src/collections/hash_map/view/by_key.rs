@@ -39,8 +39,8 @@ where
         self.find_key(key).and_then(Shared::as_ref).map(|entry| (&entry.key, &entry.value))
     }
 
-    /// As [`get_key_value`](Self::get_key_value), without help: `None` while the key's bucket moves,
-    /// and then the caller calls that.
+    /// As [`get_key_value`](Self::get_key_value), without help: `None` while the key's bucket
+    /// moves, and then the caller calls that.
     ///
     /// What for: a function that looks up and returns, compiled without the rare ways, which it
     /// calls at its end. When not: anywhere else, where it is no faster.
