@@ -124,6 +124,7 @@ mod batch;
 mod bucket_lock;
 mod budgeted;
 mod capacity;
+mod chance;
 mod compared;
 mod deadlock;
 mod departure;

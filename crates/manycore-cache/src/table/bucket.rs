@@ -2,6 +2,7 @@
 //! the parent module.
 
 use crate::bucket_lock::BucketLock;
+use crate::chance;
 use crate::huge_pages::LINE;
 use crate::key_hash::KeyHash;
 use crate::node::Node;
@@ -158,19 +159,20 @@ impl<K, V> Bucket<K, V> {
     }
 
     /// The entry of the chain that was used least, of those with this frequency or more, but for
-    /// `kept`; the first of several. Without the lock.
+    /// `kept`; a random one of several (see `chance`). Without the lock.
     #[inline(always)]
     pub(crate) fn least_used(
         &self,
-        from: u8,
+        lowest: u8,
         kept: Option<NonNull<Node<K, V>>>,
     ) -> Option<LeastUsed<'_, K, V>> {
         let (mut bucket, mut found, mut entries) = (self, None::<LeastUsed<'_, K, V>>, 0);
+        let from = chance::one_of(8);
         loop {
             let mut frequencies = bucket.frequencies();
             entries += frequencies.entries();
             let below = found.as_ref().map_or(FREQUENCY_MAX + 1, |found| found.frequency);
-            while let Some((at, frequency)) = frequencies.least(from..below) {
+            while let Some((at, frequency)) = frequencies.least(lowest..below, from) {
                 let slot = Slot { bucket, at };
                 if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
                     found = Some(LeastUsed { slot, node, frequency, entries });
@@ -192,6 +194,16 @@ impl<K, V> Bucket<K, V> {
             let frequency = slot.frequency_now();
             if frequency > PROVED {
                 slot.set_frequency(frequency.saturating_sub(by).max(PROVED));
+            }
+        }
+    }
+
+    /// Takes a use from each entry of the chain; one that has none left is on probation again.
+    pub(crate) fn age(&self) {
+        for slot in self.slots() {
+            let frequency = slot.frequency_now();
+            if frequency > UNPROVED {
+                slot.set_frequency(frequency - 1);
             }
         }
     }
@@ -290,14 +302,17 @@ impl Frequencies {
         8 - (free.wrapping_mul(EACH) >> 56) as usize
     }
 
-    /// The first place with the lowest of these frequencies, and which that is.
+    /// The first place from this one on, in a circle, with the lowest of these frequencies, and
+    /// which that is.
     #[inline(always)]
-    fn least(&self, mut of: Range<u8>) -> Option<(usize, u8)> {
+    fn least(&self, mut of: Range<u8>, from: u32) -> Option<(usize, u8)> {
+        let turned = self.0.rotate_right(8 * from);
         of.find_map(|frequency| {
-            let other = self.0 ^ ((0x80 | u64::from(frequency)) * EACH);
+            let other = turned ^ ((0x80 | u64::from(frequency)) * EACH);
             // The lowest zero byte has the lowest of these bits.
             let zeros = other.wrapping_sub(EACH) & !other & (0x80 * EACH);
-            (zeros != 0).then(|| (zeros.trailing_zeros() as usize / 8, frequency))
+            let at = || (zeros.trailing_zeros() / 8 + from) % 8;
+            (zeros != 0).then(|| (at() as usize, frequency))
         })
     }
 

@@ -66,17 +66,39 @@ fn others_of_the_bucket_cool_by_what_the_supplanted_one_had_left() {
     let table = Table::<u8, u8>::new(1, Probation::InBuckets);
     let bucket = &table.buckets()[0];
     let locked = table.lock(bucket).expect("the table is there");
-    for (n, frequency) in [4, 3, 3, 4].into_iter().enumerate() {
+    for (n, frequency) in [4, 2, 3, 4].into_iter().enumerate() {
         locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
     }
     let least = bucket.least_used(UNPROVED, None).expect("there are some");
-    assert_eq!((least.node, least.frequency, least.entries), (node(2), 3, 4));
+    assert_eq!((least.node, least.frequency, least.entries), (node(2), 2, 4));
     assert!(locked.supplant(&table, &least, KeyHash::of(9), node(9)));
     let now: Vec<_> = bucket.slots().filter(|s| s.node().is_some()).collect();
     let now: Vec<_> = now.iter().map(|s| (s.node().unwrap(), s.frequency_now())).collect();
-    let expected = [(1, 2), (9, UNPROVED), (3, PROVED), (4, 2)];
+    let expected = [(1, 3), (9, UNPROVED), (3, 2), (4, 3)];
     assert_eq!(now, expected.map(|(n, frequency)| (node(n), frequency)));
     [1, 9, 3, 4].iter().for_each(|n| locked.clear(locked.slot_of(node(*n)).expect("linked")));
+}
+
+#[test]
+fn each_of_several_that_were_used_least_goes_at_times() {
+    let table = Table::<u8, u8>::new(1, Probation::InBuckets);
+    let bucket = &table.buckets()[0];
+    let locked = table.lock(bucket).expect("the table is there");
+    for (n, frequency) in [PROVED, 4, PROVED, PROVED].into_iter().enumerate() {
+        locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
+    }
+    let mut times = [0; 5];
+    for _ in 0..1000 {
+        let least = bucket.least_used(UNPROVED, None).expect("there are some");
+        times[(1..=4).find(|n| node(*n) == least.node).expect("one of them")] += 1;
+    }
+    assert_eq!(times[2], 0, "it was used most");
+    assert!([1, 3, 4].iter().all(|n| times[*n] >= 100), "{times:?}");
+    // Entries that age are on probation in the end.
+    (0..3).for_each(|_| bucket.age());
+    let now: Vec<_> = bucket.slots().take(4).map(|slot| slot.frequency_now()).collect();
+    assert_eq!(now, [UNPROVED, 1, UNPROVED, UNPROVED]);
+    (1..=4).for_each(|n| locked.clear(locked.slot_of(node(n)).expect("linked")));
 }
 
 #[test]
@@ -103,10 +125,15 @@ fn least_used_is_what_a_look_at_each_place_finds() {
         let entries = || bucket.slots().filter(|slot| slot.node().is_some());
         let meant = entries().filter(|slot| slot.node() != Some(kept));
         let meant = meant.filter(|slot| slot.frequency_now() >= from);
-        let expected = meant.min_by_key(|slot| slot.frequency_now());
-        let expected = expected.map(|s| (s.node(), s.frequency_now(), entries().count()));
+        let expected = meant.map(|slot| slot.frequency_now()).min();
+        let expected = expected.map(|frequency| (frequency, entries().count()));
         let found = bucket.least_used(from, Some(kept));
-        assert_eq!(found.map(|least| (Some(least.node), least.frequency, least.entries)), expected);
+        if let Some(least) = &found {
+            assert_eq!(least.slot.node(), Some(least.node));
+            assert_eq!(least.slot.frequency_now(), least.frequency);
+            assert_ne!(least.node, kept);
+        }
+        assert_eq!(found.map(|least| (least.frequency, least.entries)), expected);
     }
     bucket.links.iter().for_each(|link| link.store(ptr::null_mut(), Ordering::Relaxed));
     bucket.lock.disguise(0);

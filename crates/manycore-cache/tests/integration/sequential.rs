@@ -288,6 +288,23 @@ fn after_a_change_of_the_working_set_all_of_one_that_fits_hits() {
     }
 }
 
+/// Keys that come in turns are used again only after all others: those of an earlier working set
+/// must not keep their places for ever (cache.G6).
+#[test]
+fn after_a_change_of_the_working_set_keys_in_turns_come_to_hit() {
+    let capacity = if cfg!(miri) { 200 } else { 10_000 };
+    let cache = Cache::builder(capacity).initial_entries(capacity as usize).build().unwrap();
+    let round = |first: u64, keys: u64| {
+        let mut misses = 0;
+        (first..first + keys).for_each(|key| drop(cache.get_or_insert_with(key, || misses += 1)));
+        misses
+    };
+    (0..20).for_each(|_| _ = round(0, capacity));
+    let keys = capacity * 8 / 10;
+    let misses = (0..60).map(|_| round(1 << 32, keys)).last().unwrap();
+    assert!(misses < keys * 3 / 10, "{misses} of {keys} missed in the last of 60 rounds");
+}
+
 #[test]
 fn a_listener_that_panics_leaves_the_cache_in_order() {
     let cache = Cache::builder(10).listener(|_: &u32, _: &u32, _| panic!("as asked for"));

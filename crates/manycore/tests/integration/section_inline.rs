@@ -152,7 +152,7 @@ fn thread_that_was_ended_leaves_its_slot_and_its_garbage_to_others() {
         s.spawn(|| {
             replace(&link, &freed, &domain.enter());
             for _ in 0..2 {
-                // SAFETY: the thread is in no call of the library's, and keeps nothing by its number.
+                // SAFETY: the thread is in no call of the library's, and keeps nothing by number.
                 unsafe { end_thread() };
             }
             drop(domain.enter()); // on a slot for this section

@@ -1,0 +1,22 @@
+//! Random numbers for what the cache leaves to chance (cache.G6).
+
+use std::cell::Cell;
+
+thread_local! {
+    static STATE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A number below this power of two.
+#[inline(always)]
+pub(crate) fn one_of(these: u32) -> u32 {
+    debug_assert!(these.is_power_of_two(), "cache.G6: no mask takes one of {these}");
+    if cfg!(manycore_loom) {
+        return these - 1; // a model leaves nothing to chance
+    }
+    STATE.with(|state| {
+        // A linear congruence, of which the upper bits are random enough for this.
+        let next = state.get().wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
+        state.set(next);
+        (next >> 16) & (these - 1)
+    })
+}
