@@ -124,7 +124,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
 
 impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Whether changes are to be tried eagerly; a hint.
-    #[cfg(test)]
+    #[cfg(all(test, not(manycore_shuttle)))]
     pub(crate) fn is_eager(&self) -> bool {
         // ORDER: Relaxed; as in `set_eager`.
         self.state.update_side.epoch.load(Ordering::Relaxed) & EAGER != 0

@@ -68,7 +68,7 @@ const FIRST: u32 = if SMALL { 0 } else { 4 };
 /// How often a waiter doubles that at most: 256 pauses, which are 1 to 12 us. (Two threads that do
 /// nothing but lock an EPYC's object make 1.2 to 2 times the progress with 4 doublings as with
 /// none; with 3, 5 and 6 it is within a tenth of that.)
-const DOUBLINGS: u32 = if SMALL { 0 } else { 4 };
+const DOUBLINGS: u32 = if SMALL { 1 } else { 4 };
 
 /// Looks that find the lock free and take back the doubling of one that does not. So a waiter looks
 /// seldom where more than a fifth of its looks fail, and often where a hold is seldom in its way.

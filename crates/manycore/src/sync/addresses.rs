@@ -26,11 +26,13 @@ struct Kind {
 }
 
 impl Kind {
-    const NONE: Self = Self { layout: Cell::new(None), last: Cell::new(ptr::null_mut()) };
+    const fn new() -> Self {
+        Self { layout: Cell::new(None), last: Cell::new(ptr::null_mut()) }
+    }
 }
 
 std::thread_local! {
-    static KEPT: [Kind; KINDS] = const { [Kind::NONE; KINDS] };
+    static KEPT: [Kind; KINDS] = const { [const { Kind::new() }; KINDS] };
 }
 
 struct Keeping;

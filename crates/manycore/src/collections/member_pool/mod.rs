@@ -98,7 +98,7 @@ impl<T> Heap<T> {
         };
         self.counts.store(counts - 1, Ordering::Relaxed);
         // SAFETY: member_pool.N2 - this thread has the slot.
-        self.nodes.with(|nodes| unsafe { (*nodes).as_ref()?[last as usize % SPARE] })
+        self.nodes.with(|nodes| unsafe { *(*nodes).as_ref()?.get(last as usize)? })
     }
 
     /// Keeps a free node, unless there are enough. For the slot's owner.
@@ -114,7 +114,9 @@ impl<T> Heap<T> {
         self.nodes.with_mut(|nodes| {
             // SAFETY: member_pool.N2 - this thread has the slot.
             let nodes = unsafe { (*nodes).get_or_insert_with(|| Box::new([None; SPARE])) };
-            nodes[len % SPARE] = Some(node);
+            if let Some(place) = nodes.get_mut(len) {
+                *place = Some(node);
+            }
         });
         true
     }
