@@ -24,7 +24,7 @@
 //!   where an eviction may be too little or too much, it is the bucket that the oldest record of a
 //!   queue names, if more than a twentieth of the entries are on probation.
 //! - cache.G6 No entry that is used no more stays for ever, whichever keys come: of several that
-//!   were used least a random one goes, and one in 32 of the entries that replace one on probation
+//!   were used least a random one goes, and one in 64 of the entries that replace one on probation
 //!   takes a use from each other entry of its bucket. (New keys that come in turns would else evict
 //!   each other from the one place where the last is on probation, before any is used again. Any
 //!   regular choice could meet the same keys each time.)

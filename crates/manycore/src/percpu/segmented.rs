@@ -4,9 +4,12 @@
 //! Laws:
 //! - percpu.G1 An element never moves: `&T` stays valid as long as the table.
 //! - percpu.G2 An index is in exactly one segment; a lookup is two loads and no store.
+//! - percpu.G3 A segment has its lines alone. Elements are read by all threads and seldom written:
+//!   with a small block of another's in their line, each of its writes would cost all of them.
 
-use crate::config::SEGMENT_BITS;
+use crate::config::{CACHE_LINE_BYTES, SEGMENT_BITS};
 use crate::sync::{AtomicPtr, Ordering, model_failed};
+use std::alloc::{self, Layout};
 use std::ptr;
 
 const FIRST: usize = 1 << SEGMENT_BITS;
@@ -33,7 +36,47 @@ fn locate(index: usize) -> (usize, usize, usize) {
     (number, index - len, len)
 }
 
+impl<T> Segmented<T> {
+    /// Of a segment of so many elements (percpu.G3).
+    fn layout(len: usize) -> Layout {
+        let array = Layout::array::<T>(len).and_then(|array| array.align_to(CACHE_LINE_BYTES));
+        array.expect("a segment fits into memory").pad_to_align()
+    }
+
+    /// Frees a segment and its elements.
+    ///
+    /// # Safety
+    /// It came from `make` with this length, and is not used any more.
+    unsafe fn free(segment: *mut T, len: usize) {
+        // SAFETY: the caller promises that it came from `make`, which has written so many elements
+        // into memory of this layout, and that this is its end.
+        unsafe {
+            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(segment, len));
+            alloc::dealloc(segment.cast(), Self::layout(len));
+        }
+    }
+}
+
 impl<T: From<usize>> Segmented<T> {
+    /// A segment with the elements of these indices.
+    fn make(first: usize, len: usize) -> *mut T {
+        const { assert!(size_of::<T>() > 0, "percpu.G3: no memory is asked for") };
+        let mut elements: Vec<T> = (first..first + len).map(T::from).collect();
+        let layout = Self::layout(len);
+        // SAFETY: elements have a size, and there is one at least.
+        let segment = unsafe { alloc::alloc(layout) }.cast::<T>();
+        if segment.is_null() {
+            alloc::handle_alloc_error(layout);
+        }
+        // SAFETY: new memory with room for `len` elements, which the vector has; it forgets them,
+        // so each is moved.
+        unsafe {
+            ptr::copy_nonoverlapping(elements.as_ptr(), segment, len);
+            elements.set_len(0);
+        }
+        segment
+    }
+
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(crate) const fn new() -> Self {
         Self { segments: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS] }
@@ -111,8 +154,7 @@ impl<T: From<usize>> Segmented<T> {
         let (number, _, len) = locate(index);
         assert!(number < SEGMENTS, "manycore: slot index {index} is out of range");
         let first = index - locate(index).1;
-        let made: Box<[T]> = (first..first + len).map(T::from).collect();
-        let raw = Box::into_raw(made) as *mut T;
+        let raw = Self::make(first, len);
         // ORDER: Release publishes the elements; Acquire on failure reads the winner's.
         let won = self.segments[number].compare_exchange(
             ptr::null_mut(),
@@ -121,8 +163,8 @@ impl<T: From<usize>> Segmented<T> {
             Ordering::Acquire,
         );
         if won.is_err() {
-            // SAFETY: `raw` came from `Box::into_raw` above, with this length, and was not shared.
-            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(raw, len)) });
+            // SAFETY: made above with this length, and not shared.
+            unsafe { Self::free(raw, len) };
         }
         self.get(index).expect("segment was just published")
     }
@@ -152,9 +194,8 @@ impl<T> Drop for Segmented<T> {
             let raw = segment.load(Ordering::Relaxed);
             let len = if number == 0 { FIRST } else { FIRST << (number - 1) };
             if !raw.is_null() {
-                // SAFETY: percpu.G1 - the pointer came from `Box::into_raw` of a slice of this
-                // length.
-                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(raw, len)) });
+                // SAFETY: percpu.G1 - made with this length, and in use until now.
+                unsafe { Self::free(raw, len) };
             }
         }
     }
