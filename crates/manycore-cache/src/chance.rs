@@ -17,6 +17,6 @@ pub(crate) fn one_of(these: u32) -> u32 {
         // A linear congruence, of which the upper bits are random enough for this.
         let next = state.get().wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
         state.set(next);
-        (next >> 16) & (these - 1)
+        (next >> 20) & (these - 1)
     })
 }

@@ -24,7 +24,7 @@
 //!   where an eviction may be too little or too much, it is the bucket that the oldest record of a
 //!   queue names, if more than a twentieth of the entries are on probation.
 //! - cache.G6 No entry that is used no more stays for ever, whichever keys come: of several that
-//!   were used least a random one goes, and one in 64 of the entries that replace one on probation
+//!   were used least a random one goes, and one in 128 of the entries that replace one on probation
 //!   takes a use from each other entry of its bucket. (New keys that come in turns would else evict
 //!   each other from the one place where the last is on probation, before any is used again. Any
 //!   regular choice could meet the same keys each time.)
@@ -71,8 +71,8 @@ pub enum Eviction {
     /// New entries are on probation until they are used, and are the first to go: each when the
     /// next one comes into its bucket, or, if the cache weighs, once a twentieth of the entries are
     /// on probation. An entry that was used is evicted by the CLOCK. A scan passes through
-    /// probation and leaves the rest alone. Keys that were evicted from probation recently are
-    /// remembered, and skip it. After S3-FIFO.
+    /// probation and leaves the rest alone, up to some hundred times the capacity. Keys that were
+    /// evicted from probation recently are remembered, and skip it. After S3-FIFO.
     #[default]
     ScanResistant,
 }

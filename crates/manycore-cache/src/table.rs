@@ -37,7 +37,7 @@ use std::sync::atomic::Ordering;
 /// One in so many of the entries that replace one on probation lets the rest of its bucket age
 /// (cache.G6). After a change of the working set, keys that come in turns hit again within some
 /// tens of turns; half as many would halve that, and a scan would then leave half as much.
-const INSERTIONS_FOR_AGE: u32 = 64;
+const INSERTIONS_FOR_AGE: u32 = 128;
 
 /// Which of so many buckets the upper half of a hash chooses.
 #[inline(always)]
