@@ -23,11 +23,11 @@
 //!   keys of a bucket would evict each other for ever where all would fit.) In a cache that weighs,
 //!   where an eviction may be too little or too much, it is the bucket that the oldest record of a
 //!   queue names, if more than a twentieth of the entries are on probation.
-//! - cache.G6 No entry that is used no more stays for ever, whichever keys come: of several that
-//!   were used least a random one goes, and one in 128 of the entries that replace one on probation
-//!   takes a use from each other entry of its bucket. (New keys that come in turns would else evict
-//!   each other from the one place where the last is on probation, before any is used again. Any
-//!   regular choice could meet the same keys each time.)
+//! - cache.G6 In a cache that doesn't weigh, no entry that is used no more stays for ever,
+//!   whichever keys come: of several that were used least a random one goes, and one in 128 of the
+//!   entries that replace one on probation takes a use from each other entry of its bucket. (New
+//!   keys that come in turns would else evict each other from the one place where the last is on
+//!   probation, before any is used again. Any regular choice could meet the same keys each time.)
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016),
 //! section 5.2; the scan-resistant policy after Yang et al., "FIFO queues are all you need for
@@ -240,7 +240,9 @@ impl<K, V> Segment<K, V> {
         }
         table.remember(index, slot);
         locked.clear(slot);
-        locked.age_at_times();
+        if !table.probation.has_room() {
+            locked.age_at_times(); // else the hand would pass by what no record names
+        }
         Some(Evicted { node, weight })
     }
 
