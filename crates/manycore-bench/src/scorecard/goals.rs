@@ -13,6 +13,12 @@ const fn map(name: &'static str, ours: &'static str, words: &'static str, goal: 
     Goal { against: MAPS, ..faster(name, words, ours, goal) }
 }
 
+/// A goal of single events: at most 1.2 times what one takes in crossbeam's queue.
+const fn delay(words: &'static str, metric: &'static str) -> Goal {
+    let queue = faster("EventQueue", words, "event-queue", 1.0 / 1.2);
+    Goal { metric, better: Better::Less, against: Against::These(&["segqueue"]), ..queue }
+}
+
 /// A goal of the list.
 const fn list(words: &'static str, goal: f64) -> Goal {
     Goal { against: LOCK, ..faster("Deferred", words, "oplog-auto", goal) }
@@ -34,11 +40,17 @@ const fn faster(subject: &'static str, words: &'static str, ours: &'static str, 
 
 /// Every goal about a workload.
 pub static GOALS: &[Goal] = &[
-    // What has a queue's window; a burst and delays have their own shapes.
     Goal {
         metric: "delivered",
         ..faster("EventQueue", "notify --threads 1,2", "event-queue", 1.0)
     },
+    Goal {
+        metric: "delivered",
+        ..faster("EventQueue", "notify --threads 1,2 --burst 1000000", "event-queue", 1.0)
+    },
+    // Events that are alone, and those of a busy sender.
+    delay("notify --threads 1 --gap 3000,100", "delay p50"),
+    delay("notify --threads 1 --gap 3000,100", "delay p99"),
     map(
         "FlatHashMap",
         "flat-hash-map",
