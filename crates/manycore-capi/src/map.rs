@@ -5,6 +5,7 @@ use crate::handle::Domain;
 pub use crate::map_entry::Operations;
 use crate::map_entry::{Entries, Entry, Key, Mixing, Number, Pair, Program, Stored, Wanted};
 use crate::record::{Record, entered, opened};
+use crate::versioned;
 use libc::c_int;
 use manycore::collections::{HashMap, HashMapView};
 use std::borrow::Borrow;
@@ -121,12 +122,10 @@ pub unsafe extern "C" fn mc_map_new(
     if out.is_null() || operations.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: not null, and the caller promises that the first field is there at least.
-    if unsafe { (*operations).size } < size_of::<Operations>() {
-        return -libc::EINVAL;
-    }
-    // SAFETY: as long as its first field says, and stays as it is.
-    let functions = unsafe { &*operations };
+    // SAFETY: as long as its first field says, which the caller promises.
+    let functions = unsafe { versioned::read(operations, Operations::NONE) };
+    let is_whole = |functions: &Operations| functions.size >= size_of::<Operations>();
+    let Some(functions) = functions.filter(is_whole) else { return -libc::EINVAL };
     let (is_plain, get): (bool, Get) = match (functions.hash, functions.equal) {
         (Some(_), Some(_)) => (false, get::<Entry, Key>),
         (None, None) if functions.free_entry.is_some() => (false, get::<Entry, Number>),
