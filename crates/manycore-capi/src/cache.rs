@@ -1,5 +1,6 @@
 //! `mc_cache`: a cache whose keys and values are bytes.
 
+use crate::cache_key::Key;
 use crate::cancel;
 use crate::versioned::{self, Versioned};
 use foldhash::quality::RandomState;
@@ -11,11 +12,12 @@ use std::slice;
 use std::time::Duration;
 
 type Bytes = Box<[u8]>;
+type OwnKey = Box<Key>;
 
 /// `mc_cache`.
 #[derive(Debug)]
 pub struct Cache {
-    whole: Whole<Bytes, Bytes, RandomState>,
+    whole: Whole<OwnKey, Bytes, RandomState>,
     has_times: bool,
 }
 
@@ -90,6 +92,52 @@ unsafe fn bytes<'a>(at: *const c_void, length: usize) -> &'a [u8] {
     unsafe { slice::from_raw_parts(at.cast(), length) }
 }
 
+/// Copies bytes, without a call if they are 8 to 64.
+///
+/// # Safety
+/// As many bytes may be written at `to`, which may be null if there are none.
+#[inline(always)]
+unsafe fn copy(bytes: &[u8], to: *mut u8) {
+    match bytes.len() {
+        0 => {}
+        // SAFETY: at least as many as an end has, and at most twice as many; the caller promises
+        // that they may be written.
+        33..=64 => unsafe { copy_ends::<32>(bytes, to) },
+        // SAFETY: as long as these ends at least, and as both at most; and they may be written.
+        17..=32 => unsafe { copy_ends::<16>(bytes, to) },
+        // SAFETY: between one end and two; the caller promises that they may be written.
+        8..=16 => unsafe { copy_ends::<8>(bytes, to) },
+        // SAFETY: the caller promises that as many may be written; a buffer is not in the cache.
+        length => unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, length) },
+    }
+}
+
+/// Copies the first and the last `N` bytes: all of up to `2 * N`.
+///
+/// # Safety
+/// There are at least `N`, and as many as there are may be written at `to`.
+#[inline(always)]
+unsafe fn copy_ends<const N: usize>(bytes: &[u8], to: *mut u8) {
+    let (from, last) = (bytes.as_ptr().cast::<[u8; N]>(), bytes.len() - N);
+    // SAFETY: the caller promises that there are as many on both sides, so that both ends lie in
+    // them; an array of bytes may lie anywhere.
+    unsafe {
+        let ends = (from.read(), from.byte_add(last).read());
+        to.cast::<[u8; N]>().write(ends.0);
+        to.add(last).cast::<[u8; N]>().write(ends.1);
+    }
+}
+
+/// The key that has these bytes.
+///
+/// # Safety
+/// As for [`bytes`].
+#[inline(always)]
+unsafe fn key_of<'a>(at: *const c_void, length: usize) -> &'a Key {
+    // SAFETY: what the caller promises.
+    Key::of(unsafe { bytes(at, length) })
+}
+
 /// A new cache.
 ///
 /// # Safety
@@ -107,7 +155,7 @@ pub unsafe extern "C" fn mc_cache_new(out: *mut *mut Cache, options: *const Cach
     };
     let mut builder = Whole::builder(options.bytes)
         .hasher(RandomState::default())
-        .byte_weigher(|key: &Bytes, value: &Bytes| key.len() + value.len())
+        .byte_weigher(|key: &OwnKey, value: &Bytes| key.bytes().len() + value.len())
         .count_reads(options.flags & COUNT_READS != 0);
     if options.flags & TIMES != 0 {
         builder = builder.expire_after(|_, _| None);
@@ -152,7 +200,7 @@ pub unsafe extern "C" fn mc_cache_put(
 ) -> c_int {
     // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
     let (cache, key, value) =
-        unsafe { (&*cache, bytes(key, key_length).into(), bytes(value, length).into()) };
+        unsafe { (&*cache, key_of(key, key_length).into(), bytes(value, length).into()) };
     match live_ms {
         0 => cache.whole.insert(key, value),
         _ if !cache.has_times => return -libc::EINVAL,
@@ -174,13 +222,13 @@ pub unsafe extern "C" fn mc_cache_get(
     room: usize,
 ) -> isize {
     // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
-    let (cache, key) = unsafe { (&*cache, bytes(key, key_length)) };
+    let (cache, key) = unsafe { (&*cache, key_of(key, key_length)) };
     let Some(value) = cache.whole.get(key) else {
         return -(libc::ENOENT as isize);
     };
-    if value.len() <= room && !value.is_empty() {
+    if value.len() <= room {
         // SAFETY: the caller promises that there is room for as many bytes.
-        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
+        unsafe { copy(&value, buffer.cast()) };
     }
     value.len() as isize
 }
@@ -199,7 +247,7 @@ pub unsafe extern "C" fn mc_cache_visit(
 ) -> c_int {
     let Some(visit) = visit else { return -libc::EINVAL };
     // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
-    let (cache, key) = unsafe { (&*cache, bytes(key, key_length)) };
+    let (cache, key) = unsafe { (&*cache, key_of(key, key_length)) };
     let Some(value) = cache.whole.get(key) else { return -libc::ENOENT };
     // SAFETY: the caller promises that it may be called; the guard keeps the value.
     unsafe { visit(value.as_ptr().cast(), value.len(), argument) };
@@ -221,10 +269,10 @@ pub unsafe extern "C" fn mc_cache_get_or_load(
 ) -> c_int {
     let (Some(load), Some(visit)) = (load, visit) else { return -libc::EINVAL };
     // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
-    let (cache, key) = unsafe { (&*cache, bytes(key, key_length)) };
+    let (cache, key) = unsafe { (&*cache, key_of(key, key_length)) };
     let _no_cancel = cancel::disable();
     let loaded = cache.whole.try_get_or_insert_with(key.into(), || {
-        let mut loading = Loading(None);
+        let (mut loading, key) = (Loading(None), key.bytes());
         // SAFETY: the caller promises that it may be called; the bytes stay as long as this call.
         match unsafe { load(&raw mut loading, key.as_ptr().cast(), key.len(), argument) } {
             0 => loading.0.ok_or(-libc::ENOENT),
@@ -264,7 +312,7 @@ pub unsafe extern "C" fn mc_cache_remove(
     key_length: usize,
 ) -> c_int {
     // SAFETY: the caller promises a cache that has not been freed, and so many bytes.
-    let removed = unsafe { (*cache).whole.remove(bytes(key, key_length)) };
+    let removed = unsafe { (*cache).whole.remove(key_of(key, key_length)) };
     if removed.is_some() { 0 } else { -libc::ENOENT }
 }
 

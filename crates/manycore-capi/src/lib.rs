@@ -48,6 +48,8 @@ mod barrier;
 #[cfg(not(manycore_loom))]
 mod cache;
 #[cfg(not(manycore_loom))]
+mod cache_key;
+#[cfg(not(manycore_loom))]
 mod call;
 #[cfg(not(manycore_loom))]
 mod cancel;

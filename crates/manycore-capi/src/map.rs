@@ -5,10 +5,12 @@ use crate::handle::Domain;
 pub use crate::map_entry::Operations;
 use crate::map_entry::{Entries, Entry, Key, Mixing, Number, Pair, Program, Stored, Wanted};
 use crate::record::{Record, entered, opened};
+use crate::versioned;
 use libc::c_int;
 use manycore::collections::{HashMap, HashMapView};
 use std::borrow::Borrow;
 use std::ffi::c_void;
+use std::hint::assert_unchecked;
 use std::mem::{self, ManuallyDrop};
 use std::ptr;
 use std::sync::Arc;
@@ -121,22 +123,21 @@ pub unsafe extern "C" fn mc_map_new(
     if out.is_null() || operations.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: not null, and the caller promises that the first field is there at least.
-    if unsafe { (*operations).size } < size_of::<Operations>() {
-        return -libc::EINVAL;
-    }
-    // SAFETY: as long as its first field says, and stays as it is.
-    let functions = unsafe { &*operations };
-    let (is_plain, get): (bool, Get) = match (functions.hash, functions.equal) {
-        (Some(_), Some(_)) => (false, get::<Entry, Key>),
-        (None, None) if functions.free_entry.is_some() => (false, get::<Entry, Number>),
-        (None, None) => (true, get::<Pair, Number>),
+    // SAFETY: as long as its first field says, which the caller promises.
+    let functions = unsafe { versioned::read(operations, Operations::NONE) };
+    let is_whole = |functions: &Operations| functions.size >= size_of::<Operations>();
+    let Some(functions) = functions.filter(is_whole) else { return -libc::EINVAL };
+    let (is_plain, gets) = match (functions.hash, functions.equal) {
+        (Some(_), Some(_)) => (false, gets::<Entry, Key>()),
+        (None, None) if functions.free_entry.is_some() => (false, gets::<Entry, Number>()),
+        (None, None) => (true, gets::<Pair, Number>()),
         _ => return -libc::EINVAL,
     };
     let domain = if domain.is_null() { mc_domain_default() } else { domain };
     // SAFETY: not null, and the caller promises that it is not freed; nor is it while the map has
     // its sections, which count their users.
-    let sections = Arc::clone(unsafe { &(*domain).sections });
+    let (sections, bounded) = unsafe { (Arc::clone(&(*domain).sections), (*domain).is_bounded) };
+    let get = gets[usize::from(bounded)];
     let program = Program { domain, operations };
     let entries = if is_plain {
         Entries::Pairs(HashMap::builder().domain(sections).hasher(Mixing).build())
@@ -167,13 +168,19 @@ pub unsafe extern "C" fn mc_map_free(map: *mut Map) {
 /// The value of a key, or null: `get` of a [`Map`].
 type Get = unsafe extern "C" fn(*const Map, *const Record, *const c_void) -> *mut c_void;
 
+/// The look-ups of a map with such entries and keys: in a domain that is not bounded, and in one
+/// that is.
+fn gets<E: Stored + Borrow<Q>, Q: Wanted>() -> [Get; 2] {
+    [get::<E, Q, false>, get::<E, Q, true>]
+}
+
 /// Looks up a key of this kind, in the section that the thread has open, or one of its own. The
 /// usual way calls nothing but the functions of the key.
 ///
 /// # Safety
-/// The map is not freed; `record` is null or the calling thread's; the map's functions may be
-/// called with `key`.
-unsafe extern "C" fn get<E: Stored + Borrow<Q>, Q: Wanted>(
+/// The map is not freed, and its domain is `BOUNDED` or not; `record` is null or the calling
+/// thread's; the map's functions may be called with `key`.
+unsafe extern "C" fn get<E: Stored + Borrow<Q>, Q: Wanted, const BOUNDED: bool>(
     map: *const Map,
     record: *const Record,
     key: *const c_void,
@@ -184,6 +191,8 @@ unsafe extern "C" fn get<E: Stored + Borrow<Q>, Q: Wanted>(
     let section = unsafe { entered(of.program.domain(), record) };
     if let (Some(section), Some(entries)) = (section, E::of(&of.entries)) {
         let section = ManuallyDrop::into_inner(section);
+        // SAFETY: of the map's domain, for whose mode `mc_map_new` has chosen this function.
+        unsafe { assert_unchecked(section.is_bounded() == BOUNDED) };
         // SAFETY: of the domain that the map was made with.
         let view = ManuallyDrop::new(unsafe { entries.view_in_unchecked(section) });
         if let Some(found) = view.get_key_value_now(&Q::new(key, &of.program)) {

@@ -3,6 +3,7 @@
 
 use crate::handle::Domain;
 use crate::tracked::Tracked;
+use crate::versioned::Versioned;
 use libc::c_int;
 use manycore::collections::HashMap;
 use std::borrow::Borrow;
@@ -12,7 +13,7 @@ use std::ptr;
 
 /// `struct mc_map_operations`: what a map does with its keys and entries.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Operations {
     /// Of the struct as the caller knows it.
     pub size: usize,
@@ -25,6 +26,19 @@ pub struct Operations {
     pub free_entry: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void)>,
     /// What these are called with.
     pub argument: *mut c_void,
+}
+
+// SAFETY: `repr(C)`, the size first; then functions that may be null, and a pointer.
+unsafe impl Versioned for Operations {}
+
+impl Operations {
+    pub(crate) const NONE: Self = Self {
+        size: size_of::<Self>(),
+        hash: None,
+        equal: None,
+        free_entry: None,
+        argument: ptr::null_mut(),
+    };
 }
 
 /// What the program has made a map with.

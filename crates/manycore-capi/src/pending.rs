@@ -26,10 +26,11 @@ struct Stripe {
 #[derive(Debug)]
 pub(crate) struct Pending {
     generation: AtomicUsize,
-    stripes: Box<[Stripe]>,
+    stripes: [Stripe; STRIPES],
 }
 
 /// Adds one to a count.
+#[inline(always)]
 fn raise(count: &AtomicU64, is_own: bool) {
     // BUG: a count does not publish what the call-back has done (capi.A4).
     if seeded_bug!("pending-unpublished") {
@@ -46,12 +47,13 @@ fn raise(count: &AtomicU64, is_own: bool) {
 
 impl Pending {
     pub(crate) fn new() -> Self {
-        let stripes = (0..STRIPES).map(|_| Stripe::default()).collect();
+        let stripes = std::array::from_fn(|_| Stripe::default());
         Self { generation: AtomicUsize::new(0), stripes }
     }
 
     /// The stripe of the calling thread, which has this slot, or none any more; and whether it is
     /// no other thread's.
+    #[inline(always)]
     fn stripe(&self, slot: Option<usize>) -> (&Stripe, bool) {
         match slot {
             Some(slot) if slot < STRIPES - 1 => (&self.stripes[slot], true),
@@ -60,18 +62,20 @@ impl Pending {
     }
 
     /// Counts a call-back that the calling thread is about to retire; returns its generation.
+    #[inline(always)]
     pub(crate) fn schedule(&self, slot: Option<usize>) -> usize {
         // ORDER: Relaxed; either is correct.
-        let generation = self.generation.load(Ordering::Relaxed);
+        let generation = self.generation.load(Ordering::Relaxed) & 1;
         let (stripe, is_own) = self.stripe(slot);
         raise(&stripe.scheduled[generation], is_own);
         generation
     }
 
     /// Counts a call-back that has returned.
+    #[inline(always)]
     pub(crate) fn done(&self, slot: Option<usize>, generation: usize) {
         let (stripe, is_own) = self.stripe(slot);
-        raise(&stripe.done[generation], is_own);
+        raise(&stripe.done[generation & 1], is_own);
     }
 
     fn sum(&self, count: impl Fn(&Stripe) -> &AtomicU64) -> u64 {

@@ -1,4 +1,5 @@
-//! The record that the header's inline functions have of each thread (capi.A2).
+//! The record of each thread that the header's inline functions use (capi.A2), and this library
+//! where a thread-local variable of Rust, which a shared library finds by a call, would cost more.
 
 use crate::handle::Domain;
 use crate::late;
@@ -14,11 +15,12 @@ std::arch::global_asm!(
     ".pushsection .tbss.mc_thread_,\"awT\",@nobits",
     ".globl mc_thread_",
     ".type mc_thread_, @object",
-    ".size mc_thread_, 16",
+    ".size mc_thread_, {size}",
     ".p2align 4",
     "mc_thread_:",
-    ".zero 16",
+    ".zero {size}",
     ".popsection",
+    size = const size_of::<Record>(),
 );
 
 /// `struct mc_thread_record_`: the domain that the thread entered last, and its word there. All
@@ -31,9 +33,52 @@ pub struct Record {
     pub domain: AtomicPtr<Domain>,
     /// The word that the thread announces its section by; valid if there is a domain.
     pub announced: Cell<*mut u64>,
+    /// The thread's slot, and one; zero if that is not known.
+    pub slot: Cell<u32>,
+    /// The call-backs that the thread is running, one inside of another.
+    pub running: Cell<u32>,
 }
 
 impl Record {
+    /// The calling thread's, where there is one.
+    #[inline(always)]
+    pub(crate) fn own() -> Option<*const Self> {
+        #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+        {
+            let own: *const Self;
+            // SAFETY: reads the offset of the variable above, which the loader has fixed, as the
+            // header's `initial-exec` says, and adds it to the thread's pointer.
+            #[cfg(target_arch = "x86_64")]
+            unsafe {
+                std::arch::asm!(
+                    "mov {own}, qword ptr [rip + mc_thread_@GOTTPOFF]",
+                    "add {own}, qword ptr fs:[0]",
+                    own = out(reg) own,
+                    options(pure, readonly, nostack),
+                );
+            }
+            // SAFETY: as above, in another machine's words.
+            #[cfg(target_arch = "aarch64")]
+            unsafe {
+                std::arch::asm!(
+                    "mrs {own}, tpidr_el0",
+                    "adrp {offset}, :gottprel:mc_thread_",
+                    "ldr {offset}, [{offset}, :gottprel_lo12:mc_thread_]",
+                    "add {own}, {own}, {offset}",
+                    own = out(reg) own,
+                    offset = out(reg) _,
+                    options(pure, readonly, nostack),
+                );
+            }
+            Some(own)
+        }
+        #[cfg(not(all(
+            target_os = "linux",
+            any(target_arch = "x86_64", target_arch = "aarch64")
+        )))]
+        None
+    }
+
     /// What the thread announces its sections of this domain by, if it entered that last.
     pub(crate) fn announced_in(&self, domain: *const Domain) -> Option<*mut u64> {
         // ORDER: Relaxed; only the thread itself stores a domain that it uses.

@@ -1,10 +1,10 @@
 //! Retiring with an intrusive head (capi.A4, capi.A7).
 
 use crate::handle::Domain;
-use crate::record::{Record, opened, within};
+use crate::record::{Record, entered, opened, within};
 use crate::{running, thread};
 use libc::c_int;
-use manycore::section::Weight;
+use manycore::section::{Section, Weight};
 use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{self, NonNull};
 
@@ -75,25 +75,38 @@ pub unsafe extern "C" fn mc_retire_(
     if function.is_none() {
         return -libc::EINVAL;
     }
+    // SAFETY: the caller promises that it is null or the calling thread's.
+    let (section, is_open) = unsafe {
+        entered(of, record).map_or_else(|| opened_or_new(of, record), |section| (section, true))
+    };
     // SAFETY: in a bounded domain the caller promises a head that was zeroed or born.
-    let birth = if of.is_bounded { unsafe { (*head).birth() } } else { 0 };
+    let birth = if of.is_bounded { unsafe { node.as_ref().birth() } } else { 0 };
     let generation = of.pending.schedule(thread::slot());
     let tagged = domain.wrapping_byte_add(generation);
     // SAFETY: the object is the caller's own, unlinked, and not retired before.
-    unsafe { head.write(Head { function, domain: tagged }) };
+    unsafe { node.write(Head { function, domain: tagged }) };
     let weight = if bytes == 0 { Weight::at_least(0) } else { Weight::exact(bytes) };
-    // SAFETY: the caller promises that it is null or the calling thread's.
-    let opened = unsafe { opened(of, record) };
-    let is_open = opened.is_some();
-    let section = opened.unwrap_or_else(|| ManuallyDrop::new(of.sections.enter()));
     // SAFETY: the object is unlinked and not retired before, and `run` takes it back; that any
     // thread may call the function, the caller promises, and that the birth is from `mc_born_`.
-    // (In one place, so that it is compiled into this function.)
+    // (In one place, so that all of it is compiled into this function.)
     unsafe { section.retire_born(node.cast(), weight, birth, run) };
     if !is_open {
         drop(ManuallyDrop::into_inner(section));
     }
     0
+}
+
+/// The section that the thread has open, where the record does not have it, or a new one; and
+/// whether it was open.
+///
+/// # Safety
+/// `record` is null or the calling thread's.
+#[inline(never)]
+unsafe fn opened_or_new(of: &Domain, record: *const Record) -> (ManuallyDrop<Section<'_>>, bool) {
+    // SAFETY: what the caller promises.
+    let opened = unsafe { opened(of, record) };
+    let is_open = opened.is_some();
+    (opened.unwrap_or_else(|| ManuallyDrop::new(of.sections.enter())), is_open)
 }
 
 /// Notes the birth of an object that the calling thread is about to link.

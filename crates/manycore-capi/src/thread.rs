@@ -21,6 +21,7 @@ impl Thread {
         let slot = percpu::current_slot();
         #[cfg(unix)]
         key::set();
+        keep_slot(u32::try_from(slot).map_or(0, |slot| slot.wrapping_add(1)));
         Self { record: Cell::new(ptr::null()), slot, has_ended: Cell::new(false) }
     }
 
@@ -28,6 +29,7 @@ impl Thread {
         if self.has_ended.replace(true) {
             return;
         }
+        keep_slot(0);
         // SAFETY: null, or the variable of this thread, which lives as long as it.
         if let Some(record) = unsafe { self.record.get().as_ref() } {
             record.set(ptr::null(), ptr::null_mut());
@@ -87,8 +89,26 @@ mod key {
     }
 }
 
+/// Keeps the slot, and one, where it is found again at little cost; zero for none.
+fn keep_slot(slot: u32) {
+    if let Some(record) = Record::own() {
+        // SAFETY: the calling thread's own variable, which lives as long as it.
+        unsafe { &*record }.slot.set(slot);
+    }
+}
+
 /// The calling thread's slot, unless it has ended.
+#[inline(always)]
 pub(crate) fn slot() -> Option<usize> {
+    // SAFETY: the calling thread's own variable, which lives as long as it.
+    let kept = Record::own().map_or(0, |record| unsafe { &*record }.slot.get());
+    if kept == 0 { look_up_slot() } else { Some(kept as usize - 1) }
+}
+
+/// The same, in a thread that comes here first, or has ended.
+#[cold]
+#[inline(never)]
+fn look_up_slot() -> Option<usize> {
     let slot = |thread: &Thread| (!thread.has_ended.get()).then_some(thread.slot);
     THREAD.try_with(slot).ok().flatten()
 }

@@ -133,6 +133,8 @@ struct mc_domain_front_ {
 struct mc_thread_record_ {
 	const mc_domain *domain;
 	uint64_t *announced;
+	uint32_t slot;
+	uint32_t running;
 };
 
 #define MC_PENDING_OFFSET_ 24
@@ -150,7 +152,7 @@ void mc_misuse_(const char *what);
 
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__)) && !defined(MC_NO_INLINE)
 /*
- * Reserved when the program starts. A library that is loaded later and uses this header takes 16 of
+ * Reserved when the program starts. A library that is loaded later and uses this header takes 24 of
  * the bytes that the C library keeps for that; MC_NO_INLINE makes it call instead.
  */
 extern __thread struct mc_thread_record_ mc_thread_ __attribute__((tls_model("initial-exec")));

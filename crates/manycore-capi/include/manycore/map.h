@@ -60,8 +60,8 @@ struct mc_map_operations {
 
 /*
  * A new map, in *out. Its entries are looked up in sections of DOMAIN, or of the default one if that is
- * null; the domain is freed after it. -EINVAL: a null pointer, or a hash without an
- * equality, or the other way round.
+ * null; the domain is freed after it. -EINVAL: a null pointer, a hash without an equality or the other
+ * way round, or a struct that is shorter than this one, or longer and not zero there.
  */
 int mc_map_new(mc_map **out, const mc_domain *domain, const struct mc_map_operations *operations);
 

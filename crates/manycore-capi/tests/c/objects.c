@@ -153,6 +153,7 @@ static int stop_at_seven(const void *key, void *value, void *argument)
 static void refusals_of_maps(void)
 {
 	struct mc_map_operations other = operations;
+	struct { struct mc_map_operations known; uint64_t unknown; } later = { operations, 1 };
 	struct pair seven = { 7, 0 };
 	mc_map *none = NULL;
 
@@ -160,6 +161,8 @@ static void refusals_of_maps(void)
 	CHECK(mc_map_new(&none, domain, NULL) == -EINVAL);
 	other.size = sizeof(size_t);
 	CHECK(mc_map_new(&none, domain, &other) == -EINVAL);
+	later.known.size = sizeof(later);
+	CHECK(mc_map_new(&none, domain, &later.known) == -EINVAL);
 	other.size = sizeof(other);
 	other.hash = NULL;
 	CHECK(mc_map_new(&none, domain, &other) == -EINVAL && none == NULL);

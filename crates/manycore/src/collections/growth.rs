@@ -118,8 +118,12 @@ impl<T> Root<T> {
 
     /// The same, unless the section has to raise its era for that.
     #[inline(always)]
-    pub(super) fn load_now<'s>(&self, section: &'s Section<'_>) -> Option<Shared<'s, T>> {
-        self.table.load_now(section)
+    pub(super) fn load_now<'s>(
+        &self,
+        section: &'s Section<'_>,
+        bounded: bool,
+    ) -> Option<Shared<'s, T>> {
+        self.table.load_now(section, bounded)
     }
 }
 

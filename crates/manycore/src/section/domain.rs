@@ -230,11 +230,12 @@ impl Domain {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     #[inline(always)]
     pub(super) unsafe fn made_state(&self) -> &State {
-        // ORDER: Acquire; as in `state`.
-        let state = self.state.load(Ordering::Acquire);
+        // ORDER: Relaxed; the calling thread has loaded it before, with Acquire, to open the
+        // section, and it does not change.
+        let state = self.state.load(Ordering::Relaxed);
         debug_assert!(!state.is_null(), "section.S12: a domain has a section and no state");
         // SAFETY: not null, as the caller promises; freed by `drop` alone.
-        unsafe { &*state }
+        unsafe { NonNull::new_unchecked(state).as_ref() }
     }
 
     /// Makes the state, unless another thread does.

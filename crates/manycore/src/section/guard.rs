@@ -98,12 +98,12 @@ impl<'d> Section<'d> {
     }
 
     /// As `protect`, but `None` where the section has to raise its era first: for a way that is
-    /// short because it calls nothing.
+    /// short because it calls nothing, and looks at [`is_bounded`](Self::is_bounded) once.
     #[inline(always)]
-    pub(super) fn protect_now<T>(&self, source: &AtomicPtr<T>) -> Option<*mut T> {
+    pub(super) fn protect_now<T>(&self, source: &AtomicPtr<T>, bounded: bool) -> Option<*mut T> {
         // ORDER: Acquire; as in `protect`.
         let found = source.load(Ordering::Acquire);
-        self.covers_now().then_some(found)
+        (!bounded || self.covers_now()).then_some(found)
     }
 
     /// As `protect`, for a link that the caller may write next.
@@ -162,6 +162,19 @@ impl<'d> Section<'d> {
         }
         let era = self.state.era();
         era <= self.local.lower.own() || era <= self.local.raised.own()
+    }
+
+    /// Whether its domain is in [`Mode::Bounded`](super::Mode::Bounded).
+    ///
+    /// ```
+    /// use manycore::section::Domain;
+    ///
+    /// assert!(Domain::bounded().enter().is_bounded());
+    /// assert!(!Domain::new().enter().is_bounded());
+    /// ```
+    #[inline(always)]
+    pub fn is_bounded(&self) -> bool {
+        self.state.bounded
     }
 
     /// The latest era that this section has seen.

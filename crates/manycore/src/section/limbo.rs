@@ -81,16 +81,14 @@ pub(super) struct Limbo {
     open_bytes: usize,
     /// Bytes from which the open batch is full.
     limit: usize,
-    /// What the nodes in all of these weigh.
-    bytes: usize,
+    /// What the nodes behind the open batch weigh.
+    behind_bytes: usize,
     /// Of the batch that was sealed last; zero if there was none.
     last_stamp: u64,
-    /// Nodes in all of these.
-    waiting: usize,
+    /// Nodes behind the open batch.
+    behind: usize,
     /// Batches behind the open one that press.
     pressing: usize,
-    /// What the nodes in `ripe` weigh.
-    ripe_bytes: usize,
     open_presses: bool,
     /// Whether its owner is among the domain's writers (section.S10).
     is_counted: bool,
@@ -121,9 +119,8 @@ impl Limbo {
             ripe: VecDeque::new(),
             first: Vec::new(),
             gated: VecDeque::new(),
-            waiting: 0,
-            bytes: 0,
-            ripe_bytes: 0,
+            behind: 0,
+            behind_bytes: 0,
             pressing: 0,
             limit,
             is_counted: false,
@@ -132,15 +129,20 @@ impl Limbo {
         }
     }
 
+    /// Nodes in all of these.
+    #[inline(always)]
     pub(super) fn waiting(&self) -> usize {
-        self.waiting
+        self.open.len() + self.behind
     }
 
+    /// What the nodes in all of these weigh.
+    #[inline(always)]
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.open_bytes.wrapping_add(self.behind_bytes)
     }
 
     /// Nodes and bytes in the open batch.
+    #[inline(always)]
     pub(super) fn open(&self) -> (usize, usize) {
         (self.open.len(), self.open_bytes)
     }
@@ -168,20 +170,23 @@ impl Limbo {
     #[inline(always)]
     pub(super) fn push(&mut self, node: RetiredNode, presses: bool) {
         self.open_bytes = self.open_bytes.wrapping_add(node.bytes);
-        self.bytes = self.bytes.wrapping_add(node.bytes);
         if presses {
             self.open_presses = true;
         }
         self.open.push(node);
-        self.waiting += 1;
     }
 
     pub(super) fn ripe_batches(&self) -> usize {
         self.ripe.len()
     }
 
+    /// What the nodes in ripe batches weigh: what lies behind the open batch and in none of the
+    /// others.
     pub(super) fn ripe_bytes(&self) -> usize {
-        self.ripe_bytes
+        let unripe = self.sealed.iter().chain(&self.held);
+        let unripe = unripe.fold(0, |sum: usize, batch| sum.wrapping_add(batch.bytes));
+        let gated = total(self.gated.iter().map(|(node, _)| node));
+        self.behind_bytes.wrapping_sub(unripe).wrapping_sub(gated)
     }
 
     /// How many ripe nodes a retire should free.
@@ -198,14 +203,9 @@ impl Limbo {
     #[inline(always)]
     pub(super) fn pop_ripe(&mut self) -> Option<RetiredNode> {
         let node = self.first.pop();
-        match &node {
-            Some(node) => {
-                self.waiting -= 1;
-                self.bytes = self.bytes.wrapping_sub(node.bytes);
-                self.ripe_bytes = self.ripe_bytes.wrapping_sub(node.bytes);
-            }
-            None => return self.next_batch(),
-        }
+        let Some(taken) = &node else { return self.next_batch() };
+        self.behind -= 1;
+        self.behind_bytes = self.behind_bytes.wrapping_sub(taken.bytes);
         // It was out of sight for a thousand retires, and its memory is written when it is freed.
         let later = self.first.len().checked_sub(FETCHED);
         if let Some(later) = later.and_then(|at| self.first.get(at)) {
@@ -236,9 +236,8 @@ impl Limbo {
     fn next_batch(&mut self) -> Option<RetiredNode> {
         loop {
             if let Some(node) = self.first.pop() {
-                self.waiting -= 1;
-                self.bytes = self.bytes.wrapping_sub(node.bytes);
-                self.ripe_bytes = self.ripe_bytes.wrapping_sub(node.bytes);
+                self.behind -= 1;
+                self.behind_bytes = self.behind_bytes.wrapping_sub(node.bytes);
                 return Some(node);
             }
             self.pressing -= usize::from(self.ripe.pop_front()?.presses);
@@ -264,6 +263,8 @@ impl Limbo {
         let nodes = std::mem::replace(&mut self.open, fresh);
         let bytes = std::mem::take(&mut self.open_bytes);
         let presses = std::mem::take(&mut self.open_presses);
+        self.behind += room;
+        self.behind_bytes = self.behind_bytes.wrapping_add(bytes);
         self.pressing += usize::from(presses);
         self.sealed.push_back(Batch { stamp, sealed, nodes, bytes, presses });
         self.check();
@@ -291,7 +292,6 @@ impl Limbo {
         if self.ripe.is_empty() {
             self.first = std::mem::take(&mut batch.nodes);
         }
-        self.ripe_bytes = self.ripe_bytes.wrapping_add(batch.bytes);
         self.ripe.push_back(batch);
     }
 
@@ -320,15 +320,15 @@ impl Limbo {
     /// Takes out every node whose grace period is over, for a gate to be asked about it.
     pub(super) fn take_ripe(&mut self) -> VecDeque<(RetiredNode, Instant)> {
         let mut nodes = std::mem::take(&mut self.gated);
-        self.ripe_bytes = 0;
         self.put_first_back();
         for Batch { sealed, nodes: ripe, presses, .. } in self.ripe.drain(..) {
             self.pressing -= usize::from(presses);
             nodes.extend(ripe.into_iter().map(|node| (node, sealed)));
         }
         // They count again when they are put back: a leader may take over the rest until then.
-        self.waiting -= nodes.len();
-        self.bytes = self.bytes.wrapping_sub(total(nodes.iter().map(|(node, _)| node)));
+        self.behind -= nodes.len();
+        let taken = total(nodes.iter().map(|(node, _)| node));
+        self.behind_bytes = self.behind_bytes.wrapping_sub(taken);
         nodes
     }
 
@@ -338,9 +338,9 @@ impl Limbo {
         free: Vec<RetiredNode>,
         rest: VecDeque<(RetiredNode, Instant)>,
     ) {
-        self.waiting += free.len() + rest.len();
+        self.behind += free.len() + rest.len();
         let back = free.iter().chain(rest.iter().map(|(node, _)| node));
-        self.bytes = self.bytes.wrapping_add(total(back));
+        self.behind_bytes = self.behind_bytes.wrapping_add(total(back));
         if !free.is_empty() {
             let sealed = Instant::now();
             let presses = free.iter().any(|node| node.bytes >= LARGE_NODE_BYTES);
@@ -390,9 +390,7 @@ impl Limbo {
 
     /// Everything that is sealed or further, to be taken over by another thread (section.S9).
     pub(super) fn take_all(&mut self) -> Legacy {
-        self.waiting = self.open.len();
-        self.bytes = self.open_bytes;
-        (self.ripe_bytes, self.pressing) = (0, 0);
+        (self.behind, self.behind_bytes, self.pressing) = (0, 0, 0);
         self.put_first_back();
         // Some of its nodes have been freed.
         self.ripe.iter_mut().take(1).for_each(|batch| batch.bytes = total(&batch.nodes));
@@ -404,8 +402,8 @@ impl Limbo {
 
     /// Takes over what another thread left.
     pub(super) fn inherit(&mut self, mut legacy: Legacy) {
-        self.waiting += legacy.len();
-        self.bytes = self.bytes.wrapping_add(legacy.bytes());
+        self.behind += legacy.len();
+        self.behind_bytes = self.behind_bytes.wrapping_add(legacy.bytes());
         self.pressing += legacy.batches.iter().filter(|batch| batch.presses).count();
         self.sealed.extend(legacy.batches.drain(..));
         self.sealed.make_contiguous().sort_by_key(|batch| batch.stamp);
@@ -417,11 +415,8 @@ impl Limbo {
     fn check(&self) {
         let batches = || self.sealed.iter().chain(&self.held).chain(&self.ripe);
         debug_assert_eq!(
-            self.open.len()
-                + self.gated.len()
-                + self.first.len()
-                + batches().map(|b| b.nodes.len()).sum::<usize>(),
-            self.waiting,
+            self.gated.len() + self.first.len() + batches().map(|b| b.nodes.len()).sum::<usize>(),
+            self.behind,
             "section.S10: another number of nodes waits than is counted"
         );
         debug_assert_eq!(

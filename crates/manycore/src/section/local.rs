@@ -3,8 +3,9 @@
 use super::limbo::{Legacy, Limbo};
 use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS, RETIRES_PER_LOOK};
 use crate::policy::Doubling;
-use crate::sync::{AtomicU64, AtomicUsize, Backoff, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{AtomicU64, AtomicUsize, Backoff, MutPtr, Ordering, UnsafeCell, seeded_bug};
 use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 /// Bits of `extra` beside the count: a batch is full and wants to be sealed when the outermost
@@ -191,6 +192,43 @@ unsafe impl Sync for Local {}
 // promises.
 unsafe impl Send for Local {}
 
+/// A limbo in the hands of the thread that `claim` allows it; what others read of it is published
+/// when this is dropped.
+pub(super) struct TouchedLimbo<'a> {
+    local: &'a Local,
+    limbo: MutPtr<Limbo>,
+}
+
+impl Deref for TouchedLimbo<'_> {
+    type Target = Limbo;
+
+    #[inline(always)]
+    fn deref(&self) -> &Limbo {
+        // SAFETY: the caller of `touch_limbo` is the only one that `claim` allows it, and runs no
+        // user code, which could come here again.
+        unsafe { self.limbo.deref() }
+    }
+}
+
+impl DerefMut for TouchedLimbo<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Limbo {
+        // SAFETY: only one thread is allowed here, as above, and `self` is borrowed exclusively.
+        unsafe { self.limbo.deref() }
+    }
+}
+
+impl Drop for TouchedLimbo<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDER: Relaxed; reports.
+        self.local.waiting.store(self.waiting(), Ordering::Relaxed);
+        if cfg!(not(manycore_loom)) {
+            self.local.bytes.store(self.bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
 impl From<usize> for Local {
     fn from(slot: usize) -> Self {
         Self {
@@ -212,15 +250,15 @@ impl Local {
     /// The owner's limbo, for as long as `f` runs: no user code may run in there.
     pub(super) fn with_limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
         if self.is_inside() {
-            return self.with_limbo_inside(f);
+            return f(&mut self.limbo_inside());
         }
         let _owned = self.own_limbo();
-        self.touch_limbo(f)
+        f(&mut self.touch_limbo())
     }
 
-    /// The same for an owner that has a section open.
+    /// The same for an owner that has a section open: no call, as a closure might be.
     #[inline(always)]
-    pub(super) fn with_limbo_inside<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
+    pub(super) fn limbo_inside(&self) -> TouchedLimbo<'_> {
         debug_assert!(self.is_inside(), "section.S9: a thread outside touches its limbo unclaimed");
         // ORDER: Acquire; pairs with Release in `take_over`. A leader that has announced itself
         // either sees the section or is seen here: the store of `lower` and a light barrier lie
@@ -228,24 +266,14 @@ impl Local {
         if self.claim.load(Ordering::Acquire) != UNCLAIMED {
             self.refuse();
         }
-        self.touch_limbo(f)
+        self.touch_limbo()
     }
 
+    /// For a caller that `claim` allows it: with a section open and the word unclaimed, or with the
+    /// word changed by itself; and it runs no user code before it drops this.
     #[inline(always)]
-    fn touch_limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
-        self.limbo.with_mut(|limbo| {
-            // SAFETY: `claim` allows it to the caller alone, which called with a section open and
-            // the word unclaimed, or with the word changed by itself; and no user code runs
-            // inside, so there is no second reference.
-            let limbo = unsafe { &mut *limbo };
-            let result = f(limbo);
-            // ORDER: Relaxed; reports.
-            self.waiting.store(limbo.waiting(), Ordering::Relaxed);
-            if cfg!(not(manycore_loom)) {
-                self.bytes.store(limbo.bytes(), Ordering::Relaxed);
-            }
-            result
-        })
+    fn touch_limbo(&self) -> TouchedLimbo<'_> {
+        TouchedLimbo { local: self, limbo: self.limbo.get_mut() }
     }
 
     /// Refuses a leader that wants to take over the limbo of an owner that is inside; waits for
@@ -317,7 +345,7 @@ impl Local {
         if claimed.is_err() || to == UNCLAIMED {
             return None;
         }
-        let legacy = self.touch_limbo(take);
+        let legacy = take(&mut self.touch_limbo());
         debug_assert!(
             cfg!(manycore_loom) || self.claim.load(Ordering::Relaxed) == TAKING,
             "section.S9: a leader's claim was taken from it"

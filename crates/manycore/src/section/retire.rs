@@ -122,7 +122,7 @@ impl Section<'_> {
     /// As for [`retire_raw`](Self::retire_raw). `birth` is zero, or what [`birth`](Self::birth) of
     /// a section of this domain returned to the thread that linked the node: before it did, and in
     /// the section in which it did or before that was opened.
-    #[inline]
+    #[inline(always)] // the C library's, at the end of a function of its own
     pub unsafe fn retire_born(
         &self,
         address: NonNull<()>,
@@ -195,12 +195,13 @@ impl State {
         }
         // One look into the limbo for both, so that its counts are loaded and stored once.
         let is_freeing = local.freeing.get();
-        let (ripe, share, full) = local.with_limbo_inside(|limbo| {
+        let (ripe, share, full) = {
+            let mut limbo = local.limbo_inside();
             limbo.push(node, presses);
             let share = if is_freeing { 0 } else { limbo.share() };
             let ripe = if share == 0 { None } else { limbo.pop_ripe().map(RetiredNode::ripe) };
-            (ripe, share, self.is_full(limbo))
-        });
+            (ripe, share, self.is_full(&limbo))
+        };
         if let Some(node) = ripe {
             self.free_these(local, node, share - 1);
         }
@@ -220,10 +221,11 @@ impl State {
         if local.slot == NOWHERE {
             return unprotected::free(node.address, node.free);
         }
-        let full = local.with_limbo_inside(|limbo| {
+        let full = {
+            let mut limbo = local.limbo_inside();
             limbo.push(node, presses);
-            self.is_full(limbo)
-        });
+            self.is_full(&limbo)
+        };
         if presses {
             local.pace.retired();
         }

@@ -129,8 +129,9 @@ impl<K, V> Bucket<K, V> {
         hash: u64,
         is_key: impl Fn(&K) -> bool,
         section: &'s Section<'_>,
+        bounded: bool,
     ) -> Seen<'s, K, V> {
-        self.find_by(hash, is_key, |link| link.load_now(section))
+        self.find_by(hash, is_key, |link| link.load_now(section, bounded))
     }
 
     #[inline(always)]

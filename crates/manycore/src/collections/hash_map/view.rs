@@ -142,10 +142,11 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         hash: u64,
         is_key: impl Fn(&K) -> bool,
     ) -> Option<Option<Shared<'_, Entry<K, V>>>> {
-        let Some(table) = self.map.root.load_now(&self.section)?.as_ref() else {
+        let bounded = self.section.is_bounded();
+        let Some(table) = self.map.root.load_now(&self.section, bounded)?.as_ref() else {
             return Some(None);
         };
-        match table.bucket(hash).find_now(hash, is_key, &self.section) {
+        match table.bucket(hash).find_now(hash, is_key, &self.section, bounded) {
             Seen::Here(entry) => Some(Some(entry)),
             Seen::Nowhere => Some(None),
             Seen::Moved | Seen::Pending | Seen::Behind => None,

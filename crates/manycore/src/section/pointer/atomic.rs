@@ -86,10 +86,18 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.found(section.protect(&self.raw), section)
     }
 
-    /// As `load`, but `None` where the section has to raise its era first.
+    /// As `load`, but `None` where the section has to raise its era first. The caller has looked
+    /// whether it is `bounded`.
     #[inline(always)]
-    pub(crate) fn load_now<'s>(&self, section: &'s Section<'_>) -> Option<Shared<'s, T>> {
-        Some(self.found(section.protect_now(&self.raw)?, section))
+    pub(crate) fn load_now<'s>(
+        &self,
+        section: &'s Section<'_>,
+        bounded: bool,
+    ) -> Option<Shared<'s, T>> {
+        debug_assert_eq!(bounded, section.is_bounded(), "section.E4: another domain's links");
+        let found = Shared::found(section.protect_now(&self.raw, bounded)?, bounded);
+        self.expect_no_stray(found, section);
+        Some(found)
     }
 
     /// As `load`, for a thread that may write the link next.
@@ -100,7 +108,7 @@ impl<T: ?Sized + Pointable> Atomic<T> {
 
     #[inline(always)]
     fn found<'s>(&self, raw: *mut Header, section: &'s Section<'_>) -> Shared<'s, T> {
-        let found = Shared::found(raw, section);
+        let found = Shared::found(raw, section.is_bounded());
         self.expect_no_stray(found, section);
         found
     }
@@ -337,7 +345,7 @@ impl<T: ?Sized + Pointable> Atomic<T> {
             // ORDER: AcqRel, so that the tag comes before the unlink that follows it for a
             // reader that finds the node (section.E4); Acquire on failure.
             match self.raw.compare_exchange(seen, tagged, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Shared::found(seen, section),
+                Ok(_) => return Shared::found(seen, section.is_bounded()),
                 Err(_) => seen = section.protect_to_change(&self.raw),
             }
         }

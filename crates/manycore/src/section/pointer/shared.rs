@@ -105,10 +105,10 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         Self { raw, is_wild: false, _section: PhantomData }
     }
 
-    /// What a section found in a link (section.E4).
+    /// What a section found in a link, of a domain that is `bounded` or not (section.E4).
     #[inline(always)]
-    pub(super) fn found(raw: *mut Header, section: &'s Section<'_>) -> Self {
-        let is_wild = section.state().bounded && raw.addr() & Self::MAX_TAG != 0;
+    pub(super) fn found(raw: *mut Header, bounded: bool) -> Self {
+        let is_wild = bounded && raw.addr() & Self::MAX_TAG != 0;
         Self { raw, is_wild, _section: PhantomData }
     }
 

@@ -51,7 +51,7 @@ where
     /// assert_eq!(view.get_key_value_now(&1), Some(Some((&1, &7))));
     /// assert_eq!(view.get_key_value_now(&2), Some(None));
     /// ```
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn get_key_value_now<Q>(&self, key: &Q) -> Option<Option<(&K, &V)>>
     where
