@@ -7,6 +7,7 @@ const QUICK: &[u32] = &[1, 10, 40];
 const CURVES: &[Curve] = &[
     Curve::new("ParSec, as published", "section-clock", &[]),
     Curve::new("ParSec, as here by default", "section", &[]),
+    Curve::new("U-RCU, a port", "urcu", &[]),
     Curve::new("epochs", "crossbeam-epoch", &[]),
     Curve::new("big-reader lock", "brlock", &[]),
     Curve::new("queue lock (MCS)", "mcs", &[]),
@@ -49,13 +50,18 @@ pub(super) const FIGURES: &[Figure] = &[
         "ParSec, Figure 4: sections without updates",
         "Section 5.1: threads enter and leave sections. The text says that ParSec and \
          user-space RCU are near linear and ParSec cheaper, and that an operation takes below \
-         100 cycles; the picture has the rest. Rivals here are those of this project's \
+         100 cycles; the picture has the rest. U-RCU is a port of liburcu's algorithm with full \
+         fences, the paper's, because the grace periods of liburcu are in a shared library, for \
+         which virtual cores charge nothing. The other rivals are those of this project's \
          benchmark that are written in Rust.",
         &["--ops", "4000000", "--update", "0"],
         ("reads", "million reads/s"),
         &[
             Claim::Linear { curve: "section-clock", to: 40.0, words: "near-linear scalability" },
             Claim::Linear { curve: "section", to: 40.0, words: "near-linear scalability" },
+            Claim::Linear { curve: "urcu", to: 40.0, words: "near-linear scalability" },
+            Claim::Order { curves: &["section-clock", "urcu"], from: 1.0 },
+            Claim::Order { curves: &["section", "urcu"], from: 1.0 },
             Claim::Order { curves: &["section", "rwlock"], from: 10.0 },
         ],
     ),
@@ -88,6 +94,7 @@ pub(super) const FIGURES: &[Figure] = &[
             Claim::Grows { curve: "section", from: 0.0, to: 90.0, published: 1.21 },
             Claim::Order { curves: &["rwlock", "crossbeam-epoch", "section-clock"], from: 10.0 },
             Claim::Order { curves: &["rwlock", "crossbeam-epoch", "section"], from: 10.0 },
+            Claim::Order { curves: &["urcu", "section-clock"], from: 10.0 },
         ],
         why: &["It is this benchmark's, not the sections': in `sim-smr`, which makes the same \
              reads and updates without it, on threads that have done as much before, a read \
@@ -153,6 +160,7 @@ const fn updates(id: &'static str, title: &'static str, share: &'static str) -> 
         &[
             Claim::Order { curves: &["section-clock", "crossbeam-epoch", "rwlock"], from: 10.0 },
             Claim::Order { curves: &["section", "crossbeam-epoch", "rwlock"], from: 10.0 },
+            Claim::Order { curves: &["section-clock", "urcu"], from: 10.0 },
         ],
     );
     Figure { why: ALLOCATOR, ..figure }
@@ -185,6 +193,7 @@ const fn latency(id: &'static str, title: &'static str, share: &'static str) -> 
         &[
             Claim::Order { curves: &["rwlock", "section-clock"], from: 10.0 },
             Claim::Order { curves: &["rwlock", "section"], from: 10.0 },
+            Claim::Order { curves: &["urcu", "section-clock"], from: 10.0 },
         ],
     )
 }

@@ -44,6 +44,7 @@ mod passes;
 mod pointers;
 mod stall;
 mod trace;
+mod urcu;
 
 use std::{fmt, hint::black_box, str::FromStr, time::Duration};
 
@@ -245,6 +246,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<epochs::Crossbeam>("crossbeam-epoch", "epochs; a collector and handles of its own"),
     entry::<epochs::Flize>("flize", "epochs with an asymmetric fence, through a thread's local"),
     entry::<epochs::Sdd>("sdd", "epochs, through the thread's guard"),
+    entry::<urcu::Urcu>("urcu", "user-space RCU with full fences, a port; an update waits"),
     entry::<eras::Seize>(SEIZE, "batches counted by reference (Hyaline)"),
     entry::<eras::SeizePortable>("seize-0.4-portable", "seize before, built with its full fence"),
     entry::<eras::Kovan>("kovan", "batches counted by reference, with eras; bounded"),
