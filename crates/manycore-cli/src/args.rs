@@ -127,7 +127,8 @@ pub struct ReportArgs {
     /// Where to write the page
     #[arg(long, value_name = "PATH", default_value = "manycore-report.html")]
     pub html: PathBuf,
-    /// Where to write the list of all published figures and what became of each claim, in Markdown
+    /// Where to write the list of all published figures and what became of each claim, in Markdown;
+    /// with '--figures', a file that is there keeps what it has of the others
     #[arg(long, value_name = "PATH")]
     pub markdown: Option<PathBuf>,
     /// Where each run is kept as it ends, so that the next call goes on from there

@@ -87,48 +87,76 @@ pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String
 }
 
 /// The same in Markdown, without curves: every published figure, every claim and what became of it.
-pub fn markdown(setting: &Setting, shown: &[Shown], date: &str) -> String {
+/// Of a page that was there `before`, the sections of figures that are not shown stay.
+pub fn markdown(setting: &Setting, shown: &[Shown], date: &str, before: &str) -> String {
     let mut text = String::from(
         "# The papers' figures\n\n\
          Each figure and table of the five papers, and what stands for it here. Then, for each \
          that runs, what the paper says and what became of it.\n\n\
          Written by `manycore report --markdown docs/papers.md`; the page that the same command \
-         writes in HTML has the curves and all points.\n\n",
+         writes in HTML has the curves and all points. With `--figures` it writes the sections of \
+         these figures, and leaves the others as they were.\n\n",
     );
+    let sections: Vec<(&str, String)> = all()
+        .filter_map(|figure| {
+            let new = shown.iter().find(|one| one.figure.id == figure.id);
+            let new = new.map(|one| section(setting, one, date));
+            Some((figure.id, new.or_else(|| kept(before, figure.id).map(str::to_owned))?))
+        })
+        .collect();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "Run on {date}; measured on {}.\n\n{}\n", setting.here, setting.claim);
-    if setting.quick {
-        text.push_str("This is the quick form: few points, short runs.\n\n");
-    }
-    let is_shown = |id: &str| shown.iter().any(|one| one.figure.id == id);
-    let _ = writeln!(text, "{}\n\n{}", claim::rule(), list::markdown(is_shown));
-    if shown.len() < all().count() {
+    let _ = writeln!(text, "{}\n", setting.claim);
+    let is_there = |id: &str| sections.iter().any(|section| section.0 == id);
+    let _ = writeln!(text, "{}\n\n{}", claim::rule(), list::markdown(is_there));
+    if sections.len() < all().count() {
         text.push_str("What has no link was not run for this page.\n\n");
     }
-    for one in shown {
-        let figure = one.figure;
-        let _ = writeln!(text, "<a id=\"{}\"></a>\n\n## {}\n", figure.id, figure.title);
-        let role = if figure.calibration { "Calibration. " } else { "" };
-        let _ = writeln!(text, "{role}{}\n", figure.story);
-        let arguments = [&[figure.workload], figure.arguments].concat().join(" ");
-        let _ = writeln!(text, "On `{}`: `manycore bench {arguments}`.\n", figure.machine);
-        text.push_str("| what | published | simulated | difference | |\n|---|---|---|---|---|\n");
-        for finding in figure.findings(&one.simulated) {
-            let (off, word) = (difference(&finding), word(figure, &finding));
-            let Finding { about, published, simulated, .. } = finding;
-            let _ = writeln!(text, "| {about} | {published} | {simulated} | {off} | {word} |");
-        }
-        for note in one.notes.iter().map(String::as_str).chain(figure.why.iter().copied()) {
-            let _ = writeln!(text, "\n{note}");
-        }
-        let here = at_the_ends(&one.measured);
-        if !here.is_empty() {
-            let _ = writeln!(text, "\nMeasured here, {}: {here}.", figure.unit);
-        }
-        text.push('\n');
+    for (_, section) in &sections {
+        text.push_str(section.trim_end());
+        text.push_str("\n\n");
     }
     text.truncate(text.trim_end().len());
     text.push('\n');
+    text
+}
+
+/// How a figure's section begins.
+fn anchor(id: &str) -> String {
+    format!("<a id=\"{id}\"></a>\n")
+}
+
+/// The section of a figure in a page.
+fn kept<'a>(page: &'a str, id: &str) -> Option<&'a str> {
+    let section = &page[page.find(&anchor(id))?..];
+    let end = section[1..].find("\n<a id=\"").map_or(section.len(), |end| end + 1);
+    Some(&section[..end])
+}
+
+/// A figure with what became of its claims.
+fn section(setting: &Setting, one: &Shown, date: &str) -> String {
+    let figure = one.figure;
+    let mut text = anchor(figure.id);
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "\n## {}\n", figure.title);
+    let role = if figure.calibration { "Calibration. " } else { "" };
+    let _ = writeln!(text, "{role}{}\n", figure.story);
+    let arguments = [&[figure.workload], figure.arguments].concat().join(" ");
+    let _ = writeln!(text, "On `{}`: `manycore bench {arguments}`.\n", figure.machine);
+    text.push_str("| what | published | simulated | difference | |\n|---|---|---|---|---|\n");
+    for finding in figure.findings(&one.simulated) {
+        let (off, word) = (difference(&finding), word(figure, &finding));
+        let Finding { about, published, simulated, .. } = finding;
+        let _ = writeln!(text, "| {about} | {published} | {simulated} | {off} | {word} |");
+    }
+    for note in one.notes.iter().map(String::as_str).chain(figure.why.iter().copied()) {
+        let _ = writeln!(text, "\n{note}");
+    }
+    let here = at_the_ends(&one.measured);
+    if !here.is_empty() {
+        let _ = writeln!(text, "\nMeasured here, {}: {here}.", figure.unit);
+    }
+    let form = if setting.quick { ", in the quick form (few points, short runs)" } else { "" };
+    let _ = writeln!(text, "\nRun on {date}{form}; {}.", setting.here);
     text
 }
 

@@ -234,3 +234,32 @@ fn score_counts_the_pairs_that_are_ranked_rightly() {
     assert!(two.wrong.iter().all(|(pair, _)| pair[1] == "long-sharded"));
     assert!((two.factor - 1.0).abs() < 1e-9);
 }
+
+#[test]
+fn sections_of_figures_that_were_not_run_stay() {
+    let setting = page::Setting {
+        here: "machine: any".to_owned(),
+        claim: "A model.".to_owned(),
+        missing: Vec::new(),
+        quick: false,
+        without: None,
+    };
+    let shown = |id: &str| {
+        let figure = all().find(|figure| figure.id == id).unwrap();
+        let (simulated, measured) = (figure.series(&[]), figure.series(&[]));
+        page::Shown { figure, simulated, measured, notes: Vec::new() }
+    };
+    let first = [shown("k42-4"), shown("oplog-2"), shown("parsec-4")];
+    let first = page::markdown(&setting, &first, "2026-01-01", "");
+    let both = page::markdown(&setting, &[shown("oplog-2"), shown("k42-1")], "2026-02-02", &first);
+    let dates = |text: &str| {
+        let of = |line: &str| line.strip_prefix("Run on ").map(|rest| rest[..10].to_owned());
+        text.lines().filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(dates(&first), ["2026-01-01"; 3]);
+    // In the order of the table: oplog-2, k42-1, k42-4, parsec-4.
+    assert_eq!(dates(&both), ["2026-02-02", "2026-02-02", "2026-01-01", "2026-01-01"]);
+    assert!(both.contains("[k42-4](#k42-4)") && both.contains("[k42-1](#k42-1)"));
+    assert_eq!(both.matches("<a id=").count(), 4);
+    assert_eq!(page::markdown(&setting, &[], "2026-03-03", &both), both);
+}

@@ -11,6 +11,7 @@ mod store;
 
 use std::{
     fmt::Write as _,
+    fs,
     io::{Write, stdout},
     time::SystemTime,
 };
@@ -75,7 +76,10 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     save::whole(&args.html, page::render(&setting, &shown, real.as_ref()).as_bytes())?;
     drop(progress);
     if let Some(path) = &args.markdown {
-        save::whole(path, page::markdown(&setting, &shown, &today()).as_bytes())?;
+        // Of a page that is there, what is not run now stays. A page that is not there has nothing.
+        let before = fs::read_to_string(path).unwrap_or_default();
+        let before = if args.figures.is_empty() { "" } else { before.as_str() };
+        save::whole(path, page::markdown(&setting, &shown, &today(), before).as_bytes())?;
     }
     let mut text = table(&shown);
     if let Some(real) = &real {

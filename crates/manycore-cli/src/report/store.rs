@@ -1,8 +1,8 @@
 //! Runs that have ended, each in a file of its own, so that an interrupted report goes on.
 //!
 //! A file's name has a number made of everything that decides the outcome: the program's bytes, the
-//! machine, the cores and the words. So a run of other code, or of another model, is never taken
-//! for this one, old files do no harm, and figures that need the same run share it.
+//! simulator's, the machine, the cores and the words. So a run of other code, or of another model,
+//! is never taken for this one, old files do no harm, and figures that need the same run share it.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{failure::Failure, save, sim::Own};
 /// Where runs are kept.
 pub(crate) struct Store {
     folder: PathBuf,
-    /// What the simulated program is.
+    /// What the simulated program and the simulator are.
     program: u64,
     /// What this program and machine are.
     here: u64,
@@ -28,14 +28,13 @@ impl Store {
     /// The store in that folder, which is made if need be.
     pub(crate) fn open(folder: &Path, command: Option<&Own>) -> Result<Self, Failure> {
         fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
-        let bytes = match command.map(Own::path) {
-            Some(path) => fs::read(path).map_err(|error| Failure::file(path, &error))?,
-            None => Vec::new(),
-        };
+        let read = |path| fs::read(path).map_err(|error| Failure::file(path, &error));
+        let files = command.into_iter().flat_map(Own::files).map(read);
+        let files = files.collect::<Result<Vec<_>, _>>()?;
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpus.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
         let here = number(&(VERSION, model, manycore_bench::limits::cores()));
-        Ok(Self { folder: folder.to_owned(), program: number(&bytes), here })
+        Ok(Self { folder: folder.to_owned(), program: number(&files), here })
     }
 
     /// Where something of this name is kept that belongs to this machine.

@@ -114,6 +114,8 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
 /// A program of this project's own, built for virtual cores.
 pub(crate) struct Own {
     program: PathBuf,
+    /// What it runs on.
+    runtime: PathBuf,
 }
 
 impl Own {
@@ -149,12 +151,12 @@ impl Own {
         library: &Path,
         standard: &Standard,
     ) -> Result<Self, Failure> {
-        Ok(Self { program: plan.build(tools, library, standard)? })
+        Ok(Self { program: plan.build(tools, library, standard)?, runtime: library.to_owned() })
     }
 
-    /// The executable for virtual cores.
-    pub(crate) fn path(&self) -> &Path {
-        &self.program
+    /// The executable for virtual cores, and the simulator that it loads.
+    pub(crate) fn files(&self) -> [&Path; 2] {
+        [&self.program, &self.runtime]
     }
 
     /// Runs it on virtual cores, and returns what it prints.
