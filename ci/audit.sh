@@ -13,6 +13,7 @@ PATHS='shared-word
     add record append append-ordered ldu-change active-set timer-set-cancel registry queue-send
     enter-exit map-get flat-get flat-update cache-get id-lookup clone-drop slab
     clustered-call swappable-call dhash-get dhash-local replicated-get page-hit budget object-pool
+    weak-upgrade lru-touch retire layer-read file-touch space-touch
     range-get range-update pool-page file-open resolve grant-unmap alias-revoke alias-unmap
     trace-event trace-span trace-off'
 for path in $PATHS; do

@@ -186,7 +186,7 @@ impl Family for Answer {
 }
 
 /// A store whose pages are all zeros.
-struct Zeros;
+pub(super) struct Zeros;
 
 impl PageStore for Zeros {
     type Key = u64;
