@@ -4,7 +4,8 @@
 #   ci/rivals.sh            runs each implementation of each workload for a moment on 48 cores
 #   ci/rivals.sh factors    how many times each rival ours is: list, counter, notify, smr, arc
 #   ci/rivals.sh curves     ours on 1 to 240 cores
-#   ci/rivals.sh audit      what a section does to shared cache lines, of ours and of each rival
+#   ci/rivals.sh audit      what empty sections do to shared cache lines, ours and those that write none
+#                           or few (no locks), against ci/rivals.golden; --accept writes it anew
 #   ci/rivals.sh record     the curve of the tour's page and the README's picture, anew
 # CORES (48), TIME (2ms; 100us for the first) and MACHINE (opteron-8x6) change what is run.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -99,11 +100,18 @@ curves)
     curve kv cache throughput --set 0 --keys 10000 --ops 240000
     ;;
 audit)
-    for impl in $("$manycore" workloads | awk '$1 == "smr" && $2 != "unshared" { print $2 }'); do
-        "$manycore" sim --audit --cores 4 --set slice=24000 -- manycore bench smr --impl "$impl" \
-            --threads 4 --update 0 --ops 400000 --duration 100us --repeat 1 2>"$work/said" ||
-            die "$impl: $(tail -n 1 "$work/said")"
+    for impl in section section-epoch section-clock crossbeam-epoch urcu brlock; do
+        "$manycore" sim --plain --audit --cores 4 --set slice=24000 -- manycore bench smr \
+            --impl "$impl" --threads 4 --update 0 --ops 400000 --duration 100us --repeat 1 \
+            >"$work/one" 2>"$work/said" || die "$impl: $(tail -n 1 "$work/said")"
+        sed "s/^.*: cores=/$impl: cores=/" "$work/one" >>"$work/audit"
     done
+    case "${2:-}" in
+    --accept) cp "$work/audit" ci/rivals.golden ;;
+    "") diff -u ci/rivals.golden "$work/audit" || die "a section does other things than before" ;;
+    *) die "unknown argument '$2'" ;;
+    esac
+    cat "$work/audit"
     ;;
 record)
     # For the tour's page and the README's picture, which must be recorded with the same version.

@@ -14,7 +14,8 @@
 //! 3. An update waits for a grace period that began after its swap. One serves all that wait.
 
 use std::{
-    hint, ptr,
+    hint::{self, black_box},
+    ptr,
     sync::atomic::{
         AtomicBool, AtomicPtr, AtomicUsize,
         Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -162,6 +163,8 @@ impl SchemeHandle for UrcuHandle<'_> {
     #[inline]
     fn empty(&mut self, _: usize) {
         self.enter();
+        // Both fences stay, as in liburcu: the compiler would make one of them.
+        black_box(());
         self.exit();
     }
 
