@@ -6,8 +6,9 @@
 //! Nothing in here runs user code; ripe nodes are handed out to be freed.
 
 use crate::config::LARGE_NODE_BYTES;
+use crate::sync::seeded_bug;
 use std::collections::VecDeque;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::time::Instant;
 
 /// A retired node.
@@ -212,6 +213,17 @@ impl Limbo {
             crate::sync::prefetch_for_write(later.address.as_ptr());
         }
         node
+    }
+
+    /// The same of a batch that is begun, if the next one is freed by this function.
+    #[inline(always)]
+    pub(super) fn pop_ripe_of(&mut self, free: unsafe fn(NonNull<()>)) -> Option<RetiredNode> {
+        // BUG: memory is used again whose grace period is not over (section.S13).
+        if seeded_bug!("reused-unripe") {
+            self.ripen(usize::MAX, |_| true);
+        }
+        let next = self.first.last()?;
+        if ptr::fn_addr_eq(next.free, free) { self.pop_ripe() } else { None }
     }
 
     /// Takes out up to `most` ripe nodes, of which there is room for a handful.

@@ -44,6 +44,9 @@ pub(super) struct Local {
     /// Whether the owner is freeing a node: what is retired in the course of it only waits, so that
     /// a chain of nodes that retire one another in their destructors needs no deep stack.
     pub(super) freeing: Cell<bool>,
+    /// Whether the owner took a ripe node to use it again: the next retire frees one less
+    /// (section.S13).
+    pub(super) reused: Cell<bool>,
     /// Nodes that wait here, for reports.
     pub(super) waiting: AtomicUsize,
     /// What they weigh: for the leader, which compares it with the domain's budget.
@@ -182,9 +185,9 @@ impl OwnWord {
     }
 }
 
-// SAFETY: `extra`, `freeing`, `pace` and the copies are touched only by the slot's owner (percpu.P2
-// of `percpu`: one owner at a time, handed over by Release and Acquire), or by the owner of the
-// domain; `limbo` by the thread that `claim` allows, one at a time; nodes are Send, which
+// SAFETY: `extra`, `freeing`, `reused`, `pace` and the copies are touched only by the slot's owner
+// (percpu.P2 of `percpu`: one owner at a time, handed over by Release and Acquire), or by the owner
+// of the domain; `limbo` by the thread that `claim` allows, one at a time; nodes are Send, which
 // `Section::retire` demands, and the caller of `retire_raw` promises.
 unsafe impl Sync for Local {}
 // SAFETY: a `Local` has no ties to a thread: its cells are plain data, and the nodes in its limbo
@@ -237,6 +240,7 @@ impl From<usize> for Local {
             slot,
             extra: Cell::new(0),
             freeing: Cell::new(false),
+            reused: Cell::new(false),
             waiting: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             claim: AtomicUsize::new(UNCLAIMED),
@@ -281,7 +285,7 @@ impl Local {
     #[cold]
     fn refuse(&self) {
         let mut backoff = Backoff::new();
-        // ORDER: Acquire; as in `with_limbo_inside`. Relaxed on success: nothing was touched.
+        // ORDER: Acquire; as in `limbo_inside`. Relaxed on success: nothing was touched.
         while let Err(found) =
             self.claim.compare_exchange(WANTED, UNCLAIMED, Ordering::Relaxed, Ordering::Acquire)
         {
@@ -350,7 +354,7 @@ impl Local {
             cfg!(manycore_loom) || self.claim.load(Ordering::Relaxed) == TAKING,
             "section.S9: a leader's claim was taken from it"
         );
-        // ORDER: Release; pairs with Acquire in `with_limbo_inside` and `own_limbo`.
+        // ORDER: Release; pairs with Acquire in `limbo_inside` and `own_limbo`.
         self.claim.store(UNCLAIMED, Ordering::Release);
         Some(legacy)
     }

@@ -48,7 +48,8 @@
 //! | to wait for readers | [`Domain::synchronize`], [`Domain::quiesced`] |
 //! | a lock in each node, whose acquisition fails once the node was freed | [`NodeLock`] |
 //! | a say in when a node is freed | [`Gate`] |
-//! | memory of other allocators | [`Section::retire_raw`] |
+//! | memory of other allocators; a node made in an old one's memory | [`Section::retire_raw`], [`Section::reuse_raw`] |
+//! | statistics of what is done in sections | [`SectionCounts`] |
 //! | how much waits, and what holds it up | [`Domain::backlog`] |
 //!
 //! When not: values that are read under a lock anyway; readers that rest inside for long (take
@@ -98,8 +99,8 @@
 //! membarrier for all threads, and looks at all of them. A batch is *ripe* when its grace period is
 //! over.
 //!
-//! section.S1 to section.S11 state what holds, section.S12 what other languages may do,
-//! section.E1 to section.E4 why:
+//! section.S1 to section.S11 and section.S13 state what holds, section.S12 what other languages may
+//! do, section.E1 to section.E4 why:
 //! - section.S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`]
 //!   they read no line that another thread writes; otherwise they read the era, which changes once
 //!   a round.
@@ -139,6 +140,8 @@
 //!   it interrupts finds both words as it left them. In a bounded domain it follows a pointer that
 //!   it has loaded with Acquire only if the era, loaded after that, is at most the announced word
 //!   or the raised one, which calls alone write; else it calls, and loads again (section.E4).
+//! - section.S13 Memory is used again without being freed ([`Section::reuse_raw`]) only if it is
+//!   ripe, by the thread that would free it; a retire that follows frees one node less.
 //!
 //! # Why it is safe
 //!
@@ -175,6 +178,7 @@
 
 mod budget;
 mod builder;
+mod counts;
 mod domain;
 mod domain_list;
 mod enter;
@@ -203,6 +207,7 @@ mod unprotected;
 mod weight;
 
 pub use builder::{BuildError, Builder};
+pub use counts::SectionCounts;
 pub use domain::{Domain, Moment};
 pub use gate::{Gate, Retired};
 pub use guard::Section;

@@ -139,6 +139,57 @@ impl Section<'_> {
         self.state().retire(self.local(), node, weight.presses());
     }
 
+    /// Memory that `free` would free next: that of a node which the calling thread retired in this
+    /// domain with this function, and whose grace period is over (section.S13). The caller has it
+    /// now, with what is in it, and `free` is not called. `None` if there is none at hand.
+    ///
+    /// What for: a structure that replaces nodes makes the new one in the memory of an old one, and
+    /// spares its allocator both ways. The next [`retire`](Self::retire) frees one node less, so
+    /// garbage is what it would have been. When not: nodes that own something, which `free` would
+    /// have dropped: drop it before.
+    ///
+    /// Two functions that do the same may be one to the compiler. So what is known of the node is
+    /// what `free` relies on, and no more. Cost: a few instructions; no shared line is touched.
+    ///
+    /// ```
+    /// use manycore::section::Domain;
+    /// use std::ptr::NonNull;
+    ///
+    /// fn free(address: NonNull<()>) {
+    ///     // SAFETY: the address is that of a box below, and comes back once.
+    ///     drop(unsafe { Box::from_raw(address.cast::<u64>().as_ptr()) });
+    /// }
+    ///
+    /// let domain = Domain::new();
+    /// let mut reused = 0;
+    /// for number in 0..100_000_u64 {
+    ///     let section = domain.enter();
+    ///     let node = match section.reuse_raw(free) {
+    ///         Some(node) => {
+    ///             reused += 1;
+    ///             // SAFETY: `free` takes boxes of this type, and this one is the caller's now.
+    ///             unsafe { node.cast::<u64>().write(number) };
+    ///             node
+    ///         }
+    ///         None => NonNull::from(Box::leak(Box::new(number))).cast(),
+    ///     };
+    ///     // SAFETY: it was never linked; it has no links.
+    ///     unsafe { section.retire_raw(node, 8, free) };
+    /// }
+    /// assert!(reused > 50_000);
+    /// ```
+    #[inline(always)]
+    #[must_use = "memory that is not used again is leaked"]
+    pub fn reuse_raw(&self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
+        let local = self.local();
+        if local.slot == NOWHERE {
+            return None;
+        }
+        let node = local.limbo_inside().pop_ripe_of(free)?;
+        local.reused.set(true);
+        Some(node.address)
+    }
+
     /// As [`retire_raw`](Self::retire_raw), but no user code runs before the section is closed, as
     /// in [`retire_quietly`](Self::retire_quietly).
     ///
@@ -195,10 +246,11 @@ impl State {
         }
         // One look into the limbo for both, so that its counts are loaded and stored once.
         let is_freeing = local.freeing.get();
+        let reused = usize::from(local.reused.replace(false));
         let (ripe, share, full) = {
             let mut limbo = local.limbo_inside();
             limbo.push(node, presses);
-            let share = if is_freeing { 0 } else { limbo.share() };
+            let share = if is_freeing { 0 } else { limbo.share().saturating_sub(reused) };
             let ripe = if share == 0 { None } else { limbo.pop_ripe().map(RetiredNode::ripe) };
             (ripe, share, self.is_full(&limbo))
         };

@@ -131,6 +131,8 @@ mod section;
 mod section_inline;
 #[cfg(feature = "collections")]
 mod section_list;
+#[cfg(feature = "section")]
+mod section_reuse;
 #[cfg(feature = "serde")]
 mod serde;
 #[cfg(feature = "slab")]

@@ -1,6 +1,6 @@
-//! Models of sections: laws section.S1 to section.S9 and section.E1 to section.E4 in every
-//! interleaving up to a bound. What loom can and can't show, and how a model is itself tested, is
-//! in the header of [`crate::percpu::loom_tests`].
+//! Models of sections: laws section.S1 to section.S9, section.S13 and section.E1 to section.E4 in
+//! every interleaving up to a bound. What loom can and can't show, and how a model is itself
+//! tested, is in the header of [`crate::percpu::loom_tests`].
 //!
 //! Every node has a canary, a loom cell that readers read and its destructor writes. So a node that
 //! is freed under a reader, or with no happens-before between the two, fails the model whatever its
@@ -10,6 +10,7 @@ mod chain;
 mod locks;
 mod owned;
 mod readers;
+mod reuse;
 mod seeded;
 
 use super::{Atomic, Builder, Domain, Mode, Owned, Section};

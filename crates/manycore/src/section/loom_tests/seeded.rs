@@ -12,6 +12,7 @@ fn path(model: &str) -> String {
     let file = match model {
         _ if model.contains("walker") => "chain",
         _ if model.contains("moved") => "owned",
+        _ if model.contains("reused") => "reuse",
         _ => "readers",
     };
     format!("section::loom_tests::{file}::{model}")
@@ -100,4 +101,9 @@ fn loom_section_early_closed_batch_without_a_grace_period_is_caught() {
 #[test]
 fn loom_section_limbo_taken_over_from_a_thread_inside_is_caught() {
     catches("taken-inside", &["loom_section_limbo_is_taken_over_from_outside_only"]);
+}
+
+#[test]
+fn loom_section_memory_reused_before_its_grace_period_is_caught() {
+    catches("reused-unripe", &["loom_section_reused_memory_has_no_reader"]);
 }

@@ -1,0 +1,167 @@
+//! [`SectionCounts`]: statistics of code that has a section open anyway.
+
+use super::guard::Section;
+use super::home::NOWHERE;
+use crate::percpu::segmented::Segmented;
+use crate::sync::{AtomicU64, Ordering};
+use std::array;
+use std::fmt;
+
+/// `N` counts that threads add to while they have a section open, each thread on lines of its own.
+///
+/// What for: the statistics of a structure whose operations open a section: an add is a load and a
+/// store then, because no other thread has the section's slot. When not: without a section, or
+/// where sums are read often; use [`Counter`](crate::collections::Counter), which also is one word
+/// as long as a single thread counts.
+///
+/// Consistency: a sum has every add that happened before it, and any subset of the concurrent ones.
+/// Progress: wait-free, but for a thread's first add, which may allocate. Cost: an add about a
+/// nanosecond, with no shared line and no locked instruction; a sum a line for each slot. Memory:
+/// none before the first add; then a line for each of 32 slots, and so on by doubling. Counts wrap.
+/// Panics: if there is no count of that index.
+///
+/// The section may be of any domain. In one of [`unprotected`](super::unprotected), an add is a
+/// locked instruction.
+///
+/// ```
+/// use manycore::section::{self, SectionCounts};
+///
+/// let looks = &SectionCounts::<2>::new();
+/// std::thread::scope(|scope| {
+///     for found in [true, false, true] {
+///         scope.spawn(move || looks.add(&section::enter(), usize::from(found), 1));
+///     }
+/// });
+/// assert_eq!((looks.sum(0), looks.sum(1)), (1, 2));
+/// ```
+#[doc(alias = "statistics")]
+#[doc(alias = "per-CPU counter")]
+pub struct SectionCounts<const N: usize> {
+    rows: Segmented<Row<N>>,
+    /// What was counted without a slot.
+    others: Row<N>,
+}
+
+/// The counts of one slot.
+#[repr(align(128))]
+struct Row<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> From<usize> for Row<N> {
+    fn from(_slot: usize) -> Self {
+        Self(array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl<const N: usize> Row<N> {
+    /// Adds, for the owner of the slot.
+    #[inline(always)]
+    fn add(&self, index: usize, n: u64) {
+        let count = &self.0[index];
+        // ORDER: Relaxed (both); a section's slot is its thread's alone, and one owner succeeds
+        // another by Release and Acquire (percpu.P2).
+        count.store(count.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
+impl<const N: usize> SectionCounts<N> {
+    /// All zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { rows: Segmented::new(), others: Row::from(NOWHERE) }
+    }
+
+    /// Adds to one of the counts.
+    ///
+    /// # Panics
+    /// If `index` is not below `N`.
+    #[inline(always)]
+    pub fn add(&self, section: &Section<'_>, index: usize, n: u64) {
+        match self.rows.get_near(section.slot()) {
+            Some(row) => row.add(index, n),
+            None => self.add_far(section, index, n),
+        }
+    }
+
+    /// The same for a slot's first add, for one far back, and for none.
+    #[inline(never)]
+    fn add_far(&self, section: &Section<'_>, index: usize, n: u64) {
+        match section.slot() {
+            // ORDER: Relaxed; a count.
+            NOWHERE => _ = self.others.0[index].fetch_add(n, Ordering::Relaxed),
+            slot => self.rows.get_or_init(slot).add(index, n),
+        }
+    }
+
+    /// One of the counts.
+    ///
+    /// # Panics
+    /// If `index` is not below `N`.
+    #[must_use]
+    pub fn sum(&self, index: usize) -> u64 {
+        let rows = self.rows.iter().map(|(_, row)| row).chain([&self.others]);
+        // ORDER: Relaxed; each word is read for what it is at some moment during the call.
+        rows.fold(0, |sum, row| sum.wrapping_add(row.0[index].load(Ordering::Relaxed)))
+    }
+}
+
+impl<const N: usize> Default for SectionCounts<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> fmt::Debug for SectionCounts<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries((0..N).map(|index| self.sum(index))).finish()
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::section::{Domain, unprotected};
+    use crate::sync::thread;
+    use std::sync::Barrier;
+
+    #[test]
+    fn adds_of_threads_that_end_and_of_nested_and_unprotected_sections_are_all_counted() {
+        let (counts, domain) = (SectionCounts::<3>::new(), Domain::new());
+        for _ in 0..3 {
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..1_000 {
+                            let outer = domain.enter();
+                            counts.add(&outer, 0, 1);
+                            counts.add(&domain.enter(), 1, 2);
+                            counts.add(&crate::section::enter(), 1, 1);
+                            // SAFETY: the section is used for a count alone, on no structure.
+                            counts.add(unsafe { unprotected() }, 2, 1);
+                        }
+                    });
+                }
+            });
+        }
+        // More threads at once than are near.
+        let far = 40;
+        let all_in = Barrier::new(far);
+        thread::scope(|scope| {
+            for _ in 0..far {
+                scope.spawn(|| {
+                    let section = domain.enter();
+                    all_in.wait();
+                    counts.add(&section, 0, 25);
+                });
+            }
+        });
+        let expected = [13_000, 36_000, 12_000];
+        assert_eq!([0, 1, 2].map(|index| counts.sum(index)), expected);
+        assert_eq!(format!("{counts:?}"), "[13000, 36000, 12000]");
+    }
+
+    #[test]
+    #[should_panic(expected = "index out of bounds")]
+    fn count_beyond_the_last_is_refused() {
+        SectionCounts::<1>::new().add(&Domain::new().enter(), 1, 1);
+    }
+}
