@@ -538,7 +538,7 @@ impl<K, V, S> Builder<K, V, S> {
             time: self.time.unwrap_or_else(|| Box::new(move || start.elapsed())),
             is_timed,
             may_end: AtomicBool::new(self.live.is_some() || self.idle.is_some()),
-            counts: Counts::new(self.counts_reads, segments > 1),
+            counts: Counts::new(self.counts_reads),
             flights: Default::default(),
             domain: domain.expect("the settings are in range"),
             home,

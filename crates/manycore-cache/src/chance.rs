@@ -6,17 +6,32 @@ thread_local! {
     static STATE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A number below this power of two.
-#[inline(always)]
-pub(crate) fn one_of(these: u32) -> u32 {
-    debug_assert!(these.is_power_of_two(), "cache.G6: no mask takes one of {these}");
-    if cfg!(manycore_loom) {
-        return these - 1; // a model leaves nothing to chance
-    }
-    STATE.with(|state| {
+/// Twelve random bits, for choices that are independent of each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Chance(u32);
+
+impl Chance {
+    #[inline(always)]
+    pub(crate) fn draw() -> Self {
         // A linear congruence, of which the upper bits are random enough for this.
-        let next = state.get().wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
-        state.set(next);
-        (next >> 20) & (these - 1)
-    })
+        let next = |state: &Cell<u32>| {
+            let next = state.get().wrapping_mul(0x915f_77f5).wrapping_add(0x9e37_79b9);
+            state.set(next);
+            next
+        };
+        // A thread whose locals are gone draws the same each time.
+        Self(STATE.try_with(next).unwrap_or(0) >> 20)
+    }
+
+    /// A number below this power of two.
+    #[inline(always)]
+    pub(crate) fn one_of(&mut self, these: u32) -> u32 {
+        debug_assert!(these.is_power_of_two(), "cache.G6: no mask takes one of {these}");
+        if cfg!(manycore_loom) {
+            return these - 1; // a model leaves nothing to chance
+        }
+        let chosen = self.0 & (these - 1);
+        self.0 >>= these.trailing_zeros();
+        chosen
+    }
 }

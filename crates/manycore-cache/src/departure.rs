@@ -14,6 +14,7 @@ use crate::key_hash::KeyHash;
 use crate::node::{Found, Fresh, Node};
 use crate::segment::{Evicted, Segment};
 use crate::single_flight::Panics;
+use crate::stats::Event;
 use crate::table::Slot;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
@@ -139,8 +140,8 @@ where
     #[inline(always)]
     pub(crate) fn part_with(&self, departed: &Departed<K, V>, section: &Section<'_>) {
         match departed.cause {
-            Cause::Evicted => self.counts.evictions.inc(),
-            Cause::Expired => self.counts.expirations.inc(),
+            Cause::Evicted => self.counts.note(Event::Eviction, section),
+            Cause::Expired => self.counts.note(Event::Expiration, section),
             _ => {}
         }
         self.retire_and_tell(departed, section);

@@ -4,7 +4,9 @@ use crate::Cache;
 use crate::departure::{Back, Cause, Departed, GoneOne};
 use crate::key_hash::KeyHash;
 use crate::node::Fresh;
+use crate::prefetch::prefetch_for_write;
 use crate::segment::Evicted;
+use crate::stats::Event;
 use crate::table::{Bucket, Hit, Table, UNPROVED};
 use crate::update::Asked;
 use manycore::section::Section;
@@ -45,19 +47,30 @@ where
     fn insert_node(&self, key: K, value: V, time: Option<Duration>) -> u64 {
         self.begin_update();
         let section = self.domain.enter();
-        let hash = self.hash(&key);
-        self.segment(hash).table(&section).prefetch(hash); // while the node is made
-        let fresh = self.make(key, value, time);
-        let version = fresh.version();
-        self.put_any(hash, fresh, &section);
-        version
+        self.insert_in(self.hash(&key), key, value, time, &section)
     }
 
-    /// Links the node, whatever is there.
+    /// As [`insert`](Self::insert), of a key that is known to belong here.
+    pub(crate) fn insert_at(&self, hash: KeyHash, key: K, value: V, section: &Section<'_>) -> u64 {
+        self.begin_update();
+        self.insert_in(hash, key, value, None, section)
+    }
+
     #[inline(always)]
-    fn put_any(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
+    fn insert_in(
+        &self,
+        hash: KeyHash,
+        key: K,
+        value: V,
+        time: Option<Duration>,
+        section: &Section<'_>,
+    ) -> u64 {
         let table = self.segment(hash).table(section);
         let bucket = table.bucket(hash);
+        prefetch_for_write(bucket); // while the node is made
+        let fresh = self.make(key, value, time, section);
+        let version = fresh.version();
+        // Links the node, whatever is there. A table that was replaced since refuses its lock.
         let refused = match bucket.find(hash, |own| *own == fresh.get().key) {
             Some(hit) => self.put_over(hash, (table, bucket), hit, fresh, section),
             None => self.put_new(hash, (table, bucket), fresh, section),
@@ -65,6 +78,7 @@ where
         if let Err(fresh) = refused {
             self.put_whatever(hash, fresh, section);
         }
+        version
     }
 
     #[cold]
@@ -149,7 +163,7 @@ where
             return Err(fresh);
         }
         fresh.publish();
-        self.counts.supplanted.inc();
+        self.counts.note(Event::Supplanting, section);
         if let Some(Evicted { node, weight }) = gone.departed.take() {
             self.retire_and_tell(&Departed { node, weight, cause: Cause::Evicted }, section);
         }
@@ -179,8 +193,12 @@ where
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
-        let weight = self.weight_of(fresh.address());
-        if weight > self.capacity() as i64 || self.weight_of(hit.node) != weight {
+        let weight = match &self.weigher {
+            None => 1, // as the capacity is at least
+            Some(_) => self.weight_of(fresh.address()),
+        };
+        let is_other = || weight > self.capacity() as i64 || self.weight_of(hit.node) != weight;
+        if self.weigher.is_some() && is_other() {
             return Err(fresh);
         }
         let is_over = self.is_timed && self.is_expired_cold(hit.node);
@@ -194,18 +212,9 @@ where
         fresh.publish();
         let cause = if is_over { Cause::Expired } else { Cause::Replaced };
         let old = Departed { node: hit.node, weight, cause };
-        self.counts.insertions.inc();
+        self.counts.note(Event::Insertion, section);
         self.part_with(&old, section);
         self.end_put(hash, section);
         Ok(())
-    }
-
-    /// As [`insert`](Self::insert), of a key that is known to belong here.
-    pub(crate) fn insert_at(&self, hash: KeyHash, key: K, value: V, section: &Section<'_>) -> u64 {
-        self.begin_update();
-        let fresh = self.make(key, value, None);
-        let version = fresh.version();
-        self.put_any(hash, fresh, section);
-        version
     }
 }

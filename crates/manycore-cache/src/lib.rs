@@ -50,8 +50,9 @@
 //!   nanoseconds; of your code only the closures that say so run under that lock, and `Hash` while
 //!   a table grows.
 //! - *Cost*: a read is the hash, the bucket's line and the entry's; it writes nothing except the
-//!   reference byte (the access *frequency*) of an entry that is not hot yet. An update allocates
-//!   from the thread's own slab.
+//!   reference byte (the access *frequency*) of an entry that is not hot yet. An update makes its
+//!   node in the memory of one that its thread retired before, or takes it from the thread's own
+//!   slab.
 //! - *Memory*: an entry takes its key, its value and 8 bytes, 24 more if the cache weighs or
 //!   expires, and some 16 bytes of table, 22 in one that has just grown (72 bytes for keys of 16
 //!   and values of 32, a million of them). [`Cache::footprint`] reports it. Keys and values

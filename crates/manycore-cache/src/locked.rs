@@ -104,8 +104,8 @@ where
         mut accept: impl FnMut(Option<Entry<'_, K, V>>) -> bool,
     ) -> Result<u64, (K, V)> {
         self.begin_update();
-        let fresh = self.make(key, value, None);
         let section = self.domain.enter();
+        let fresh = self.make(key, value, None, &section);
         let (hash, version) = (self.hash(&fresh.get().key), fresh.version());
         // SAFETY: found in this section.
         let shown = |node: Option<_>| accept(node.map(|node| unsafe { self.entry(node) }));

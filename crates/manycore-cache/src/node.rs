@@ -87,6 +87,8 @@ pub(crate) struct Home<K, V> {
     full: Slab<Node<K, V, Extra>>,
     kind: Kind,
     in_bytes: InBytes,
+    /// What frees a node. One address for all: the compiler may have several of a function.
+    free: unsafe fn(NonNull<()>),
 }
 
 impl<K, V> Home<K, V> {
@@ -112,6 +114,7 @@ impl<K, V> Home<K, V> {
                 full: Slab::with_owner(note),
                 kind,
                 in_bytes,
+                free: Node::<K, V>::freeing(kind),
             }
         })
     }
@@ -178,14 +181,28 @@ impl<K, V> Home<K, V> {
         }
     }
 
-    /// A node with a key alone.
-    pub(crate) fn begin(&self, key: K) -> Seed<K, V> {
-        let node = match self.kind {
+    /// Memory for a node: that of one which this thread retired and would free next, if nothing is
+    /// left in it to be dropped (law section.S13), or else new memory.
+    #[inline(always)]
+    fn allocate(&self, section: Option<&Section<'_>>) -> Found<K, V> {
+        // Not of the owner's memory, which is to become free where nodes are relocated from.
+        if !std::mem::needs_drop::<(K, V)>() && self.kind != Kind::Lent {
+            let reused = section.and_then(|own| own.reuse_raw(self.free));
+            if let Some(node) = reused {
+                return node.cast();
+            }
+        }
+        match self.kind {
             Kind::Bare => self.bare.alloc_raw(),
             Kind::Lent => self.lent().allocate().cast(),
             Kind::Plain => self.plain.alloc_raw().cast(),
             Kind::Full => self.full.alloc_raw().cast(),
-        };
+        }
+    }
+
+    /// A node with a key alone.
+    pub(crate) fn begin(&self, key: K) -> Seed<K, V> {
+        let node = self.allocate(None);
         // SAFETY: cache.N1 - fresh memory of this type from the slab, and the key comes first
         // (cache.N2). It is written before the load is listed, so requests may read it (cache.N4).
         unsafe { node.cast::<K>().write(key) };
@@ -202,58 +219,51 @@ impl<K, V> Home<K, V> {
         let extra = (self.kind == Kind::Full)
             .then(|| extra(seed.as_ref().expect("a seed to complete").key(), &value));
         let seed = std::mem::ManuallyDrop::new(seed.take().expect("a seed to complete"));
-        let (node, kind) = (seed.node, seed.kind);
-        // SAFETY: cache.N1 - the rest of the node is this thread's alone, and not initialized; its
-        // end is of this kind (cache.N2). References lead to the key only.
-        unsafe {
-            (&raw mut (*node.as_ptr()).value).write(value);
-            if let Some(extra) = extra {
-                Node::extra(node).write(extra);
-            } else if kind == Kind::Plain {
-                let node = node.cast::<Node<K, V, Plain>>().as_ptr();
-                (&raw mut (*node).extra).write(Plain { version: next_version() });
-            }
-        }
-        Fresh { node, kind }
+        // SAFETY: cache.N1 - the rest of the node is this thread's alone, and not initialized.
+        unsafe { self.write_rest(seed.node, value, extra) };
+        Fresh { node: seed.node, kind: seed.kind }
     }
 
-    /// A node that no other thread sees.
-    #[inline]
+    /// A node that no other thread sees. It may be made in the memory of an old one that the
+    /// section's thread would free.
+    #[inline(always)]
     pub(crate) fn make(
         &self,
         key: K,
         value: V,
+        section: &Section<'_>,
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
-        let node = match self.kind {
-            Kind::Bare => {
-                let node = self.bare.alloc_raw();
-                // SAFETY: cache.N1 - fresh memory of this type from the slab.
-                unsafe { node.write(Node { key, value, extra: () }) };
-                node
-            }
-            Kind::Lent => {
-                let node = self.lent().allocate().cast::<Node<K, V>>();
-                // SAFETY: cache.N1 - fresh memory for this type (`NodeMemory`).
-                unsafe { node.write(Node { key, value, extra: () }) };
-                node
-            }
-            Kind::Plain => {
-                let extra = Plain { version: next_version() };
-                let node = self.plain.alloc_raw();
-                // SAFETY: cache.N1 - fresh memory of this type from the slab.
-                unsafe { node.write(Node { key, value, extra }) };
-                node.cast()
-            }
-            Kind::Full => {
-                let extra = extra(&key, &value);
-                let node = self.full.alloc_raw();
-                // SAFETY: cache.N1 - fresh memory of this type from the slab.
-                unsafe { node.write(Node { key, value, extra }) };
-                node.cast()
-            }
-        };
+        // User code first: if it panics, there is no memory yet that would be lost.
+        let extra = (self.kind == Kind::Full).then(|| extra(&key, &value));
+        let node = self.allocate(Some(section));
+        // SAFETY: cache.N1 - memory for a node of this kind that is this thread's alone, and has
+        // nothing in it.
+        unsafe {
+            (&raw mut (*node.as_ptr()).key).write(key);
+            self.write_rest(node, value, extra);
+        }
         Fresh { node, kind: self.kind }
+    }
+
+    /// Writes all but the key.
+    ///
+    /// # Safety
+    /// The node is of this home's memory, the caller's alone, and has a key at most. There is an
+    /// `extra` if this home is full.
+    #[inline(always)]
+    unsafe fn write_rest(&self, node: Found<K, V>, value: V, extra: Option<Extra>) {
+        // SAFETY: cache.N2 - the caller promises memory of this home, so the node's end is of its
+        // kind. References lead to the key only, which other threads may read (cache.N4).
+        unsafe {
+            (&raw mut (*node.as_ptr()).value).write(value);
+            if let Some(extra) = extra {
+                Node::extra(node).write(extra);
+            } else if self.kind == Kind::Plain {
+                let node = node.cast::<Node<K, V, Plain>>().as_ptr();
+                (&raw mut (*node).extra).write(Plain { version: next_version() });
+            }
+        }
     }
 }
 
@@ -410,7 +420,7 @@ impl<K, V> Node<K, V> {
     ) {
         let garbage = home.garbage::<(K, V)>(weight);
         // SAFETY: cache.N1 - unlinked, retired once, and freed by what knows how; it has no links.
-        unsafe { section.retire_raw(this.cast(), garbage, Self::freeing(home.kind)) };
+        unsafe { section.retire_raw(this.cast(), garbage, home.free) };
     }
 }
 

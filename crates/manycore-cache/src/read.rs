@@ -157,7 +157,7 @@ where
             }
             !is_over
         });
-        self.counts.read(hit.is_some());
+        self.counts.read(hit.is_some(), section);
         let hit = hit?;
         self.touch(&hit);
         self.note_use(hit.node, now.unwrap_or(0));

@@ -43,7 +43,8 @@ where
                 // SAFETY: linked a moment ago, so the section keeps it.
                 let entry = || unsafe { self.entry(node) };
                 let Some((key, value)) = copy(entry()) else { continue };
-                let fresh = self.home.make(key, value, |_, _| unreachable!("it has no metadata"));
+                let none = |_: &K, _: &V| unreachable!("it has no metadata");
+                let fresh = self.home.make(key, value, &section, none);
                 let weight = self.weight_of(fresh.address());
                 let old_weight = self.weight_of(node);
                 let Some(locked) = table.lock(bucket) else { break };

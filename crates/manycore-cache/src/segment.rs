@@ -241,7 +241,7 @@ impl<K, V> Segment<K, V> {
         table.remember(index, slot);
         locked.clear(slot);
         if !table.probation.has_room() {
-            locked.age_at_times(); // else the hand would pass by what no record names
+            locked.age_at_times(least.chance); // else the hand would pass by what no record names
         }
         Some(Evicted { node, weight })
     }

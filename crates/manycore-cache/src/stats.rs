@@ -2,7 +2,8 @@
 
 use crate::Cache;
 use crate::huge_pages::{LINE, ZeroedLines};
-use manycore::collections::{Counter, Reclaimer};
+use manycore::collections::Reclaimer;
+use manycore::section::{Section, SectionCounts};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -163,50 +164,47 @@ impl Drop for LoadMeter<'_> {
     }
 }
 
-/// Counters whose updates write a line of the thread's own.
+/// What is counted of each operation, by a place among the counts.
+#[derive(Clone, Copy)]
+pub(crate) enum Event {
+    Hit,
+    Miss,
+    Insertion,
+    Eviction,
+    /// An insertion and an eviction at once: an entry that came in the place of another key's, in a
+    /// full cache.
+    Supplanting,
+    Expiration,
+}
+
+/// So many there are.
+const EVENTS: usize = Event::Expiration as usize + 1;
+
+/// Counts whose updates write a line of the thread's own.
 pub(crate) struct Counts {
-    reads: Option<[Counter; 2]>,
+    events: SectionCounts<EVENTS>,
+    has_reads: bool,
     /// Of a budgeted cache, whose reads are counted.
     budget: Option<Reclaimer>,
-    pub(crate) insertions: Counter,
-    pub(crate) evictions: Counter,
-    /// Of both at once: entries that came in the place of another key's, in a full cache.
-    pub(crate) supplanted: Counter,
-    pub(crate) expirations: Counter,
     pub(crate) loads: Box<Loads>,
 }
 
-fn sum(counter: &Counter) -> u64 {
-    u64::try_from(counter.sum()).unwrap_or(0)
-}
-
 impl Counts {
-    /// Of a large cache, each thread counts on lines of its own from the beginning: on one word, an
-    /// insertion would take a locked instruction more.
-    pub(crate) fn new(reads: bool, is_large: bool) -> Self {
-        let zero = || {
-            let counter = Counter::new(0);
-            if is_large {
-                counter.promote();
-            }
-            counter
-        };
-        Self {
-            reads: reads.then(|| [zero(), zero()]),
-            budget: None,
-            insertions: zero(),
-            evictions: zero(),
-            supplanted: zero(),
-            expirations: zero(),
-            loads: Box::default(),
-        }
+    pub(crate) fn new(has_reads: bool) -> Self {
+        let (events, loads) = (SectionCounts::new(), Box::default());
+        Self { events, has_reads, budget: None, loads }
     }
 
     #[inline(always)]
-    pub(crate) fn read(&self, hit: bool) {
-        if let Some(reads) = &self.reads {
-            reads[usize::from(!hit)].inc();
-            if let Some(budget) = self.budget.as_ref().filter(|_| hit) {
+    pub(crate) fn note(&self, event: Event, section: &Section<'_>) {
+        self.events.add(section, event as usize, 1);
+    }
+
+    #[inline(always)]
+    pub(crate) fn read(&self, is_hit: bool, section: &Section<'_>) {
+        if self.has_reads {
+            self.note(if is_hit { Event::Hit } else { Event::Miss }, section);
+            if let Some(budget) = self.budget.as_ref().filter(|_| is_hit) {
                 budget.note_uses(1);
             }
         }
@@ -218,14 +216,14 @@ impl Counts {
     }
 
     pub(crate) fn sum(&self) -> Stats {
-        let supplanted = sum(&self.supplanted);
-        let [hits, misses] = self.reads.as_ref().map_or([0; 2], |[h, m]| [sum(h), sum(m)]);
+        let sum = |event| self.events.sum(event as usize);
+        let supplanted = sum(Event::Supplanting);
         Stats {
-            hits,
-            misses,
-            insertions: sum(&self.insertions) + supplanted,
-            evictions: sum(&self.evictions) + supplanted,
-            expirations: sum(&self.expirations),
+            hits: sum(Event::Hit),
+            misses: sum(Event::Miss),
+            insertions: sum(Event::Insertion) + supplanted,
+            evictions: sum(Event::Eviction) + supplanted,
+            expirations: sum(Event::Expiration),
             // ORDER: Relaxed; counts.
             loads: self.loads.successes.load(Ordering::Relaxed),
             load_failures: self.loads.failures.load(Ordering::Relaxed),

@@ -21,13 +21,12 @@ pub(crate) use self::bucket::{
     Bucket, FREQUENCY_MAX, Hit, LeastUsed, PROVED, SLOTS, Slot, UNPROVED,
 };
 use crate::bucket_lock::{BucketGuard, Queue, Turn};
-use crate::chance;
+use crate::chance::Chance;
 use crate::compared::Compared;
 use crate::ghosts::Ghosts;
 use crate::huge_pages::{LINE, ZeroedLines};
 use crate::key_hash::KeyHash;
 use crate::node::Node;
-use crate::prefetch::prefetch_for_write;
 use crate::probation::ProbationQueue;
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
@@ -129,7 +128,7 @@ impl<'t, K, V> Locked<'t, K, V> {
         if old.frequency > PROVED {
             self.first.cool(old.frequency - PROVED);
         } else if old.frequency == UNPROVED {
-            self.age_at_times();
+            self.age_at_times(old.chance);
         }
         debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
         let frequency = table.first_frequency(hash);
@@ -141,8 +140,8 @@ impl<'t, K, V> Locked<'t, K, V> {
 
     /// To be called when an entry on probation goes (cache.G6).
     #[inline(always)]
-    pub(crate) fn age_at_times(&self) {
-        if chance::one_of(INSERTIONS_FOR_AGE) == 0 {
+    pub(crate) fn age_at_times(&self, mut chance: Chance) {
+        if chance.one_of(INSERTIONS_FOR_AGE) == 0 {
             self.first.age();
         }
     }
@@ -311,12 +310,6 @@ impl<K, V> Table<K, V> {
     pub(crate) fn bucket(&self, hash: KeyHash) -> &Bucket<K, V> {
         // SAFETY: `bucket_of` is below the length.
         unsafe { &*self.buckets.as_ptr().add(self.index(hash)) }
-    }
-
-    /// Tells the processor that a key's bucket will be written.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: KeyHash) {
-        prefetch_for_write(self.bucket(hash));
     }
 
     /// Takes the lock of a chain of this table; `None` if the table has been replaced (cache.T4).

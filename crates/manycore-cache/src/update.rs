@@ -7,6 +7,7 @@ use crate::key_hash::KeyHash;
 use crate::node::{Extra, Found, Fresh, NEVER, Node, Seed};
 use crate::prefetch::prefetch;
 use crate::segment::{Segment, take};
+use crate::stats::Event;
 use crate::table::{Locked, Slot, Table};
 use crate::{Cache, builder};
 use manycore::section::Section;
@@ -108,10 +109,16 @@ where
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 
-    #[inline]
-    pub(crate) fn make(&self, key: K, value: V, time: Option<Duration>) -> Fresh<K, V> {
+    #[inline(always)]
+    pub(crate) fn make(
+        &self,
+        key: K,
+        value: V,
+        time: Option<Duration>,
+        section: &Section<'_>,
+    ) -> Fresh<K, V> {
         self.note_own_end(&key, &value);
-        self.home.make(key, value, |key, value| self.extra(key, value, time))
+        self.home.make(key, value, section, |key, value| self.extra(key, value, time))
     }
 
     /// As `make`, of a key that has a node already. Gives it back if user code panics.
@@ -233,7 +240,7 @@ where
     }
 
     /// Pays back what a thread took beyond the capacity.
-    #[inline]
+    #[cold]
     pub(crate) fn settle(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
         while self.pool.0.load(Ordering::Relaxed) < 0 {
@@ -392,7 +399,7 @@ where
         section: &Section<'_>,
     ) {
         let segment = self.segment(hash);
-        self.counts.insertions.inc();
+        self.counts.note(Event::Insertion, section);
         match old {
             None => self.grow_if_full(segment, section),
             Some(old) => self.part_with(&old, section),
@@ -404,11 +411,13 @@ where
     /// expired.
     #[inline(always)]
     pub(crate) fn end_put(&self, hash: KeyHash, section: &Section<'_>) {
-        let segment = self.segment(hash);
-        self.settle(segment, section);
+        // ORDER: Relaxed; counts of capacity order nothing.
+        if self.pool.0.load(Ordering::Relaxed) < 0 {
+            self.settle(self.segment(hash), section);
+        }
         // ORDER: Relaxed; see `note_end`.
         if self.is_timed && self.may_end.load(Ordering::Relaxed) {
-            self.sweep_next(segment, section);
+            self.sweep_next(self.segment(hash), section);
         }
     }
 

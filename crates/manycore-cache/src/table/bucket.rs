@@ -2,7 +2,7 @@
 //! the parent module.
 
 use crate::bucket_lock::BucketLock;
-use crate::chance;
+use crate::chance::Chance;
 use crate::huge_pages::LINE;
 use crate::key_hash::KeyHash;
 use crate::node::Node;
@@ -159,23 +159,24 @@ impl<K, V> Bucket<K, V> {
     }
 
     /// The entry of the chain that was used least, of those with this frequency or more, but for
-    /// `kept`; a random one of several (see `chance`). Without the lock.
+    /// `kept`; a random one of several (cache.G6). Without the lock.
     #[inline(always)]
     pub(crate) fn least_used(
         &self,
         lowest: u8,
         kept: Option<NonNull<Node<K, V>>>,
     ) -> Option<LeastUsed<'_, K, V>> {
-        let (mut bucket, mut found, mut entries) = (self, None::<LeastUsed<'_, K, V>>, 0);
-        let from = chance::one_of(8);
+        let (mut bucket, mut found, mut entries) = (self, None::<(Slot<'_, K, V>, _, u8)>, 0);
+        let mut chance = Chance::draw();
+        let from = chance.one_of(8);
         loop {
             let mut frequencies = bucket.frequencies();
             entries += frequencies.entries();
-            let below = found.as_ref().map_or(FREQUENCY_MAX + 1, |found| found.frequency);
+            let below = found.map_or(FREQUENCY_MAX + 1, |(_, _, frequency)| frequency);
             while let Some((at, frequency)) = frequencies.least(lowest..below, from) {
                 let slot = Slot { bucket, at };
                 if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
-                    found = Some(LeastUsed { slot, node, frequency, entries });
+                    found = Some((slot, node, frequency));
                     break;
                 }
                 frequencies.forget(at);
@@ -183,7 +184,10 @@ impl<K, V> Bucket<K, V> {
             match Self::more(bucket.link(SLOTS - 1)) {
                 // SAFETY: chains live as long as their table, which the caller's section keeps.
                 Some(more) => bucket = unsafe { more.as_ref() },
-                None => return found.map(|found| LeastUsed { entries, ..found }),
+                None => {
+                    let (slot, node, frequency) = found?;
+                    return Some(LeastUsed { slot, node, frequency, entries, chance });
+                }
             }
         }
     }
@@ -285,6 +289,8 @@ pub(crate) struct LeastUsed<'t, K, V> {
     pub(crate) frequency: u8,
     /// How many entries the chain has.
     pub(crate) entries: usize,
+    /// What is left of the chance that chose it.
+    pub(crate) chance: Chance,
 }
 
 /// A byte for each place of a bucket, and one more: `0x80` and the frequency, or `0xff` where there
