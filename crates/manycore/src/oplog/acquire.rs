@@ -110,14 +110,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// The short path of a read: locks the object if it is cold, not poisoned, and free or reserved
     /// for this thread.
     #[inline(always)]
-    pub(super) fn acquire_cold(&self) -> Option<ReadGuard<'_, T, L>> {
+    pub(crate) fn acquire_cold(&self) -> Option<ReadGuard<'_, T, L>> {
         let contention = self.contention.load();
-        if percpu::is_announcing() || !contention.is_plain() || self.config.is_managed() {
+        if !contention.is_plain() || self.config.is_managed() {
             return None;
         }
         let mut hold = self.try_hold(contention)?;
         let contention = self.contention.load();
-        if contention.is_poisoned() {
+        if contention.is_poisoned() || percpu::is_announcing() {
             return None; // releases the lock
         }
         if !hold.is_reserved() {

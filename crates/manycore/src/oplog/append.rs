@@ -12,7 +12,7 @@ use super::object::Deferred;
 use super::policy;
 use super::promotion;
 use super::push::{ANY_GROWTH, Refusal};
-use super::release::ColdGuard;
+use super::release::{ColdGuard, UserCode};
 use super::settings::WhenFull;
 use super::word::Word;
 use crate::lock::{self, Refused, held};
@@ -79,13 +79,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         op: L::Op,
         contention: Contention,
     ) -> Result<(), (L::Op, Refusal)> {
-        if percpu::is_announcing() {
-            return Err((op, Refusal::Stale)); // a log is in hand: it must be logged
-        }
         match self.try_hold(contention) {
-            Some(hold) => self.apply_locked(op, hold, false),
-            None => Err((op, Refusal::Stale)),
+            // With a log in hand it must be logged. (Asked under the lock, which waits for the
+            // loads before it. It was taken without a wait, and is released at once.)
+            Some(hold) if percpu::is_announcing() => drop(hold),
+            Some(hold) => return self.apply_locked(op, hold, false),
+            None => {}
         }
+        Err((op, Refusal::Stale))
     }
 
     /// Applies an update to the cold object that this thread has locked, and unlocks it.
@@ -99,10 +100,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if !hold.is_reserved() {
             let contention = self.contention.load();
             if contention.is_poisoned() || self.config.always_logs() {
-                return self.promote_instead(op, hold);
+                return match self.promote_instead(op, hold) {
+                    Some(op) => Err((op, Refusal::Stale)),
+                    None => Ok(()),
+                };
             }
         }
-        self.apply_held(op, &mut hold);
+        hold = self.apply_held(op, hold);
         if hold.is_reserved() {
             return Ok(());
         }
@@ -130,38 +134,46 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(())
     }
 
+    /// Applies an update under the word's lock. The lock is released if that panics.
     #[inline(always)]
-    pub(super) fn apply_held(&self, op: L::Op, hold: &mut ColdGuard<'_, T, L>) {
-        hold.poison = true;
+    pub(super) fn apply_held<'a>(
+        &self,
+        op: L::Op,
+        hold: ColdGuard<'a, T, L>,
+    ) -> ColdGuard<'a, T, L> {
+        let user_code = UserCode::under(hold);
+        self.apply_cold(op);
+        user_code.over()
+    }
+
+    /// Applies an update. The caller holds the word's lock.
+    #[inline(always)]
+    pub(super) fn apply_cold(&self, op: L::Op) {
         held::assert_no_leaf();
         self.value.with_mut(|value| {
             // SAFETY: oplog.W1 - the word is locked by this thread and not HOT.
             L::apply(op, unsafe { (*value).assume_init_mut() });
         });
-        hold.poison = false;
     }
 
     /// For an update that must be logged, not applied: the object is poisoned, or always has logs.
+    /// Gives the update back, unless it was applied all the same.
     #[cold]
-    fn promote_instead(
-        &self,
-        op: L::Op,
-        mut hold: ColdGuard<'_, T, L>,
-    ) -> Result<(), (L::Op, Refusal)> {
+    fn promote_instead(&self, op: L::Op, hold: ColdGuard<'_, T, L>) -> Option<L::Op> {
         if self.contention.load().is_poisoned() {
             self.promote_held(hold, Admission::Bypass);
-            return Err((op, Refusal::Stale));
+            return Some(op);
         }
         match self.publish_hot_state(&hold, Admission::Insist) {
             Some(eviction) => {
                 drop(hold);
                 drop(eviction); // runs the victim's updates, now that this thread holds no lock
-                Err((op, Refusal::Stale))
+                Some(op)
             }
             None => {
                 // The place is in use at this moment: apply this update instead.
-                self.apply_held(op, &mut hold);
-                Ok(())
+                drop(self.apply_held(op, hold));
+                None
             }
         }
     }

@@ -19,7 +19,7 @@ use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
 use super::push::Refusal;
-use super::release::ColdGuard;
+use super::release::{ColdGuard, Poison};
 use super::table::Eviction;
 use crate::lock::{self, Refused};
 use crate::percpu;
@@ -119,6 +119,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(crate) fn try_hold_cold(&self) -> Result<ColdGuard<'_, T, L>, Refused> {
         match self.try_hold(self.contention.load()) {
             Some(hold) => Ok(hold),
+            None if percpu::is_announcing() => Err(Refused::Busy),
             None => self.try_lock_cold(),
         }
     }
@@ -180,19 +181,24 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         self.object.contention.load().is_poisoned()
     }
 
-    /// Applies an update and counts it; returns whether the owner's policy is due. If the object is
-    /// poisoned, returns the update. The owner has excluded all readers of the value.
+    /// Applies an update and counts it; returns the hold if the owner's policy is due, and releases
+    /// it otherwise. If the object is poisoned, returns the update. The owner has excluded all
+    /// readers of the value.
     #[inline(always)]
-    pub(crate) fn apply_and_count(&mut self, op: L::Op, due: u32) -> Result<bool, L::Op> {
+    pub(crate) fn apply_and_count(
+        self,
+        op: L::Op,
+        due: u32,
+    ) -> Result<Option<Self>, (Self, L::Op)> {
         let object = self.object;
         let contention = object.contention.load();
         if contention.is_poisoned() {
-            return Err(op);
+            return Err((self, op));
         }
-        object.apply_held(op, self);
+        let hold = object.apply_held(op, self);
         let contention = contention.metered(Kind::Update);
         object.contention.store(contention);
-        Ok(contention.count(Kind::Update) >= due)
+        Ok((contention.count(Kind::Update) >= due).then_some(hold))
     }
 
     /// Passes the guard's duty to the caller, which releases the lock by [`release_cold`].
@@ -203,21 +209,29 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         std::mem::forget(self);
     }
 
-    /// Applies an update. The owner has excluded all readers of the value.
+    /// Applies an update, and releases the lock. The owner has excluded all readers of the value.
     #[inline(always)]
-    pub(crate) fn apply(&mut self, op: L::Op) {
+    pub(crate) fn apply_and_release(self, op: L::Op) {
         let object = self.object;
-        object.apply_held(op, self);
+        drop(object.apply_held(op, self));
+    }
+
+    /// Applies an update. The lock is held even if that panics: the owner's guards, which exclude
+    /// readers, are dropped before it is released.
+    pub(crate) fn apply(&mut self, op: L::Op) {
+        let poison = Poison(self.object);
+        self.object.apply_cold(op);
+        std::mem::forget(poison);
     }
 
     /// Runs user code that changes the value; its panic poisons the object.
     pub(crate) fn with_value<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
         let value: MutPtr<MaybeUninit<T>> = self.object.value.get_mut();
-        self.poison = true;
+        let poison = Poison(self.object);
         // SAFETY: oplog.W5 - the word is locked by this thread, and its owner has excluded all
         // readers.
         let result = f(unsafe { value.deref().assume_init_mut() });
-        self.poison = false;
+        std::mem::forget(poison);
         result
     }
 

@@ -11,6 +11,7 @@ use crate::lock::reservation::{self, Entry};
 use crate::lock::{self, held};
 use crate::percpu::{self, barrier};
 use crate::sync::seeded_bug;
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
@@ -138,11 +139,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// The cold object's lock, released on drop. A panic under it poisons the object.
+/// The cold object's lock, released on drop.
+///
+/// On the short paths user code runs under a [`UserCode`] in its stead. What this drops is too much
+/// to be inlined where a panic unwinds, so it would have to be in memory, and the locked
+/// instruction that releases the lock waits for every store before it.
 pub(crate) struct ColdGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
-    /// Set while user code runs.
-    pub(super) poison: bool,
     /// The thread has the lock by a reservation.
     reserved: bool,
 }
@@ -158,13 +161,13 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
     /// As [`of_counted`](Self::of_counted), for a lock that the thread has by a reservation.
     #[inline(always)]
     pub(super) fn of_reserved(object: &'a Deferred<T, L>) -> Self {
-        Self { object, poison: false, reserved: true }
+        Self { object, reserved: true }
     }
 
     /// As [`of`](Self::of), for a lock that `held` has counted.
     #[inline(always)]
     pub(super) fn of_counted(object: &'a Deferred<T, L>) -> Self {
-        Self { object, poison: false, reserved: false }
+        Self { object, reserved: false }
     }
 
     #[inline(always)]
@@ -209,15 +212,40 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
 impl<T: Send + 'static, L: Log<T>> Drop for ColdGuard<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.poison {
-            // SAFETY: oplog.W1 - the thread that made this `ColdGuard` holds the word's lock, and
-            // no reference to the value outlives it.
-            return unsafe { self.object.release_poisoned(self.reserved) };
-        }
         held::leave();
         // SAFETY: a `ColdGuard` is made by the thread that has just taken the word's lock, which is
         // released only here; the word may have become HOT since (oplog.W2).
         unsafe { self.object.release_word(self.reserved) };
+    }
+}
+
+/// A hold while user code runs: its panic poisons the object, and releases the lock.
+pub(super) struct UserCode<'a, T: Send + 'static, L: Log<T>> {
+    object: &'a Deferred<T, L>,
+    reserved: bool,
+}
+
+impl<'a, T: Send + 'static, L: Log<T>> UserCode<'a, T, L> {
+    #[inline(always)]
+    pub(super) fn under(hold: ColdGuard<'a, T, L>) -> Self {
+        let hold = ManuallyDrop::new(hold);
+        Self { object: hold.object, reserved: hold.reserved }
+    }
+
+    /// There was no panic.
+    #[inline(always)]
+    pub(super) fn over(self) -> ColdGuard<'a, T, L> {
+        let this = ManuallyDrop::new(self);
+        ColdGuard { object: this.object, reserved: this.reserved }
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for UserCode<'_, T, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: oplog.W1 - this has the duty of a `ColdGuard`, which is made by the thread that
+        // has just taken the word's lock. The reference to the value has gone with user code.
+        unsafe { self.object.release_poisoned(self.reserved) };
     }
 }
 
@@ -227,10 +255,20 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
     #[cold]
+    #[inline(never)]
     unsafe fn release_poisoned(&self, reserved: bool) {
         // SAFETY: the caller promises that this thread holds the word's lock, and that no reference
         // to the value is left (# Safety). Null means the word's own lock.
         unsafe { self.release(ptr::null(), reserved, true) };
+    }
+}
+
+/// Poisons a cold object whose lock this thread holds, and goes on holding, if it is dropped.
+pub(super) struct Poison<'a, T: Send + 'static, L: Log<T>>(pub(super) &'a Deferred<T, L>);
+
+impl<T: Send + 'static, L: Log<T>> Drop for Poison<'_, T, L> {
+    fn drop(&mut self) {
+        self.0.contention.poison();
     }
 }
 

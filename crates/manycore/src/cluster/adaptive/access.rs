@@ -57,12 +57,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[track_caller]
     pub fn update(&self, op: L::Op) {
         let Err(op) = self.object.append_if_logged(op) else { return };
-        if percpu::is_announcing() {
-            return self.update_inside(op);
-        }
         // BUG: an update acts on the mode that it saw before it took the lock (adaptive.A7).
         let before = seeded_bug!("unchecked-mode") && self.is_plain();
         match self.object.try_hold_cold() {
+            // Asked under the lock, which waits for the loads before it.
+            Ok(hold) if percpu::is_announcing() => {
+                drop(hold);
+                self.update_inside(op);
+            }
             Ok(hold) if before || self.is_plain() => self.update_direct(hold, op),
             Ok(hold) => self.update_closed(hold.settled(), op),
             Err(refused) => self.update_slow(op, refused),
@@ -71,14 +73,15 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// An update of a plain object that this thread has locked.
     #[inline(always)]
-    fn update_direct(&self, mut hold: ColdGuard<'_, T, L>, op: L::Op) {
+    fn update_direct(&self, hold: ColdGuard<'_, T, L>, op: L::Op) {
         if hold.is_reserved() {
-            return hold.apply(op); // no other thread uses the object: no policy has to look
+            // No other thread uses the object: no policy has to look.
+            return hold.apply_and_release(op);
         }
         match hold.apply_and_count(op, config::OPS_PER_LOOK) {
-            Ok(false) => {}
-            Ok(true) => self.look_cold(hold),
-            Err(op) => self.update_closed(hold, op),
+            Ok(None) => {}
+            Ok(Some(hold)) => self.look_cold(hold),
+            Err((hold, op)) => self.update_closed(hold, op),
         }
     }
 
