@@ -20,7 +20,7 @@ macro_rules! lru {
             }
 
             fn evict(&self) -> Option<u64> {
-                self.0.evict(1).pop()
+                self.0.evict_oldest()
             }
         }
     };

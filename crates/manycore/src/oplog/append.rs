@@ -121,6 +121,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if contended && !self.config.never_logs() {
             let mut waits = contention.contended();
             let wants = policy::wants_logs(contention.updates(), &mut waits);
+            let wants = wants && !contention.is_resting();
             // (A hint: `publish_hot_state` decides.)
             let promotes = wants && !self.word.hint().is_hot();
             contention = contention.with_contended(if promotes { Streak::NONE } else { waits });

@@ -14,8 +14,12 @@ const CONTENDED_SHIFT: u32 = 12;
 /// The contended ones among them, since the object last asked for logs.
 const CONTENDED: u32 = 0xf << CONTENDED_SHIFT;
 const USE: u32 = 1 << 16;
-/// Updates and reads since one of them had to wait, while the object was never reserved.
+/// Updates and reads since one of them had to wait, while the object was never reserved. Later, or
+/// if it is never to be, the reads for which it rests: for those it asks for no logs.
 const USES: u32 = 0xfff * USE;
+
+/// Fewer than make an object ask for a reservation.
+const REST_MAX: u32 = config::USES_FOR_RESERVATION - 1;
 
 /// A managed object's updates, in place of the three above.
 const METERED: u32 = (1 << READ_SHIFT) - 1;
@@ -121,7 +125,18 @@ impl Contention {
 
     /// After a wait for the lock.
     pub(super) fn without_uses(self) -> Self {
-        Self(self.0 & !USES)
+        Self(if self.0 & SPENT == 0 { self.0 & !USES } else { self.0 })
+    }
+
+    /// Never to be reserved, and at rest for so many reads, or as many as can be counted.
+    pub(super) fn resting_for(self, reads: u32) -> Self {
+        Self(self.0 & !(USES | RESERVED) | SPENT | (reads.min(REST_MAX) * USE))
+    }
+
+    /// Whether the object asks for no logs now. It does if it has had more updates since the last
+    /// read than are counted.
+    pub(super) fn is_resting(self) -> bool {
+        self.0 & SPENT != 0 && self.0 & USES != 0 && self.updates() != UPDATES
     }
 
     /// The contended updates.
@@ -143,6 +158,9 @@ impl Contention {
     #[inline(always)]
     pub(super) fn after_read(self, keep: bool) -> Self {
         let next = Self(self.0 & !if keep { UPDATES } else { UPDATES | CONTENDED });
+        if next.0 & SPENT != 0 {
+            return Self((next.0 & !RESERVED) - if next.0 & USES != 0 { USE } else { 0 });
+        }
         // Not every read may reserve, so the count stops before it overflows.
         if next.wants_reservation() { next } else { next.with_use() }
     }
@@ -249,6 +267,22 @@ mod tests {
         assert_eq!(Contention(FULL).with_wait(), Contention(FULL));
         let most = Contention(0).with_contended(Streak::from_raw(u32::MAX));
         assert_eq!((most.contended().raw(), most.flags(), most.updates()), (15, Contention(0), 0));
+    }
+
+    #[test]
+    fn rest_is_over_after_so_many_reads_and_while_updates_are_too_many() {
+        let mut seen = Contention(HOT).with_update().resting_for(3);
+        for left in [3, 2, 1] {
+            assert!(seen.is_resting() && !seen.wants_reservation(), "{left} left");
+            seen = seen.with_update().without_uses().after_read(true);
+        }
+        assert!(!seen.is_resting() && !seen.after_read(false).is_resting());
+        assert_eq!(seen.flags(), Contention(HOT | SPENT));
+        let mut seen = Contention(0).resting_for(u32::MAX);
+        assert!(seen.is_resting() && !seen.wants_reservation());
+        (0..UPDATES).for_each(|_| seen = seen.with_update());
+        assert!(!seen.is_resting() && seen.after_read(false).is_resting());
+        assert!(!seen.resting_for(0).is_resting());
     }
 
     #[test]

@@ -68,6 +68,34 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     }
 }
 
+impl<T: Send + 'static, L: Log<T>> ReadGuard<'_, T, L> {
+    /// Whether the object has logs.
+    #[inline(always)]
+    pub(crate) fn is_hot(&self) -> bool {
+        !self.hot.is_null()
+    }
+
+    /// Takes the object's logs. For the next `reads` reads it asks for none, unless it has too many
+    /// updates before one of them to count; 0 ends that. Not for an object that is poisoned; one
+    /// that always has logs keeps them.
+    ///
+    /// # Panics
+    /// If an update panics that is applied here.
+    #[cold]
+    pub(crate) fn rest(&mut self, reads: u32) {
+        let object = self.object;
+        if object.config.always_logs() || self.reserved {
+            return;
+        }
+        if reads > 0 {
+            object.demote_guard(self);
+        }
+        if self.hot.is_null() {
+            object.contention.store(object.contention.load().resting_for(reads));
+        }
+    }
+}
+
 const LIVE: &str = "the guard is live";
 
 impl<T: Send + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {

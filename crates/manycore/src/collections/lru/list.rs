@@ -3,10 +3,15 @@
 //! Owns: nothing concurrent; plain safe code. Hashes come from outside, so that no user code but
 //! `Eq` and `Drop` of the keys runs in here, and the list is in order whenever one of them does.
 
+use super::pace::Pace;
 use hashbrown::HashTable;
 
+/// The index of a node. Four bytes and not eight: nodes and the index are what a touch misses the
+/// caches for.
+type At = u32;
+
 /// No node.
-const NIL: usize = usize::MAX;
+const NIL: At = At::MAX;
 
 #[derive(Debug)]
 struct Node<K> {
@@ -14,24 +19,33 @@ struct Node<K> {
     key: Option<K>,
     hash: u64,
     /// The next more recent node.
-    newer: usize,
+    newer: At,
     /// The next less recent node; the next free one while the node is free.
-    older: usize,
+    older: At,
 }
 
 /// Keys by how recently they were touched.
 #[derive(Debug)]
 pub(super) struct List<K> {
     nodes: Vec<Node<K>>,
-    index: HashTable<usize>,
-    newest: usize,
-    oldest: usize,
-    free: usize,
+    index: HashTable<At>,
+    newest: At,
+    oldest: At,
+    free: At,
+    /// Made by the first merge. (Boxed: what two threads pass on with the lock is in few lines.)
+    pub(super) pace: Option<Box<Pace>>,
 }
 
 impl<K> Default for List<K> {
     fn default() -> Self {
-        Self { nodes: Vec::new(), index: HashTable::new(), newest: NIL, oldest: NIL, free: NIL }
+        Self {
+            nodes: Vec::new(),
+            index: HashTable::new(),
+            newest: NIL,
+            oldest: NIL,
+            free: NIL,
+            pace: None,
+        }
     }
 }
 
@@ -44,12 +58,24 @@ impl<K: Eq> List<K> {
         self.find(hash, key).is_some()
     }
 
-    fn find(&self, hash: u64, key: &K) -> Option<usize> {
-        let is_key = |node: &usize| self.nodes[*node].key.as_ref() == Some(key);
+    #[inline(always)]
+    fn find(&self, hash: u64, key: &K) -> Option<At> {
+        let is_key = |node: &At| self.node(*node).key.as_ref() == Some(key);
         self.index.find(hash, is_key).copied()
     }
 
+    #[inline(always)]
+    fn node(&self, at: At) -> &Node<K> {
+        &self.nodes[at as usize]
+    }
+
+    #[inline(always)]
+    fn node_mut(&mut self, at: At) -> &mut Node<K> {
+        &mut self.nodes[at as usize]
+    }
+
     /// Makes `key` the most recent one, inserting it if need be.
+    #[inline(always)]
     pub(super) fn touch(&mut self, hash: u64, key: K) {
         match self.find(hash, &key) {
             Some(node) if node == self.newest => {}
@@ -61,20 +87,25 @@ impl<K: Eq> List<K> {
         }
     }
 
+    /// Not inlined, so that a touch of a key that is in saves few registers (`oplog`'s `ColdGuard`
+    /// says what stores cost).
+    #[inline(never)]
     fn insert(&mut self, hash: u64, key: K) {
         let fresh = Node { key: Some(key), hash, newer: NIL, older: NIL };
         let node = self.free;
         let node = if node == NIL {
+            let node = At::try_from(self.nodes.len()).ok().filter(|node| *node != NIL);
+            let node = node.expect("manycore: an Lru holds at most 2^32 - 1 keys");
             self.nodes.push(fresh);
-            self.nodes.len() - 1
+            node
         } else {
-            debug_assert!(self.nodes[node].key.is_none(), "lru.L1: a free node has a key");
-            self.free = self.nodes[node].older;
-            self.nodes[node] = fresh;
+            debug_assert!(self.node(node).key.is_none(), "lru.L1: a free node has a key");
+            self.free = self.node(node).older;
+            *self.node_mut(node) = fresh;
             node
         };
         let nodes = &self.nodes;
-        self.index.insert_unique(hash, node, |other| nodes[*other].hash);
+        self.index.insert_unique(hash, node, |other| nodes[*other as usize].hash);
         self.link_newest(node);
     }
 
@@ -89,33 +120,35 @@ impl<K: Eq> List<K> {
         if self.oldest == NIL { None } else { self.take_out(self.oldest) }
     }
 
-    fn take_out(&mut self, node: usize) -> Option<K> {
-        debug_assert!(self.nodes[node].key.is_some(), "lru.L1: a node is taken out twice");
-        let hash = self.nodes[node].hash;
+    fn take_out(&mut self, node: At) -> Option<K> {
+        debug_assert!(self.node(node).key.is_some(), "lru.L1: a node is taken out twice");
+        let hash = self.node(node).hash;
         if let Ok(entry) = self.index.find_entry(hash, |other| *other == node) {
             entry.remove();
         }
         self.unlink(node);
-        self.nodes[node].older = self.free;
-        self.free = node;
-        self.nodes[node].key.take()
+        let free = std::mem::replace(&mut self.free, node);
+        let taken = self.node_mut(node);
+        taken.older = free;
+        taken.key.take()
     }
 
     /// Keys from the least recent one on.
     pub(super) fn iter(&self) -> impl Iterator<Item = &K> {
         let mut next = self.oldest;
         std::iter::from_fn(move || {
-            let node = self.nodes.get(next)?;
+            let node = self.nodes.get(next as usize)?;
             next = node.newer;
             node.key.as_ref()
         })
     }
 
-    fn unlink(&mut self, node: usize) {
-        let Node { newer, older, .. } = self.nodes[node];
-        let leads_back = |at: usize, to: fn(&Node<K>) -> usize, end| match at {
+    #[inline(always)]
+    fn unlink(&mut self, node: At) {
+        let Node { newer, older, .. } = *self.node(node);
+        let leads_back = |at: At, to: fn(&Node<K>) -> At, end| match at {
             NIL => end == node,
-            at => to(&self.nodes[at]) == node,
+            at => to(self.node(at)) == node,
         };
         debug_assert!(
             leads_back(newer, |newer| newer.older, self.newest)
@@ -124,20 +157,22 @@ impl<K: Eq> List<K> {
         );
         match newer {
             NIL => self.newest = older,
-            newer => self.nodes[newer].older = older,
+            newer => self.node_mut(newer).older = older,
         }
         match older {
             NIL => self.oldest = newer,
-            older => self.nodes[older].newer = newer,
+            older => self.node_mut(older).newer = newer,
         }
     }
 
-    fn link_newest(&mut self, node: usize) {
+    #[inline(always)]
+    fn link_newest(&mut self, node: At) {
         let older = self.newest;
-        (self.nodes[node].newer, self.nodes[node].older) = (NIL, older);
+        let linked = self.node_mut(node);
+        (linked.newer, linked.older) = (NIL, older);
         match older {
             NIL => self.oldest = node,
-            older => self.nodes[older].newer = node,
+            older => self.node_mut(older).newer = node,
         }
         debug_assert!(older != node, "lru.L1: a node is linked twice");
         self.newest = node;

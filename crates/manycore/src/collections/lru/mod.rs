@@ -16,11 +16,15 @@
 //! - **lru.L3** User code. Hashing runs in the caller's hands, `Eq` in `push` and in merges, `Drop`
 //!   of keys in both. When one of them panics, the update in hand may be lost, and the list stays
 //!   in order; so the object's poison is cleared by the thread that meets it.
+//!
+//! lru.L4, when there are logs, is in `pace`.
 
 mod list;
+mod pace;
 mod recent;
 
 use super::guarded;
+use crate::clock::Clock;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
 use hashbrown::DefaultHashBuilder;
 use list::List;
@@ -32,8 +36,8 @@ use std::marker::PhantomData;
 /// Keys by how recently they were touched: what a cache or a page daemon evicts by.
 ///
 /// [`touch`](Self::touch) and [`remove`](Self::remove) are deferred; [`evict`](Self::evict)
-/// collects them and removes the least recently used keys. The list holds keys alone: keep the
-/// values in a map beside it.
+/// and [`evict_oldest`](Self::evict_oldest) collect them and remove the least recently used keys.
+/// The list holds keys alone, up to 2^32 - 1 of them: keep the values in a map beside it.
 ///
 /// Not for a cache that evicts at every insertion: evict in batches, or the gathering costs more
 /// than it saves. And not where an approximation will do (random or clock eviction need no list).
@@ -47,7 +51,7 @@ use std::marker::PhantomData;
 ///     s.spawn(|| recent.touch("a")); // on another thread, later
 /// });
 /// recent.remove("c");
-/// assert_eq!(recent.evict(1), ["b"]);
+/// assert_eq!(recent.evict_oldest(), Some("b"));
 /// assert_eq!(recent.evict(10), ["a"]);
 /// ```
 ///
@@ -58,11 +62,11 @@ use std::marker::PhantomData;
 /// - Cost of a touch: hashing the key and a look at the thread's own log; a clock read (about 15
 ///   ns) once the list has logs, and no shared line written. Touching a key again and again keeps
 ///   one entry. Cost of a merge: some tens of ns for each key that a thread has touched since.
-/// - Memory: a key, 24 bytes and 9 to 18 bytes of index per key in the list; a key, 24 bytes and
+/// - Memory: a key, 24 bytes and 5 to 10 bytes of index per key in the list; a key, 24 bytes and
 ///   the index per key in a log. Buffers stay as large as they grew.
-/// - Panics: one in a key's `Hash`, `Eq` or `Drop` reaches the thread that runs it; the update in
-///   hand may be lost, and the list stays in order. They may touch and remove keys of the same
-///   list; a call that gathers the logs panics there
+/// - Panics: a touch, if the list is full. One in a key's `Hash`, `Eq` or `Drop` reaches the thread
+///   that runs it; the update in hand may be lost, and the list stays in order. They may touch and
+///   remove keys of the same list; a call that gathers the logs panics there
 ///   ([re-entrancy](https://github.com/manycore-rs/manycore/blob/main/docs/reentrancy.md)).
 /// - Source: [OpLog](crate#sources), section 1.
 #[doc(alias = "eviction")]
@@ -103,11 +107,19 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
     /// Takes the `count` least recently touched keys out, the oldest first; fewer if there are
     /// fewer.
     pub fn evict(&self, count: usize) -> Vec<K> {
-        self.with_list(|list| {
-            let mut evicted = Vec::with_capacity(count.min(list.len()));
-            evicted.extend(std::iter::from_fn(|| list.pop_oldest()).take(count));
-            evicted
-        })
+        let mut list = self.hold();
+        Self::pace(&mut list);
+        let mut evicted = Vec::with_capacity(count.min(list.len()));
+        evicted.extend(std::iter::from_fn(|| list.pop_oldest()).take(count));
+        evicted
+    }
+
+    /// Takes the least recently touched key out. As [`evict`](Self::evict) of one key, without a
+    /// vector for it.
+    pub fn evict_oldest(&self) -> Option<K> {
+        let mut list = self.hold();
+        Self::pace(&mut list);
+        list.pop_oldest()
     }
 
     /// Whether `key` is in. Gathers the logs, so not for hot paths.
@@ -149,8 +161,35 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
         guarded(|| self.hold(), f, || ()) // lru.L3
     }
 
+    /// Decides whether the list has logs (lru.L4), if it ever had some. For evictions, which run no
+    /// code of the user's otherwise.
+    #[inline(always)]
+    fn pace(list: &mut ReadGuard<'_, List<K>, Recent<K>>) {
+        if list.pace.is_some() {
+            Self::pace_what_had_logs(list);
+        }
+    }
+
+    #[inline(never)]
+    fn pace_what_had_logs(list: &mut ReadGuard<'_, List<K>, Recent<K>>) {
+        let logged = list.is_hot();
+        let Some(pace) = &mut list.pace else { return };
+        if let Some(reads) = pace.look(logged, || Clock::system().ticks_now()) {
+            list.rest(reads);
+        }
+    }
+
     /// Holds the list up to date, poison or not (lru.L3).
+    #[inline]
     fn hold(&self) -> ReadGuard<'_, List<K>, Recent<K>> {
+        match self.list.acquire_cold() {
+            Some(list) => list,
+            None => self.hold_slow(),
+        }
+    }
+
+    #[inline(never)]
+    fn hold_slow(&self) -> ReadGuard<'_, List<K>, Recent<K>> {
         loop {
             let list = self.list.read_poisoned();
             if !list.is_poisoned() {
@@ -201,7 +240,8 @@ impl<K: Eq + Hash + Send + 'static> LruBuilder<K> {
         self
     }
 
-    /// When the list has logs (default: when its lock is contended).
+    /// When the list has logs (default: when its lock is contended, and if two threads touch it, as
+    /// long as evictions find them to be faster than the lock alone, which they try now and then).
     #[must_use]
     pub fn logs(mut self, logs: Logs) -> Self {
         self.list = self.list.logs(logs);
@@ -228,5 +268,57 @@ impl<K: Eq + Hash + Send + 'static> LruBuilder<K> {
 impl<K: Eq + Hash + Send + 'static> fmt::Debug for LruBuilder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LruBuilder").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::sync::thread;
+
+    /// Touches a hundred keys that were never in.
+    fn touch_new(list: &Lru<u64>, from: u64) {
+        (from..from + 100).for_each(|key| list.touch(key));
+    }
+
+    /// lru.L4; nothing is lost on the way.
+    #[test]
+    fn list_with_logs_gives_them_up_on_trial() {
+        let list = Lru::new();
+        assert!(list.list.promote());
+        let mut evicted = Vec::new();
+        let mut colds = 0;
+        for round in 0..400 {
+            touch_new(&list, 100 * round);
+            evicted.extend(list.evict_oldest());
+            colds += u32::from(!list.list.is_hot());
+        }
+        assert!(colds > 0);
+        evicted.extend(list.evict(usize::MAX));
+        assert!(evicted.into_iter().eq(0..40_000));
+    }
+
+    #[test]
+    fn two_threads_lose_no_touch_in_trials() {
+        let list = Lru::new();
+        list.list.promote();
+        let work = |first: u64| {
+            let mut evicted = Vec::new();
+            for round in 0..2000 {
+                touch_new(&list, first + 100 * round);
+                evicted.extend(list.evict_oldest());
+            }
+            evicted
+        };
+        let second = 1 << 32;
+        let mut all = thread::scope(|scope| {
+            let other = scope.spawn(|| work(second));
+            let mut evicted = work(0);
+            evicted.extend(other.join().unwrap());
+            evicted
+        });
+        all.extend(list.evict(usize::MAX));
+        all.sort_unstable();
+        assert!(all.into_iter().eq((0..200_000).chain(second..second + 200_000)));
     }
 }

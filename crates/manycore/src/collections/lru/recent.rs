@@ -116,6 +116,7 @@ impl<K: Eq + Send + 'static> Log<List<K>> for Recent<K> {
     }
 
     fn merge(logs: &mut [Self], list: &mut List<K>) -> usize {
+        list.pace.get_or_insert_default().note_logs(logs.len());
         let Some((first, others)) = logs.split_first_mut() else { return 0 };
         first.index.clear();
         let mut rest = Rest { home: first, entries: Vec::new() };
