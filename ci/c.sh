@@ -6,9 +6,10 @@
 # structures, from Debian's source package, with manycore/urcu.h in the place of its headers.
 #   ci/c.sh            all of that
 #   ci/c.sh --short    with gcc alone, without ThreadSanitizer and liburcu's: what .ci/run calls
+#   ci/c.sh lookups    in place of all that, what look-ups in maps and caches cost from C and from Rust
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 case "${1:-}" in
-"") short= ;;
+"" | lookups) short= ;;
 --short) short=1 ;;
 *) die "unknown argument '$1'" ;;
 esac
@@ -17,6 +18,38 @@ command -v gcc >/dev/null 2>&1 || skip "no gcc"
 capi=$ROOT/crates/manycore-capi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+warnings=(-Wall -Wextra -Werror -pedantic -O2 -pthread)
+
+# Both loops with the library in the program, in turns; of each the least of five.
+lookups() {
+    local turn
+    PROFILE=release "$capi/install.sh" "$work/prefix" --locked
+    cargo build --release --locked -p manycore-capi --example lookups
+    export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+    read -ra static <<<"$(pkg-config --cflags manycore) $work/prefix/lib/libmanycore.a \
+        $(pkg-config --static --libs-only-l manycore | sed 's/-lmanycore//')"
+    gcc -std=c11 "${warnings[@]}" -o "$work/lookups" "$capi/lookups/lookups.c" "${static[@]}"
+    for turn in 1 2 3 4 5; do
+        "$work/lookups" >>"$work/c"
+        "$TARGET/release/examples/lookups" >>"$work/rust"
+    done
+    awk '{ cell = $1 " " $2; took = $3 }
+        !(cell in sums) { cells[++count] = cell; sums[cell] = $4 }
+        sums[cell] != $4 { print "other sums of " cell; failed = 1 }
+        !((FILENAME, cell) in least) || took < least[FILENAME, cell] { least[FILENAME, cell] = took }
+        END {
+            for (i = 1; i <= count; i++) {
+                c = least[ARGV[1], cells[i]]; rust = least[ARGV[2], cells[i]]
+                printf "%-10s %5.2f ns from C, %5.2f ns from Rust, %4.2f of it\n", cells[i], c, rust, c / rust
+            }
+            exit failed
+        }' "$work/c" "$work/rust"
+}
+if [ "${1:-}" = lookups ]; then
+    lookups
+    exit
+fi
 
 # As `cargo test` builds it, so it is mostly built.
 PROFILE=${PROFILE:-dev} "$capi/install.sh" "$work/prefix" --locked
@@ -43,7 +76,6 @@ else
     say "SKIPPED: mandoc, which would look at the man pages"
 fi
 
-warnings=(-Wall -Wextra -Werror -pedantic -O2 -pthread)
 read -ra shared <<<"$(pkg-config --cflags --libs manycore) -Wl,-rpath,$work/prefix/lib"
 read -ra static <<<"$(pkg-config --cflags manycore) $work/prefix/lib/libmanycore.a \
     $(pkg-config --static --libs-only-l manycore | sed 's/-lmanycore//')"
