@@ -115,6 +115,11 @@ impl Head {
     /// Counts another handle for a caller that has one. Returns its tag.
     #[inline(always)]
     pub(super) fn acquire(&self) -> u64 {
+        // Where this thread left the word cold it is most likely cold still, and it is correct in
+        // every state to count there: the locked instruction need not wait for a look.
+        if contention::left_at(self.address()).is_some() {
+            return self.acquire_central();
+        }
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
         let seen = Word(self.count.load_to_change(Ordering::Acquire));
         if !seen.is_hot() {
@@ -305,7 +310,9 @@ impl Head {
     /// A clone is usually dropped soon, so a drop updates the note of the same word only.
     #[inline(always)]
     fn note(&self, found: Word, left: Word) {
-        if found.is_cold() && contention::note(self.address(), found, left) {
+        if !found.is_cold() {
+            contention::set_left(None); // the next handle is made with a look at the word
+        } else if contention::note(self.address(), found, left) {
             self.promote();
         }
     }
@@ -436,7 +443,10 @@ impl Head {
                     Ordering::AcqRel,
                     Ordering::Acquire,
                 ) {
-                    Ok(_) => return true,
+                    Ok(_) => {
+                        contention::set_left(None); // as in `note`
+                        return true;
+                    }
                     Err(now) => seen = Word(now),
                 }
             }

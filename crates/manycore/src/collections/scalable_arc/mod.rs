@@ -65,7 +65,7 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///
 /// let root = ScalableArc::new(String::from("/"));
 /// ScalableArc::promote(&root);
-/// std::thread::scope(|s| {
+/// crate::sync::thread::scope(|s| {
 ///     for _ in 0..4 {
 ///         s.spawn(|| {
 ///             for _ in 0..1000 {
@@ -465,5 +465,21 @@ impl<T: ?Sized> AsRef<T> for ScalableArc<T> {
 impl<T: ?Sized> Borrow<T> for ScalableArc<T> {
     fn borrow(&self) -> &T {
         self
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clone_after_one_that_found_the_object_hot_is_counted_in_a_row() {
+        let owner = ScalableArc::new(7);
+        drop(owner.clone()); // leaves a note of the cold word
+        crate::sync::thread::scope(|scope| {
+            scope.spawn(|| assert!(ScalableArc::promote(&owner)));
+        });
+        let [unlooked, looked] = [owner.clone(), owner.clone()];
+        assert_eq!((unlooked.tag(), looked.tag()), (0, 1));
     }
 }
