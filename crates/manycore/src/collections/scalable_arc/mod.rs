@@ -65,7 +65,7 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///
 /// let root = ScalableArc::new(String::from("/"));
 /// ScalableArc::promote(&root);
-/// crate::sync::thread::scope(|s| {
+/// std::thread::scope(|s| {
 ///     for _ in 0..4 {
 ///         s.spawn(|| {
 ///             for _ in 0..1000 {
