@@ -87,13 +87,16 @@ fn garbage_is_as_much_where_memory_is_reused() {
 #[test]
 fn memory_that_a_reader_has_is_not_reused() {
     for mode in [Mode::Epoch, Mode::Bounded, Mode::Clock] {
-        let domain = Domain::builder().mode(mode).batch_nodes(4).build().unwrap();
+        let domain = Domain::builder().mode(mode).batch_nodes(64).build().unwrap();
         let link = AtomicPtr::new(make::<3>(0, &domain.enter()).0.as_ptr());
         let reused = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    for number in 1..20_000 {
+                    for number in 1..2_000_000 {
+                        if number > 20_000 && reused.load(SeqCst) > 0 {
+                            break;
+                        }
                         let section = domain.enter();
                         let (node, again) = make::<3>(number, &section);
                         reused.fetch_add(usize::from(again), SeqCst);
