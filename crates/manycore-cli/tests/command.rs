@@ -1,6 +1,7 @@
 //! The command from outside: what it prints, where, and with which exit code.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     path::PathBuf,
     process::{Command, Output, Stdio},
@@ -81,6 +82,19 @@ fn plot_draws_each_curve_and_refuses_what_is_not_in_the_file() {
 
 /// Nothing on stdout, one line on stderr, this exit code.
 #[track_caller]
+#[test]
+fn report_keeps_a_page_that_it_cannot_read() {
+    let folder = folder("report");
+    let page = folder.join("page.md");
+    fs::write(&page, b"\xff of another kind").unwrap();
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (runs, html, markdown) = (at("runs"), at("page.html"), at("page.md"));
+    let files = ["report", "--runs", &runs, "--html", &html, "--markdown", &markdown];
+    let output = run(&[&files[..], &["--figures", "oplog-2"]].concat());
+    assert_refused(&output, 1, &["cannot read", "page.md"]);
+    assert_eq!(fs::read(&page).unwrap(), b"\xff of another kind");
+}
+
 fn assert_refused(output: &Output, code: i32, words: &[&str]) {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{error}");

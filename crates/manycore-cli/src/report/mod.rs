@@ -40,6 +40,14 @@ use store::Store;
 pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     save::check(&args.html)?;
     args.markdown.iter().try_for_each(|path| save::check(path))?;
+    // Of a page that is there, what is not run now stays. (A terminal or a pipe is none.)
+    let before = match &args.markdown {
+        Some(path) if !args.figures.is_empty() && path.is_file() => fs::read_to_string(path)
+            .map_err(|error| {
+                Failure::run(format_args!("cannot read {}: {error}", path.display()))
+            })?,
+        _ => String::new(),
+    };
     let chosen: Vec<&Figure> = figures::all()
         .filter(|figure| args.figures.is_empty() || args.figures.iter().any(|id| id == figure.id))
         .collect();
@@ -76,10 +84,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     save::whole(&args.html, page::render(&setting, &shown, real.as_ref()).as_bytes())?;
     drop(progress);
     if let Some(path) = &args.markdown {
-        // Of a page that is there, what is not run now stays. A page that is not there has nothing.
-        let before = fs::read_to_string(path).unwrap_or_default();
-        let before = if args.figures.is_empty() { "" } else { before.as_str() };
-        save::whole(path, page::markdown(&setting, &shown, &today(), before).as_bytes())?;
+        save::whole(path, page::markdown(&setting, &shown, &today(), &before).as_bytes())?;
     }
     let mut text = table(&shown);
     if let Some(real) = &real {
