@@ -70,9 +70,9 @@
 //! # Memory
 //!
 //! All together: *entries x (key + value + 8 or 32 bytes, and what they own) + 22 bytes x entries
-//! of table + garbage + some 64 KiB for each thread that updates*. Memory of nodes,
-//! once allocated at the peak of garbage, is kept for reuse ([`Footprint::free`]); what they own is
-//! freed.
+//! of table + garbage + some 64 KiB for each thread that updates + 4 KiB of statistics, from 32
+//! threads on 128 bytes for each*. Memory of nodes, once allocated at the peak of garbage, is kept
+//! for reuse ([`Footprint::free`]); what they own is freed.
 //!
 //! Garbage is what was evicted, removed or replaced and is not freed yet. One updating thread
 //! keeps three batches of it, of up to a quarter of a megabyte or 1,024 entries, and up to five
