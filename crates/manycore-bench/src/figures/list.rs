@@ -115,7 +115,7 @@ pub const PUBLISHED: &[Published] = &[
     published(DRAFT, "a table", "idle times", Simulated(&["draft-aim-idle"])),
     published(PARSEC, "1", "locks on nodes", Built("crates/manycore/src/section")),
     published(PARSEC, "2", "sections", Built("crates/manycore/src/section")),
-    published(PARSEC, "3", "which nodes may be reclaimed", Built("crates/manycore/src/section")),
+    published(PARSEC, "3", "which nodes may be reclaimed", Both(&["parsec-optimisations"])),
     published(PARSEC, "4", "sections without updates", Both(&["parsec-4"])),
     published(
         PARSEC,

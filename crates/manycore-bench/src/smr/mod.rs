@@ -40,6 +40,7 @@ mod eras;
 mod locks;
 mod node;
 mod ours;
+mod parsec;
 mod passes;
 mod pointers;
 mod stall;
@@ -247,6 +248,11 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<epochs::Flize>("flize", "epochs with an asymmetric fence, through a thread's local"),
     entry::<epochs::Sdd>("sdd", "epochs, through the thread's guard"),
     entry::<urcu::Urcu>("urcu", "user-space RCU with full fences, a port; an update waits"),
+    entry::<parsec::Parsec<0>>("parsec-0", "ParSec, a port, without its four optimisations"),
+    entry::<parsec::Parsec<1>>("parsec-1", "... a section's end does not read the clock"),
+    entry::<parsec::Parsec<2>>("parsec-2", "... and threads share what they found quiescent"),
+    entry::<parsec::Parsec<3>>("parsec-3", "... and remember it of each other thread"),
+    entry::<parsec::Parsec<4>>("parsec-4", "... and begin their looks at different threads"),
     entry::<eras::Seize>(SEIZE, "batches counted by reference (Hyaline)"),
     entry::<eras::SeizePortable>("seize-0.4-portable", "seize before, built with its full fence"),
     entry::<eras::Kovan>("kovan", "batches counted by reference, with eras; bounded"),
