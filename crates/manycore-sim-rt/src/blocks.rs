@@ -78,7 +78,7 @@ impl Prices {
 /// Whether it is a locked one. The compiler's pass puts a callback in place of most, but leaves
 /// the smaller and the larger of two (`fetch_min`, `fetch_max`) and inline assembly as they are: of
 /// those the price is seen here, and the line is not.
-fn is_locked(instruction: &Instruction) -> bool {
+pub(crate) fn is_locked(instruction: &Instruction) -> bool {
     let exchanges = instruction.mnemonic() == Mnemonic::Xchg;
     let in_memory = || (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     instruction.has_lock_prefix() || exchanges && in_memory()
@@ -107,6 +107,21 @@ impl Costs {
     /// The blocks whose costs are known, by their addresses.
     pub(crate) fn addresses(&self) -> BTreeSet<usize> {
         self.slots.iter().map(|(address, _)| *address).filter(|address| *address != 0).collect()
+    }
+
+    /// The instructions of the block at `pc`, and which of them call the runtime.
+    pub(crate) fn instructions(&self, code: &mut Code, pc: usize) -> Vec<(Instruction, bool)> {
+        let mut all = Vec::new();
+        walk(code, pc, self.callback, |instruction| all.push((*instruction, false)));
+        let ours = code.range(self.callback);
+        for (instruction, is_ours) in &mut all {
+            if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+                let target = callee(code, instruction);
+                *is_ours = target.is_some_and(|target| code.range(target) == ours);
+            }
+        }
+        all.retain(|(instruction, _)| !queries_system(instruction));
+        all
     }
 
     /// Decodes the block at `pc` and keeps its cost; calls `replace` for what

@@ -10,9 +10,9 @@
 //! (what instrumented code calls), `calls` (the functions that stand before libc's), `threads`
 //! (adoption) and `instruction_stubs` (what replaced instructions lead to); `simulation` (the
 //! engine and the runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a
-//! virtual thread), `blocks`, `patch` and `code` (the program's instructions), `frames` (call
-//! stacks), `placement` (where a check's data lie), `allocations` (what was
-//! allocated where), `uninstrumented` (what makes no
+//! virtual thread), `blocks`, `patch` and `code` (the program's instructions), `pipeline` (what
+//! these take on a core that runs them out of order), `frames` (call stacks), `placement` (where a
+//! check's data lie), `allocations` (what was allocated where), `uninstrumented` (what makes no
 //! callbacks) and `random`; `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system
 //! below).
 //!
@@ -35,6 +35,7 @@ mod host;
 mod instruction_stubs;
 mod interpose;
 mod patch;
+mod pipeline;
 mod placement;
 mod random;
 mod rseq;

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 
 use crate::frames::CallPath;
 use crate::interpose::Next;
+use crate::pipeline::Registers;
 use crate::{rseq, switch};
 
 /// A thread's main function.
@@ -28,6 +29,8 @@ pub(crate) struct Thread {
     pub(crate) stack: usize,
     /// Where it was when it gave way: in the tree of calls, and in which block.
     pub(crate) frame: (CallPath, usize),
+    /// When its registers have their values.
+    pub(crate) registers: Registers,
     /// The cores that it may use; `None` for all.
     pub(crate) allowed: Option<Vec<u32>>,
     pub(crate) destructors: Vec<(Destructor, *mut c_void)>,
@@ -52,6 +55,7 @@ impl Thread {
             pointer: 0,
             stack: 64 << 10,
             frame: (CallPath::default(), 0),
+            registers: Registers::default(),
             allowed: None,
             destructors: Vec::new(),
             parked: AtomicU32::new(0),

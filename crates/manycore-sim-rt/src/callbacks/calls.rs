@@ -36,9 +36,9 @@ pub extern "C" fn __tsan_ignore_thread_begin() {}
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_ignore_thread_end() {}
 
-extern "C" fn block(pc: usize) {
+extern "C" fn block(pc: usize, stack: usize) {
     if simulation::active() {
-        simulation::block(pc);
+        simulation::block(pc, stack);
         if simulation::is_reminded() {
             look_outside();
         }
@@ -59,7 +59,7 @@ fn look_outside() {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn __sanitizer_cov_trace_pc() {
-    naked_asm!("mov rdi, [rsp]", "jmp {}", sym block)
+    naked_asm!("mov rdi, [rsp]", "lea rsi, [rsp + 8]", "jmp {}", sym block)
 }
 
 /// The address of [`__sanitizer_cov_trace_pc`].

@@ -16,6 +16,9 @@ unsafe extern "C" {
     fn __libc_memalign(alignment: usize, bytes: usize) -> *mut u8;
 }
 
+/// From so many bytes on, libc takes a block from the system, which has filled it.
+const FROM_SYSTEM: usize = 128 << 10;
+
 fn charge() {
     if simulation::active() {
         simulation::with(simulation::Simulation::charge_malloc);
@@ -65,11 +68,15 @@ pub unsafe extern "C" fn free(block: *mut u8) {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
     charge();
+    let all = count.saturating_mul(bytes);
+    if simulation::active() && all < FROM_SYSTEM {
+        simulation::with(|sim| sim.charge_fill(all));
+    }
     // Fresh pages are zero, and sim_rt.P2: no block is used again.
     let placed = count.checked_mul(bytes).and_then(|all| placement::take(16, all));
     // SAFETY: passed on.
     let block = placed.unwrap_or_else(|| unsafe { __libc_calloc(count, bytes) });
-    noted(block, count.saturating_mul(bytes))
+    noted(block, all)
 }
 
 /// # Safety

@@ -8,13 +8,20 @@ use super::files::{Waiter, WaitsFor};
 use super::schedule::follow;
 use super::{Simulation, active, with};
 use crate::code::Code;
+use crate::pipeline;
 use crate::thread::Thread;
+
+/// Bytes that one instruction moves, at most.
+const WIDEST: usize = 64;
 
 /// Charges an access; others may run first.
 #[inline(always)]
 pub(crate) fn access(address: usize, size: usize, kind: Kind, pc: usize) {
     follow(with(|sim| {
         let site = sim.path.site(pc) as usize;
+        if size > WIDEST {
+            sim.debt += pipeline::copied(&sim.pipeline, size);
+        }
         sim.engine.access(address, size, kind, site)
     }));
 }
@@ -24,33 +31,52 @@ pub(crate) fn fence() {
     follow(with(|sim| sim.engine.fence()));
 }
 
-/// A basic block begins.
+/// A basic block begins; `stack` is the stack pointer in it.
 #[inline(always)]
-pub(crate) fn block(pc: usize) {
+pub(crate) fn block(pc: usize, stack: usize) {
     follow(with(|sim| {
         let cost = match sim.costs.known(pc) {
             Some(cost) => cost,
             None => {
+                if let Some(pipeline) = &mut sim.pipeline
+                    && pipeline.known(pc).is_none()
+                {
+                    pipeline.learn(pc, &sim.costs.instructions(&mut sim.code, pc));
+                }
                 let replace = |code: &mut Code, it: &_| sim.patches.replace(code, it);
                 sim.costs.learn(&mut sim.code, pc, replace)
             }
         };
+        let cost = match &mut sim.pipeline {
+            None => u64::from(cost),
+            Some(pipeline) => {
+                let block = pipeline.known(pc).expect("it was learned with the cost");
+                let registers = &mut sim.threads[sim.current].registers;
+                pipeline.run(block, pc, stack, sim.engine.now(), registers)
+            }
+        };
         sim.block = pc;
         let debt = std::mem::take(&mut sim.debt);
-        sim.engine.work(u64::from(cost) + debt)
+        sim.engine.work(cost + debt)
     }));
 }
 
 /// A function begins that returns to `caller`.
 #[inline(always)]
 pub(crate) fn enter(caller: usize) {
-    with(|sim| sim.frames.enter(&mut sim.path, caller));
+    with(|sim| {
+        sim.frames.enter(&mut sim.path, caller);
+        pipeline::enter(&sim.pipeline, &mut sim.threads[sim.current].registers);
+    });
 }
 
 /// A function ends.
 #[inline(always)]
 pub(crate) fn leave() {
-    with(|sim| sim.frames.leave(&mut sim.path));
+    with(|sim| {
+        sim.frames.leave(&mut sim.path);
+        pipeline::leave(&sim.pipeline, &mut sim.threads[sim.current].registers);
+    });
 }
 
 /// The processor's clock and its core number, as an instruction reads them. Real time where no

@@ -32,6 +32,7 @@ use crate::blocks::{Costs, Prices};
 use crate::code::Code;
 use crate::frames::{self, CallPath, Frames};
 use crate::patch::{Patches, Targets};
+use crate::pipeline::{self, Pipeline};
 use crate::random::Random;
 use crate::rseq;
 use crate::thread::Thread;
@@ -60,6 +61,8 @@ pub(crate) struct Simulation {
     block: usize,
     pub(crate) frames: Frames,
     pub(crate) costs: Costs,
+    /// If the machine's cores run instructions out of order.
+    pipeline: Option<Pipeline>,
     code: Code,
     /// Cycles to be charged with the next block.
     debt: u64,
@@ -167,7 +170,9 @@ pub(crate) struct Hooks {
 /// Begins the simulation on the calling thread.
 pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
     let costs = Costs::new(Prices::of(engine.machine()), hooks.block_callback);
+    let pipeline = Pipeline::of(engine.machine());
     let simulation = Box::new(Simulation {
+        pipeline,
         engine,
         current: 0,
         path: CallPath::default(),
@@ -289,5 +294,10 @@ impl Simulation {
     /// so no other thread may run.
     pub(crate) fn charge_malloc(&mut self) {
         self.debt += u64::from(self.engine.machine().malloc);
+    }
+
+    /// Charges what libc fills, with the next block.
+    pub(crate) fn charge_fill(&mut self, bytes: usize) {
+        self.debt += pipeline::copied(&self.pipeline, bytes);
     }
 }

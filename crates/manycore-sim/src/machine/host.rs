@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(target_arch = "x86_64")]
+use super::calibrate::core;
 use super::{Arbitration, Machine};
 
 /// Cycles of a multiplication and a bitwise or that wait for each other, on most processors since
@@ -21,8 +23,8 @@ const LOOKS: u32 = 2_000;
 
 impl Machine {
     /// This host: its shape as the system tells it; frequency, locked instructions, transfers,
-    /// loads and additions that wait for nothing, and calls of the clock, the allocator and the
-    /// kernel as measured now. The rest is guessed, and says so.
+    /// instructions, loads and mispredictions, and calls of the clock, the allocator and the kernel
+    /// as measured now. The rest is guessed, and says so.
     ///
     /// Two calls give slightly different models. For figures that are to be compared, measure once
     /// and keep [`Machine::to_toml`]. Takes about a second. Measures one transfer for all cores,
@@ -45,14 +47,20 @@ impl Machine {
             ("malloc", cycles(heap_nanos()), "measured: half of an allocation and its return"),
             ("syscall", cycles(kernel_nanos()), "measured: asking for the process's id"),
         ];
-        if let Some([clock, load, addition, serialize]) = instruction_nanos() {
-            let rate = (10.0 * cycle / addition).round().max(1.0) as u32;
+        if let Some([clock, serialize]) = system_nanos() {
             facts.push(("clock_read", cycles(clock), "measured: one reading after another"));
             let why = "measured: `cpuid`, which leaves a virtual machine";
             facts.push(("serialize", cycles(serialize), why));
-            facts.push(("hit", cycles(load), "measured: loads that wait for nothing"));
-            let why = "measured: additions that wait for nothing";
-            facts.push(("instructions_per_10_cycles", rate, why));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some([instruction, load, branch]) = core::all() {
+            let rate = (10.0 * cycle / instruction.median).round().max(1.0) as u32;
+            facts.push(("instructions_per_10_cycles", rate, "measured: a mix of them"));
+            facts.push(("load", cycles(load.median), "measured: loads that wait for one another"));
+            let why = "measured: branches by chance, beyond others";
+            facts.push(("mispredict", cycles(branch.median), why));
+            facts.push(("window", 224, "guess: the fewest of current servers' cores"));
+            facts.push(("hit", 0, "in the rate of instructions, and in load"));
         }
         if let Some(nanos) = transfer(cores) {
             let transfer = cycles(nanos);
@@ -125,46 +133,20 @@ fn kernel_nanos() -> f64 {
     smallest(2_000, |steps| (0..steps).for_each(|_| _ = black_box(std::process::id())))
 }
 
-/// A reading of the time stamp counter, a load, and an addition, where none waits for another, and
-/// an instruction that waits for all before it.
+/// A reading of the time stamp counter, and an instruction that waits for all before it.
 #[cfg(target_arch = "x86_64")]
-fn instruction_nanos() -> Option<[f64; 4]> {
-    use std::arch::{
-        asm,
-        x86_64::{__cpuid, _rdtsc},
-    };
+fn system_nanos() -> Option<[f64; 2]> {
+    use std::arch::x86_64::{__cpuid, _rdtsc};
     let clock = smallest(20_000, |steps| {
         // SAFETY: every x86-64 processor has the instruction.
         (0..steps).for_each(|_| _ = black_box(unsafe { _rdtsc() }));
     });
-    let word = 0_u64;
-    let loads = smallest(20_000, |steps| {
-        for _ in 0..steps {
-            // SAFETY: reads `word`, and writes a scratch register.
-            unsafe {
-                asm!(".rept 16", "mov {to}, [{from}]", ".endr",
-                    from = in(reg) &raw const word, to = out(reg) _,
-                    options(readonly, nostack, preserves_flags));
-            }
-        }
-    });
-    let additions = smallest(20_000, |steps| {
-        for _ in 0..steps {
-            // SAFETY: changes scratch registers.
-            unsafe {
-                asm!(".rept 4", "add {a}, 1", "add {b}, 1", "add {c}, 1", "add {d}, 1", ".endr",
-                    a = inout(reg) 0_u64 => _, b = inout(reg) 0_u64 => _,
-                    c = inout(reg) 0_u64 => _, d = inout(reg) 0_u64 => _,
-                    options(nomem, nostack));
-            }
-        }
-    });
     let serialize = smallest(200, |steps| (0..steps).for_each(|_| _ = black_box(__cpuid(0))));
-    Some([clock, loads / 16.0, additions / 16.0, serialize])
+    Some([clock, serialize])
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn instruction_nanos() -> Option<[f64; 4]> {
+fn system_nanos() -> Option<[f64; 2]> {
     None
 }
 

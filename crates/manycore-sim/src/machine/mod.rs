@@ -171,6 +171,13 @@ pub struct Machine {
     pub clock_skew: u32,
     /// Instructions in ten cycles, for code that waits for nothing.
     pub instructions_per_10_cycles: u32,
+    /// Instructions that a core has under way at a time, out of order. 0: it takes them at the rate
+    /// above, whatever they wait for.
+    pub window: u32,
+    /// From a load that hits to what reads its result; with a window.
+    pub load: u32,
+    /// From a branch that was not foreseen to the next instruction; with a window.
+    pub mispredict: u32,
     /// What a division costs beyond another instruction.
     pub division: u32,
     /// What a square root costs beyond another instruction.
@@ -288,7 +295,8 @@ impl Machine {
         range("threads_per_core", self.threads_per_core, 1, most)?;
         range("thread_share", self.thread_share, 1, 100)?;
         range("mhz", self.mhz, 1, 1_000_000)?;
-        range("hit", self.hit, 1, 1_000)?;
+        range("hit", self.hit, u32::from(self.window == 0), 1_000)?;
+        range("window", self.window, 0, 10_000)?;
         range("line_shift", self.line_shift, 4, 12)?;
         range("l1_kib", self.l1_kib, 0, 1 << 20)?;
         range("l2_kib", self.l2_kib, 0, 1 << 20)?;

@@ -63,7 +63,7 @@ macro_rules! number {
     };
 }
 
-const NUMBERS: [Parameter; 44] = [
+const NUMBERS: [Parameter; 47] = [
     number!(sockets, "a number"),
     number!(cores_per_socket, "a number"),
     number!(cores_per_complex, "a number, or 0"),
@@ -105,6 +105,9 @@ const NUMBERS: [Parameter; 44] = [
     number!(serialize, "cycles"),
     number!(clock_skew, "cycles"),
     number!(instructions_per_10_cycles, "instructions"),
+    number!(window, "instructions, or 0"),
+    number!(load, "cycles"),
+    number!(mispredict, "cycles"),
     number!(division, "cycles"),
     number!(square_root, "cycles"),
     number!(vector, "cycles"),

@@ -3,12 +3,10 @@
 use crate::machine::Machine;
 
 /// Left out on every machine.
-const ALWAYS: [&str; 7] = [
+const ALWAYS: [&str; 6] = [
     "Links between sockets have no limit.",
     "Nothing is prefetched, and a narrow load waits for its line before the next begins.",
     "Memory order is sequentially consistent: no weak outcome is ever seen.",
-    "Instructions have no latency of their own, and branches are never mispredicted: code runs at \
-     one rate (instructions_per_10_cycles).",
     "Address translation (TLB misses, page faults) takes no time.",
     "The frequency is fixed: no turbo, no throttling.",
     "`fetch_min` and `fetch_max`, and what inline assembly accesses, move no cache line: the \
@@ -23,6 +21,13 @@ pub fn missing(machine: &Machine) -> Vec<String> {
     } else {
         "Caches replace lines in the order in which they came, and writing them back is free."
             .to_string()
+    };
+    let code = if machine.window == 0 {
+        "Instructions have no latency of their own, and branches are never mispredicted: code runs \
+         at one rate (instructions_per_10_cycles; window is 0)."
+    } else {
+        "Execution units are without number, and instructions wait for loads that hit as for any; \
+         what is stored in memory and loaded again is followed on the stack only."
     };
     let stores = why(machine, "store_buffer");
     let stores = format!("A core waits for each of its stores (store_buffer is 0{stores}).");
@@ -45,7 +50,7 @@ pub fn missing(machine: &Machine) -> Vec<String> {
         ),
     ];
     let off = switches.into_iter().filter(|(value, _)| *value == 0).map(|(_, text)| text);
-    [&caches[..]].into_iter().chain(ALWAYS).chain(off).map(str::to_string).collect()
+    [&caches[..], code].into_iter().chain(ALWAYS).chain(off).map(str::to_string).collect()
 }
 
 /// Why a model does without a part, if its source says so.

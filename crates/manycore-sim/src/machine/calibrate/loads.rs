@@ -76,42 +76,50 @@ pub(super) fn bandwidth(cpus: &[usize], kib: usize) -> Option<Distribution> {
     Distribution::of((0..5).filter_map(once).collect())
 }
 
-/// Stores that a core buffers: between two loads that miss, which overlap as long as the stores
-/// between them have room. In eights.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn store_buffer() -> Option<u32> {
+/// How many times `fill`, `least` at least and less than `most`, has room in the core between two
+/// loads that miss: these overlap as long as it does.
+pub(super) fn room(least: u32, most: u32, fill: impl Fn()) -> Option<u32> {
     let chain = cycle((64 << 20) / LINE);
-    let mut target = [0_u64; 64];
     let mut ends = [0, chain.len() / 2];
-    let mut time = |eights: usize| {
+    let mut time = |fills: u32| {
         let steps = 400; // within a time slice
         let once = |_| {
             let start = Instant::now();
             for step in 0..steps {
-                // The two chains by turns: a load is held up by the stores before it, or overlaps
-                // the other chain's.
+                // The two chains by turns: a load is held up by what is before it, or overlaps the
+                // other chain's.
                 ends[step % 2] = chain[ends[step % 2]].0;
-                for _ in 0..eights {
-                    // SAFETY: writes eight words of `target`, which is larger.
-                    unsafe {
-                        std::arch::asm!(
-                            "mov [{to}], {value}", "mov [{to} + 8], {value}",
-                            "mov [{to} + 16], {value}", "mov [{to} + 24], {value}",
-                            "mov [{to} + 32], {value}", "mov [{to} + 40], {value}",
-                            "mov [{to} + 48], {value}", "mov [{to} + 56], {value}",
-                            to = in(reg) target.as_mut_ptr(), value = in(reg) 1_u64,
-                            options(nostack, preserves_flags));
-                    }
-                }
+                (0..fills).for_each(|_| fill());
             }
             black_box(&ends);
             start.elapsed().as_nanos() as f64
         };
         Distribution::of((0..15).map(once).collect()).map(|spread| spread.min)
     };
-    let (free, full) = (time(1)?, time(40)?);
+    let (free, full) = (time(1)?, time(most)?);
     let half = (free + full) / 2.0;
-    (2..40).find(|eights| time(*eights).is_some_and(|took| took > half)).map(|n| 8 * (n as u32 - 1))
+    let found = (least..most).find(|fills| time(*fills).is_some_and(|took| took > half));
+    found.map(|fills| fills - 1)
+}
+
+/// Stores that a core buffers, in eights.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn store_buffer() -> Option<u32> {
+    let mut target = [0_u64; 8];
+    let to = target.as_mut_ptr();
+    let eight = || {
+        // SAFETY: writes the eight words of `target`.
+        unsafe {
+            std::arch::asm!(
+                "mov [{to}], {value}", "mov [{to} + 8], {value}",
+                "mov [{to} + 16], {value}", "mov [{to} + 24], {value}",
+                "mov [{to} + 32], {value}", "mov [{to} + 40], {value}",
+                "mov [{to} + 48], {value}", "mov [{to} + 56], {value}",
+                to = in(reg) to, value = in(reg) 1_u64,
+                options(nostack, preserves_flags));
+        }
+    };
+    room(2, 40, eight).map(|eights| 8 * eights)
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -5,6 +5,8 @@
 //! pair of them.
 
 mod affinity;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod core;
 mod distribution;
 mod loads;
 mod pairs;
@@ -344,6 +346,28 @@ impl Work {
             loads::divisions().ok_or(CalibrateError::Failed { what: "a division" })?;
         self.set_time("division", division, "divisions of 64 bits that wait for one another");
         self.set_time("square_root", root, "roots (and additions) that wait for one another");
+        #[cfg(target_arch = "x86_64")]
+        self.core()?;
+        Ok(())
+    }
+
+    /// What the core does at a time. A load that hits has its part of the instructions' rate, and
+    /// what needs it waits.
+    #[cfg(target_arch = "x86_64")]
+    fn core(&mut self) -> Result<(), CalibrateError> {
+        self.say("instructions under way");
+        let failed = |what| CalibrateError::Failed { what };
+        let mhz = f64::from(self.found.machine.mhz);
+        let [instruction, load, branch] = core::all().ok_or(failed("an instruction"))?;
+        let rate = instruction.map(|nanos| 1e4 / (nanos * mhz));
+        let Distribution { median, min, max, count } = rate;
+        let how = format!("measured: a mix of them; median of {count}, {min:.0} to {max:.0}");
+        self.set("instructions_per_10_cycles", (median.round() as u32).max(1), &how);
+        self.set_time("load", load, "loads of one word that wait for one another");
+        self.set_time("mispredict", branch, "branches by chance, beyond others");
+        if let Some(window) = core::window() {
+            self.set("window", window, "measured: additions between two loads that miss");
+        }
         Ok(())
     }
 }
