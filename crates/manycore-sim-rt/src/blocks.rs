@@ -5,7 +5,8 @@
 //! callee's blocks are charged by themselves, and calls of the runtime are not the program's; of
 //! those, the instruction that brings the argument is taken off.
 //!
-//! What asks the system something is found then, too, and replaced ([`crate::patch`]).
+//! What asks the system something is found then, too, and what accesses memory without a callback;
+//! both are replaced ([`crate::patch`]).
 //!
 //! Law sim_rt.K2: no such instruction runs before it is found. A block of LLVM's, which has one
 //! callback, can become several of the machine's: code generation adds branches, for a division of
@@ -14,10 +15,10 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
 use manycore_sim::Machine;
 
-use crate::code::{Code, queries_system};
+use crate::code::{Code, is_replaced, queries_system};
 
 /// Slots of the cache, by the low bits of the address.
 const SLOTS: usize = 1 << 16;
@@ -33,8 +34,6 @@ const FARTHEST: usize = 4000;
 pub(crate) struct Prices {
     instructions_per_10_cycles: u32,
     pause: u32,
-    /// Beyond another instruction.
-    locked: u32,
     division: u32,
     square_root: u32,
     vector: u32,
@@ -45,7 +44,6 @@ impl Prices {
         Self {
             instructions_per_10_cycles: machine.instructions_per_10_cycles,
             pause: machine.pause,
-            locked: machine.rmw,
             division: machine.division,
             square_root: machine.square_root,
             vector: machine.vector,
@@ -60,9 +58,7 @@ impl Prices {
             register.is_ymm() || register.is_zmm()
         };
         let vector = if (0..instruction.op_count()).any(wide) { self.vector } else { 0 };
-        let locked = if is_locked(instruction) { self.locked } else { 0 };
         vector
-            + locked
             + match instruction.mnemonic() {
                 Div | Idiv | Divss | Divsd | Divps | Divpd | Vdivss | Vdivsd | Vdivps | Vdivpd => {
                     self.division
@@ -73,15 +69,6 @@ impl Prices {
                 _ => 0,
             }
     }
-}
-
-/// Whether it is a locked one. The compiler's pass puts a callback in place of most, but leaves
-/// the smaller and the larger of two (`fetch_min`, `fetch_max`) and inline assembly as they are: of
-/// those the price is seen here, and the line is not.
-pub(crate) fn is_locked(instruction: &Instruction) -> bool {
-    let exchanges = instruction.mnemonic() == Mnemonic::Xchg;
-    let in_memory = || (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
-    instruction.has_lock_prefix() || exchanges && in_memory()
 }
 
 /// The costs of blocks, in cycles.
@@ -208,7 +195,7 @@ fn questions(code: &mut Code, pc: usize, callback: usize) -> Vec<Instruction> {
             address = instruction.next_ip() as usize;
             let target = || instruction.near_branch_target() as usize;
             match instruction.flow_control() {
-                _ if queries_system(&instruction) => found.push(instruction),
+                _ if is_replaced(&instruction) => found.push(instruction),
                 FlowControl::Next => {}
                 FlowControl::Call | FlowControl::IndirectCall => {
                     if callee(code, &instruction) == Some(callback) {
@@ -296,7 +283,7 @@ mod tests {
         assert_eq!(plain, 2, "five instructions, two a cycle");
     }
 
-    /// What `fetch_max` is, an exchange with memory, and one of registers.
+    /// What `fetch_max` is, an exchange with memory, one of registers, and a fill.
     #[unsafe(naked)]
     extern "C" fn locks() {
         naked_asm!(
@@ -304,17 +291,20 @@ mod tests {
             "xchg [rdi], rsi",
             "xchg rax, rsi",
             "mov rax, rsi",
+            "rep stosq",
             "ret"
         )
     }
 
     #[test]
-    fn locked_instruction_without_a_callback_costs_what_a_locked_one_does() {
-        let mut machine = Machine::guessed("test");
-        machine.set("rmw", "30", "test").unwrap();
+    fn access_without_a_callback_is_found_before_it_runs() {
+        let mut found = Vec::new();
         let start = locks as *const () as usize;
-        let cost = costs(&machine).learn(&mut Code::default(), start, |_, _| ());
-        assert_eq!(cost, 2 + 2 * 30, "five instructions, two of them locked");
+        let note = |_: &mut Code, it: &Instruction| found.push(it.mnemonic());
+        let cost = costs(&Machine::guessed("test")).learn(&mut Code::default(), start, note);
+        // The last one first.
+        assert_eq!(found, [Mnemonic::Stosq, Mnemonic::Xchg, Mnemonic::Cmpxchg]);
+        assert_eq!(cost, 3, "six instructions; the accesses are charged when they run");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! After a call that never returns there may be anything, and what is decoded there may seem to
 //! jump anywhere. So every address is looked up before it is read.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 
 /// Bytes of an instruction, at most.
 const INSTRUCTION_BYTES: usize = 15;
@@ -71,6 +71,27 @@ impl Code {
 pub(crate) fn queries_system(instruction: &Instruction) -> bool {
     use Mnemonic::{Cpuid, Rdtsc, Rdtscp, Syscall};
     matches!(instruction.mnemonic(), Rdtsc | Rdtscp | Cpuid | Syscall)
+}
+
+/// Whether it accesses memory of which no callback tells, and so is replaced too: the compiler's
+/// pass puts a callback in place of most locked instructions, but leaves the smaller and the larger
+/// of two (`fetch_min`, `fetch_max`) and inline assembly as they are, and of that what is copied or
+/// filled by one instruction.
+pub(crate) fn accesses_untold(instruction: &Instruction) -> bool {
+    use Mnemonic::{Movsb, Movsd, Movsq, Movsw, Stosb, Stosd, Stosq, Stosw, Xchg};
+    let in_memory = || (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
+    match instruction.mnemonic() {
+        Movsb | Movsd | Movsq | Movsw | Stosb | Stosd | Stosq | Stosw => {
+            instruction.is_string_instruction() && instruction.has_rep_prefix()
+        }
+        Xchg => in_memory(),
+        _ => instruction.has_lock_prefix(),
+    }
+}
+
+/// Whether it gives way to a stub.
+pub(crate) fn is_replaced(instruction: &Instruction) -> bool {
+    queries_system(instruction) || accesses_untold(instruction)
 }
 
 /// A line of /proc/self/maps, if what it names can be read.

@@ -4,13 +4,13 @@
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
-use iced_x86::Mnemonic;
+use iced_x86::{Mnemonic, OpKind, Register};
 
 use crate::patch::{Context, Targets};
 use crate::{calls, diagnostics, simulation};
 
 /// Where replaced instructions lead.
-pub(crate) const TARGETS: Targets = Targets { routine, at_breakpoint };
+pub(crate) const TARGETS: Targets = Targets { routine, tells, at_breakpoint };
 
 /// The routine for an instruction that is replaced.
 fn routine(instruction: Mnemonic) -> usize {
@@ -20,6 +20,10 @@ fn routine(instruction: Mnemonic) -> usize {
         Mnemonic::Cpuid => identify as *const () as usize,
         _ => enter_kernel as *const () as usize,
     }
+}
+
+fn tells() -> usize {
+    tell as *const () as usize
 }
 
 /// What a read of the clock gives.
@@ -192,6 +196,102 @@ unsafe extern "C" fn enter_kernel() {
         "popfq",
         "ret",
         answer = sym answer,
+    )
+}
+
+/// The general registers as `tell` pushes them, by their numbers, and where it returns to.
+#[repr(C)]
+struct General {
+    registers: [u64; 16],
+    flags: u64,
+    in_stub: usize,
+}
+
+extern "C" fn told(general: &General) {
+    if !simulation::active() {
+        return;
+    }
+    let instruction = simulation::with(|sim| sim.patches.told(general.in_stub));
+    let value = |register: Register, _, _| match register {
+        // The call and the step over the red zone are between.
+        Register::RSP => Some(general as *const _ as u64 + size_of::<General>() as u64 + 128),
+        Register::FS => Some(crate::switch::thread_pointer() as u64),
+        Register::CS | Register::DS | Register::ES | Register::SS => Some(0),
+        general_one => {
+            let number = general_one.full_register() as usize - Register::RAX as usize;
+            general.registers.get(number).copied()
+        }
+    };
+    let address = |operand| instruction.virtual_address(operand, 0, value).unwrap_or(0) as usize;
+    let at = instruction.ip() as usize;
+    let size = instruction.memory_size().size();
+    if instruction.is_string_instruction() {
+        let count = general.registers[Register::RCX as usize - Register::RAX as usize] as usize;
+        let bytes = size.saturating_mul(count);
+        let is_copy = instruction.op1_kind() != OpKind::Register;
+        if is_copy && bytes > 0 {
+            simulation::access(address(1), bytes, simulation::Kind::Read, at);
+        }
+        if bytes > 0 {
+            simulation::access(address(0), bytes, simulation::Kind::Write, at);
+        }
+        return;
+    }
+    let in_memory = |operand: &u32| instruction.op_kind(*operand) == OpKind::Memory;
+    if let Some(operand) = (0..instruction.op_count()).find(in_memory) {
+        simulation::access(address(operand), size, simulation::Kind::Rmw, at);
+    }
+}
+
+/// For an access that no callback tells of: preserves all registers.
+#[unsafe(naked)]
+unsafe extern "C" fn tell() {
+    naked_asm!(
+        "pushfq",
+        "push r15",
+        "push r14",
+        "push r13",
+        "push r12",
+        "push r11",
+        "push r10",
+        "push r9",
+        "push r8",
+        "push rdi",
+        "push rsi",
+        "push rbp",
+        "push rsp",
+        "push rbx",
+        "push rdx",
+        "push rcx",
+        "push rax",
+        "mov rbx, rsp",
+        "mov rdi, rsp",
+        "sub rsp, 512",
+        "and rsp, -64",
+        "fxsave [rsp]",
+        "cld",
+        "call {told}",
+        "fxrstor [rsp]",
+        "mov rsp, rbx",
+        "pop rax",
+        "pop rcx",
+        "pop rdx",
+        "pop rbx",
+        "lea rsp, [rsp + 8]",
+        "pop rbp",
+        "pop rsi",
+        "pop rdi",
+        "pop r8",
+        "pop r9",
+        "pop r10",
+        "pop r11",
+        "pop r12",
+        "pop r13",
+        "pop r14",
+        "pop r15",
+        "popfq",
+        "ret",
+        told = sym told,
     )
 }
 

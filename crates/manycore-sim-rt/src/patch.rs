@@ -1,11 +1,11 @@
 //! The program's instructions that query the system, replaced: `rdtsc`, `rdtscp`, `cpuid`,
-//! `syscall`.
+//! `syscall`; and those that access memory of which no callback tells.
 //!
 //! Owns: the replacement, in all instrumented code. There is nothing to call in the
 //! program's source and nothing to pay in a native build: before a block runs for the first time
 //! it is decoded for its cost ([`crate::blocks`]); where it reads the processor's clock, asks what
 //! processor this is, or enters the kernel by itself, the instruction gives way to a stub that asks
-//! the simulation.
+//! the simulation. An access that nothing tells of is told by the stub, which then makes it.
 //!
 //! Law sim_rt.K1: a jump to the stub takes five bytes, so the instructions behind the one replaced
 //! move to the stub as well. They are of one block, none is a call, and nothing jumps between them:
@@ -15,11 +15,14 @@
 
 use std::ffi::{c_int, c_void};
 
+use std::collections::HashMap;
+
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, FlowControl, Instruction, InstructionBlock, Mnemonic,
 };
 
-use crate::code::{Code, Range, queries_system};
+use crate::code::{Code, Range, accesses_untold, is_replaced};
+use crate::hash::Fixed;
 use crate::host;
 
 /// A jump with a distance of 32 bits.
@@ -53,6 +56,8 @@ pub(crate) type Handler = extern "C" fn(c_int, *mut c_void, *mut Context);
 pub(crate) struct Targets {
     /// The routine that stands for an instruction.
     pub(crate) routine: fn(Mnemonic) -> usize,
+    /// The one that tells of an access.
+    pub(crate) tells: fn() -> usize,
     /// What handles breakpoints.
     pub(crate) at_breakpoint: Handler,
 }
@@ -65,18 +70,31 @@ pub(crate) struct Patches {
     pages: Vec<(usize, usize)>,
     /// Breakpoints and their stubs.
     traps: Vec<(usize, usize)>,
+    /// The accesses that stubs tell of.
+    told: HashMap<usize, Instruction, Fixed>,
     /// Instructions that could not be replaced.
     pub(crate) left: Vec<usize>,
 }
 
 impl Patches {
     pub(crate) fn new(targets: Targets) -> Self {
-        Self { targets, pages: Vec::new(), traps: Vec::new(), left: Vec::new() }
+        Self {
+            targets,
+            pages: Vec::new(),
+            traps: Vec::new(),
+            told: HashMap::default(),
+            left: Vec::new(),
+        }
     }
 
     /// The stub for the breakpoint at `site`.
     pub(crate) fn behind_trap(&self, site: usize) -> Option<usize> {
         self.traps.iter().find(|trap| trap.0 == site).map(|trap| trap.1)
+    }
+
+    /// The instruction whose access the stub tells of that holds this address.
+    pub(crate) fn told(&self, in_stub: usize) -> Instruction {
+        self.told[&(in_stub & !(STUB_BYTES - 1))]
     }
 
     /// Replaces the instruction, or counts it as left.
@@ -104,19 +122,57 @@ impl Patches {
             return None;
         }
         let stub = self.stub(site)?;
-        write_stub(stub, self.targets, instruction.mnemonic(), &moved, after)?;
+        self.write_stub(stub, instruction, &moved, after)?;
         overwrite(site, taken - site, &jump(site, stub)?)
     }
 
     fn by_trap(&mut self, instruction: &Instruction) -> Option<()> {
         let site = instruction.ip() as usize;
         let stub = self.stub(site)?;
-        write_stub(stub, self.targets, instruction.mnemonic(), &[], site + instruction.len())?;
+        self.write_stub(stub, instruction, &[], site + instruction.len())?;
         if self.traps.is_empty() {
             catch_breakpoints(self.targets.at_breakpoint)?;
         }
         self.traps.push((site, stub));
         overwrite(site, 1, &[INT3])
+    }
+
+    /// Writes the stub: step over the red zone, ask or tell, step back, the access if it was told,
+    /// what was moved, and on to `after`.
+    fn write_stub(
+        &mut self,
+        stub: usize,
+        replaced: &Instruction,
+        moved: &[Instruction],
+        after: usize,
+    ) -> Option<()> {
+        let is_told = accesses_untold(replaced);
+        let routine = match is_told {
+            true => (self.targets.tells)(),
+            false => (self.targets.routine)(replaced.mnemonic()),
+        };
+        let mut code = vec![0x48, 0x8d, 0x64, 0x24, 0x80]; // lea rsp, [rsp - 128]
+        code.extend([0xff, 0x15]); // call [rip + distance]
+        let call_end = code.len() + 4;
+        code.extend(((STUB_BYTES - 8 - call_end) as i32).to_le_bytes());
+        code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
+        if replaced.mnemonic() == Mnemonic::Syscall {
+            // rcx is 0 if the kernel shall answer: jrcxz to `syscall`, else jmp over it.
+            code.extend([0xe3, 2, 0xeb, 2, 0x0f, 0x05]);
+        }
+        let here = (stub + code.len()) as u64;
+        let own = is_told.then_some(*replaced);
+        let behind: Vec<Instruction> = own.into_iter().chain(moved.iter().copied()).collect();
+        let block = InstructionBlock::new(&behind, here);
+        code.extend(BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).ok()?.code_buffer);
+        code.extend(jump(stub + code.len(), after)?);
+        if code.len() > STUB_BYTES - 8 {
+            return None;
+        }
+        code.resize(STUB_BYTES - 8, INT3);
+        code.extend(routine.to_le_bytes());
+        self.told.extend(own.map(|instruction| (stub, instruction)));
+        overwrite(stub, STUB_BYTES, &code)
     }
 
     /// Room for a stub near `site`.
@@ -150,7 +206,7 @@ fn moved(code: &mut Code, from: usize, bytes: usize) -> Option<Vec<Instruction>>
         if over && fills {
             continue;
         }
-        if over || queries_system(&instruction) {
+        if over || is_replaced(&instruction) {
             return None;
         }
         match instruction.flow_control() {
@@ -192,36 +248,6 @@ fn jump(site: usize, target: usize) -> Option<[u8; JUMP_BYTES]> {
     let mut code = [0xe9, 0, 0, 0, 0];
     code[1..].copy_from_slice(&distance.to_le_bytes());
     Some(code)
-}
-
-/// Writes the stub: step over the red zone, ask, step back, what was moved, and on to `after`.
-fn write_stub(
-    stub: usize,
-    targets: Targets,
-    what: Mnemonic,
-    moved: &[Instruction],
-    after: usize,
-) -> Option<()> {
-    let routine = (targets.routine)(what);
-    let mut code = vec![0x48, 0x8d, 0x64, 0x24, 0x80]; // lea rsp, [rsp - 128]
-    code.extend([0xff, 0x15]); // call [rip + distance]
-    let call_end = code.len() + 4;
-    code.extend(((STUB_BYTES - 8 - call_end) as i32).to_le_bytes());
-    code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
-    if what == Mnemonic::Syscall {
-        // rcx is 0 if the kernel shall answer: jrcxz to `syscall`, else jmp over it.
-        code.extend([0xe3, 2, 0xeb, 2, 0x0f, 0x05]);
-    }
-    let here = (stub + code.len()) as u64;
-    let block = InstructionBlock::new(moved, here);
-    code.extend(BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).ok()?.code_buffer);
-    code.extend(jump(stub + code.len(), after)?);
-    if code.len() > STUB_BYTES - 8 {
-        return None;
-    }
-    code.resize(STUB_BYTES - 8, INT3);
-    code.extend(routine.to_le_bytes());
-    overwrite(stub, STUB_BYTES, &code)
 }
 
 /// Puts `new` at `site`, and breakpoints behind it up to `bytes`.

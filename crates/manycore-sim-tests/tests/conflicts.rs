@@ -27,6 +27,47 @@ fn shared_counter_is_flagged_with_both_places() {
     assert!(line.touchers.iter().all(|t| t.place.contains("tests/conflicts.rs:16")), "{report}");
 }
 
+fn raise(word: &AtomicU64) {
+    word.fetch_max(5, Relaxed);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn exchange(word: &AtomicU64) {
+    // SAFETY: an atomic access of the word.
+    unsafe { std::arch::asm!("xchg [{}], {}", in(reg) word.as_ptr(), inout(reg) 1_u64 => _) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn fill(word: &AtomicU64) {
+    let size = size_of::<AtomicU64>();
+    // SAFETY: writes the word's bytes, which no other thread does at the same time.
+    unsafe {
+        std::arch::asm!("rep stosb", inout("rdi") word.as_ptr() => _, inout("rcx") size => _,
+            in("al") 1_u8, options(nostack, preserves_flags));
+    }
+}
+
+/// The compiler makes no callback for `fetch_max`, nor for inline assembly.
+#[test]
+#[cfg(target_arch = "x86_64")]
+#[ignore = "manycore sim test"]
+fn access_without_a_callback_is_flagged() {
+    for (what, access) in
+        [("fetch_max", raise as fn(&AtomicU64)), ("xchg", exchange), ("stos", fill)]
+    {
+        let report = ConflictCheck::new(|| AtomicU64::new(0)).run(access, access).unwrap();
+        assert!(!report.is_conflict_free(), "{what}");
+        let apart = || [const { CachePadded(AtomicU64::new(0)) }; 2];
+        let check = ConflictCheck::new(apart);
+        let report =
+            check.run(move |w: &[_; 2]| access(&w[0].0), move |w: &[_; 2]| access(&w[1].0));
+        assert!(report.as_ref().unwrap().is_conflict_free(), "{what}: {}", report.unwrap());
+    }
+}
+
+#[repr(align(128))]
+struct CachePadded(AtomicU64);
+
 #[test]
 #[ignore = "manycore sim test"]
 fn unpadded_slots_are_flagged_as_false_sharing() {

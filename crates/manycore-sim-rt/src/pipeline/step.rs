@@ -103,7 +103,6 @@ pub(super) struct Prices {
     /// For which an instruction keeps the front busy.
     pub(super) width: u64,
     load: u64,
-    locked: u64,
     pause: u64,
     division: u64,
     square_root: u64,
@@ -116,7 +115,6 @@ impl Prices {
         Self {
             width: (10 * PARTS / u64::from(machine.instructions_per_10_cycles)).max(1),
             load: cycles(machine.load),
-            locked: cycles(machine.rmw),
             pause: cycles(machine.pause),
             division: cycles(machine.division),
             square_root: cycles(machine.square_root),
@@ -177,7 +175,6 @@ impl Prices {
             }
             // The front takes up one of these in a cycle.
             Call | Ret => (PARTS.saturating_sub(self.width), 0),
-            _ if crate::blocks::is_locked(instruction) => (self.locked, 0),
             _ => (0, 0),
         };
         (busy + vector, longer)

@@ -9,8 +9,8 @@ const ALWAYS: [&str; 6] = [
     "Memory order is sequentially consistent: no weak outcome is ever seen.",
     "Address translation (TLB misses, page faults) takes no time.",
     "The frequency is fixed: no turbo, no throttling.",
-    "`fetch_min` and `fetch_max`, and what inline assembly accesses, move no cache line: the \
-     compiler makes no callback for them. A locked one costs `rmw`.",
+    "What inline assembly accesses moves no cache line, but for locked instructions, repeated \
+     copies and fills: the compiler makes no callback for it.",
 ];
 
 /// What the model leaves out; a part that the machine's parameters switch on is not named.
