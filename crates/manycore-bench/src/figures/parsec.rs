@@ -104,13 +104,13 @@ pub(super) const FIGURES: &[Figure] = &[
             Claim::Order { curves: &["urcu", "section-clock"], from: 10.0 },
         ],
         why: &[
-            "It is this benchmark's, not the sections': in `sim-smr`, which makes the same reads and \
-             updates without it, on threads that have done as much before, a read takes 24.5 ns \
-             alone and 24.2 beside 90 % updates, on the same 40 cores (`manycore sim --machine \
-             xeon-4x10 --cores 40 -- sim-smr 90 2000`). Here it takes 19.5 and 72 ns, and 64 and 184 \
-             with the clock's form; epochs take 127 and 458, U-RCU 27 and 263. Where reads and \
-             updates come by turns on each thread, the end of a read's section frees what earlier \
-             updates left.",
+            "It is this benchmark's, not the sections': in `sim-smr`, which makes the same reads \
+             and updates without it, on threads that have done as much before, a read takes 24.5 \
+             ns alone and 24.2 beside 90 % updates, on the same 40 cores (`manycore sim --machine \
+             xeon-4x10 --cores 40 -- sim-smr 90 2000`). Here it takes 19.5 and 72 ns, and 64 and \
+             184 with the clock's form; epochs take 127 and 458, U-RCU 27 and 263. Where reads \
+             and updates come by turns on each thread, the end of a read's section frees what \
+             earlier updates left.",
             CLOCK,
         ],
     },
@@ -189,10 +189,10 @@ pub(super) const FIGURES: &[Figure] = &[
 ];
 
 /// Why U-RCU is ahead where there are few updates.
-const CLOCK: &str = "The clock's form reads the clock in each section, in order with what surrounds \
-    it. Without updates an operation takes 64 ns with it here and 27 with U-RCU's two fences, so \
-    that U-RCU is ahead without updates and, with 54 ns to 99, at 10 % on 40 cores; from 50 % on it \
-    is behind. The default's section takes 19.5.";
+const CLOCK: &str = "The clock's form reads the clock in each section, in order with what \
+    surrounds it. Without updates an operation takes 64 ns with it here and 27 with U-RCU's two \
+    fences, so that U-RCU is ahead without updates and, with 54 ns to 99, at 10 % on 40 cores; \
+    from 50 % on it is behind. The default's section takes 19.5.";
 
 /// Figure 5's updates at a share of them.
 const fn updates(id: &'static str, title: &'static str, share: &'static str) -> Figure {

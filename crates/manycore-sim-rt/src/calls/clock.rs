@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_long};
 
+use super::signals;
 use crate::host::{self, as_libc};
 use crate::simulation;
 
@@ -74,7 +75,10 @@ pub(crate) unsafe fn sleep_call(
     // SAFETY: the caller promises that `time` is null or a timespec (# Safety), which is all that
     // either function asks.
     let until = unsafe { if absolute { moment(time, realtime) } else { after(time) } };
-    simulation::sleep_until(until?);
+    let until = until?;
+    while simulation::sleep_until(until) {
+        signals::deliver();
+    }
     Some(0)
 }
 

@@ -95,6 +95,7 @@ stand_ins! {
     waitid(kind: c_int, child: u32, found: Out, options: c_int) -> c_int = SYS_waitid [0];
     kill(process: c_int, signal: c_int) -> c_int = SYS_kill [];
     setitimer(which: c_int, new: In, old: Out) -> c_int = SYS_setitimer [];
+    getitimer(which: c_int, setting: Out) -> c_int = SYS_getitimer [];
     alarm(seconds: u32) -> u32 = SYS_alarm [];
 }
 

@@ -71,8 +71,26 @@ fn handler(signal: c_int) -> Option<Handler> {
     (address != 0).then(|| unsafe { std::mem::transmute::<usize, Handler>(address) })
 }
 
+/// Sends a signal to the program itself.
+fn send(signal: c_int) {
+    if handler(signal).is_some() {
+        // SAFETY: numbers and a union of them, for which zero is a value.
+        let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        told.si_signo = signal;
+        told.si_code = libc::SI_KERNEL;
+        keep(signal, &raw mut told, std::ptr::null_mut());
+    } else {
+        let here = std::process::id() as usize;
+        // SAFETY: a number; the kernel does what the program has asked for.
+        unsafe { crate::host::call(libc::SYS_kill as usize, [here, signal as usize, 0, 0, 0, 0]) };
+    }
+}
+
 /// Calls the handlers of the signals that have come.
 pub(crate) fn deliver() {
+    if simulation::has_rung() {
+        send(libc::SIGALRM);
+    }
     let mut pending = PENDING.load(SEQ_CST);
     while pending != 0 {
         let signal = pending.trailing_zeros() as c_int + 1;

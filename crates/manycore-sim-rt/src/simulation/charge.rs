@@ -56,6 +56,7 @@ pub(crate) fn block(pc: usize, stack: usize) {
             }
         };
         sim.block = pc;
+        sim.ring_in_time();
         let debt = std::mem::take(&mut sim.debt);
         sim.engine.work(cost + debt)
     }));
@@ -142,7 +143,10 @@ pub(crate) fn wait(word: usize, until: Option<u64>, bits: u32) -> bool {
         let deadline = until.map(|ns| sim.engine.machine().cycles(ns));
         sim.engine.futex_wait(word, bits, deadline, site)
     }));
-    with(|sim| sim.engine.wakened() == Wakened::ByThread)
+    with(|sim| {
+        sim.ring_in_time();
+        sim.engine.wakened() == Wakened::ByThread
+    })
 }
 
 /// Wakes the waiters at a futex word; how many.
@@ -190,14 +194,17 @@ pub(crate) fn files_changed() {
     });
 }
 
-/// Sleeps until a time in nanoseconds since the start.
-pub(crate) fn sleep_until(until: u64) {
+/// Sleeps until a time in nanoseconds since the start, or until the alarm rings; whether it did.
+pub(crate) fn sleep_until(until: u64) -> bool {
     system_call();
+    let alarm = with(|sim| sim.files.alarm.next).filter(|alarm| *alarm < until);
     follow(with(|sim| {
         let site = sim.call_site();
-        let at = sim.engine.machine().cycles(until);
+        let at = sim.engine.machine().cycles(alarm.unwrap_or(until));
         sim.engine.sleep_until(at, site)
     }));
+    with(Simulation::ring_in_time);
+    alarm.is_some()
 }
 
 /// Gives the core to another thread that wants it.

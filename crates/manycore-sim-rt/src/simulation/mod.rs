@@ -25,7 +25,7 @@ pub(crate) use self::charge::{
     give_way, identity, interrupt_all, join, leave, read_time, restrict, sleep_until, system_call,
     wait, wait_outside, wake,
 };
-pub(crate) use self::files::{Poll, Timer, WaitsFor, interrupt, is_reminded, remind};
+pub(crate) use self::files::{Poll, Timer, WaitsFor, has_rung, interrupt, is_reminded, remind};
 pub(crate) use self::schedule::{arrive, chosen, collect};
 use crate::allocations::Allocations;
 use crate::blocks::{Costs, Prices};

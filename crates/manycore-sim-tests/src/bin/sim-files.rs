@@ -37,6 +37,7 @@ fn main() {
             times_out_in_virtual_time();
             polls_and_selects();
             expires_timers();
+            rings_alarms();
             println!("files: all well");
         }
     }
@@ -164,6 +165,8 @@ unsafe extern "C" {
     fn pause() -> i32;
     fn sleep(seconds: u32) -> u32;
     fn signal(signal: i32, handler: extern "C" fn(i32)) -> usize;
+    fn setitimer(which: i32, new: *const [i64; 4], old: *mut [i64; 4]) -> i32;
+    fn alarm(seconds: u32) -> u32;
 }
 
 const POLLIN: i32 = 1;
@@ -252,6 +255,48 @@ fn times_out_while_a_child_runs() {
 }
 
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+static ALARMS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count_alarm(_: i32) {
+    ALARMS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// An alarm each 10 ms of virtual time, while a thread computes, sleeps and waits for a pipe.
+fn rings_alarms() {
+    const SIGALRM: i32 = 14;
+    let (set, off) = ([0, 10_000, 0, 10_000], [0_i64; 4]);
+    // SAFETY: a handler that touches an atomic alone, and settings.
+    unsafe {
+        signal(SIGALRM, count_alarm);
+        assert_eq!(setitimer(0, &raw const set, std::ptr::null_mut()), 0);
+    }
+    let start = Instant::now();
+    while ALARMS.load(Ordering::Relaxed) < 2 {}
+    let took = start.elapsed();
+    assert!((took.as_micros().abs_diff(20_000)) < 100, "two alarms take {took:?}");
+    thread::sleep(Duration::from_millis(25));
+    assert_eq!(ALARMS.load(Ordering::Relaxed), 4, "a sleep hears them");
+    let (mut reader, mut writer) = pipe().expect("a pipe");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(Duration::from_millis(30));
+            writer.write_all(&[1]).expect("a reader");
+        });
+        reader.read_exact(&mut [0]).expect("a byte");
+    });
+    assert_eq!(ALARMS.load(Ordering::Relaxed), 7, "a wait and a sleep hear each once");
+    let mut before = [0; 4];
+    // SAFETY: settings.
+    let seconds = unsafe {
+        assert_eq!(setitimer(0, &raw const off, &raw mut before), 0);
+        (alarm(3), alarm(0))
+    };
+    assert_eq!(seconds, (0, 3));
+    assert!(before[1] == 10_000 && (1..=10_000).contains(&before[3]), "{before:?}");
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(ALARMS.load(Ordering::Relaxed), 7, "it was taken back");
+}
 
 extern "C" fn count_signal(_: i32) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);

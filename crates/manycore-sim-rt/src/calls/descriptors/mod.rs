@@ -18,7 +18,7 @@ mod transfer;
 
 use std::ffi::c_int;
 
-use crate::{diagnostics, simulation};
+use super::{alarms, refuse};
 use file::Answer;
 
 /// The answer of a call, in the kernel's form; `None` if the kernel shall give it, and may block no
@@ -68,32 +68,14 @@ pub(super) unsafe fn call(number: usize, arguments: [usize; 6]) -> Answer {
                 transfer::change(number, arguments)
             }
             libc::SYS_kill | libc::SYS_tgkill => transfer::signal(number, arguments),
-            libc::SYS_alarm if a != 0 => refuse("alarm", SIGNAL),
-            libc::SYS_setitimer if arms(b as *const _) => refuse("setitimer", SIGNAL),
-            libc::SYS_timer_create => refuse("timer_create", SIGNAL),
+            libc::SYS_alarm => alarms::after_seconds(a),
+            libc::SYS_setitimer => alarms::set_interval(a as c_int, b as *const _, c as *mut _),
+            libc::SYS_getitimer => alarms::get_interval(a as c_int, b as *mut _),
+            libc::SYS_timer_create => refuse("timer_create", "signals of timers are"),
             libc::SYS_io_uring_setup => {
                 refuse("io_uring_setup", "rings shared with the kernel are")
             }
             _ => None,
         }
     }
-}
-
-const SIGNAL: &str = "signals at a time are";
-
-/// Whether an `itimerval` has a first time.
-///
-/// # Safety
-/// Null, or an `itimerval`.
-unsafe fn arms(time: *const [u64; 4]) -> bool {
-    // SAFETY: the caller promises null or an `itimerval` (# Safety), which has four words.
-    unsafe { time.as_ref() }.is_some_and(|time| time[2] != 0 || time[3] != 0)
-}
-
-/// Ends the run, with the reason.
-fn refuse(call: &str, what: &str) -> ! {
-    let place = simulation::with(|sim| sim.place());
-    diagnostics::fatal(format_args!(
-        "the program calls {call} at {place}: {what} not simulated, and would come in real time"
-    ))
 }
