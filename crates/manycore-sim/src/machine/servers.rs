@@ -44,6 +44,13 @@ fn server(name: &str, mhz: u32, about_within: [u32; 3], memory: [u32; 2]) -> Mac
         store_buffer: 64,
         division: 12,
         square_root: 15,
+        // Guesses for all of them: cores that take up six to eight in a cycle at best, and have
+        // 320 to 512 under way.
+        instructions_per_10_cycles: 50,
+        window: 320,
+        load: 4,
+        mispredict: 15,
+        hit: 0,
         ..guessed(name)
     }
 }
