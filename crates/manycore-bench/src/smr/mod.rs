@@ -22,6 +22,9 @@
 //! 4. *stall* (`--stall`, instead of the others): a reader stays in its section while the others
 //!    update; the file `stall.rs` has the details.
 //!
+//! Not here: read-log-update, whose implementations in Rust (the crate `stronghold-rlu` of 2022, and
+//! two of students) are not maintained, and Citrus, a tree over RCU, which has none.
+//!
 //! Limits of our sections, on two cores of a Xeon in November 2026:
 //!
 //! - With `--update 0` they have 1.5 to 1.7 times the rate of kovan, the fastest Rust crate. The
