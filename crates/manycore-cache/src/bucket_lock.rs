@@ -54,9 +54,7 @@ pub(crate) struct Turn<'t>(McsGuard<'t, ()>);
 /// The lock is held; dropping this releases it, and the turn after it.
 pub(crate) struct BucketGuard<'t> {
     lock: &'t BucketLock,
-    /// Not zero if the lock is retired with its table. A word, because holds are moved as words.
-    is_last: usize,
-    _turn: Option<McsGuard<'t, ()>>,
+    turn: Option<McsGuard<'t, ()>>,
 }
 
 impl Queue {
@@ -92,7 +90,7 @@ impl BucketLock {
         // lock.
         let turn = queue.turn();
         let mut hold = self.lock_in_turn(&turn)?;
-        hold._turn = Some(turn.0);
+        hold.turn = Some(turn.0);
         Some(hold)
     }
 
@@ -133,7 +131,7 @@ impl BucketLock {
         // ORDER: Acquire; pairs with Release in `BucketGuard::drop`.
         self.0
             .compare_exchange(free, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .map(|_| BucketGuard { lock: self, is_last: 0, _turn: None })
+            .map(|_| BucketGuard { lock: self, turn: None })
     }
 
     /// Takes the lock with the table's turn in hand; `None` if the table has been replaced
@@ -183,9 +181,23 @@ fn wait(looks: &mut u32) {
 
 impl BucketGuard<'_> {
     /// Gives the lock up for ever: the table has been replaced (cache.W4).
-    pub(crate) fn retire(mut self) {
-        debug_assert_eq!(self.is_last, 0, "cache.W4: a lock is retired twice");
-        self.is_last = 1;
+    pub(crate) fn retire(self) {
+        let mut hold = std::mem::ManuallyDrop::new(self);
+        hold.leave(MOVED);
+        drop(hold.turn.take());
+    }
+
+    /// Leaves the byte as this.
+    #[inline(always)]
+    fn leave(&self, next: u8) {
+        // ORDER: Release; pairs with Acquire in `take`.
+        if cfg!(manycore_loom) {
+            // loom does not order a store and another thread's exchange: it would let that one
+            // read its own mark for ever.
+            self.lock.0.swap(next, Ordering::Release);
+        } else {
+            self.lock.0.store(next, Ordering::Release);
+        }
     }
 }
 
@@ -196,20 +208,7 @@ impl Drop for BucketGuard<'_> {
         // (cache.W2).
         let seen = self.lock.0.load(Ordering::Relaxed);
         debug_assert!(matches!(seen, HELD | WANTED), "cache.W2: a held byte was changed to {seen}");
-        let is_wanted = seen == WANTED;
-        let next = match (self.is_last != 0, is_wanted) {
-            (true, _) => MOVED,
-            (false, true) => RESERVED,
-            (false, false) => FREE,
-        };
-        // ORDER: Release; pairs with Acquire in `take`.
-        if cfg!(manycore_loom) {
-            // loom does not order a store and another thread's exchange: it would let that one
-            // read its own mark for ever.
-            self.lock.0.swap(next, Ordering::Release);
-        } else {
-            self.lock.0.store(next, Ordering::Release);
-        }
+        self.leave(if seen == WANTED { RESERVED } else { FREE });
     }
 }
 

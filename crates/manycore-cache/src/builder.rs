@@ -33,6 +33,10 @@ const GARBAGE_PART: usize = 8;
 const GARBAGE_MIN: usize = 4 << 20;
 const GARBAGE_MAX: usize = 32 << 20;
 
+/// Entries of a batch of garbage. From 64 bytes an entry on it is full by its bytes before. With
+/// smaller ones, each batch takes a barrier, which interrupts all other cores.
+const BATCH_ENTRIES: usize = 4096;
+
 /// Backpressure: how long an update waits at its end, at most, while there is more garbage. The
 /// thread that holds it back has most often been preempted, and needs a core.
 const GARBAGE_WAIT: Duration = Duration::from_micros(200);
@@ -551,7 +555,7 @@ impl<K, V, S> Builder<K, V, S> {
 /// The reclamation domain of a cache of so many bytes.
 fn garbage_domain(capacity: usize) -> Result<Domain, manycore::section::BuildError> {
     let garbage = (capacity / GARBAGE_PART).clamp(GARBAGE_MIN, GARBAGE_MAX);
-    let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(1024);
+    let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(BATCH_ENTRIES);
     domain.budget(garbage).backpressure(GARBAGE_WAIT).build()
 }
 

@@ -106,7 +106,7 @@ where
         self.reserve(self.segment(hash), Some(hash), weight, None, section);
         let held = Back { cache: self, capacity: weight };
         let Some(locked) = table.lock(bucket) else { return Err(fresh) };
-        if locked.has_tag(hash) {
+        if bucket.has_tag(hash) {
             return Err(fresh);
         }
         self.link_new(&locked, table, hash, &fresh);
@@ -129,46 +129,62 @@ where
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
-        let segment = self.segment(hash);
-        let own = bucket.least_used(UNPROVED, None).filter(|least| {
-            let is_crowded = || (least.entries + 1) * table.buckets().len() > segment.entries();
+        let Some(locked) = table.lock(bucket) else { return Err(fresh) };
+        let own = locked.least_used_without(hash).filter(|least| {
+            let entries = || self.segment(hash).entries();
+            let is_crowded = || (least.entries + 1) * table.buckets().len() > entries();
             least.frequency == UNPROVED || !table.knows(hash) && is_crowded()
         });
-        let mut gone = GoneOne { cache: self, segment, section, departed: None };
-        if own.is_none() {
-            let Some(evicted) = segment.evict(None, None, section, |node| self.weight_of(node))
-            else {
-                return Err(fresh);
-            };
-            gone.departed = Some(evicted);
-        }
-        let locked = table.lock(bucket).filter(|locked| !locked.has_tag(hash));
-        let is_linked = locked.as_ref().is_some_and(|locked| match &own {
-            Some(old) => {
-                let is_linked = locked.supplant(table, old, hash, fresh.address());
-                gone.departed = is_linked.then_some(Evicted { node: old.node, weight: 1 });
-                is_linked
-            }
-            None => {
-                locked.add(table, hash, fresh.address(), table.first_frequency(hash));
-                true
-            }
-        });
-        if is_linked {
-            self.flights.note_change(hash, 0);
-        }
+        let Some(old) = own else {
+            drop(locked);
+            return self.put_by_hand(hash, (table, bucket), fresh, section);
+        };
+        locked.supplant(table, &old, hash, fresh.address());
+        self.flights.note_change(hash, 0);
         drop(locked);
-        if !is_linked {
-            drop(gone); // before there is a result, which a listener's panic would leak
+        fresh.publish();
+        self.end_supplanting(hash, Evicted { node: old.node, weight: 1 }, section);
+        Ok(())
+    }
+
+    /// The same with the room of an entry that the hand finds.
+    #[inline(never)]
+    fn put_by_hand(
+        &self,
+        hash: KeyHash,
+        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
+        fresh: Fresh<K, V>,
+        section: &Section<'_>,
+    ) -> Result<(), Fresh<K, V>> {
+        let segment = self.segment(hash);
+        if bucket.has_tag(hash) {
             return Err(fresh);
         }
+        let Some(evicted) = segment.evict(None, None, section, |node| self.weight_of(node)) else {
+            return Err(fresh);
+        };
+        let mut gone = GoneOne { cache: self, segment, section, departed: Some(evicted) };
+        let Some(locked) = table.lock(bucket).filter(|_| !bucket.has_tag(hash)) else {
+            drop(gone); // before there is a result, which a listener's panic would leak
+            return Err(fresh);
+        };
+        locked.add(table, hash, fresh.address(), table.first_frequency(hash));
+        self.flights.note_change(hash, 0);
+        drop(locked);
         fresh.publish();
-        self.counts.note(Event::Supplanting, section);
-        if let Some(Evicted { node, weight }) = gone.departed.take() {
-            self.retire_and_tell(&Departed { node, weight, cause: Cause::Evicted }, section);
+        if let Some(evicted) = gone.departed.take() {
+            self.end_supplanting(hash, evicted, section);
         }
-        self.end_put(hash, section);
         Ok(())
+    }
+
+    /// What follows when an entry was linked that has the room of another one.
+    #[inline(always)]
+    fn end_supplanting(&self, hash: KeyHash, old: Evicted<K, V>, section: &Section<'_>) {
+        self.counts.note(Event::Supplanting, section);
+        let Evicted { node, weight } = old;
+        self.retire_and_tell(&Departed { node, weight, cause: Cause::Evicted }, section);
+        self.end_put(hash, section);
     }
 
     /// Whether an entry of this hash needs the room of another one, of which any is enough: then

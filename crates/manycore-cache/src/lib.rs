@@ -75,7 +75,7 @@
 //! for reuse ([`Footprint::free`]); what they own is freed.
 //!
 //! Garbage is what was evicted, removed or replaced and is not freed yet. One updating thread
-//! keeps three batches of it, of up to a quarter of a megabyte or 1,024 entries, and up to five
+//! keeps three batches of it, of up to a quarter of a megabyte or 4,096 entries, and up to five
 //! entries that are larger than that; all threads together have a budget: an eighth of the capacity
 //! in bytes, but at least 4 and at most 32 MiB. A stalled section (a [`Guard`] that is
 //! held, or a thread that was preempted within a call) can make garbage exceed that. Then

@@ -86,12 +86,6 @@ impl<'t, K, V> Locked<'t, K, V> {
         self.first.find(hash, |own| !compared.has(own)).is_some()
     }
 
-    /// Whether there is an entry of this tag.
-    #[inline(always)]
-    pub(crate) fn has_tag(&self, hash: KeyHash) -> bool {
-        self.first.find(hash, |_| true).is_some()
-    }
-
     /// Puts a node in the place of `old`, of the same key, if that is linked there still. The place
     /// is one of this chain's.
     #[inline(always)]
@@ -110,9 +104,15 @@ impl<'t, K, V> Locked<'t, K, V> {
         is_there
     }
 
-    /// Links a node in the place of `old`, of another key, if that is there still and was not used
-    /// since it was found: one store unlinks the one and links the other (cache.T2). The others of
-    /// the chain cool by the uses that it had left (cache.G5).
+    /// The entry of the chain that was used least; none if there is one of this tag.
+    #[inline(always)]
+    pub(crate) fn least_used_without(&self, hash: KeyHash) -> Option<LeastUsed<'t, K, V>> {
+        self.first.least_used_without(UNPROVED, None, Some(hash.tag()))
+    }
+
+    /// Links a node in the place of `old`, of another key, which was found under this lock: one
+    /// store unlinks the one and links the other (cache.T2). The others of the chain cool by the
+    /// uses that it had left (cache.G5).
     #[inline(always)]
     pub(crate) fn supplant(
         &self,
@@ -120,22 +120,19 @@ impl<'t, K, V> Locked<'t, K, V> {
         old: &LeastUsed<'t, K, V>,
         hash: KeyHash,
         node: NonNull<Node<K, V>>,
-    ) -> bool {
+    ) {
         let slot = old.slot;
-        if slot.node() != Some(old.node) || slot.frequency_now() != old.frequency {
-            return false;
-        }
-        if old.frequency > PROVED {
-            self.first.cool(old.frequency - PROVED);
-        } else if old.frequency == UNPROVED {
-            self.age_at_times(old.chance);
-        }
+        debug_assert_eq!(slot.node(), Some(old.node), "cache.T2: a link changed under its lock");
         debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
         let frequency = table.first_frequency(hash);
-        table.remember(table.index(hash), slot);
+        if old.frequency == UNPROVED {
+            table.remember(table.index(hash), slot);
+            self.age_at_times(old.chance);
+        } else if old.frequency > PROVED {
+            self.first.cool(old.frequency - PROVED);
+        }
         self.set(slot, Self::link_to(node, hash.tag()));
         slot.set_frequency(frequency);
-        true
     }
 
     /// To be called when an entry on probation goes (cache.G6).

@@ -1,6 +1,7 @@
 //! Buckets of one line, and what readers and evictors do with them. Laws cache.T1 to cache.T3 of
 //! the parent module.
 
+use self::snapshot::Snapshot;
 use crate::bucket_lock::BucketLock;
 use crate::chance::Chance;
 use crate::huge_pages::LINE;
@@ -116,38 +117,17 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
+    /// Whether there is an entry of this tag in the chain.
+    #[inline(always)]
+    pub(crate) fn has_tag(&self, hash: KeyHash) -> bool {
+        self.find(hash, |_| true).is_some()
+    }
+
     /// Which links have the tag: bit `2 * n` for link `n`. A hint: a thread that follows a link
     /// reads it again, with order.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(always)]
     pub(super) fn hits(&self, tag: usize) -> u32 {
-        quarters::hits(quarters::load(self), tag)
-    }
-
-    /// As above.
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    #[inline(always)]
-    pub(super) fn hits(&self, tag: usize) -> u32 {
-        let bit = |at: usize| u32::from(tag_in(self.link(at)) == tag) << (2 * at);
-        (0..SLOTS).fold(0, |hits, at| hits | bit(at))
-    }
-
-    /// The frequencies of this bucket's entries. A hint (cache.T3).
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[inline(always)]
-    fn frequencies(&self) -> Frequencies {
-        Frequencies(quarters::frequencies(quarters::load(self)) | !0 << (8 * SLOTS))
-    }
-
-    /// As above.
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    #[inline(always)]
-    fn frequencies(&self) -> Frequencies {
-        let byte = |at: usize| match tag_in(self.link(at)) {
-            0 => 0xff,
-            _ => 0x80 | u64::from(Slot { bucket: self, at }.frequency_now()),
-        };
-        Frequencies((0..SLOTS).fold(!0 << (8 * SLOTS), |all, at| all | byte(at) << (8 * at)))
+        Snapshot::of(self).hits(tag)
     }
 
     /// A free place of this bucket, for the holder of its chain's lock.
@@ -166,11 +146,26 @@ impl<K, V> Bucket<K, V> {
         lowest: u8,
         kept: Option<NonNull<Node<K, V>>>,
     ) -> Option<LeastUsed<'_, K, V>> {
+        self.least_used_without(lowest, kept, None)
+    }
+
+    /// The same, and none if there is an entry of the tag `without`.
+    #[inline(always)]
+    pub(super) fn least_used_without(
+        &self,
+        lowest: u8,
+        kept: Option<NonNull<Node<K, V>>>,
+        without: Option<usize>,
+    ) -> Option<LeastUsed<'_, K, V>> {
         let (mut bucket, mut found, mut entries) = (self, None::<(Slot<'_, K, V>, _, u8)>, 0);
         let mut chance = Chance::draw();
         let from = chance.one_of(8);
         loop {
-            let mut frequencies = bucket.frequencies();
+            let seen = Snapshot::of(bucket);
+            if without.is_some_and(|tag| seen.hits(tag) != 0) {
+                return None;
+            }
+            let mut frequencies = seen.frequencies();
             entries += frequencies.entries();
             let below = found.map_or(FREQUENCY_MAX + 1, |(_, _, frequency)| frequency);
             while let Some((at, frequency)) = frequencies.least(lowest..below, from) {
@@ -328,72 +323,112 @@ impl Frequencies {
     }
 }
 
-/// A bucket in four registers.
+/// A bucket as it was when it was looked at, in four registers.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod quarters {
-    use super::{Bucket, TAG_SHIFT};
+mod snapshot {
+    use super::{Bucket, Frequencies, SLOTS, TAG_SHIFT};
     use core::arch::x86_64::{
         __m128i, _mm_cmpeq_epi16, _mm_cvtsi128_si64, _mm_movemask_epi8, _mm_packs_epi16,
         _mm_packs_epi32, _mm_set1_epi16, _mm_srli_epi64, _mm_unpackhi_epi64,
     };
+    use std::marker::PhantomData;
 
-    #[inline(always)]
-    pub(super) fn load<K, V>(bucket: &Bucket<K, V>) -> [__m128i; 4] {
-        let (first, second, third, fourth): (__m128i, __m128i, __m128i, __m128i);
-        // SAFETY: the four quarters of a bucket, which is a line and aligned to one. Other threads
-        // may write concurrently, so this is left to the hardware, which reads each word whole.
-        unsafe {
-            std::arch::asm!(
-                "movdqa {first}, [{bucket}]",
-                "movdqa {second}, [{bucket} + 16]",
-                "movdqa {third}, [{bucket} + 32]",
-                "movdqa {fourth}, [{bucket} + 48]",
-                bucket = in(reg) bucket,
-                first = out(xmm_reg) first,
-                second = out(xmm_reg) second,
-                third = out(xmm_reg) third,
-                fourth = out(xmm_reg) fourth,
-                options(nostack, preserves_flags, readonly),
-            );
+    pub(super) struct Snapshot<'b, K, V>([__m128i; 4], PhantomData<&'b Bucket<K, V>>);
+
+    impl<'b, K, V> Snapshot<'b, K, V> {
+        #[inline(always)]
+        pub(super) fn of(bucket: &'b Bucket<K, V>) -> Self {
+            let (first, second, third, fourth): (__m128i, __m128i, __m128i, __m128i);
+            // SAFETY: the four quarters of a bucket, which is a line and aligned to one. Other
+            // threads may write concurrently, so this is left to the hardware, which reads each
+            // word whole.
+            unsafe {
+                std::arch::asm!(
+                    "movdqa {first}, [{bucket}]",
+                    "movdqa {second}, [{bucket} + 16]",
+                    "movdqa {third}, [{bucket} + 32]",
+                    "movdqa {fourth}, [{bucket} + 48]",
+                    bucket = in(reg) bucket,
+                    first = out(xmm_reg) first,
+                    second = out(xmm_reg) second,
+                    third = out(xmm_reg) third,
+                    fourth = out(xmm_reg) fourth,
+                    options(nostack, preserves_flags, readonly),
+                );
+            }
+            Self([first, second, third, fourth], PhantomData)
         }
-        [first, second, third, fourth]
-    }
 
-    /// Of each link two bytes: whether it has the tag, and whether that is zero.
-    #[inline(always)]
-    fn equal([first, second, third, fourth]: [__m128i; 4], tag: usize) -> __m128i {
-        const SHIFT: i32 = TAG_SHIFT as i32;
-        // SAFETY: x86-64 has SSE2.
-        unsafe {
-            let tag = _mm_set1_epi16(tag as i16);
-            // Of each link two 16-bit words: its tag, and zero, which is no tag.
-            let pair = |one, other| {
-                let tags = |links| _mm_srli_epi64::<SHIFT>(links);
-                _mm_cmpeq_epi16(_mm_packs_epi32(tags(one), tags(other)), tag)
+        /// Of each link two bytes: whether it has the tag, and whether that is zero.
+        #[inline(always)]
+        fn equal(&self, tag: usize) -> __m128i {
+            const SHIFT: i32 = TAG_SHIFT as i32;
+            let [first, second, third, fourth] = self.0;
+            // SAFETY: x86-64 has SSE2.
+            unsafe {
+                let tag = _mm_set1_epi16(tag as i16);
+                // Of each link two 16-bit words: its tag, and zero, which is no tag.
+                let pair = |one, other| {
+                    let tags = |links| _mm_srli_epi64::<SHIFT>(links);
+                    _mm_cmpeq_epi16(_mm_packs_epi32(tags(one), tags(other)), tag)
+                };
+                _mm_packs_epi16(pair(first, second), pair(third, fourth))
+            }
+        }
+
+        /// See `Bucket::hits`.
+        #[inline(always)]
+        pub(super) fn hits(&self, tag: usize) -> u32 {
+            const LINKS: i32 = 0x1555;
+            // SAFETY: x86-64 has SSE2.
+            unsafe { (_mm_movemask_epi8(self.equal(tag)) & LINKS) as u32 }
+        }
+
+        /// The frequencies of this bucket's entries. A hint (cache.T3).
+        #[inline(always)]
+        pub(super) fn frequencies(&self) -> Frequencies {
+            let free = self.equal(0);
+            // SAFETY: x86-64 has SSE2.
+            let all = unsafe {
+                // Of each link a byte: all bits where there is no tag, and the highest elsewhere,
+                // to which what is too low for a byte is saturated.
+                let free = _mm_cvtsi128_si64(_mm_packs_epi16(free, free));
+                let bytes = _mm_cvtsi128_si64(_mm_unpackhi_epi64(self.0[3], self.0[3]));
+                (free | bytes) as u64
             };
-            _mm_packs_epi16(pair(first, second), pair(third, fourth))
+            Frequencies(all | !0 << (8 * SLOTS))
         }
     }
+}
 
-    /// See `Bucket::hits`.
-    #[inline(always)]
-    pub(super) fn hits(quarters: [__m128i; 4], tag: usize) -> u32 {
-        const LINKS: i32 = 0x1555;
-        // SAFETY: x86-64 has SSE2.
-        unsafe { (_mm_movemask_epi8(equal(quarters, tag)) & LINKS) as u32 }
-    }
+/// A bucket, at which each method looks anew.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod snapshot {
+    use super::{Bucket, Frequencies, SLOTS, Slot, tag_in};
 
-    /// As `Frequencies` has them, but for the last byte.
-    #[inline(always)]
-    pub(super) fn frequencies(quarters: [__m128i; 4]) -> u64 {
-        let free = equal(quarters, 0);
-        // SAFETY: x86-64 has SSE2.
-        unsafe {
-            // Of each link a byte: all bits where there is no tag, and the highest elsewhere, to
-            // which what is too low for a byte is saturated.
-            let free = _mm_cvtsi128_si64(_mm_packs_epi16(free, free));
-            let bytes = _mm_cvtsi128_si64(_mm_unpackhi_epi64(quarters[3], quarters[3]));
-            (free | bytes) as u64
+    pub(super) struct Snapshot<'b, K, V>(&'b Bucket<K, V>);
+
+    impl<'b, K, V> Snapshot<'b, K, V> {
+        #[inline(always)]
+        pub(super) fn of(bucket: &'b Bucket<K, V>) -> Self {
+            Self(bucket)
+        }
+
+        /// See `Bucket::hits`.
+        #[inline(always)]
+        pub(super) fn hits(&self, tag: usize) -> u32 {
+            let bit = |at: usize| u32::from(tag_in(self.0.link(at)) == tag) << (2 * at);
+            (0..SLOTS).fold(0, |hits, at| hits | bit(at))
+        }
+
+        /// The frequencies of this bucket's entries. A hint (cache.T3).
+        #[inline(always)]
+        pub(super) fn frequencies(&self) -> Frequencies {
+            let byte = |at: usize| match tag_in(self.0.link(at)) {
+                0 => 0xff,
+                _ => 0x80 | u64::from(Slot { bucket: self.0, at }.frequency_now()),
+            };
+            Frequencies((0..SLOTS).fold(!0 << (8 * SLOTS), |all, at| all | byte(at) << (8 * at)))
         }
     }
 }

@@ -36,29 +36,31 @@ fn node(number: usize) -> NonNull<Node<u8, u8>> {
 }
 
 #[test]
-fn an_entry_is_supplanted_only_if_it_is_there_and_unused() {
+fn an_entry_is_supplanted_unless_one_of_the_new_keys_tag_is_there() {
     let table = Table::<u8, u8>::new(1, Probation::InBuckets);
     let bucket = &table.buckets()[0];
     let hash = |n| KeyHash::of(n);
     let locked = table.lock(bucket).expect("the table is there");
     locked.add(&table, hash(1), node(1), table.first_frequency(hash(1)));
     assert!(bucket.least_used(UNPROVED, Some(node(1))).is_none());
-    let seen = bucket.least_used(UNPROVED, None).expect("it is there");
+    assert!(locked.least_used_without(hash(1)).is_none(), "perhaps the same key");
+    let seen = locked.least_used_without(hash(2)).expect("it is there");
     assert_eq!((seen.node, seen.frequency, seen.entries), (node(1), UNPROVED, 1));
-    // Used since, so it stays.
-    seen.slot.set_frequency(PROVED);
-    assert!(!locked.supplant(&table, &seen, hash(2), node(2)));
-    // On probation, and it goes.
-    seen.slot.set_frequency(UNPROVED);
-    assert!(locked.supplant(&table, &seen, hash(2), node(2)));
+    locked.supplant(&table, &seen, hash(2), node(2));
     assert_eq!(seen.slot.node(), Some(node(2)));
-    // Another is there now.
-    assert!(!locked.supplant(&table, &seen, hash(3), node(3)));
-    assert_eq!(seen.slot.node(), Some(node(2)));
+    assert!(locked.least_used_without(hash(2)).is_none());
     // The key that went is remembered, and skips probation.
     assert_eq!([1, 2, 3].map(|n| table.first_frequency(hash(n))), [PROVED, UNPROVED, UNPROVED]);
     assert_eq!([1, 2].map(|n| table.knows(hash(n))), [true, false]);
-    locked.clear(seen.slot);
+    // So does not one that had proved itself.
+    seen.slot.set_frequency(PROVED);
+    let seen = locked.least_used_without(hash(3)).expect("it is there");
+    locked.supplant(&table, &seen, hash(3), node(3));
+    assert!(!table.knows(hash(2)));
+    // A tag in another bucket of the chain counts, too.
+    (4..20).for_each(|n| locked.add(&table, hash(n), node(n as usize), PROVED));
+    assert!((3..20).all(|n| locked.least_used_without(hash(n)).is_none()));
+    assert!(locked.least_used_without(hash(20)).is_some());
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn others_of_the_bucket_cool_by_what_the_supplanted_one_had_left() {
     }
     let least = bucket.least_used(UNPROVED, None).expect("there are some");
     assert_eq!((least.node, least.frequency, least.entries), (node(2), 2, 4));
-    assert!(locked.supplant(&table, &least, KeyHash::of(9), node(9)));
+    locked.supplant(&table, &least, KeyHash::of(9), node(9));
     let now: Vec<_> = bucket.slots().filter(|s| s.node().is_some()).collect();
     let now: Vec<_> = now.iter().map(|s| (s.node().unwrap(), s.frequency_now())).collect();
     let expected = [(1, 3), (9, UNPROVED), (3, 2), (4, 3)];
