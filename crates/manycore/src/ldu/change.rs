@@ -64,7 +64,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
     }
 
     #[inline(always)]
-    fn epoch(&self) -> u64 {
+    pub(super) fn epoch(&self) -> u64 {
         // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
         // fences of the changes that came before this one (see the header).
         self.update_side.epoch.load(Ordering::Acquire)

@@ -3,7 +3,7 @@
 use super::guard::{ReadGuard, SharedGuard};
 use super::links::Linked;
 use super::pending::Look;
-use super::state::{Held, State, cannot_read};
+use super::state::{EAGER, Held, State, cannot_read};
 use super::structure::Structure;
 use crate::lock::error::{TryReadError, would_deadlock};
 use crate::lock::{Entered, Refused};
@@ -155,6 +155,63 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         sound(ReadGuard::new(held))
     }
 
+    /// As [`read`](Self::read), always and tells the cut, which it always makes: for an owner
+    /// that has noted the [`epoch`](Self::epoch) elsewhere, too. `before` is called under the lock,
+    /// before the epoch is raised.
+    #[track_caller]
+    pub(crate) fn read_cut(&self, before: impl FnOnce()) -> (ReadGuard<'_, T, E>, u64) {
+        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused, "set"));
+        let held = Held { state: &self.state, poison: false };
+        before();
+        // SAFETY: the lock was taken just above.
+        let cut = unsafe { self.state.drain_to(true, true) };
+        // A poisoned set makes none, and there is no guard then.
+        (sound(ReadGuard::new(held)), cut.unwrap_or_default())
+    }
+
+    /// As [`read_shared`](Self::read_shared), and as [`read_cut`](Self::read_cut): a reader that
+    /// makes a cut calls `at` with it, before it shares the structure. One that has waited for
+    /// another reader, or for a change that drained, makes none.
+    #[track_caller]
+    pub(crate) fn share_cut(
+        &self,
+        before: impl FnOnce(),
+        at: impl FnOnce(&mut T, u64),
+    ) -> SharedGuard<'_, T, E>
+    where
+        T: Sync,
+    {
+        let guard = match self.state.enter_if(|| false) {
+            Ok(Entered::Shared) => SharedGuard::new(&self.state),
+            Ok(Entered::First) => {
+                let held = Held { state: &*self.state, poison: false };
+                before();
+                // SAFETY: the structure is this caller's alone.
+                if let Some(cut) = unsafe { self.state.drain_to(true, true) } {
+                    // SAFETY: rounds.V1 - `First` has the structure alone, until `after`.
+                    self.state.value.with_mut(|value| at(unsafe { &mut *value }, cut));
+                }
+                SharedGuard::after(held)
+            }
+            Err(refused) => cannot_read(refused, "set"),
+        };
+        assert!(!self.is_poisoned(), "{POISONED}");
+        guard
+    }
+
+    /// The epoch that a change has to note that begins now (ldu.U6). The caller's change is a full
+    /// fence, and is seen by a read before it returns.
+    #[inline(always)]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.state.epoch() & !EAGER
+    }
+
+    /// Whether the structure knows of every change that has returned before the full fence that the
+    /// caller has passed. The caller holds the set.
+    pub(crate) fn is_current(&self) -> bool {
+        self.state.is_current()
+    }
+
     /// As [`read`](Self::read), also if the set is poisoned: then without the changes that are
     /// queued, for looking at the damage and repairing it.
     ///
@@ -218,11 +275,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
             }
             Err(refused) => cannot_read(refused, "set"),
         };
-        assert!(
-            !self.is_poisoned(),
-            "manycore: the set is poisoned, because its structure panicked; repair it and call \
-             clear_poison()"
-        );
+        assert!(!self.is_poisoned(), "{POISONED}");
         guard
     }
 
@@ -322,14 +375,13 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     }
 }
 
+const POISONED: &str = "manycore: the set is poisoned, because its structure panicked; repair it \
+                        and call clear_poison()";
+
 /// A guard of a set that is not poisoned.
 #[track_caller]
 fn sound<T: Structure<E>, E: Linked>(guard: ReadGuard<'_, T, E>) -> ReadGuard<'_, T, E> {
-    assert!(
-        !guard.is_poisoned(),
-        "manycore: the set is poisoned, because its structure panicked; repair it and call \
-         clear_poison()"
-    );
+    assert!(!guard.is_poisoned(), "{POISONED}");
     guard
 }
 

@@ -91,7 +91,13 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
     /// Comes in to share the structure, up to date; `First` if the caller has to see to that.
     #[track_caller]
     pub(super) fn enter(&self) -> Result<Entered, Refused> {
-        self.read_side.rounds.enter(self.of(), || self.is_current())
+        self.enter_if(|| self.is_current())
+    }
+
+    /// As [`enter`](Self::enter); `is_current` says whether the structure is up to date.
+    #[track_caller]
+    pub(super) fn enter_if(&self, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
+        self.read_side.rounds.enter(self.of(), is_current)
     }
 
     /// Whether the structure knows of every change that has returned; if a change has not, or if

@@ -2,15 +2,16 @@
 //! values are dropped.
 
 use crate::common::{env, rng::Rng};
-use manycore::collections::{ActiveSet, IntervalRegistry};
+use manycore::collections::{Active, ActiveSet, IntervalRegistry};
 use manycore::ldu::Queue;
 use manycore::oplog::Logs;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 /// Every way to keep intervals.
@@ -194,6 +195,55 @@ fn oldest_never_passes_a_version_that_is_in_use() {
         });
         assert!(set.is_empty());
     }
+}
+
+/// A thread hands the smallest key to the next: it registers it again and leaves the old handle, or
+/// sends it to another thread that does. So the key is there at every moment. Others' keys are
+/// larger, and come and go; some threads have more of them than there are places.
+#[test]
+fn key_that_is_handed_over_is_the_oldest_at_every_moment() {
+    let rounds = if cfg!(miri) { 30 } else { 20_000 };
+    let set = &ActiveSet::new();
+    let (sender, receiver) = mpsc::channel();
+    let stop = &AtomicBool::new(false);
+    thread::scope(|s| {
+        let mut mine = set.register(1_u64);
+        s.spawn(move || {
+            let handed_over = catch_unwind(AssertUnwindSafe(|| {
+                for round in 0..rounds {
+                    let old = mem::replace(&mut mine, set.register(1));
+                    match round % 3 {
+                        0 => sender.send(old).unwrap(),
+                        _ => old.leave(),
+                    }
+                    assert_eq!(set.oldest(), Some(1));
+                }
+            }));
+            stop.store(true, SeqCst);
+            drop((mine, sender));
+            handed_over.unwrap();
+        });
+        s.spawn(move || receiver.into_iter().for_each(Active::leave));
+        for thread in 0..2 {
+            s.spawn(move || {
+                let mut kept = VecDeque::new();
+                let mut rng = Rng::new(thread);
+                while !stop.load(SeqCst) {
+                    kept.push_back(set.register(2 + rng.below(9) as u64));
+                    if kept.len() > rng.below(if thread == 0 { 3 } else { 12 }) {
+                        kept.pop_front();
+                    }
+                    let oldest = set.oldest();
+                    let all = (rng.below(8) == 0).then(|| set.snapshot());
+                    if !stop.load(SeqCst) {
+                        assert_eq!(oldest, Some(1));
+                        assert!(all.is_none_or(|all| all.is_sorted() && all[0] == 1));
+                    }
+                }
+            });
+        }
+    });
+    assert!(set.is_empty());
 }
 
 /// A key that can be told to panic, or to lie about its order.

@@ -29,6 +29,15 @@ pub(in crate::collections) struct FewMembers<T: Send + Sync + 'static, S: Store<
 pub(in crate::collections) trait Store<T>: MemberStore<T> + Default {
     /// Whether it runs code of the user's when it is told of so many members, and then looked at.
     fn runs_users_code(&self, untold: usize) -> bool;
+
+    /// What the owner has beside the pool.
+    type Beside: Default;
+}
+
+/// The large form.
+pub(in crate::collections) struct Many<T: Send + Sync + 'static, S: Store<T>> {
+    pub(in crate::collections) pool: MemberPool<T, S>,
+    pub(in crate::collections) beside: S::Beside,
 }
 
 struct Few<T, S> {
@@ -44,15 +53,15 @@ struct Few<T, S> {
 unsafe impl<T: Send + Sync, S: Send> Send for Few<T, S> {}
 
 impl<T: Send + Sync + 'static, S: Store<T>> SmallForm for Few<T, S> {
-    type Large = MemberPool<T, S>;
+    type Large = Many<T, S>;
 
-    fn promote(&mut self) -> MemberPool<T, S> {
+    fn promote(&mut self) -> Many<T, S> {
         let (structure, untold) = (take(&mut self.structure), take(&mut self.untold));
         let mut pool = MemberPool::new(self.queue, config::DEFAULT_MAX_ENTRIES, structure);
         // SAFETY: member_pool.F1 - the list has every untold member, once; owners leave by way of
         // the pool from now on (promoted.P1).
         unsafe { pool.set.take_over(untold) };
-        pool
+        Many { pool, beside: S::Beside::default() }
     }
 }
 
@@ -69,10 +78,16 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         self
     }
 
+    /// The large form, if it is there.
+    #[inline(always)]
+    pub(in crate::collections) fn many(&self) -> Option<&Many<T, S>> {
+        self.forms.large()
+    }
+
     #[inline(always)]
     pub(in crate::collections) fn enter(&self, value: T) -> NonNull<T> {
         match self.forms.large() {
-            Some(pool) => pool.enter(value),
+            Some(many) => many.pool.enter(value),
             None => self.enter_few(value),
         }
     }
@@ -84,7 +99,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
                 few.changes += 1;
                 few.form.enter(value)
             }
-            Err(pool) => pool.enter(value),
+            Err(many) => many.pool.enter(value),
         }
     }
 
@@ -97,7 +112,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         // SAFETY: the caller promises a value of this set's `enter`, and that this is its last use.
         unsafe {
             match self.forms.large() {
-                Some(pool) => pool.leave(value),
+                Some(many) => many.pool.leave(value),
                 None => self.leave_few(value),
             }
         }
@@ -115,7 +130,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
             }
             // SAFETY: the caller promises a value of `enter` and its last use; the pool took over
             // what the small form had noted of the member.
-            Err(pool) => return unsafe { pool.leave(value) },
+            Err(many) => return unsafe { many.pool.leave(value) },
         };
         if let Some(node) = free {
             // SAFETY: the node is in no list and has a value, and its owner has gone.
@@ -124,13 +139,22 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
     }
 
     /// As [`MemberPool::read`].
+    #[cfg(all(test, not(manycore_shuttle)))]
     pub(in crate::collections) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R
     where
         S: Sync,
     {
+        self.read_few(f).unwrap_or_else(|(f, many)| many.pool.read(f))
+    }
+
+    /// As [`read`](Self::read) in the small form, or the large one.
+    pub(in crate::collections) fn read_few<R, F>(&self, f: F) -> Result<R, (F, &Many<T, S>)>
+    where
+        F: FnOnce(&S) -> R,
+    {
         match self.few_for_a_look() {
-            Ok(few) => look(few, |structure| f(structure)),
-            Err(pool) => pool.read(f),
+            Ok(few) => Ok(look(few, |structure| f(structure))),
+            Err(many) => Err((f, many)),
         }
     }
 
@@ -138,12 +162,12 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
     pub(in crate::collections) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         match self.few_for_a_look() {
             Ok(few) => look(few, f),
-            Err(pool) => pool.change(f),
+            Err(many) => many.pool.change(f),
         }
     }
 
     /// The small form, unless a look at it runs code of the user's (member_pool.F2).
-    fn few_for_a_look(&self) -> Result<Holding<'_, Few<T, S>>, &MemberPool<T, S>> {
+    fn few_for_a_look(&self) -> Result<Holding<'_, Few<T, S>>, &Many<T, S>> {
         let mut few = self.forms.small()?;
         match few.form.structure.runs_users_code(few.form.untold.len()) {
             true => Err(self.forms.make(&mut few)),
@@ -276,6 +300,8 @@ mod tests {
     }
 
     impl Store<u64> for Count {
+        type Beside = ();
+
         fn runs_users_code(&self, _: usize) -> bool {
             false
         }

@@ -27,6 +27,8 @@ impl MemberStore<u32> for Numbers {
 }
 
 impl Store<u32> for Numbers {
+    type Beside = ();
+
     fn runs_users_code(&self, _: usize) -> bool {
         false
     }

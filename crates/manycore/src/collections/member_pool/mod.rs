@@ -21,7 +21,7 @@ mod few;
 mod loom_tests;
 mod pace;
 
-pub(super) use few::{FewMembers, Store};
+pub(super) use few::{FewMembers, Many, Store};
 
 use super::guarded;
 use crate::clock::Clock;
@@ -333,6 +333,38 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
     pub(super) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         let read = || self.set.read_at(|told, look| self.pace(told, look));
         guarded(read, |told| f(&mut told.members), || ())
+    }
+
+    /// As [`read`](Self::read), alone and at a cut, of which `f` is told. `before` is called under
+    /// the set's lock, before the epoch is raised.
+    pub(super) fn read_cut<R>(&self, before: impl FnOnce(), f: impl FnOnce(&S, u64) -> R) -> R {
+        guarded(|| self.set.read_cut(before), |(told, cut)| f(&told.members, *cut), || ())
+    }
+
+    /// Makes a cut as [`read_cut`](Self::read_cut) does, of which `at` is told, or waits for
+    /// another reader's that began after this call; then calls `f` side by side with other readers.
+    pub(super) fn share_cut<R>(
+        &self,
+        before: impl FnOnce(),
+        at: impl FnOnce(&mut S, u64),
+        f: impl FnOnce() -> R,
+    ) -> R
+    where
+        S: Sync,
+    {
+        let at = |told: &mut MemberStructure<S>, cut: u64| at(&mut told.members, cut);
+        guarded(|| self.set.share_cut(before, at), |_| f(), || ())
+    }
+
+    /// The epoch that a change has to note that begins now, as [`DeferredSet::epoch`].
+    #[inline(always)]
+    pub(super) fn epoch(&self) -> u64 {
+        self.set.epoch()
+    }
+
+    /// As [`DeferredSet::is_current`].
+    pub(super) fn is_current(&self) -> bool {
+        self.set.is_current()
     }
 
     /// Whether changes are to be eager, and for how many reads.

@@ -149,6 +149,8 @@ impl<T: Send + 'static> MemberStore<Item<T>> for Timers<T> {
 }
 
 impl<T: Send + 'static> Store<Item<T>> for Timers<T> {
+    type Beside = ();
+
     fn runs_users_code(&self, _: usize) -> bool {
         false // timer_queue.T4
     }

@@ -1,0 +1,408 @@
+//! Active transactions, snapshots or readers, and the oldest of them (low-water mark).
+//!
+//! Owns: [`ActiveSet`] and its handles. Built on values with marks
+//! ([`MemberPool`](crate::collections::member_pool::MemberPool)); keys that are integers of up to
+//! 64 bits have places in front of it (`board`). Source: LDU, section 2.4, for the lists of active
+//! snapshots that databases keep behind a lock.
+
+mod board;
+mod integer;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+
+use crate::collections::member_pool::{FewMembers, Many, Member, MemberStore, Store};
+use crate::ldu::Queue;
+use crate::percpu;
+use board::{Board, Taken};
+use integer::{from_word, has_word, is_integer, to_word};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// Active transactions, snapshots, readers, leases: each with a key, and the smallest key of all
+/// at the next query.
+///
+/// A member that registers and leaves between two queries costs two atomic instructions on a line
+/// of its thread's own, on whichever threads. Keys that are integers of up to 64 bits have ten
+/// places for each thread, which [`oldest`](Self::oldest) only loads; all else, and what finds no
+/// place, waits in queues and reaches an ordered list at the next query.
+///
+/// **Registering and the key.** [`oldest`](Self::oldest) sees registered members. If the key is
+/// taken from a counter that other threads advance, register with its value and take the version to
+/// work with afterwards; and a cleaner reads the counter first, then the oldest member, and stays
+/// below both.
+///
+/// Not for a set of which only the size matters (take [`Counter`](super::Counter)), and not with
+/// keys other than integers where the oldest is asked for at every registration. If each thread has
+/// at most one member at a time, and a fixed slot for it, an array of padded atomics that the
+/// cleaner scans is faster, because leaving need not be a full fence there (`manycore bench
+/// active-set` measures both, and a search tree behind a mutex).
+///
+/// ```
+/// use manycore::collections::ActiveSet;
+///
+/// let snapshots = ActiveSet::new();
+/// let first = snapshots.register(100_u64);
+/// let second = snapshots.register(117);
+/// assert_eq!(snapshots.oldest(), Some(100)); // versions below 100 can go
+/// first.leave();
+/// assert_eq!(snapshots.oldest(), Some(117));
+/// drop(second);
+/// assert_eq!(snapshots.oldest(), None);
+/// ```
+///
+/// - Consistency: linearizable.
+/// - Progress: registering and leaving do not wait, unless the set is small still (below): then for
+///   its lock, under which no code of the user's runs. Nor if it is large, unless a queue is far
+///   over its bound (16,384 changes that a running query keeps from being drained): then for that
+///   query. Queries wait for each other; `oldest` does not while all members have places and
+///   changes leave it the time to load all places twice in the same state (it tries four times).
+/// - Cost: of a place, one atomic instruction to take and one to leave it; else see
+///   [`DeferredSet`](crate::ldu::DeferredSet). No allocation in a steady state. Of `oldest`, if all
+///   members have places: two loads of a line for each thread that ever registered. Of another
+///   query: the lock, a load of these lines, a visit of each other member that changed since, and
+///   a search tree's insertion or removal for each of them that did not cancel itself.
+/// - Memory: 128 bytes for a set, a key and 32 bytes for each member, and a tree of the keys that
+///   were present at the last query. A set stays that small while one thread uses it now and then.
+///   When threads meet at its lock, or it changes a hundred thousand times a second, it becomes
+///   large, for good: 2 KiB, and for every 32 threads of the process 8 KiB of places; where a
+///   member finds none, 8 KiB more and up to 64 free members each. (With keys other than integers,
+///   so does a query that finds a member: their code runs there.)
+/// - Panics: in the key's `Ord`, `Clone` or `Drop`, in the querying thread, because they run under
+///   the set's lock there (they must not use the set); it is of no use then. So it is if `Ord`
+///   contradicts itself. The `Drop` of a registered key itself runs in the caller's hands.
+/// - A forgotten handle stays active for as long as the set lives.
+#[doc(alias = "low-water mark")]
+#[doc(alias = "snapshot")]
+pub struct ActiveSet<K: Ord + Clone + Send + Sync + 'static> {
+    members: FewMembers<K, Keys<K>>,
+}
+
+/// How many members have each key.
+struct Keys<K>(BTreeMap<K, usize>);
+
+impl<K> Default for Keys<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> MemberStore<K> for Keys<K> {
+    unsafe fn insert(&mut self, node: NonNull<Member<K>>) {
+        // SAFETY: member_pool.N1 - the caller promises that the node has a value
+        // (`MemberStore::insert`).
+        let key = unsafe { Member::value(node) };
+        match self.0.get_mut(key) {
+            Some(count) => *count += 1,
+            None => {
+                self.0.insert(key.clone(), 1);
+            }
+        }
+    }
+
+    unsafe fn remove(&mut self, node: NonNull<Member<K>>) {
+        // SAFETY: member_pool.N1 - the caller promises that the node has a value until this returns
+        // (`MemberStore::remove`).
+        let key = unsafe { Member::value(node) };
+        let count = self.0.get_mut(key).expect("manycore: a key's Ord contradicts itself");
+        if *count > 1 {
+            *count -= 1;
+        } else {
+            self.0.remove(key);
+        }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Store<K> for Keys<K> {
+    fn runs_users_code(&self, untold: usize) -> bool {
+        !is_integer::<K>() && (untold > 0 || !self.0.is_empty())
+    }
+
+    /// Of use to keys that have a word alone.
+    type Beside = Board;
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
+    /// An empty set, with a queue for each thread.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_queue(Queue::PerThread)
+    }
+
+    /// An empty set. With [`Queue::Global`] it takes less memory.
+    #[must_use]
+    pub fn with_queue(queue: Queue) -> Self {
+        Self { members: FewMembers::new(queue) }
+    }
+
+    /// Becomes active with this key until the handle is dropped. Keys need not differ.
+    #[inline]
+    pub fn register(&self, key: K) -> Active<'_, K> {
+        let word = to_word(&key);
+        if let Some((many, word)) = self.members.many().zip(word) {
+            let Many { pool, beside: board } = many;
+            let taken = percpu::with_own_slot(|slot| board.enter(slot, word, pool.epoch()));
+            let held = match taken {
+                Some(place) => Held::Placed(place, key),
+                None => Held::Member(enter_pool(many, key)),
+            };
+            return Active { held, set: self };
+        }
+        let key = self.members.enter(key);
+        if let Some(many) = self.members.many().filter(|_| word.is_some()) {
+            many.beside.block(); // the set has become large just now
+        }
+        Active { held: Held::Member(key), set: self }
+    }
+
+    /// Calls `of` with the keys of the pool, or of the small form, and `with` with what that
+    /// returns and each key that has a place, at one moment. `of` runs the key's code.
+    fn read<R>(&self, of: impl FnOnce(&Keys<K>) -> R, mut with: impl FnMut(&mut R, K)) -> R {
+        let (of, many) = match self.members.read_few(of) {
+            Ok(result) => return result,
+            Err((of, many)) if !has_word::<K>() => return many.pool.read(of),
+            Err(large) => large,
+        };
+        let Many { pool, beside: board } = many;
+        pool.read_cut(
+            || board.block(),
+            |keys, cut| {
+                let mut result = of(keys);
+                board.each_at(cut, |word| with(&mut result, from_word(word)));
+                board.admit(|| keys.0.is_empty() && pool.is_current());
+                result
+            },
+        )
+    }
+
+    /// The smallest key that is active now.
+    ///
+    /// # Panics
+    /// If comparing keys does.
+    #[must_use]
+    pub fn oldest(&self) -> Option<K> {
+        let many = self.members.many().filter(|_| has_word::<K>());
+        if let Some(oldest) = many.and_then(|many| many.beside.scan()) {
+            return oldest.map(from_word);
+        }
+        let first = |keys: &Keys<K>| keys.0.first_key_value().map(|(key, _)| key.clone());
+        match self.members.read_few(first) {
+            Ok(oldest) => oldest,
+            Err((first, many)) if !has_word::<K>() => many.pool.read(first),
+            Err((first, many)) => {
+                oldest_at_a_cut(many, |keys| first(keys).and_then(|key| to_word(&key)))
+                    .map(from_word)
+            }
+        }
+    }
+
+    /// All keys that are active now, smallest first, each as often as it is.
+    ///
+    /// # Panics
+    /// As [`oldest`](Self::oldest).
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<K> {
+        let all = |(key, count): (&K, &usize)| vec![key.clone(); *count];
+        let in_pool = |keys: &Keys<K>| keys.0.iter().flat_map(all).collect();
+        let mut keys: Vec<K> = self.read(in_pool, |keys: &mut Vec<K>, key| keys.push(key));
+        if has_word::<K>() {
+            keys.sort_unstable();
+        }
+        keys
+    }
+
+    /// How many are active now. Always takes the set's lock, so not for hot paths.
+    ///
+    /// # Panics
+    /// As [`oldest`](Self::oldest).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read(|keys| keys.0.values().sum(), |count: &mut usize, _| *count += 1)
+    }
+
+    /// Whether no member is active now.
+    ///
+    /// # Panics
+    /// As [`oldest`](Self::oldest).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A key comes for which there is no place.
+fn enter_pool<K: Ord + Clone + Send + Sync + 'static>(
+    many: &Many<K, Keys<K>>,
+    key: K,
+) -> NonNull<K> {
+    let key = many.pool.enter(key);
+    many.beside.block(); // board.B4: before the registration returns
+    key
+}
+
+/// The oldest at a cut, of this reader or of one that it has waited for; `first` tells the pool's.
+#[cold]
+fn oldest_at_a_cut<K: Ord + Clone + Send + Sync + 'static>(
+    many: &Many<K, Keys<K>>,
+    first: impl Fn(&Keys<K>) -> Option<u64>,
+) -> Option<u64> {
+    let Many { pool, beside: board } = many;
+    // A change that returned before this call, and that a cut has missed, has passed a full fence
+    // since, so this is larger than that cut's number (ldu.U6): its result is not taken.
+    let epoch = pool.epoch();
+    let make = |keys: &mut Keys<K>, cut: u64| {
+        let mut oldest = first(keys);
+        board.each_at(cut, |key| oldest = Some(oldest.map_or(key, |oldest| oldest.min(key))));
+        board.note_oldest(cut, oldest);
+        board.admit(|| keys.0.is_empty() && pool.is_current());
+    };
+    loop {
+        // A round that this reader has waited for may have been a change's, which notes no oldest.
+        let known = pool.share_cut(|| board.block(), make, || board.oldest_since(epoch));
+        if let Some(oldest) = known {
+            return oldest;
+        }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Default for ActiveSet<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> fmt::Debug for ActiveSet<K> {
+    /// Prints no keys: that would take a read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActiveSet").finish_non_exhaustive()
+    }
+}
+
+/// Active for as long as this lives. Gives access to the key, and may be dropped on any thread.
+///
+/// See [`ActiveSet`] for an example.
+#[must_use = "dropping the handle leaves the set"]
+pub struct Active<'a, K: Ord + Clone + Send + Sync + 'static> {
+    held: Held<'a, K>,
+    set: &'a ActiveSet<K>,
+}
+
+/// Where a registration is.
+enum Held<'a, K> {
+    /// In the pool or the small form.
+    Member(NonNull<K>),
+    /// In a place, which has the key's word; the set is large.
+    Placed(Taken<'a>, K),
+}
+
+// SAFETY: a handle gives shared access to the key (`K: Sync`), and dropping it can drop the key on
+// that thread (`K: Send`). The set may be used from any thread.
+unsafe impl<K: Ord + Clone + Send + Sync + 'static> Send for Active<'_, K> {}
+// SAFETY: a shared handle gives out `&K` alone (`K: Sync`); leaving the set takes the handle
+// itself.
+unsafe impl<K: Ord + Clone + Send + Sync + 'static> Sync for Active<'_, K> {}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Active<'_, K> {
+    /// Leaves the set: the same as dropping the handle.
+    #[inline]
+    pub fn leave(self) {
+        drop(self);
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Deref for Active<'_, K> {
+    type Target = K;
+
+    #[inline]
+    fn deref(&self) -> &K {
+        match &self.held {
+            // SAFETY: member_pool.N1 - the key is there until its owner leaves.
+            Held::Member(key) => unsafe { key.as_ref() },
+            Held::Placed(_, key) => key,
+        }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Drop for Active<'_, K> {
+    #[inline]
+    fn drop(&mut self) {
+        match &self.held {
+            // SAFETY: the key came from `enter`, and its handle is dropped once.
+            Held::Member(key) => unsafe { self.set.members.leave(*key) },
+            Held::Placed(place, _) => {
+                let many = self.set.members.many().expect("a place is of the large form");
+                place.leave(many.pool.epoch());
+            }
+        }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + fmt::Debug + 'static> fmt::Debug for Active<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Active").field(&**self).finish()
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    fn large<K: Ord + Clone + Send + Sync + 'static>() -> ActiveSet<K> {
+        ActiveSet { members: ActiveSet::new().members.promoted() }
+    }
+
+    /// Whether `oldest` finds all members in places.
+    fn is_scanned<K: Ord + Clone + Send + Sync + 'static>(set: &ActiveSet<K>) -> bool {
+        set.members.many().is_some_and(|many| many.beside.scan().is_some())
+    }
+
+    #[test]
+    fn members_without_a_place_are_found_and_scans_come_back_after_them() {
+        let set = large();
+        assert_eq!((set.oldest(), is_scanned(&set)), (None, true));
+        let mut members: Vec<_> = (10..30).rev().map(|key| set.register(key)).collect();
+        let placed = |active: &&Active<'_, i64>| matches!(active.held, Held::Placed(..));
+        let in_places = members.iter().filter(placed).count();
+        assert!(in_places > 0 && in_places < members.len(), "{in_places} have places");
+        assert_eq!((set.oldest(), set.len(), is_scanned(&set)), (Some(10), 20, false));
+        assert!(set.snapshot().into_iter().eq(10..30));
+        members.truncate(in_places);
+        for round in 0.. {
+            assert_eq!(set.oldest(), Some(30 - in_places as i64));
+            if is_scanned(&set) {
+                break;
+            }
+            assert!(round < 100, "the pool is empty, and the lock is taken for each read");
+        }
+        members.pop();
+        let negative = set.register(-1);
+        assert_eq!((set.oldest(), *negative), (Some(-1), -1));
+        drop(members);
+        assert_eq!(set.snapshot(), [-1]);
+    }
+
+    #[test]
+    fn place_is_taken_again_unless_a_cut_may_want_its_key() {
+        let set = large();
+        set.register(1_u64).leave();
+        let kept = set.register(7);
+        for round in 0..100 {
+            let other = set.register(round);
+            assert!(matches!(other.held, Held::Placed(..)), "round {round}");
+            assert_eq!(set.len(), 2); // a cut: the key of `other` is wanted until the next one
+            drop(other);
+            assert_eq!(set.oldest(), Some(7));
+        }
+        drop(kept);
+        assert!(set.is_empty());
+    }
+
+    #[test]
+    fn other_keys_have_no_places() {
+        let set = large();
+        let name = set.register("name".to_string());
+        assert!(matches!(name.held, Held::Member(_)));
+        assert_eq!(set.oldest().as_deref(), Some("name"));
+    }
+}
