@@ -16,6 +16,9 @@ const VIRTUAL: [&str; 2] = ["1ms", "300us"];
 /// How long each repeat runs on real ones, and how many there are.
 const REAL: [(&str, u32); 2] = [("60ms", 5), ("10ms", 1)];
 
+/// A line that takes so many times as long is another machine's.
+const MOVED: f64 = 2.0;
+
 /// How many runs there are.
 pub(super) fn steps(here: u32) -> usize {
     2 * fresh::cases(here).count()
@@ -31,12 +34,18 @@ pub(super) fn run(
 ) -> Result<Real, Failure> {
     let machine = for_benchmarks(this_machine(store.path("this-host.toml"))?);
     let (length, repeats) = REAL[usize::from(quick)];
-    let mut measured = Vec::new();
+    let (mut measured, mut now) = (Vec::new(), false);
     for case in fresh::cases(here) {
         progress.next(&format!("{}: {}, this machine", fresh::ID, case.fresh.workload));
         let words = case.words(length, repeats);
-        let rows = store.measured(&words, || bench::output(&args::bench(&words)?))?;
+        let rows = store.measured(&words, || {
+            now = true;
+            bench::output(&args::bench(&words)?)
+        })?;
         measured.push((case, rows));
+    }
+    if now {
+        warn_if_moved(&machine, &Machine::this_host());
     }
     let mut compared = Vec::new();
     for (case, rows) in measured {
@@ -56,6 +65,20 @@ pub(super) fn run(
     };
     let model = PARAMETERS.iter().map(|parameter| line(parameter.name)).collect();
     Ok(Real { model, compared })
+}
+
+/// Says so if a line does not take as long between two cores after the measurement as when the
+/// machine was calibrated: the cores of a virtual machine may move.
+fn warn_if_moved(before: &Machine, after: &Machine) {
+    let [before, after] = [before, after]
+        .map(|machine| f64::from(machine.same_socket) * 1e3 / f64::from(machine.mhz));
+    if before.max(after) > MOVED * before.min(after) {
+        eprintln!(
+            "manycore report: a line takes {after:.0} ns from core to core now, and took \
+             {before:.0} when this machine was calibrated: two threads were not measured on the \
+             machine that is simulated"
+        );
+    }
 }
 
 /// The model of this machine: calibrated once, and kept with the runs. Where that cannot be done,
