@@ -46,6 +46,7 @@ mod ours;
 mod parsec;
 mod passes;
 mod pointers;
+mod slots;
 mod stall;
 mod trace;
 mod urcu;

@@ -26,12 +26,12 @@
 use std::{
     collections::VecDeque,
     hint::black_box,
-    iter, ptr,
+    iter,
     sync::{
         Mutex,
         atomic::{
-            AtomicPtr, AtomicU64,
-            Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+            AtomicU64,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
             fence,
         },
     },
@@ -40,7 +40,10 @@ use std::{
 use crossbeam_utils::CachePadded;
 use manycore::clock::{Clock, Mode};
 
-use super::{Counts, Node, Payload, Scheme, SchemeHandle, Setup};
+use super::{
+    Payload, Scheme, SchemeHandle, Setup,
+    slots::{Slots, Taken},
+};
 
 /// The frees between two attempts to drop, and the most nodes of one attempt, as in the code that
 /// the authors published.
@@ -57,31 +60,19 @@ struct Record {
 
 /// A table, and the threads' records.
 pub(super) struct Parsec<const LEVEL: u32> {
-    table: Box<[AtomicPtr<Node>]>,
+    table: Slots,
     records: Box<[CachePadded<Record>]>,
     /// What threads had not dropped when they ended.
     left: Mutex<Vec<Freed>>,
     clock: &'static Clock,
     skew: u64,
-    counts: &'static Counts,
 }
 
-/// A node that was taken out of the table, and when. Sections may still read it, so that it is no
-/// box; it is dropped with this.
+/// A node that was replaced, and when. `reclaim` drops it, by law 2, or the scheme's end, when
+/// there are no sections.
 struct Freed {
     time: u64,
-    node: *mut Node,
-}
-
-// SAFETY: it owns its node as a box would, and a node may go to another thread.
-unsafe impl Send for Freed {}
-
-impl Drop for Freed {
-    fn drop(&mut self) {
-        // SAFETY: the swap that took the node out of the table gave it to this alone. It goes by
-        // `reclaim`, by law 2, or with the table, when there are no sections.
-        drop(unsafe { Box::from_raw(self.node) });
-    }
+    _node: Taken,
 }
 
 /// A thread's way to it.
@@ -113,11 +104,10 @@ impl<const LEVEL: u32> Scheme for Parsec<LEVEL> {
     type Handle<'a> = ParsecHandle<'a, LEVEL>;
 
     fn new(setup: Setup) -> Self {
-        let node = |value, counts| Box::into_raw(Box::new(Node::new(value, counts)));
         let clock = Clock::system();
         let record = || CachePadded::new(Record { exit: AtomicU64::new(1), ..Record::default() });
         Self {
-            table: setup.table(|value, counts| AtomicPtr::new(node(value, counts))),
+            table: Slots::new(setup),
             records: iter::repeat_with(record).take(setup.threads).collect(),
             left: Mutex::default(),
             clock,
@@ -125,23 +115,12 @@ impl<const LEVEL: u32> Scheme for Parsec<LEVEL> {
                 Mode::Bounded { skew_ticks } => skew_ticks,
                 _ => 0,
             },
-            counts: setup.counts,
         }
     }
 
     fn handle(&self, thread: usize) -> ParsecHandle<'_, LEVEL> {
         let known = vec![0; self.records.len()].into();
         ParsecHandle { scheme: self, thread, freed: VecDeque::new(), wait: BATCH, known }
-    }
-}
-
-impl<const LEVEL: u32> Drop for Parsec<LEVEL> {
-    fn drop(&mut self) {
-        for slot in &mut self.table {
-            let node = std::mem::replace(slot.get_mut(), ptr::null_mut());
-            // SAFETY: the slot owns its node, and with `&mut self` no other thread has access.
-            drop(unsafe { Box::from_raw(node) });
-        }
     }
 }
 
@@ -228,25 +207,21 @@ impl<const LEVEL: u32> SchemeHandle for ParsecHandle<'_, LEVEL> {
     #[inline]
     fn read(&mut self, slot: usize) -> u64 {
         self.enter();
-        // ORDER: pairs with the swap of `update`, which publishes the node.
-        let node = self.scheme.table[slot].load(Acquire);
-        // SAFETY: a slot is never null; a node is dropped once this thread is quiescent for the
-        // time of its free, which by law 2 is not before this section's end.
-        let value = unsafe { &*node }.payload().value();
+        // SAFETY: a node is dropped once this thread is quiescent for the time at which it was
+        // replaced, which by law 2 is not before this section's end.
+        let value = unsafe { self.scheme.table.get(slot) }.value();
         self.exit();
         value
     }
 
     #[inline]
     fn update(&mut self, slot: usize, value: u64) {
-        let new = Box::into_raw(Box::new(Node::new(value, self.scheme.counts)));
-        // ORDER: AcqRel publishes the new node, and takes over the old one.
-        let old = self.scheme.table[slot].swap(new, AcqRel);
+        let node = self.scheme.table.replace(slot, value);
         // ORDER: pairs with the fence of `enter`: a section that begins after the time below finds
         // the new node.
         fence(SeqCst);
         let time = self.scheme.clock.stamp().ticks();
-        self.freed.push_back(Freed { time, node: old });
+        self.freed.push_back(Freed { time, _node: node });
         self.wait -= 1;
         if self.wait == 0 {
             self.reclaim();
@@ -255,10 +230,9 @@ impl<const LEVEL: u32> SchemeHandle for ParsecHandle<'_, LEVEL> {
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
         self.enter();
-        // ORDER: pairs with the swap of `update`, which publishes the node.
-        let node = self.scheme.table[slot].load(Acquire);
-        // SAFETY: a slot is never null, and the section is open until `inside` has returned.
-        inside(unsafe { &*node }.payload());
+        // SAFETY: the section is open until `inside` has returned, and by law 2 no node that it
+        // could have found is dropped before.
+        inside(unsafe { self.scheme.table.get(slot) });
         self.exit();
     }
 

@@ -15,10 +15,9 @@
 
 use std::{
     hint::{self, black_box},
-    ptr,
     sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicUsize,
-        Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+        AtomicBool, AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release, SeqCst},
         fence,
     },
     thread,
@@ -26,7 +25,7 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 
-use super::{Counts, Node, Payload, Scheme, SchemeHandle, Setup};
+use super::{Payload, Scheme, SchemeHandle, Setup, slots::Slots};
 
 /// In a reader's word: it is in a section.
 const ACTIVE: usize = 1;
@@ -39,7 +38,7 @@ const PROBES: u32 = 1000;
 
 /// A table, and the readers' words.
 pub(super) struct Urcu {
-    table: Box<[AtomicPtr<Node>]>,
+    table: Slots,
     readers: Box<[CachePadded<AtomicUsize>]>,
     /// What a reader copies.
     phase: CachePadded<AtomicUsize>,
@@ -47,7 +46,6 @@ pub(super) struct Urcu {
     leading: CachePadded<AtomicBool>,
     begun: CachePadded<AtomicUsize>,
     ended: CachePadded<AtomicUsize>,
-    counts: &'static Counts,
 }
 
 /// A thread's word in it.
@@ -116,30 +114,18 @@ impl Scheme for Urcu {
     type Handle<'a> = UrcuHandle<'a>;
 
     fn new(setup: Setup) -> Self {
-        let node = |value, counts| Box::into_raw(Box::new(Node::new(value, counts)));
         Self {
-            table: setup.table(|value, counts| AtomicPtr::new(node(value, counts))),
+            table: Slots::new(setup),
             readers: (0..setup.threads).map(|_| CachePadded::default()).collect(),
             phase: CachePadded::new(AtomicUsize::new(ACTIVE)),
             leading: CachePadded::default(),
             begun: CachePadded::default(),
             ended: CachePadded::default(),
-            counts: setup.counts,
         }
     }
 
     fn handle(&self, thread: usize) -> UrcuHandle<'_> {
         UrcuHandle { scheme: self, own: &self.readers[thread] }
-    }
-}
-
-impl Drop for Urcu {
-    fn drop(&mut self) {
-        for slot in &mut self.table {
-            let node = std::mem::replace(slot.get_mut(), ptr::null_mut());
-            // SAFETY: the slot owns its node, and with `&mut self` no other thread has access.
-            drop(unsafe { Box::from_raw(node) });
-        }
     }
 }
 
@@ -171,32 +157,26 @@ impl SchemeHandle for UrcuHandle<'_> {
     #[inline]
     fn read(&mut self, slot: usize) -> u64 {
         self.enter();
-        // ORDER: pairs with the swap of `update`, which publishes the node.
-        let node = self.scheme.table[slot].load(Acquire);
-        // SAFETY: a slot is never null; a node is dropped a grace period after the swap that took
-        // it out, which by law 2 is not over while this section is open.
-        let value = unsafe { &*node }.payload().value();
+        // SAFETY: a node is dropped a grace period after it was replaced, which by law 2 is not
+        // over while this section is open.
+        let value = unsafe { self.scheme.table.get(slot) }.value();
         self.exit();
         value
     }
 
     #[inline]
     fn update(&mut self, slot: usize, value: u64) {
-        let new = Box::into_raw(Box::new(Node::new(value, self.scheme.counts)));
-        // ORDER: AcqRel publishes the new node, and takes over the old one.
-        let old = self.scheme.table[slot].swap(new, AcqRel);
+        let old = self.scheme.table.replace(slot, value);
         self.scheme.synchronize();
-        // SAFETY: the swap took it out of the table and gave it to this thread alone, and by law 3
-        // no section that was open then still is.
-        drop(unsafe { Box::from_raw(old) });
+        // By law 3 no section that was open then still is.
+        drop(old);
     }
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
         self.enter();
-        // ORDER: pairs with the swap of `update`, which publishes the node.
-        let node = self.scheme.table[slot].load(Acquire);
-        // SAFETY: a slot is never null, and the section is open until `inside` has returned.
-        inside(unsafe { &*node }.payload());
+        // SAFETY: the section is open until `inside` has returned, and by law 2 no node that it
+        // could have found is dropped before.
+        inside(unsafe { self.scheme.table.get(slot) });
         self.exit();
     }
 }
