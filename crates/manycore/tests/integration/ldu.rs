@@ -326,7 +326,7 @@ fn panic_of_the_structure_poisons_and_loses_nothing() {
 
 fn message_of_read(set: &DeferredSet<Moody, Element<u8>>) -> String {
     let panic = catch_unwind(AssertUnwindSafe(|| drop(set.read()))).expect_err("poisoned");
-    (*panic.downcast_ref::<&str>().expect("a message")).to_owned()
+    panic.downcast_ref::<String>().expect("a message").clone()
 }
 
 #[test]

@@ -17,9 +17,10 @@
 //! - **board.B3** A change notes the epoch that it found, unless a later one is noted, and with it
 //!   whether the place was taken before; then it changes `state`. A key that a cut may still want
 //!   stays: while a place says that it was taken before the present epoch, it is not used again.
-//! - **board.B4** `blocked` is odd from before a cut until its end, and for as long as the pool may
-//!   have a member whose registration has returned. A scan counts only if `blocked` is even before
-//!   its first collect, and the same after the next.
+//! - **board.B4** `gate` is not open from before a cut until its end, nor for as long as the pool
+//!   may have a member whose registration has returned. A scan counts only if `gate` is open before
+//!   its first collect, and the same after the next. Only a cut opens it: it says that it is about
+//!   to, looks whether the pool is empty, and opens it unless a registration has shut it since.
 //!
 //! Why cuts and scans are of one order. Cuts among themselves are (ldu.U6, `ldu::change`): a place
 //! notes epochs as a member's word does, and is looked at after the epoch was raised. A scan has
@@ -39,6 +40,14 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, seeded_bug};
 const PLACES: usize = if SMALL { 2 } else { 10 };
 /// Times that a read collects before it takes the lock.
 const COLLECTS: usize = if SMALL { 2 } else { 4 };
+
+/// The phases of `gate`, in its lowest bits; above them is how often it was opened.
+const OPEN: u64 = 0;
+/// Scans do not count.
+const SHUT: u64 = 1;
+/// Nor now, and a cut is about to open it.
+const OPENING: u64 = 2;
+const PHASE: u64 = 3;
 
 /// Cuts between two attempts to scan, at most: twice as many after each that failed.
 const PAUSE_MAX: u64 = if SMALL { 1 } else { 256 };
@@ -94,13 +103,13 @@ pub(super) struct Board {
     /// One past the last slot that has a used row.
     end: AtomicU64,
     /// board.B4.
-    blocked: AtomicU64,
+    gate: AtomicU64,
     /// Cuts until the next attempt to scan, and how many there were to be the last time. Hints.
     rest: AtomicU64,
     pause: AtomicU64,
     /// Of the last cut of which the oldest is known: the epoch after it, whether there was an
     /// oldest, and its key. Guarded by the pool's lock. Cuts write it, so it has its own line:
-    /// registrations in the pool load `blocked`.
+    /// registrations in the pool load `gate`.
     known: Line<[AtomicU64; 3]>,
 }
 
@@ -111,7 +120,7 @@ impl Default for Board {
         Self {
             rows: Segmented::new(),
             end: zero(),
-            blocked: AtomicU64::new(1),
+            gate: AtomicU64::new(SHUT),
             rest: zero(),
             pause: zero(),
             known: Line([zero(), zero(), zero()]),
@@ -255,9 +264,9 @@ impl Board {
     #[inline(always)]
     pub(super) fn scan(&self) -> Option<Option<u64>> {
         // ORDER: SeqCst (both loads); pairs with `block` and `admit`.
-        let blocked = self.blocked.load(Ordering::SeqCst);
+        let gate = self.gate.load(Ordering::SeqCst);
         // BUG: a scan does not mind that a cut is at work (board.B4).
-        if blocked & 1 != 0 && !seeded_bug!("board-blocked") {
+        if gate & PHASE != OPEN && !seeded_bug!("board-blocked") {
             return None;
         }
         // ORDER: Relaxed (all of `rest` and `pause`); hints.
@@ -270,7 +279,7 @@ impl Board {
             // BUG: what one collect finds is taken for a moment's (board.B2).
             if next.1 == sum || seeded_bug!("board-collect") {
                 // BUG: a scan does not mind that a cut has begun (board.B4).
-                let same = self.blocked.load(Ordering::SeqCst) == blocked;
+                let same = self.gate.load(Ordering::SeqCst) == gate;
                 if self.pause.load(Ordering::Relaxed) != 0 {
                     self.pause.store(0, Ordering::Relaxed);
                 }
@@ -326,20 +335,20 @@ impl Board {
         Taken { row, place: &row.places[0], at: 0 }
     }
 
-    /// Scans do not count from now on (board.B4).
+    /// Scans do not count from now on (board.B4). Called by a cut before it begins, and by a
+    /// registration in the pool before it returns, after its full fence.
     #[inline]
     pub(super) fn block(&self) {
-        // ORDER: SeqCst (both); pairs with the loads in `scan`.
-        let blocked = self.blocked.load(Ordering::SeqCst);
-        if blocked & 1 == 0 {
-            // Where this fails, another thread has blocked them. (If a cut has admitted them again
-            // by now, it has looked at the pool after that load, and has found this thread's.)
-            let _ = self.blocked.compare_exchange(
-                blocked,
-                blocked + 1,
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            );
+        // ORDER: SeqCst; pairs with the loads in `scan`, and with the fence in `admit`: if the gate
+        // is shut here, a cut that opens it later finds what this thread did before.
+        let mut gate = self.gate.load(Ordering::SeqCst);
+        while gate & PHASE != SHUT {
+            let shut = gate & !PHASE | SHUT;
+            let ordering = Ordering::SeqCst; // as above, and so that an opening cut finds it
+            match self.gate.compare_exchange(gate, shut, ordering, ordering) {
+                Ok(_) => return,
+                Err(now) => gate = now,
+            }
         }
     }
 
@@ -353,14 +362,22 @@ impl Board {
         if !pool_is_empty() {
             return;
         }
-        // ORDER: SeqCst, and a full fence before the look at the pool. Pairs with the fence of a
-        // registration in the pool, and its `block` after it: one of the two finds the other.
-        let blocked = self.blocked.fetch_add(1, Ordering::SeqCst);
-        debug_assert!(blocked & 1 != 0, "board.B4: scans are admitted during one another");
+        // ORDER: Relaxed; a shut gate is changed by cuts alone, under the lock.
+        let shut = self.gate.load(Ordering::Relaxed);
+        debug_assert!(shut & PHASE == SHUT, "board.B4: a cut has not shut the gate");
+        let (closed, opening) = (shut & !PHASE, shut & !PHASE | OPENING);
+        self.gate.store(opening, Ordering::SeqCst);
+        // ORDER: a full fence between that and the look at the pool. Pairs with the fence of a
+        // registration in the pool, and its `block` after it: the look finds the registration, or
+        // `block` finds the gate opening and shuts it.
         fence(Ordering::SeqCst);
         // BUG: a cut admits scans although a member has come to the pool since its look (board.B4).
-        if !pool_is_empty() && !seeded_bug!("board-admit") {
-            self.block();
-        }
+        let next = match pool_is_empty() || seeded_bug!("board-admit") {
+            true => closed + PHASE + 1,
+            false => shut,
+        };
+        // ORDER: SeqCst; pairs with the loads in `scan`. It fails where a registration has shut the
+        // gate.
+        let _ = self.gate.compare_exchange(opening, next, Ordering::SeqCst, Ordering::SeqCst);
     }
 }

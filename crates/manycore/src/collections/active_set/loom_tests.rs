@@ -147,6 +147,8 @@ fn loom_member_of_the_pool_keeps_scans_from_counting() {
                 queued.store(true, Ordering::Release);
                 fence(Ordering::SeqCst); // as the pool's
                 boards.board.block();
+                // Its registration has returned.
+                assert_eq!(boards.board.scan(), None, "the pool's member is missed");
             })
         };
         boards.board.block();
