@@ -80,8 +80,6 @@ fn plot_draws_each_curve_and_refuses_what_is_not_in_the_file() {
     assert_refused(&output, 1, &["c", "throughput"]);
 }
 
-/// Nothing on stdout, one line on stderr, this exit code.
-#[track_caller]
 #[test]
 fn report_keeps_a_page_that_it_cannot_read() {
     let folder = folder("report");
@@ -95,6 +93,8 @@ fn report_keeps_a_page_that_it_cannot_read() {
     assert_eq!(fs::read(&page).unwrap(), b"\xff of another kind");
 }
 
+/// Nothing on stdout, one line on stderr, this exit code.
+#[track_caller]
 fn assert_refused(output: &Output, code: i32, words: &[&str]) {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{error}");

@@ -141,8 +141,7 @@ pub(super) const FIGURES: &[Figure] = &[
             Curve::new("and begin at different threads", "parsec-4", &[]),
         ],
         why: &["What the second brings: 9.6 million updates a second become 32.4 at 10 %, 15.5 \
-            become 45.4 at 50, and 20.1 become 49.0 at 90. The others change less than 5 %: the \
-            looks that the third and the fourth spare or spread are few by then."],
+            become 45.4 at 50, and 20.1 become 49.0 at 90. The others change less than 5 %."],
         ..rising(
             "",
             "",

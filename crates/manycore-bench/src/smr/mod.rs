@@ -22,8 +22,8 @@
 //! 4. *stall* (`--stall`, instead of the others): a reader stays in its section while the others
 //!    update; the file `stall.rs` has the details.
 //!
-//! Not here: read-log-update, whose implementations in Rust (the crate `stronghold-rlu` of 2022,
-//! and two of students) are not maintained, and Citrus, a tree over RCU, which has none.
+//! Not here: read-log-update (in Rust we found `stronghold-rlu`, of 2020 to 2022, and two small
+//! projects), and Citrus, a tree over RCU, of which we found nothing.
 //!
 //! Limits of our sections, on two cores of a Xeon in November 2026:
 //!

@@ -219,8 +219,8 @@ fn clears(instruction: &Instruction) -> bool {
     !goes_to_memory(instruction) && (of_two && same(0, 1) || of_three && same(1, 2))
 }
 
-/// Cycles from an instruction's operands to its result, without memory: as measured on current
-/// x86-64 processors (uops.info), which are within a cycle or so of one another.
+/// Cycles from an instruction's operands to its result, without memory: round values of current
+/// x86-64 processors, which differ by a cycle or two, and of which none is measured here.
 fn latency(instruction: &Instruction) -> u64 {
     use Mnemonic::*;
     if instruction.condition_code() != ConditionCode::None {

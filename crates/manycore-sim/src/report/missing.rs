@@ -26,8 +26,8 @@ pub fn missing(machine: &Machine) -> Vec<String> {
         "Instructions have no latency of their own, and branches are never mispredicted: code runs \
          at one rate (instructions_per_10_cycles; window is 0)."
     } else {
-        "Execution units are without number, and instructions wait for loads that hit as for any; \
-         what is stored in memory and loaded again is followed on the stack only."
+        "Execution units are without number, and what is stored and loaded again is followed on \
+         the stack only."
     };
     let stores = why(machine, "store_buffer");
     let stores = format!("A core waits for each of its stores (store_buffer is 0{stores}).");

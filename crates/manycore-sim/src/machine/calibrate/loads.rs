@@ -78,6 +78,7 @@ pub(super) fn bandwidth(cpus: &[usize], kib: usize) -> Option<Distribution> {
 
 /// How many times `fill`, `least` at least and less than `most`, has room in the core between two
 /// loads that miss: these overlap as long as it does.
+#[cfg(target_arch = "x86_64")]
 pub(super) fn room(least: u32, most: u32, fill: impl Fn()) -> Option<u32> {
     let chain = cycle((64 << 20) / LINE);
     let mut ends = [0, chain.len() / 2];

@@ -13,51 +13,45 @@ pub(super) fn is_integer<K: 'static>() -> bool {
     has_word::<K>() || key == TypeId::of::<u128>() || key == TypeId::of::<i128>()
 }
 
-/// Whether keys of this type have a word. (All of this is decided when it is compiled.)
-#[inline(always)]
-pub(super) fn has_word<K: 'static>() -> bool {
-    let key = TypeId::of::<K>();
-    key == TypeId::of::<u64>()
-        || key == TypeId::of::<u32>()
-        || key == TypeId::of::<usize>()
-        || key == TypeId::of::<i64>()
-        || key == TypeId::of::<i32>()
-        || key == TypeId::of::<isize>()
+/// What is asked of a key's type, for each of these types. (All is decided when it is compiled.)
+macro_rules! words {
+    ($($unsigned:ident)*; $($signed:ident)*) => {
+        /// Whether keys of this type have a word.
+        #[inline(always)]
+        pub(super) fn has_word<K: 'static>() -> bool {
+            let key = TypeId::of::<K>();
+            $(key == TypeId::of::<$unsigned>() ||)* $(key == TypeId::of::<$signed>() ||)* false
+        }
+
+        /// A key's word, if its type has words: in the order of the keys.
+        #[inline(always)]
+        pub(super) fn to_word<K: 'static>(key: &K) -> Option<u64> {
+            let key = key as &dyn Any;
+            $(if let Some(key) = key.downcast_ref::<$unsigned>() {
+                return Some(*key as u64);
+            })*
+            $(if let Some(key) = key.downcast_ref::<$signed>() {
+                return Some(*key as i64 as u64 ^ SIGN);
+            })*
+            None
+        }
+
+        /// The key that has this word.
+        ///
+        /// # Panics
+        /// If keys of the type have no words.
+        #[inline(always)]
+        pub(super) fn from_word<K: Clone + 'static>(word: u64) -> K {
+            let number = (word ^ SIGN) as i64;
+            let as_key = |number: &dyn Any| number.downcast_ref::<K>().cloned();
+            None$(.or_else(|| as_key(&(word as $unsigned))))*
+                $(.or_else(|| as_key(&(number as $signed))))*
+                .expect("keys of this type have no words")
+        }
+    };
 }
 
-/// A key's word, if its type has words: in the order of the keys.
-#[inline(always)]
-pub(super) fn to_word<K: 'static>(key: &K) -> Option<u64> {
-    let key = key as &dyn Any;
-    let unsigned = || {
-        let long = key.downcast_ref::<u64>().copied();
-        let short = || key.downcast_ref::<u32>().copied().map(u64::from);
-        long.or_else(short).or_else(|| key.downcast_ref::<usize>().map(|key| *key as u64))
-    };
-    let signed = || {
-        let long = key.downcast_ref::<i64>().copied();
-        let short = || key.downcast_ref::<i32>().copied().map(i64::from);
-        long.or_else(short).or_else(|| key.downcast_ref::<isize>().map(|key| *key as i64))
-    };
-    unsigned().or_else(|| signed().map(|key| key as u64 ^ SIGN))
-}
-
-/// The key that has this word.
-///
-/// # Panics
-/// If keys of the type have no words.
-#[inline(always)]
-pub(super) fn from_word<K: Clone + 'static>(word: u64) -> K {
-    let number = (word ^ SIGN) as i64;
-    let as_key = |number: &dyn Any| number.downcast_ref::<K>().cloned();
-    as_key(&word)
-        .or_else(|| as_key(&(word as u32)))
-        .or_else(|| as_key(&(word as usize)))
-        .or_else(|| as_key(&number))
-        .or_else(|| as_key(&(number as i32)))
-        .or_else(|| as_key(&(number as isize)))
-        .expect("keys of this type have no words")
-}
+words! { u64 u32 usize u16 u8; i64 i32 isize i16 i8 }
 
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
@@ -78,9 +72,13 @@ mod tests {
         keeps_order(&[0, 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX]);
         keeps_order(&[0, 1, u32::MAX]);
         keeps_order(&[0, 1, usize::MAX]);
+        keeps_order(&[0, 1, u16::MAX]);
+        keeps_order(&[0, 1, u8::MAX]);
         keeps_order(&[i64::MIN, -2, -1, 0, 1, i64::MAX]);
         keeps_order(&[i32::MIN, -1, 0, 1, i32::MAX]);
         keeps_order(&[isize::MIN, -1, 0, 1, isize::MAX]);
+        keeps_order(&[i16::MIN, -1, 0, 1, i16::MAX]);
+        keeps_order(&[i8::MIN, -1, 0, 1, i8::MAX]);
     }
 
     #[test]
