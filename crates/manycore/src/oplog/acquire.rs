@@ -5,7 +5,7 @@
 //! of `object`.
 
 use super::contention::Contention;
-use super::guard::ReadGuard;
+use super::guard::{Hold, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
@@ -110,7 +110,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// The short path of a read: locks the object if it is cold, not poisoned, and free or reserved
     /// for this thread.
     #[inline(always)]
-    pub(crate) fn acquire_cold(&self) -> Option<ReadGuard<'_, T, L>> {
+    pub(super) fn hold_cold(&self) -> Option<Hold<T, L>> {
         let contention = self.contention.load();
         if !contention.is_plain() || self.config.is_managed() {
             return None;
@@ -128,7 +128,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         let reserved = hold.is_reserved();
         std::mem::forget(hold);
-        Some(ReadGuard::new(self, ptr::null(), reserved, self.value.get_mut()))
+        Some(Hold { hot: ptr::null(), reserved })
+    }
+
+    /// As [`hold_cold`](Self::hold_cold).
+    #[inline(always)]
+    pub(crate) fn acquire_cold(&self) -> Option<ReadGuard<'_, T, L>> {
+        self.hold_cold().map(|hold| ReadGuard::of(self, hold))
     }
 
     /// Counts a read of the cold object, whose lock this thread holds and which is not reserved.
@@ -140,13 +146,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// A guard for the lock that this thread has just taken.
     fn guard(&self, hot: *const HotState<T, L>) -> ReadGuard<'_, T, L> {
-        let value = if hot.is_null() {
-            self.value.get_mut()
-        } else {
-            // SAFETY: the hot state's lock is held, so it is alive.
-            unsafe { (*hot).value.get_mut() }
-        };
-        ReadGuard::new(self, hot, false, value)
+        ReadGuard::of(self, Hold { hot, reserved: false })
     }
 
     /// Merges under the hot state's lock, which this thread has just taken.

@@ -1,7 +1,7 @@
 //! The public interface of [`Deferred`].
 
 use super::configurations::ConfigId;
-use super::guard::ReadGuard;
+use super::guard::{Hold, ReadGuard};
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
@@ -73,23 +73,24 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
-        match self.acquire_cold() {
-            Some(guard) => guard,
+        let hold = match self.hold_cold() {
+            Some(hold) => hold,
             None => self.read_slow(),
-        }
+        };
+        ReadGuard::of(self, hold)
     }
 
     /// Not inlined, so that the short path saves no registers: see `append_logged`.
     #[inline(never)]
     #[track_caller]
-    fn read_slow(&self) -> ReadGuard<'_, T, L> {
+    fn read_slow(&self) -> Hold<T, L> {
         let guard = self.read_poisoned();
         assert!(
             !guard.is_poisoned(),
             "manycore: the object is poisoned, because an update panicked; repair it and call \
              clear_poison()"
         );
-        guard
+        guard.into_hold()
     }
 
     /// As [`read`](Self::read), also if the object is poisoned: then the queued updates are not

@@ -6,7 +6,7 @@ use super::object::Deferred;
 use crate::sync::{MutPtr, deref_ref, panicking};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 
 /// A guard of an object that is up to date and held by one reader. Dropping it releases the object.
@@ -43,22 +43,37 @@ pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     not_send: PhantomData<*mut ()>,
 }
 
+/// The lock that a thread has of an object. Two words, so that the slow paths return it in
+/// registers, and the guard of the short path needs no memory.
+pub(super) struct Hold<T: Send + 'static, L: Log<T>> {
+    /// As in the guard.
+    pub(super) hot: *const HotState<T, L>,
+    pub(super) reserved: bool,
+}
+
 // SAFETY: a shared guard gives shared access to `T` alone.
 unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 
 impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
-    /// The guard of the lock of `hot`, or of the object's own if that is null, which the calling
-    /// thread has just taken; `value` is the value that it guards.
+    /// The guard of a lock that the calling thread has.
     #[inline(always)]
-    pub(super) fn new(
-        object: &'a Deferred<T, L>,
-        hot: *const HotState<T, L>,
-        reserved: bool,
-        value: MutPtr<MaybeUninit<T>>,
-    ) -> Self {
+    pub(super) fn of(object: &'a Deferred<T, L>, Hold { hot, reserved }: Hold<T, L>) -> Self {
         debug_assert!(object.is_held_through(hot), "oplog.W1: a guard of a lock that is not held");
+        let value = if hot.is_null() {
+            object.value.get_mut()
+        } else {
+            // SAFETY: the hot state's lock is held, so it is alive.
+            unsafe { (*hot).value.get_mut() }
+        };
         let (value, panicking) = (Some(value), panicking());
         Self { object, hot, value, panicking, reserved, not_send: PhantomData }
+    }
+
+    /// Passes the guard's duty to the caller, which makes another guard [`of`](Self::of) the lock.
+    pub(super) fn into_hold(mut self) -> Hold<T, L> {
+        self.value = None;
+        let this = ManuallyDrop::new(self);
+        Hold { hot: this.hot, reserved: this.reserved }
     }
 
     /// Whether an update panicked, so that this guard does not see updates that are queued.
@@ -124,7 +139,8 @@ impl<T: Send + 'static + fmt::Debug, L: Log<T>> fmt::Debug for ReadGuard<'_, T, 
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
-    #[inline]
+    // Inlined also where a panic unwinds, or the guard would have to be in memory.
+    #[inline(always)]
     fn drop(&mut self) {
         self.value = None;
         let poison = !self.panicking && panicking();

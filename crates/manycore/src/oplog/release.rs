@@ -20,24 +20,34 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
+    #[inline]
     pub(super) unsafe fn release(&self, hot: *const HotState<T, L>, reserved: bool, poison: bool) {
         debug_assert!(self.is_held_through(hot), "oplog.W1: a lock is released that is not held");
         held::leave();
         if !hot.is_null() {
-            // SAFETY: the lock is held, so the hot state is alive until it is released.
-            unsafe {
-                if poison {
-                    (*hot).poison();
-                }
-                lock::unlock(&raw const (*hot).lock, 0);
-            }
-            return;
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
+            return unsafe { Self::release_hot(hot, poison) };
         }
         if poison {
             self.contention.poison();
         }
         // SAFETY: the caller holds the word's lock, or held it until the word became HOT.
         unsafe { self.release_word(reserved) };
+    }
+
+    /// Releases the lock of `hot`. Not inlined, so that a cold object is released without a frame.
+    ///
+    /// # Safety
+    /// This thread holds that lock, and no reference to the value is left.
+    #[inline(never)]
+    unsafe fn release_hot(hot: *const HotState<T, L>, poison: bool) {
+        // SAFETY: the lock is held, so the hot state is alive until it is released.
+        unsafe {
+            if poison {
+                (*hot).poison();
+            }
+            lock::unlock(&raw const (*hot).lock, 0);
+        }
     }
 
     /// Releases the word's own lock, or finishes a promotion (oplog.W2). `reserved` says that the
