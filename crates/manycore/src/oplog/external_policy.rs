@@ -310,9 +310,8 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     /// for a guard of a cold object.
     ///
     /// [`release_logged`]: Deferred::release_logged
-    pub(crate) fn keep(mut self) -> *const () {
-        self.value = None;
-        ManuallyDrop::new(self).hot.cast()
+    pub(crate) fn keep(self) -> *const () {
+        self.into_hold().hot.cast()
     }
 
     /// Demotes the object, unless it is poisoned, or its updates append to it in each of `rounds`
