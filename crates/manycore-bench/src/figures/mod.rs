@@ -16,6 +16,7 @@ mod k42;
 mod ldu;
 pub mod list;
 mod oplog;
+mod origin;
 pub mod page;
 mod parsec;
 #[cfg(test)]

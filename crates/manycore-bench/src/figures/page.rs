@@ -9,7 +9,7 @@ use manycore_page::{Curve as Drawn, Plot, escape, number};
 use super::{
     Figure, Finding, Series, all, claim,
     fresh::{self, Compared},
-    list,
+    list, origin,
 };
 
 /// One figure with what was run for it.
@@ -97,13 +97,15 @@ pub fn markdown(setting: &Setting, shown: &[Shown], date: &str, before: &str) ->
          writes in HTML has the curves and all points. With `--figures` it writes the sections of \
          these figures, and leaves the others as they were.\n\n",
     );
-    let sections: Vec<(&str, String)> = all()
+    let kept = |id| kept(before, id).map(|section| origin::whole(before, section));
+    let mut sections: Vec<(&str, String)> = all()
         .filter_map(|figure| {
             let new = shown.iter().find(|one| one.figure.id == figure.id);
             let new = new.map(|one| section(setting, one, date));
-            Some((figure.id, new.or_else(|| kept(before, figure.id).map(str::to_owned))?))
+            Some((figure.id, new.or_else(|| kept(figure.id))?))
         })
         .collect();
+    let run = origin::gather(sections.iter_mut().map(|section| &mut section.1));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}\n", setting.claim);
     let is_there = |id: &str| sections.iter().any(|section| section.0 == id);
@@ -111,6 +113,7 @@ pub fn markdown(setting: &Setting, shown: &[Shown], date: &str, before: &str) ->
     if sections.len() < all().count() {
         text.push_str("What has no link was not run for this page.\n\n");
     }
+    text.push_str(&run);
     for (_, section) in &sections {
         text.push_str(section.trim_end());
         text.push_str("\n\n");
@@ -156,7 +159,7 @@ fn section(setting: &Setting, one: &Shown, date: &str) -> String {
         let _ = writeln!(text, "\nMeasured here, {}: {here}.", figure.unit);
     }
     let form = if setting.quick { ", in the quick form (few points, short runs)" } else { "" };
-    let _ = writeln!(text, "\nRun on {date}{form}; {}.", setting.here);
+    let _ = write!(text, "\n{}", origin::line(&format!("{date}{form}"), &setting.here));
     text
 }
 

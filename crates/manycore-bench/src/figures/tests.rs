@@ -252,13 +252,15 @@ fn sections_of_figures_that_were_not_run_stay() {
     let first = [shown("k42-4"), shown("oplog-2"), shown("parsec-4")];
     let first = page::markdown(&setting, &first, "2026-01-01", "");
     let both = page::markdown(&setting, &[shown("oplog-2"), shown("k42-1")], "2026-02-02", &first);
-    let dates = |text: &str| {
-        let of = |line: &str| line.strip_prefix("Run on ").map(|rest| rest[..10].to_owned());
+    let lines = |text: &str, begin: &str| {
+        let of = |line: &str| line.split_once(begin).map(|(_, rest)| rest[..10].to_owned());
         text.lines().filter_map(of).collect::<Vec<_>>()
     };
-    assert_eq!(dates(&first), ["2026-01-01"; 3]);
-    // In the order of the table: oplog-2, k42-1, k42-4, parsec-4.
-    assert_eq!(dates(&both), ["2026-02-02", "2026-02-02", "2026-01-01", "2026-01-01"]);
+    assert_eq!(lines(&first, "it was run on "), ["2026-01-01"]);
+    assert!(lines(&first, "Run otherwise: on ").is_empty());
+    // Two of four were run on either day.
+    assert_eq!(lines(&both, "it was run on "), ["2026-01-01"]);
+    assert_eq!(lines(&both, "Run otherwise: on "), ["2026-02-02"; 2]);
     assert!(both.contains("[k42-4](#k42-4)") && both.contains("[k42-1](#k42-1)"));
     assert_eq!(both.matches("<a id=").count(), 4);
     assert_eq!(page::markdown(&setting, &[], "2026-03-03", &both), both);
