@@ -154,6 +154,17 @@ if sim --cores 2 -- sim-files pause; then die "a thread paused, and went on"; fi
 grep -q 'called pause .*sim-files.rs' "$work/said" || die "$(cat "$work/said")"
 say "sockets, timers and child processes wait in virtual time; a call that blocks is named"
 
+sim --cores 8,48 --json "$work/one.json" -- sim-timers >/dev/null || die "$(cat "$work/said")"
+elsewhere --cores 8,48 --json "$work/two.json" -- sim-timers >/dev/null || die "$(cat "$work/said")"
+if setarch "$(uname -m)" -R true 2>/dev/null; then
+    seen one two
+    cmp "$work/one.seen" "$work/two.seen" || die "two runs of timers that send signals differ"
+fi
+sim --machine epyc-9654 --cores 8 -- sim-timers >/dev/null || die "$(cat "$work/said")"
+if sim --cores 2 -- sim-timers thread; then die "a timer started a thread"; fi
+grep -q 'timer_create at .*sim-timers.rs' "$work/said" || die "$(cat "$work/said")"
+say "timers send their signals in virtual time, or in the process's own"
+
 servers=(--features servers --package manycore-sim-tests)
 sim "${servers[@]}" --cores 48 -- sim-tokio children >/dev/null || die "$(cat "$work/said")"
 sim "${servers[@]}" --cores 48 -- sim-server 10 >/dev/null || die "$(cat "$work/said")"

@@ -1,4 +1,4 @@
-//! The functions of libc whose calls may wait for a file or a child process.
+//! The functions of libc whose calls may wait for a file or a child process, and `gettid`.
 
 use std::ffi::{c_int, c_long, c_void};
 
@@ -97,6 +97,7 @@ stand_ins! {
     setitimer(which: c_int, new: In, old: Out) -> c_int = SYS_setitimer [];
     getitimer(which: c_int, setting: Out) -> c_int = SYS_getitimer [];
     alarm(seconds: u32) -> u32 = SYS_alarm [];
+    gettid() -> c_int = SYS_gettid [];
 }
 
 /// Waits for any child process.

@@ -223,5 +223,4 @@ not_simulated! {
     mtx_timedlock: "C11's mutex";
     cnd_wait: "C11's condition variable";
     cnd_timedwait: "C11's condition variable";
-    timer_create: "a timer that sends signals";
 }

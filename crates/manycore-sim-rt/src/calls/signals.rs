@@ -9,6 +9,8 @@
 //! Law sim_rt.G1: the program's handler is called on the simulating kernel thread alone, outside of
 //! the simulation's own code. Signals of faults are the exception: they belong to the instruction
 //! at which they come, which is the program's.
+//!
+//! Law sim_rt.G2: a signal that comes while its handler runs waits for the handler's end.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -16,7 +18,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::SEQ_CST;
 use crate::interpose::Next;
-use crate::{diagnostics, simulation};
+use crate::simulation::Signal;
+use crate::{diagnostics, host, simulation};
 
 /// Numbers of signals, from 1.
 const SIGNALS: usize = 65;
@@ -40,6 +43,9 @@ static ACTION: Next = Next::new(c"sigaction");
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 /// A bit for each signal that has come, and whose handler has not run.
 static PENDING: AtomicU64 = AtomicU64::new(0);
+
+/// A bit for each signal whose handler runs.
+static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 /// What the kernel said with each signal.
 struct Told([UnsafeCell<std::mem::MaybeUninit<libc::siginfo_t>>; SIGNALS]);
@@ -71,36 +77,78 @@ fn handler(signal: c_int) -> Option<Handler> {
     (address != 0).then(|| unsafe { std::mem::transmute::<usize, Handler>(address) })
 }
 
-/// Sends a signal to the program itself.
-fn send(signal: c_int) {
-    if handler(signal).is_some() {
-        // SAFETY: numbers and a union of them, for which zero is a value.
-        let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        told.si_signo = signal;
-        told.si_code = libc::SI_KERNEL;
-        keep(signal, &raw mut told, std::ptr::null_mut());
-    } else {
-        let here = std::process::id() as usize;
-        // SAFETY: a number; the kernel does what the program has asked for.
-        unsafe { crate::host::call(libc::SYS_kill as usize, [here, signal as usize, 0, 0, 0, 0]) };
+/// What a handler is told of a timer's signal: `siginfo_t` in words of four bytes.
+fn told(timer: usize, signal: &Signal, overrun: u64) -> libc::siginfo_t {
+    let mut words = [0_u32; size_of::<libc::siginfo_t>() / 4];
+    (words[0], words[2]) = (signal.number as u32, signal.code as u32);
+    if signal.code == libc::SI_TIMER {
+        let value = signal.value as u64;
+        words[4..8].copy_from_slice(&[
+            timer as u32,
+            overrun.min(i32::MAX as u64) as u32,
+            value as u32,
+            (value >> 32) as u32,
+        ]);
     }
+    // SAFETY: both have this size, and numbers are what it consists of.
+    unsafe { std::mem::transmute(words) }
+}
+
+/// Sends a timer's signal to the program itself.
+fn send(signal: c_int, mut told: libc::siginfo_t) {
+    if handler(signal).is_some() && !is_blocked(signal) {
+        keep(signal, &raw mut told, std::ptr::null_mut());
+        call_pending();
+    } else {
+        // To this kernel thread, whose mask is the one that the program has set.
+        let here = std::process::id() as usize;
+        // SAFETY: the kernel reads the `siginfo_t`, and does what the program has asked for.
+        unsafe {
+            let thread = host::call(host::SYS_GETTID, [0; 6]) as usize;
+            let arguments = [here, thread, signal as usize, (&raw const told) as usize, 0, 0];
+            host::call(libc::SYS_rt_tgsigqueueinfo as usize, arguments);
+        };
+    }
+}
+
+/// Whether the program keeps a signal for later.
+fn is_blocked(signal: c_int) -> bool {
+    let mut mask = 0_u64;
+    let arguments = [libc::SIG_BLOCK as usize, 0, (&raw mut mask) as usize, 8, 0, 0];
+    // SAFETY: no new mask; the kernel writes 8 bytes.
+    unsafe { host::call(libc::SYS_rt_sigprocmask as usize, arguments) };
+    mask & 1 << (signal - 1) != 0
 }
 
 /// Calls the handlers of the signals that have come.
 pub(crate) fn deliver() {
     if simulation::has_rung() {
-        send(libc::SIGALRM);
+        let next = || simulation::with(|sim| sim.take_alarm(HANDLED.load(SEQ_CST)));
+        while let Some((timer, signal, overrun)) = next() {
+            send(signal.number, told(timer, &signal, overrun));
+        }
     }
-    let mut pending = PENDING.load(SEQ_CST);
-    while pending != 0 {
+    call_pending();
+}
+
+/// Calls the handlers of the signals that are kept.
+fn call_pending() {
+    loop {
+        // sim_rt.G2
+        let pending = PENDING.load(SEQ_CST) & !HANDLED.load(SEQ_CST);
+        if pending == 0 {
+            return;
+        }
         let signal = pending.trailing_zeros() as c_int + 1;
-        pending &= pending - 1;
+        let bit = 1 << (signal - 1);
         // SAFETY: the bit is set, so it is written, and `keep` does not write it now.
         let mut told = unsafe { (*TOLD.0[signal as usize].get()).assume_init_read() };
-        PENDING.fetch_and(!(1 << (signal - 1)), SEQ_CST);
+        PENDING.fetch_and(!bit, SEQ_CST);
         // sim_rt.G1: between two blocks, or in a call that has waited.
         if let Some(handler) = handler(signal) {
+            HANDLED.fetch_or(bit, SEQ_CST);
             handler(signal, &raw mut told, std::ptr::null_mut());
+            HANDLED.fetch_and(!bit, SEQ_CST);
         }
     }
 }

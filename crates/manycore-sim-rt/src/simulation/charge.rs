@@ -178,7 +178,8 @@ pub(crate) fn wait_outside(
             sim.calls.insert((sim.current, sim.engine.now()), call);
         }
         // A timer that is a file may be what is waited for.
-        (sim.waiting_word(sim.current), until.into_iter().chain(sim.files.next_timer()).min())
+        let timers = [sim.files.next_timer(), sim.alarms.next()].into_iter().flatten();
+        (sim.waiting_word(sim.current), until.into_iter().chain(timers).min())
     });
     let is_woken = wait(word, until, u32::MAX);
     with(Simulation::remove_waiter);
@@ -194,10 +195,11 @@ pub(crate) fn files_changed() {
     });
 }
 
-/// Sleeps until a time in nanoseconds since the start, or until the alarm rings; whether it did.
+/// Sleeps until a time in nanoseconds since the start, or until a timer sends its signal; whether
+/// one did.
 pub(crate) fn sleep_until(until: u64) -> bool {
     system_call();
-    let alarm = with(|sim| sim.files.alarm.next).filter(|alarm| *alarm < until);
+    let alarm = with(|sim| sim.alarms.next()).filter(|alarm| *alarm < until);
     follow(with(|sim| {
         let site = sim.call_site();
         let at = sim.engine.machine().cycles(alarm.unwrap_or(until));

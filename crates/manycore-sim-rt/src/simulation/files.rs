@@ -57,29 +57,11 @@ pub(crate) struct Timer {
     pub(crate) interval: u64,
 }
 
-/// The timer that sends a signal.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Alarm {
-    /// Virtual time of its next signal, in nanoseconds.
-    pub(crate) next: Option<u64>,
-    /// Nanoseconds from one signal to the next; 0 for one signal.
-    pub(crate) interval: u64,
-    /// `next` in cycles; the greatest number for none.
-    at: u64,
-}
-
-impl Default for Alarm {
-    fn default() -> Self {
-        Self { next: None, interval: 0, at: u64::MAX }
-    }
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// In the order of arrival.
     pub(super) waiters: VecDeque<Waiter>,
     pub(crate) timers: Vec<Timer>,
-    pub(crate) alarm: Alarm,
     /// The program has asked for signals, which other processes may send.
     pub(crate) takes_signals: bool,
 }
@@ -92,15 +74,6 @@ static REMINDED: AtomicBool = AtomicBool::new(false);
 /// Whether a signal has come since all threads waited last.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the alarm's time has come, and its signal has not been sent.
-static RUNG: AtomicBool = AtomicBool::new(false);
-
-/// Whether the alarm's signal is to be sent, which is asked once.
-pub(crate) fn has_rung() -> bool {
-    // ORDER: Relaxed; one kernel thread has both sides (sim_rt.S1).
-    RUNG.load(Ordering::Relaxed) && RUNG.swap(false, Ordering::Relaxed)
-}
-
 /// From another kernel thread, now and then: makes the simulation look outside, if a thread waits.
 pub(crate) fn remind() {
     // ORDER: Relaxed; both are hints, and the next reminder comes soon.
@@ -111,9 +84,15 @@ pub(crate) fn remind() {
 
 /// A signal has come: makes the next block look.
 pub(crate) fn interrupt() {
-    // ORDER: Relaxed; the simulating kernel thread, which this is or runs beside, sees both soon.
-    REMINDED.store(true, Ordering::Relaxed);
+    look_soon();
+    // ORDER: Relaxed; as there.
     INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Makes the next block look.
+pub(super) fn look_soon() {
+    // ORDER: Relaxed; the simulating kernel thread, which this is or runs beside, sees it soon.
+    REMINDED.store(true, Ordering::Relaxed);
 }
 
 /// Whether there was a reminder since the last look.
@@ -130,8 +109,7 @@ impl Files {
 
     /// Virtual time of the next expiry.
     pub(super) fn next_timer(&self) -> Option<u64> {
-        let timers = self.timers.iter().map(|timer| timer.next);
-        timers.chain([self.alarm.next]).flatten().min()
+        self.timers.iter().filter_map(|timer| timer.next).min()
     }
 
     /// Lets the timers expire whose time has come by `now`.
@@ -178,34 +156,6 @@ impl Simulation {
         // ORDER: Relaxed; see `remind`.
         WAITS.store(any, Ordering::Relaxed);
         self.engine.stop_when_idle(any);
-    }
-
-    /// Sets the alarm.
-    pub(crate) fn set_alarm(&mut self, next: Option<u64>, interval: u64) {
-        let at = next.map_or(u64::MAX, |next| self.engine.machine().cycles(next));
-        self.files.alarm = Alarm { next, interval, at };
-    }
-
-    /// Lets the alarm ring if its time has come: the next look sends its signal.
-    #[inline(always)]
-    pub(super) fn ring_in_time(&mut self) {
-        if self.engine.now() >= self.files.alarm.at {
-            self.ring();
-        }
-    }
-
-    #[cold]
-    fn ring(&mut self) {
-        let Alarm { interval, next, .. } = self.files.alarm;
-        let now = self.nanoseconds();
-        let next = next.filter(|_| interval > 0).map(|next| {
-            let missed = now.saturating_sub(next) / interval;
-            next + (missed + 1) * interval
-        });
-        self.set_alarm(next, interval);
-        // ORDER: Relaxed; see `has_rung`.
-        RUNG.store(true, Ordering::Relaxed);
-        interrupt();
     }
 
     /// Lets timers expire whose time has come.

@@ -7,6 +7,7 @@
 //! Law sim_rt.S1 (kept in [`crate::threads`]): while a simulation is active, one kernel thread
 //! runs. So the simulation needs no lock, and `ACTIVE` no ordering.
 
+mod alarms;
 mod charge;
 mod files;
 mod outside;
@@ -20,12 +21,13 @@ pub(crate) use manycore_sim::Access as Kind;
 use manycore_sim::symbols::{Module, Symbols};
 use manycore_sim::{Engine, LineCost, Totals};
 
+pub(crate) use self::alarms::{Alarm, Clock, OF_PROCESS, Signal, has_rung};
 pub(crate) use self::charge::{
     access, begin, block, clock_reading, copied, enter, enter_kernel, fence, files_changed,
     give_way, identity, interrupt_all, join, leave, read_time, restrict, sleep_until, system_call,
     wait, wait_outside, wake,
 };
-pub(crate) use self::files::{Poll, Timer, WaitsFor, has_rung, interrupt, is_reminded, remind};
+pub(crate) use self::files::{Poll, Timer, WaitsFor, interrupt, is_reminded, remind};
 pub(crate) use self::schedule::{arrive, chosen, collect};
 use crate::allocations::Allocations;
 use crate::blocks::{Costs, Prices};
@@ -77,6 +79,8 @@ pub(crate) struct Simulation {
     pub(crate) stack: usize,
     /// Threads that wait for files or child processes, and timers that are files.
     pub(crate) files: files::Files,
+    /// Timers that send signals.
+    pub(crate) alarms: alarms::Alarms,
     /// The calls in which threads began to wait for files and child processes, and when; if waits
     /// are kept.
     calls: BTreeMap<(usize, u64), &'static str>,
@@ -188,6 +192,7 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
         allocations: Allocations::default(),
         stack: std::ptr::from_ref(&seed) as usize,
         files: files::Files::default(),
+        alarms: alarms::Alarms::default(),
         calls: BTreeMap::new(),
         measured: Measured::default(),
         began: crate::host::nanoseconds(),
@@ -210,6 +215,7 @@ impl Simulation {
         self.current = next;
         (self.path, self.block) = self.threads[next].frame;
         self.publish_core();
+        self.look_for_its_signals();
         let new = &mut self.threads[next];
         debug_assert!(!new.ended, "an ended thread runs");
         // sim_rt.S2: used once.
@@ -244,6 +250,12 @@ impl Simulation {
     /// What the running thread is for the operating system.
     pub(crate) fn thread_id(&self) -> usize {
         FIRST_ID + self.current
+    }
+
+    /// The thread that is this one for the operating system, if it has not ended.
+    pub(crate) fn thread_of_id(&self, id: usize) -> Option<usize> {
+        let number = id.checked_sub(FIRST_ID)?;
+        self.threads.get(number).filter(|thread| !thread.ended).map(|_| number)
     }
 
     /// Where the running thread is, for calls that carry no address: in its last block.

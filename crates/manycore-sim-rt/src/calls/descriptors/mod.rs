@@ -71,7 +71,11 @@ pub(super) unsafe fn call(number: usize, arguments: [usize; 6]) -> Answer {
             libc::SYS_alarm => alarms::after_seconds(a),
             libc::SYS_setitimer => alarms::set_interval(a as c_int, b as *const _, c as *mut _),
             libc::SYS_getitimer => alarms::get_interval(a as c_int, b as *mut _),
-            libc::SYS_timer_create => refuse("timer_create", "signals of timers are"),
+            libc::SYS_timer_create => alarms::create(a, b as *const _, c as *mut _),
+            libc::SYS_timer_settime => alarms::set_time(a, b, c as *const _, d as *mut _),
+            libc::SYS_timer_gettime => alarms::get_time(a, b as *mut _),
+            libc::SYS_timer_getoverrun => alarms::overrun(a),
+            libc::SYS_timer_delete => alarms::delete(a),
             libc::SYS_io_uring_setup => {
                 refuse("io_uring_setup", "rings shared with the kernel are")
             }
