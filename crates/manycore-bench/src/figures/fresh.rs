@@ -141,14 +141,18 @@ impl Case {
         words.chain(own).chain(ours).map(str::to_owned).collect()
     }
 
-    /// The rate in the rows of one run, in the workload's unit.
-    pub fn rate(&self, rows: &str) -> Option<f64> {
+    /// The rate in the rows of one run, in the workload's unit: the median of the repeats, and from
+    /// which to which they go.
+    pub fn rate(&self, rows: &str) -> Option<(f64, [f64; 2])> {
         let rows = rows.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mine = |row: &Value| {
             row["impl"] == self.fresh.implementation
                 && (row["metric"] == "throughput" || row["metric"] == "delivered")
         };
-        rows.filter(mine).find_map(|row| row["median"].as_f64())
+        rows.filter(mine).find_map(|row| {
+            let [median, min, max] = ["median", "min", "max"].map(|key| row[key].as_f64());
+            Some((median?, [min?, max?]))
+        })
     }
 }
 
@@ -159,14 +163,21 @@ pub struct Compared {
     pub case: Case,
     /// On virtual cores.
     pub simulated: f64,
-    /// On the real ones.
+    /// On the real ones: the median of the repeats.
     pub measured: f64,
+    /// The smallest and the largest of these repeats.
+    pub range: [f64; 2],
 }
 
 impl Compared {
     /// By how much the simulated time of an operation is off, as a share of the measured time.
     pub fn off(&self) -> f64 {
         self.measured / self.simulated - 1.0
+    }
+
+    /// Whether some repeat of either was the faster one, so that a rank was not measured.
+    fn ties_with(&self, other: &Compared) -> bool {
+        self.range[0] <= other.range[1] && other.range[0] <= self.range[1]
     }
 }
 
@@ -187,12 +198,39 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
 pub struct Score {
     /// The pairs.
     pub pairs: usize,
-    /// Those of which it says rightly which is the faster one.
+    /// Those of which it says rightly which is the faster one, by the medians.
     pub right: usize,
+    /// Pairs that tied here: the ranges of their repeats overlap.
+    pub ties: usize,
+    /// Of the pairs that did not tie, those that it says rightly.
+    pub right_apart: usize,
     /// By what factor it is off in their ratio: the median.
     pub factor: f64,
-    /// The pair and the ratios, measured and simulated, where it is wrong; the worst first.
-    pub wrong: Vec<([&'static str; 2], [f64; 2])>,
+    /// Where it is wrong; the worst first.
+    pub wrong: Vec<Pair>,
+}
+
+/// Two ways to do one thing.
+pub struct Pair {
+    /// Their names.
+    pub names: [&'static str; 2],
+    /// By what factor the first is the faster one: measured and simulated.
+    pub ratios: [f64; 2],
+    /// The ranges of their repeats overlap.
+    pub is_tie: bool,
+}
+
+impl Pair {
+    /// How far the ratios are apart.
+    fn off(&self) -> f64 {
+        let [measured, simulated] = self.ratios;
+        (simulated / measured).ln().abs()
+    }
+
+    fn is_right(&self) -> bool {
+        let [measured, simulated] = self.ratios;
+        (measured > 1.0) == (simulated > 1.0)
+    }
 }
 
 /// The score at so many threads, if there are pairs.
@@ -209,15 +247,17 @@ pub fn score(compared: &[Compared], threads: u32) -> Option<Score> {
             for other in &ways[at + 1..] {
                 let Some((a, b)) = find(workload, one).zip(find(workload, other)) else { continue };
                 let ratios = [a.measured / b.measured, a.simulated / b.simulated];
-                pairs.push(([*one, *other], ratios));
+                pairs.push(Pair { names: [*one, *other], ratios, is_tie: a.ties_with(b) });
             }
         }
     }
-    let off = |[measured, simulated]: [f64; 2]| (simulated / measured).ln().abs();
-    let factor = middle(pairs.iter().map(|(_, ratios)| off(*ratios).exp()))?;
-    let count = pairs.len();
+    let factor = middle(pairs.iter().map(|pair| pair.off().exp()))?;
+    let count = |counts: &dyn Fn(&Pair) -> bool| pairs.iter().filter(|pair| counts(pair)).count();
+    let (right, ties) = (count(&Pair::is_right), count(&|pair| pair.is_tie));
+    let right_apart = count(&|pair| !pair.is_tie && pair.is_right());
+    let pairs_in_all = pairs.len();
     let mut wrong = pairs;
-    wrong.retain(|(_, [measured, simulated])| (*measured > 1.0) != (*simulated > 1.0));
-    wrong.sort_by(|one, other| off(other.1).total_cmp(&off(one.1)));
-    Some(Score { pairs: count, right: count - wrong.len(), factor, wrong })
+    wrong.retain(|pair| !pair.is_right());
+    wrong.sort_by(|one, other| other.off().total_cmp(&one.off()));
+    Some(Score { pairs: pairs_in_all, right, ties, right_apart, factor, wrong })
 }

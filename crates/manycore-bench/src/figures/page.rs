@@ -272,18 +272,24 @@ pub fn verdict(compared: &[Compared]) -> String {
         let _ = write!(
             text,
             " On {threads} of its cores: the faster of two ways to do one thing is said rightly \
-             for {} of {} pairs, their ratio is off by {:.2} times and a time by {:.0} % in the \
-             middle",
+             for {} of {} pairs ({} of {} without the {} whose repeats overlap, as their rank was \
+             not measured), their ratio is off by {:.2} times and a time by {:.0} % in the middle",
             score.right,
             score.pairs,
+            score.right_apart,
+            score.pairs - score.ties,
+            score.ties,
             score.factor,
             fresh::median(&on).unwrap_or_default() * 100.0
         );
         let mut sep = "; wrong are";
-        for ([one, other], [measured, simulated]) in score.wrong {
+        for fresh::Pair { names: [one, other], ratios, is_tie } in score.wrong {
+            let [measured, simulated] = ratios;
+            let tie = if is_tie { " (a tie)" } else { "" };
             let _ = write!(
                 text,
-                "{sep} {one} to {other}, measured {measured:.2} times, simulated {simulated:.2}"
+                "{sep} {one} to {other}, measured {measured:.2} times{tie}, simulated \
+                 {simulated:.2}"
             );
             sep = ",";
         }

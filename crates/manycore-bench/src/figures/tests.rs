@@ -203,9 +203,10 @@ fn fresh_workloads_exist_and_their_errors_have_a_median() {
     assert!(cases(1).all(|case| case.threads == 1 && case.fresh.beside == 0));
     let case = || cases(2).next().unwrap();
     let rows = "{\"impl\":\"arc\",\"metric\":\"latency\",\"median\":1}\n\
-        {\"impl\":\"arc\",\"metric\":\"throughput\",\"median\":8}\n";
-    assert_eq!(case().rate(rows), Some(8.0));
-    let compared = |simulated| Compared { case: case(), simulated, measured: 8.0 };
+        {\"impl\":\"arc\",\"metric\":\"throughput\",\"median\":8,\"min\":7,\"max\":9}\n";
+    let (measured, range) = (8.0, [7.0, 9.0]);
+    assert_eq!(case().rate(rows), Some((measured, range)));
+    let compared = |simulated| Compared { case: case(), simulated, measured, range };
     let all = [compared(16.0), compared(8.0), compared(4.0)];
     assert_eq!(all.each_ref().map(Compared::off), [-0.5, 0.0, 1.0]);
     assert_eq!(median(&all), Some(0.5));
@@ -223,7 +224,9 @@ fn score_counts_the_pairs_that_are_ranked_rightly() {
     let compared = |case: Case| {
         let mistaken = case.fresh.implementation == "long-sharded";
         let simulated = if mistaken { 1.0 } else { rate(&case) };
-        Compared { case, simulated, measured: rate(&case) }
+        let measured = rate(&case);
+        // Names that are a letter apart are a tie.
+        Compared { case, simulated, measured, range: [measured - 0.5, measured + 0.5] }
     };
     let all: Vec<_> = cases(2).map(compared).collect();
     let [one, two] = [1, 2].map(|threads| score(&all, threads).expect("there are pairs"));
@@ -231,7 +234,9 @@ fn score_counts_the_pairs_that_are_ranked_rightly() {
     assert_eq!(two.pairs - two.right, two.wrong.len());
     // Pairs of the same length are not faster either way, which both say.
     assert_eq!(two.wrong.len(), 2);
-    assert!(two.wrong.iter().all(|(pair, _)| pair[1] == "long-sharded"));
+    assert!(two.wrong.iter().all(|pair| pair.names[1] == "long-sharded" && !pair.is_tie));
+    assert_eq!(two.pairs - two.ties - two.right_apart, 2);
+    assert!((1..two.pairs).contains(&two.ties), "{} ties", two.ties);
     assert!((two.factor - 1.0).abs() < 1e-9);
 }
 
@@ -264,4 +269,22 @@ fn sections_of_figures_that_were_not_run_stay() {
     assert!(both.contains("[k42-4](#k42-4)") && both.contains("[k42-1](#k42-1)"));
     assert_eq!(both.matches("<a id=").count(), 4);
     assert_eq!(page::markdown(&setting, &[], "2026-03-03", &both), both);
+}
+
+#[test]
+fn the_page_in_docs_is_as_it_would_be_written_now() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/papers.md");
+    let page = std::fs::read_to_string(path).expect("docs/papers.md");
+    let is_claim = |text: &&str| text.starts_with("This is a stated cost model");
+    let claim = page.split("\n\n").find(is_claim).expect("what a simulation is worth");
+    let setting = page::Setting {
+        here: String::new(),
+        claim: claim.to_owned(),
+        missing: Vec::new(),
+        quick: false,
+        without: None,
+    };
+    let again = page::markdown(&setting, &[], "", &page);
+    let differs = page.lines().zip(again.lines()).find(|(one, other)| one != other);
+    assert!(page == again, "written again, the page differs: {differs:?}");
 }

@@ -55,8 +55,10 @@ pub(super) fn run(
         let words = [&["bench".to_owned()], &bench[..]].concat();
         let simulated =
             store.simulated(&machine, cores, &words, || command.run(&machine, cores, &words))?;
-        if let Some((measured, simulated)) = case.rate(&rows).zip(case.rate(&simulated)) {
-            compared.push(Compared { case, simulated, measured });
+        if let Some(((measured, range), (simulated, _))) =
+            case.rate(&rows).zip(case.rate(&simulated))
+        {
+            compared.push(Compared { case, simulated, measured, range });
         }
     }
     let line = |name: &str| {
