@@ -3,12 +3,14 @@
 use crate::machine::Machine;
 
 /// Left out on every machine.
-const ALWAYS: [&str; 6] = [
+const ALWAYS: [&str; 7] = [
     "Links between sockets have no limit.",
     "Nothing is prefetched, and a narrow load waits for its line before the next begins.",
     "Memory order is sequentially consistent: no weak outcome is ever seen.",
     "Address translation (TLB misses, page faults) takes no time.",
     "The frequency is fixed: no turbo, no throttling.",
+    "A wake-up takes the same time however long the woken core has slept, and costs the waker a \
+     system call (wake and syscall).",
     "What inline assembly accesses moves no cache line, but for locked instructions, repeated \
      copies and fills: the compiler makes no callback for it.",
 ];
