@@ -182,11 +182,10 @@ pub(super) unsafe fn create(clock: usize, event: *const Event, id: *mut c_int) -
     Some(0)
 }
 
-/// The timer that `timer_create` made with this number.
-fn made(number: usize) -> Option<Alarm> {
-    // The kernel takes a number of four bytes.
+/// The timer that `timer_create` made with this number, of which the kernel takes four bytes.
+fn made(number: usize) -> Option<(usize, Alarm)> {
     let number = number as u32 as usize;
-    act(number, |alarm| *alarm).filter(|_| number >= OF_PROCESS)
+    act(number, |alarm| (number, *alarm)).filter(|_| number >= OF_PROCESS)
 }
 
 /// `timer_settime`.
@@ -200,7 +199,7 @@ pub(super) unsafe fn set_time(
     old: *mut Setting,
 ) -> Answer {
     simulation::system_call();
-    let Some(alarm) = made(number) else { return Some(-EINVAL) };
+    let Some((number, alarm)) = made(number) else { return Some(-EINVAL) };
     // SAFETY: the caller promises null or a setting (# Safety).
     let Some([interval, first]) = (unsafe { new.as_ref() }) else { return Some(-EINVAL) };
     if interval[1] >= SECOND_NS || first[1] >= SECOND_NS {
@@ -216,7 +215,7 @@ pub(super) unsafe fn set_time(
     let next =
         unsafe { if is_absolute { clock::moment(at, alarm.is_day) } else { clock::after(at) } };
     let next = next.filter(|_| *first != [0, 0]);
-    set(number as u32 as usize, next, nanoseconds(*interval, 1));
+    set(number, next, nanoseconds(*interval, 1));
     Some(0)
 }
 
@@ -227,7 +226,7 @@ pub(super) unsafe fn set_time(
 pub(super) unsafe fn get_time(number: usize, setting: *mut Setting) -> Answer {
     simulation::system_call();
     simulation::with(Simulation::expire_timers);
-    let Some(alarm) = made(number) else { return Some(-EINVAL) };
+    let Some((_, alarm)) = made(number) else { return Some(-EINVAL) };
     // SAFETY: the caller promises that it is good for a setting (# Safety).
     unsafe { *setting = left(alarm, 1) };
     Some(0)
@@ -236,17 +235,15 @@ pub(super) unsafe fn get_time(number: usize, setting: *mut Setting) -> Answer {
 /// `timer_getoverrun`.
 pub(super) fn overrun(number: usize) -> Answer {
     simulation::system_call();
-    let Some(alarm) = made(number) else { return Some(-EINVAL) };
+    let Some((_, alarm)) = made(number) else { return Some(-EINVAL) };
     Some(alarm.overrun.min(c_int::MAX as u64) as isize)
 }
 
 /// `timer_delete`.
 pub(super) fn delete(number: usize) -> Answer {
     simulation::system_call();
-    if made(number).is_none() {
-        return Some(-EINVAL);
-    }
-    simulation::with(|sim| sim.remove_alarm(number as u32 as usize));
+    let Some((number, _)) = made(number) else { return Some(-EINVAL) };
+    simulation::with(|sim| sim.remove_alarm(number));
     Some(0)
 }
 

@@ -131,7 +131,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Some(Hold { hot: ptr::null(), reserved })
     }
 
-    /// As [`hold_cold`](Self::hold_cold).
+    /// As [`hold_cold`](Self::hold_cold), in a guard.
     #[inline(always)]
     pub(crate) fn acquire_cold(&self) -> Option<ReadGuard<'_, T, L>> {
         self.hold_cold().map(|hold| ReadGuard::of(self, hold))

@@ -43,8 +43,10 @@ pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     not_send: PhantomData<*mut ()>,
 }
 
-/// The lock that a thread has of an object. Two words, so that the slow paths return it in
-/// registers, and the guard of the short path needs no memory.
+/// The lock that a thread has of an object, which only a guard made [`of`](ReadGuard::of) it
+/// releases. Two words, so that the slow paths return it in registers, and the guard of the short
+/// path needs no memory.
+#[must_use = "the object stays locked"]
 pub(super) struct Hold<T: Send + 'static, L: Log<T>> {
     /// As in the guard.
     pub(super) hot: *const HotState<T, L>,
