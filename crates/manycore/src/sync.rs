@@ -14,7 +14,9 @@ pub(crate) use loom::{
     lazy_static::Lazy,
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{
+            AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        },
     },
     thread,
 };
@@ -24,7 +26,9 @@ pub(crate) use shuttle::{
     hint,
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{
+            AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        },
     },
     thread,
 };
@@ -34,7 +38,9 @@ pub(crate) use std::{
     hint,
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{
+            AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        },
     },
     thread,
 };

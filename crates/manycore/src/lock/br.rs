@@ -196,7 +196,7 @@ impl<T> BrLock<T> {
         let token = percpu::thread_token();
         let of = Of::new("BrLock", self);
         let is_own = self.is_read_by_me()
-            || word::lock(&self.writers, token, of) == Err(Refused::HeldBySelf);
+            || word::lock(&self.writers, token, of, None) == Err(Refused::HeldBySelf);
         assert!(
             !is_own,
             "manycore: a thread writes a BrLock that it is reading or writing: it would wait for \

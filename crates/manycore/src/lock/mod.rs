@@ -59,6 +59,7 @@ mod lock_api;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod mcs;
+mod pace;
 pub(crate) mod reservation;
 mod rounds;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
@@ -73,6 +74,7 @@ pub use br::{BrLock, BrReadGuard, BrWriteGuard};
 #[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
 pub use lock_api::{RawBrLock, RawMcsLock, RawTicketLock};
 pub use mcs::{McsGuard, McsLock};
+pub(crate) use pace::Turns;
 pub(crate) use rounds::{Entered, Rounds};
 pub use ticket::{TicketGuard, TicketLock};
 pub(crate) use word::{

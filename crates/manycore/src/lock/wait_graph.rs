@@ -125,7 +125,7 @@ mod tests {
                 held::enter();
                 barrier.wait();
                 let next = &words[(own + 1) % THREADS];
-                let taken = lock_nested(next, token, Of::new("test", &words)).is_ok();
+                let taken = lock_nested(next, token, Of::new("test", &words), None).is_ok();
                 if taken {
                     // SAFETY: taken above.
                     unsafe { unlock(next, 0) };

@@ -32,10 +32,7 @@
 //! running thread that locks again at once. A look takes the line from the owner: 48 spinning
 //! waiters cost it ten times what the critical section does.
 //!
-//! How long it pauses between two looks, the thread learns from its looks ([`PATIENCE`]): where
-//! they find the lock held it pauses longer, in its next wait too. So where threads do little else
-//! but lock, one goes on for some microseconds, with the lock and the data in its own cache, before
-//! the next has its turn. What a hand-over costs decides no more how far they come together.
+//! How long it pauses between two looks, the thread learns from its looks (`pace`).
 //!
 //! Unfair, like the locks of the standard library: a running thread may barge past a parked one.
 //!
@@ -43,13 +40,13 @@
 //! unlocks to a HOT word, and every thread that waits for it is refused. `unlock` may run when
 //! another thread can free the memory already (lock.K3).
 
+use super::pace::{Pace, Turns};
 use super::wait_graph::{self, Awaited, Waiting};
 use super::{futex, held};
 use crate::config::SMALL;
 use crate::percpu::thread_token;
 use crate::profile::{Of, Wait};
-use crate::sync::{self, AtomicUsize, Ordering, hint, seeded_bug};
-use std::cell::Cell;
+use crate::sync::{AtomicUsize, Ordering, hint, seeded_bug};
 use std::panic::Location;
 
 pub(crate) const LOCKED: usize = 1;
@@ -59,31 +56,11 @@ pub(crate) const HOT: usize = 4;
 const SPIN: usize = 8;
 pub(super) const TOKEN: usize = !0xf;
 
-/// Pause instructions before a look, at first, as a power of two. Every look takes the line from
-/// the owner, which waits some 200 ns for it between two cores of an EPYC, and then the same the
-/// other way: two threads that do nothing but lock make 1.5 to 1.8 times the progress with 16 as
-/// with one.
-const FIRST: u32 = if SMALL { 0 } else { 4 };
-
-/// How often a waiter doubles that at most: 256 pauses, which are 1 to 12 us. (Two threads that do
-/// nothing but lock an EPYC's object make 1.2 to 2 times the progress with 4 doublings as with
-/// none; with 3, 5 and 6 it is within a tenth of that.)
-const DOUBLINGS: u32 = if SMALL { 1 } else { 4 };
-
-/// Looks that find the lock free and take back the doubling of one that does not. So a waiter looks
-/// seldom where more than a fifth of its looks fail, and often where a hold is seldom in its way.
-const LOOKS_FREE: u32 = 4;
-
 /// Pause instructions of a wait before its locker parks.
 const SPINS: u32 = if SMALL { 1 } else { 2048 };
 
 /// How many looks a waiter takes before it announces itself by `SPIN`: most waits are over by then.
 const LOOKS_UNSAID: u32 = if SMALL { 0 } else { 3 };
-
-sync::thread_local! {
-    /// The doublings that the thread's next wait begins with, times `LOOKS_FREE`.
-    static PATIENCE: Cell<u32> = const { Cell::new(0) };
-}
 
 /// Why a lock was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,14 +120,19 @@ fn locked_from(seen: usize, token: usize) -> usize {
 }
 
 /// Acquires the lock, waiting if it is held. `Ok(true)` says that it had to wait; the wait is
-/// charged to `of`.
+/// charged to `of`. `turns` are those of the lock, if its holders count them.
 #[inline]
-pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
+pub(crate) fn lock(
+    word: &AtomicUsize,
+    token: usize,
+    of: Of,
+    turns: Option<&Turns>,
+) -> Result<bool, Refused> {
     match try_lock(word, token) {
         Ok(()) => Ok(false),
         Err(Refused::Busy) => {
             let Of { kind, address, location } = of;
-            lock_slow::<false>(word, token, kind, address, location).map(|()| true)
+            lock_slow::<false>(word, token, kind, address, location, turns).map(|()| true)
         }
         Err(refused) => Err(refused),
     }
@@ -170,7 +152,7 @@ pub(super) fn lock_soon(word: &AtomicUsize, token: usize) -> bool {
 
 #[cold]
 fn lock_soon_slow(word: &AtomicUsize, token: usize) -> bool {
-    let (mut spun, mut pauses) = (0, 1 << (FIRST + DOUBLINGS / 2));
+    let (mut spun, mut pauses) = (0, if SMALL { 1 } else { 64 });
     while spun + pauses <= SPINS {
         (0..pauses).for_each(|_| hint::spin_loop());
         // ORDER: Relaxed; `try_lock` decides.
@@ -185,23 +167,33 @@ fn lock_soon_slow(word: &AtomicUsize, token: usize) -> bool {
 /// As [`lock`], for object locks (`held`): a thread that holds others is refused a wait that would
 /// close a cycle.
 #[inline]
-pub(crate) fn lock_nested(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
+pub(crate) fn lock_nested(
+    word: &AtomicUsize,
+    token: usize,
+    of: Of,
+    turns: Option<&Turns>,
+) -> Result<bool, Refused> {
     match try_lock(word, token) {
         Ok(()) => Ok(false),
-        Err(Refused::Busy) => lock_nested_slow(word, token, of).map(|()| true),
+        Err(Refused::Busy) => lock_nested_slow(word, token, of, turns).map(|()| true),
         Err(refused) => Err(refused),
     }
 }
 
 #[cold]
-fn lock_nested_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refused> {
+fn lock_nested_slow(
+    word: &AtomicUsize,
+    token: usize,
+    of: Of,
+    turns: Option<&Turns>,
+) -> Result<(), Refused> {
     let Of { kind, address, location } = of;
     if held::count() == 0 {
         // The thread may hold locks of collections, which are not counted.
-        return lock_slow::<true>(word, token, kind, address, location);
+        return lock_slow::<true>(word, token, kind, address, location, turns);
     }
     let _waiting = wait_graph::enter(word, token).map_err(|()| Refused::Deadlock)?;
-    lock_slow::<false>(word, token, kind, address, location)
+    lock_slow::<false>(word, token, kind, address, location, turns)
 }
 
 /// As [`lock`], for locks that user code runs under, and whose holders are not counted: a thread
@@ -212,7 +204,7 @@ pub(super) fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<b
         Ok(()) => Ok(false),
         Err(Refused::Busy) => {
             let Of { kind, address, location } = of;
-            lock_slow::<true>(word, token, kind, address, location).map(|()| true)
+            lock_slow::<true>(word, token, kind, address, location, None).map(|()| true)
         }
         Err(refused) => Err(refused),
     }
@@ -249,14 +241,13 @@ pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Result<(Hold<'_>, bool), 
 }
 
 /// A thread that waits for the lock.
-struct Waiter {
+struct Waiter<'a> {
     token: usize,
     /// Looks since it arrived.
     looks: u32,
     /// Pause instructions since it arrived, or since it was last parked.
     spun: u32,
-    /// As [`PATIENCE`].
-    patience: u32,
+    pace: Pace<'a>,
     /// `SPIN` while it is the waiter that set the flag.
     spin: usize,
     /// `WAITERS` if it was woken and has not set the flag again yet (lock.K2).
@@ -267,17 +258,9 @@ struct Waiter {
     watched: Option<Waiting>,
 }
 
-impl Waiter {
-    fn new(token: usize) -> Self {
-        let patience = if SMALL { 0 } else { PATIENCE.with(Cell::get) };
-        Self { token, looks: 0, spun: 0, patience, spin: 0, owes: 0, slept: false, watched: None }
-    }
-
-    /// The last look has found the lock free.
-    fn remember(&self) {
-        if !SMALL {
-            PATIENCE.with(|patience| patience.set(self.patience.saturating_sub(1)));
-        }
+impl<'a> Waiter<'a> {
+    fn new(token: usize, pace: Pace<'a>) -> Self {
+        Self { token, looks: 0, spun: 0, pace, spin: 0, owes: 0, slept: false, watched: None }
     }
 
     /// Tries to lock a word that was free.
@@ -348,15 +331,8 @@ impl Waiter {
         Ok(())
     }
 
-    /// Pauses after a look that found the lock held. (The one at its arrival tells nothing: the
-    /// thread is here because the lock was held.)
     fn pause(&mut self) {
-        if self.looks > 0 {
-            self.patience = (self.patience + LOOKS_FREE).min(DOUBLINGS * LOOKS_FREE);
-        }
-        let pauses = 1 << (FIRST + self.patience / LOOKS_FREE);
-        (0..pauses).for_each(|_| hint::spin_loop());
-        (self.looks, self.spun) = (self.looks + 1, self.spun + pauses);
+        (self.looks, self.spun) = (self.looks + 1, self.spun + self.pace.pause());
     }
 }
 
@@ -373,14 +349,16 @@ fn lock_slow<const WATCHED: bool>(
     kind: &'static str,
     address: usize,
     location: &'static Location<'static>,
+    turns: Option<&Turns>,
 ) -> Result<(), Refused> {
     let of = Of { kind, address, location };
     let wait = Wait::begin();
     let (mut holder, mut handoffs) = (0, 0);
-    let mut waiter = Waiter::new(token);
+    let mut waiter = Waiter::new(token, Pace::learned(turns));
     loop {
         // ORDER: Relaxed; the CAS decides.
         let seen = word.load(Ordering::Relaxed);
+        waiter.pace.looked(seen & LOCKED != 0, seen & WAITERS != 0);
         if seen & (HOT | LOCKED) != LOCKED && !is_free(seen) {
             if waiter.owes != 0 {
                 futex::wake_all(word); // the wake that came here was for all of them (lock.K2)
@@ -389,7 +367,7 @@ fn lock_slow<const WATCHED: bool>(
         }
         if seen & LOCKED == 0 {
             if waiter.take(word, seen) {
-                waiter.remember();
+                waiter.pace.keep();
                 wait.end(of, handoffs);
                 return Ok(());
             }
@@ -546,31 +524,15 @@ pub(crate) fn is_held_by(word: &AtomicUsize, token: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// The patience after a wait with so many looks that found the lock held.
-    fn after_wait(failed: u32) -> u32 {
-        let mut waiter = Waiter::new(TOKEN);
-        (0..=failed).for_each(|_| waiter.pause()); // the first one is for the look at its arrival
-        waiter.remember();
-        PATIENCE.with(Cell::get)
-    }
-
-    #[test]
-    fn patience_grows_where_looks_fail_and_shrinks_where_they_do_not() {
-        assert_eq!(after_wait(0), 0);
-        assert_eq!(after_wait(1), LOOKS_FREE - 1);
-        assert_eq!(after_wait(100), DOUBLINGS * LOOKS_FREE - 1, "it is bounded");
-        let waits = (0..).take_while(|_| after_wait(0) > 0).count();
-        assert_eq!(waits as u32, DOUBLINGS * LOOKS_FREE - 2);
-    }
-
     #[test]
     fn wait_without_end_parks_after_a_bounded_number_of_pauses() {
-        for patience in [0, DOUBLINGS * LOOKS_FREE] {
-            let mut waiter = Waiter { patience, ..Waiter::new(TOKEN) };
+        for turns in [None, Some(&Turns::new())] {
+            let mut waiter = Waiter::new(TOKEN, Pace::learned(turns));
             while waiter.spun < SPINS {
                 waiter.pause();
+                waiter.pace.looked(true, false);
             }
-            assert!(waiter.spun < SPINS + (2 << (FIRST + DOUBLINGS)), "{} pauses", waiter.spun);
+            assert!(waiter.spun < 2 * SPINS, "{} pauses", waiter.spun);
         }
     }
 }

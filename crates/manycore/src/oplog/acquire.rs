@@ -99,11 +99,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     fn lock_word(&self, wait: bool) -> Result<(), Refused> {
         let token = percpu::thread_token();
         if wait {
-            lock::lock_nested(self.lockable_word(), token, Of::new("Deferred", self))?;
+            let of = Of::new("Deferred", self);
+            lock::lock_nested(self.lockable_word(), token, of, Some(&self.turns))?;
         } else {
             lock::try_lock(self.lockable_word(), token)?;
         }
         held::enter();
+        self.turns.count();
         Ok(())
     }
 
@@ -196,7 +198,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let locked = self.with_hot_state(|hot, _| {
             let token = percpu::thread_token();
             if wait {
-                lock::lock_nested(&hot.lock, token, of)?;
+                lock::lock_nested(&hot.lock, token, of, None)?;
             } else {
                 lock::try_lock(&hot.lock, token)?;
             }

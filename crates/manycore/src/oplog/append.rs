@@ -249,7 +249,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let locked = if is_inside {
             lock::try_lock(self.lockable_word(), token).map(|()| false)
         } else {
-            lock::lock(self.lockable_word(), token, Of::new("Deferred", self))
+            let of = Of::new("Deferred", self);
+            lock::lock(self.lockable_word(), token, of, Some(&self.turns))
         };
         match locked {
             // With a log in hand, no update is applied: it might read.

@@ -153,7 +153,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         loop {
             let of = Of::new("Adaptive", self);
-            match lock::lock_nested(self.lockable_word(), percpu::thread_token(), of) {
+            let (word, token) = (self.lockable_word(), percpu::thread_token());
+            match lock::lock_nested(word, token, of, Some(&self.turns)) {
                 Ok(waited) => return Ok((ColdGuard::of(self), waited)),
                 Err(Refused::Hot) if !self.has_hot_state() => {} // as above
                 Err(refused) => return Err(refused),

@@ -73,7 +73,8 @@ impl NodeLock {
     #[track_caller]
     pub fn lock<'s>(&'s self, _section: &'s Section<'_>) -> Option<NodeGuard<'s>> {
         self.guarded(
-            lock::lock(&self.word, thread_token(), Of::new("NodeLock", self)).map(|_waited| ()),
+            lock::lock(&self.word, thread_token(), Of::new("NodeLock", self), None)
+                .map(|_waited| ()),
         )
     }
 

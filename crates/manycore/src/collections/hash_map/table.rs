@@ -200,7 +200,7 @@ impl<K, V> Bucket<K, V> {
     /// # Panics
     /// If the calling thread holds it.
     pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
-        match lock::lock(&self.lock, thread_token(), Of::new("HashMap", self)) {
+        match lock::lock(&self.lock, thread_token(), Of::new("HashMap", self), None) {
             Ok(_waited) => Some(Locked { first: self, leave: 0 }),
             Err(Refused::Hot) => {
                 // ORDER: Acquire, behind the load that found the word hot; pairs with Release in

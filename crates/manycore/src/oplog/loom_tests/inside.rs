@@ -169,7 +169,7 @@ fn loom_reads_that_would_deadlock_are_refused() {
                 return Ok(()); // the first thread has both: there is no cycle
             }
             held::enter();
-            let taken = lock_nested(&words[1 - own], token, Of::new("test", words));
+            let taken = lock_nested(&words[1 - own], token, Of::new("test", words), None);
             if taken.is_ok() {
                 // SAFETY: this thread has taken the lock just above.
                 unsafe { unlock(&words[1 - own], 0) };
@@ -183,7 +183,7 @@ fn loom_reads_that_would_deadlock_are_refused() {
         try_lock(&words[0], token).unwrap();
         held::enter();
         let other = spawn(&words, move |words| hold_and_take(words, 1));
-        let taken = lock_nested(&words[1], token, Of::new("test", &*words)).map(drop);
+        let taken = lock_nested(&words[1], token, Of::new("test", &*words), None).map(drop);
         if taken.is_ok() {
             // SAFETY: this thread has taken the lock just above.
             unsafe { unlock(&words[1], 0) };

@@ -1,0 +1,226 @@
+//! How long a waiter of the object lock pauses between two looks at the word.
+//!
+//! Owns: what a thread learns from its looks. Does not own: the word (`word`), nor the turns, which
+//! the lock's holders count.
+//!
+//! A look takes the line from the owner, and the owner takes it back. Where threads do little else
+//! but lock, one should go on for some microseconds, with the lock and the data in its own cache,
+//! before the next has its turn. Where holds, or the times between them, are long beside a
+//! hand-over, a waiter should look often, or threads stand still for the rest of a pause. How often
+//! looks fail does not tell the two apart: the lock may be held half of the time in both.
+//!
+//! Whether the lock was *taken anew* within a short pause does. So holders count their [`Turns`],
+//! beside the lock, in a line that they write anyway. If the turn is the same, the hold is long, and
+//! short pauses go on. If it is another one in more than a fifth of them, holds are short, and the
+//! thread takes long pauses, in its next waits too; then a short one probes again.
+//!
+//! A lock that a look finds free speaks for short pauses: the waiter can have it, and runs beside
+//! the last holder. Not so where other waiters are parked: they run no sooner for it. A lock
+//! without a count of turns tells less: there, a lock that is held was always taken anew.
+//!
+//! All of this is a hint. If it is wrong, waits take longer.
+
+use crate::config::SMALL;
+use crate::sync::{self, AtomicU8, Ordering, const_fn, hint};
+use std::cell::Cell;
+use std::mem;
+
+/// Pause instructions of a short pause: 0.2 to 1 us. (Every look takes the line from the owner,
+/// which waits some 200 ns for it between two cores of an EPYC, and then the same the other way.)
+const SHORT: u32 = if SMALL { 1 } else { 16 };
+
+/// Pause instructions of a long pause: 2 to 24 us.
+const LONG: u32 = if SMALL { 1 } else { 512 };
+
+/// What a short pause counts for if its lock is held in another turn after it; a lock in the same
+/// turn takes that back.
+const ANEW: u32 = 4;
+
+/// What a lock that is free takes back: so a fifth of the looks decide.
+const FREE: u32 = 1;
+
+/// The count from which pauses are long.
+const SURE: u32 = 4 * ANEW;
+
+/// Long pauses before a short one probes again.
+const PROBE_AFTER: u32 = 64;
+
+sync::thread_local! {
+    /// Below `SURE`, what the short pauses have told; from there on, the long pauses until the next
+    /// short one. Long ones at first: where many threads come to a lock at once, each would disturb
+    /// the owner to learn that.
+    static LEARNED: Cell<u32> = const { Cell::new(SURE + PROBE_AFTER) };
+}
+
+/// Counts how often a lock was taken, modulo 256, for those who wait for it.
+#[derive(Debug)]
+pub(crate) struct Turns(AtomicU8);
+
+impl Turns {
+    const_fn! {
+        pub(crate) const fn new() -> Self {
+            Self(AtomicU8::new(0))
+        }
+    }
+
+    /// Counts a turn. For the lock's holder. (Not in models: a hint is not worth their steps.)
+    #[inline(always)]
+    pub(crate) fn count(&self) {
+        if !SMALL {
+            // ORDER: Relaxed (both); a hint, which only the lock's holder writes.
+            self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    fn now(&self) -> u8 {
+        if SMALL {
+            return 0;
+        }
+        // ORDER: Relaxed; a hint.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The pace of one waiter.
+pub(super) struct Pace<'a> {
+    turns: Option<&'a Turns>,
+    /// As [`LEARNED`].
+    learned: u32,
+    /// The turn at the last look.
+    turn: u8,
+    /// Whether the waiter has taken a short pause since.
+    is_probing: bool,
+}
+
+impl<'a> Pace<'a> {
+    /// As the thread has learned it.
+    pub(super) fn learned(turns: Option<&'a Turns>) -> Self {
+        let learned = if SMALL { 0 } else { LEARNED.with(Cell::get) };
+        Self { turns, learned, turn: 0, is_probing: false }
+    }
+
+    /// Keeps what was learned for the thread's next wait.
+    pub(super) fn keep(&self) {
+        if !SMALL {
+            LEARNED.with(|learned| learned.set(self.learned));
+        }
+    }
+
+    /// Learns from a look, which has found the lock held or not, and other waiters parked or not.
+    pub(super) fn looked(&mut self, is_held: bool, is_crowded: bool) {
+        let turn = self.turns.map_or(0, Turns::now);
+        let is_same = mem::replace(&mut self.turn, turn) == turn && self.turns.is_some();
+        if !mem::take(&mut self.is_probing) {
+            return;
+        }
+        let tells = is_held || is_crowded && self.turns.is_some();
+        self.learned = match self.learned + ANEW {
+            _ if !tells => self.learned.saturating_sub(FREE),
+            _ if is_same => self.learned.saturating_sub(ANEW),
+            next if next >= SURE => SURE + PROBE_AFTER,
+            next => next,
+        };
+    }
+
+    /// Pauses. Returns the number of pause instructions.
+    pub(super) fn pause(&mut self) -> u32 {
+        self.is_probing = self.learned < SURE;
+        let pauses = if self.is_probing {
+            SHORT
+        } else {
+            self.learned -= 1;
+            LONG
+        };
+        (0..pauses).for_each(|_| hint::spin_loop());
+        pauses
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    fn pace(turns: Option<&Turns>, learned: u32) -> Pace<'_> {
+        let mut pace = Pace { turns, learned, turn: 0, is_probing: false };
+        pace.looked(true, false); // at its arrival
+        pace
+    }
+
+    #[test]
+    fn pauses_are_long_where_the_lock_is_taken_anew_within_short_ones() {
+        let turns = Turns::new();
+        let mut pace = pace(Some(&turns), 0);
+        let mut lengths = Vec::new();
+        for _ in 0..4 + PROBE_AFTER + 2 {
+            lengths.push(pace.pause());
+            turns.count();
+            pace.looked(true, false);
+        }
+        let long = PROBE_AFTER as usize;
+        assert_eq!(lengths[..4], [SHORT; 4]);
+        assert!(lengths[4..][..=long].iter().all(|&length| length == LONG), "{lengths:?}");
+        assert_eq!(lengths[4 + long + 1..], [SHORT], "a probe");
+        assert_eq!(pace.pause(), LONG, "its lock was taken anew, too");
+    }
+
+    #[test]
+    fn pauses_are_short_where_holds_outlast_them() {
+        let turns = Turns::new();
+        let mut pace = pace(Some(&turns), SURE);
+        assert_eq!(pace.pause(), LONG);
+        for at in 1..=1000 {
+            assert_eq!(pace.pause(), SHORT, "pause {at}");
+            if at % 3 == 0 {
+                turns.count(); // one hold in three is short
+            }
+            pace.looked(true, false);
+        }
+    }
+
+    #[test]
+    fn pauses_are_long_where_more_than_a_fifth_of_the_looks_find_the_lock_held() {
+        let counted = Turns::new();
+        for turns in [None, Some(&counted)] {
+            let long_of = |one_in: u32| {
+                let mut pace = pace(turns, 0);
+                let is_long = |at: &u32| {
+                    let length = pace.pause();
+                    counted.count();
+                    pace.looked(at % one_in == 0, false);
+                    length == LONG
+                };
+                (0..20_000).filter(is_long).count()
+            };
+            assert_eq!(long_of(6), 0);
+            assert!(long_of(3) > 10_000 && long_of(1) > 19_000);
+        }
+    }
+
+    #[test]
+    fn free_lock_is_left_to_its_owner_where_it_was_taken_anew_and_others_are_parked() {
+        let turns = Turns::new();
+        for (is_crowded, after) in [(true, LONG), (false, SHORT)] {
+            let mut pace = pace(Some(&turns), 0);
+            for _ in 0..4 {
+                pace.pause();
+                turns.count();
+                pace.looked(false, is_crowded);
+            }
+            assert_eq!(pace.pause(), after);
+        }
+    }
+
+    #[test]
+    fn what_a_thread_has_learned_is_kept_for_its_next_wait() {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let turns = Turns::new();
+                let mut first = Pace::learned(Some(&turns));
+                assert_eq!(first.pause(), LONG);
+                first.learned = 0;
+                first.keep();
+                assert_eq!(Pace::learned(Some(&turns)).pause(), SHORT);
+            });
+        });
+    }
+}
