@@ -75,7 +75,7 @@ impl Reserved {
         let token = thread_token();
         loop {
             reservation::revoke(&self.word, &self.inside);
-            match lock(&self.word, token, Of::new("a model's", &self.word)) {
+            match lock(&self.word, token, Of::new("a model's", &self.word), None) {
                 Ok(_) => break,
                 Err(Refused::Hot) => {}
                 Err(refused) => panic!("{refused:?}"),

@@ -8,7 +8,7 @@ use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
 
 fn lock(word: &AtomicUsize, token: usize) -> Result<bool, Refused> {
-    super::super::lock(word, token, Of::new("a model's", word))
+    super::super::lock(word, token, Of::new("a model's", word), None)
 }
 
 struct Guarded {
