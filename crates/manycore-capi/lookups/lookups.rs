@@ -1,40 +1,18 @@
 //! What the look-ups of `lookups.c` cost from Rust, with the same keys and hash functions. Prints a
 //! line for each: what, and the least nanoseconds of 100 runs. `ci/c.sh lookups` runs both.
 
+#[path = "../src/mixing.rs"]
+mod mixing;
+
 use foldhash::quality::RandomState;
 use manycore::collections::HashMap;
 use manycore_cache::Cache;
-use std::hash::{BuildHasher, Hasher};
+use mixing::Mixing;
 use std::hint::black_box;
 use std::time::Instant;
 
 const LOOKUPS: usize = 65_536;
 const RUNS: usize = 100;
-
-/// The hash of a number, as the map for C has it.
-#[derive(Clone, Copy, Default)]
-struct Mixing(u64);
-
-impl Hasher for Mixing {
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, number: u64) {
-        let number = u128::from(number ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (number >> 64) as u64 ^ number as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-impl BuildHasher for Mixing {
-    type Hasher = Self;
-
-    fn build_hasher(&self) -> Self {
-        *self
-    }
-}
 
 fn keys(count: u64) -> Vec<u32> {
     let mut word: u64 = 88_172_645_463_325_252;
@@ -59,7 +37,7 @@ fn print(what: &str, count: u64, mut look_up_all: impl FnMut() -> u64) {
 
 fn time_map(count: u64) {
     let keys = keys(count);
-    let map = HashMap::<u64, u64>::builder().hasher(Mixing::default()).build();
+    let map = HashMap::<u64, u64>::builder().hasher(Mixing).build();
     (0..count).for_each(|number| _ = map.enter().insert(number, number + 1));
     let look_up = |key: &u32| map.enter().get(&u64::from(*key)).copied().unwrap_or(0);
     print("map", count, || keys.iter().fold(0, |sum, key| sum.wrapping_add(look_up(key))));

@@ -76,6 +76,8 @@ mod map_entry;
 #[cfg(all(target_os = "linux", not(manycore_loom)))]
 mod mappings;
 #[cfg(not(manycore_loom))]
+mod mixing;
+#[cfg(not(manycore_loom))]
 mod options;
 #[cfg(all(target_os = "linux", not(manycore_loom)))]
 mod pages;

@@ -3,7 +3,8 @@
 use crate::domain::mc_domain_default;
 use crate::handle::Domain;
 pub use crate::map_entry::Operations;
-use crate::map_entry::{Entries, Entry, Key, Mixing, Number, Pair, Program, Stored, Wanted};
+use crate::map_entry::{Entries, Entry, Key, Number, Pair, Program, Stored, Wanted};
+use crate::mixing::Mixing;
 use crate::record::{Record, entered, opened};
 use crate::versioned;
 use libc::c_int;

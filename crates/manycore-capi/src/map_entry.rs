@@ -2,13 +2,14 @@
 //! call-back at an entry's end or without.
 
 use crate::handle::Domain;
+use crate::mixing::Mixing;
 use crate::tracked::Tracked;
 use crate::versioned::Versioned;
 use libc::c_int;
 use manycore::collections::HashMap;
 use std::borrow::Borrow;
 use std::ffi::c_void;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::ptr;
 
 /// `struct mc_map_operations`: what a map does with its keys and entries.
@@ -274,34 +275,4 @@ impl Wanted for Key {
 pub(crate) enum Entries {
     Pairs(HashMap<Pair, (), Mixing>),
     Full(HashMap<Entry, (), Mixing>),
-}
-
-/// Makes a hash of the program's fit for buckets and tags, which are of its low and its high bits.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        // Both halves of the product with an odd constant, of the golden ratio.
-        let product = u128::from(hash ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-/// Makes [`Mixed`].
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mixing;
-
-impl BuildHasher for Mixing {
-    type Hasher = Mixed;
-
-    fn build_hasher(&self) -> Mixed {
-        Mixed::default()
-    }
 }

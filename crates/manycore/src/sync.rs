@@ -14,9 +14,7 @@ pub(crate) use loom::{
     lazy_static::Lazy,
     sync::{
         Mutex, MutexGuard,
-        atomic::{
-            AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-        },
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };
@@ -26,9 +24,7 @@ pub(crate) use shuttle::{
     hint,
     sync::{
         Mutex, MutexGuard,
-        atomic::{
-            AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-        },
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };
@@ -38,9 +34,7 @@ pub(crate) use std::{
     hint,
     sync::{
         Mutex, MutexGuard,
-        atomic::{
-            AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-        },
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };

@@ -74,7 +74,6 @@ pub use br::{BrLock, BrReadGuard, BrWriteGuard};
 #[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
 pub use lock_api::{RawBrLock, RawMcsLock, RawTicketLock};
 pub use mcs::{McsGuard, McsLock};
-pub(crate) use pace::Turns;
 pub(crate) use rounds::{Entered, Rounds};
 pub use ticket::{TicketGuard, TicketLock};
 pub(crate) use word::{

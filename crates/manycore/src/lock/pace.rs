@@ -10,18 +10,20 @@
 //! looks fail does not tell the two apart: the lock may be held half of the time in both.
 //!
 //! Whether the lock was *taken anew* within a short pause does. So holders count their [`Turns`],
-//! beside the lock, in a line that they write anyway. If the turn is the same, the hold is long, and
-//! short pauses go on. If it is another one in more than a fifth of them, holds are short, and the
-//! thread takes long pauses, in its next waits too; then a short one probes again.
+//! beside the lock, in a line that they write anyway. If the lock is held in the same turn, the
+//! hold is long, and short pauses go on. If more than a fifth of them end with it held in another
+//! turn, holds are short, and the thread takes long pauses, in its next waits too; then a short
+//! one probes again.
 //!
 //! A lock that a look finds free speaks for short pauses: the waiter can have it, and runs beside
 //! the last holder. Not so where other waiters are parked: they run no sooner for it. A lock
-//! without a count of turns tells less: there, a lock that is held was always taken anew.
+//! without a count of turns tells less: there, a lock that is held was always taken anew, and long
+//! pauses are shorter, since holds may be long.
 //!
 //! All of this is a hint. If it is wrong, waits take longer.
 
 use crate::config::SMALL;
-use crate::sync::{self, AtomicU8, Ordering, const_fn, hint};
+use crate::sync::{self, AtomicU32, Ordering, hint};
 use std::cell::Cell;
 use std::mem;
 
@@ -31,6 +33,9 @@ const SHORT: u32 = if SMALL { 1 } else { 16 };
 
 /// Pause instructions of a long pause: 2 to 24 us.
 const LONG: u32 = if SMALL { 1 } else { 512 };
+
+/// The same where turns are not counted.
+const LONG_BLIND: u32 = if SMALL { 1 } else { 128 };
 
 /// What a short pause counts for if its lock is held in another turn after it; a lock in the same
 /// turn takes that back.
@@ -52,49 +57,21 @@ sync::thread_local! {
     static LEARNED: Cell<u32> = const { Cell::new(SURE + PROBE_AFTER) };
 }
 
-/// Counts how often a lock was taken, modulo 256, for those who wait for it.
-#[derive(Debug)]
-pub(crate) struct Turns(AtomicU8);
-
-impl Turns {
-    const_fn! {
-        pub(crate) const fn new() -> Self {
-            Self(AtomicU8::new(0))
-        }
-    }
-
-    /// Counts a turn. For the lock's holder. (Not in models: a hint is not worth their steps.)
-    #[inline(always)]
-    pub(crate) fn count(&self) {
-        if !SMALL {
-            // ORDER: Relaxed (both); a hint, which only the lock's holder writes.
-            self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        }
-    }
-
-    fn now(&self) -> u8 {
-        if SMALL {
-            return 0;
-        }
-        // ORDER: Relaxed; a hint.
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// The pace of one waiter.
 pub(super) struct Pace<'a> {
-    turns: Option<&'a Turns>,
+    /// What each holder of the lock changes, if there is such a word.
+    turns: Option<&'a AtomicU32>,
     /// As [`LEARNED`].
     learned: u32,
     /// The turn at the last look.
-    turn: u8,
+    turn: u32,
     /// Whether the waiter has taken a short pause since.
     is_probing: bool,
 }
 
 impl<'a> Pace<'a> {
     /// As the thread has learned it.
-    pub(super) fn learned(turns: Option<&'a Turns>) -> Self {
+    pub(super) fn learned(turns: Option<&'a AtomicU32>) -> Self {
         let learned = if SMALL { 0 } else { LEARNED.with(Cell::get) };
         Self { turns, learned, turn: 0, is_probing: false }
     }
@@ -108,7 +85,8 @@ impl<'a> Pace<'a> {
 
     /// Learns from a look, which has found the lock held or not, and other waiters parked or not.
     pub(super) fn looked(&mut self, is_held: bool, is_crowded: bool) {
-        let turn = self.turns.map_or(0, Turns::now);
+        // ORDER: Relaxed; a hint. (Not in models, where it is not worth its steps.)
+        let turn = self.turns.filter(|_| !SMALL).map_or(0, |turns| turns.load(Ordering::Relaxed));
         let is_same = mem::replace(&mut self.turn, turn) == turn && self.turns.is_some();
         if !mem::take(&mut self.is_probing) {
             return;
@@ -129,7 +107,7 @@ impl<'a> Pace<'a> {
             SHORT
         } else {
             self.learned -= 1;
-            LONG
+            if self.turns.is_some() { LONG } else { LONG_BLIND }
         };
         (0..pauses).for_each(|_| hint::spin_loop());
         pauses
@@ -139,8 +117,9 @@ impl<'a> Pace<'a> {
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;
+    use crate::sync::thread;
 
-    fn pace(turns: Option<&Turns>, learned: u32) -> Pace<'_> {
+    fn pace(turns: Option<&AtomicU32>, learned: u32) -> Pace<'_> {
         let mut pace = Pace { turns, learned, turn: 0, is_probing: false };
         pace.looked(true, false); // at its arrival
         pace
@@ -148,12 +127,12 @@ mod tests {
 
     #[test]
     fn pauses_are_long_where_the_lock_is_taken_anew_within_short_ones() {
-        let turns = Turns::new();
+        let turns = AtomicU32::new(0);
         let mut pace = pace(Some(&turns), 0);
         let mut lengths = Vec::new();
         for _ in 0..4 + PROBE_AFTER + 2 {
             lengths.push(pace.pause());
-            turns.count();
+            turns.fetch_add(1, Ordering::Relaxed);
             pace.looked(true, false);
         }
         let long = PROBE_AFTER as usize;
@@ -165,13 +144,13 @@ mod tests {
 
     #[test]
     fn pauses_are_short_where_holds_outlast_them() {
-        let turns = Turns::new();
+        let turns = AtomicU32::new(0);
         let mut pace = pace(Some(&turns), SURE);
         assert_eq!(pace.pause(), LONG);
         for at in 1..=1000 {
             assert_eq!(pace.pause(), SHORT, "pause {at}");
             if at % 3 == 0 {
-                turns.count(); // one hold in three is short
+                turns.fetch_add(1, Ordering::Relaxed); // one hold in three is short
             }
             pace.looked(true, false);
         }
@@ -179,15 +158,15 @@ mod tests {
 
     #[test]
     fn pauses_are_long_where_more_than_a_fifth_of_the_looks_find_the_lock_held() {
-        let counted = Turns::new();
+        let counted = AtomicU32::new(0);
         for turns in [None, Some(&counted)] {
             let long_of = |one_in: u32| {
                 let mut pace = pace(turns, 0);
                 let is_long = |at: &u32| {
                     let length = pace.pause();
-                    counted.count();
+                    counted.fetch_add(1, Ordering::Relaxed);
                     pace.looked(at % one_in == 0, false);
-                    length == LONG
+                    length > SHORT
                 };
                 (0..20_000).filter(is_long).count()
             };
@@ -198,12 +177,12 @@ mod tests {
 
     #[test]
     fn free_lock_is_left_to_its_owner_where_it_was_taken_anew_and_others_are_parked() {
-        let turns = Turns::new();
+        let turns = AtomicU32::new(0);
         for (is_crowded, after) in [(true, LONG), (false, SHORT)] {
             let mut pace = pace(Some(&turns), 0);
             for _ in 0..4 {
                 pace.pause();
-                turns.count();
+                turns.fetch_add(1, Ordering::Relaxed);
                 pace.looked(false, is_crowded);
             }
             assert_eq!(pace.pause(), after);
@@ -212,9 +191,9 @@ mod tests {
 
     #[test]
     fn what_a_thread_has_learned_is_kept_for_its_next_wait() {
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             scope.spawn(|| {
-                let turns = Turns::new();
+                let turns = AtomicU32::new(0);
                 let mut first = Pace::learned(Some(&turns));
                 assert_eq!(first.pause(), LONG);
                 first.learned = 0;

@@ -40,13 +40,13 @@
 //! unlocks to a HOT word, and every thread that waits for it is refused. `unlock` may run when
 //! another thread can free the memory already (lock.K3).
 
-use super::pace::{Pace, Turns};
+use super::pace::Pace;
 use super::wait_graph::{self, Awaited, Waiting};
 use super::{futex, held};
 use crate::config::SMALL;
 use crate::percpu::thread_token;
 use crate::profile::{Of, Wait};
-use crate::sync::{AtomicUsize, Ordering, hint, seeded_bug};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, hint, seeded_bug};
 use std::panic::Location;
 
 pub(crate) const LOCKED: usize = 1;
@@ -120,13 +120,14 @@ fn locked_from(seen: usize, token: usize) -> usize {
 }
 
 /// Acquires the lock, waiting if it is held. `Ok(true)` says that it had to wait; the wait is
-/// charged to `of`. `turns` are those of the lock, if its holders count them.
+/// charged to `of`. `turns` is what each holder of the
+/// lock changes, if there is such a word (`pace`).
 #[inline]
 pub(crate) fn lock(
     word: &AtomicUsize,
     token: usize,
     of: Of,
-    turns: Option<&Turns>,
+    turns: Option<&AtomicU32>,
 ) -> Result<bool, Refused> {
     match try_lock(word, token) {
         Ok(()) => Ok(false),
@@ -171,7 +172,7 @@ pub(crate) fn lock_nested(
     word: &AtomicUsize,
     token: usize,
     of: Of,
-    turns: Option<&Turns>,
+    turns: Option<&AtomicU32>,
 ) -> Result<bool, Refused> {
     match try_lock(word, token) {
         Ok(()) => Ok(false),
@@ -185,7 +186,7 @@ fn lock_nested_slow(
     word: &AtomicUsize,
     token: usize,
     of: Of,
-    turns: Option<&Turns>,
+    turns: Option<&AtomicU32>,
 ) -> Result<(), Refused> {
     let Of { kind, address, location } = of;
     if held::count() == 0 {
@@ -349,7 +350,7 @@ fn lock_slow<const WATCHED: bool>(
     kind: &'static str,
     address: usize,
     location: &'static Location<'static>,
-    turns: Option<&Turns>,
+    turns: Option<&AtomicU32>,
 ) -> Result<(), Refused> {
     let of = Of { kind, address, location };
     let wait = Wait::begin();
@@ -526,7 +527,7 @@ mod tests {
 
     #[test]
     fn wait_without_end_parks_after_a_bounded_number_of_pauses() {
-        for turns in [None, Some(&Turns::new())] {
+        for turns in [None, Some(&AtomicU32::new(0))] {
             let mut waiter = Waiter::new(TOKEN, Pace::learned(turns));
             while waiter.spun < SPINS {
                 waiter.pause();

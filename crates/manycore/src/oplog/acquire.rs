@@ -100,12 +100,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let token = percpu::thread_token();
         if wait {
             let of = Of::new("Deferred", self);
-            lock::lock_nested(self.lockable_word(), token, of, Some(&self.turns))?;
+            lock::lock_nested(self.lockable_word(), token, of, Some(self.contention.turns()))?;
         } else {
             lock::try_lock(self.lockable_word(), token)?;
         }
         held::enter();
-        self.turns.count();
         Ok(())
     }
 

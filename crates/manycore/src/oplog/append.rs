@@ -250,7 +250,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             lock::try_lock(self.lockable_word(), token).map(|()| false)
         } else {
             let of = Of::new("Deferred", self);
-            lock::lock(self.lockable_word(), token, of, Some(&self.turns))
+            lock::lock(self.lockable_word(), token, of, Some(self.contention.turns()))
         };
         match locked {
             // With a log in hand, no update is applied: it might read.

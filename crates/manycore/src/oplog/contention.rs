@@ -2,43 +2,48 @@
 //!
 //! Owns: its bits. An object has four bytes for them (law oplog.D8). The word's lock guards the
 //! counts; the flags may be set by any thread. While the object is cold, it counts for the
-//! controller in `policy`; the counts of a *managed* object are its owner's [`Meter`].
+//! controller in `policy`; the counts of a *managed* object are its owner's [`Meter`]. Each update
+//! and read changes them, so that the lock's waiters can tell one hold from the next.
 
 use crate::config;
 use crate::policy::Streak;
 use crate::sync::{AtomicU32, Ordering, const_fn};
 
 /// Updates since the last read.
-const UPDATES: u32 = 0xfff;
-const CONTENDED_SHIFT: u32 = 12;
+const UPDATES: u32 = 0x3ff;
+const CONTENDED_SHIFT: u32 = 10;
 /// The contended ones among them, since the object last asked for logs.
-const CONTENDED: u32 = 0xf << CONTENDED_SHIFT;
-const USE: u32 = 1 << 16;
+const CONTENDED: u32 = 7 << CONTENDED_SHIFT;
+const USE: u32 = 1 << 13;
 /// Updates and reads since one of them had to wait, while the object was never reserved. Later, or
 /// if it is never to be, the reads for which it rests: for those it asks for no logs.
-const USES: u32 = 0xfff * USE;
+const USES: u32 = 0x7ff * USE;
+/// Updates and reads, modulo 16: the highest bits, so that nothing is carried on.
+const TURN: u32 = 1 << 28;
+const TURNS: u32 = 0xf * TURN;
 
 /// Fewer than make an object ask for a reservation.
 const REST_MAX: u32 = config::USES_FOR_RESERVATION - 1;
 
-/// A managed object's updates, in place of the three above.
+/// A managed object's updates, in place of the four above.
 const METERED: u32 = (1 << READ_SHIFT) - 1;
 const READ_SHIFT: u32 = 12;
-const WAIT_SHIFT: u32 = 24;
+const WAIT_SHIFT: u32 = 28;
 const WAITS: u32 = 0xf << WAIT_SHIFT;
 
 /// The object is, or was, reserved for a thread, which it is once in its life (reservation.N4).
-const SPENT: u32 = 1 << 28;
+const SPENT: u32 = 1 << 24;
 /// A hint: the word is reserved.
-const RESERVED: u32 = 1 << 29;
+const RESERVED: u32 = 1 << 25;
 /// A hint: the word is HOT.
-const HOT: u32 = 1 << 30;
-const POISONED: u32 = 1 << 31;
+const HOT: u32 = 1 << 26;
+const POISONED: u32 = 1 << 27;
 const FLAGS: u32 = SPENT | RESERVED | HOT | POISONED;
-const _: () = assert!((UPDATES | CONTENDED | USES) & FLAGS == 0);
-const _: () = assert!((METERED | WAITS) & FLAGS == 0);
+const _: () = assert!((UPDATES | CONTENDED | USES | TURNS) & FLAGS == 0);
+const _: () = assert!((METERED | METERED << READ_SHIFT | WAITS) & FLAGS == 0);
 const _: () = assert!(config::CONTENDED_FOR_LOGS <= CONTENDED >> CONTENDED_SHIFT);
-const _: () = assert!(config::RATIO_FOR_LOGS <= UPDATES && config::USES_FOR_RESERVATION < 0xfff);
+const _: () = assert!(config::RATIO_FOR_LOGS <= UPDATES);
+const _: () = assert!(config::USES_FOR_RESERVATION < USES / USE);
 const _: () = assert!(2 * config::OPS_PER_LOOK < METERED);
 
 /// Counts of a cold object since its owner last took them.
@@ -94,7 +99,12 @@ impl Contention {
     #[inline(always)]
     pub(super) fn with_update(self) -> Self {
         let one = u32::from(self.updates() != UPDATES);
-        Self(self.0 + one).with_use()
+        Self(self.0 + one).with_turn().with_use()
+    }
+
+    #[inline(always)]
+    fn with_turn(self) -> Self {
+        Self(self.0.wrapping_add(TURN))
     }
 
     #[inline(always)]
@@ -111,7 +121,7 @@ impl Contention {
 
     /// Whether the object was never reserved, and nothing is counted.
     pub(super) fn may_be_reserved(self) -> bool {
-        self.0 == 0
+        self.0 & !TURNS == 0
     }
 
     /// As after so many uses that the next one reserves the object.
@@ -157,7 +167,7 @@ impl Contention {
     /// After a read; `keep` says that contention goes on counting.
     #[inline(always)]
     pub(super) fn after_read(self, keep: bool) -> Self {
-        let next = Self(self.0 & !if keep { UPDATES } else { UPDATES | CONTENDED });
+        let next = Self(self.0 & !if keep { UPDATES } else { UPDATES | CONTENDED }).with_turn();
         if next.0 & SPENT != 0 {
             return Self((next.0 & !RESERVED) - if next.0 & USES != 0 { USE } else { 0 });
         }
@@ -214,6 +224,11 @@ impl AtomicContention {
         Contention(self.0.load(Ordering::Relaxed))
     }
 
+    /// The word that each update and each read of the cold object changes.
+    pub(super) fn turns(&self) -> &AtomicU32 {
+        &self.0
+    }
+
     /// For the holder of the cold object's lock. A flag that another thread sets at this moment may
     /// be lost: the promotion that set it sets it again at its end.
     #[inline(always)]
@@ -250,10 +265,10 @@ mod tests {
     #[test]
     fn counts_do_not_touch_each_other_or_the_flags() {
         let flags = Contention(FLAGS & !RESERVED); // which an update or a read clears
-        let counted = flags.with_update().with_contended(Streak::from_raw(9));
-        assert_eq!((counted.updates(), counted.contended().raw()), (1, 9));
+        let counted = flags.with_update().with_contended(Streak::from_raw(6));
+        assert_eq!((counted.updates(), counted.contended().raw()), (1, 6));
         assert_eq!(counted.flags(), flags);
-        assert_eq!(counted.after_read(true).contended().raw(), 9);
+        assert_eq!(counted.after_read(true).contended().raw(), 6);
         assert_eq!(counted.after_read(false).flags(), flags);
         let metered = flags.metered(Kind::Update).metered(Kind::Read).metered(Kind::Read);
         let meter = metered.with_wait().meter();
@@ -263,10 +278,27 @@ mod tests {
 
     #[test]
     fn counts_saturate() {
-        assert_eq!(Contention(FULL).with_update(), Contention(FULL & !RESERVED));
+        let turned = FULL.wrapping_add(TURN);
+        assert_eq!(Contention(FULL).with_update(), Contention(turned & !RESERVED));
         assert_eq!(Contention(FULL).with_wait(), Contention(FULL));
         let most = Contention(0).with_contended(Streak::from_raw(u32::MAX));
-        assert_eq!((most.contended().raw(), most.flags(), most.updates()), (15, Contention(0), 0));
+        assert_eq!((most.contended().raw(), most.flags(), most.updates()), (7, Contention(0), 0));
+    }
+
+    #[test]
+    fn each_update_and_each_read_changes_the_word() {
+        for flags in [0, SPENT, SPENT | TURNS | UPDATES, UPDATES | CONTENDED] {
+            let mut seen = Contention(flags);
+            for at in 0..100 {
+                let next = if at % 3 == 0 { seen.with_update() } else { seen.after_read(true) };
+                assert_ne!(next, seen);
+                assert_eq!(next.flags(), seen.flags());
+                seen = next;
+            }
+            let updated = seen.with_update();
+            assert!(updated != seen && updated.with_update() != updated);
+            assert_ne!(seen.metered(Kind::Read), seen);
+        }
     }
 
     #[test]

@@ -248,7 +248,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             let locked = if held::is_inside() {
                 lock::try_lock(word, token)
             } else {
-                lock::lock(word, token, Of::new("Deferred", self), Some(&self.turns)).map(drop)
+                lock::lock(word, token, Of::new("Deferred", self), Some(self.contention.turns()))
+                    .map(drop)
             };
             return match locked {
                 Ok(()) => self.promote_held(ColdGuard::of(self), Admission::Insist),

@@ -154,7 +154,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         loop {
             let of = Of::new("Adaptive", self);
             let (word, token) = (self.lockable_word(), percpu::thread_token());
-            match lock::lock_nested(word, token, of, Some(&self.turns)) {
+            match lock::lock_nested(word, token, of, Some(self.contention.turns())) {
                 Ok(waited) => return Ok((ColdGuard::of(self), waited)),
                 Err(Refused::Hot) if !self.has_hot_state() => {} // as above
                 Err(refused) => return Err(refused),

@@ -28,8 +28,8 @@ use super::hot_state::HotState;
 use super::log::Log;
 use super::promotion;
 use super::word::StateWord;
+use crate::lock;
 use crate::lock::reservation::{self, Inside};
-use crate::lock::{self, Turns};
 use crate::percpu::{self, Slot};
 use crate::sync::{AtomicUsize, UnsafeCell, const_fn};
 use std::marker::PhantomData;
@@ -109,8 +109,6 @@ pub struct Deferred<T: Send + 'static, L: Log<T>> {
     pub(super) config: ConfigId,
     /// Of the word's reservation.
     pub(super) inside: Inside,
-    /// Of the word's lock, but not those by a reservation.
-    pub(super) turns: Turns,
     pub(super) contention: AtomicContention,
     pub(super) value: Inline<T>,
     log: PhantomData<fn() -> L>,
@@ -151,7 +149,6 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 word: StateWord::new(),
                 config,
                 inside: Inside::new(),
-                turns: Turns::new(),
                 contention: AtomicContention::new(),
                 value: Inline(UnsafeCell::new(MaybeUninit::new(value))),
                 log: PhantomData,

@@ -165,7 +165,6 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
     #[inline(always)]
     pub(super) fn of(object: &'a Deferred<T, L>) -> Self {
         held::enter();
-        object.turns.count();
         Self::of_counted(object)
     }
 
