@@ -9,7 +9,7 @@
 //! hand-over, a waiter should look often, or threads stand still for the rest of a pause. How often
 //! looks fail does not tell the two apart: the lock may be held half of the time in both.
 //!
-//! Whether the lock was *taken anew* within a short pause does. So holders count their [`Turns`],
+//! Whether the lock was *taken anew* within a short pause does. So holders count their turns
 //! beside the lock, in a line that they write anyway. If the lock is held in the same turn, the
 //! hold is long, and short pauses go on. If more than a fifth of them end with it held in another
 //! turn, holds are short, and the thread takes long pauses, in its next waits too; then a short
@@ -114,7 +114,7 @@ impl<'a> Pace<'a> {
     }
 }
 
-#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle), not(miri)))]
 mod tests {
     use super::*;
     use crate::sync::thread;
