@@ -92,11 +92,14 @@ impl<'a> Pace<'a> {
             return;
         }
         let tells = is_held || is_crowded && self.turns.is_some();
-        self.learned = match self.learned + ANEW {
-            _ if !tells => self.learned.saturating_sub(FREE),
-            _ if is_same => self.learned.saturating_sub(ANEW),
-            next if next >= SURE => SURE + PROBE_AFTER,
-            next => next,
+        self.learned = if !tells {
+            self.learned.saturating_sub(FREE)
+        } else if is_same {
+            self.learned.saturating_sub(ANEW)
+        } else if self.learned + ANEW < SURE {
+            self.learned + ANEW
+        } else {
+            SURE + PROBE_AFTER
         };
     }
 

@@ -59,6 +59,9 @@ pub(super) const TOKEN: usize = !0xf;
 /// Pause instructions of a wait before its locker parks.
 const SPINS: u32 = if SMALL { 1 } else { 2048 };
 
+/// Those before the first look of [`lock_soon`].
+const PAUSES_BEFORE_SOON: u32 = if SMALL { 1 } else { 64 };
+
 /// How many looks a waiter takes before it announces itself by `SPIN`: most waits are over by then.
 const LOOKS_UNSAID: u32 = if SMALL { 0 } else { 3 };
 
@@ -153,7 +156,7 @@ pub(super) fn lock_soon(word: &AtomicUsize, token: usize) -> bool {
 
 #[cold]
 fn lock_soon_slow(word: &AtomicUsize, token: usize) -> bool {
-    let (mut spun, mut pauses) = (0, if SMALL { 1 } else { 64 });
+    let (mut spun, mut pauses) = (0, PAUSES_BEFORE_SOON);
     while spun + pauses <= SPINS {
         (0..pauses).for_each(|_| hint::spin_loop());
         // ORDER: Relaxed; `try_lock` decides.
