@@ -62,6 +62,8 @@ factors() {
     "$manycore" compare "$workload" "$work/out" --metric "$metric" ${better[@]+"${better[@]}"}
 }
 
+# curve WORKLOAD IMPLEMENTATION METRIC ARGUMENTS: of the rows that have the word $only, if there are
+# several.
 curve() {
     local workload=$1 impl=$2 metric=$3 count figure
     shift 3
@@ -69,7 +71,8 @@ curve() {
     for count in 1 24 48 120 240; do
         bench "$count" "$work/out" "$workload" --impl "$impl" --duration "${TIME:-1ms}" "$@" ||
             die "$workload: $(tail -n 1 "$work/said")"
-        figure=$("$manycore" compare "$workload" "$work/out" --metric "$metric" --impl "$impl")
+        grep -e '^workload,' -e "${only:-.}" "$work/out" >"$work/rows"
+        figure=$("$manycore" compare "$workload" "$work/rows" --metric "$metric" --impl "$impl")
         printf ' %10.4g' "$figure"
     done
     printf '\n'
@@ -96,8 +99,8 @@ curves)
     curve smr section throughput --update 10 --ops 24000000
     curve arc scalable-arc throughput
     curve map hash-map throughput --update 0 --keys 65536
-    curve ids id-space throughput --update 0
-    curve kv cache throughput --set 0 --keys 10000 --ops 240000
+    only="pattern=get " curve ids id-space throughput
+    only=capacity=sufficient curve kv cache throughput --set 0 --keys 10000 --ops 240000
     ;;
 audit)
     for impl in section section-epoch section-clock crossbeam-epoch urcu brlock; do
