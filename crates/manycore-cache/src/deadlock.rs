@@ -9,6 +9,8 @@
 //!
 //! Requests that no load makes have no edge, and take no lock here.
 
+#[cfg(not(manycore_loom))]
+use manycore::percpu::AtFork;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +34,18 @@ type Graph = BTreeMap<(LoadId, LoadId), u32>;
 
 static GRAPH: Mutex<Graph> = Mutex::new(BTreeMap::new());
 
+/// Holds the graph over a fork. The edges of loads that the child has no thread for stay: nothing
+/// comes back from them.
+#[cfg(not(manycore_loom))]
+static AT_FORK: AtFork = AtFork::new(|| Box::new(locked()), || ());
+
 fn graph() -> MutexGuard<'static, Graph> {
+    #[cfg(not(manycore_loom))]
+    AT_FORK.list();
+    locked()
+}
+
+fn locked() -> MutexGuard<'static, Graph> {
     GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::class::Class;
 use crate::event::kept;
+use crate::session;
 use crate::site::{Event, FieldType, Kind};
 use manycore::profile::{self, Happening, What};
 use std::panic::Location;
@@ -65,7 +66,14 @@ pub fn observe_library(class: Class) -> bool {
         merge: event("Merge", MERGE),
         grace_period: event("GracePeriod", TIMED),
     };
-    EVENTS.get_or_init(events);
+    {
+        // Under a lock that a fork holds: a child would wait for ever for a thread that is half-way
+        // through.
+        #[cfg(unix)]
+        session::fork::register();
+        let _held = session::lock();
+        EVENTS.get_or_init(events);
+    }
     profile::observe(record)
 }
 

@@ -251,7 +251,7 @@ impl Recorder {
             policy => policy,
         };
         #[cfg(unix)]
-        crate::session::fork::register()?;
+        crate::session::fork::register();
         Clock::system().ticks_per_second(); // measured now, if it must be
         busy::quietly(|| self.start_quietly(Sizes { block_words, blocks }, policy))
     }

@@ -293,47 +293,23 @@ pub(crate) fn give_back(generation: u64, writer: Writer) {
 pub(crate) mod fork {
     //! A child of `fork` begins without a recording.
 
-    use super::{Classes, MutexGuard, State, class, lock};
+    use super::{Classes, class, lock};
     use crate::memory::mapped;
-    use std::cell::RefCell;
-    use std::io;
-    use std::sync::OnceLock;
+    use manycore::percpu::AtFork;
 
-    type Held = (MutexGuard<'static, State>, MutexGuard<'static, mapped::List>);
+    /// The recording, then the mappings: as every thread takes them.
+    static AT_FORK: AtFork = AtFork::new(|| Box::new((lock(), mapped::list())), in_child);
 
-    thread_local! {
-        static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    /// To be called before a recording starts.
+    pub(crate) fn register() {
+        AT_FORK.list();
     }
 
-    pub(crate) fn register() -> io::Result<()> {
-        if cfg!(miri) {
-            return Ok(()); // Miri has no fork
-        }
-        static RESULT: OnceLock<i32> = OnceLock::new();
-        let result = RESULT.get_or_init(|| {
-            // SAFETY: the functions live as long as the process and do not unwind.
-            unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) }
-        });
-        if *result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(*result)) }
-    }
-
-    extern "C" fn before() {
-        let held = (lock(), mapped::list());
-        // A fork in the thread's last destructors has no place to keep the locks.
-        let _ = HELD.try_with(|place| *place.borrow_mut() = Some(held));
-    }
-
-    extern "C" fn in_parent() {
-        drop(HELD.try_with(|place| place.borrow_mut().take()));
-    }
-
-    extern "C" fn in_child() {
+    fn in_child() {
         class::set_mask(Classes::NONE);
         class::next_generation();
-        let Ok(Some((mut state, list))) = HELD.try_with(|place| place.borrow_mut().take()) else {
-            return;
-        };
-        mapped::detach(&list);
+        let mut state = lock();
+        mapped::detach(&mapped::list());
         if let Some(mut session) = state.session.take() {
             drop(session.file.take());
             // Its threads are not here; what they were changing stays as it is.

@@ -56,10 +56,15 @@ pub(crate) use std::thread_local;
 #[cfg(manycore_loom)]
 mod addresses;
 mod bugs;
+#[cfg_attr(any(manycore_loom, manycore_shuttle), allow(dead_code))] // globals are others there
+mod raced;
 
 pub(crate) use self::bugs::{is_planted, seeded_bug};
 #[cfg(not(manycore_loom))]
 pub(crate) use self::cell::{ConstPtr, MutPtr, UnsafeCell};
+pub(crate) use self::raced::Raced;
+/// What no model checker looks at: the making of a [`Raced`] value.
+use std::sync::atomic as unmodelled;
 
 /// Keeps the compiler from reordering memory accesses; emits nothing.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
@@ -135,12 +140,17 @@ load_to_change! {
     AtomicPtr<T>, *mut T, std::ptr::without_provenance_mut(!1);
 }
 
-/// A process-wide value made at first use, or one per execution under a model checker.
+/// A process-wide value made at compile time, or `made` at first use, or one per execution under a
+/// model checker.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 macro_rules! global {
     ($(#[$doc:meta])* static $name:ident: $type:ty = $init:expr;) => {
         $(#[$doc])*
-        static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $init);
+        static $name: $type = $init;
+    };
+    ($(#[$doc:meta])* made static $name:ident: $type:ty = $init:expr;) => {
+        $(#[$doc])*
+        static $name: $crate::sync::Raced<$type> = $crate::sync::Raced::new(|| $init);
     };
 }
 #[cfg(manycore_loom)]
@@ -148,10 +158,16 @@ macro_rules! global {
     ($(#[$doc:meta])* static $name:ident: $type:ty = $init:expr;) => {
         loom::lazy_static! { $(#[$doc])* static ref $name: $type = $init; }
     };
+    ($(#[$doc:meta])* made static $name:ident: $type:ty = $init:expr;) => {
+        loom::lazy_static! { $(#[$doc])* static ref $name: $type = $init; }
+    };
 }
 #[cfg(manycore_shuttle)]
 macro_rules! global {
     ($(#[$doc:meta])* static $name:ident: $type:ty = $init:expr;) => {
+        shuttle::lazy_static! { $(#[$doc])* static ref $name: $type = $init; }
+    };
+    ($(#[$doc:meta])* made static $name:ident: $type:ty = $init:expr;) => {
         shuttle::lazy_static! { $(#[$doc])* static ref $name: $type = $init; }
     };
 }
@@ -172,8 +188,9 @@ pub(crate) use const_fn;
 pub(crate) fn parallelism() -> usize {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     {
-        static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-        *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+        static CORES: Raced<usize> =
+            Raced::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+        *CORES
     }
     #[cfg(any(manycore_loom, manycore_shuttle))]
     {

@@ -8,10 +8,11 @@ use crate::sampling;
 use crate::session;
 use crate::site::{Event, FieldType, Kind};
 use crate::sync::Ordering;
+use manycore::percpu::AtFork;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Level, Metadata, Subscriber};
@@ -99,6 +100,13 @@ type Key = (usize, u8, u128);
 /// All events of call sites.
 static SITES: Mutex<Option<HashMap<Key, &'static Event>>> = Mutex::new(None);
 
+/// Held over a fork.
+static AT_FORK: AtFork = AtFork::new(|| Box::new(locked_sites()), || ());
+
+fn locked_sites() -> MutexGuard<'static, Option<HashMap<Key, &'static Event>>> {
+    SITES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Events of one call site with different types of fields, at most.
 const VARIANTS: usize = 64;
 
@@ -139,7 +147,8 @@ fn find_site(
     kind: Kind,
     key: Key,
 ) -> Option<&'static Event> {
-    let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+    AT_FORK.list();
+    let mut sites = locked_sites();
     let sites = sites.get_or_insert_default();
     if let Some(event) = sites.get(&key) {
         return Some(event);

@@ -85,7 +85,6 @@ mod loom_tests;
 mod tests;
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub use self::fake::FakeClock;
@@ -228,7 +227,8 @@ pub struct Clock {
     source: Source,
     /// `Some(e)`: settling waits `e` ticks out.
     skew: Option<u64>,
-    hertz: OnceLock<u64>,
+    /// Ticks in a second; zero as long as that is not known.
+    hertz: AtomicU64,
     /// What the detection decided; `None` if the program chose.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     verdict: Option<Verdict>,
@@ -249,7 +249,7 @@ impl Hardware {
 
 global! {
     /// The clock of this process, chosen at first use.
-    static SYSTEM: Clock = Clock::detect();
+    made static SYSTEM: Clock = Clock::detect();
 }
 
 impl Clock {
@@ -324,7 +324,7 @@ impl Clock {
         Self {
             source,
             skew,
-            hertz: OnceLock::new(),
+            hertz: AtomicU64::new(0),
             #[cfg(not(any(manycore_loom, manycore_shuttle)))]
             verdict: None,
             counter: Line(AtomicU64::new(1)),
@@ -443,7 +443,9 @@ impl Clock {
 
     #[inline(never)]
     fn ticks_in_software(&self) -> u64 {
-        static START: OnceLock<Instant> = OnceLock::new();
+        global! {
+            made static START: Instant = Instant::now();
+        }
         match &self.source {
             Source::Fake(time) => time.peek(),
             // A model checker must see no real time: the count itself.
@@ -451,7 +453,7 @@ impl Clock {
             _ if cfg!(any(manycore_loom, manycore_shuttle)) => {
                 self.counter.0.load(Ordering::Relaxed)
             }
-            _ => START.get_or_init(Instant::now).elapsed().as_nanos() as u64,
+            _ => START.elapsed().as_nanos() as u64,
         }
     }
 
@@ -461,9 +463,20 @@ impl Clock {
     /// first call then takes about 5 ms. 10^9 for Counter and fake clocks.
     pub fn ticks_per_second(&self) -> u64 {
         match self.source {
-            Source::Hardware(instruction) => *self
-                .hertz
-                .get_or_init(|| hardware::nominal_hz().unwrap_or_else(|| calibrate(instruction))),
+            Source::Hardware(instruction) => {
+                // ORDER: Relaxed; the number is all there is. (Two threads may measure it at once:
+                // a child of a fork waits for none.)
+                let known = self.hertz.load(Ordering::Relaxed);
+                if known != 0 {
+                    return known;
+                }
+                let found = hardware::nominal_hz().unwrap_or_else(|| calibrate(instruction));
+                let (set, keep) = (Ordering::Relaxed, Ordering::Relaxed);
+                // ORDER: Relaxed; as above.
+                self.hertz
+                    .compare_exchange(0, found, set, keep)
+                    .map_or_else(|first| first, |_| found)
+            }
             Source::Counter | Source::Fake(_) => NANOS_PER_SECOND as u64,
         }
     }

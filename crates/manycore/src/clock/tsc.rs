@@ -21,9 +21,9 @@
 //! a log entry behind it: 13.2 and 13.7. So `rdtscp` is the default and `lfence; rdtsc` is for
 //! processors without it.
 
+use crate::sync::Raced;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, CpuidResult};
-use std::sync::OnceLock;
 
 /// The kernel's clocksource that vouches for this counter.
 pub(crate) const TRUSTED_CLOCKSOURCE: &str = "tsc";
@@ -163,16 +163,16 @@ struct Features {
 
 impl Features {
     fn get() -> &'static Self {
-        static FEATURES: OnceLock<Features> = OnceLock::new();
-        FEATURES.get_or_init(|| {
+        static FEATURES: Raced<Features> = Raced::new(|| {
             let leaf_max = cpuid(0x8000_0000).eax;
             let extended = |leaf| if leaf <= leaf_max { cpuid(leaf).edx } else { 0 };
-            Self {
+            Features {
                 rdtscp: extended(0x8000_0001) & (1 << 27) != 0,
                 invariant: extended(0x8000_0007) & (1 << 8) != 0,
                 hypervisor: cpuid(1).ecx & (1 << 31) != 0,
             }
-        })
+        });
+        &FEATURES
     }
 }
 

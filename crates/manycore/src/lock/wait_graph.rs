@@ -19,7 +19,7 @@
 
 use super::holding;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-use crate::percpu::fork::AtFork;
+use crate::percpu::AtFork;
 use crate::sync::{self, Mutex, MutexGuard};
 use std::sync::PoisonError;
 

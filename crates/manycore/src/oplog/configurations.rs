@@ -17,11 +17,11 @@
 
 use super::settings::{BuildError, Config, Logs};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-use crate::percpu::fork::AtFork;
+use crate::percpu::AtFork;
 use crate::sync;
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of a configuration, and the part of it that a cold object needs: law oplog.D8 leaves
 /// three bytes for it.
@@ -60,19 +60,17 @@ struct Entry {
     users: usize,
 }
 
-#[derive(Default)]
 struct Configurations {
-    numbers: HashMap<BySettings, u16>,
+    numbers: HashMap<BySettings, u16, BuildHasherDefault<DefaultHasher>>,
     /// Number n is at index n - 1.
     entries: Vec<Option<Entry>>,
     free: Vec<u16>,
+    /// The configuration of every object that is built by default.
+    default: Option<Arc<Config>>,
 }
 
-/// The configuration of every object that is built by default.
-static DEFAULT: OnceLock<Arc<Config>> = OnceLock::new();
-
 sync::global! {
-    static CONFIGURATIONS: Mutex<Configurations> = Mutex::default();
+    static CONFIGURATIONS: Mutex<Configurations> = Mutex::new(Configurations::new());
 }
 
 fn configurations() -> MutexGuard<'static, Configurations> {
@@ -90,6 +88,15 @@ fn lock() -> MutexGuard<'static, Configurations> {
 }
 
 impl Configurations {
+    const fn new() -> Self {
+        Self {
+            numbers: HashMap::with_hasher(BuildHasherDefault::new()),
+            entries: Vec::new(),
+            free: Vec::new(),
+            default: None,
+        }
+    }
+
     /// The number of an equal configuration, or a new one, with one more reference.
     fn enter(&mut self, config: Arc<Config>) -> Result<u16, BuildError> {
         let key = BySettings(config);
@@ -134,7 +141,8 @@ impl Configurations {
         let key = BySettings(Arc::clone(&entry.config));
         let (key, _) = self.numbers.remove_entry(&key).expect("oplog.O3: each number has its key");
         if self.numbers.is_empty() {
-            *self = Self::default(); // frees the memory of many numbers
+            // Frees the memory of many numbers.
+            *self = Self { default: self.default.take(), ..Self::new() };
         } else {
             self.free.push(number);
             let used = self.entries.len() - self.free.len();
@@ -148,7 +156,7 @@ impl ConfigId {
     /// The number for this configuration.
     pub(super) fn of(config: Config) -> Result<Self, BuildError> {
         if config.settings() == Config::default().settings() {
-            return Ok(Self::default());
+            return Ok(Self::new());
         }
         let logs = match config.logs {
             Logs::Auto => 0,
@@ -190,7 +198,7 @@ impl ConfigId {
 
     pub(crate) fn config(&self) -> Arc<Config> {
         match u16::from_le_bytes(self.number) {
-            0 => Arc::clone(DEFAULT.get_or_init(Arc::default)),
+            0 => Arc::clone(configurations().default.get_or_insert_default()),
             number => Arc::clone(&configurations().entry(number).config),
         }
     }

@@ -16,7 +16,7 @@
 //!   stays (second chance), unless the newcomer insists.
 //! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them: the first
 //!   promotion of a process, for which all its threads may be waiting, does not initialize all
-//!   4,096. No model checker sees the initialization (std's `OnceLock`): nothing in it waits for
+//!   4,096. No model checker sees the initialization (`sync::Raced`): nothing in it waits for
 //!   another thread, and a place is reached only through it.
 //! - oplog.T6 A thread evicts only if it holds no object but the newcomer and has no log in hand:
 //!   an eviction runs user code, which would wait for what other threads hold, while they might
@@ -32,17 +32,17 @@ use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
 use crate::lock::held;
 use crate::percpu;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-use crate::percpu::fork::AtFork;
+use crate::percpu::AtFork;
 use crate::policy::Streak;
-use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, Raced};
 use std::fmt;
-use std::sync::OnceLock;
 
 /// The number of places that are allocated together (oplog.T5).
 const CHUNK: usize = 32;
 
 /// The object that has its logs by this place.
 type EntrySlot = Mutex<Option<Entry>>;
+type Chunk = Raced<Box<[EntrySlot]>, ()>;
 
 /// The table's interface to an object's hot state.
 pub(crate) trait Evictable: Sync {
@@ -178,7 +178,7 @@ impl Drop for Eviction {
 /// # Ok::<(), manycore::oplog::BuildError>(())
 /// ```
 pub struct LogTable {
-    chunks: Box<[OnceLock<Box<[EntrySlot]>>]>,
+    chunks: Box<[Chunk]>,
     places: usize,
     /// The number of places that sweeps have inspected (oplog.T7).
     swept: AtomicUsize,
@@ -212,7 +212,7 @@ impl LogTable {
     pub fn new(places: usize) -> Self {
         assert!(places > 0, "manycore: a LogTable needs at least one place");
         Self {
-            chunks: (0..places.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+            chunks: (0..places.div_ceil(CHUNK)).map(|_| Chunk::unmade()).collect(),
             places,
             swept: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
@@ -223,7 +223,7 @@ impl LogTable {
     /// The number of objects that have logs now.
     #[must_use]
     pub fn hot_objects(&self) -> usize {
-        let made = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        let made = self.chunks.iter().filter_map(Chunk::get).flatten();
         made.filter(|place| lock(place).is_some()).count()
     }
 
@@ -246,7 +246,7 @@ impl LogTable {
         // Hot states are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
         let spread = (hot as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let at = spread as usize % self.places;
-        let chunk = self.chunks[at / CHUNK].get_or_init(|| {
+        let chunk = self.chunks[at / CHUNK].get_or_make(|| {
             let there = CHUNK.min(self.places - at / CHUNK * CHUNK);
             (0..there).map(|_| Mutex::new(None)).collect()
         });
@@ -341,7 +341,7 @@ fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
 
 crate::sync::global! {
     /// The table of every object that is built by default.
-    static OF_PROCESS: LogTable = LogTable::default();
+    made static OF_PROCESS: LogTable = LogTable::default();
 }
 
 /// The process's table.
@@ -354,7 +354,8 @@ pub(crate) fn shared() -> &'static LogTable {
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(
     || {
-        let made = OF_PROCESS.chunks.iter().filter_map(OnceLock::get).flatten();
+        let chunks = OF_PROCESS.get().into_iter().flat_map(|table| &table.chunks);
+        let made = chunks.filter_map(Chunk::get).flatten();
         Box::new(made.map(lock).collect::<Vec<_>>())
     },
     || (),

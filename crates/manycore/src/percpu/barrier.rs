@@ -110,8 +110,7 @@ pub(crate) fn full_by_next_rmw() {
 #[cfg(all(target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]
 mod imp {
     use crate::percpu::pin;
-    use crate::sync::{AtomicBool, Ordering, fence};
-    use std::sync::OnceLock;
+    use crate::sync::{AtomicBool, Ordering, Raced, fence};
 
     const QUERY: libc::c_int = 0;
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
@@ -124,15 +123,15 @@ mod imp {
 
     #[inline]
     pub(super) fn is_asymmetric() -> bool {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| {
+        static REGISTERED: Raced<bool> = Raced::new(|| {
             let commands = membarrier(QUERY);
             let needed = libc::c_long::from(PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED);
             commands >= 0
                 && commands & needed == needed
                 && membarrier(REGISTER_PRIVATE_EXPEDITED) == 0
                 && membarrier(PRIVATE_EXPEDITED) == 0
-        })
+        });
+        *REGISTERED
     }
 
     #[inline(always)]

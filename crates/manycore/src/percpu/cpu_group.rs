@@ -84,7 +84,7 @@ fn branches_of(topology: &Topology) -> Vec<(usize, usize)> {
 }
 
 crate::sync::global! {
-    static MAP: Map = Map::of(&Topology::detect());
+    made static MAP: Map = Map::of(&Topology::detect());
 }
 
 /// The calling thread's group.

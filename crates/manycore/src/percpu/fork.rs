@@ -1,15 +1,40 @@
 //! Consistency across `fork`: locks of the process that a thread holds for a few instructions.
 //!
-//! Owns: the list of such locks. Before a fork, the forking thread takes them all; afterwards it
-//! releases them, in the parent and in the child. So none is held in the child by a thread that
-//! does not exist there, and what they guard is consistent. No user code runs under these locks, so
-//! the forking thread holds none of them, and each is free soon.
+//! Owns: the list of such locks. Before a fork, the forking thread takes them all, the last listed
+//! first; afterwards it releases them, in the parent and in the child. So none is held in the child
+//! by a thread that does not exist there, and what they guard is consistent. No user code runs
+//! under these locks, so the forking thread holds none of them, and each is free soon.
 
 use crate::sync::{AtomicBool, Ordering};
 use std::any::Any;
 
-/// A lock, or several, that must be free across a fork.
-pub(crate) struct AtFork {
+/// A lock, or several, that must be free across a `fork`, and what the child clears after it.
+///
+/// For a lock of the whole process that each thread holds for a few instructions: the lock of a
+/// list of all objects, for example. A thread that is not in the child may hold it at the fork, and
+/// then it would stay locked there. When not: for the lock of an object that user code runs under,
+/// because a fork would wait for that code.
+///
+/// A fork takes the locks in the reverse order of their listing, so a lock is listed before those
+/// that a thread takes first. Cost: a load at each [`list`](Self::list) after the first; a fork
+/// takes each lock once. Where there is no `fork`, this does nothing.
+///
+/// ```
+/// use manycore::percpu::AtFork;
+/// use std::sync::{Mutex, PoisonError};
+///
+/// static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// static AT_FORK: AtFork =
+///     AtFork::new(|| Box::new(NAMES.lock().unwrap_or_else(PoisonError::into_inner)), || ());
+///
+/// fn add(name: &str) {
+///     AT_FORK.list();
+///     NAMES.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
+/// }
+/// add("first");
+/// ```
+#[derive(Debug)]
+pub struct AtFork {
     is_listed: AtomicBool,
     /// Takes the locks; they are released when the result is dropped.
     hold: fn() -> Box<dyn Any>,
@@ -19,15 +44,19 @@ pub(crate) struct AtFork {
 }
 
 impl AtFork {
-    pub(crate) const fn new(hold: fn() -> Box<dyn Any>, in_child: fn()) -> Self {
+    /// Locks that `hold` takes, and that are released when its result is dropped. `in_child` is
+    /// called in the child, by its only thread, after all locks of the list have been released.
+    /// Neither may panic, and neither may run user code.
+    pub const fn new(hold: fn() -> Box<dyn Any>, in_child: fn()) -> Self {
         Self { is_listed: AtomicBool::new(false), hold, in_child }
     }
 
     /// Registers the locks that `hold` takes, so that each fork from now on takes them; to be
-    /// called before their first use. Not from within the initialization of what `hold` uses: a
-    /// fork would wait for the initialization, and the initialization for the fork.
+    /// called before each use of the locks, without holding any. Not from within the initialization
+    /// of what `hold` uses: a fork would wait for the initialization, and the initialization for
+    /// the fork.
     #[inline]
-    pub(crate) fn list(&'static self) {
+    pub fn list(&'static self) {
         // ORDER: Relaxed; the list has a lock of its own.
         if !self.is_listed.load(Ordering::Relaxed) {
             imp::list(self);
@@ -38,22 +67,26 @@ impl AtFork {
 #[cfg(all(unix, not(miri)))]
 mod imp {
     use super::AtFork;
-    use crate::sync::{AtomicBool, Ordering, thread_local};
+    use crate::sync::{AtomicBool, AtomicPtr, Ordering, thread_local};
     use std::any::Any;
-    use std::cell::RefCell;
+    use std::cell::Cell;
+    use std::ptr;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     static LIST: Mutex<Vec<&'static AtFork>> = Mutex::new(Vec::new());
 
     /// What the forking thread holds; the fields are dropped in this order.
-    #[derive(Default)]
     struct Held {
-        _locks: Vec<Box<dyn Any>>,
-        list: Option<MutexGuard<'static, Vec<&'static AtFork>>>,
+        locks: Vec<Box<dyn Any>>,
+        list: MutexGuard<'static, Vec<&'static AtFork>>,
     }
 
+    /// From a box, while a thread forks; of the thread that holds the list.
+    static HELD: AtomicPtr<Held> = AtomicPtr::new(ptr::null_mut());
+
     thread_local! {
-        static HELD: RefCell<Held> = RefCell::default();
+        /// Whether this thread forks. It has no destructor: a thread may fork in its last ones.
+        static FORKS: Cell<bool> = const { Cell::new(false) };
     }
 
     /// Whether the functions below are registered; by two threads at once perhaps twice.
@@ -73,7 +106,7 @@ mod imp {
             IS_REGISTERED.store(true, Ordering::Relaxed);
         }
         let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-        if !list.iter().any(|other| std::ptr::eq(*other, new)) {
+        if !list.iter().any(|other| ptr::eq(*other, new)) {
             list.push(new);
         }
         // ORDER: Relaxed; as in `AtFork::list`.
@@ -81,26 +114,35 @@ mod imp {
     }
 
     extern "C" fn before() {
-        // Registered twice: this thread has the locks.
-        if HELD.try_with(|held| held.borrow().list.is_some()) == Ok(true) {
-            return;
+        if FORKS.replace(true) {
+            return; // registered twice: this thread has the locks
         }
         let list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
-        let locks = list.iter().map(|at_fork| (at_fork.hold)()).collect();
-        // A fork in the thread's last destructors has no place to keep the locks, and releases
-        // them.
-        let _ = HELD.try_with(|held| *held.borrow_mut() = Held { _locks: locks, list: Some(list) });
+        let locks = list.iter().rev().map(|at_fork| (at_fork.hold)()).collect();
+        let held = Box::into_raw(Box::new(Held { locks, list }));
+        // ORDER: Relaxed; of the thread that holds the list.
+        HELD.store(held, Ordering::Relaxed);
+    }
+
+    /// What this thread holds, unless it was released before.
+    fn held() -> Option<Box<Held>> {
+        if !FORKS.replace(false) {
+            return None;
+        }
+        // ORDER: Relaxed; as in `before`.
+        let held = HELD.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: from a box that this thread has made in `before`: it holds the list since.
+        Some(unsafe { Box::from_raw(held) })
     }
 
     extern "C" fn in_parent() {
-        let held = HELD.try_with(|held| std::mem::take(&mut *held.borrow_mut()));
-        drop(held);
+        drop(held());
     }
 
     extern "C" fn in_child() {
-        let held = HELD.try_with(|held| std::mem::take(&mut *held.borrow_mut()));
-        let Ok(Held { _locks, list: Some(list) }) = held else { return };
-        drop(_locks);
+        let Some(held) = held() else { return };
+        let Held { locks, list } = *held;
+        drop(locks);
         list.iter().for_each(|at_fork| (at_fork.in_child)());
     }
 }

@@ -49,7 +49,7 @@ pub fn is_available() -> bool {
     not(any(manycore_loom, manycore_shuttle, miri))
 ))]
 mod imp {
-    use std::sync::OnceLock;
+    use crate::sync::Raced;
 
     const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
     const CPU_ID_OFFSET: usize = 4;
@@ -58,8 +58,7 @@ mod imp {
 
     /// Offset of the calling thread's rseq area from its thread pointer, the same for all threads.
     fn area_offset() -> Option<isize> {
-        static OFFSET: OnceLock<Option<isize>> = OnceLock::new();
-        *OFFSET.get_or_init(|| {
+        static OFFSET: Raced<Option<isize>> = Raced::new(|| {
             // SAFETY: getauxval takes an integer and returns one.
             if unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) } < SIZE_WITH_MM_CID {
                 return None;
@@ -75,7 +74,8 @@ mod imp {
             // SAFETY: glibc documents both as read-only objects: ptrdiff_t and unsigned int.
             let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<libc::c_uint>()) };
             (size != 0).then_some(offset)
-        })
+        });
+        *OFFSET
     }
 
     #[inline]

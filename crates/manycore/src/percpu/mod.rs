@@ -19,6 +19,7 @@
 //! | which CPUs share a core, a cache, a node | [topology] |
 //! | the kernel's small number for this CPU's thread | [mm_cid] |
 //! | whether fences can be left to the rare side | [barrier] |
+//! | that a lock of the process is free after `fork` | [AtFork] |
 //!
 //! # Laws
 //!
@@ -46,7 +47,7 @@ pub(crate) mod calls;
 pub(crate) mod cpu_group;
 pub(crate) mod dirty;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-pub(crate) mod fork;
+mod fork;
 pub(crate) mod gate;
 #[cfg(all(test, manycore_loom))]
 pub(crate) mod loom_tests;
@@ -58,6 +59,8 @@ mod slots;
 pub(crate) mod token;
 pub mod topology;
 
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub use fork::AtFork;
 pub(crate) use slots::Announced;
 pub(crate) use slots::{
     Slot, give_back, home_slot, idle_slot, is_announcing, known_slot, own_slot, records,

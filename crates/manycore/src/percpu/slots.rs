@@ -108,8 +108,10 @@ impl From<usize> for TakenWord {
 }
 
 impl Records {
-    pub(crate) fn new() -> Self {
-        Self { taken: Segmented::new(), records: Segmented::new(), high: AtomicUsize::new(0) }
+    sync::const_fn! {
+        pub(crate) const fn new() -> Self {
+            Self { taken: Segmented::new(), records: Segmented::new(), high: AtomicUsize::new(0) }
+        }
     }
 
     /// Takes the lowest free slot (percpu.P1).

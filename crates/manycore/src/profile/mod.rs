@@ -228,8 +228,30 @@ crate::sync::global! {
     static STATE: State = State {
         on: AtomicU32::new(0),
         cells: Segmented::new(),
-        book: Mutex::new(Book::default()),
+        book: Mutex::new(Book {
+            labels: Vec::new(),
+            next: 0,
+            started: None,
+            lasted: Duration::ZERO,
+        }),
     };
+}
+
+/// Held over a fork: the book, and what each slot counts.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static AT_FORK: percpu::AtFork = percpu::AtFork::new(
+    || {
+        let book = held(&STATE.book);
+        let cells = STATE.cells.iter().map(|(_, cell)| held(&cell.0)).collect::<Vec<_>>();
+        Box::new((cells, book))
+    },
+    || (),
+);
+
+/// To be called before one of these locks is taken.
+fn at_fork() {
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    AT_FORK.list();
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -248,6 +270,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// See [the module](self) for an example.
 pub fn start() {
+    at_fork();
     let mut book = held(&STATE.book);
     for (_, cell) in STATE.cells.iter() {
         *held(&cell.0) = Kept::default();
@@ -265,6 +288,7 @@ pub fn start() {
 ///
 /// See [the module](self) for an example.
 pub fn stop() {
+    at_fork();
     let mut book = held(&STATE.book);
     // ORDER: Relaxed; as in `start`.
     STATE.on.fetch_and(!COUNTED, Ordering::Relaxed);
@@ -302,6 +326,7 @@ pub(crate) fn counts() -> bool {
 /// See [the module](self) for an example.
 #[must_use]
 pub fn read() -> Profile {
+    at_fork();
     let book = held(&STATE.book);
     let mut all = Kept::default();
     STATE.cells.iter().for_each(|(_, cell)| all.add_slot(&held(&cell.0)));
@@ -320,6 +345,7 @@ pub fn read() -> Profile {
 /// std::mem::forget(manycore::profile::name(&CONFIG, "config"));
 /// ```
 pub fn name<'a, T: ?Sized>(object: &'a T, name: &'static str) -> Named<'a> {
+    at_fork();
     let mut book = held(&STATE.book);
     book.next += 1;
     let id = book.next;
@@ -331,6 +357,7 @@ pub fn name<'a, T: ?Sized>(object: &'a T, name: &'static str) -> Named<'a> {
 
 impl Drop for Named<'_> {
     fn drop(&mut self) {
+        at_fork();
         let mut book = held(&STATE.book);
         let before = book.labels.len();
         book.labels.retain(|label| label.id != self.id);
@@ -390,6 +417,7 @@ fn count_operations(kind: &'static str, address: usize, updates: u64, reads: u64
 fn count(key: Key, add: impl FnOnce(&mut Counts)) {
     // A thread whose locals are gone counts with the first slot.
     let slot = percpu::own_slot().map_or(0, percpu::Slot::index);
+    at_fork();
     held(&STATE.cells.get_or_init(slot).0).add(key, add);
 }
 

@@ -1,10 +1,9 @@
 //! The observer of what objects do: waits, changes of their form, merges, grace periods.
 
 use super::{Key, OBSERVED, STATE, counts};
-use crate::sync::{self, Ordering};
+use crate::sync::{self, Ordering, Raced};
 use std::cell::Cell;
 use std::panic::Location;
-use std::sync::OnceLock;
 use std::time::Instant;
 
 /// What an object did.
@@ -43,7 +42,7 @@ pub struct Happening {
     pub amount: u64,
 }
 
-static OBSERVER: OnceLock<fn(&Happening)> = OnceLock::new();
+static OBSERVER: Raced<fn(&Happening), ()> = Raced::unmade();
 
 thread_local! {
     /// Whether this thread runs the observer (profile.F5).
@@ -77,7 +76,7 @@ thread_local! {
 /// Cost: two reads of the clock and the observer, for a thread that waits anyway; see
 /// [`start`](super::start). What does not wait costs what it always does.
 pub fn observe(observer: fn(&Happening)) -> bool {
-    let is_first = OBSERVER.set(observer).is_ok();
+    let (_, is_first) = OBSERVER.set(observer);
     // ORDER: Relaxed; a hint, and the observer is read through its own lock.
     STATE.on.fetch_or(OBSERVED, Ordering::Relaxed);
     is_first

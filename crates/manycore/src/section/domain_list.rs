@@ -4,7 +4,7 @@
 use super::state::HeldLocks;
 use super::state::State;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-use crate::percpu::fork::AtFork;
+use crate::percpu::AtFork;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::sync::{AtomicPtr, Ordering};
 use crate::sync::{Mutex, MutexGuard, global};

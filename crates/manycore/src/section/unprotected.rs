@@ -20,8 +20,8 @@ mod unmodelled {
     use super::super::guard::Section;
     use super::super::home::NOWHERE;
     use super::super::local::Local;
+    use crate::sync::Raced;
     use std::mem::ManuallyDrop;
-    use std::sync::LazyLock;
 
     /// The section; never dropped.
     struct Unprotected(ManuallyDrop<Section<'static>>);
@@ -34,9 +34,9 @@ mod unmodelled {
     // SAFETY: made by the thread that comes first, for all; it has no ties to that thread.
     unsafe impl Send for Unprotected {}
 
-    static UNPROTECTED: LazyLock<Unprotected> = LazyLock::new(|| {
+    static UNPROTECTED: Raced<Unprotected> = Raced::new(|| {
         static DOMAIN: Domain = Domain::new();
-        static LOCAL: LazyLock<Local> = LazyLock::new(|| Local::from(NOWHERE));
+        static LOCAL: Raced<Local> = Raced::new(|| Local::from(NOWHERE));
         Unprotected(ManuallyDrop::new(Section::opened(DOMAIN.state(), &LOCAL)))
     });
 

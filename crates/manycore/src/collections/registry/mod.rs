@@ -35,6 +35,7 @@ use crate::config;
 use crate::ldu::Queue;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
 use crate::percpu;
+use crate::sync::Raced;
 use bag::{Arrival, Departure, Node};
 use churn::{Change, Churn, Members};
 use list::List;
@@ -43,7 +44,7 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A list of what is alive: connections, sessions, tasks, transactions, open files.
 ///
@@ -99,7 +100,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Registry<T: Send + Sync + 'static> {
     shared: Arc<Shared<T>>,
     /// Made at the first owned entry.
-    anchors: OnceLock<Anchors<T>>,
+    anchors: Raced<Anchors<T>, ()>,
 }
 
 /// What entries need of their registry.
@@ -131,7 +132,7 @@ const _SHARED: () = {
 struct Anchor<T: Send + Sync + 'static>(Arc<Shared<T>>);
 
 /// So that owned entries of different threads count their references on different lines.
-type Anchors<T> = Box<[Line<OnceLock<Arc<Anchor<T>>>>]>;
+type Anchors<T> = Box<[Line<Raced<Arc<Anchor<T>>, ()>>]>;
 
 /// Threads that share an anchor are this far apart in slots.
 const ANCHORS: usize = 64;
@@ -259,10 +260,10 @@ impl<T: Send + Sync + 'static> Registry<T> {
     /// 64 share.
     pub fn register_owned(&self, value: T) -> OwnedEntry<T> {
         let anchors =
-            self.anchors.get_or_init(|| (0..ANCHORS).map(|_| Line(OnceLock::new())).collect());
+            self.anchors.get_or_make(|| (0..ANCHORS).map(|_| Line(Raced::unmade())).collect());
         let anchor = anchors[percpu::current_slot() % ANCHORS]
             .0
-            .get_or_init(|| Arc::new(Anchor(Arc::clone(&self.shared))));
+            .get_or_make(|| Arc::new(Anchor(Arc::clone(&self.shared))));
         let entry = OwnedEntry { value: self.shared.enter(value), anchor: Arc::clone(anchor) };
         self.shared.sweep();
         entry
@@ -519,7 +520,7 @@ impl<T: Send + Sync + 'static> RegistryBuilder<T> {
             }
             None => Shared::Logged(Logged { members, deferred_drops }),
         };
-        Ok(Registry { shared: Arc::new(shared), anchors: OnceLock::new() })
+        Ok(Registry { shared: Arc::new(shared), anchors: Raced::unmade() })
     }
 }
 
