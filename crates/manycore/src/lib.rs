@@ -68,6 +68,45 @@
 //! - A panic in your code poisons that object alone, and loses no other thread's update.
 //! - No helper threads, and no work at start-up except detecting the clock.
 //!
+//! # Fork
+//!
+//! A child of `fork` has one thread, the one that forked, and a copy of everything. It can go on to
+//! use the library and start threads. No lock of the library's own is held there by a thread that
+//! the child does not have, and nothing that is made at first use is half made. What is an
+//! object's own is as the other threads left it:
+//!
+//! | At the fork | In the child |
+//! |---|---|
+//! | a section of the forking thread | stays open |
+//! | a section of another thread | stays open until the child closes it |
+//! | retired by the forking thread | freed |
+//! | retired by a thread outside of sections | freed |
+//! | retired by a thread inside of a section | lost: not freed, the memory stays |
+//! | a destructor that another thread runs | does not go on; nothing waits for it |
+//! | a destructor that the forking thread runs | goes on |
+//! | a thread in any function of a domain | no effect on the others |
+//! | an object that is reserved for a thread outside | works |
+//! | a thread in an update of an object | its lock stays held |
+//! | a guard of an object in another thread | its lock stays held |
+//! | an object that no other thread was using | works |
+//! | a load of a cache in another thread | does not end, nor do requests for its key |
+//! | a call of a [`Swappable`](cluster::Swappable) in another thread | does not end |
+//! | the counts of [`profile`] | go on |
+//! | a recording (`manycore-trace`) | has ended |
+//! | mappings (`manycore-vm`) | must not be used |
+//!
+//! As long as a section of another thread is open, nothing is freed and
+//! [`synchronize`](section::Domain::synchronize) does not return. The library does not close it by
+//! itself, because the forking thread may have references that it protects;
+//! [`abandon_other_threads`](section::Domain::abandon_other_threads) does. Where a lock stays held
+//! (of a map's bucket, a cache, a queue, a set, a value with logs), updates and reads that need it
+//! wait for ever, and `try_read` says that it is busy; appending to logs and looking up in maps
+//! needs none.
+//!
+//! A child that goes on to `exec` need not care. A signal handler, and a thread whose thread-local
+//! destructors have run, must not fork. A lock of a program's own can be held over a fork as the
+//! library's are: [`percpu::AtFork`].
+//!
 //! # To build your own
 //!
 //! - [`section`]: safe memory reclamation, for structures that are read without a lock while nodes

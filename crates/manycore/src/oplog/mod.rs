@@ -50,7 +50,8 @@
 //!   takes the slot continues them. Any number of threads may start and end.
 //! - After `fork`, the child's copy of an object holds what the parent had logged, provided that no
 //!   other thread was inside `append` or a read of that object at that moment. (A lock held by a
-//!   thread that does not exist in the child is never released, as with every lock.)
+//!   thread that does not exist in the child is never released, as with every lock.) The
+//!   [crate](crate#fork) has the table.
 //! - Recursion: see the table above.
 //!
 //! # Which thread may wait for which

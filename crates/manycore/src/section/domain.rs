@@ -61,20 +61,13 @@ use std::time::Duration;
 ///
 /// Threads may come and go; what they leave is freed by others.
 ///
-/// `fork`: the child has the forking thread's sections and limbo. The library's own locks (of the
-/// lists of domains, threads and configurations, of the rounds of each domain, of the default table
-/// of logs, of the graph of threads that wait) are held by the forking thread over the fork, so a
-/// child can go on to use domains although other threads were using them. Sections that other
-/// threads had open stay open in the child for ever, because the forking thread may have references
-/// that they protect: what the child retires there is safe and never freed,
-/// [`synchronize`](Self::synchronize) never returns, and what those threads had retired is freed
-/// only if they were outside. What can stay locked in the child, and must not be in use at the fork
-/// if the child goes on to use it: an object's own lock,
-/// a [`Swappable`](crate::cluster::Swappable) being exchanged, a bucket of a map, a
-/// [`NodeLock`](super::NodeLock), a [`LogTable`](crate::oplog::LogTable) made by the program, the
-/// book of [`profile`](crate::profile), and a global that another thread was just using for the
-/// first time: the clock ([`Clock::system`](crate::clock::Clock::system)), the topology, the first
-/// slot, the [`global`](super::global) domain. A child that goes on to `exec` need not care.
+/// `fork`: the child can go on to use a domain although other threads were using it. It has the
+/// forking thread's sections and limbo. Sections that other threads had open stay open there,
+/// because the forking thread may have references that they protect: what the child retires is safe
+/// and never freed, and [`synchronize`](Self::synchronize) never returns, until the child closes
+/// them ([`abandon_other_threads`](Self::abandon_other_threads)). What those threads had retired is
+/// freed only if they were outside. A [`NodeLock`](super::NodeLock) that another thread had stays
+/// locked. The [crate](crate#fork) has the table for everything else.
 ///
 /// ```
 /// use manycore::section::{Atomic, Domain, Owned};

@@ -9,7 +9,7 @@ use super::settings::Mode;
 use super::state::{State, unpoisoned};
 use crate::percpu::barrier;
 use crate::profile::{Timed, What};
-use crate::sync::{LoadToChange, Ordering, hint, seeded_bug};
+use crate::sync::{LoadToChange, MutexGuard, Ordering, hint, seeded_bug};
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -70,9 +70,17 @@ impl State {
         stamp.saturating_add(self.margin) <= self.found.0.safe.load(Ordering::Acquire)
     }
 
-    /// Leads a round; `sightings` are the leader's.
-    fn lead(&self, sightings: &mut Sightings, whose: TakeOver) -> Round {
+    /// Leads a round; `leader` is the leader's lock. Returns also what `f` says of what was seen.
+    /// The profile's observer, which may record what it is told, is told without the lock: a fork
+    /// takes the lock, and perhaps the recorder's before.
+    fn lead<R>(
+        &self,
+        mut leader: MutexGuard<'_, Sightings>,
+        whose: TakeOver,
+        f: impl FnOnce(&Sightings) -> R,
+    ) -> (Round, R) {
         let timed = Timed::begin();
+        let sightings = &mut *leader;
         self.want(sightings, whose);
         // BUG: a round is stamped after it has looked at the others (section.S3): the paper's
         // public code.
@@ -96,8 +104,10 @@ impl State {
         );
         // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (section.E4).
         self.found.0.looked.store(round.limit, Ordering::Release);
+        let seen = f(sightings);
+        drop(leader);
         timed.end(What::GracePeriod, "Domain", self);
-        round
+        (round, seen)
     }
 
     /// Stamps the round and pays its barrier.
@@ -180,24 +190,23 @@ impl State {
     /// Leads a round if no other thread does, and says whether everything that the calling thread
     /// had sealed before is ripe now (section.E3).
     pub(super) fn try_round(&self, whose: TakeOver) -> Option<bool> {
-        let mut sightings = unpoisoned(self.leader.0.try_lock())?;
-        let round = self.lead(&mut sightings, whose);
+        let leader = unpoisoned(self.leader.0.try_lock())?;
+        let (round, ()) = self.lead(leader, whose, |_| ());
         Some(self.mode != Mode::Clock && round.least == round.limit)
     }
 
     /// As [`try_round`](Self::try_round), after the round that another thread may be leading: that
     /// takes microseconds, unless it was switched out.
     pub(super) fn wait_for_round(&self, whose: TakeOver) -> bool {
-        let mut sightings = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let round = self.lead(&mut sightings, whose);
+        let leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (round, ()) = self.lead(leader, whose, |_| ());
         self.mode != Mode::Clock && round.least == round.limit
     }
 
     /// Leads a round, after the present leader; then `f` with what was seen.
     pub(super) fn round<R>(&self, f: impl FnOnce(&Sightings) -> R) -> R {
-        let mut sightings = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lead(&mut sightings, TakeOver::IDLE);
-        f(&sightings)
+        let leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lead(leader, TakeOver::IDLE, f).1
     }
 
     /// Leads a round if no other thread does, and says whether what was stamped so is ripe now.

@@ -163,6 +163,12 @@ impl Limbo {
         std::mem::replace(&mut self.is_counted, is_counted)
     }
 
+    /// Whether its owner is counted among the writers.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) fn is_counted(&self) -> bool {
+        self.is_counted
+    }
+
     /// Whether a node waits that is large or of unknown weight.
     pub(super) fn presses(&self) -> bool {
         self.open_presses || self.pressing != 0
@@ -423,6 +429,15 @@ impl Limbo {
         self.check();
     }
 
+    /// Calls `f` with each node that waits here.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) fn for_each(&self, f: &mut dyn FnMut(&RetiredNode)) {
+        let batches = self.ripe.iter().chain(&self.sealed).chain(&self.held);
+        let gated = self.gated.iter().map(|(node, _)| node);
+        let nodes = self.open.iter().chain(&self.first).chain(gated);
+        nodes.chain(batches.flat_map(|batch| &batch.nodes)).for_each(f);
+    }
+
     /// In a debug build: the counts are those of the lists.
     fn check(&self) {
         let batches = || self.sealed.iter().chain(&self.held).chain(&self.ripe);
@@ -467,6 +482,12 @@ impl Handful {
     pub(super) fn len(&self) -> usize {
         self.len - self.next
     }
+
+    /// Calls `f` with each of them.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) fn for_each(&self, f: &mut dyn FnMut(&RetiredNode)) {
+        self.nodes[..self.len].iter().flatten().for_each(f);
+    }
 }
 
 /// What a thread left behind.
@@ -485,6 +506,13 @@ impl Legacy {
     pub(super) fn bytes(&self) -> usize {
         let gated = total(self.gated.iter().map(|(node, _)| node));
         self.batches.iter().fold(gated, |sum, batch| sum.wrapping_add(batch.bytes))
+    }
+
+    /// Calls `f` with each of its nodes.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) fn for_each(&self, f: &mut dyn FnMut(&RetiredNode)) {
+        let gated = self.gated.iter().map(|(node, _)| node);
+        gated.chain(self.batches.iter().flat_map(|batch| &batch.nodes)).for_each(f);
     }
 
     /// Whether it should be taken over soon.

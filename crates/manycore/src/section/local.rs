@@ -1,11 +1,12 @@
 //! The state of one thread in one domain: the words that other threads read, and its limbo.
 
-use super::limbo::{Legacy, Limbo};
+use super::limbo::{Handful, Legacy, Limbo};
 use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS, RETIRES_PER_LOOK};
 use crate::policy::Doubling;
 use crate::sync::{AtomicU64, AtomicUsize, Backoff, MutPtr, Ordering, UnsafeCell, seeded_bug};
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
 /// Bits of `extra` beside the count: a batch is full and wants to be sealed when the outermost
@@ -41,9 +42,10 @@ pub(super) struct Local {
     /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the
     /// owner alone.
     pub(super) extra: Cell<u32>,
-    /// Whether the owner is freeing a node: what is retired in the course of it only waits, so that
-    /// a chain of nodes that retire one another in their destructors needs no deep stack.
-    pub(super) freeing: Cell<bool>,
+    /// Null unless the owner is freeing a node: then the nodes that it frees next ([`Local::ONE`]
+    /// for none), on its stack. What is retired in the course of it only waits, so that a chain of
+    /// nodes that retire one another in their destructors needs no deep stack.
+    pub(super) freeing: Cell<*const Handful>,
     /// Whether the owner took a ripe node to use it again: the next retire frees one less
     /// (section.S13).
     pub(super) reused: Cell<bool>,
@@ -239,7 +241,7 @@ impl From<usize> for Local {
             raised: OwnWord::new(),
             slot,
             extra: Cell::new(0),
-            freeing: Cell::new(false),
+            freeing: Cell::new(ptr::null()),
             reused: Cell::new(false),
             waiting: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -357,6 +359,53 @@ impl Local {
         // ORDER: Release; pairs with Acquire in `limbo_inside` and `own_limbo`.
         self.claim.store(UNCLAIMED, Ordering::Release);
         Some(legacy)
+    }
+
+    /// The owner frees one node and has no others at hand.
+    pub(super) const ONE: *const Handful = NonNull::<Handful>::dangling().as_ptr().cast_const();
+
+    /// Calls `f` with each node that waits here, or that the owner has at hand and frees next.
+    /// Returns whether the owner is counted among the writers.
+    ///
+    /// # Safety
+    /// No other thread exists, and the caller is not inside of a function of this module, unless it
+    /// is in the destructor of a node.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) unsafe fn for_each_waiting(
+        &self,
+        f: &mut dyn FnMut(&super::limbo::RetiredNode),
+    ) -> bool {
+        let limbo = self.touch_limbo();
+        limbo.for_each(f);
+        let hand = self.freeing.get();
+        if !hand.is_null() && hand != Self::ONE {
+            // SAFETY: on the stack of the owner, the calling thread, which takes nodes out between
+            // two destructors only.
+            unsafe { &*hand }.for_each(f);
+        }
+        limbo.is_counted()
+    }
+
+    /// Ends the owner, which the child of a fork does not have: its sections are closed. If it was
+    /// inside of one, or was changing its limbo, the limbo may be in any state: its nodes are
+    /// leaked.
+    ///
+    /// # Safety
+    /// No other thread exists, the owner is not the calling thread, and nothing is used any more
+    /// that its sections protected.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) unsafe fn abandon(&self) {
+        // ORDER: Relaxed, here and below; there is one thread.
+        if self.is_inside() || self.claim.load(Ordering::Relaxed) == OWNED {
+            let mut limbo = self.touch_limbo();
+            // Not dropped: a buffer of it may have been freed.
+            std::mem::forget(std::mem::replace(&mut *limbo, Limbo::new(usize::MAX)));
+        }
+        self.claim.store(UNCLAIMED, Ordering::Relaxed);
+        self.lower.store(0, Ordering::Relaxed);
+        self.extra.set(0);
+        self.freeing.set(ptr::null());
+        self.reused.set(false);
     }
 
     /// Whether the owner has a section open.

@@ -122,7 +122,8 @@
 //!   anyway, and takes the limbo only if the thread is outside after it and has not refused. A
 //!   thread looks at that word when it retires, after it has entered, so one of the two sees the
 //!   other (percpu.B1); outside it claims the limbo by a compare-exchange. After `fork`, sections
-//!   that were open in other threads stay open in the child: nothing retired there is freed.
+//!   that were open in other threads stay open in the child, until it says that nothing relies on
+//!   them: nothing retired there is freed.
 //! - section.S10 Garbage counts bytes ([`Weight`]). A batch is closed by its thread's share of the
 //!   domain's budget, which follows from the number of writers: a thread becomes one with its first
 //!   batch, closed at [`MIN_BATCH_BYTES`](crate::config::MIN_BATCH_BYTES), until it ends or is
@@ -176,6 +177,8 @@
 //! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with
 //! asymmetric fences in place of the reader's.
 
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+mod after_fork;
 mod budget;
 mod builder;
 mod counts;

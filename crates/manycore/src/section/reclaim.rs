@@ -13,6 +13,7 @@ use super::settings::Mode;
 use super::state::{State, unpoisoned};
 use crate::sync::{self, Backoff, Ordering, Ordering::Relaxed, seeded_bug};
 use std::collections::VecDeque;
+use std::ptr;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ impl State {
     /// Frees a node that was ripe, and up to `more`: runs user code. The owner frees none yet.
     #[inline(always)]
     pub(super) fn free_these(&self, local: &Local, node: RipeNode, more: usize) {
-        local.freeing.set(true);
+        local.freeing.set(Local::ONE);
         let done = Freeing(local);
         node.free();
         drop(done);
@@ -31,19 +32,28 @@ impl State {
 
     /// Frees up to `most` ripe nodes: runs user code.
     pub(super) fn free_ripe(&self, local: &Local, most: usize) {
-        if local.freeing.replace(true) {
+        if !local.freeing.get().is_null() {
             return;
         }
         let _done = Freeing(local);
         let mut left = most;
         let mut taken = Taken { local, nodes: Handful::EMPTY };
         while left != 0 {
-            local.with_limbo(|limbo| limbo.pop_handful(left, &mut taken.nodes));
-            if taken.nodes.is_empty() {
+            let nodes = &raw mut taken.nodes;
+            local.freeing.set(nodes);
+            local.with_limbo(|limbo| {
+                // SAFETY: of this frame; destructors, in which it may be looked at by the pointer,
+                // run between two uses.
+                limbo.pop_handful(left, unsafe { &mut *nodes });
+            });
+            // SAFETY: of this frame, and no destructor runs.
+            let count = unsafe { &*nodes }.len();
+            if count == 0 {
                 break;
             }
-            left -= taken.nodes.len();
-            while let Some(node) = taken.nodes.pop() {
+            left -= count;
+            // SAFETY: of this frame, and each use is over before the node's destructor runs.
+            while let Some(node) = unsafe { &mut *nodes }.pop() {
                 node.free();
             }
         }
@@ -68,7 +78,7 @@ impl State {
         let over = self.is_over_budget();
         let most = local.with_limbo(|limbo| self.to_free(limbo, over));
         self.free_ripe(local, most);
-        if over && !local.freeing.get() {
+        if over && local.freeing.get().is_null() {
             self.over_budget(local);
         }
         if !local.with_limbo(|limbo| limbo.presses()) {
@@ -298,7 +308,7 @@ struct Freeing<'a>(&'a Local);
 
 impl Drop for Freeing<'_> {
     fn drop(&mut self) {
-        self.0.freeing.set(false);
+        self.0.freeing.set(ptr::null());
     }
 }
 

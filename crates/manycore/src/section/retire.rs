@@ -245,7 +245,7 @@ impl State {
             local.pace.retired();
         }
         // One look into the limbo for both, so that its counts are loaded and stored once.
-        let is_freeing = local.freeing.get();
+        let is_freeing = !local.freeing.get().is_null();
         let reused = usize::from(local.reused.replace(false));
         let (ripe, share, full) = {
             let mut limbo = local.limbo_inside();

@@ -1,13 +1,16 @@
 //! What outlives threads and processes: `fork`, threads that end with full logs, many threads.
 //!
-//! A forked child has one thread and a copy of everything. The parent's other threads are joined
-//! before the fork, as the documentation asks, so no lock of theirs is left behind; and each of
-//! these tests has a process of its own, so that no other test's is. The child does no more than
-//! use the objects and leave through `_exit`.
+//! A forked child has one thread and a copy of everything. Each of these tests has a process of its
+//! own, so that no other test's threads are there. The child does no more than use the objects and
+//! leave through `_exit`. Where another thread is somewhere in the library at the fork, the child
+//! does what the table in the crate's documentation says it can ("Fork"); an alarm ends one that
+//! waits for ever.
 
 #![cfg(unix)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod steps;
 
 use common::kinds::{Add, List, Push, Set, Toggle};
 use common::process::{in_child, in_own_process};
