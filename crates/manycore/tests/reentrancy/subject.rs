@@ -104,6 +104,7 @@ impl Subject for Plain {
     ];
     const STATES: &'static [State<Self>] = &[
         State { name: "cold", provoke: |on, make| on.object.append(make()) },
+        State { name: "reserved", provoke: reserved },
         State { name: "promoting", provoke: promoting },
         State {
             name: "hot",
@@ -188,6 +189,15 @@ fn evicted(on: &Arc<Counted<Plain>>, make: &Make) {
     assert_eq!(newcomer.settled(), 1);
 }
 
+/// Uses by one thread alone after which an object is reserved for it.
+const USES: usize = 2_100;
+
+/// An object that only this thread has used for long, so that it is reserved for it.
+fn reserved<S: Subject>(on: &Arc<Counted<S>>, make: &Make) {
+    (0..USES).for_each(|_| on.object.while_held(&mut || ()));
+    on.object.update(make());
+}
+
 fn held<S: Subject>(on: &Arc<Counted<S>>, make: &Make) {
     on.object.while_held(&mut || on.object.update(make()));
 }
@@ -255,6 +265,17 @@ impl Subject for Fitting {
         Operation { name: "is_poisoned", waits: false, call: |on| works(on.object.is_poisoned()) },
     ];
     const STATES: &'static [State<Self>] = &[
+        State { name: "never pinned", provoke: |on, make| on.object.update(make()) },
+        State { name: "reserved", provoke: reserved },
+        State { name: "held while never pinned", provoke: held },
+        State {
+            name: "unpinned",
+            provoke: |on, make| {
+                on.object.pin(Mode::Logs);
+                on.object.unpin();
+                in_any_mode(on, make);
+            },
+        },
         State { name: "direct", provoke: |on, make| in_mode(on, make, Mode::Direct) },
         State { name: "logs", provoke: |on, make| in_mode(on, make, Mode::Logs) },
         State { name: "shared", provoke: |on, make| in_mode(on, make, Mode::Shared) },
@@ -301,6 +322,10 @@ impl Subject for Fitting {
 
 fn in_mode(on: &Arc<Counted<Fitting>>, make: &Make, mode: Mode) {
     on.object.pin(mode);
+    in_any_mode(on, make);
+}
+
+fn in_any_mode(on: &Arc<Counted<Fitting>>, make: &Make) {
     on.object.update(make());
     drop(on.object.read());
 }

@@ -381,7 +381,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// Lets the policy decide again.
     ///
     /// # Panics
-    /// If this thread holds the object.
+    /// If this thread holds the object, unless it was never pinned and is a plain lock still: then
+    /// there is nothing to do.
     pub fn unpin(&self) {
         // SAFETY: under the lock.
         self.while_locked(|side| unsafe { side.control(|control| control.pinned = None) });
@@ -413,7 +414,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// Takes the object's lock, so not for hot paths.
     ///
     /// # Panics
-    /// If this thread holds the object.
+    /// If this thread holds the object, unless it was never pinned and is a plain lock still: then
+    /// there is nothing to lock.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let logs = self.object.stats();
