@@ -146,7 +146,7 @@ say "the static library, and calls in place of inline functions"
 # Memory of the C side: what its call-backs free is seen, because nodes are its own.
 if gcc -fsanitize=address -x c - -o "$work/probe" <<<'int main(void) { return 0; }' 2>/dev/null &&
     "$work/probe"; then
-    for source in "$capi"/examples/*.c* "$capi"/tests/c/{bounded,contracts,objects,pages,signals,stalled,threads,torture,urcu}.c "$capi"/tests/c/{rcu,objects}.cpp; do
+    for source in "$capi"/examples/*.c* "$capi"/tests/c/{bounded,contracts,fork,objects,pages,signals,stalled,threads,torture,urcu}.c "$capi"/tests/c/{rcu,objects}.cpp; do
         standard=c11
         flags=("${shared[@]}" -fsanitize=address -g)
         [[ $source != *.cpp ]] || { standard=c++17 flags+=(-lstdc++); }

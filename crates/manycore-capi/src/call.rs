@@ -9,15 +9,13 @@ use crate::call_list::{CallList, Link};
 use crate::domain::mc_domain_default;
 use crate::retire::{Callback, Head};
 use libc::c_int;
+use manycore::percpu::AtFork;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 static CALLS: CallList<Head> = CallList::new();
-/// Barriers that were asked for, and that are done.
-static BARRIERS: Mutex<u64> = Mutex::new(0);
-static BARRIERS_DONE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static IS_HELPER: Cell<bool> = const { Cell::new(false) };
@@ -44,21 +42,25 @@ unsafe fn push(head: *mut Head) {
 
 #[cold]
 fn start() {
-    #[cfg(unix)]
-    {
-        extern "C" fn in_child() {
-            CALLS.forget_helper();
-        }
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| {
-            // SAFETY: the function lives as long as the process and does not unwind.
-            let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            assert!(failed == 0, "manycore: no memory to register what a fork needs");
-        });
-    }
+    AT_FORK.list();
     if CALLS.claim() {
         let started = std::thread::Builder::new().name("manycore-call".to_owned()).spawn(help);
         assert!(started.is_ok(), "manycore: no thread for call-backs could be started");
+    }
+}
+
+static AT_FORK: AtFork = AtFork::new(|| Box::new(hold()), in_child);
+
+/// Held while the helper takes what waits, and by a fork.
+fn hold() -> MutexGuard<'static, ()> {
+    static TAKES: Mutex<()> = Mutex::new(());
+    TAKES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In the child of a fork: it has no helper, unless that one forked.
+fn in_child() {
+    if !IS_HELPER.with(Cell::get) {
+        CALLS.forget_helper();
     }
 }
 
@@ -71,12 +73,13 @@ fn help() {
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
     }
     IS_HELPER.with(|is_helper| is_helper.set(true));
-    CALLS.serve(|mut head| {
+    CALLS.serve(hold, |mut head| {
         // SAFETY: the default domain is never freed.
         unsafe { &*mc_domain_default() }.sections.synchronize();
         while !head.is_null() {
             // SAFETY: in the list that was taken; read before the call-back frees it.
             let (next, function) = unsafe { ((*head).next(), (*head).function()) };
+            CALLS.calls_before(next);
             if let Some(function) = function {
                 // SAFETY: the grace period is over, and the caller of `mc_call` promised that any
                 // thread may call it then.
@@ -105,31 +108,41 @@ pub unsafe extern "C" fn mc_call(head: *mut Head, function: Option<Callback>) ->
     0
 }
 
+/// What a barrier has the helper call: freed by the last of the two. (A count of barriers would
+/// lose those of threads that are not in the child of a fork, and so would a mark on their stacks.)
+#[repr(C)]
+struct Mark {
+    head: Head,
+    is_passed: AtomicBool,
+}
+
+// SAFETY: the head is written before the list has it, and read by the helper alone.
+unsafe impl Send for Mark {}
+// SAFETY: as for `Send`: beside the head, which one thread reads, it is an atomic.
+unsafe impl Sync for Mark {}
+
+unsafe extern "C-unwind" fn pass(head: *mut Head) {
+    // SAFETY: the first field of a mark, of which the list had a count of its own.
+    let mark = unsafe { Arc::from_raw(head.cast::<Mark>().cast_const()) };
+    // ORDER: Release; pairs with Acquire in `mc_call_barrier`: what the call-backs before have
+    // done.
+    mark.is_passed.store(true, Ordering::Release);
+}
+
 /// Waits until every call-back that was scheduled by `mc_call` before has returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn mc_call_barrier() -> c_int {
-    unsafe extern "C-unwind" fn passed(head: *mut Head) {
-        // SAFETY: from the box below; comes back once.
-        drop(unsafe { Box::from_raw(head) });
-        // ORDER: Release; pairs with Acquire below: what the call-backs before have done.
-        BARRIERS_DONE.fetch_add(1, Ordering::Release);
-    }
     // SAFETY: the default domain is never freed.
     if IS_HELPER.with(Cell::get) || unsafe { &*mc_domain_default() }.sections.is_inside() {
         return -libc::EDEADLK;
     }
     let _no_cancel = crate::cancel::disable();
-    let number = {
-        // Markers are in the list in the order of their numbers.
-        let mut barriers = BARRIERS.lock().unwrap_or_else(PoisonError::into_inner);
-        *barriers += 1;
-        // SAFETY: from a box, which `passed` frees.
-        unsafe { push(Box::into_raw(Box::new(Head::queued(Some(passed))))) };
-        *barriers
-    };
+    let mark = Arc::new(Mark { head: Head::queued(Some(pass)), is_passed: AtomicBool::new(false) });
+    // SAFETY: one count of the mark, which `pass` takes back.
+    unsafe { push(Arc::into_raw(Arc::clone(&mark)).cast_mut().cast()) };
     let mut pause = Duration::from_micros(1);
-    // ORDER: Acquire; pairs with Release above.
-    while BARRIERS_DONE.load(Ordering::Acquire) < number {
+    // ORDER: Acquire; pairs with Release in `pass`.
+    while !mark.is_passed.load(Ordering::Acquire) {
         crate::sync::pause(&mut pause);
     }
     0

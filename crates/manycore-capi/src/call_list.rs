@@ -23,6 +23,8 @@ pub(crate) struct CallList<L> {
     is_started: AtomicBool,
     /// From a box that is never freed.
     helper: AtomicPtr<Thread>,
+    /// What the helper has taken and not called yet, the first one first.
+    taken: AtomicPtr<L>,
 }
 
 impl<L: Link> CallList<L> {
@@ -32,6 +34,7 @@ impl<L: Link> CallList<L> {
             last: AtomicPtr::new(ptr::null_mut()),
             is_started: AtomicBool::new(false),
             helper: AtomicPtr::new(ptr::null_mut()),
+            taken: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -41,6 +44,7 @@ impl<L: Link> CallList<L> {
             last: AtomicPtr::new(ptr::null_mut()),
             is_started: AtomicBool::new(false),
             helper: AtomicPtr::new(ptr::null_mut()),
+            taken: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -86,38 +90,54 @@ impl<L: Link> CallList<L> {
         !self.is_started.swap(true, Ordering::SeqCst)
     }
 
-    /// In the child of a fork, which has one thread and no helper.
-    #[cfg(all(unix, not(manycore_loom)))]
+    /// In the child of a fork, which has one thread and no helper: what the helper had taken waits
+    /// again, before everything else.
+    #[cfg(not(manycore_loom))]
     pub(crate) fn forget_helper(&self) {
-        // ORDER: SeqCst; as elsewhere.
-        self.helper.store(ptr::null_mut(), Ordering::SeqCst);
-        self.is_started.store(false, Ordering::SeqCst);
+        // ORDER: Relaxed (all); there is one thread.
+        self.helper.store(ptr::null_mut(), Ordering::Relaxed);
+        self.is_started.store(false, Ordering::Relaxed);
+        // SAFETY: no other thread has it.
+        let mut first = unsafe { reversed(self.last.load(Ordering::Relaxed)) };
+        let taken = self.taken.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: as above; the last one is the first now.
+        let mut taken = unsafe { reversed(taken) };
+        while !taken.is_null() {
+            // SAFETY: this thread's alone, as above.
+            let before = unsafe { (*taken).next() };
+            // SAFETY: this thread's alone, as above.
+            unsafe { (*taken).set_next(first) };
+            (first, taken) = (taken, before);
+        }
+        // SAFETY: no other thread has it.
+        self.last.store(unsafe { reversed(first) }, Ordering::Relaxed);
     }
 
     /// Everything that waits, the first one first.
     fn take(&self) -> *mut L {
         // ORDER: SeqCst; pairs with the exchange in `push`.
-        let mut last = self.last.swap(ptr::null_mut(), Ordering::SeqCst);
-        let mut first = ptr::null_mut();
-        while !last.is_null() {
-            // SAFETY: taken from the list, so this thread's alone.
-            let next = unsafe { (*last).next() };
-            // SAFETY: this thread's alone, and read above.
-            unsafe { (*last).set_next(first) };
-            first = last;
-            last = next;
-        }
-        first
+        let last = self.last.swap(ptr::null_mut(), Ordering::SeqCst);
+        // SAFETY: taken from the list, so this thread's alone.
+        unsafe { reversed(last) }
+    }
+
+    /// Says that the helper is about to call what comes before `next`.
+    pub(crate) fn calls_before(&self, next: *mut L) {
+        // ORDER: Relaxed; a child of a fork alone reads it, in which this thread does not run.
+        self.taken.store(next, Ordering::Relaxed);
     }
 
     /// The helper: calls `serve` with the first link of each list that it takes, until that says
-    /// that it is over.
-    pub(crate) fn serve(&self, mut serve: impl FnMut(*mut L) -> bool) {
+    /// that it is over. While it takes one, it has what `hold` returns.
+    pub(crate) fn serve<G>(&self, hold: impl Fn() -> G, mut serve: impl FnMut(*mut L) -> bool) {
         let own = Box::into_raw(Box::new(thread::current()));
         // ORDER: SeqCst; pairs with the load in `push`.
         self.helper.swap(own, Ordering::SeqCst);
         loop {
+            let held = hold();
             let first = self.take();
+            self.calls_before(first);
+            drop(held);
             if first.is_null() {
                 sync::park();
             } else if !serve(first) {
@@ -125,4 +145,20 @@ impl<L: Link> CallList<L> {
             }
         }
     }
+}
+
+/// A list turned round.
+///
+/// # Safety
+/// No other thread has it.
+unsafe fn reversed<L: Link>(mut link: *mut L) -> *mut L {
+    let mut before = ptr::null_mut();
+    while !link.is_null() {
+        // SAFETY: the caller promises that no other thread has the list.
+        let next = unsafe { (*link).next() };
+        // SAFETY: no other thread has it, and what it led to was read.
+        unsafe { (*link).set_next(before) };
+        (before, link) = (link, next);
+    }
+    before
 }

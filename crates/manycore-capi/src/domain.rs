@@ -1,25 +1,44 @@
 //! What is done with a domain as a whole.
 
 use crate::handle::Domain;
-use crate::list;
 use crate::options::Options;
 use crate::{cancel, running};
+use crate::{fork, list};
 use libc::c_int;
 use manycore::section::{Domain as Sections, Moment};
 use std::ffi::c_char;
-use std::sync::{Arc, OnceLock};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
 
 /// The domain that the program shares; it is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn mc_domain_default() -> *const Domain {
-    static DEFAULT: OnceLock<Box<Domain>> = OnceLock::new();
-    &**DEFAULT.get_or_init(|| {
-        let domain = Domain::new(Sections::new(), false);
-        list::add(&raw const *domain);
-        domain
-    })
+    // Not a `OnceLock`: a child of a fork would wait for ever for a thread that was making it.
+    static DEFAULT: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
+    #[cold]
+    fn make() -> *const Domain {
+        let made = Box::into_raw(Domain::new(Sections::new(), false));
+        fork::prepare();
+        list::add(made);
+        // ORDER: AcqRel; the domain before its address, here and where it is loaded.
+        let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
+        match DEFAULT.compare_exchange(ptr::null_mut(), made, set, read) {
+            Ok(_) => made,
+            Err(found) => {
+                list::remove(made);
+                list::forget(made);
+                // SAFETY: made above, out of the list, and known to no other thread.
+                drop(unsafe { Box::from_raw(made) });
+                found
+            }
+        }
+    }
+    // ORDER: Acquire; pairs with the exchange in `make`.
+    let found = DEFAULT.load(Ordering::Acquire);
+    if found.is_null() { make() } else { found }
 }
 
 /// A new domain.
@@ -36,6 +55,7 @@ pub unsafe extern "C" fn mc_domain_new(out: *mut *const Domain, options: *const 
     let built = options.builder().and_then(|builder| builder.build().ok());
     let Some(sections) = built else { return -libc::EINVAL };
     let domain = Box::into_raw(Domain::new(sections, options.is_bounded()));
+    fork::prepare();
     list::add(domain);
     // SAFETY: not null, and the caller promises that it may be written.
     unsafe { out.write(domain) };
@@ -62,7 +82,7 @@ pub unsafe extern "C" fn mc_domain_free(domain: *const Domain) -> c_int {
         || freed.sections.is_inside()
         || !freed.sections.backlog(Duration::ZERO).stalled.is_empty()
     {
-        list::add(domain);
+        list::put_back(domain);
         return -libc::EBUSY;
     }
     let _no_cancel = cancel::disable();

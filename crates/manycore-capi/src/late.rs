@@ -2,15 +2,17 @@
 //! pthread key for example: such a thread has no slot of its own to find them by.
 
 use crate::handle::Domain;
+use manycore::percpu::AtFork;
 use manycore::section::OpenSection;
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Thread, number of the domain, and the section's word.
 type Late = (usize, usize, usize);
 
-/// Held for some instructions, by threads that end: a child of a fork that finds it held waits for
-/// ever, so such a thread must not fork, which the header says.
+static AT_FORK: AtFork = AtFork::new(|| Box::new(hold()), in_child);
+
+/// Held for some instructions, and by a fork.
 static LATE: Mutex<Vec<Late>> = Mutex::new(Vec::new());
 
 fn this_thread() -> usize {
@@ -25,8 +27,14 @@ thread_local! {
     static OPEN: Cell<usize> = const { Cell::new(0) };
 }
 
+/// The list. No user code runs while it is held; a fork holds it.
+fn hold() -> MutexGuard<'static, Vec<Late>> {
+    LATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn with<R>(f: impl FnOnce(&mut Vec<Late>) -> R) -> R {
-    f(&mut LATE.lock().unwrap_or_else(PoisonError::into_inner))
+    AT_FORK.list();
+    f(&mut hold())
 }
 
 /// Keeps a section of the calling thread.
@@ -57,4 +65,10 @@ pub(crate) fn pop(domain: &Domain) -> Option<*mut u64> {
     })?;
     OPEN.with(|open| open.set(open.get() - 1));
     Some(std::ptr::with_exposed_provenance_mut(word))
+}
+
+/// In the child of a fork: takes out the sections of threads that it does not have.
+fn in_child() {
+    let own = this_thread();
+    hold().retain(|entry| entry.0 == own);
 }

@@ -33,6 +33,9 @@
 //! - capi.A7 In a bounded domain an object's birth is what `mc_born_` read in the section in which
 //!   the same thread then links it, or before that section; the birth of every other object is
 //!   unknown, which is zero.
+//! - capi.A8 A child of `fork` waits for nothing that threads were to do which it does not have:
+//!   their sections are closed there, its counts are of what waits there, and no lock of this crate
+//!   is held by them. Nothing leads to their stacks.
 
 #[cfg_attr(manycore_loom, allow(dead_code))] // the models call what they check alone
 mod call_list;
@@ -59,6 +62,8 @@ mod counter;
 mod deferred;
 #[cfg(not(manycore_loom))]
 mod domain;
+#[cfg(not(manycore_loom))]
+mod fork;
 #[cfg(not(manycore_loom))]
 mod handle;
 #[cfg(not(manycore_loom))]

@@ -4,132 +4,106 @@
 
 use crate::handle::Domain;
 use crate::record::Record;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
     /// The slot under which the calling thread's record is listed.
     static LISTED: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A lock that a fork can hold from one handler to another.
-struct Locked<T> {
-    is_held: AtomicBool,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: the value is accessed by the thread alone that has changed `is_held` to true.
-unsafe impl<T> Sync for Locked<T> {}
-
 /// Addresses that are compared, and followed only as long as they are here.
-struct Handles {
+pub(crate) struct Handles {
     domains: Vec<*const Domain>,
+    /// Taken out of the list, but not freed yet: call-backs still wait there.
+    leaving: Vec<*const Domain>,
     /// By slot: of the threads that have entered a domain by the header's functions.
     records: Vec<*const Record>,
 }
 
-static HANDLES: Locked<Handles> = Locked {
-    is_held: AtomicBool::new(false),
-    value: UnsafeCell::new(Handles { domains: Vec::new(), records: Vec::new() }),
-};
+// SAFETY: the addresses have no ties to a thread.
+unsafe impl Send for Handles {}
 
-fn lock() {
-    // ORDER: Acquire; pairs with Release in `unlock`.
-    while HANDLES.is_held.swap(true, Ordering::Acquire) {
-        std::thread::yield_now();
-    }
+static HANDLES: Mutex<Handles> =
+    Mutex::new(Handles { domains: Vec::new(), leaving: Vec::new(), records: Vec::new() });
+
+/// The lists. No user code runs while they are held; a fork holds them.
+pub(crate) fn hold() -> MutexGuard<'static, Handles> {
+    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn unlock() {
-    // ORDER: Release; pairs with Acquire in `lock`.
-    HANDLES.is_held.store(false, Ordering::Release);
-}
-
-/// Runs `f` with the lists; it must run no user code.
-fn with<R>(f: impl FnOnce(&mut Handles) -> R) -> R {
-    lock();
-    // SAFETY: the lock is held, by this thread, and `f` does not come here again.
-    let result = f(unsafe { &mut *HANDLES.value.get() });
-    unlock();
-    result
-}
-
-/// Lists a domain.
+/// Lists a domain, after `fork::prepare`.
 pub(crate) fn add(domain: *const Domain) {
-    // After the domain was made, so that a fork takes this lock before those of the domains.
-    #[cfg(unix)]
-    at_fork();
-    with(|handles| handles.domains.push(domain));
+    hold().domains.push(domain);
 }
 
-/// Takes a domain out of the list; says whether it was there.
+/// Takes a domain out of the list; says whether it was there. It is freed after [`forget`], or
+/// listed again by [`put_back`].
 pub(crate) fn remove(domain: *const Domain) -> bool {
-    with(|handles| {
-        let found = handles.domains.iter().position(|listed| *listed == domain);
-        found.map(|at| handles.domains.swap_remove(at)).is_some()
-    })
+    let handles = &mut *hold();
+    let found = take_out(&mut handles.domains, domain);
+    handles.leaving.extend(found.then_some(domain));
+    found
+}
+
+/// Lists a domain again that was removed.
+pub(crate) fn put_back(domain: *const Domain) {
+    let handles = &mut *hold();
+    take_out(&mut handles.leaving, domain);
+    handles.domains.push(domain);
+}
+
+fn take_out(domains: &mut Vec<*const Domain>, domain: *const Domain) -> bool {
+    let found = domains.iter().position(|listed| *listed == domain);
+    found.map(|at| domains.swap_remove(at)).is_some()
 }
 
 /// Lists the record of the thread that has the slot.
 pub(crate) fn add_record(slot: usize, record: *const Record) {
-    with(|handles| {
-        if handles.records.len() <= slot {
-            handles.records.resize(slot + 1, ptr::null());
-        }
-        handles.records[slot] = record;
-    });
+    let mut handles = hold();
+    if handles.records.len() <= slot {
+        handles.records.resize(slot + 1, ptr::null());
+    }
+    handles.records[slot] = record;
+    drop(handles);
     LISTED.with(|listed| listed.set(Some(slot)));
 }
 
 /// Takes the record of the thread out of the list that has the slot, and ends.
 pub(crate) fn remove_record(slot: usize) {
     LISTED.with(|listed| listed.set(None));
-    with(|handles| handles.records[slot] = ptr::null());
+    hold().records[slot] = ptr::null();
 }
 
 /// Takes a domain that is about to be freed out of all records: its address is used again
 /// (capi.A2).
 pub(crate) fn forget(domain: *const Domain) {
-    with(|handles| {
-        for record in &handles.records {
-            // SAFETY: null, or of a thread that takes it out before it ends, under the lock.
-            if let Some(record) = unsafe { record.as_ref() } {
-                record.forget(domain);
-            }
+    let handles = &mut *hold();
+    take_out(&mut handles.leaving, domain);
+    for record in &handles.records {
+        // SAFETY: null, or of a thread that takes it out before it ends, under the lock.
+        if let Some(record) = unsafe { record.as_ref() } {
+            record.forget(domain);
         }
-    });
+    }
 }
 
 /// A domain in which the calling thread has a section open.
 pub(crate) fn entered() -> Option<*const Domain> {
-    with(|handles| {
-        // SAFETY: in the list, hence not freed, and `mc_domain_free` waits for the lock.
-        handles.domains.iter().copied().find(|domain| unsafe { &**domain }.sections.is_inside())
-    })
+    // SAFETY: in the list, hence not freed, and `mc_domain_free` waits for the lock.
+    hold().domains.iter().copied().find(|domain| unsafe { &**domain }.sections.is_inside())
 }
 
-#[cfg(unix)]
-fn at_fork() {
-    extern "C" fn before() {
-        lock();
+/// In the child of a fork: takes out the records of threads that it does not have, and calls `f`
+/// with each domain.
+pub(crate) fn in_child(f: impl Fn(&Domain)) {
+    let own = LISTED.with(Cell::get);
+    let handles = &mut *hold();
+    let others = handles.records.iter_mut().enumerate().filter(|(slot, _)| Some(*slot) != own);
+    others.for_each(|(_, record)| *record = ptr::null());
+    for domain in handles.domains.iter().chain(&handles.leaving) {
+        // SAFETY: in a list, hence not freed.
+        f(unsafe { &**domain });
     }
-    extern "C" fn after() {
-        unlock();
-    }
-    extern "C" fn in_child() {
-        let own = LISTED.with(Cell::get);
-        // SAFETY: the lock is held since `before`, by this thread, the only one.
-        let records = unsafe { &mut (*HANDLES.value.get()).records };
-        let others = records.iter_mut().enumerate().filter(|(slot, _)| Some(*slot) != own);
-        others.for_each(|(_, record)| *record = ptr::null()); // of threads that are not here
-        unlock();
-    }
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the functions live as long as the process and do not unwind.
-        let failed = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) };
-        assert!(failed == 0, "manycore: no memory to register what a fork needs");
-    });
 }

@@ -107,15 +107,18 @@ fn loom_each_call_is_taken_once_and_in_order() {
 /// Takes what the model pushes.
 fn help(list: &CallList<Number>) {
     let mut values = Vec::new();
-    list.serve(|mut link| {
-        while !link.is_null() {
-            // SAFETY: in the list that was taken, and from a box.
-            let number = unsafe { Box::from_raw(link) };
-            values.push(number.value);
-            link = number.next;
-        }
-        values.len() < 3
-    });
+    list.serve(
+        || (),
+        |mut link| {
+            while !link.is_null() {
+                // SAFETY: in the list that was taken, and from a box.
+                let number = unsafe { Box::from_raw(link) };
+                values.push(number.value);
+                link = number.next;
+            }
+            values.len() < 3
+        },
+    );
     values.retain(|value| *value >= 10);
     assert_eq!(values, [10, 11], "out of order");
 }

@@ -95,6 +95,21 @@ impl Pending {
         done == self.sum(|stripe| &stripe.scheduled[generation])
     }
 
+    /// In the child of a fork, which has one thread: what waits there, in each generation. What
+    /// threads were about to retire or to call that are not in the child is counted no more.
+    #[cfg(not(manycore_loom))]
+    pub(crate) fn reset(&self, waiting: [u64; 2]) {
+        // ORDER: Relaxed (all); there is one thread.
+        for (generation, count) in waiting.into_iter().enumerate() {
+            for stripe in &self.stripes {
+                stripe.scheduled[generation].store(0, Ordering::Relaxed);
+                stripe.done[generation].store(0, Ordering::Relaxed);
+            }
+            let rest = &self.stripes[STRIPES - 1].scheduled[generation];
+            rest.store(count, Ordering::Relaxed);
+        }
+    }
+
     /// Whether no call-back waits.
     pub(crate) fn is_none(&self) -> bool {
         self.is_drained(0) && self.is_drained(1)

@@ -35,7 +35,7 @@ pub struct Record {
     pub announced: Cell<*mut u64>,
     /// The thread's slot, and one; zero if that is not known.
     pub slot: Cell<u32>,
-    /// The call-backs that the thread is running, one inside of another.
+    /// The call-backs that the thread is running, one inside of another; see `running`.
     pub running: Cell<u32>,
 }
 

@@ -142,11 +142,30 @@ unsafe fn run(address: NonNull<()>) {
     // SAFETY: filled in by `mc_retire_`, and the object's from then on.
     let Head { function, domain: tagged } = unsafe { head.read() };
     let generation = tagged.addr() & 1;
-    if let Some(function) = function {
+    let is_counted = function.is_none_or(|function| {
         // SAFETY: the grace period is over, and the caller of `mc_retire_` promised that any thread
         // may call it then.
-        running::during(|| unsafe { function(head.as_ptr()) });
+        running::during(|| unsafe { function(head.as_ptr()) })
+    });
+    if is_counted {
+        // SAFETY: a domain is freed after all that was scheduled in it is done (`mc_domain_free`).
+        unsafe { &*tagged.wrapping_byte_sub(generation) }.pending.done(thread::slot(), generation);
     }
-    // SAFETY: a domain is freed after all that was scheduled in it is done (`mc_domain_free`).
-    unsafe { &*tagged.wrapping_byte_sub(generation) }.pending.done(thread::slot(), generation);
+}
+
+/// In the child of a fork: ends the threads that it does not have, and counts what waits without
+/// them.
+pub(crate) fn in_child(domain: &Domain) {
+    let mut waiting = [0; 2];
+    let count = |address: NonNull<()>, free: unsafe fn(NonNull<()>)| {
+        if ptr::fn_addr_eq(free, run as unsafe fn(NonNull<()>)) {
+            // SAFETY: filled in by `mc_retire_`, and not called yet.
+            let generation = unsafe { address.cast::<Head>().as_ref() }.domain.addr() & 1;
+            waiting[generation] += 1;
+        }
+    };
+    // SAFETY: the child has one thread, which forked in its own code or in a call-back; and the
+    // header says that what only other threads' sections protected is not used.
+    unsafe { domain.sections.abandon_other_threads(count) };
+    domain.pending.reset(waiting);
 }

@@ -1,4 +1,7 @@
 //! Whether a thread runs a call-back (capi.A5).
+//!
+//! Of the word, the lower half counts the call-backs that the thread is running, one inside of
+//! another; the upper half those of them in which it was forked (capi.A4).
 
 use crate::record::Record;
 use libc::c_int;
@@ -9,7 +12,10 @@ thread_local! {
     static RUNNING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The call-backs that the thread is running, one inside of another.
+const FORKED: u32 = 16;
+const DEPTH: u32 = (1 << FORKED) - 1;
+
+/// The word.
 #[inline(always)]
 fn with<R>(f: impl FnOnce(&Cell<u32>) -> R) -> R {
     match Record::own() {
@@ -24,12 +30,26 @@ pub(crate) fn is_running() -> bool {
     with(|running| running.get() != 0)
 }
 
-/// Runs `f`, a call-back.
+/// Runs `f`, a call-back. Whether its end is to be counted: not if the process was forked in it.
 #[inline(always)]
-pub(crate) fn during(f: impl FnOnce()) {
+pub(crate) fn during(f: impl FnOnce()) -> bool {
     with(|running| running.set(running.get() + 1));
     f();
-    with(|running| running.set(running.get() - 1));
+    with(|running| {
+        let rest = running.get() - 1;
+        let (depth, forked) = (rest & DEPTH, rest >> FORKED);
+        let is_counted = forked <= depth;
+        running.set(if is_counted { rest } else { depth << FORKED | depth });
+        is_counted
+    })
+}
+
+/// In the child of a fork: of the call-backs that the thread runs, none is counted any more.
+pub(crate) fn forked() {
+    with(|running| {
+        let depth = running.get() & DEPTH;
+        running.set(depth << FORKED | depth);
+    });
 }
 
 /// Whether the calling thread runs a call-back: 1 or 0.

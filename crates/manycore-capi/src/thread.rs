@@ -62,7 +62,7 @@ mod key {
     use manycore::percpu;
     use std::ffi::c_void;
     use std::ptr;
-    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     extern "C" fn end(_: *mut c_void) {
         // An error, and no effect, in a thread whose thread-local destructors have run.
@@ -74,18 +74,35 @@ mod key {
 
     /// Has the calling thread ended after the destructors of its thread-local variables.
     pub(super) fn set() {
-        static KEY: OnceLock<Option<pthread_key_t>> = OnceLock::new();
-        let key = KEY.get_or_init(|| {
-            let mut key = 0;
-            // SAFETY: the variable is written; the function lives as long as the process.
-            let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(end)) };
-            (failed == 0).then_some(key)
-        });
-        let set = key.map(|key| {
-            // SAFETY: a key that is never deleted; the value is not followed.
-            unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) }
-        });
-        assert!(set == Some(0), "manycore: the system has no key for what a thread's end needs");
+        // SAFETY: a key that is not deleted; the value is not followed.
+        let set = |key| unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) };
+        let is_set = key().is_some_and(|key| set(key) == 0);
+        assert!(is_set, "manycore: the system has no key for what a thread's end needs");
+    }
+
+    /// The key, made at the first call. (Not a `OnceLock`: a child of a fork would wait for ever
+    /// for a thread that was making it.)
+    fn key() -> Option<pthread_key_t> {
+        /// The key, and one; zero as long as there is none.
+        static KEY: AtomicU64 = AtomicU64::new(0);
+        // ORDER: Relaxed, both; the number is all there is.
+        if let Some(known) = KEY.load(Ordering::Relaxed).checked_sub(1) {
+            return pthread_key_t::try_from(known).ok();
+        }
+        let mut key: pthread_key_t = 0;
+        // SAFETY: the variable is written; the function lives as long as the process.
+        if unsafe { libc::pthread_key_create(&raw mut key, Some(end)) } != 0 {
+            return None;
+        }
+        let made = u64::from(key) + 1;
+        match KEY.compare_exchange(0, made, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Some(key),
+            Err(found) => {
+                // SAFETY: made above, and set in no thread.
+                unsafe { libc::pthread_key_delete(key) };
+                pthread_key_t::try_from(found - 1).ok()
+            }
+        }
     }
 }
 

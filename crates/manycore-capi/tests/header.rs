@@ -230,3 +230,43 @@ fn structs_have_the_same_layout_in_c() {
     }
     assert_eq!(printed, expected);
 }
+
+/// The rows of the table below "FORK" in the header, in the words of the Rust documentation.
+fn fork_rows_of_the_header(header: &str) -> Vec<(String, String)> {
+    let begin = header.find(" * FORK.").expect("the header speaks of forks");
+    let section = &header[begin..header[begin..].find(" * DLCLOSE.").expect("and goes on") + begin];
+    let rows = section.lines().filter_map(|line| line.strip_prefix(" *     "));
+    let words = |cell: &str| {
+        let cell = cell.trim().replace("call-back", "destructor").replace("called", "freed");
+        cell.split(" (").next().unwrap_or_default().to_owned()
+    };
+    rows.map(|row| row.split_at(42)).map(|(at, then)| (words(at), words(then))).collect()
+}
+
+/// The rows of the table below "Fork" in the documentation of the crate `manycore`.
+fn fork_rows_of_the_crate(documentation: &str) -> Vec<(String, String)> {
+    let begin = documentation.find("//! # Fork\n").expect("the crate speaks of forks");
+    let rows = documentation[begin..].lines().skip_while(|line| !line.starts_with("//! |"));
+    let rows = rows.take_while(|line| line.starts_with("//! |"));
+    let rows = rows.filter_map(|line| line.strip_prefix("//! | ")?.strip_suffix(" |"));
+    let cells = rows.filter_map(|row| row.split_once(" | "));
+    let words = |cell: &str| cell.split(" (").next().unwrap_or_default().to_owned();
+    cells.map(|(at, then)| (words(at), words(then))).collect()
+}
+
+/// What each says alone: the library closes the sections of other threads for C; `mc_call` and
+/// `mc_domain_free` have no counterpart in Rust, and `Swappable` and the profile none in C.
+#[test]
+fn forks_are_described_alike_for_c_and_for_rust() {
+    let header = fork_rows_of_the_header(HEADER);
+    let at = concat!(env!("CARGO_MANIFEST_DIR"), "/../manycore/src/lib.rs");
+    let documentation = fork_rows_of_the_crate(&std::fs::read_to_string(at).unwrap());
+    let in_both: Vec<_> = header
+        .iter()
+        .filter_map(|(row, c)| Some((row, c, &documentation.iter().find(|rust| rust.0 == *row)?.1)))
+        .collect();
+    let differ: Vec<_> =
+        in_both.iter().filter(|(_, c, rust)| c != rust).map(|(row, ..)| *row).collect();
+    assert_eq!(differ, ["a section of another thread"]);
+    assert_eq!((header.len(), in_both.len()), (16, 14), "{header:#?}\n{documentation:#?}");
+}

@@ -38,10 +38,30 @@
  * SIGNALS. A handler may use mc_enter, mc_dereference and mc_leave_in_handler, in a thread that has
  * registered with the domain; and mc_assign_pointer and mc_exchange_pointer. Nothing else.
  *
- * FORK. The child has the forking thread's sections and what it retired. Sections that other threads
- * had open stay open in the child for ever: what is retired there is not freed, and mc_synchronize
- * does not return. A child that goes on to exec need not care. A thread whose thread-local
- * destructors have run must not fork.
+ * FORK. The child has one thread, the one that forked, and may use the library and start threads. No
+ * function waits there for a thread that the child does not have, except as the table says:
+ *
+ *     At the fork                               In the child
+ *     a section of the forking thread           stays open
+ *     a section of another thread               closed: what it alone protected must not be used
+ *     retired by the forking thread             called
+ *     retired by a thread outside of sections   called
+ *     retired by a thread inside of a section   lost: not called, the memory stays
+ *     a call-back that another thread runs      does not go on; nothing waits for it
+ *     a call-back that the forking thread runs  goes on
+ *     scheduled by mc_call                      called: mc_call or mc_call_barrier starts a thread
+ *     a thread in any function of a domain      no effect on the others
+ *     a thread in mc_domain_free                the domain must not be used
+ *     a thread in an update of an object        its lock stays held
+ *     an object that no other thread was using  works
+ *     a load of a cache in another thread       does not end, nor do requests for its key
+ *     a recording (trace.h)                     has ended
+ *     mappings (mappings.h)                     must not be used
+ *
+ * Where a lock stays held (of a map's bucket, a cache, a queue, a set of ids, a value with logs), updates and
+ * reads that need it wait for ever; looking up in maps needs none.
+ * A child that goes on to exec need not care. A signal handler, and a thread whose thread-local
+ * destructors have run, must not fork.
  *
  * DLCLOSE. The library stays loaded: threads may end after the last dlclose. A plug-in that uses the
  * library calls mc_barrier before it is unloaded, because its call-backs go with it; threads may
@@ -78,7 +98,9 @@ struct mc_head {
 /*
  * Called once, by any thread, inside or outside of a section, perhaps in mc_retire or mc_leave of a
  * thread that holds locks: so it takes no lock that is held around those. It may retire, enter and
- * leave; mc_synchronize, mc_barrier and mc_domain_free return -EDEADLK in it.
+ * leave; mc_synchronize, mc_barrier and mc_domain_free return -EDEADLK in it. It does not longjmp out of
+ * its call: its thread would count as running it for ever, so that those refuse, and no barrier would
+ * return any more.
  */
 typedef void (*mc_callback)(struct mc_head *head);
 
@@ -434,8 +456,8 @@ int mc_collect(const mc_domain *domain);
 int mc_call(struct mc_head *head, mc_callback function);
 
 /*
- * Waits until every call-back that mc_call has scheduled before has returned. What the thread of the
- * library had taken at a fork is lost to the child.
+ * Waits until every call-back that mc_call has scheduled before has returned. In the child of a fork not
+ * for the one that was running.
  * -EDEADLK: inside of a section of the default domain, or in such a call-back.
  */
 int mc_call_barrier(void);

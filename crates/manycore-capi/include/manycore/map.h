@@ -51,7 +51,8 @@ struct mc_map_operations {
 	int (*equal)(const void *one, const void *other, void *argument); /* not 0 if they are */
 	/*
 	 * Called with an entry that was removed or replaced, after its grace period, or when the map is
-	 * freed; as an mc_callback of manycore.h is. It may use the map, unless that is being freed.
+	 * freed; as an mc_callback of manycore.h is, which does not longjmp out either. It may use the map,
+	 * unless that is being freed.
 	 * May be null.
 	 */
 	void (*free_entry)(void *key, void *value, void *argument);
