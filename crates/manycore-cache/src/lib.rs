@@ -86,6 +86,11 @@
 //! [weigher](Builder::byte_weigher), if it counts bytes. Other entries count as their own size and
 //! an estimate of heap, and their thread reclaims every 100 us.
 //!
+//! An entry with a destructor that leaves the cache is dropped at the end of the call that removed
+//! it, if no older guard is held and few such entries left in the last milliseconds; else some 100
+//! us later, if the thread goes on to use the cache. After a burst of removals, call
+//! [`collect`](Cache::collect).
+//!
 //! # Re-entrancy
 //!
 //! Callbacks may use the cache, and others:

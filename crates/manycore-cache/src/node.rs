@@ -129,7 +129,7 @@ impl<K, V> Home<K, V> {
         }
         let owned = usize::try_from(weight).unwrap_or(0);
         match self.in_bytes {
-            InBytes::Yes => Weight::exact(bytes.max(owned)),
+            InBytes::Yes => Weight::exact(bytes.max(owned)).urgent(),
             InBytes::Perhaps => Weight::at_least(bytes.max(owned)),
             InBytes::No => Weight::at_least(bytes),
         }

@@ -151,20 +151,25 @@ pub const DEFAULT_BATCH_BYTES: usize = 1 << 18;
 /// full size.
 pub const DEFAULT_BUDGET_BYTES: usize = 1 << 25;
 
-/// Bytes that a batch may always have, whatever the budget: below, rounds would cost more than the
-/// memory is worth.
-pub const MIN_BATCH_BYTES: usize = 1 << 12;
-
 /// What a retired node with drop glue counts as beside its own size, if its weight is not given.
 pub const ASSUMED_HEAP_BYTES: usize = 256;
 
 /// Nodes of at least so many bytes are freed as soon as they may be, not in order.
 pub const LARGE_NODE_BYTES: usize = 1 << 14;
 
-/// A batch with a large node, or one of unknown weight, is sealed when the last one is so old. A
-/// round each time costs its thread some 2 % (2 us), and a core that writes 10 GB/s can have filled
-/// a megabyte.
+/// A batch with a large or urgent node, or one of unknown weight, is sealed when the last one is so
+/// old. A round each time costs its thread some 2 % (2 us), and a core that writes 10 GB/s can have
+/// filled a megabyte.
 pub const PRESSING_MICROS: u64 = 100;
+
+/// So many such batches in a row are sealed at once if none was for a while: one a removal. At 2 us
+/// each, the burst is over after some 60 us.
+pub const PRESSING_BURST: u32 = 32;
+
+/// A section that has been met for so long counts as stalled: threads over the budget of a domain
+/// no longer wait for it. A thread that was switched out in a section is back by then, unless the
+/// machine is overcommitted by far.
+pub const STALLED_MILLIS: u64 = 100;
 
 /// How often that time is doubled while nothing can be freed: up to a tenth of a second.
 pub(crate) const PRESSING_DOUBLED: u32 = 10;

@@ -141,6 +141,7 @@ struct mc_domain_options {
 	size_t bound; /* objects of one thread from which it reclaims at each section's end */
 	size_t budget; /* bytes that may wait in the domain, as long as no section stalls */
 	uint64_t backpressure_us; /* how long a thread that retires waits over the budget, at most */
+	/* (by default, for sections that have not been open for 100 ms) */
 	mc_over_budget on_over_budget;
 	void *argument;
 };

@@ -105,12 +105,11 @@ impl Builder {
     /// Bytes that may wait to be freed in the whole domain, by their [`Weight`](super::Weight);
     /// [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) by default.
     ///
-    /// With `T` threads that retire, a batch is closed at `budget / (6 * T)` bytes, so that all
-    /// together stay within the budget, or twice as much while threads come, and six of the
-    /// heaviest nodes for each thread (the formula is in the documentation of [`Domain`]). Only a
-    /// section that stays open can make garbage exceed that. Then every thread that retires
-    /// reclaims what it can at the end of its section, and what else happens is said by
-    /// [`on_over_budget`](Self::on_over_budget) and [`backpressure`](Self::backpressure).
+    /// All threads together stay within the budget and what each retires in one section (the
+    /// formula is in the documentation of [`Domain`]). Over the budget, every thread that retires
+    /// reclaims what it can at the end of its section, and waits for sections that are not
+    /// stalled. Only a stalled section can make garbage exceed the bound. What else happens is said
+    /// by [`on_over_budget`](Self::on_over_budget) and [`backpressure`](Self::backpressure).
     pub fn budget(mut self, bytes: usize) -> Self {
         self.settings.budget = bytes;
         self
@@ -125,14 +124,17 @@ impl Builder {
     }
 
     /// How long a thread that retires waits at the end of its outermost section, at most, for the
-    /// garbage to come within the budget; by default it does not wait.
+    /// garbage to come within the budget. By default it waits for sections that are not stalled,
+    /// for [`STALLED_MILLIS`](crate::config::STALLED_MILLIS) at most.
     ///
-    /// This bounds memory even under a stalled section, at the price of progress: writers run no
-    /// faster than one section in so much time until the stalled section is closed. Choose it
-    /// shorter than what callers can bear: a section that is stalled because it waits for a writer
-    /// delays both by this much, but never for ever.
+    /// A time that is set holds for stalled sections, too (in a bounded domain not for what only
+    /// sections hold back that are older than this time, and than `STALLED_MILLIS`). This bounds memory even under a stalled section, at the price of progress:
+    /// writers run no faster than one section in so much time until the stalled section is closed.
+    /// Choose it shorter than what callers can bear: a section that is stalled because it waits for
+    /// a writer delays both by this much, but never for ever. Zero: no thread waits, and one that
+    /// is switched out in a section lets garbage grow beyond the budget.
     pub fn backpressure(mut self, at_most: Duration) -> Self {
-        self.settings.wait = at_most;
+        self.settings.wait = Some(at_most);
         self
     }
 

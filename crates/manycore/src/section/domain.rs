@@ -28,36 +28,53 @@ use std::time::Duration;
 /// of threads under a lock), a thread's end (a look at every domain, under the list's lock; what it
 /// leaves behind, under the domain's), to make or drop a domain, and [`backlog`](Self::backlog),
 /// which waits for the leader of a round: each of these waits for others that run some
-/// microseconds. [`synchronize`](Self::synchronize) waits for sections. Memory: with `T` threads
-/// that retire and a heaviest node of `w` bytes, the garbage of a domain weighs at most
+/// microseconds. [`synchronize`](Self::synchronize) waits for sections, and so does a thread that
+/// closes a section in which it retired while the domain is over its budget.
+///
+/// Memory: with `T` threads that retire, at most `w` bytes in one section each, the garbage of a
+/// domain weighs at most
 ///
 /// ```text
-/// 2 * max(budget, 6 * T * MIN_BATCH_BYTES) + 6 * T * (w + 24)
+/// budget + T * w
 /// ```
 ///
-/// bytes while no section stalls, and 32 bytes for each node on top. A thread has one batch that is
-/// open, up to three that wait for rounds and two that are being freed. A batch is closed at
-/// [`batch_nodes`](super::Builder::batch_nodes) nodes, or at the smaller of
-/// [`batch_bytes`](super::Builder::batch_bytes) and `budget / (6 * T)` bytes and at most one node
-/// later. A thread with more than six such batches waits for its turn to lead a round, so the
-/// threads together keep to the budget as long as their number stays the same. A new thread closes
-/// its first batch at `MIN_BATCH_BYTES` and waits for a round, which sees what all threads have:
-/// beyond the budget all batches are that small, and below it, what is added before the next round
-/// like this is once more the budget at most. Hence the factor of two. (The budget is 32 MiB and
-/// `batch_bytes` 256 KiB, by default. `T` counts threads that have closed a batch and have
-/// neither ended nor been idle since.)
+/// bytes while no section stalls, and 32 bytes for each node on top. If a section retires one node,
+/// `w` is the heaviest node. The budget is 32 MiB by default. It covers what is sealed, in all
+/// threads, and the limits of the open batches. A batch is closed at
+/// [`batch_nodes`](super::Builder::batch_nodes) nodes, or at its limit:
+/// [`batch_bytes`](super::Builder::batch_bytes) (256 KiB by default) or `budget / (6 * T)`,
+/// whichever is less, and nothing if that would exceed the budget. A thread that has sealed a batch
+/// while the domain is over its budget waits at the end of its outermost section: until the domain
+/// is within the budget, or all that the thread has sealed is free.
+///
+/// What it waits for are sections that were open when it retired. Those of threads that were
+/// switched out end when these run again. A section that rounds have met for 100 ms
+/// ([`STALLED_MILLIS`](crate::config::STALLED_MILLIS)) counts as *stalled*, and no thread waits
+/// for it: it holds back all that was retired since it was opened, whatever the budget, and in
+/// [`Mode::Bounded`](super::Mode::Bounded) only what it can have seen: what was linked or waited
+/// when it was opened. So the end of a section takes at most 100 ms longer in such a case, once for
+/// each section that stalls. [`backpressure`](super::Builder::backpressure) sets another time,
+/// which then holds for stalled sections of an unbounded domain, too: the formula holds if no
+/// section lasts longer.
 ///
 /// A node weighs what [`Weight`](super::Weight) says. A node of unknown weight, one with drop glue,
-/// may own more than it counts as: its batch is closed after 100 us too, so that a thread's six
-/// batches hold what it could produce in 600 us. Large nodes and those of unknown weight are freed
-/// as soon as their grace period is over: at the end of the section that retired them, or of a
-/// later section of that thread, whether that retires or not.
+/// may own more than it counts as: its batch is closed after 100 us too, so that a thread's
+/// batches hold what it could produce in 600 us.
 ///
-/// A section that stalls holds back all that was retired since it was opened, in
-/// [`Mode::Bounded`](super::Mode::Bounded) only what was linked then. What writers do about it
-/// beyond the budget is the builder's to say ([`budget`](super::Builder::budget)). The garbage of
-/// a thread that is idle outside of sections for some 10 ms is taken over by threads that retire,
-/// and at any time by [`collect`](Self::collect).
+/// *When is a retired value dropped?* The library has no thread of its own, so only threads that
+/// use the domain free anything. A value with drop glue, a large one, and one that is said to be
+/// [urgent](super::Weight::urgent) are dropped at the end of the outermost section in which they
+/// were retired, if no section is open that was opened before they were retired. This costs a round
+/// (0.3 to 2 us), so a thread does it [`PRESSING_BURST`](crate::config::PRESSING_BURST) (32) times
+/// in a row and once every 100 us in the long run; and it may leave the round to others where
+/// several threads retire. (In [`Mode::Clock`](super::Mode::Clock) the grace period itself takes
+/// some microseconds longer.) What is left after such a burst, and what an open section held back,
+/// is dropped at the end of a later section of the same thread (the first that closes 100 us later,
+/// or up to 128 sections after that), whether it retires or not. If the thread uses the domain no
+/// more: by other threads that retire, some 10 ms later; by [`collect`](Self::collect); or when the
+/// domain is dropped. If no thread does any of this, the value lives on. So call `collect` after a
+/// burst of removals if sockets or channels must be closed. Light nodes without drop glue own
+/// nothing, and wait for a full batch.
 ///
 /// Threads may come and go; what they leave is freed by others.
 ///

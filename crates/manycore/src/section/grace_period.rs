@@ -93,6 +93,7 @@ impl State {
             Round { limit, least: self.look(limit, sightings) }
         };
         sightings.forget_before(round.limit);
+        self.compare_with_budget(sightings);
         // ORDER: Relaxed load, as only leaders write; Release pairs with Acquire in `is_ripe`.
         let safe = round.least.max(self.found.0.safe.load_to_change(Ordering::Relaxed));
         self.found.0.safe.store(safe, Ordering::Release);
@@ -108,6 +109,25 @@ impl State {
         drop(leader);
         timed.end(What::GracePeriod, "Domain", self);
         (round, seen)
+    }
+
+    /// At the end of a round: whether those over the budget need wait no more, and whether it is
+    /// reported again when the domain is over it the next time.
+    fn compare_with_budget(&self, sightings: &Sightings) {
+        let found = &self.found.0;
+        // ORDER: Relaxed (all); estimates, and only leaders write.
+        if self.is_over_budget() {
+            let mut any = false;
+            for (slot, lower) in sightings.stalled(self.stalled_after()) {
+                any = true;
+                if let Some(local) = self.local(slot) {
+                    local.stalled.store(lower, Ordering::Relaxed);
+                }
+            }
+            found.stalled.store(any, Ordering::Relaxed);
+        } else if cfg!(not(manycore_loom)) && found.reported.load(Ordering::Relaxed) {
+            found.reported.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Stamps the round and pays its barrier.
@@ -128,11 +148,10 @@ impl State {
         next
     }
 
-    /// The least stamp of an open section, or `limit`; remembers sections older than `limit`. Adds
-    /// up what waits, and takes over what is wanted of threads that are outside.
+    /// The least stamp of an open section, or `limit`; remembers sections older than `limit`. Takes
+    /// over what is wanted of threads that are outside.
     fn look(&self, limit: u64, sightings: &mut Sightings) -> u64 {
         let mut least = limit;
-        let mut total = 0_usize;
         for (slot, local) in self.locals() {
             // ORDER: Acquire; pairs with Release in `open_light` and `leave`: what the reader did
             // with its nodes comes before their being freed.
@@ -146,13 +165,6 @@ impl State {
                 sightings.see(slot, lower, limit);
             }
             self.take_over(local, lower != 0);
-            if cfg!(not(manycore_loom)) {
-                // ORDER: Relaxed; an estimate.
-                total = total.saturating_add(local.bytes.load(Ordering::Relaxed));
-            }
-        }
-        if cfg!(not(manycore_loom)) {
-            self.weigh(total);
         }
         least
     }
@@ -165,7 +177,11 @@ impl State {
         for (slot, local) in self.locals() {
             // ORDER: Relaxed; a guess, and the owner can refuse.
             let waiting = local.waiting.load(Ordering::Relaxed);
-            if waiting != 0 && slot != whose.own {
+            let is_granted = || {
+                // ORDER: Relaxed; a guess, as above.
+                cfg!(not(manycore_loom)) && local.charged.load(Ordering::Relaxed) != 0
+            };
+            if (waiting != 0 || is_granted()) && slot != whose.own {
                 let bytes = local.bytes.load(Ordering::Relaxed);
                 if whose.all || sightings.is_idle(slot, (waiting, bytes)) {
                     local.want();
@@ -178,13 +194,16 @@ impl State {
     fn take_over(&self, local: &Local, is_inside: bool) {
         let taken = local.take_over(is_inside, |limbo| {
             // A fence after the owner's last unlink, which came before its leaving (section.S2).
-            limbo.seal(self.stamp(), Instant::now());
-            self.discount(limbo);
-            limbo.take_all()
+            self.clear_out(local, limbo, self.stamp())
         });
         if let Some(taken) = taken {
-            self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner).append(taken);
+            self.leave_behind(taken);
         }
+    }
+
+    /// Whether one more round may be led in this domain that would be left to others.
+    pub(super) fn may_lead_early(&self, now: Instant) -> bool {
+        unpoisoned(self.leader.0.try_lock()).is_some_and(|sightings| sightings.may_lead_early(now))
     }
 
     /// Leads a round if no other thread does, and says whether everything that the calling thread
@@ -196,9 +215,13 @@ impl State {
     }
 
     /// As [`try_round`](Self::try_round), after the round that another thread may be leading: that
-    /// takes microseconds, unless it was switched out.
-    pub(super) fn wait_for_round(&self, whose: TakeOver) -> bool {
+    /// takes microseconds, unless it was switched out. Leads none if what is stamped so is ripe by
+    /// then: the threads that wait here need not lead one round each (section.S6).
+    pub(super) fn wait_for_round(&self, whose: TakeOver, stamp: u64) -> bool {
         let leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !whose.all && self.is_ripe(stamp) {
+            return false;
+        }
         let (round, ()) = self.lead(leader, whose, |_| ());
         self.mode != Mode::Clock && round.least == round.limit
     }
@@ -223,14 +246,34 @@ impl State {
         if seeded_bug!("eager-sieve") {
             return 0;
         }
-        let held = |(_, local): (usize, &Local)| {
+        let holders = self.holders(stamp);
+        // ORDER: Acquire; pairs with Release in `catch_up`.
+        let upper = |(lower, local): (u64, &Local)| lower.max(local.raised.load(Ordering::Acquire));
+        holders.map(upper).max().unwrap_or(0)
+    }
+
+    /// The open sections that may hold nodes of a batch with this stamp, and their stamps.
+    fn holders(&self, stamp: u64) -> impl Iterator<Item = (u64, &Local)> {
+        let limit = stamp.saturating_add(self.margin);
+        self.locals().filter_map(move |(_, local)| {
             // ORDER: Acquire; pairs with Release in `open_light` and `leave`, as in `look`.
             let lower = local.lower.load(Ordering::Acquire);
-            let may_hold = lower != 0 && lower < stamp.saturating_add(self.margin);
-            // ORDER: Acquire; pairs with Release in `catch_up`.
-            may_hold.then(|| lower.max(local.raised.load(Ordering::Acquire)))
+            (lower != 0 && lower < limit).then_some((lower, local))
+        })
+    }
+
+    /// Whether only sections that count as stalled may hold nodes of a batch with this stamp.
+    pub(super) fn only_stalled_hold(&self, stamp: u64) -> bool {
+        // ORDER: Relaxed; an estimate, which decides which sections are waited for.
+        let mut any = false;
+        let is_stalled = |(lower, local): (u64, &Local)| {
+            any = true;
+            local.stalled.load(Ordering::Relaxed) == lower
         };
-        self.locals().filter_map(held).max().unwrap_or(0)
+        cfg!(not(manycore_loom))
+            && self.found.0.stalled.load(Ordering::Relaxed)
+            && self.holders(stamp).all(is_stalled)
+            && any
     }
 }
 

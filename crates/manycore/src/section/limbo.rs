@@ -2,10 +2,10 @@
 //!
 //! Owns: the way of a node from retired to freed: *open* batch, *sealed* batches in the order of
 //! their stamps, *held* remains of sieved batches (section.E4), *ripe* nodes, *gated* ones
-//! (section.S8). A batch *presses* if a node in it is large or of unknown weight (section.S10).
+//! (section.S8). A batch *presses* if a node in it is large, urgent or of unknown weight
+//! (section.S10).
 //! Nothing in here runs user code; ripe nodes are handed out to be freed.
 
-use crate::config::LARGE_NODE_BYTES;
 use crate::sync::seeded_bug;
 use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
@@ -64,6 +64,8 @@ pub(super) struct Batch {
     /// What they weighed together when they were sealed.
     bytes: usize,
     presses: bool,
+    /// Whether only stalled sections hold it back. Then it is not charged, and no thread waits.
+    is_excused: bool,
 }
 
 /// What the nodes weigh. Sums of weights wrap, because a caller may say anything.
@@ -88,11 +90,18 @@ pub(super) struct Limbo {
     last_stamp: u64,
     /// Nodes behind the open batch.
     behind: usize,
+    /// What the nodes weigh that were taken out together to be freed.
+    in_flight: usize,
+    /// What the excused batches weigh.
+    excused_bytes: usize,
     /// Batches behind the open one that press.
     pressing: usize,
     open_presses: bool,
     /// Whether its owner is among the domain's writers (section.S10).
     is_counted: bool,
+    /// Whether a leader took over what was here, and the owner has not been within the budget or
+    /// waited since.
+    was_taken: bool,
     ripe: VecDeque<Batch>,
     /// The nodes of the first ripe batch, which has none itself as long as it is in the queue: the
     /// queue's buffer may share a line with another thread's, and each free writes here.
@@ -122,9 +131,12 @@ impl Limbo {
             gated: VecDeque::new(),
             behind: 0,
             behind_bytes: 0,
+            in_flight: 0,
+            excused_bytes: 0,
             pressing: 0,
             limit,
             is_counted: false,
+            was_taken: false,
             spare: Vec::new(),
             last_stamp: 0,
         }
@@ -154,6 +166,33 @@ impl Limbo {
         self.limit
     }
 
+    /// What the domain counts for this limbo (section.S10).
+    pub(super) fn charge(&self) -> usize {
+        let behind = self.behind_bytes.wrapping_add(self.in_flight);
+        let behind = behind.wrapping_sub(self.excused_bytes);
+        behind.wrapping_add(self.open_bytes.max(self.limit))
+    }
+
+    /// Whether something waits for a section that is not stalled; or the limbo was taken over by a
+    /// leader, and what was in it may wait still.
+    pub(super) fn is_blocked(&self) -> bool {
+        let held = || self.held.iter().any(|batch| !batch.is_excused);
+        self.was_taken || !self.sealed.is_empty() || held()
+    }
+
+    pub(super) fn is_counted(&self) -> bool {
+        self.is_counted
+    }
+
+    /// Whether anything waits, here or in the hands of the leader that took it over.
+    pub(super) fn had_some(&self) -> bool {
+        self.was_taken || self.waiting() != 0
+    }
+
+    pub(super) fn set_taken(&mut self, was_taken: bool) {
+        self.was_taken = was_taken;
+    }
+
     pub(super) fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
     }
@@ -163,13 +202,7 @@ impl Limbo {
         std::mem::replace(&mut self.is_counted, is_counted)
     }
 
-    /// Whether its owner is counted among the writers.
-    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-    pub(super) fn is_counted(&self) -> bool {
-        self.is_counted
-    }
-
-    /// Whether a node waits that is large or of unknown weight.
+    /// Whether a node waits that is large, urgent or of unknown weight.
     pub(super) fn presses(&self) -> bool {
         self.open_presses || self.pressing != 0
     }
@@ -236,16 +269,24 @@ impl Limbo {
     pub(super) fn pop_handful(&mut self, most: usize, handful: &mut Handful) {
         debug_assert!(handful.is_empty(), "section.S10: nodes are dropped that were to be freed");
         (handful.next, handful.len) = (0, 0);
+        self.in_flight = 0; // those of the last handful have been freed
         while handful.len < most.min(HANDFUL) {
             let Some(node) = self.pop_ripe() else { break };
+            self.in_flight = self.in_flight.wrapping_add(node.bytes);
             handful.nodes[handful.len] = Some(node);
             handful.len += 1;
         }
     }
 
+    /// The nodes that were taken out together have been freed.
+    pub(super) fn landed(&mut self) {
+        self.in_flight = 0;
+    }
+
     /// Puts back what a panic left of a handful.
     #[cold]
     pub(super) fn put_handful_back(&mut self, handful: &mut Handful) {
+        self.landed();
         let nodes: Vec<_> = std::iter::from_fn(|| handful.pop()).collect();
         self.put_back(nodes, VecDeque::new());
     }
@@ -284,7 +325,7 @@ impl Limbo {
         self.behind += room;
         self.behind_bytes = self.behind_bytes.wrapping_add(bytes);
         self.pressing += usize::from(presses);
-        self.sealed.push_back(Batch { stamp, sealed, nodes, bytes, presses });
+        self.sealed.push_back(Batch { stamp, sealed, nodes, bytes, presses, is_excused: false });
         self.check();
         last
     }
@@ -297,12 +338,20 @@ impl Limbo {
             self.put_ripe(batch);
         }
         for _ in 0..self.held.len().min(most) {
-            let batch = self.held.pop_front().expect("it was counted");
+            let mut batch = self.held.pop_front().expect("it was counted");
             if is_ripe(batch.stamp) {
+                self.admit(&mut batch);
                 self.put_ripe(batch);
             } else {
                 self.held.push_back(batch);
             }
+        }
+    }
+
+    /// A batch that may have been excused is charged again.
+    fn admit(&mut self, batch: &mut Batch) {
+        if std::mem::take(&mut batch.is_excused) {
+            self.excused_bytes = self.excused_bytes.wrapping_sub(batch.bytes);
         }
     }
 
@@ -329,7 +378,8 @@ impl Limbo {
     /// The stamp of the batch that has been held back longest without a look; it is the next to be
     /// sieved.
     pub(super) fn next_held(&mut self) -> Option<u64> {
-        let batch = self.held.pop_front()?;
+        let mut batch = self.held.pop_front()?;
+        self.admit(&mut batch);
         let stamp = batch.stamp;
         self.sealed.push_front(batch);
         Some(stamp)
@@ -361,10 +411,10 @@ impl Limbo {
         self.behind_bytes = self.behind_bytes.wrapping_add(total(back));
         if !free.is_empty() {
             let sealed = Instant::now();
-            let presses = free.iter().any(|node| node.bytes >= LARGE_NODE_BYTES);
-            self.pressing += usize::from(presses);
+            self.pressing += 1; // all that a gate has let wait is freed at once
             let bytes = total(&free);
-            self.put_ripe(Batch { stamp: 0, sealed, nodes: free, bytes, presses });
+            let (stamp, presses, is_excused) = (0, true, false);
+            self.put_ripe(Batch { stamp, sealed, nodes: free, bytes, presses, is_excused });
         }
         self.gated.extend(rest);
         self.check();
@@ -376,12 +426,10 @@ impl Limbo {
     }
 
     /// Splits the oldest sealed batch: what was born after `youngest` is ripe, the rest is held in
-    /// a buffer of its own size (section.E4).
-    pub(super) fn sieve(&mut self, youngest: u64) {
-        let Some(Batch { stamp, sealed, mut nodes, bytes, presses }) = self.sealed.pop_front()
-        else {
-            return;
-        };
+    /// a buffer of its own size (section.E4), and excused if only stalled sections hold it.
+    pub(super) fn sieve(&mut self, youngest: u64, is_excused: bool) {
+        let Some(batch) = self.sealed.pop_front() else { return };
+        let Batch { stamp, sealed, mut nodes, bytes, presses, .. } = batch;
         let mut held = Vec::new();
         let mut next = 0;
         while let Some(node) = nodes.get(next) {
@@ -397,18 +445,21 @@ impl Limbo {
         self.pressing -= usize::from(presses);
         if !nodes.is_empty() {
             self.pressing += usize::from(presses);
-            self.put_ripe(Batch { stamp, sealed, nodes, bytes, presses });
+            self.put_ripe(Batch { stamp, sealed, nodes, bytes, presses, is_excused: false });
         }
         if !held.is_empty() {
             self.pressing += usize::from(presses);
-            self.held.push_back(Batch { stamp, sealed, nodes: held, bytes: held_bytes, presses });
+            self.excused_bytes =
+                self.excused_bytes.wrapping_add(if is_excused { held_bytes } else { 0 });
+            let (nodes, bytes) = (held, held_bytes);
+            self.held.push_back(Batch { stamp, sealed, nodes, bytes, presses, is_excused });
         }
         self.check();
     }
 
     /// Everything that is sealed or further, to be taken over by another thread (section.S9).
     pub(super) fn take_all(&mut self) -> Legacy {
-        (self.behind, self.behind_bytes, self.pressing) = (0, 0, 0);
+        (self.behind, self.behind_bytes, self.pressing, self.excused_bytes) = (0, 0, 0, 0);
         self.put_first_back();
         // Some of its nodes have been freed.
         self.ripe.iter_mut().take(1).for_each(|batch| batch.bytes = total(&batch.nodes));
@@ -423,6 +474,7 @@ impl Limbo {
         self.behind += legacy.len();
         self.behind_bytes = self.behind_bytes.wrapping_add(legacy.bytes());
         self.pressing += legacy.batches.iter().filter(|batch| batch.presses).count();
+        legacy.batches.iter_mut().for_each(|batch| batch.is_excused = false);
         self.sealed.extend(legacy.batches.drain(..));
         self.sealed.make_contiguous().sort_by_key(|batch| batch.stamp);
         self.gated.extend(legacy.gated.drain(..));

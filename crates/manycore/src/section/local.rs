@@ -1,7 +1,8 @@
 //! The state of one thread in one domain: the words that other threads read, and its limbo.
 
 use super::limbo::{Handful, Legacy, Limbo};
-use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS, RETIRES_PER_LOOK};
+use crate::config::{CLOSES_PER_LOOK, PRESSING_BURST, PRESSING_DOUBLED};
+use crate::config::{PRESSING_MICROS, RETIRES_PER_LOOK};
 use crate::policy::Doubling;
 use crate::sync::{AtomicU64, AtomicUsize, Backoff, MutPtr, Ordering, UnsafeCell, seeded_bug};
 use std::cell::Cell;
@@ -51,8 +52,13 @@ pub(super) struct Local {
     pub(super) reused: Cell<bool>,
     /// Nodes that wait here, for reports.
     pub(super) waiting: AtomicUsize,
-    /// What they weigh: for the leader, which compares it with the domain's budget.
+    /// What they weigh, for reports.
     pub(super) bytes: AtomicUsize,
+    /// What of the domain's charge is for this limbo (section.S10); written by the thread that
+    /// `claim` allows.
+    pub(super) charged: AtomicUsize,
+    /// The stamp of the last section here that counts as stalled (section.S10); written by leaders.
+    pub(super) stalled: AtomicU64,
     /// Which thread may touch the limbo while no section is open.
     claim: AtomicUsize,
     /// When a pressing batch is due.
@@ -61,8 +67,10 @@ pub(super) struct Local {
     limbo: UnsafeCell<Limbo>,
 }
 
-/// When a thread looks after pressing nodes: `PRESSING_MICROS` after it did so last, and later
-/// while that is in vain. Touched by the owner alone.
+/// When a thread looks after pressing nodes: once in `PRESSING_MICROS`, and less often while that
+/// is in vain. Up to `PRESSING_BURST` times in a row it does so at once: what was saved up while it
+/// had nothing to look after. So a few removals are followed by their frees, and many pay no more
+/// than one round in that time. Touched by the owner alone.
 ///
 /// To read the clock at each section's end would cost more than the section. So closes and retires
 /// are counted down, and the clock is read at zero. Retires count for more: with them garbage
@@ -73,12 +81,16 @@ pub(super) struct Pace {
     left: Cell<u32>,
     of: Cell<u32>,
     looked: Cell<Option<Instant>>,
-    sealed: Cell<Option<Instant>>,
+    /// When the next batch would be sealed if batches came evenly. It may come `BURST` earlier.
+    next: Cell<Option<Instant>>,
     doubled: Cell<Doubling>,
 }
 
 /// What a retire counts for, in closes.
 const RETIRE: u32 = CLOSES_PER_LOOK / RETIRES_PER_LOOK;
+
+/// So much earlier than evenly a batch may be sealed.
+const BURST: Duration = Duration::from_micros((PRESSING_BURST as u64 - 1) * PRESSING_MICROS);
 
 impl Pace {
     /// Counts a section's end down; says whether the time need not be looked at.
@@ -119,17 +131,35 @@ impl Pace {
         let next = (FIRST / 16 / each.max(1)).min(CLOSES_PER_LOOK.into()) as u32;
         self.left.set(next.saturating_sub(1));
         self.of.set(next.saturating_sub(1));
-        since(self.sealed.get()) >= nanos(self.pause())
+        self.may_seal(now)
+    }
+
+    /// Whether the next batch may be sealed.
+    pub(super) fn may_seal(&self, now: Instant) -> bool {
+        self.next.get().is_none_or(|next| now + BURST >= next)
+    }
+
+    /// Whether nothing is used up of what may be sealed in a row. (In models, which have no time,
+    /// never.)
+    pub(super) fn has_saved(&self, now: Instant) -> bool {
+        cfg!(not(any(manycore_loom, manycore_shuttle)))
+            && self.next.get().is_none_or(|next| now >= next)
     }
 
     /// A batch was sealed, and it was in vain if nothing pressing could be freed.
     pub(super) fn sealed(&self, now: Instant, in_vain: bool) {
-        self.sealed.set(Some(now));
         let mut doubled = if in_vain { self.doubled.get() } else { Doubling::NONE };
         if in_vain {
             doubled.double(PRESSING_DOUBLED);
         }
         self.doubled.set(doubled);
+        let last = now + BURST + self.pause(); // as if all were used up
+        let evenly = self.next.get().unwrap_or(now).max(now) + self.pause();
+        self.next.set(Some(if in_vain { last } else { evenly.min(last) }));
+        if self.may_seal(now) {
+            self.left.set(0); // the next section's end may be followed by a batch, too
+            self.of.set(0);
+        }
     }
 
     /// The time between two batches.
@@ -245,6 +275,8 @@ impl From<usize> for Local {
             reused: Cell::new(false),
             waiting: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            charged: AtomicUsize::new(0),
+            stalled: AtomicU64::new(0),
             claim: AtomicUsize::new(UNCLAIMED),
             pace: Pace::default(),
             limbo: UnsafeCell::new(Limbo::new(usize::MAX)),
@@ -479,5 +511,22 @@ mod tests {
             assert!(pace.look(after(pause)), "{at}: late");
             at += pause;
         }
+    }
+
+    #[test]
+    fn few_batches_in_a_row_may_be_sealed_at_once_and_one_in_each_pause_after_them() {
+        let (pace, start) = (Pace::default(), Instant::now());
+        let after = |micros: u64| start + Duration::from_micros(micros);
+        for number in 0..PRESSING_BURST {
+            assert_eq!(pace.has_saved(start), number == 0);
+            assert!(pace.left.get() == 0 && pace.look(start), "{number}");
+            pace.sealed(start, false);
+        }
+        assert!(!pace.look(after(PRESSING_MICROS - 1)));
+        assert!(pace.look(after(PRESSING_MICROS)));
+        pace.sealed(after(PRESSING_MICROS), false);
+        assert!(!pace.look(after(2 * PRESSING_MICROS - 1)));
+        let later = after(PRESSING_MICROS * u64::from(PRESSING_BURST + 1));
+        assert!(pace.has_saved(later), "it is not saved up again");
     }
 }

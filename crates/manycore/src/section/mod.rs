@@ -109,10 +109,10 @@
 //! - section.S3 What a round publishes about the others is stamped before the others are looked at.
 //! - section.S4 Enter stamp and "inside" are one word (`lower`; zero is outside).
 //! - section.S5 Retire never waits: it appends, frees a few ripe nodes, and at most once a batch
-//!   leads a round or leaves it to the leader. At the end of a section, a thread with more than its
-//!   share of the budget, or with its first batch, waits for its turn to lead. For sections wait
-//!   only [`Domain::synchronize`] and [`Builder::backpressure`]. Rounds do not grow with the
-//!   threads: a thread that saw four rounds since its last batch leads none.
+//!   leads a round or leaves it to the leader. For sections wait [`Domain::synchronize`] and, at
+//!   the end of its outermost section, a thread that has sealed a batch while the domain is over
+//!   its budget: for a limited time (section.S10). Rounds do not grow with the threads: a thread
+//!   that saw four rounds since its last batch leads none, nor one that waits and saw another's.
 //! - section.S6 Readers pay a compiler fence, the leader a membarrier; where there is none, readers
 //!   pay a locked instruction and the leader a fence ([`crate::percpu::barrier`], law percpu.B1).
 //! - section.S7 Taking the lock of a node that was freed fails; releasing and freeing is one step.
@@ -124,12 +124,18 @@
 //!   other (percpu.B1); outside it claims the limbo by a compare-exchange. After `fork`, sections
 //!   that were open in other threads stay open in the child, until it says that nothing relies on
 //!   them: nothing retired there is freed.
-//! - section.S10 Garbage counts bytes ([`Weight`]). A batch is closed by its thread's share of the
-//!   domain's budget, which follows from the number of writers: a thread becomes one with its first
-//!   batch, closed at [`MIN_BATCH_BYTES`](crate::config::MIN_BATCH_BYTES), until it ends or is
-//!   idle. A batch with a node that is large or of unknown weight *presses*: it is also closed 100
-//!   us after the last one, its thread checks it at the end of each section, and it is freed
-//!   at once when it is ripe. Closing a batch early shortens no grace period.
+//! - section.S10 Garbage counts bytes ([`Weight`]). The *charge* of a domain is what is sealed and
+//!   not freed yet, and the limits of all open batches (`budget`). A limit is granted only within
+//!   the budget. A thread adds a batch to the charge before it compares it with the budget; if the
+//!   charge is greater, the thread closes no further batch until the charge is within the budget,
+//!   all that it sealed itself is freed, or the time for which it waits is over. So at the last
+//!   moment at which a thread went on within the budget, the charge was within it; since then each
+//!   thread has added one batch, of its limit, which was charged, and what its last section
+//!   retired. A batch that a leader took from a thread is not freed: that thread waits on. A batch
+//!   *presses* with a node that is large, of unknown weight, or urgent: it is also closed 100 us
+//!   after the last one, or at once if there were few of late; its thread checks it at the end of
+//!   each section, and frees it at once when it is ripe. Closing a batch early shortens no grace
+//!   period.
 //! - section.S11 In a debug build, a load of an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
 //! - section.S12 Code that is not compiled with this crate may open and close sections by the three

@@ -11,11 +11,17 @@ use super::local::{FULL, Local, PRESSES};
 use super::report::Backlog;
 use super::settings::Mode;
 use super::state::{State, unpoisoned};
-use crate::sync::{self, Backoff, Ordering, Ordering::Relaxed, seeded_bug};
+use crate::config::STALLED_MILLIS;
+use crate::sync::{self, Backoff, Ordering, seeded_bug};
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+
+/// Attempts beyond the time for which a thread waits over the budget.
+const LATE: usize = 16;
+/// Batches held back that a seal looks at.
+const HELD: usize = 64;
 
 impl State {
     /// Frees a node that was ripe, and up to `more`: runs user code. The owner frees none yet.
@@ -45,6 +51,7 @@ impl State {
                 // SAFETY: of this frame; destructors, in which it may be looked at by the pointer,
                 // run between two uses.
                 limbo.pop_handful(left, unsafe { &mut *nodes });
+                self.charge_if_less(local, limbo);
             });
             // SAFETY: of this frame, and no destructor runs.
             let count = unsafe { &*nodes }.len();
@@ -56,6 +63,9 @@ impl State {
             while let Some(node) = unsafe { &mut *nodes }.pop() {
                 node.free();
             }
+        }
+        if cfg!(not(manycore_loom)) {
+            local.with_limbo(|limbo| self.charge_freed(local, limbo));
         }
     }
 
@@ -74,16 +84,70 @@ impl State {
             local.extra.set(local.extra.get() | PRESSES);
             return;
         }
-        self.seal(local);
+        if self.only_joins(local) {
+            return;
+        }
+        let had_some = self.seal_early(local);
         let over = self.is_over_budget();
         let most = local.with_limbo(|limbo| self.to_free(limbo, over));
         self.free_ripe(local, most);
-        if over && local.freeing.get().is_null() {
+        if had_some && self.is_over_budget() && local.freeing.get().is_null() {
             self.over_budget(local);
         }
-        if !local.with_limbo(|limbo| limbo.presses()) {
-            local.extra.set(local.extra.get() & !PRESSES);
+        local.with_limbo(|limbo| {
+            if limbo.is_counted() {
+                self.grant(local, limbo);
+            }
+            limbo.set_taken(false);
+            if !limbo.presses() {
+                local.extra.set(local.extra.get() & !PRESSES);
+            }
+        });
+    }
+
+    /// Seals at the end of a section. If the owner has sealed little of late, it leads a round
+    /// where it would leave that to others, as far as the domain allows it, and two more if need
+    /// be: a section that was opened between the retire and the round is closed by then, as a rule.
+    fn seal_early(&self, local: &Local) -> bool {
+        const MORE: usize = 2;
+        let now = Instant::now();
+        let has_saved = local.pace.has_saved(now);
+        let mut leads = false;
+        let had_some = self.seal_and_sort(local, HELD, |last, stamp| {
+            let is_left = self.is_left_to_others(local, last, stamp);
+            leads = !is_left || has_saved && self.may_lead_early(now);
+            !leads
+        });
+        let is_blocked = || local.with_limbo(|limbo| limbo.presses() && limbo.is_blocked());
+        for _ in 0..MORE {
+            if !(has_saved && leads && is_blocked()) {
+                break;
+            }
+            self.seal_and_sort(local, HELD, |_, _| false);
         }
+        if cfg!(not(any(manycore_loom, manycore_shuttle))) {
+            let in_vain = local.with_limbo(|limbo| limbo.presses() && limbo.ripe_batches() == 0);
+            local.pace.sealed(now, in_vain);
+        }
+        had_some
+    }
+
+    /// Makes the owner a writer if it is none. True if that is all that was to be done: its batch
+    /// was full only because a thread that is no writer may have none.
+    fn only_joins(&self, local: &Local) -> bool {
+        if cfg!(manycore_loom) {
+            return false;
+        }
+        let joins = local.with_limbo(|limbo| {
+            let is_new = !limbo.is_counted();
+            self.count(limbo);
+            if is_new && limbo.is_counted() {
+                self.grant(local, limbo);
+            }
+            let has_light_batch = !limbo.presses() && !self.is_full(limbo);
+            is_new && limbo.waiting() == limbo.open().0 && has_light_batch
+        });
+        joins && !unpoisoned(self.legacy.0.try_lock()).is_some_and(|left| self.is_batch(&left))
     }
 
     /// How many ripe nodes are to be freed at the end of a section.
@@ -101,38 +165,83 @@ impl State {
     }
 
     /// The domain is over its budget although the caller has freed what it could: reports it once,
-    /// and waits, if the builder says so. Runs user code; the caller's section is closed.
+    /// and waits until it is within the budget, nothing of the caller's is held up any more, or the
+    /// caller has waited long enough. Runs user code; the caller's section is closed.
     #[cold]
     fn over_budget(&self, local: &Local) {
-        let reported = &self.found.0.reported;
-        // ORDER: Relaxed; only that one thread reports matters.
-        if let Some(report) = self.report.as_ref().filter(|_| !reported.swap(true, Relaxed)) {
-            report(&self.backlog(Duration::ZERO));
-        }
+        self.report_over_budget();
         let (start, mut backoff) = (Instant::now(), Backoff::new());
-        while !self.wait.is_zero() && self.is_over_budget() && start.elapsed() < self.wait {
+        let mut looked = self.looked();
+        // A thread that was switched out while it waited has not seen yet what has happened since.
+        let mut late = 0;
+        while self.is_over_budget() && local.with_limbo(|limbo| limbo.is_blocked()) {
+            late += usize::from(start.elapsed() >= self.patience());
+            let may_be_late = self.wait.is_none() && !self.is_stalled();
+            let most = if may_be_late { LATE } else { 0 };
+            if late > most {
+                break;
+            }
             backoff.pause();
-            self.seal(local);
+            // One round by any thread that waits is enough for all of them (section.S6).
+            let before = std::mem::replace(&mut looked, self.looked());
+            self.seal_and_sort(local, HELD, |_, _| before != looked);
             self.free_ripe(local, usize::MAX);
         }
+    }
+
+    fn report_over_budget(&self) {
+        let reported = &self.found.0.reported;
+        let Some(report) = &self.report else { return };
+        // ORDER: Relaxed (both); only that one thread reports matters.
+        if reported.load(Ordering::Relaxed) {
+            return;
+        }
+        let backlog = self.backlog(Duration::ZERO);
+        if backlog.bytes > self.budget && !reported.swap(true, Ordering::Relaxed) {
+            report(&backlog);
+        }
+    }
+
+    /// The stamp of the last round.
+    fn looked(&self) -> u64 {
+        // ORDER: Relaxed; a hint.
+        self.found.0.looked.load(Ordering::Relaxed)
+    }
+
+    /// How long a thread waits beyond the budget: as the builder was told, or for sections that are
+    /// not stalled. (In a bounded domain a stalled section need not hold up what is garbage now.)
+    fn patience(&self) -> Duration {
+        let millis = || if self.is_stalled() { 0 } else { STALLED_MILLIS };
+        self.wait.unwrap_or_else(|| Duration::from_millis(millis()))
+    }
+
+    /// Whether a stalled section holds back all that is garbage now.
+    fn is_stalled(&self) -> bool {
+        // ORDER: Relaxed; an estimate.
+        !self.bounded && self.found.0.stalled.load(Ordering::Relaxed)
+    }
+
+    /// After how long a section counts as stalled.
+    pub(super) fn stalled_after(&self) -> Duration {
+        self.wait.unwrap_or_default().max(Duration::from_millis(STALLED_MILLIS))
     }
 
     /// A thread is new to the domain: if ended ones have left a batch together, it takes that over
     /// when its first section closes.
     pub(super) fn welcome(&self, local: &Local) {
-        local.with_limbo(|limbo| limbo.set_limit(self.least_share()));
+        local.with_limbo(|limbo| {
+            limbo.set_limit(self.first_limit());
+            limbo.set_taken(false);
+        });
         if unpoisoned(self.legacy.0.try_lock()).is_some_and(|legacy| self.is_batch(&legacy)) {
             local.extra.set(local.extra.get() | FULL);
         }
     }
 
-    /// Seals the owner's open batch and finds out what is ripe.
+    /// Seals the owner's open batch and finds out what is ripe. True if anything waited.
     #[cold]
-    pub(super) fn seal(&self, local: &Local) {
-        const HELD: usize = 64;
-        self.seal_and_sort(local, HELD, |is_new, last, stamp| {
-            !is_new && self.is_left_to_others(local, last, stamp)
-        });
+    pub(super) fn seal(&self, local: &Local) -> bool {
+        self.seal_and_sort(local, HELD, |last, stamp| self.is_left_to_others(local, last, stamp))
     }
 
     /// Whether so many rounds were led since the owner's last seal that it need not lead one: what
@@ -150,12 +259,16 @@ impl State {
     }
 
     /// The same, with a look at up to `most` batches that were held back, and a round unless
-    /// `skip` says no to it, which is told whether the owner is a new writer, and the stamps of the
-    /// last seal and of this one.
-    fn seal_and_sort(&self, local: &Local, most: usize, skip: impl FnOnce(bool, u64, u64) -> bool) {
+    /// `skip(last, stamp)` is true, with the stamps of the last seal and of this one.
+    fn seal_and_sort(
+        &self,
+        local: &Local,
+        most: usize,
+        skip: impl FnOnce(u64, u64) -> bool,
+    ) -> bool {
         local.extra.set(local.extra.get() & !(FULL | PRESSES));
         let (stamp, now) = (self.stamp(), Instant::now());
-        let (last, is_new) = local.with_limbo(|limbo| {
+        let (last, mut had_some) = local.with_limbo(|limbo| {
             // A leader may have sealed all, and with a later stamp, since this one was taken.
             let is_sealed = limbo.open().0 == 0;
             let last = limbo.seal(stamp, now);
@@ -163,21 +276,19 @@ impl State {
                 is_sealed || self.mode == Mode::Clock || last <= stamp,
                 "section.E2: the stamps of a thread's batches fall"
             );
-            (last, self.count(limbo))
+            self.count(limbo);
+            (last, limbo.had_some())
         });
-        self.inherit(local);
+        had_some |= self.inherit(local);
         let is_flush = most == usize::MAX; // `collect`
         if is_flush {
             self.let_pass(stamp);
         }
         let whose = TakeOver { all: is_flush, own: local.slot };
-        let mut all = !skip(is_new, last, stamp) && self.round_for(local, whose, is_new);
+        let mut all = !skip(last, stamp) && self.round_for(local, whose, stamp);
         // BUG: a batch that presses is freed when it is closed, with no grace period (section.S10).
         all |= seeded_bug!("pressed-ripe") && local.with_limbo(|limbo| limbo.presses());
-        local.with_limbo(|limbo| {
-            limbo.ripen(most, |stamp| all || self.is_ripe(stamp));
-            limbo.set_limit(self.share());
-        });
+        local.with_limbo(|limbo| limbo.ripen(most, |stamp| all || self.is_ripe(stamp)));
         if is_flush {
             // What the round took over was sealed after its barrier: `all` says nothing of it.
             self.inherit(local);
@@ -187,7 +298,9 @@ impl State {
             self.sieve(local);
         }
         local.with_limbo(|limbo| {
-            local.pace.sealed(now, limbo.presses() && limbo.ripe_batches() == 0);
+            if limbo.is_counted() || cfg!(manycore_loom) {
+                self.grant(local, limbo);
+            }
             if limbo.presses() {
                 // At the end of this thread's next sections, whether it retires in them or not.
                 local.extra.set(local.extra.get() | PRESSES);
@@ -196,15 +309,15 @@ impl State {
         if let Some(gate) = &self.gate {
             Asking::all(local, gate.as_ref());
         }
+        had_some
     }
 
-    /// Leads a round if no other thread does. A thread outside that is a new writer, or has more
-    /// than its share, waits for its turn instead: the leader may have been switched out, and
-    /// garbage would grow until it runs again (section.S10).
-    fn round_for(&self, local: &Local, whose: TakeOver, is_new: bool) -> bool {
-        let waits = is_new || local.with_limbo(|limbo| limbo.bytes() > BATCHES * self.share());
-        if waits && !local.is_inside() {
-            return self.wait_for_round(whose);
+    /// Leads a round if no other thread does. A thread that is outside while the domain is over its
+    /// budget waits for its turn instead: the leader may have been switched out, and garbage would
+    /// grow until it runs again (section.S10).
+    fn round_for(&self, local: &Local, whose: TakeOver, stamp: u64) -> bool {
+        if self.is_over_budget() && !local.is_inside() {
+            return self.wait_for_round(whose, stamp);
         }
         self.try_round(whose) == Some(true)
     }
@@ -212,38 +325,34 @@ impl State {
     /// Filters batches that a stalled section holds up, and some that were filtered before: the
     /// sections that they were held back for may be closed.
     fn sieve(&self, local: &Local) {
-        const PATIENCE: usize = 1;
         const AGAIN: usize = 4;
+        // The newest batch may have a round to wait for alone. Over the budget a thread waits for
+        // sections, and has to know for which.
+        let patience = usize::from(!self.is_over_budget());
         for _ in 0..local.with_limbo(|limbo| limbo.held()).min(AGAIN) {
             if let Some(stamp) = local.with_limbo(Limbo::next_held) {
-                let youngest = self.youngest_held(stamp);
-                local.with_limbo(|limbo| limbo.sieve(youngest));
+                self.sieve_oldest(local, stamp);
             }
         }
-        while let Some(stamp) = local.with_limbo(|limbo| limbo.overdue(PATIENCE)) {
+        while let Some(stamp) = local.with_limbo(|limbo| limbo.overdue(patience)) {
             // ORDER: Acquire; pairs with Release in `lead`.
             let looked = self.found.0.looked.load(Ordering::Acquire) > stamp;
             // BUG: a batch is sieved although no round has looked since it was sealed (section.E4).
             if !looked && !seeded_bug!("unlooked-sieve") {
                 return; // no barrier since the seal
             }
-            let youngest = self.youngest_held(stamp);
-            local.with_limbo(|limbo| limbo.sieve(youngest));
+            self.sieve_oldest(local, stamp);
         }
     }
 
-    /// Takes over what threads that ended have left behind, if there is anything.
-    fn inherit(&self, local: &Local) {
-        let Some(mut legacy) = unpoisoned(self.legacy.0.try_lock()) else {
-            return;
-        };
-        let legacy = std::mem::take(&mut *legacy);
-        if legacy.len() != 0 {
-            local.with_limbo(|limbo| limbo.inherit(legacy));
-        }
+    /// Filters the oldest sealed batch, which has this stamp.
+    fn sieve_oldest(&self, local: &Local, stamp: u64) {
+        let is_excused = self.only_stalled_hold(stamp);
+        let youngest = self.youngest_held(stamp);
+        local.with_limbo(|limbo| limbo.sieve(youngest, is_excused));
     }
 
-    fn is_batch(&self, legacy: &Legacy) -> bool {
+    pub(super) fn is_batch(&self, legacy: &Legacy) -> bool {
         legacy.len() >= self.batch_nodes || legacy.bytes() >= self.batch_bytes || legacy.presses()
     }
 
@@ -252,17 +361,11 @@ impl State {
         if local.is_inside() {
             return false;
         }
-        if local.with_limbo(|limbo| limbo.waiting()) != 0 {
+        if local.with_limbo(|limbo| limbo.waiting() != 0 || limbo.is_counted()) {
             let stamp = self.stamp();
-            let legacy = local.with_limbo(|limbo| {
-                limbo.seal(stamp, Instant::now());
-                self.discount(limbo);
-                limbo.take_all()
-            });
-            let mut left = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
-            left.append(legacy);
+            let legacy = local.with_limbo(|limbo| self.clear_out(local, limbo, stamp));
             // The slot's next owner takes it over when its first section closes.
-            let is_batch = self.is_batch(&left);
+            let is_batch = self.leave_behind(legacy);
             local.extra.set(local.extra.get() | if is_batch { FULL } else { 0 });
         }
         true
@@ -271,14 +374,14 @@ impl State {
     /// Frees all that can be freed now: the caller's own, what ended threads left, and what waits
     /// for threads that are outside.
     pub(super) fn collect(&self, local: &Local) {
-        self.seal_and_sort(local, usize::MAX, |_, _, _| false);
+        self.seal_and_sort(local, usize::MAX, |_, _| false);
         self.free_ripe(local, usize::MAX);
     }
 
     /// Seals, and frees what others' rounds have found ripe.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn collect_found(&self, local: &Local) {
-        self.seal_and_sort(local, usize::MAX, |_, _, _| true);
+        self.seal_and_sort(local, usize::MAX, |_, _| true);
         self.free_ripe(local, usize::MAX);
     }
 

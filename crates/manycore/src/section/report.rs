@@ -1,5 +1,6 @@
 //! Statistics of a domain: its backlog, and stalled readers.
 
+use super::local::Pace;
 use crate::config::IDLE_MILLIS;
 use crate::percpu;
 use crate::sync::{self, thread};
@@ -83,6 +84,8 @@ pub(super) struct Sightings {
     open: Vec<Sighting>,
     waited: Vec<(usize, usize)>,
     waited_at: Option<Instant>,
+    /// The rounds that threads have led which would have left them to others.
+    early: Pace,
 }
 
 impl Sightings {
@@ -95,6 +98,16 @@ impl Sightings {
 
     pub(super) fn forget_before(&mut self, round: u64) {
         self.open.retain(|sighting| sighting.round >= round);
+    }
+
+    /// Whether the domain allows one more such round: a few in a row, and one in 100 us in the long
+    /// run, however many threads there are (section.S6).
+    pub(super) fn may_lead_early(&self, now: Instant) -> bool {
+        let may = self.early.may_seal(now);
+        if may {
+            self.early.sealed(now, false);
+        }
+        may
     }
 
     /// Whether it is time to look for idle threads. (In models, which have no time, it never is.)
@@ -117,6 +130,14 @@ impl Sightings {
             self.waited.resize(slot + 1, (0, 0));
         }
         std::mem::replace(&mut self.waited[slot], waits) == waits
+    }
+
+    /// The slots and stamps of sections that have been met for so long: no thread waits for them.
+    /// (In models, which have no time, all have.)
+    pub(super) fn stalled(&self, patience: Duration) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let has_time = cfg!(not(any(manycore_loom, manycore_shuttle)));
+        let is_young = move |seen: &&Sighting| has_time && seen.since.elapsed() < patience;
+        self.open.iter().filter(move |seen| !is_young(seen)).map(|seen| (seen.slot, seen.lower))
     }
 
     /// Those met for at least `time`, the longest first.

@@ -36,7 +36,7 @@ impl Section<'_> {
     #[doc(alias = "defer_destroy")]
     pub unsafe fn retire<T: ?Sized + Pointable + Send>(&self, node: Shared<'_, T>) {
         let weight = node.weight(None);
-        self.state().retire(self.local(), node.into_limbo(weight, self), weight.presses());
+        self.state().retire(self.local(), node.into_limbo(weight, self), weight);
     }
 
     /// As [`retire`](Self::retire), of a node whose weight the caller knows better than its type
@@ -51,7 +51,8 @@ impl Section<'_> {
         weight: impl Into<Weight>,
     ) {
         let weight = node.weight(Some(weight.into()));
-        self.state().retire(self.local(), node.into_limbo(weight, self), weight.presses());
+        let weight = if std::mem::needs_drop::<T>() { weight.urgent() } else { weight };
+        self.state().retire(self.local(), node.into_limbo(weight, self), weight);
     }
 
     /// As [`retire`](Self::retire), but no user code runs before the section is closed: nothing is
@@ -65,7 +66,8 @@ impl Section<'_> {
         weight: impl Into<Weight>,
     ) {
         let weight = node.weight(Some(weight.into()));
-        self.state().retire_quietly(self.local(), node.into_limbo(weight, self), weight.presses());
+        let weight = if std::mem::needs_drop::<T>() { weight.urgent() } else { weight };
+        self.state().retire_quietly(self.local(), node.into_limbo(weight, self), weight);
     }
 
     /// Calls `free(address)` once every section that is open now has been closed: for memory that
@@ -136,7 +138,7 @@ impl Section<'_> {
             "section.E4: a node is retired before its birth"
         );
         let node = RetiredNode { address, free, birth, bytes: weight.bytes() };
-        self.state().retire(self.local(), node, weight.presses());
+        self.state().retire(self.local(), node, weight);
     }
 
     /// Memory that `free` would free next: that of a node which the calling thread retired in this
@@ -203,7 +205,7 @@ impl Section<'_> {
     ) {
         let weight = weight.into();
         let node = RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
-        self.state().retire_quietly(self.local(), node, weight.presses());
+        self.state().retire_quietly(self.local(), node, weight);
     }
 
     /// Runs `f` once every section that is open now has been closed: in some thread that retires,
@@ -224,17 +226,18 @@ impl Section<'_> {
         let boxed = NonNull::from(Box::leak(Box::new(f))).cast();
         let weight = const { Weight::of::<F>() };
         let node = RetiredNode { address: boxed, free: run::<F>, birth: 0, bytes: weight.bytes() };
-        self.state().retire(self.local(), node, weight.presses());
+        self.state().retire(self.local(), node, weight);
     }
 }
 
 impl State {
     /// Puts a node into the owner's limbo and frees a few that are ripe (section.S5).
     #[inline(always)]
-    pub(super) fn retire(&self, local: &Local, node: RetiredNode, presses: bool) {
+    pub(super) fn retire(&self, local: &Local, node: RetiredNode, weight: Weight) {
         if local.slot == NOWHERE {
             return unprotected::free(node.address, node.free);
         }
+        let presses = weight.presses();
         if presses {
             // Not stored again if it is there: the compiler would store the one byte, and the load
             // of all four at the section's end would wait for that to leave the store buffer.
@@ -242,7 +245,9 @@ impl State {
             if extra & PRESSES == 0 {
                 local.extra.set(extra | PRESSES);
             }
-            local.pace.retired();
+            if weight.grows() {
+                local.pace.retired();
+            }
         }
         // One look into the limbo for both, so that its counts are loaded and stored once.
         let is_freeing = !local.freeing.get().is_null();
@@ -263,22 +268,23 @@ impl State {
     }
 
     #[inline(always)]
-    fn is_full(&self, limbo: &Limbo) -> bool {
+    pub(super) fn is_full(&self, limbo: &Limbo) -> bool {
         let (nodes, bytes) = limbo.open();
         nodes >= self.batch_nodes || bytes >= limbo.limit() || limbo.waiting() >= self.bound
     }
 
     /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
-    pub(super) fn retire_quietly(&self, local: &Local, node: RetiredNode, presses: bool) {
+    pub(super) fn retire_quietly(&self, local: &Local, node: RetiredNode, weight: Weight) {
         if local.slot == NOWHERE {
             return unprotected::free(node.address, node.free);
         }
+        let presses = weight.presses();
         let full = {
             let mut limbo = local.limbo_inside();
             limbo.push(node, presses);
             self.is_full(&limbo)
         };
-        if presses {
+        if weight.grows() {
             local.pace.retired();
         }
         let wishes = if full { FULL } else { 0 } | if presses { PRESSES } else { 0 };

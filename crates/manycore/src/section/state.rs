@@ -39,12 +39,14 @@ pub(super) struct Found {
     /// The limit of the last round that is over: it looked at all threads after a barrier that came
     /// after every seal with a lower stamp.
     pub(super) looked: AtomicU64,
-    /// What waits in the domain, in bytes, as the last round saw it.
-    pub(super) total: AtomicUsize,
-    /// Threads that have closed a batch, and have neither ended nor been idle since (section.S10).
+    /// What waits in the domain and what open batches may grow to, in bytes (section.S10).
+    pub(super) charged: AtomicUsize,
+    /// Threads that have retired, and have neither ended nor been idle since (section.S10).
     pub(super) writers: AtomicUsize,
     /// Whether it was reported that the domain is over its budget.
     pub(super) reported: AtomicBool,
+    /// Whether the last round over the budget met a section that counts as stalled.
+    pub(super) stalled: AtomicBool,
 }
 
 /// A domain's shared part.
@@ -67,7 +69,8 @@ pub(super) struct State {
     pub(super) bound: usize,
     /// Bytes that may wait in the domain (section.S10), and what is done beyond.
     pub(super) budget: usize,
-    pub(super) wait: Duration,
+    /// How long a thread waits beyond the budget, if the builder was told.
+    pub(super) wait: Option<Duration>,
     pub(super) report: Option<Box<Report>>,
     pub(super) gate: Option<Box<dyn Gate>>,
     pub(super) locals: Segmented<Local>,
@@ -110,9 +113,10 @@ impl State {
             found: Line(Found {
                 safe: AtomicU64::new(0),
                 looked: AtomicU64::new(0),
-                total: AtomicUsize::new(0),
+                charged: AtomicUsize::new(0),
                 writers: AtomicUsize::new(0),
                 reported: AtomicBool::new(false),
+                stalled: AtomicBool::new(false),
             }),
             leader: Line(Mutex::new(Sightings::default())),
             legacy: Line(Mutex::new(Legacy::default())),

@@ -25,13 +25,14 @@ use crate::config::{ASSUMED_HEAP_BYTES, LARGE_NODE_BYTES};
 pub struct Weight {
     bytes: usize,
     is_exact: bool,
+    is_urgent: bool,
 }
 
 impl Weight {
     /// The node and everything that it owns is `bytes`.
     #[must_use]
     pub const fn exact(bytes: usize) -> Self {
-        Self { bytes, is_exact: true }
+        Self { bytes, is_exact: true, is_urgent: false }
     }
 
     /// The node is `bytes`, and may own heap memory of unknown size.
@@ -43,7 +44,7 @@ impl Weight {
     /// thread could produce in that time.
     #[must_use]
     pub const fn at_least(bytes: usize) -> Self {
-        Self { bytes, is_exact: false }
+        Self { bytes, is_exact: false, is_urgent: true }
     }
 
     /// What is known of a value of type `T` without looking at it: its size; exact if the type has
@@ -57,13 +58,31 @@ impl Weight {
     /// has no drop glue.
     #[must_use]
     pub const fn holding<T>(bytes: usize) -> Self {
-        Self { bytes, is_exact: !std::mem::needs_drop::<T>() }
+        let owns = std::mem::needs_drop::<T>();
+        Self { bytes, is_exact: !owns, is_urgent: owns }
     }
 
     /// The same weight with `bytes` more, of a header for example.
     #[must_use]
     pub const fn plus(self, bytes: usize) -> Self {
         Self { bytes: self.bytes.saturating_add(bytes), ..self }
+    }
+
+    /// The same weight of a node that is freed as soon as its grace period is over, however light
+    /// it is, because freeing it does something that others see: it closes a socket or a channel.
+    ///
+    /// A node of unknown weight is freed so anyway, and so is a value with drop glue. So this is
+    /// for [`retire_raw`](super::Section::retire_raw), which does not know what its function does.
+    ///
+    /// ```
+    /// use manycore::section::Weight;
+    ///
+    /// let socket = Weight::exact(64).urgent();
+    /// assert!(socket.is_exact() && socket != Weight::exact(64));
+    /// ```
+    #[must_use]
+    pub const fn urgent(self) -> Self {
+        Self { is_urgent: true, ..self }
     }
 
     /// Whether the node owns nothing else.
@@ -81,6 +100,12 @@ impl Weight {
     /// Whether the node should be freed as soon as its grace period is over, not in its turn.
     #[inline(always)]
     pub(super) const fn presses(self) -> bool {
+        self.is_urgent || self.grows()
+    }
+
+    /// Whether much more memory may wait with each such node.
+    #[inline(always)]
+    pub(super) const fn grows(self) -> bool {
         !self.is_exact || self.bytes >= LARGE_NODE_BYTES
     }
 }

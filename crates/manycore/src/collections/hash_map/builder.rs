@@ -125,7 +125,7 @@ impl<K, V, S> HashMapBuilder<K, V, S> {
 
     /// Tells the bytes that an entry owns on the heap, so that the domain's budget counts removed
     /// and replaced entries as what they are: see [`Weight`](crate::section::Weight). Without it,
-    /// entries with drop glue are of unknown weight, and are freed soon.
+    /// entries with drop glue are of unknown weight. It does not change when entries are dropped.
     ///
     /// Called once for each entry that leaves, without a lock. If it panics, the update has been
     /// done, and the entry counts as one of unknown weight.

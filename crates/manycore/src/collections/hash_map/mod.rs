@@ -93,8 +93,10 @@ pub use view::HashMapView;
 ///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the map's own is
 ///   one) only those that a view may still see: see [`section::Mode`](crate::section::Mode). Their
 ///   bytes are bounded as [`Domain`] says; what entries own on the heap is known if the map has a
-///   [`weigher`](HashMapBuilder::weigher), and else they are freed some 100 us after their views
-///   were closed. A map's domain
+///   [`weigher`](HashMapBuilder::weigher). A removed entry with drop glue is dropped at the end of
+///   the view in which it was removed, if no older view is open and few were removed in the last
+///   milliseconds; else some 100 us later, if this thread goes on to use the map. [`Domain`] says
+///   what becomes of it if it does not. A map's domain
 ///   takes 8 KiB for every 32 threads, from the first view on, and each end of a thread and each
 ///   drop of a domain looks at all domains, under one lock. So many small maps should share a
 ///   domain: see [`HashMapBuilder::domain`].
