@@ -5,7 +5,8 @@
 use super::hot_state::HotState;
 use super::log::Log;
 use super::log_set::LogSet;
-use super::slot_log::{SlotLog, SlotPtr};
+use super::slot_log::SlotLog;
+use crate::percpu::slot_table::SlotPtr;
 use crate::sync::Ordering;
 use std::ptr;
 

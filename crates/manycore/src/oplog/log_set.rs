@@ -16,8 +16,9 @@ use super::branches::Tree;
 use super::collected_logs::CollectedLogs;
 use super::gate::Numbers;
 use super::policy::Policy;
-use super::slot_log::{Padded, SlotLog, SlotTable};
+use super::slot_log::{Padded, SlotLog};
 use crate::percpu::dirty::DirtyTable;
+use crate::percpu::slot_table::SlotTable;
 use crate::sync::{self, AtomicPtr, Ordering, UnsafeCell};
 use std::ptr;
 

@@ -1,4 +1,4 @@
-//! One slot's log of one object, and the table of all slots' parts of a hot state.
+//! One slot's log of one object.
 //!
 //! Owns: their layout. Which thread may access them, and when, is in the header of `hot_state`.
 
@@ -6,12 +6,7 @@ use super::gate::{AtomicGate, Gate};
 use super::per_cpu_logs::TurnHolder;
 use crate::clock::Stamp;
 use crate::config;
-use crate::percpu::segmented::Lazy;
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell, seeded_bug};
-use std::ptr;
-
-/// The number of slots whose parts are reached without a load of a segment.
-const NEAR: usize = 1 << config::SEGMENT_BITS;
+use crate::sync::{AtomicU64, Ordering, UnsafeCell, seeded_bug};
 
 /// The number of slots whose parts a hot state refers to directly, limited so that the pointers
 /// take at most two cache lines.
@@ -98,39 +93,5 @@ impl<L> Local<L> {
         self.last = if seeded_bug!("unsteady-stamp") { now } else { now.max(self.last.next()) };
         debug_assert!(self.last > before, "oplog.D2: a slot's stamps decrease");
         self.last
-    }
-}
-
-/// A pointer to a slot's part of a hot state, such as its log; null until the slot's first update.
-pub(crate) struct SlotPtr<P>(pub(crate) AtomicPtr<P>);
-
-impl<P> From<usize> for SlotPtr<P> {
-    fn from(_: usize) -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
-    }
-}
-
-/// The parts of all slots. The first ones, which are nearly all in use, are one load away.
-pub(crate) struct SlotTable<P> {
-    pub(super) near: [SlotPtr<P>; NEAR],
-    far: Lazy<SlotPtr<P>>,
-}
-
-impl<P> SlotTable<P> {
-    pub(crate) fn new() -> Self {
-        Self { near: std::array::from_fn(SlotPtr::from), far: Lazy::new() }
-    }
-
-    #[inline(always)]
-    pub(crate) fn get(&self, index: usize) -> Option<&SlotPtr<P>> {
-        self.near.get(index).or_else(|| self.far.get(index))
-    }
-
-    pub(crate) fn get_or_init(&self, index: usize) -> &SlotPtr<P> {
-        self.near.get(index).unwrap_or_else(|| self.far.get_or_init(index))
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &SlotPtr<P>)> {
-        self.near.iter().enumerate().chain(self.far.iter())
     }
 }

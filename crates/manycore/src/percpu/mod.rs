@@ -54,6 +54,7 @@ pub(crate) mod loom_tests;
 pub mod mm_cid;
 pub mod pin;
 pub(crate) mod segmented;
+pub(crate) mod slot_table;
 mod slots;
 #[cfg(manycore_loom)]
 pub(crate) mod token;
