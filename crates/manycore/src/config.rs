@@ -207,7 +207,7 @@ pub(crate) const ID_KEPT_BYTES: usize = if SMALL { 0 } else { 2 * DEFAULT_BATCH_
 pub(crate) const ID_KEPT: usize = 2 * DEFAULT_BATCH_NODES / ID_MAGAZINE;
 
 /// Buckets of a `HashMap` without a given capacity.
-pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 8 };
+pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 4 };
 
 /// Entries for each bucket, of five places, beyond which a `HashMap` grows: a tenth of the buckets
 /// is then a chain of two.

@@ -50,8 +50,8 @@ struct Progress {
 pub(super) struct Growth<T> {
     /// The table before, until its entries have moved. It has half as many buckets.
     pub(super) old: Atomic<T>,
-    is_first: bool,
-    progress: Line<Progress>,
+    /// `None` if there was no table before. Apart from the table, whose line readers load.
+    progress: Option<Box<Line<Progress>>>,
 }
 
 impl<T> Growth<T> {
@@ -62,15 +62,13 @@ impl<T> Growth<T> {
 
     /// Whether there was no table before.
     pub(super) fn is_first(&self) -> bool {
-        self.is_first
+        self.progress.is_none()
     }
 
     fn new(is_first: bool) -> Self {
-        Self {
-            old: Atomic::null(),
-            is_first,
-            progress: Line(Progress { next: AtomicUsize::new(0), moved: AtomicUsize::new(0) }),
-        }
+        let progress = || Progress { next: AtomicUsize::new(0), moved: AtomicUsize::new(0) };
+        let progress = (!is_first).then(|| Box::new(Line(progress())));
+        Self { old: Atomic::null(), progress }
     }
 
     /// Moves bucket `own` of the `len` of the table before, and a few more; true if that table is
@@ -81,7 +79,7 @@ impl<T> Growth<T> {
         len: usize,
         mut move_bucket: impl FnMut(usize) -> bool,
     ) -> bool {
-        let progress = &self.progress.0;
+        let progress = &self.progress.as_ref().expect("there is a table before").0;
         let mut moved = usize::from(move_bucket(own));
         // ORDER: Relaxed; shares the work out, and the locks order it.
         if progress.next.load(Ordering::Relaxed) < len {

@@ -270,7 +270,7 @@ fn flat_map_costs_what_its_page_says() {
     let map = FlatHashMap::<u64, u64>::new();
     assert_eq!(map.capacity(), 0);
     map.insert(1, 1);
-    assert_eq!(map.capacity(), if cfg!(miri) { 8 } else { 64 });
+    assert_eq!(map.capacity(), if cfg!(miri) { 8 } else { 32 });
 }
 
 thread_local! {

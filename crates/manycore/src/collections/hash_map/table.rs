@@ -387,6 +387,8 @@ impl<K, V> Drop for Locked<'_, K, V> {
     }
 }
 
+/// On lines of its own, as its buckets are.
+#[repr(align(64))]
 pub(super) struct Table<K, V> {
     mask: usize,
     buckets: LargeArray<Bucket<K, V>>,
