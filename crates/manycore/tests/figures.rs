@@ -201,7 +201,7 @@ fn collections() {
     };
     takes("an EventQueue with a log", some(1500 + 1600), hot);
     small_forms();
-    takes("a RangeMap", some(2_200), RangeMap::<u64>::new);
+    takes("a RangeMap, without its domain's state in a slab", some(930), RangeMap::<u64>::new);
     let page = |number: u64| number * 4096..(number + 1) * 4096;
     let map = RangeMap::new();
     let view = map.enter();
@@ -283,13 +283,27 @@ fn parts() {
     type Set = ldu::DeferredSet<Count, ldu::Element<u8>>;
     let set = || Set::builder().build(Count::default()).unwrap();
     takes("a DeferredSet", some(1250), set);
-    takes("a Domain", some(1300), || Domain::builder().build().unwrap());
+    takes("a Domain, without its state in a slab", 16..=16, || Domain::builder().build().unwrap());
     let entered = || {
         let domain = Domain::builder().build().unwrap();
         drop(domain.enter());
         domain
     };
-    takes("a Domain that was entered", some(13_500), entered);
+    takes("a Domain that was entered, without its state", 16..=16, entered);
+    let shared = || {
+        let domain = entered();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(domain.enter())).join().unwrap();
+        });
+        domain
+    };
+    takes("a further thread in a Domain", 16 + 384..=16 + 512, shared);
+    let map = || {
+        let map = HashMap::new();
+        map.insert(1_u64, 1_u64);
+        map
+    };
+    takes("a HashMap with an entry, without what is in slabs", 72 + 384..=72 + 384, map);
     takes("an Owned of 8 bytes, without its node in a slab", 8..=8, || Owned::new(1_u64));
     takes("a TicketLock of 8 bytes", 32..=32, || TicketLock::new(0_u64));
     takes("an McsLock of 8 bytes", 24..=24, || McsLock::new(0_u64));

@@ -14,6 +14,7 @@ mod common;
 use common::env;
 use common::kinds::{Add, SumLog};
 use common::process::in_own_process;
+use manycore::collections::HashMap;
 use manycore::namespace::IdSpace;
 use manycore::oplog::*;
 use manycore::section::{Atomic, Domain, Owned};
@@ -238,4 +239,73 @@ fn spaces_with_two_ids() {
 #[test]
 fn space_of_two_ids_costs_little_whatever_their_size() {
     measure("space_of_two_ids_costs_little_whatever_their_size", spaces_with_two_ids);
+}
+
+/// A domain that this thread has used.
+fn used_domain() -> Domain {
+    let domain = Domain::new();
+    let section = domain.enter();
+    let link = Atomic::new(1_u64);
+    // SAFETY: the link is this thread's alone, and forgotten.
+    unsafe { section.retire(link.load(&section)) };
+    drop(section);
+    domain
+}
+
+/// Many things, each of which takes as many bytes as documented, or a tenth more with what the
+/// allocator loses. They are returned, so that the next ones do not come to their memory.
+fn two_kilobytes_each<T>(name: &str, make: impl Fn() -> T) -> Vec<T> {
+    const MANY: usize = 5_000;
+    drop(make()); // the first makes what the process and the thread need
+    let before = resident();
+    let all: Vec<T> = (0..MANY).map(|_| make()).collect();
+    let bytes = (resident() - before) / MANY;
+    println!("{name}: {bytes} bytes");
+    assert!(bytes > 1000, "the measurement sees nothing");
+    assert!(bytes <= 2048 * 11 / 10, "{name} takes {bytes} bytes, more than documented");
+    all
+}
+
+fn small_domains_and_maps() {
+    let entered = || {
+        let domain = Domain::new();
+        drop(domain.enter());
+        domain
+    };
+    let map = || {
+        let map = HashMap::new();
+        map.insert(1_u64, 1_u64);
+        map
+    };
+    let _kept = (
+        two_kilobytes_each("a domain that was entered", entered),
+        two_kilobytes_each("a domain in which a node waits", used_domain),
+        two_kilobytes_each("a map with an entry", map),
+    );
+}
+
+#[test]
+fn domain_or_small_map_of_one_thread_takes_two_kilobytes() {
+    measure("domain_or_small_map_of_one_thread_takes_two_kilobytes", small_domains_and_maps);
+}
+
+fn domains_that_went() {
+    const MANY: usize = 10_000;
+    drop(used_domain());
+    let before = resident();
+    let domains: Vec<Domain> = (0..MANY).map(|_| used_domain()).collect();
+    let full = resident();
+    assert!(full - before > MANY * 1000, "the measurement sees nothing");
+    // A thread that uses one leaves something in memory that was allocated last.
+    thread::scope(|scope| scope.spawn(|| drop(domains[0].enter())).join().unwrap());
+    drop(domains);
+    let after = resident();
+    println!("{before} bytes, with {MANY} domains {full}, without {after}");
+    // What is at hand, 16 empty chunks, and what the allocator keeps of the limbos' lists.
+    assert!(after < before + MANY * 500, "memory is kept");
+}
+
+#[test]
+fn dropped_domains_give_their_memory_back() {
+    measure("dropped_domains_give_their_memory_back", domains_that_went);
 }

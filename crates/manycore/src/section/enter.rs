@@ -1,5 +1,6 @@
 //! Entering: a section is announced on the thread's own line (section.S1, section.S4, section.S6).
 
+use super::domain_list;
 use super::guard::Section;
 use super::home::{HOME, NOWHERE};
 use super::leave::farewell;
@@ -64,13 +65,17 @@ pub(super) fn is_inside(state: &State) -> bool {
 fn enter_first(state: &State) -> Section<'_> {
     let (slot, flags) = match percpu::home_slot(farewell) {
         Ok(home) => {
-            HOME.with(|own| own.slot.set(home.index()));
+            if HOME.with(|own| own.slot.replace(home.index())) == NOWHERE {
+                report::introduce(home.index());
+            }
             (home, 0)
         }
-        Err(spare) => (spare, SPARE),
+        Err(spare) => {
+            report::introduce(spare.index());
+            (spare, SPARE)
+        }
     };
-    report::introduce(slot.index());
-    let local = state.make_local(slot.index());
+    let local = make_local(state, slot.index());
     if local.is_inside() {
         local.nest();
     } else {
@@ -86,12 +91,17 @@ fn enter_first(state: &State) -> Section<'_> {
 pub(super) fn enter_owned(state: &State) -> Section<'_> {
     let slot = percpu::spare_slot();
     report::introduce_owned(slot.index());
-    let local = state.make_local(slot.index());
+    let local = make_local(state, slot.index());
     debug_assert!(!local.is_inside(), "section.S4: a slot was given back with a section open");
     local.extra.set(local.extra.get() | SPARE);
     state.welcome(local);
     state.open(local);
     Section::opened(state, local)
+}
+
+/// The thread's part of the domain; a new one is listed for the thread's end.
+fn make_local(state: &State, slot: usize) -> &Local {
+    state.make_local(slot, |local| domain_list::add_part(state, local))
 }
 
 impl State {

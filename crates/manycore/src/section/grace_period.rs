@@ -58,7 +58,7 @@ impl State {
             return;
         }
         let now = || self.clock().cut().ticks();
-        let last = now().min(stamp).saturating_add(self.margin.min(self.transfer + 1));
+        let last = now().min(stamp).saturating_add(self.margin.min(u64::from(self.transfer) + 1));
         while now() < last {
             hint::spin_loop();
         }

@@ -14,13 +14,13 @@ pub(super) fn farewell(slot: Slot) -> bool {
         home.last.set(0);
     });
     let mut is_free = true;
-    domain_list::for_each(|state| {
-        let Some(local) = state.local(slot.index()) else { return };
+    domain_list::for_each_part(slot.index(), |state, local| {
         if !state.bequeath(local) {
             is_free = false;
             local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
         }
     });
+    State::trim_before_exit(slot);
     classes::trim_before_exit(slot);
     is_free
 }
@@ -73,7 +73,7 @@ impl Drop for GiveBack<'_> {
         self.local.extra.set(self.local.extra.get() & !SPARE);
         let slot = self.local.slot;
         let mut is_free = true;
-        domain_list::for_each(|state| is_free &= state.local(slot).is_none_or(|l| !l.is_spare()));
+        domain_list::for_each_part(slot, |_, local| is_free &= !local.is_spare());
         if is_free {
             percpu::give_back(slot);
         }

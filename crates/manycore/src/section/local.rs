@@ -61,6 +61,8 @@ pub(super) struct Local {
     pub(super) stalled: AtomicU64,
     /// Which thread may touch the limbo while no section is open.
     claim: AtomicUsize,
+    /// Where it is in the list of the slot's parts; under that list's lock.
+    pub(super) place: Cell<usize>,
     /// When a pressing batch is due.
     pub(super) pace: Pace,
     /// Accessed by the thread that `claim` allows.
@@ -219,8 +221,8 @@ impl OwnWord {
 
 // SAFETY: `extra`, `freeing`, `reused`, `pace` and the copies are touched only by the slot's owner
 // (percpu.P2 of `percpu`: one owner at a time, handed over by Release and Acquire), or by the owner
-// of the domain; `limbo` by the thread that `claim` allows, one at a time; nodes are Send, which
-// `Section::retire` demands, and the caller of `retire_raw` promises.
+// of the domain; `place` under a lock; `limbo` by the thread that `claim` allows, one at a time;
+// nodes are Send, which `Section::retire` demands, and the caller of `retire_raw` promises.
 unsafe impl Sync for Local {}
 // SAFETY: a `Local` has no ties to a thread: its cells are plain data, and the nodes in its limbo
 // may be freed by any, which `Section::retire` demands (`T: Send`) and `retire_raw`'s caller
@@ -278,6 +280,7 @@ impl From<usize> for Local {
             charged: AtomicUsize::new(0),
             stalled: AtomicU64::new(0),
             claim: AtomicUsize::new(UNCLAIMED),
+            place: Cell::new(usize::MAX),
             pace: Pace::default(),
             limbo: UnsafeCell::new(Limbo::new(usize::MAX)),
         }

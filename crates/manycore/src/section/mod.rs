@@ -204,6 +204,7 @@ mod local;
 mod loom_tests;
 mod node_lock;
 mod owned;
+mod parts;
 mod pointer;
 mod reclaim;
 mod report;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// locks that are held for some instructions (of the list of domains; of the threads' names). Cost:
 /// a slot of its own, as if it were a thread: some 100 ns to open and close it where a [`Section`]
 /// takes 2, and what was retired in it passes to other threads when it is closed. Memory: a slot in
-/// its domain, some 400 bytes in steps of 32 slots; it is used again. Each open one lengthens the
+/// its domain, some 400 bytes; it is used again. Each open one lengthens the
 /// rounds as a thread does. [`Domain::backlog`] reports a stalled one with the thread that opened
 /// it.
 ///

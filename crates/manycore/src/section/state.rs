@@ -6,11 +6,13 @@
 use super::gate::Gate;
 use super::limbo::Legacy;
 use super::local::Local;
+use super::parts::{FirstPart, LocalTable};
 use super::report::Sightings;
 use super::settings::{Mode, Report, Settings};
 use crate::clock::{self, Clock};
-use crate::percpu::{self, barrier, segmented::Segmented};
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, global};
+use crate::percpu::{self, Slot, barrier};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, global, model_failed};
+use std::ptr::{self, NonNull};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use std::sync::PoisonError;
 use std::sync::{TryLockError, TryLockResult};
@@ -19,6 +21,9 @@ use std::time::Duration;
 /// Alone on its cache lines.
 #[repr(align(128))]
 pub(super) struct Line<T>(pub(super) T);
+
+/// A lock that is taken once a round or a batch: two of them share their lines.
+pub(super) struct Rare<T>(pub(super) Mutex<T>);
 
 global! {
     /// The number of the next domain.
@@ -50,19 +55,25 @@ pub(super) struct Found {
 }
 
 /// A domain's shared part.
+///
+/// In the order of this text: first what is written once a round, apart from what is only read, and
+/// the first thread's part between them.
+#[repr(C)]
 pub(super) struct State {
+    pub(super) era: Line<AtomicU64>,
+    pub(super) found: Line<Found>,
+    /// Held by the leader. No user code runs under it.
+    pub(super) leader: Rare<Sightings>,
+    /// What threads left behind (section.S9).
+    pub(super) legacy: Rare<Legacy>,
+    pub(super) first: FirstPart,
+    pub(super) locals: LocalTable,
     /// No other domain of the process has it, nor will have. Not zero.
     pub(super) number: u64,
-    pub(super) mode: Mode,
-    /// Whether births are looked at (section.E4).
-    pub(super) bounded: bool,
-    /// Whether readers pay no fence: the mode has eras, and there is a membarrier.
-    pub(super) light: bool,
+    /// Where it is in the list of domains; under the list's lock.
+    pub(super) place: AtomicUsize,
     /// How far below `safe` a stamp is ripe (section.E2).
     pub(super) margin: u64,
-    /// What of that is for the way of messages between cores.
-    pub(super) transfer: u64,
-    pub(super) clock: Option<Clock>,
     pub(super) batch_nodes: usize,
     pub(super) batch_bytes: usize,
     /// Waiting nodes from which a thread is made to reclaim (section.S5).
@@ -73,14 +84,21 @@ pub(super) struct State {
     pub(super) wait: Option<Duration>,
     pub(super) report: Option<Box<Report>>,
     pub(super) gate: Option<Box<dyn Gate>>,
-    pub(super) locals: Segmented<Local>,
-    pub(super) era: Line<AtomicU64>,
-    pub(super) found: Line<Found>,
-    /// Held by the leader. No user code runs under it.
-    pub(super) leader: Line<Mutex<Sightings>>,
-    /// What threads left behind (section.S9).
-    pub(super) legacy: Line<Mutex<Legacy>>,
+    clock: Option<Box<Clock>>,
+    /// What of the margin is for the way of messages between cores.
+    pub(super) transfer: u32,
+    pub(super) mode: Mode,
+    /// Whether births are looked at (section.E4).
+    pub(super) bounded: bool,
+    /// Whether readers pay no fence: the mode has eras, and there is a membarrier.
+    pub(super) light: bool,
+    /// Whether the room for the first thread's part is taken.
+    pub(super) is_first_taken: AtomicBool,
 }
+
+/// A domain of one thread takes little more than a kilobyte, of which a third is the thread's part.
+#[cfg(all(target_pointer_width = "64", target_os = "linux"))]
+const _: () = assert!(cfg!(any(manycore_loom, manycore_shuttle)) || size_of::<State>() <= 1280);
 
 impl State {
     pub(super) fn new(settings: Settings) -> Self {
@@ -88,27 +106,8 @@ impl State {
         let has_eras = mode != Mode::Clock;
         let clock = settings.clock;
         let transfer = if has_eras { 0 } else { transfer(clock.as_ref()) };
-        let apart = skew(clock.as_ref()).saturating_add(transfer);
+        let apart = skew(clock.as_ref()).saturating_add(transfer.into());
         Self {
-            // ORDER: Relaxed; only uniqueness matters.
-            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            mode,
-            bounded: mode == Mode::Bounded,
-            light: has_eras
-                && settings.asymmetric
-                && barrier::is_asymmetric()
-                && !barrier::is_denied(),
-            margin: if has_eras { 2 } else { apart.saturating_add(1) },
-            transfer,
-            clock,
-            batch_nodes: settings.batch_nodes,
-            batch_bytes: settings.batch_bytes,
-            bound: settings.bound,
-            budget: settings.budget,
-            wait: settings.wait,
-            report: settings.report,
-            gate: settings.gate,
-            locals: Segmented::new(),
             era: Line(AtomicU64::new(1)),
             found: Line(Found {
                 safe: AtomicU64::new(0),
@@ -118,28 +117,99 @@ impl State {
                 reported: AtomicBool::new(false),
                 stalled: AtomicBool::new(false),
             }),
-            leader: Line(Mutex::new(Sightings::default())),
-            legacy: Line(Mutex::new(Legacy::default())),
+            leader: Rare(Mutex::new(Sightings::default())),
+            legacy: Rare(Mutex::new(Legacy::default())),
+            first: FirstPart::new(),
+            locals: LocalTable::new(),
+            // ORDER: Relaxed; only uniqueness matters.
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            place: AtomicUsize::new(usize::MAX),
+            margin: if has_eras { 2 } else { apart.saturating_add(1) },
+            batch_nodes: settings.batch_nodes,
+            batch_bytes: settings.batch_bytes,
+            bound: settings.bound,
+            budget: settings.budget,
+            wait: settings.wait,
+            report: settings.report,
+            gate: settings.gate,
+            clock: clock.map(Box::new),
+            transfer,
+            mode,
+            bounded: mode == Mode::Bounded,
+            light: has_eras
+                && settings.asymmetric
+                && barrier::is_asymmetric()
+                && !barrier::is_denied(),
+            is_first_taken: AtomicBool::new(false),
         }
+    }
+
+    /// Puts a state where it stays until [`free`](Self::free).
+    pub(super) fn keep(self) -> NonNull<Self> {
+        memory::keep(self)
+    }
+
+    /// Drops a state: runs the destructors of what waits in it.
+    ///
+    /// # Safety
+    /// It came from [`keep`](Self::keep), and no thread uses it any more.
+    pub(super) unsafe fn free(state: NonNull<Self>) {
+        // SAFETY: the caller promises a state from `keep` that no thread uses (# Safety).
+        unsafe { memory::free(state) }
+    }
+
+    /// The slot's thread ends: gives back what it has at hand for further domains.
+    pub(super) fn trim_before_exit(slot: Slot) {
+        memory::trim_before_exit(slot);
     }
 
     #[inline(always)]
     pub(super) fn local(&self, slot: usize) -> Option<&Local> {
-        self.locals.get(slot)
+        let part = self.locals.get(slot)?;
+        // ORDER: Acquire; pairs with Release in `make_local`: the part before its address.
+        // SAFETY: null, or published by `make_local`; freed with the domain alone.
+        unsafe { part.0.load(Ordering::Acquire).as_ref() }
     }
 
-    pub(super) fn make_local(&self, slot: usize) -> &Local {
-        self.locals.get_or_init(slot)
+    /// The part of a slot, for its owner. Calls `list` with a new one before others find it.
+    pub(super) fn make_local(&self, slot: usize, list: impl FnOnce(&Local)) -> &Local {
+        if let Some(local) = self.local(slot) {
+            return local;
+        }
+        // ORDER: Relaxed; only that one thread takes it matters.
+        let made = if self.is_first_taken.swap(true, Ordering::Relaxed) {
+            Box::into_raw(Box::new(Local::from(slot)))
+        } else {
+            let first = self.first.address();
+            // SAFETY: room for a part, in a state that stays where it is (`keep`); the swap gave it
+            // to this thread alone.
+            unsafe { first.write(Local::from(slot)) };
+            first
+        };
+        // SAFETY: made above, and freed with the domain alone.
+        let local = unsafe { &*made };
+        list(local);
+        // ORDER: Release; pairs with Acquire in `local`.
+        self.locals.get_or_init(slot).0.store(made, Ordering::Release);
+        local
     }
 
     /// Every thread's part.
     pub(super) fn locals(&self) -> impl Iterator<Item = (usize, &Local)> {
+        // SAFETY: published by `make_local`; freed with the domain alone.
+        self.addresses().map(|(slot, part)| (slot, unsafe { &*part }))
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = (usize, *mut Local)> {
         let high = percpu::slot_count();
-        self.locals.iter().take_while(move |(slot, _)| *slot < high)
+        let parts = self.locals.iter().take_while(move |(slot, _)| *slot < high);
+        // ORDER: Acquire; as in `local`.
+        let parts = parts.map(|(slot, part)| (slot, part.0.load(Ordering::Acquire)));
+        parts.filter(|(_, part)| !part.is_null())
     }
 
     pub(super) fn clock(&self) -> &Clock {
-        self.clock.as_ref().unwrap_or_else(|| Clock::system())
+        self.clock.as_deref().unwrap_or_else(|| Clock::system())
     }
 
     /// The present era.
@@ -160,6 +230,22 @@ impl State {
     }
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        let first = self.first.address();
+        for (_, part) in self.addresses() {
+            // SAFETY: written or boxed by `make_local`, each for one slot; no section is open, so
+            // no thread uses it, and its table is not looked at again.
+            unsafe {
+                if part == first { ptr::drop_in_place(part) } else { drop(Box::from_raw(part)) }
+            }
+        }
+    }
+}
+
 /// How far two cores' stamps may differ (clock.C2).
 fn skew(clock: Option<&Clock>) -> u64 {
     match clock.unwrap_or_else(|| Clock::system()).mode() {
@@ -175,7 +261,7 @@ fn skew(clock: Option<&Clock>) -> u64 {
 /// or less, some ten times what a line takes between sockets; batches are ripe that much later. A
 /// counter in memory needs nothing: its stamps are in one order, and fences put the loads and
 /// stores in it.
-fn transfer(clock: Option<&Clock>) -> u64 {
+fn transfer(clock: Option<&Clock>) -> u32 {
     match clock.unwrap_or_else(|| Clock::system()).mode() {
         clock::Mode::Bounded { .. } | clock::Mode::Synchronized => 1 << 14,
         clock::Mode::Fake { .. } | clock::Mode::Counter => 0,
@@ -189,4 +275,52 @@ pub(super) fn unpoisoned<T>(locked: TryLockResult<T>) -> Option<T> {
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
+}
+
+/// Where states lie: in slabs, so that the memory of many domains goes back when they are dropped,
+/// whatever was allocated between them. Model checkers, Miri and sanitizers see the end of a state
+/// in the global allocator.
+#[cfg(not(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized)))]
+mod memory {
+    use super::State;
+    use crate::percpu::Slot;
+    use crate::slab::{Slab, SlabBox};
+    use std::ptr::NonNull;
+
+    static STATES: Slab<State> = Slab::new();
+
+    pub(super) fn keep(state: State) -> NonNull<State> {
+        SlabBox::into_raw(STATES.alloc(state))
+    }
+
+    /// # Safety
+    /// It came from `keep`, and no thread uses it any more.
+    pub(super) unsafe fn free(state: NonNull<State>) {
+        // SAFETY: the caller promises a state from `keep` that no thread uses (# Safety).
+        drop(unsafe { SlabBox::from_raw(&STATES, state) });
+    }
+
+    pub(super) fn trim_before_exit(slot: Slot) {
+        STATES.trim_before_exit(slot);
+    }
+}
+
+#[cfg(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized))]
+mod memory {
+    use super::State;
+    use crate::percpu::Slot;
+    use std::ptr::NonNull;
+
+    pub(super) fn keep(state: State) -> NonNull<State> {
+        NonNull::from(Box::leak(Box::new(state)))
+    }
+
+    /// # Safety
+    /// It came from `keep`, and no thread uses it any more.
+    pub(super) unsafe fn free(state: NonNull<State>) {
+        // SAFETY: the caller promises a state from `keep` that no thread uses (# Safety).
+        drop(unsafe { Box::from_raw(state.as_ptr()) });
+    }
+
+    pub(super) fn trim_before_exit(_: Slot) {}
 }

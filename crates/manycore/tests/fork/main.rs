@@ -349,6 +349,22 @@ fn child_of_a_busy_process_can_use_the_library() {
 
 /// Threads wait for an object while they hold another all the while, so that a fork happens while
 /// they are in the wait-for graph and change it.
+#[cfg(target_os = "linux")]
+#[test]
+fn childs_stalled_section_is_reported_with_the_childs_own_thread_id() {
+    in_own_process("childs_stalled_section_is_reported_with_the_childs_own_thread_id", || {
+        let domain = Domain::new();
+        drop(domain.enter());
+        let status = in_child(|| {
+            let _stalled = domain.enter();
+            let stalled = domain.backlog(Duration::ZERO).stalled;
+            // The child's only thread has the number of its process.
+            stalled.len() == 1 && stalled[0].os_id == Some(std::process::id().into())
+        });
+        assert_eq!(status, 0);
+    });
+}
+
 #[test]
 fn child_of_threads_that_wait_for_each_other_can_wait_too() {
     type Sum = Deferred<u64, Commuting<Add>>;

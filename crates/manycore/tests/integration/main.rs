@@ -36,6 +36,8 @@ mod deferred;
 mod dhash;
 #[cfg(feature = "collections")]
 mod dhash_distribution;
+#[cfg(all(feature = "ldu", feature = "section"))]
+mod domains;
 #[cfg(feature = "collections")]
 mod event_queue;
 #[cfg(feature = "collections")]

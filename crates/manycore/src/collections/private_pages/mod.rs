@@ -150,7 +150,7 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 ///   as long as there, and a fork 70 ns, where an `Arc` is cloned in 8
 ///   (`cargo run --release --example forks 20000`).
 /// - Memory: an own copy has some 130 bytes beside the page. A family of views (all forked from
-///   one) has a [domain](crate::section), 8 KiB for every 32 threads. Unreachable copies
+///   one) has a [domain](crate::section), 1.2 KiB and 400 bytes a thread. Unreachable copies
 ///   go with the last view that had their layer, or, joined, some 32 replacements later
 ///   on the same thread, when no [`PrivatePage`] is held that is as old.
 ///   [`copies`](Self::copies) counts all; [`with_limit`](Self::with_limit) bounds them.

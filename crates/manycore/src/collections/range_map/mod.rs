@@ -137,7 +137,7 @@ pub use view::RangeMapView;
 ///   which its neighbours share. Of resident memory, with values of 8 bytes, a range takes, all
 ///   told: 69 bytes in 50,000 ranges of 16 unaligned pages; 90 in 20,000 of 1 to 40 pages; 58 and
 ///   99 in single pages side by side and every fourth; 127 where no other one is near (a page in
-///   each 64 megabytes). An empty map takes some 900 bytes, and 2,200 with a domain of its own.
+///   each 64 megabytes). An empty map takes some 900 bytes, and 2,100 with a domain of its own.
 ///   A map that was emptied keeps at most
 ///   [`RANGE_BRANCHES_KEPT`](crate::config::RANGE_BRANCHES_KEPT) branches for each thread that
 ///   removed from it (41 kilobytes), and those above them, so that what is inserted and removed
