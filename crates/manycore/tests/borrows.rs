@@ -253,7 +253,7 @@ fn entries_of_a_flat_map_go_in_and_out_by_words() {
         }
     });
     assert!(map.iter().all(|(key, value)| map.get(&key) == Some(value)));
-    let mut few: FlatHashMap<char, Option<NonZero<u8>>> =
+    let few: FlatHashMap<char, Option<NonZero<u8>>> =
         ('a'..='z').map(|letter| (letter, NonZero::new(letter as u8))).collect();
     few.retain(|letter, _| *letter < 'c');
     few.shrink_to_fit();

@@ -1,25 +1,37 @@
-//! How the table of a map grows while threads use it: what [`HashMap`](super::HashMap) and
-//! [`FlatHashMap`](super::FlatHashMap) have in common.
+//! How the table of a map grows and shrinks while threads use it: what
+//! [`HashMap`](super::HashMap) and [`FlatHashMap`](super::FlatHashMap) have in common.
 //!
 //! Owns: [`Root`], the link to a map's table, and [`Growth`], a table's link to the one before it.
-//! How a bucket is moved is the table's own law.
+//! How a group of buckets is moved is the table's own law.
+//!
+//! ```text
+//! growth:     old   0   1              shrinking:  old   0   1   2   3
+//!                  / \ / \                              \   \ /   /
+//!             root 0 2 1 3                         root    0+2 1+3
+//! ```
 //!
 //! Laws:
-//! - growth.G1 The next table has twice as many buckets. It becomes the root at once, with every
-//!   bucket pending, and leads to the table before: a bucket's entries are there until it is moved,
-//!   and in its two targets from then on.
-//! - growth.G2 Every update during growth moves its own bucket and a few more, then works in the
-//!   root table. The thread that moves the last bucket unlinks the table before. Only then may
-//!   growth begin again.
+//! - growth.G1 The next table has twice as many buckets, or half as many. It becomes the root at
+//!   once, with every bucket pending, and leads to the table before. Buckets move in groups, one
+//!   for each bucket of the smaller table: one bucket and its two targets, or two buckets and
+//!   their target. A group's entries are in the table before until it is moved, and in the root
+//!   from then on.
+//! - growth.G2 Every update in between moves its own group and a few more, then works in the root
+//!   table. When all have moved, one thread unlinks the table before. Only then may the next table
+//!   come.
 //! - growth.G3 A table is unlinked when its own link to a table before is null, and every other
 //!   link out of it is tagged (section.E4).
+//! - growth.G4 A group that has moved is counted, also if user code panics before the mover is done
+//!   with its others. A group that no thread has moved is handed out again. So a panic delays growth
+//!   and does not end it.
 
 use super::Line;
 use crate::config::{MAP_BUCKETS, MAP_CHUNK};
 use crate::section::{Atomic, Owned, Section, Shared};
 use crate::sync::{AtomicUsize, Backoff, Mutex, Ordering, const_fn};
+use std::sync::TryLockError;
 
-/// A table that can be followed by one of twice the size.
+/// A table that can be followed by one of twice the size, or half.
 pub(super) trait Growing: Sized {
     /// An empty table of so many buckets, a power of two: all pending, if `growth` leads to a table
     /// before.
@@ -40,15 +52,40 @@ pub(super) trait Growing: Sized {
 
 /// How far the moving from the table before has come.
 struct Progress {
-    /// The first bucket that is not assigned to a mover.
+    /// The first group that is not assigned to a mover; wraps around (growth.G4).
     next: AtomicUsize,
-    /// Buckets moved.
+    /// Groups moved.
     moved: AtomicUsize,
+}
+
+/// What one mover has moved: dropping this counts it (growth.G4).
+struct Share<'a> {
+    progress: &'a Progress,
+    moved: usize,
+}
+
+impl Share<'_> {
+    /// Groups moved by all, as far as this thread can tell.
+    fn sum(&self) -> usize {
+        // ORDER: Relaxed; shares the work out, and the locks order it.
+        self.progress.moved.load(Ordering::Relaxed) + self.moved
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        if self.moved != 0 {
+            // ORDER: Release; pairs with Acquire in `take_over`: what every mover did to its
+            // buckets before the unlinking (growth.G3).
+            self.progress.moved.fetch_add(self.moved, Ordering::Release);
+        }
+    }
 }
 
 /// What a table knows of the one before it.
 pub(super) struct Growth<T> {
-    /// The table before, until its entries have moved. It has half as many buckets.
+    /// The table before, until its entries have moved. It has half as many buckets, or twice as
+    /// many.
     pub(super) old: Atomic<T>,
     /// `None` if there was no table before. Apart from the table, whose line readers load.
     progress: Option<Box<Line<Progress>>>,
@@ -71,25 +108,27 @@ impl<T> Growth<T> {
         Self { old: Atomic::null(), progress }
     }
 
-    /// Moves bucket `own` of the `len` of the table before, and a few more; true if that table is
-    /// empty now, for the thread that emptied it. `move_bucket` says whether it has moved one.
+    /// Moves group `own` of so many, and a few more. Returns true if all have moved.
+    /// `move_group` returns true if it has moved one.
     fn take_over(
         &self,
         own: usize,
-        len: usize,
-        mut move_bucket: impl FnMut(usize) -> bool,
+        groups: usize,
+        mut move_group: impl FnMut(usize) -> bool,
     ) -> bool {
         let progress = &self.progress.as_ref().expect("there is a table before").0;
-        let mut moved = usize::from(move_bucket(own));
-        // ORDER: Relaxed; shares the work out, and the locks order it.
-        if progress.next.load(Ordering::Relaxed) < len {
-            let start = progress.next.fetch_add(MAP_CHUNK, Ordering::Relaxed);
-            let chunk = start.min(len)..(start + MAP_CHUNK).min(len);
-            moved += chunk.filter(|index| move_bucket(*index)).count();
+        let mut share = Share { progress, moved: 0 };
+        share.moved += usize::from(move_group(own));
+        if share.sum() < groups {
+            // ORDER: Relaxed; shares the work out, and the locks order it.
+            let start = progress.next.fetch_add(MAP_CHUNK, Ordering::Relaxed) & (groups - 1);
+            for index in start..(start + MAP_CHUNK).min(groups) {
+                share.moved += usize::from(move_group(index));
+            }
         }
-        // ORDER: AcqRel; what every mover did to its buckets before the unlinking by the last
-        // (growth.G3).
-        moved != 0 && progress.moved.fetch_add(moved, Ordering::AcqRel) + moved == len
+        drop(share);
+        // ORDER: Acquire; pairs with Release in `Share::drop`.
+        progress.moved.load(Ordering::Acquire) == groups
     }
 }
 
@@ -144,22 +183,34 @@ impl<T: Growing> Root<T> {
         let _ = self.table.compare_exchange(Shared::null(), table, section);
     }
 
-    /// Puts a table of twice the size in place of `root`, unless another thread does or the last
-    /// growth is not over (growth.G2).
+    /// Puts a table of so many buckets, twice as many or half, in place of `root`. Returns false
+    /// if another thread does, or entries are still moving to `root` (growth.G2).
     #[cold]
-    pub(super) fn grow(&self, root: Shared<'_, T>, section: &Section<'_>) {
-        let Ok(_growing) = self.growing.try_lock() else {
-            return; // another thread does
+    fn follow(&self, root: Shared<'_, T>, buckets: usize, section: &Section<'_>) -> bool {
+        let _growing = match self.growing.try_lock() {
+            Ok(growing) => growing,
+            // There was no memory for a table, and nothing was changed.
+            Err(TryLockError::Poisoned(growing)) => growing.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
         };
-        let Some(table) = root.as_ref() else { return };
+        let Some(table) = root.as_ref() else { return false };
         if !table.growth().old.load(section).is_null() || self.load(section) != root {
-            return;
+            return false;
         }
         let growth = Growth::new(false);
         growth.old.store(root, section);
-        let next = Owned::new(T::with_buckets(table.len() * 2, growth));
+        let next = Owned::new(T::with_buckets(buckets, growth));
         // Under the lock, and no other thread writes the root.
         self.table.store(next, section);
+        true
+    }
+
+    /// Puts a table of twice the size in place of `root`, unless another thread replaces it or the
+    /// last growth is not over (growth.G2).
+    #[cold]
+    pub(super) fn grow(&self, root: Shared<'_, T>, section: &Section<'_>) {
+        let buckets = root.as_ref().map_or(0, T::len) * 2;
+        self.follow(root, buckets, section);
     }
 
     /// The table, which the map does not have any more; then the one before it.
@@ -180,13 +231,13 @@ impl<T: Growing> Root<T> {
 
 impl<T: Growing + Send> Root<T> {
     /// The table to update the bucket of `hash` in, after the caller's part of the moving.
-    /// `move_bucket` moves one bucket to the first table from the second, unless that is done.
+    /// `move_group` moves one group to the first table from the second, unless that is done.
     #[inline(always)]
     pub(super) fn to_update<'s>(
         &self,
         hash: u64,
         section: &'s Section<'_>,
-        move_bucket: impl FnMut(&'s T, &'s T, usize) -> bool,
+        move_group: impl FnMut(&'s T, &'s T, usize) -> bool,
     ) -> Shared<'s, T>
     where
         T: 's,
@@ -194,7 +245,7 @@ impl<T: Growing + Send> Root<T> {
         let root = self.load(section);
         match root.as_ref() {
             Some(table) if table.growth().old.load(section).is_null() => root,
-            _ => self.to_update_in_growth(hash, section, move_bucket),
+            _ => self.to_update_in_growth(hash, section, move_group),
         }
     }
 
@@ -204,7 +255,7 @@ impl<T: Growing + Send> Root<T> {
         &self,
         hash: u64,
         section: &'s Section<'_>,
-        mut move_bucket: impl FnMut(&'s T, &'s T, usize) -> bool,
+        mut move_group: impl FnMut(&'s T, &'s T, usize) -> bool,
     ) -> Shared<'s, T>
     where
         T: 's,
@@ -215,13 +266,15 @@ impl<T: Growing + Send> Root<T> {
                 self.make(MAP_BUCKETS, section);
                 continue;
             };
-            let growth = table.growth();
-            let before = growth.old.load(section);
+            let link = &table.growth().old;
+            let before = link.load(section);
             if let Some(old) = before.as_ref() {
-                let own = hash as usize & (old.len() - 1);
-                if growth.take_over(own, old.len(), |index| move_bucket(table, old, index)) {
-                    growth.old.store(Shared::null(), section);
-                    // SAFETY: unlinked by the thread that moved the last bucket (growth.G2); its
+                let groups = table.len().min(old.len());
+                let own = hash as usize & (groups - 1);
+                let moved =
+                    table.growth().take_over(own, groups, |index| move_group(table, old, index));
+                if moved && link.compare_exchange(before, Shared::null(), section).is_ok() {
+                    // SAFETY: unlinked by this thread, after all groups have moved (growth.G2); its
                     // links are as a bounded domain wants them (growth.G3).
                     unsafe { section.retire_quietly(before, old.bytes()) };
                 }
@@ -230,35 +283,73 @@ impl<T: Growing + Send> Root<T> {
         }
     }
 
-    /// Grows until there are so many buckets, and no table before. `move_bucket` as for
+    /// Moves to the root what is in the table before. Returns the root, which then has none before
+    /// it; null before the first insertion.
+    fn settle<'s>(
+        &self,
+        section: &'s Section<'_>,
+        move_group: &mut impl FnMut(&'s T, &'s T, usize) -> bool,
+    ) -> Shared<'s, T>
+    where
+        T: 's,
+    {
+        let (mut group, mut backoff) = (0, Backoff::new());
+        loop {
+            let root = self.load(section);
+            match root.as_ref() {
+                Some(table) if !table.growth().old.load(section).is_null() => {
+                    self.to_update(group, section, &mut *move_group);
+                    group += 1;
+                    if group as usize >= table.len() {
+                        backoff.pause(); // another thread is moving the last
+                    }
+                }
+                _ => return root,
+            }
+        }
+    }
+
+    /// Grows until there are so many buckets, and no table before. `move_group` as for
     /// [`to_update`](Self::to_update).
     pub(super) fn reserve<'s>(
         &self,
         buckets: usize,
         section: &'s Section<'_>,
-        mut move_bucket: impl FnMut(&'s T, &'s T, usize) -> bool,
+        mut move_group: impl FnMut(&'s T, &'s T, usize) -> bool,
     ) where
         T: 's,
     {
         let mut backoff = Backoff::new();
-        for bucket in 0.. {
-            let root = self.load(section);
-            let Some(table) = root.as_ref() else {
-                self.make(buckets, section);
-                continue;
-            };
-            if !table.growth().old.load(section).is_null() {
-                // Moves a part; another thread may be moving the last.
-                self.to_update(bucket, section, &mut move_bucket);
-            } else if buckets <= table.len() {
-                break;
-            } else {
-                self.grow(root, section);
-            }
-            if bucket as usize >= table.len() {
-                backoff.pause();
+        loop {
+            let root = self.settle(section, &mut move_group);
+            match root.as_ref() {
+                None => self.make(buckets, section),
+                Some(table) if buckets <= table.len() => break,
+                Some(table) if self.follow(root, table.len() * 2, section) => {}
+                Some(_) => backoff.pause(), // another thread makes a table
             }
         }
+    }
+
+    /// Replaces the table by one of half its size if it has more buckets than `needed`, and moves
+    /// the entries. Returns false if it does not have more. `move_group` as for
+    /// [`to_update`](Self::to_update).
+    pub(super) fn halve<'s>(
+        &self,
+        needed: usize,
+        section: &'s Section<'_>,
+        mut move_group: impl FnMut(&'s T, &'s T, usize) -> bool,
+    ) -> bool
+    where
+        T: 's,
+    {
+        let root = self.settle(section, &mut move_group);
+        let buckets = root.as_ref().map_or(0, T::len);
+        if needed < buckets {
+            self.follow(root, buckets / 2, section);
+            self.settle(section, &mut move_group);
+        }
+        needed < buckets
     }
 }
 

@@ -144,6 +144,14 @@ where
         self.map.reserve(additional);
     }
 
+    /// As [`HashMap::shrink_to_fit`].
+    ///
+    /// # Panics
+    /// As [`HashMap::shrink_to_fit`].
+    pub fn shrink_to_fit(&self) {
+        self.map.shrink_to_fit();
+    }
+
     /// Whether `other` has every member of this set. Not a snapshot of either.
     ///
     /// ```
@@ -190,11 +198,6 @@ impl<T, S> HashSet<T, S> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.map.capacity()
-    }
-
-    /// As [`HashMap::shrink_to_fit`].
-    pub fn shrink_to_fit(&mut self) {
-        self.map.shrink_to_fit();
     }
 
     /// The hasher.

@@ -33,11 +33,12 @@ impl<S: BuildHasher + Sync> Subject<Values> for FlatHashMap<u32, u32, S> {
             Call::Add(key, more) => self.update(&key, |value| value + more),
             Call::TakeOdd(key) => self.compute(key, |value| next_even(value.as_ref())),
             Call::Fill(key) => self.insert(key, 0).and(None),
+            Call::Shrink => (self.shrink_to_fit(), None).1,
         }
     }
 }
 
-fn answers_as_the_sequential_map<S>(calls: &[Call], mut map: FlatHashMap<u32, u32, S>)
+fn answers_as_the_sequential_map<S>(calls: &[Call], map: FlatHashMap<u32, u32, S>)
 where
     S: BuildHasher + Sync,
 {
@@ -77,13 +78,15 @@ proptest! {
 }
 
 #[test]
-fn histories_of_the_flat_map_are_linearizable_while_it_grows() {
+fn histories_of_the_flat_map_are_linearizable_while_it_grows_and_shrinks() {
     let _alone = env::alone();
     let until = env::deadline("MANYCORE_SOAK", 2 * SHARE);
     let make = |rng: &mut Rng| {
         let buckets = *rng.pick(&[8, 32, 64]);
-        let map = FlatHashMap::with_capacity_and_hasher(8 * buckets, Identity::default());
-        // Every bucket is full: the next key in any lets the map grow.
+        let capacity = 8 * buckets * *rng.pick(&[1, 8]);
+        let map = FlatHashMap::with_capacity_and_hasher(capacity, Identity::default());
+        // Every bucket is full, so that the next key in any lets the map grow; or there is so much
+        // room that the map can shrink.
         let fill = (0..8 * buckets as u32).map(|n| (64 * FILL + n, 0));
         (&map).extend(fill);
         map
@@ -130,8 +133,8 @@ fn check([number, version, sum]: Checked, key: u64) -> u64 {
     version
 }
 
-/// Threads insert, replace and remove keys while the map grows from its smallest. Versions of a key
-/// that only rise are never seen to fall.
+/// Threads insert, replace and remove keys while the map grows and shrinks. Versions of a key that
+/// only rise are never seen to fall.
 fn stress<K: Numbered + Sync>(keys: usize) {
     const THREADS: usize = 4;
     let seed = env::seed();
@@ -170,6 +173,7 @@ fn stress<K: Numbered + Sync>(keys: usize) {
                     assert!(version >= last, "{version} after {last}");
                     last = version;
                 }
+                7 if calls % 64 == 0 => map.shrink_to_fit(),
                 _ => ignore(map.get(&key).map(|found| check(found, number))),
             }
         }
@@ -215,23 +219,30 @@ fn counts_by_update_lose_nothing_while_the_map_grows() {
 }
 
 #[test]
-fn iteration_of_the_flat_map_sees_what_stays_exactly_once_while_it_grows() {
+fn iteration_of_the_flat_map_sees_what_stays_exactly_once_while_it_grows_and_shrinks() {
     let _alone = env::alone();
-    for round in 0..20 {
+    for round in 0..10 {
         let map: FlatHashMap<u32, ()> = (0..50).map(|key| (key, ())).collect();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| (FILL..FILL + 20_000).for_each(|key| ignore(map.insert(key, ()))));
             scope.spawn(|| {
-                while !stop.load(Relaxed) {
+                for _ in 0..4 {
+                    (FILL..FILL + 5_000).for_each(|key| ignore(map.insert(key, ())));
+                    (FILL..FILL + 5_000).for_each(|key| ignore(map.remove(&key)));
+                    map.shrink_to_fit();
+                    assert!(map.capacity() < 500, "{}", map.capacity());
+                }
+                stop.store(true, Relaxed);
+            });
+            scope.spawn(|| {
+                let mut is_over = false;
+                while !is_over {
+                    is_over = stop.load(Relaxed);
                     let keys = map.iter().map(|(key, ())| key).filter(|key| *key < FILL);
                     let mut seen: Vec<u32> = keys.collect();
                     seen.sort_unstable();
                     assert!(seen.iter().copied().eq(0..50), "round {round}: {seen:?}");
                     assert!((0..50).all(|key| map.contains_key(&key)), "round {round}");
-                    if map.len() == 20_050 {
-                        stop.store(true, Relaxed);
-                    }
                 }
             });
         });
@@ -243,7 +254,7 @@ fn iteration_of_the_flat_map_sees_what_stays_exactly_once_while_it_grows() {
 #[test]
 fn values_of_every_size_keep_their_bits() {
     fn each<V: Plain + PartialEq + std::fmt::Debug>(of: impl Fn(u32) -> V) {
-        let mut map = FlatHashMap::<u32, V>::new();
+        let map = FlatHashMap::<u32, V>::new();
         (0..2_000).for_each(|n| ignore(map.insert(n, of(n))));
         assert!((0..2_000).all(|n| map.get(&n) == Some(of(n))));
         map.retain(|n, _| *n < 100);
@@ -329,7 +340,7 @@ impl BuildHasher for Random {
 
 #[test]
 fn flat_map_lives_with_hashes_that_change() {
-    let mut map = FlatHashMap::with_hasher(Random);
+    let map = FlatHashMap::with_hasher(Random);
     (0..3_000_u32).for_each(|n| ignore(map.insert(n, n)));
     assert!(map.iter().all(|(key, value)| key == value));
     (0..3_000).for_each(|n| ignore(map.remove(&n)));

@@ -55,6 +55,7 @@ pub enum Call {
     TakeOdd(u32),
     /// A key that is never looked up, so that the map grows.
     Fill(u32),
+    Shrink,
 }
 
 /// Keys from here on only fill.
@@ -70,6 +71,7 @@ pub(crate) fn calls_below(keys: u32) -> impl Strategy<Value = Call> {
         pair.prop_map(|(key, value)| Call::Add(key, value)),
         (0..keys).prop_map(Call::TakeOdd),
         (FILL..FILL + 200).prop_map(Call::Fill),
+        Just(Call::Shrink),
     ]
 }
 
@@ -81,8 +83,9 @@ impl Model for Values {
 
     fn call(rng: &mut Rng) -> Call {
         let (key, value) = (rng.below(3) as u32, rng.below(100) as u32);
-        match rng.below(8) {
+        match rng.below(9) {
             0 | 1 => Call::Get(key),
+            8 => Call::Shrink,
             2 => Call::Insert(key, value),
             3 => Call::Remove(key),
             4 => Call::GetOrInsert(key, value),
@@ -106,7 +109,7 @@ impl Model for Values {
                 let next = next_even(self.remove(&key).as_ref());
                 next.inspect(|next| ignore(self.insert(key, *next)))
             }
-            Call::Fill(_) => None,
+            Call::Fill(_) | Call::Shrink => None,
         }
     }
 }
@@ -127,6 +130,7 @@ impl<S: BuildHasher + Sync> Subject<Values> for HashMap<u32, u32, S> {
             Call::Add(key, more) => view.update(&key, |value| value + more),
             Call::TakeOdd(key) => view.compute(key, next_even),
             Call::Fill(key) => view.insert(key, 0).and(None),
+            Call::Shrink => (self.shrink_to_fit(), None).1,
         };
         answer.copied()
     }
@@ -172,15 +176,17 @@ proptest! {
 }
 
 #[test]
-fn histories_of_the_map_are_linearizable_while_it_grows() {
+fn histories_of_the_map_are_linearizable_while_it_grows_and_shrinks() {
     let _alone = env::alone();
     for (name, domain) in domains() {
         let until = env::deadline("MANYCORE_SOAK", SHARE);
         let make = |rng: &mut Rng| {
             let buckets = *rng.pick(&[8, 32, 64]);
-            let map = HashMap::builder().domain(Arc::new(domain())).capacity(3 * buckets);
+            let room = *rng.pick(&[1, 8]);
+            let map = HashMap::builder().domain(Arc::new(domain())).capacity(3 * buckets * room);
             let map = map.hasher(Identity::default()).build();
-            // Every bucket is full: the next key in any lets the map grow.
+            // Every bucket is full, so that the next key in any lets the map grow; or there is so
+            // much room that the map can shrink.
             let fill = (0..5 * buckets as u32).map(|n| (64 * FILL + n, 0));
             (&map).extend(fill);
             map
@@ -192,7 +198,7 @@ fn histories_of_the_map_are_linearizable_while_it_grows() {
     }
 }
 
-/// Threads insert, replace and remove keys while the map grows from its smallest; every value says
+/// Threads insert, replace and remove keys while the map grows and shrinks; every value says
 /// its key, whatever is read is alive, and in the end everything was freed once.
 fn stress(name: &str, domain: Domain) {
     const KEYS: usize = 600;
@@ -228,6 +234,7 @@ fn stress(name: &str, domain: Domain) {
                 6 if calls % 64 == 0 => {
                     assert!(view.iter().all(|(key, (value, _))| key.sing() == value.sing()));
                 }
+                7 if calls % 64 == 0 => map.shrink_to_fit(),
                 _ => {
                     let found = view.get(&key);
                     assert!(found.is_none_or(|(value, _)| value.sing() == number));
@@ -256,25 +263,30 @@ fn map_under_stress_frees_everything_once_and_nothing_early() {
 }
 
 #[test]
-fn iteration_sees_what_stays_exactly_once_while_the_map_grows() {
+fn iteration_sees_what_stays_exactly_once_while_the_map_grows_and_shrinks() {
     let _alone = env::alone();
-    for round in 0..20 {
+    for round in 0..10 {
         let map: HashMap<u32, ()> = (0..50).map(|key| (key, ())).collect();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                (FILL..FILL + 20_000).for_each(|key| ignore(map.enter().insert(key, ())))
+                for _ in 0..4 {
+                    (FILL..FILL + 5_000).for_each(|key| ignore(map.insert(key, ())));
+                    (FILL..FILL + 5_000).for_each(|key| ignore(map.remove(&key)));
+                    map.shrink_to_fit();
+                    assert!(map.capacity() < 500, "{}", map.capacity());
+                }
+                stop.store(true, Relaxed);
             });
             scope.spawn(|| {
-                while !stop.load(Relaxed) {
+                let mut is_over = false;
+                while !is_over {
+                    is_over = stop.load(Relaxed);
                     let view = map.enter();
                     let mut seen: Vec<u32> = view.keys().copied().filter(|k| *k < FILL).collect();
                     seen.sort_unstable();
                     assert!(seen.iter().copied().eq(0..50), "round {round}: {seen:?}");
                     assert!((0..50).all(|key| view.contains_key(&key)), "round {round}");
-                    if map.len() == 20_050 {
-                        stop.store(true, Relaxed);
-                    }
                 }
             });
         });

@@ -89,7 +89,7 @@ fn map_by_value_yields_each_entry_once_and_drops_the_rest() {
 
 #[test]
 fn map_shrinks_to_what_it_holds_and_loses_nothing() {
-    in_every_state(|size, mut map, value| {
+    in_every_state(|size, map, value| {
         let before = map.capacity();
         map.retain(|key, _| key % 8 == 0);
         map.shrink_to_fit();

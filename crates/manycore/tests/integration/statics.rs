@@ -108,7 +108,7 @@ fn domain_first_used_by_many_threads_is_made_once() {
 
 #[test]
 fn map_that_was_never_filled_has_no_table_and_answers() {
-    let mut map = HashMap::<u32, u32>::new();
+    let map = HashMap::<u32, u32>::new();
     assert_eq!((map.capacity(), map.len(), map.get_cloned(&1)), (0, 0, None));
     assert!(!map.remove(&1) && !map.update(&1, |n| *n) && map.enter().iter().next().is_none());
     map.retain(|_, _| false);

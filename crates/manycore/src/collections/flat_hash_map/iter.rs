@@ -35,23 +35,26 @@ where
         Self { map, buckets, next: 0, found: Vec::new(), part: Copied::new() }
     }
 
-    /// Gathers the entries of the next bucket. Tables only grow, by doubling: it is now every
-    /// bucket of the root whose number ends like its own.
+    /// Gathers the entries of the next bucket. If the table has grown, it is now every bucket of
+    /// the root whose number ends like its own; if the table has shrunk, a part of a bucket.
     fn gather(&mut self) {
         let Self { map, buckets, next, found, part } = self;
         let section = map.enter();
+        let hash_of = |key: &K| map.hasher.hash_one(key);
+        // If `Hash` panics, there are none of a half.
+        let mut all = std::mem::take(found);
         loop {
-            found.clear();
+            all.clear();
             let table = map.root.load(&section).as_ref().expect("a map has a table");
-            let is_copied = (*next..table.len()).step_by(*buckets).all(|index| {
-                let is_copied = table.copy(index, &section, |key| map.hasher.hash_one(key), part);
-                found.append(&mut part.entries);
-                is_copied
-            });
-            if is_copied {
+            let mut parts = (*next & (table.len() - 1)..table.len()).step_by(*buckets);
+            if parts.all(|index| table.copy(index, &section, hash_of, part, &mut all)) {
+                if table.len() < *buckets {
+                    all.retain(|(key, _)| hash_of(key) as usize & (*buckets - 1) == *next);
+                }
                 break;
             }
         }
+        *found = all;
         *next += 1;
     }
 }

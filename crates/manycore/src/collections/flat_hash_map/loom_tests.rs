@@ -51,6 +51,21 @@ fn grow(map: &Map) {
     map.root.grow(map.root.load(&section), &section);
 }
 
+/// A map of two buckets with these keys.
+fn wide_map(keys: &[u8]) -> Arc<Map> {
+    let map = map(&[]);
+    unexplored(|| {
+        grow(&map);
+        keys.iter().for_each(|key| _ = map.insert(*key, pair(0)));
+    });
+    map
+}
+
+/// Makes one bucket of the two.
+fn shrink(map: &Map) {
+    assert!(map.halve(&map.enter()));
+}
+
 /// Allocates the next overflow bucket.
 fn reserve_overflow(map: &Map) {
     let section = map.enter();
@@ -191,6 +206,52 @@ fn loom_flat_map_iteration_against_growth_sees_each_entry_once() {
     });
 }
 
+/// A reader looks for a key that is there all the while, and for one that is replaced, while two
+/// buckets become one under it and the old table is freed.
+#[test]
+fn loom_flat_map_get_against_shrinking() {
+    large_model(2, || {
+        let map = wide_map(&[1, 2]);
+        let reader = spawn(&map, |map| {
+            assert_eq!(look(map, 1), Some(0), "{LOST}");
+            assert!(look(map, 2).is_some(), "{LOST}");
+        });
+        shrink(&map);
+        map.insert(2, pair(1));
+        reader.join().unwrap();
+        assert_eq!((look(&map, 1), look(&map, 2)), (Some(0), Some(1)), "{LOST}");
+    });
+}
+
+#[test]
+fn loom_flat_map_updates_against_shrinking_lose_nothing() {
+    large_model(2, || {
+        let map = wide_map(&[1, 2]);
+        let other = spawn(&map, |map| {
+            assert_eq!(map.remove(&1).map(whole), Some(0));
+            assert_eq!(map.insert(3, pair(1)), None);
+        });
+        shrink(&map);
+        other.join().unwrap();
+        let seen = (look(&map, 1), look(&map, 2), look(&map, 3), map.len());
+        assert_eq!(seen, (None, Some(0), Some(1), 2), "{LOST}");
+    });
+}
+
+#[test]
+fn loom_flat_map_iteration_against_shrinking_sees_each_entry_once() {
+    large_model(2, || {
+        let map = wide_map(&[1, 2]);
+        let reader = spawn(&map, |map| {
+            let mut keys: Vec<u8> = map.iter().map(|(key, _)| key).collect();
+            keys.sort_unstable();
+            assert_eq!(keys, [1, 2]);
+        });
+        shrink(&map);
+        reader.join().unwrap();
+    });
+}
+
 fn catches(bug: &str, name: &str, signs: &[&str]) {
     must_catch(bug, &format!("collections::flat_hash_map::loom_tests::{name}"), signs);
 }
@@ -208,6 +269,11 @@ fn loom_flat_map_write_that_overtakes_its_lock_is_caught() {
 #[test]
 fn loom_flat_map_entries_that_arrive_late_are_caught() {
     catches("flat-early-arrival", "loom_flat_map_get_against_growth", &[LOST]);
+}
+
+#[test]
+fn loom_flat_map_entries_that_arrive_late_by_shrinking_are_caught() {
+    catches("flat-early-arrival", "loom_flat_map_get_against_shrinking", &[LOST]);
 }
 
 #[test]

@@ -15,11 +15,12 @@
 //!   fence after the exchange, and one before the reader's second look), and an unlocked version
 //!   after them. So no reader makes a value of words that were not one, and what it returns was in
 //!   the map at a moment of the call.
-//! - flat_hash_map.F3 Growth is that of `growth`. To move a bucket: copy it and hash its keys; lock
-//!   it, if the version is still that of the copy; fill its two targets, which no other thread may
-//!   read or write as long as they are pending; say that the entries have arrived; mark the bucket
-//!   as moved and unlock it. While it is locked no reader finds an entry in it. Nothing leads out
-//!   of a table but its link to the one before, so growth.G3 holds.
+//! - flat_hash_map.F3 Growth and shrinking are those of `growth`. To move a group: copy its one or
+//!   two buckets and hash their keys; lock each, if the version is still that of the copy; fill the
+//!   targets, which no other thread may read or write as long as they are pending; say that the
+//!   entries have arrived; mark the buckets as moved and unlock them. While a bucket is locked no
+//!   reader finds an entry in it. Nothing leads out of a table but its link to the one before, so
+//!   growth.G3 holds.
 //! - flat_hash_map.F4 What decides about an update is compared by bits, under the lock; closures
 //!   run before, on a copy, and again if the comparison fails.
 //! - flat_hash_map.F5 Tables are retired in a domain of all such maps. In a section of it runs no
@@ -86,7 +87,7 @@ use std::hash::RandomState;
 /// - Growth: the table doubles at eight entries for each seven slots. The first update that
 ///   notices allocates the new table; then each update moves its own bucket and sixteen more, until
 ///   all are moved, and hashes the keys that it moves. The table shrinks only by
-///   [`shrink_to_fit`](Self::shrink_to_fit).
+///   [`shrink_to_fit`](Self::shrink_to_fit), which threads may call while others use the map.
 /// - Memory: 25 to 39 bytes for an entry of 16 bytes: two lines of 64 bytes for each seven slots,
 ///   and for what overflows. A key and a value take whole words of 8 bytes each. An empty map is
 ///   some 100 bytes and allocates nothing. A table that was replaced is freed when the reads of
@@ -95,7 +96,9 @@ use std::hash::RandomState;
 ///   attacker, and takes most of a read's time; if keys cannot be chosen by an attacker, take a
 ///   faster hasher. It should spread over both the low bits (the bucket) and the upper seven (the
 ///   tag).
-/// - Panics: one in `Hash` or a closure leaves the map as it was. Both may use the map.
+/// - Panics: one in `Hash` or a closure leaves the map as it was. Both may use the map. While the
+///   table grows, an update also hashes keys that move; if that panics, the update has not been
+///   done, and a later one moves these keys.
 /// - `fork`: a bucket that another thread was updating stays locked in the child.
 /// - Source: entries in buckets of one line as in Li, Andersen, Kaminsky, Freedman, "Algorithmic
 ///   Improvements for Fast Concurrent Cuckoo Hashing" (EuroSys 2014), with chains in place of
@@ -173,13 +176,19 @@ impl<K, V, S> FlatHashMap<K, V, S> {
         map
     }
 
+    /// The domain of the tables.
+    #[inline(always)]
+    fn tables(&self) -> &Domain {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        return &TABLES;
+        #[cfg(any(manycore_loom, manycore_shuttle))]
+        &self.tables
+    }
+
     /// Opens a section, which keeps the tables that are loaded in it.
     #[inline(always)]
     fn enter(&self) -> Section<'_> {
-        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        return TABLES.enter();
-        #[cfg(any(manycore_loom, manycore_shuttle))]
-        self.tables.enter()
+        self.tables().enter()
     }
 
     /// A table that takes so many entries.

@@ -11,17 +11,6 @@ use crate::section::{Section, Shared};
 use crate::sync::Backoff;
 use std::hash::{BuildHasher, Hash};
 
-/// The hasher of another map.
-struct ByReference<'a, S>(&'a S);
-
-impl<S: BuildHasher> BuildHasher for ByReference<'_, S> {
-    type Hasher = S::Hasher;
-
-    fn build_hasher(&self) -> S::Hasher {
-        self.0.build_hasher()
-    }
-}
-
 /// A key and its hash.
 #[derive(Clone, Copy)]
 struct Hashed<K> {
@@ -106,7 +95,7 @@ where
         let mut mover = None;
         self.root.to_update(hash, section, |table, old, index| {
             let mover = mover.get_or_insert_with(Mover::new);
-            table.move_bucket(old, index, |key| self.hash(key), mover)
+            table.move_group(old, index, |key| self.hash(key), mover)
         })
     }
 
@@ -413,31 +402,43 @@ where
         let buckets = buckets_for(needed, EntryLayout::<K, V>::LOAD);
         let (section, mut mover) = (self.enter(), Mover::new());
         self.root.reserve(buckets, &section, |table, old, index| {
-            table.move_bucket(old, index, |key| self.hash(key), &mut mover)
+            table.move_group(old, index, |key| self.hash(key), &mut mover)
         });
     }
 
-    /// Replaces the table by the smallest that has room for the entries, and gives the rest of its
-    /// memory back at once.
+    /// Makes the table as small as it can be with room for the entries, and gives the rest of its
+    /// memory back.
     ///
-    /// `&mut self`: readers of a shared map count on a table that only grows.
+    /// Threads may use the map in between, as while it grows. What they insert at the same time
+    /// may let the table grow again. Cost: the table halves until it is small enough, and each
+    /// entry is hashed and moves each time. For a moment both tables exist, and the old one is
+    /// freed when the reads of such maps that were under way are over.
     ///
     /// ```
-    /// let mut map: manycore::collections::FlatHashMap<u32, u32> =
+    /// let map: manycore::collections::FlatHashMap<u32, u32> =
     ///     (0..1000).map(|n| (n, n)).collect();
     /// map.retain(|key, _| *key < 10);
     /// map.shrink_to_fit();
     /// assert!(map.capacity() < 100 && map.get(&7) == Some(7));
     /// ```
-    pub fn shrink_to_fit(&mut self) {
-        if buckets_for(self.len(), EntryLayout::<K, V>::LOAD) * EntryLayout::<K, V>::LOAD
-            < self.capacity()
-        {
-            let hasher = ByReference(&self.hasher);
-            let mut fresh = FlatHashMap::with_capacity_and_hasher(self.len(), hasher);
-            (&fresh).extend(self.iter());
-            std::mem::swap(&mut self.root, &mut fresh.root);
-            std::mem::swap(&mut self.count, &mut fresh.count);
+    pub fn shrink_to_fit(&self) {
+        // Bounded, because other threads may insert.
+        for _ in 0..usize::BITS {
+            // A section for each time, so that the tables don't wait for each other.
+            let halves = self.halve(&self.enter());
+            self.tables().collect();
+            if !halves {
+                break;
+            }
         }
+    }
+
+    /// Halves the table, if that has room for the entries. Returns false if it has not.
+    pub(super) fn halve(&self, section: &Section<'_>) -> bool {
+        let needed = buckets_for(self.len(), EntryLayout::<K, V>::LOAD);
+        let mut mover = Mover::new();
+        self.root.halve(needed, section, |table, old, index| {
+            table.move_group(old, index, |key| self.hash(key), &mut mover)
+        })
     }
 }

@@ -104,86 +104,107 @@ impl<K: Plain, V: Plain> Table<K, V> {
         taken.is_some()
     }
 
-    /// The entries of one bucket, wherever they are now; false if the table has been left behind.
-    /// `hash_of` is called with no lock held.
+    /// Adds the entries of one bucket to `found`, wherever they are now; false if the table has been
+    /// left behind. `hash_of` is called with no lock held.
     pub(super) fn copy(
         &self,
         index: usize,
         section: &Section<'_>,
         hash_of: impl Fn(&K) -> u64,
         copied: &mut Copied<K, V>,
+        found: &mut Vec<(K, V)>,
     ) -> bool {
+        let before = found.len();
         let mut backoff = Backoff::new();
         loop {
             match self.bucket(index as u64).copy(copied) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    found.append(&mut copied.entries);
+                    return true;
+                }
                 Err(Closed::Moved) => return false,
                 Err(Closed::Changing) => {}
                 Err(Closed::Pending) => {
-                    let old = self.growth.old.load(section).as_ref();
-                    if old.is_some_and(|old| old.bucket(index as u64).copy(copied).is_ok()) {
-                        let own = |hash: u64| hash as usize & self.mask == index;
-                        copied.entries.retain(|(key, _)| own(hash_of(key)));
+                    let Some(old) = self.growth.old.load(section).as_ref() else { continue };
+                    let (groups, own) =
+                        (self.groups(old), |hash: u64| hash as usize & self.mask == index);
+                    let is_copied =
+                        (index & (groups - 1)..old.len()).step_by(groups).all(|source| {
+                            let source = old.bucket(source as u64).copy(copied);
+                            copied.entries.retain(|(key, _)| own(hash_of(key)));
+                            found.append(&mut copied.entries);
+                            source.is_ok()
+                        });
+                    if is_copied {
                         return true;
                     }
+                    found.truncate(before);
                 }
             }
             backoff.pause();
         }
     }
 
-    /// Moves one bucket of the table before to its two buckets here, unless that is done
+    /// Groups of buckets that move from `old` to here (growth.G1).
+    fn groups(&self, old: &Self) -> usize {
+        self.len().min(old.len())
+    }
+
+    /// Moves one group of buckets here from the table before, unless that is done
     /// (flat_hash_map.F3). `hash_of` is called with no lock held.
-    pub(super) fn move_bucket(
+    pub(super) fn move_group(
         &self,
         old: &Self,
         index: usize,
         hash_of: impl Fn(&K) -> u64,
         mover: &mut Mover<K, V>,
     ) -> bool {
-        let source = old.bucket(index as u64);
-        for target in [index, index + old.len()] {
+        let groups = self.groups(old);
+        for target in (index..self.len()).step_by(groups) {
             self.bucket(target as u64).prefetch_for_write();
         }
         let mut backoff = Backoff::new();
         loop {
-            match source.copy(&mut mover.copied) {
-                Ok(version) => {
-                    mover.sort(old.len(), &hash_of);
-                    if self.receive(source, version, index, old.len(), mover) {
-                        return true;
-                    }
-                }
+            let mut versions = [0; 2];
+            mover.sides.iter_mut().for_each(Vec::clear);
+            let sources = (index..old.len()).step_by(groups).zip(&mut versions);
+            let copied = sources.into_iter().try_for_each(|(source, version)| {
+                *version = old.bucket(source as u64).copy(&mut mover.copied)?;
+                mover.sort(|hash| hash as usize & self.mask >= groups, &hash_of);
+                Ok(())
+            });
+            match copied {
+                Ok(()) if self.receive(old, versions, index, mover) => return true,
                 Err(Closed::Moved) => return false,
-                Err(_) => {}
+                Ok(()) | Err(_) => {}
             }
             backoff.pause();
         }
     }
 
-    /// Puts the entries of `source` into their two buckets here, if it still has this version.
-    fn receive(
-        &self,
-        source: Bucket<'_, K, V>,
-        version: u64,
-        index: usize,
-        distance: usize,
-        mover: &Mover<K, V>,
-    ) -> bool {
-        let lines = EntryLayout::<K, V>::LINES;
+    /// Puts the entries of a group into its buckets here, if those of `old` still have these
+    /// versions.
+    fn receive(&self, old: &Self, versions: [u64; 2], index: usize, mover: &Mover<K, V>) -> bool {
+        let (lines, groups) = (EntryLayout::<K, V>::LINES, self.groups(old));
         let full = |side: &Vec<_>| side.len().saturating_sub(1) / EntryLayout::<K, V>::SLOTS;
         let needed = mover.sides.iter().map(full).sum();
         if needed > 0 {
             self.overflow.reserve(needed, lines);
         }
-        let Some(locked) = source.lock_to_move(version) else {
-            return false;
+        let lock = |number: usize| {
+            let source = old.bucket((index + number * groups) as u64);
+            source.lock_to_move(versions[number])
         };
+        let Some(first) = lock(0) else { return false };
+        let second = if groups < old.len() { lock(1) } else { None };
+        if groups < old.len() && second.is_none() {
+            return false;
+        }
         let taken = if needed > 0 { self.overflow.take(needed, lines) } else { Some(0) };
         let Some(mut number) = taken else {
             return false; // another thread took what was reserved
         };
-        for (target, side) in [index, index + distance].into_iter().zip(&mover.sides) {
+        for (target, side) in (index..self.len()).step_by(groups).zip(&mover.sides) {
             let target = self.bucket(target as u64);
             // BUG: entries arrive before they are there (flat_hash_map.F3).
             if seeded_bug!("flat-early-arrival") {
@@ -194,7 +215,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
                 target.arrive();
             }
         }
-        locked.mark_moved();
+        first.mark_moved();
+        second.into_iter().for_each(Locked::mark_moved);
         true
     }
 }
@@ -211,12 +233,11 @@ impl<K: Plain, V: Plain> Mover<K, V> {
         Self { copied: Copied::new(), sides: [Vec::new(), Vec::new()] }
     }
 
-    fn sort(&mut self, distance: usize, hash_of: impl Fn(&K) -> u64) {
-        self.sides.iter_mut().for_each(Vec::clear);
+    /// Adds what was copied to the two sides.
+    fn sort(&mut self, is_upper: impl Fn(u64) -> bool, hash_of: impl Fn(&K) -> u64) {
         for (key, value) in &self.copied.entries {
             let hash = hash_of(key);
-            let upper = hash as usize & distance != 0;
-            self.sides[usize::from(upper)].push((hash, *key, *value));
+            self.sides[usize::from(is_upper(hash))].push((hash, *key, *value));
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use super::{HashMap, HashMapView};
 use crate::section::Section;
+use crate::sync::{caught, resume_first};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
@@ -277,6 +278,37 @@ where
     /// ```
     pub fn reserve(&self, additional: usize) {
         self.enter().reserve(additional);
+    }
+
+    /// Makes the table as small as it can be with room for the entries, and gives the rest of its
+    /// memory back.
+    ///
+    /// Threads may use the map in between, as while it grows. What they insert at the same time
+    /// may let the table grow again. Cost: the table halves until it is small enough, and each
+    /// entry is linked anew each time; none is copied, and no key is hashed or compared. For a
+    /// moment both tables exist, and the old one is freed when no view is open that can see it.
+    ///
+    /// # Panics
+    /// If a key's `Eq` calls it.
+    ///
+    /// ```
+    /// let map: manycore::collections::HashMap<u32, u32> = (0..1000).map(|n| (n, n)).collect();
+    /// map.retain(|key, _| *key < 10);
+    /// map.shrink_to_fit();
+    /// assert!(map.capacity() < 100 && map.get_cloned(&7) == Some(7));
+    /// ```
+    pub fn shrink_to_fit(&self) {
+        let (mut halves, mut ends) = (true, Vec::new());
+        // Bounded, because other threads may insert.
+        while halves && ends.len() < usize::BITS as usize {
+            halves = false;
+            ends.push(caught(|| {
+                // A view for each time, so that the tables don't wait for each other.
+                halves = self.enter().halve();
+                self.domain.collect();
+            }));
+        }
+        resume_first(ends);
     }
 }
 

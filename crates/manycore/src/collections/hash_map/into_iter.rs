@@ -1,12 +1,11 @@
-//! A map taken apart: its entries by value, and its table by a smaller one.
+//! A map taken apart: its entries by value.
 //!
 //! Owns: what is done with a map of which the caller has the only reference. No view is open then,
-//! so no iterator counts on a table that only grows, and what is linked belongs to the map alone.
+//! so what is linked belongs to the map alone.
 
-use super::super::growth::{Growing, Growth, buckets_for};
+use super::super::growth::Growing;
 use super::table::{Entry, Table};
 use super::{HashMap, RandomState};
-use crate::config::MAP_LOAD;
 use crate::section::Owned;
 use std::fmt;
 
@@ -27,38 +26,6 @@ pub struct HashMapIntoIter<K, V, S = RandomState> {
     next: usize,
     found: Vec<Owned<Entry<K, V>>>,
     left: usize,
-}
-
-impl<K, V, S> HashMap<K, V, S> {
-    /// Replaces the table by the smallest that has room for the entries, and gives the rest of its
-    /// memory back at once.
-    ///
-    /// `&mut self`: readers of a shared map count on a table that only grows. Cost: each entry is
-    /// linked anew; none is copied, and no key is hashed or compared.
-    ///
-    /// ```
-    /// let mut map: manycore::collections::HashMap<u32, u32> = (0..1000).map(|n| (n, n)).collect();
-    /// map.retain(|key, _| *key < 10);
-    /// map.shrink_to_fit();
-    /// assert!(map.capacity() < 100 && map.get_cloned(&7) == Some(7));
-    /// ```
-    pub fn shrink_to_fit(&mut self) {
-        let buckets = buckets_for(self.len(), MAP_LOAD);
-        if buckets * MAP_LOAD >= self.capacity() {
-            return;
-        }
-        let (mut fresh, mut entries) =
-            (Owned::new(Table::with_buckets(buckets, Growth::none())), Vec::new());
-        while let Some(mut table) = self.root.take() {
-            let section = self.domain.enter();
-            for index in 0..table.len() {
-                // SAFETY: `&mut self`: no view is open, and what is linked is not retired.
-                unsafe { table.drain_bucket(index, &section, &mut entries) };
-                entries.drain(..).for_each(|entry| fresh.adopt(entry, &section));
-            }
-        }
-        self.root.put(fresh);
-    }
 }
 
 impl<K, V, S> HashMapIntoIter<K, V, S> {

@@ -27,14 +27,20 @@ impl<'v, K, V> HashMapIter<'v, K, V> {
         Self { root, section, buckets, next: 0, found: Vec::new() }
     }
 
-    /// Gathers the entries of the next bucket. Tables only grow, by doubling: it is now every
-    /// bucket of the root whose number ends like its own.
+    /// Gathers the entries of the next bucket. If the table has grown, it is now every bucket of
+    /// the root whose number ends like its own; if the table has shrunk, a part of a bucket.
     fn gather(&mut self) {
+        let (next, buckets) = (self.next, self.buckets);
         loop {
             self.found.clear();
             let table = self.root.load(self.section).as_ref().expect("a map has a table");
-            let mut parts = (self.next..table.len()).step_by(self.buckets);
-            if parts.all(|i| table.for_each_at(i, self.section, |entry| self.found.push(entry))) {
+            let is_own = |entry: &Entry<K, V>| entry.hash as usize & (buckets - 1) == next;
+            let mut parts = (next & (table.len() - 1)..table.len()).step_by(buckets);
+            if parts.all(|part| {
+                table.for_each_at(part, self.section, |entry| {
+                    self.found.extend(Some(entry).filter(|entry| is_own(entry)));
+                })
+            }) {
                 break;
             }
         }

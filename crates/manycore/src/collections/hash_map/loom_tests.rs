@@ -71,6 +71,26 @@ impl Cage {
         let section = self.map.domain.enter();
         self.map.root.grow(self.map.root.load(&section), &section);
     }
+
+    /// A map of two buckets with these keys.
+    fn wide(mode: Mode, keys: &[u8]) -> Arc<Self> {
+        let cage = Self::new(mode, &[]);
+        unexplored(|| {
+            cage.grow();
+            keys.iter().for_each(|key| cage.put(*key, 0));
+        });
+        cage
+    }
+
+    /// Makes one bucket of the two.
+    fn shrink(&self) {
+        let section = self.map.domain.enter();
+        let halves = self
+            .map
+            .root
+            .halve(1, &section, |table, old, index| table.move_group(old, index, &section));
+        assert!(halves);
+    }
 }
 
 fn spawn<R: 'static>(
@@ -232,6 +252,53 @@ fn loom_map_iteration_against_growth_sees_each_entry_once() {
         cage.grow();
         cage.put(2, 1);
         reader.join().unwrap();
+    });
+}
+
+/// A reader looks for a key that is there all the while, while two buckets become one under it and
+/// the old table is freed.
+fn get_against_shrinking(mode: Mode) {
+    large_model(2, move || {
+        let cage = Cage::wide(mode, &[1, 2]);
+        let reader = spawn(&cage, |cage| assert_eq!(cage.look(1), Some(0)));
+        cage.shrink();
+        reader.join().unwrap();
+        assert_eq!((cage.look(1), cage.look(2)), (Some(0), Some(0)));
+    });
+}
+
+#[test]
+fn loom_map_get_against_shrinking_epoch() {
+    get_against_shrinking(Mode::Epoch);
+}
+
+#[test]
+fn loom_map_get_against_shrinking_bounded() {
+    get_against_shrinking(Mode::Bounded);
+}
+
+#[test]
+fn loom_map_iteration_against_shrinking_sees_each_entry_once() {
+    large_model(2, || {
+        let cage = Cage::wide(Mode::Bounded, &[1, 2]);
+        let reader = spawn(&cage, |cage| {
+            let mut keys: Vec<u8> = cage.map.enter().keys().copied().collect();
+            keys.sort_unstable();
+            assert_eq!(keys, [1, 2]);
+        });
+        cage.shrink();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_map_updates_against_shrinking_lose_nothing() {
+    large_model(2, || {
+        let cage = Cage::wide(Mode::Bounded, &[1, 2]);
+        let other = spawn(&cage, |cage| assert!(cage.remove(1)));
+        cage.shrink();
+        other.join().unwrap();
+        assert_eq!((cage.look(1), cage.look(2), cage.map.len()), (None, Some(0), 1));
     });
 }
 

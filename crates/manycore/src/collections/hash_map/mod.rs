@@ -9,10 +9,11 @@
 //! - hash_map.H2 A slot's link alone says what is in the map. Its tag is set before the link and
 //!   cleared after it, so a reader that finds no tag of a key finds no link either. A writer of a
 //!   key changes one link once: that store is the moment of the update.
-//! - hash_map.H3 Growth is that of `growth`. To move a bucket: lock it, lock its two targets, copy
-//!   the links, say that they have arrived, tag the old links and say that they are gone, unlock.
-//!   Until a link is tagged no thread can change the targets, so what is found by an untagged link
-//!   is in the map. So a table whose buckets have moved has tagged links alone (growth.G3).
+//! - hash_map.H3 Growth and shrinking are those of `growth`. To move a group: lock its one or two
+//!   buckets, lock its targets, copy the links, say that they have arrived, tag the old links and
+//!   say that they are gone, unlock. Until a link is tagged no thread can change the targets, so
+//!   what is found by an untagged link is in the map. So a table whose buckets have moved has
+//!   tagged links alone (growth.G3).
 //! - hash_map.H5 Entries have no links, and chains are part of their table.
 //! - hash_map.H7 What was found once, without a lock, is taken by its address from then on: updates
 //!   replace or remove that entry, or begin again because another thread has. So a key whose `Eq`
@@ -37,7 +38,7 @@ use self::table::Table;
 use super::Counter;
 use super::growth::Root;
 use crate::section::Domain;
-use crate::sync::const_fn;
+use crate::sync::{const_fn, run_each};
 pub use builder::HashMapBuilder;
 pub use into_iter::HashMapIntoIter;
 pub use iter::{HashMapIter, HashMapKeys, HashMapValues};
@@ -88,7 +89,7 @@ pub use view::HashMapView;
 ///   notices allocates the new one; then each update moves its own bucket and sixteen more, until
 ///   all are moved. No caller waits for more than that, but to allocate and fill a large table
 ///   takes one caller some time (64 bytes a bucket). The table shrinks only by
-///   [`shrink_to_fit`](Self::shrink_to_fit).
+///   [`shrink_to_fit`](Self::shrink_to_fit), which threads may call while others use the map.
 /// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
 ///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the map's own is
 ///   one) only those that a view may still see: see [`section::Mode`](crate::section::Mode). Their
@@ -104,8 +105,9 @@ pub use view::HashMapView;
 ///   [`with_hasher`](Self::with_hasher). It should spread over both the low bits (the bucket) and
 ///   the upper seven (the tag).
 /// - Panics: one in `Hash`, `Eq` or a closure leaves the map as it was. One in a `Drop` surfaces in
-///   whichever call frees the entry, with that call's own work done; when the map is dropped, it
-///   leaks what was not dropped yet. An update of the same map from within `Eq` panics; reads
+///   whichever call frees the entry, with that call's own work done; when the map is dropped, all
+///   entries are dropped before it goes on, but what was removed before and still waited may leak.
+///   An update of the same map from within `Eq` panics; reads
 ///   of it are fine, and so are updates of other maps, unless maps update each other in a cycle:
 ///   the `Eq` of an insertion may run under its map's bucket lock, so two threads could wait for
 ///   each other for ever.
@@ -189,11 +191,11 @@ impl<K, V, S> Drop for HashMap<K, V, S> {
             return;
         }
         // The table, and the one before it if the map was growing.
-        while let Some(mut table) = self.root.take() {
+        run_each(std::iter::from_fn(|| self.root.take()), |mut table| {
             let section = self.domain.enter();
             // SAFETY: hash_map.H3 - an entry is linked without a tag in one table only, so it is
             // dropped once; `&mut self`: no view is open, and what is linked is not retired.
             unsafe { table.drop_entries(&section) };
-        }
+        });
     }
 }

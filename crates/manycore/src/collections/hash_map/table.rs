@@ -7,7 +7,10 @@ use crate::percpu::thread_token;
 use crate::profile::Of;
 use crate::section::{Atomic, Owned, Section, Shared};
 use crate::slab::large_array::LargeArray;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, LoadToChange, Ordering, fence, seeded_bug};
+use crate::sync::{
+    AtomicPtr, AtomicU64, AtomicUsize, LoadToChange, Ordering, drop_each, fence, run_each,
+    seeded_bug,
+};
 use std::ptr;
 
 /// Entries in a bucket, so that it is one line of 64 bytes.
@@ -457,57 +460,68 @@ impl<K, V> Table<K, V> {
             let Some(old) = self.growth.old.load(section).as_ref() else {
                 continue; // moved in between
             };
+            let groups = self.len().min(old.len());
             let mut found = Vec::new();
             let mine = |entry: &Entry<K, V>| entry.hash as usize & self.mask == index;
-            let seen = old.bucket(index as u64).for_each(section, |entry| {
-                found.extend(Some(entry).filter(|entry| mine(entry)));
+            let seen = (index & (groups - 1)..old.len()).step_by(groups).all(|source| {
+                let seen = old.at(source).for_each(section, |entry| {
+                    found.extend(Some(entry).filter(|entry| mine(entry)));
+                });
+                matches!(seen, Seen::Nowhere)
             });
-            if let Seen::Nowhere = seen {
+            if seen {
                 found.into_iter().for_each(&mut f);
                 return true;
             }
         }
     }
 
-    /// Moves one bucket of the table before to its two buckets here, unless that is done
-    /// (hash_map.H3).
-    pub(super) fn move_bucket<'s>(
+    /// Moves one group of buckets here from the table before, unless that is done (hash_map.H3).
+    pub(super) fn move_group<'s>(
         &'s self,
         old: &'s Self,
         index: usize,
         section: &'s Section<'_>,
     ) -> bool {
-        let Some(source) = old.at(index).lock() else {
+        let groups = self.len().min(old.len());
+        let Some(first) = old.at(index).lock() else {
             return false;
         };
-        let lock = |index| self.at(index).lock().expect("not moved before it was filled");
-        let targets = [lock(index), lock(index + old.len())];
-        for bucket in source.first.chain() {
-            for slot in &bucket.slots {
-                let entry = slot.load(section);
-                if let Some(hash) = entry.as_ref().map(|entry| entry.hash) {
-                    let upper = hash as usize & old.len() != 0;
-                    targets[usize::from(upper)].take_in(entry, hash, section);
-                }
+        // The upper bucket of a group, in the larger of the two tables. Locks are taken in the
+        // same order by all.
+        let upper = |table: &'s Self, why| {
+            (groups < table.len()).then(|| table.at(index + groups).lock().expect(why))
+        };
+        let sources = [Some(first), upper(old, "moved without the first of its group")];
+        let why = "moved before it was filled";
+        let targets = [Some(self.at(index).lock().expect(why)), upper(self, why)];
+        let chains = sources.iter().flatten().flat_map(|source| source.first.chain());
+        for slot in chains.flat_map(|bucket| &bucket.slots) {
+            let entry = slot.load(section);
+            if let Some(hash) = entry.as_ref().map(|entry| entry.hash) {
+                let upper = hash as usize & self.mask >= groups;
+                let target = targets[usize::from(upper)].as_ref().expect("in the larger table");
+                target.take_in(entry, hash, section);
             }
         }
-        targets.iter().for_each(Locked::arrived);
-        source.mark_moved(section); // before the targets are unlocked
+        targets.iter().flatten().for_each(Locked::arrived);
+        // Before the targets are unlocked.
+        sources.into_iter().flatten().for_each(|source| source.mark_moved(section));
         true
     }
 
-    /// Drops the entries that have not moved away.
+    /// Drops the entries that have not moved away, all of them, and lets the first panic go on.
     ///
     /// # Safety
     /// No other thread can reach the table, and the entries linked here are not retired.
     pub(super) unsafe fn drop_entries(&mut self, section: &Section<'_>) {
         let mut bucket = Vec::new();
-        for index in 0..self.len() {
+        run_each(0..self.len(), |index| {
             // SAFETY: no other thread reaches the table, and what is linked is not retired
             // (# Safety).
             unsafe { self.drain_bucket(index, section, &mut bucket) };
-            bucket.clear();
-        }
+            drop_each(bucket.drain(..));
+        });
     }
 
     /// Takes the entries that have not moved away out of one bucket.
@@ -531,12 +545,5 @@ impl<K, V> Table<K, V> {
             // slot, and a moved one (`GONE`) is left to the next table (hash_map.H3).
             unsafe { link.into_owned() }
         }));
-    }
-
-    /// Links an entry whose key the table does not have. No user code runs.
-    pub(super) fn adopt(&mut self, entry: Owned<Entry<K, V>>, section: &Section<'_>) {
-        let hash = entry.hash;
-        let bucket = self.bucket(hash).lock().expect("a table that is not shared has not moved");
-        bucket.take_in(entry.into_shared(section), hash, section);
     }
 }

@@ -228,7 +228,7 @@ where
         loop {
             let section = &self.section;
             let root = self.map.root.to_update(hash, section, |table, old, index| {
-                table.move_bucket(old, index, section)
+                table.move_group(old, index, section)
             });
             let table = root.as_ref().expect("a map has a table");
             if let Some(locked) = table.bucket(hash).lock() {
@@ -267,7 +267,16 @@ where
         let (buckets, section) = (buckets_for(needed, MAP_LOAD), &self.section);
         self.map
             .root
-            .reserve(buckets, section, |table, old, index| table.move_bucket(old, index, section));
+            .reserve(buckets, section, |table, old, index| table.move_group(old, index, section));
+    }
+
+    /// Halves the table, if that has room for the entries. Returns false if it has not.
+    pub(super) fn halve(&self) -> bool {
+        forbid_in_eq(self.map);
+        let (needed, section) = (buckets_for(self.len(), MAP_LOAD), &self.section);
+        self.map
+            .root
+            .halve(needed, section, |table, old, index| table.move_group(old, index, section))
     }
 
     /// The last step of an update: nothing of the map's is held any more (hash_map.H6).
