@@ -394,7 +394,9 @@ impl<R: Rep> Clustered<R> {
     /// Drops the representatives and returns the root.
     #[must_use]
     pub fn into_root(self) -> R::Root {
-        self.root
+        let Self { homes, root, .. } = self;
+        drop(homes); // first: a destructor that panics leaks what is being returned
+        root
     }
 }
 

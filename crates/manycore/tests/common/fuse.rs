@@ -3,9 +3,10 @@
 //! One fuse for the process, because callbacks run on whichever thread: [`every_fault`] has it for
 //! as long as it runs.
 
+use super::env;
 use super::watchdog::ends;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
@@ -18,7 +19,7 @@ static ALIVE: AtomicIsize = AtomicIsize::new(0);
 /// A call of user code.
 pub fn tick() {
     if LEFT.load(SeqCst) >= 0 && LEFT.fetch_sub(1, SeqCst) == 0 {
-        panic!("planned");
+        resume_unwind(Box::new("planned")); // says nothing, and so costs little
     }
 }
 
@@ -52,6 +53,46 @@ pub fn every_fault(name: &'static str, scenario: impl Fn() + Send + Sync + Copy 
             return;
         }
     }
+}
+
+/// Runs `operation` on what `make` makes, with a panic at its first call of user code, at its
+/// second, and so on, until it ends without one. Nothing else panics: neither `make` nor `check`,
+/// which looks at what is left and goes on with it. Afterwards, every [`Value`] has been dropped
+/// once. Of an operation with many calls of user code, some of the later ones are left out, unless
+/// `MANYCORE_SOAK` is set.
+pub fn every_fault_in<C: 'static>(
+    name: &str,
+    make: fn() -> C,
+    operation: fn(&mut Option<C>),
+    check: impl Fn(C) + Clone + Send + 'static,
+) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    ALIVE.store(0, SeqCst); // a test that failed may have left some
+    let all = env::number("MANYCORE_SOAK").is_some();
+    let mut calls = 0;
+    loop {
+        let (check, what) = (check.clone(), format!("{name}, call {calls}"));
+        let blown = ends(&what, move || {
+            let mut collection = Some(make());
+            let (panicked, blown) = interrupted(calls, || operation(&mut collection));
+            assert!(blown || !panicked, "a panic that was not planned");
+            collection.into_iter().for_each(check);
+            blown
+        });
+        assert_eq!(ALIVE.load(SeqCst), 0, "{what}: made but not freed, or freed twice");
+        if !blown {
+            return;
+        }
+        calls += if all { 1 } else { 1 + calls / 2 };
+    }
+}
+
+/// Runs `f` with a panic at one call of user code. Says whether it panicked, and whether there was
+/// such a call.
+pub fn interrupted(calls: isize, f: impl FnOnce()) -> (bool, bool) {
+    LEFT.store(calls, SeqCst);
+    let panicked = step(f);
+    (panicked, disarm())
 }
 
 thread_local! {

@@ -23,6 +23,8 @@ mod callbacks;
 #[cfg(feature = "cluster")]
 mod cluster;
 #[cfg(feature = "collections")]
+mod collection_faults;
+#[cfg(feature = "collections")]
 mod collection_histories;
 #[cfg(feature = "oplog")]
 mod configurations;

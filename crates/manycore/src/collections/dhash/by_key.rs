@@ -74,6 +74,7 @@ where
             };
             self.hold_all(element).share(&mut element.shared, &mut shared, &mut out);
         }
+        drop((key, out)); // dhash.M10
         Some(shared)
     }
 
@@ -89,7 +90,10 @@ where
         let hash = self.hash(&key);
         match self.add(hash, key, shared, false) {
             Ok(_) => Ok(()),
-            Err((_, _key, shared)) => Err(shared),
+            Err((_, key, shared)) => {
+                drop(key); // dhash.M10
+                Err(shared)
+            }
         }
     }
 

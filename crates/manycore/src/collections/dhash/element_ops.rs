@@ -94,14 +94,17 @@ where
         each: impl FnMut(&mut Local),
     ) -> Option<T> {
         let (mut shared, mut out, answer); // dhash.M4: they outlive the locks
-        enter!(self);
-        let mut shard = self.shard_for(hash);
-        let element = shard.table.find_mut(hash, |found| which(found.tag, &found.key))?;
-        let mut whole = self.hold_all(element);
-        (shared, out) = (element.shared.clone(), Vec::new());
-        answer = change(&mut shared);
-        whole.share(&mut element.shared, &mut shared, &mut out);
-        whole.locals(&mut element.central).for_each(each);
+        {
+            enter!(self);
+            let mut shard = self.shard_for(hash);
+            let element = shard.table.find_mut(hash, |found| which(found.tag, &found.key))?;
+            let mut whole = self.hold_all(element);
+            (shared, out) = (element.shared.clone(), Vec::new());
+            answer = change(&mut shared);
+            whole.share(&mut element.shared, &mut shared, &mut out);
+            whole.locals(&mut element.central).for_each(each);
+        }
+        drop((shared, out)); // dhash.M10
         Some(answer)
     }
 
@@ -210,8 +213,13 @@ where
             let nears = whole.take();
             (shard.table.remove_at(index), nears)
         };
-        let locals = element.central.into_iter().chain(nears.into_iter().map(|near| near.local));
-        Some((element.shared, locals.collect()))
+        let (mut locals, mut rest) = (Vec::from_iter(element.central), Vec::new());
+        for near in nears {
+            locals.push(near.local);
+            rest.push((near.key, near.shared));
+        }
+        drop((element.key, rest)); // dhash.M10
+        Some((element.shared, locals))
     }
 
     /// Centralizes a distributed table: from now on all use one part of each element again, to

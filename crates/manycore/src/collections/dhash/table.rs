@@ -6,6 +6,7 @@
 
 use super::Lookup;
 use crate::config::SMALL;
+use crate::sync::drop_each;
 use hashbrown::HashTable;
 
 /// Places that a table keeps, however few it needs.
@@ -145,6 +146,12 @@ impl<E: Tagged> Table<E> {
     /// Entries that fit before it grows.
     pub(in crate::collections) fn capacity(&self) -> usize {
         self.0.capacity()
+    }
+}
+
+impl<E> Drop for Table<E> {
+    fn drop(&mut self) {
+        drop_each(self.0.drain()); // each, also if one panics
     }
 }
 

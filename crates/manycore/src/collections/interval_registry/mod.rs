@@ -150,7 +150,7 @@ impl<K, V> Drop for Marks<K, V> {
     fn drop(&mut self) {
         // SAFETY: interval_registry.I5 - the tree has them, nothing else frees them, and it goes
         // with its set.
-        run_each(self.tree.take_payloads(), |told| unsafe { Member::free_left(told.0) });
+        run_each(self.tree.payloads(), |told| unsafe { Member::free_left(told.0) });
     }
 }
 

@@ -452,20 +452,18 @@ impl<K, P> Tree<K, P> {
         self.len
     }
 
-    /// Everything that belongs to an interval; the tree is empty afterwards.
-    pub(super) fn take_payloads(&mut self) -> Vec<P> {
-        fn take<K, P>(branch: Branch<K, P>, payloads: &mut Vec<P>) {
-            match branch.below {
+    /// Everything that belongs to an interval.
+    pub(super) fn payloads(&self) -> Vec<&P> {
+        fn gather<'a, K, P>(branch: &'a Branch<K, P>, payloads: &mut Vec<&'a P>) {
+            match &branch.below {
                 Below::Leaves(leaves) => {
-                    payloads.extend(leaves.into_iter().flatten().map(|own| own.payload));
+                    payloads.extend(leaves.iter().flatten().map(|own| &own.payload));
                 }
-                Below::Branches(below) => below.into_iter().for_each(|own| take(own, payloads)),
+                Below::Branches(below) => below.iter().for_each(|own| gather(own, payloads)),
             }
         }
-        let mut payloads = Vec::with_capacity(self.len);
-        self.len = 0;
-        payloads.extend(self.strays.drain(..).map(|(_, payload)| payload));
-        take(std::mem::replace(&mut self.root, Branch::new()), &mut payloads);
+        let mut payloads: Vec<_> = self.strays.iter().map(|(_, payload)| payload).collect();
+        gather(&self.root, &mut payloads);
         payloads
     }
 }
@@ -555,7 +553,7 @@ mod tests {
             }
         }
         assert_eq!(tree.len(), list.len());
-        assert_eq!(tree.take_payloads().len(), list.len());
+        assert_eq!(tree.payloads().len(), list.len());
     }
 
     /// interval_registry.T4: by its id, wherever that is, and with the rest in order.

@@ -10,7 +10,7 @@ use super::frame::Frame;
 use crate::config::{LAYER_SLOTS, SMALL};
 use crate::percpu::barrier;
 use crate::section::{Owned, Section, Weight};
-use crate::sync::{AtomicPtr, AtomicUsize, Ordering, seeded_bug};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, drop_each, seeded_bug};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -290,15 +290,13 @@ impl<K, P> Layer<K, P> {
 
 impl<K, P> Drop for Layer<K, P> {
     fn drop(&mut self) {
-        let mut frames = 0;
-        self.for_each(|frame| {
-            frames += 1;
-            // SAFETY: the slot's reference; the layer is not reachable any more.
-            drop(unsafe { Arc::from_raw(Arc::as_ptr(frame)) });
-        });
+        let mut frames = Vec::with_capacity(self.len());
+        // SAFETY: the slot's reference; the layer is not reachable any more.
+        self.for_each(|frame| frames.push(unsafe { Arc::from_raw(Arc::as_ptr(frame)) }));
         debug_assert!(
-            SMALL || frames == self.len(),
-            "private_pages.F8: {frames} frames, of which {} are counted",
+            SMALL || frames.len() == self.len(),
+            "private_pages.F8: {} frames, of which {} are counted",
+            frames.len(),
             self.len()
         );
         self.arrays.with(|arrays| {
@@ -307,5 +305,6 @@ impl<K, P> Drop for Layer<K, P> {
                 drop(unsafe { Box::from_raw(array.as_ptr()) });
             }
         });
+        drop_each(frames);
     }
 }

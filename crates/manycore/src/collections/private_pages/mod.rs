@@ -288,7 +288,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
     pub fn fork(&self) -> Self {
         // Closed last: what is retired here goes with no lock held.
         let section = self.family.domain.enter();
-        let _alone = self.forking.hold();
+        let alone = self.forking.hold();
         if self.chain(&section).top.len() > 0 {
             self.freeze(&section);
         }
@@ -297,7 +297,11 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         // frozen.
         let fork = Chain::new(self.chain(&section).below.clone());
         fork.below.iter().for_each(|layer| layer.add_view());
-        Self::of(Arc::clone(&self.family), fork)
+        let fork = Self::of(Arc::clone(&self.family), fork);
+        // First: a destructor that panics leaks what is being returned.
+        drop(alone);
+        drop(section);
+        fork
     }
 
     /// Freezes the top and puts a new one above it (private_pages.F3), and joins layers

@@ -265,16 +265,21 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let mut out = Vec::new();
-        let mut master = self.master();
-        let entry = master.table.find_mut(hash, |entry| entry.key.borrow() == key)?;
-        let seen = look(&entry.value);
-        let copy = Copied { tag: entry.tag, key: entry.key.clone(), value: entry.value.clone() };
-        entry.replica_mask.add(cache.place);
-        if seeded_bug!("cached-unlocked") {
-            drop(master);
+        let (mut out, seen);
+        {
+            let mut master = self.master();
+            let entry = master.table.find_mut(hash, |entry| entry.key.borrow() == key)?;
+            out = Vec::new();
+            seen = look(&entry.value);
+            let copy =
+                Copied { tag: entry.tag, key: entry.key.clone(), value: entry.value.clone() };
+            entry.replica_mask.add(cache.place);
+            if seeded_bug!("cached-unlocked") {
+                drop(master);
+            }
+            self.cache(cache, copy, &mut out);
         }
-        self.cache(cache, copy, &mut out);
+        drop(out); // first: a panic would leak what is returned
         Some(seen)
     }
 
@@ -360,7 +365,8 @@ where
     pub fn insert(&self, key: K, mut value: V) -> Option<V> {
         let hash = self.hash(&key);
         let (own, copied) = (key.clone(), value.clone());
-        let mut out = Vec::new(); // as `key` and `value`, it outlives the lock (replicated_map.M4)
+        // As `key` and `value`, they outlive the lock (replicated_map.M4).
+        let (mut out, mut spare) = (Vec::new(), None);
         let cache = self.object.local();
         let mut replica_mask = ReplicaMask::default();
         replica_mask.add(cache.place);
@@ -371,6 +377,7 @@ where
             self.purge(entry, &mut out, Location::caller()); // replicated_map.M3
             std::mem::swap(&mut entry.value, &mut value);
             entry.replica_mask = replica_mask;
+            spare = Some(key);
             (entry.tag, Some(value))
         } else {
             let tag = Tag { hash, id: *next_id };
@@ -384,6 +391,7 @@ where
         };
         self.cache(cache, Copied { tag, key: own, value: copied }, &mut out);
         drop(master);
+        drop((out, spare)); // first: a panic would leak what is returned
         old
     }
 
@@ -404,6 +412,7 @@ where
         self.purge(master.table.at(at), &mut out, Location::caller()); // replicated_map.M3
         let removed = master.table.remove_at(at);
         drop(master); // replicated_map.M4
+        drop((removed.key, out)); // first: a panic would leak what is returned
         Some(removed.value)
     }
 
