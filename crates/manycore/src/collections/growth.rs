@@ -22,8 +22,8 @@
 //! - growth.G3 A table is unlinked when its own link to a table before is null, and every other
 //!   link out of it is tagged (section.E4).
 //! - growth.G4 A group that has moved is counted, also if user code panics before the mover is done
-//!   with its others. A group that no thread has moved is handed out again. So a panic delays growth
-//!   and does not end it.
+//!   with its others. A group that no thread has moved is handed out again. So a panic delays
+//!   growth and does not end it.
 
 use super::Line;
 use crate::config::{MAP_BUCKETS, MAP_CHUNK};

@@ -85,6 +85,8 @@ mod locks;
 mod log_panics;
 #[cfg(feature = "collections")]
 mod lru;
+#[cfg(feature = "collections")]
+mod map_faults;
 #[cfg(feature = "namespace")]
 mod namespace;
 #[cfg(feature = "section")]

@@ -33,8 +33,8 @@
 //!   its [`Tag`]: its parts are matched, shared, folded and removed by that, so a key whose `Hash`,
 //!   `Eq`, `Borrow` or `Clone` contradicts itself finds a wrong element or none, and never takes a
 //!   part of one for a part of another.
-//! - dhash.M10 What leaves is dropped before the answer is made: a destructor that panics would leak
-//!   an answer that waits to be returned.
+//! - dhash.M10 What leaves is dropped before the answer is made: a destructor that panics would
+//!   leak an answer that waits to be returned.
 //!
 //! Source: K42's DHash, section 4.3 and figure 11 of the paper. There a hit counts itself into its
 //! table, so that the table is not resized under it, and then locks the element. Here the lock of

@@ -104,8 +104,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
         taken.is_some()
     }
 
-    /// Adds the entries of one bucket to `found`, wherever they are now; false if the table has been
-    /// left behind. `hash_of` is called with no lock held.
+    /// Adds the entries of one bucket to `found`, wherever they are now; false if the table has
+    /// been left behind. `hash_of` is called with no lock held.
     pub(super) fn copy(
         &self,
         index: usize,
