@@ -87,6 +87,18 @@ impl Error {
         Self::new(ErrorKind::Unsupported(what), at, pages)
     }
 
+    /// Whether the system had no more of something: memory, or entries for mappings.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_shortage(&self) -> bool {
+        self.system.as_ref().is_some_and(|error| error.raw_os_error() == Some(libc::ENOMEM))
+    }
+
+    /// The same error, of these pages.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn about(self, at: usize, pages: usize) -> Self {
+        Self { range: PageRange { at, pages }, ..self }
+    }
+
     /// What was wrong.
     pub fn kind(&self) -> ErrorKind {
         self.kind

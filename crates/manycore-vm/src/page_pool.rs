@@ -165,7 +165,7 @@ impl Builder {
             mapping: (mapped.expose_provenance(), pages + slack),
             runs: Runs::new(self.pages),
             used: (0..pages).map(|_| AtomicBool::new(false)).collect(),
-            keep: self.keep,
+            keep: self.keep.min(pages), // more can't be idle, and twice as much is no overflow
         };
         if self.huge {
             // SAFETY: page_pool.P1 - the pool's own mapping; this advice changes no contents.
@@ -347,7 +347,7 @@ impl PagePool {
 impl Drop for PagePool {
     fn drop(&mut self) {
         // SAFETY: page_pool.P1 - the pool's own mapping, and all `Pages` are gone with `&mut self`.
-        unsafe { sys::release(self.mapping.0, self.mapping.1) };
+        let _ = unsafe { sys::release(self.mapping.0, self.mapping.1) };
     }
 }
 

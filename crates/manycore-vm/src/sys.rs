@@ -50,6 +50,7 @@ unsafe fn mmap(
 ) -> Result<*mut u8, Error> {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let bytes = bytes(pages)?;
+    faults::refuse("mmap", at.addr(), pages)?;
     // SAFETY: the caller owns what is replaced, if anything is (# Safety).
     let mapped =
         unsafe { libc::mmap(at, bytes, protection, flags | fixed, fd, offset as libc::off_t) };
@@ -113,6 +114,7 @@ pub(crate) unsafe fn map_file(
 /// The range is of a mapping of the caller's.
 pub(crate) unsafe fn protect(at: usize, pages: usize, rights: Rights) -> Result<(), Error> {
     let address = ptr::with_exposed_provenance_mut(at);
+    faults::refuse("mprotect", at, pages)?;
     // SAFETY: the caller owns the range (# Safety).
     let done = unsafe { libc::mprotect(address, bytes(pages)?, protection(rights)) };
     if done == 0 { Ok(()) } else { Err(last_error("mprotect", at, pages)) }
@@ -129,12 +131,23 @@ pub(crate) unsafe fn unmap(spans: &[Span]) -> Result<(), Error> {
 
 /// Gives addresses back, and what is mapped there.
 ///
+/// The system refuses it if it has joined the mapping with its neighbours on both sides, and has no
+/// entry to divide it (spare.E1). Then the addresses stay, and their memory goes all the same.
+///
 /// # Safety
 /// The range is the caller's, and not used any more.
-pub(crate) unsafe fn release(at: usize, pages: usize) {
-    // SAFETY: the caller owns the range (# Safety). An error would leave it mapped, and that is
-    // all.
-    unsafe { libc::munmap(ptr::with_exposed_provenance_mut(at), pages * PAGE_BYTES) };
+pub(crate) unsafe fn release(at: usize, pages: usize) -> Result<(), Error> {
+    let address = ptr::with_exposed_provenance_mut(at);
+    let released = faults::refuse("munmap", at, pages).and_then(|()| {
+        // SAFETY: the caller owns the range (# Safety).
+        let done = unsafe { libc::munmap(address, bytes(pages)?) };
+        if done == 0 { Ok(()) } else { Err(last_error("munmap", at, pages)) }
+    });
+    if released.is_err() {
+        // SAFETY: the caller owns the range, and does not use it any more (# Safety).
+        unsafe { libc::madvise(address, pages * PAGE_BYTES, libc::MADV_DONTNEED) };
+    }
+    released
 }
 
 /// Advises the system about a range.
@@ -143,7 +156,44 @@ pub(crate) unsafe fn release(at: usize, pages: usize) {
 /// The range is of the caller's, and may lose its contents if the advice says so.
 pub(crate) unsafe fn advise(at: usize, pages: usize, advice: i32) -> Result<(), Error> {
     let address = ptr::with_exposed_provenance_mut(at);
+    faults::refuse("madvise", at, pages)?;
     // SAFETY: the caller owns the range (# Safety).
     let done = unsafe { libc::madvise(address, bytes(pages)?, advice) };
     if done == 0 { Ok(()) } else { Err(last_error("madvise", at, pages)) }
+}
+
+/// Calls that fail in tests as at the system's limit of mappings.
+#[cfg(all(test, not(manycore_loom)))]
+pub(crate) mod faults {
+    use crate::Error;
+    use std::cell::Cell;
+    use std::io;
+
+    std::thread_local! {
+        /// Calls of this thread until one fails, and how many fail then.
+        static NEXT: Cell<(usize, usize)> = const { Cell::new((usize::MAX, 0)) };
+    }
+
+    /// Lets the calling thread's next `skipped` calls pass, and `count` fail after those. Returns
+    /// how many of an earlier order are left.
+    pub(crate) fn order(skipped: usize, count: usize) -> usize {
+        NEXT.replace((skipped, count)).1
+    }
+
+    pub(super) fn refuse(call: &'static str, at: usize, pages: usize) -> Result<(), Error> {
+        let (skipped, count) = NEXT.get();
+        if skipped > 0 || count == 0 {
+            NEXT.set((skipped.saturating_sub(1), count));
+            return Ok(());
+        }
+        NEXT.set((0, count - 1));
+        Err(Error::system(call, at, pages, io::Error::from_raw_os_error(libc::ENOMEM)))
+    }
+}
+#[cfg(not(all(test, not(manycore_loom))))]
+mod faults {
+    #[inline(always)]
+    pub(super) fn refuse(_: &'static str, _: usize, _: usize) -> Result<(), crate::Error> {
+        Ok(())
+    }
 }

@@ -1,5 +1,6 @@
 //! Frames in a memory file, mapped where they are wanted.
 
+use super::spare::Spare;
 use super::{Backing, Frames, Run, Span};
 use crate::{Error, ErrorKind, PAGE_BYTES, Rights, sys};
 use std::io;
@@ -39,14 +40,18 @@ use std::ptr;
 /// - *Memory*: a frame has memory once it is touched. The limit is the file's size; a touch that
 ///   finds the system out of memory raises SIGBUS, as for every file.
 /// - *Limits*: Linux allows a process 65,530 mappings (`vm.max_map_count`): spans that neither the
-///   addresses nor the frames continue count singly. Beyond that, `map` is refused with the
-///   system's reason, and nothing has changed.
+///   addresses nor the frames continue count singly. At the limit a mapping is refused with the
+///   system's reason, and nothing has changed. What was unmapped is given back there, too: 32
+///   mappings are kept free for that. The first refusal leaves these to the rest of the process,
+///   which at the limit has no memory for a larger heap or a thread. Each span out of the middle of
+///   a larger mapping takes two of them; if none are left, it waits until others were given back.
 /// - *Other processes*: [`send`](Self::send) passes the file on. Their own mappings of it are not
 ///   in the database, so revoking does not reach them: they see zeros, and then what the frame's
 ///   next owner writes. Share only with processes that are trusted so far.
 #[derive(Debug)]
 pub struct Memfd {
     file: FrameFile,
+    spare: Spare,
 }
 
 /// A memory file, here or received from another process.
@@ -119,7 +124,7 @@ impl Memfd {
         if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } != 0 {
             return Err(refused("fcntl"));
         }
-        Ok(Self { file: FrameFile { file, frames } })
+        Ok(Self { file: FrameFile { file, frames }, spare: Spare::default() })
     }
 
     /// Sends the file to another process, which gets it by [`FrameFile::receive`].
@@ -132,6 +137,7 @@ impl Memfd {
         message.with(|header| {
             // SAFETY: the header's buffer has room for one message with one descriptor.
             unsafe {
+                header.msg_controllen = libc::CMSG_SPACE(size_of::<i32>() as u32) as _;
                 let control = &mut *libc::CMSG_FIRSTHDR(header);
                 control.cmsg_level = libc::SOL_SOCKET;
                 control.cmsg_type = libc::SCM_RIGHTS;
@@ -152,25 +158,25 @@ impl FrameFile {
     /// Receives the file that [`Memfd::send`] sent.
     ///
     /// # Errors
-    /// As for a read from the socket, and `InvalidData` if there was no file in it.
+    /// As for a read from the socket, and `InvalidData` if there was no file in it, or more than
+    /// one: all that came are closed then.
     pub fn receive(from: &UnixStream) -> io::Result<Self> {
         let mut message = Message::new([0; 4]);
-        let fd = message.with(|header| {
-            // SAFETY: the header's buffers live as long as the call; a control message that the
-            // kernel wrote is within them.
-            unsafe {
-                let read = libc::recvmsg(from.as_raw_fd(), header, libc::MSG_CMSG_CLOEXEC);
-                done(read, size_of::<u32>())?;
-                let control = libc::CMSG_FIRSTHDR(header);
-                if control.is_null() || (*control).cmsg_type != libc::SCM_RIGHTS {
-                    return Err(io::Error::from(io::ErrorKind::InvalidData));
-                }
-                Ok(libc::CMSG_DATA(control).cast::<i32>().read_unaligned())
+        let (read, files, flags) = message.with(|header| {
+            // SAFETY: the header's buffers live as long as the call.
+            let read = unsafe { libc::recvmsg(from.as_raw_fd(), header, libc::MSG_CMSG_CLOEXEC) };
+            let read = done(read, size_of::<u32>());
+            // SAFETY: as the call left the header, whose control data was empty before.
+            (read, unsafe { files(header) }, header.msg_flags)
+        });
+        read?;
+        match <[OwnedFd; 1]>::try_from(files) {
+            // Where more came than there is room for, the system has closed the rest.
+            Ok([file]) if flags & libc::MSG_CTRUNC == 0 => {
+                Ok(Self { file, frames: u32::from_ne_bytes(message.bytes) })
             }
-        })?;
-        // SAFETY: the kernel opened it for this message, and nothing else has it.
-        let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { file, frames: u32::from_ne_bytes(message.bytes) })
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 
     /// How many frames it has.
@@ -220,20 +226,43 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         // SAFETY: mapped by `view`, for this value alone.
-        unsafe { sys::release(self.address, self.pages) };
+        let _ = unsafe { sys::release(self.address, self.pages) };
     }
 }
 
-/// Four bytes and room for one descriptor.
+/// The files in a message, of which each is the process's from now on.
+///
+/// # Safety
+/// The header is as `recvmsg` left it, and this is called once for it.
+unsafe fn files(header: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut files = Vec::new();
+    // SAFETY: the kernel wrote the control messages, and how long they are; it opened each
+    // descriptor in them for this process, and nothing else has it (# Safety).
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(header);
+        while let Some(message) = control.as_ref() {
+            if (message.cmsg_level, message.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let bytes = message.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let data = libc::CMSG_DATA(control).cast::<i32>();
+                let file = |at| OwnedFd::from_raw_fd(data.add(at).read_unaligned());
+                files.extend((0..bytes / size_of::<i32>()).map(file));
+            }
+            control = libc::CMSG_NXTHDR(header, control);
+        }
+    }
+    files
+}
+
+/// Four bytes and room for some control messages.
 struct Message {
     bytes: [u8; 4],
     /// Words, for the alignment of a control message.
-    control: [u64; 4],
+    control: [u64; 16],
 }
 
 impl Message {
     fn new(bytes: [u8; 4]) -> Self {
-        Self { bytes, control: [0; 4] }
+        Self { bytes, control: [0; 16] }
     }
 
     fn with<R>(&mut self, f: impl FnOnce(&mut libc::msghdr) -> R) -> R {
@@ -244,10 +273,7 @@ impl Message {
         header.msg_iov = &raw mut part;
         header.msg_iovlen = 1;
         header.msg_control = self.control.as_mut_ptr().cast();
-        // SAFETY: computes a size.
-        let space = unsafe { libc::CMSG_SPACE(size_of::<i32>() as u32) } as usize;
-        debug_assert!(space <= size_of_val(&self.control));
-        header.msg_controllen = space as _;
+        header.msg_controllen = size_of_val(&self.control) as _;
         f(&mut header)
     }
 }
@@ -272,36 +298,29 @@ impl Backing for Memfd {
 
     fn release(&self, address: usize, pages: usize) {
         // SAFETY: backing.G2 - reserved by `reserve`, and its space has ended.
-        unsafe { sys::release(address, pages) };
+        let _ = self.spare.with(|| unsafe { sys::release(address, pages) });
     }
 
     fn map(&self, runs: &[Run]) -> Result<(), Error> {
-        for (done, run) in runs.iter().enumerate() {
-            let file = (self.as_fd().as_raw_fd(), run.frame as usize * PAGE_BYTES);
+        let file = self.as_fd().as_raw_fd();
+        self.spare.map_each(runs, |run| {
+            let from = (file, run.frame as usize * PAGE_BYTES);
             // SAFETY: backing.G2 - within a reserved window, and the database claimed the pages for
             // this call.
-            let mapped =
-                unsafe { sys::map_file(run.address, run.pages as usize, run.rights, file) };
-            if let Err(error) = mapped {
-                let spans: Vec<Span> = runs[..done].iter().map(Run::span).collect();
-                // backing.G1: as these were mapped, there is room for what was there before.
-                let undone = self.unmap(&spans);
-                debug_assert!(undone.is_ok(), "{undone:?}");
-                return Err(error);
-            }
-        }
-        Ok(())
+            unsafe { sys::map_file(run.address, run.pages as usize, run.rights, from) }.map(|_| ())
+        })
     }
 
     fn unmap(&self, spans: &[Span]) -> Result<(), Error> {
         // SAFETY: backing.G2 - within reserved windows; users of raw pointers to revoked pages are
         // warned that they fault.
-        unsafe { sys::unmap(spans) }
+        self.spare.with(|| unsafe { sys::unmap(spans) })
     }
 
     fn protect(&self, span: Span, rights: Rights) -> Result<(), Error> {
+        self.spare.keep(span)?; // spare.E1
         // SAFETY: backing.G2 - within a reserved window; the mapping's owner asked for it.
-        unsafe { sys::protect(span.address, span.pages as usize, rights) }
+        self.spare.with(|| unsafe { sys::protect(span.address, span.pages as usize, rights) })
     }
 
     fn flush(&self, frames: &[Frames]) -> Result<(), Error> {

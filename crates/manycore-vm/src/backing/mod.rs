@@ -5,22 +5,27 @@
 //!
 //! Laws:
 //! - backing.G1 A backing that cannot do something says so ([`Backing::supports`]) before anything
-//!   has changed, and `map` does all or nothing.
+//!   has changed. What a refused `map` has mapped is unmapped before the pages are used again.
 //! - backing.G2 An address of a reserved window that is not mapped faults. It belongs to the window
 //!   until that is released: no other mapping of the process gets it.
 //! - backing.G3 `unmap` gets what one flush of the gate collected, adjacent pages joined, and makes
-//!   one system call for each span. It may be called again for the same pages.
+//!   one system call for each span. It may be called again for the same pages. Where it is refused
+//!   all of them, it gets them one by one, and takes back what it can.
 //! - backing.G4 `flush` comes after `unmap` of all mappings of its frames, and clears them: the
 //!   next owner of a frame reads zeros.
 
 mod null;
 pub use null::Null;
 
+#[cfg(all(test, target_os = "linux", not(manycore_loom)))]
+mod fault_tests;
 #[cfg(target_os = "linux")]
 mod memfd;
 #[cfg(target_os = "linux")]
 pub use memfd::{FrameFile, Memfd, View};
 
+#[cfg(target_os = "linux")]
+mod spare;
 #[cfg(target_os = "linux")]
 mod userfault;
 #[cfg(target_os = "linux")]
@@ -58,7 +63,6 @@ pub struct Span {
 
 impl Run {
     /// Its addresses.
-    #[cfg(target_os = "linux")]
     pub(crate) fn span(&self) -> Span {
         Span { address: self.address, pages: self.pages }
     }
@@ -174,16 +178,18 @@ pub trait Backing: Send + Sync {
     /// Gives back what [`reserve`](Self::reserve) returned.
     fn release(&self, address: usize, pages: usize);
 
-    /// Maps the runs: all or none.
+    /// Maps the runs.
     ///
     /// # Errors
-    /// If the system refuses; then none of them is mapped.
+    /// If the system refuses. Some may be mapped then: [`unmap`](Self::unmap) comes for all of
+    /// them, before their pages or frames are used again.
     fn map(&self, runs: &[Run]) -> Result<(), Error>;
 
     /// Unmaps the spans: afterwards an access faults, on every core. A page may not be mapped.
     ///
     /// # Errors
-    /// If the system refuses. Some may be unmapped then; the call comes again with all of them.
+    /// If the system refuses. Some may be unmapped then. The call comes again, for each span alone:
+    /// what can be unmapped is free then, and the rest waits for the next flush.
     fn unmap(&self, spans: &[Span]) -> Result<(), Error>;
 
     /// Changes what the mappings of a span allow.

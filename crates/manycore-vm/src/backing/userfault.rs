@@ -1,5 +1,6 @@
 //! Pages made on first touch, by a handler of the user's.
 
+use super::spare::Spare;
 use super::{Backing, Frames, Operation, Run, Span};
 use crate::{Error, PAGE_BYTES, Rights, sys};
 use std::io;
@@ -96,6 +97,7 @@ pub struct Userfault {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
     frames: u32,
+    spare: Spare,
 }
 
 impl Userfault {
@@ -124,7 +126,7 @@ impl Userfault {
             thread.spawn(move || serve(&faults, &stop, &*handler))
         });
         let thread = spawned.map_err(|reason| Error::system("a thread", 0, pages, reason))?;
-        Ok(Self { faults, stop, thread: Some(thread), frames })
+        Ok(Self { faults, stop, thread: Some(thread), frames, spare: Spare::default() })
     }
 
     fn register(&self, run: &Run) -> Result<(), Error> {
@@ -240,33 +242,28 @@ impl Backing for Userfault {
 
     fn release(&self, address: usize, pages: usize) {
         // SAFETY: backing.G2 - reserved by `reserve`, and its space has ended.
-        unsafe { sys::release(address, pages) };
+        let _ = self.spare.with(|| unsafe { sys::release(address, pages) });
     }
 
     fn map(&self, runs: &[Run]) -> Result<(), Error> {
-        for (done, run) in runs.iter().enumerate() {
+        self.spare.map_each(runs, |run| {
             // SAFETY: backing.G2 - within a reserved window, and the database claimed the pages for
             // this call.
-            let mapped = unsafe { sys::anonymous_at(run.address, run.pages as usize, run.rights) };
-            if let Err(error) = mapped.and_then(|()| self.register(run)) {
-                let spans: Vec<Span> = runs[..=done].iter().map(Run::span).collect();
-                let undone = self.unmap(&spans); // backing.G1
-                debug_assert!(undone.is_ok(), "{undone:?}");
-                return Err(error);
-            }
-        }
-        Ok(())
+            unsafe { sys::anonymous_at(run.address, run.pages as usize, run.rights) }?;
+            self.register(run)
+        })
     }
 
     fn unmap(&self, spans: &[Span]) -> Result<(), Error> {
         // SAFETY: backing.G2 - within reserved windows; users of raw pointers to revoked pages are
         // warned that they fault.
-        unsafe { sys::unmap(spans) }
+        self.spare.with(|| unsafe { sys::unmap(spans) })
     }
 
     fn protect(&self, span: Span, rights: Rights) -> Result<(), Error> {
+        self.spare.keep(span)?; // spare.E1
         // SAFETY: backing.G2 - within a reserved window; the mapping's owner asked for it.
-        unsafe { sys::protect(span.address, span.pages as usize, rights) }
+        self.spare.with(|| unsafe { sys::protect(span.address, span.pages as usize, rights) })
     }
 
     /// Nothing to clear: the memory went with the mapping.

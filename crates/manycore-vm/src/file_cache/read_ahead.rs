@@ -21,7 +21,7 @@ impl Stream {
             return None;
         }
         self.next = page.saturating_add(1);
-        self.window = (self.window * 2).clamp(1, most.max(1)).min(most);
+        self.window = self.window.saturating_mul(2).clamp(1, most.max(1)).min(most);
         let first = self.announced.max(self.next);
         let end = self.next.saturating_add(self.window);
         if self.window == 0 || first - self.next > self.window / 2 || first >= end {
@@ -35,6 +35,13 @@ impl Stream {
 #[cfg(all(test, not(manycore_loom)))]
 mod tests {
     use super::Stream;
+
+    #[test]
+    fn window_without_a_limit_ends_at_the_last_number() {
+        let mut stream = Stream::default();
+        (0..100).for_each(|page| _ = stream.note(page, u64::MAX));
+        assert_eq!((stream.window, stream.announced), (u64::MAX, u64::MAX));
+    }
 
     #[test]
     fn pages_in_order_are_announced_once_and_ever_farther_ahead() {

@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// How a call failed.
 pub(super) enum Failed {
     Refused(Error),
+    /// Refused, and some may be mapped.
+    Partly(Error),
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -14,7 +16,7 @@ impl Failed {
     /// The error. A panic goes on.
     pub(super) fn into_error(self) -> Error {
         match self {
-            Self::Refused(error) => error,
+            Self::Refused(error) | Self::Partly(error) => error,
             Self::Panicked(panic) => resume_unwind(panic),
         }
     }

@@ -6,7 +6,9 @@
 //!   sections that were open at that moment are over: so all that was queued with these labels is
 //!   there, and with a root all that were derived from it (tree.M6).
 //! - vm_gate.Q2 A flush unmaps all that it took in one call of the backing, adjacent pages joined.
-//!   Only then are addresses, frames and nodes free. If the backing refuses, all wait for the next.
+//!   Only then are addresses, frames and nodes free. If the backing refuses, it is asked for each
+//!   span alone: what it refuses again waits for the next flush, and so does a frame as long as one
+//!   of its mappings does.
 //! - vm_gate.Q3 What waits is taken at the earliest a tick after the label was raised; by
 //!   [`flush`](super::MappingDb::flush) at once. Until then, a thread that looks reads a line that
 //!   is written once in a tick, and writes none that others use.
@@ -22,6 +24,7 @@ use crate::{Error, PAGE_BYTES};
 use manycore::percpu::current_slot;
 use manycore::section::{Domain, Moment};
 use manycore::slab::Slab;
+use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
@@ -117,6 +120,12 @@ impl Gate {
         self.label.0.fetch_add(1, Ordering::AcqRel)
     }
 
+    /// Unmaps beside no flush.
+    pub(super) fn alone<T>(&self, unmap: impl FnOnce() -> T) -> T {
+        let _state = lock(&self.state.0);
+        unmap()
+    }
+
     /// Whether a tick has passed since a flush began, or none has begun.
     fn is_due(&self) -> bool {
         // ORDER: Relaxed; a flush looks again under the lock of the state, as `due` is written.
@@ -147,7 +156,8 @@ impl Gate {
             state.closing = Some(Closing { label, moment });
             let due = self.made.elapsed().saturating_add(self.tick);
             // ORDER: Relaxed; as in `is_due`.
-            self.due.0.store(due.as_nanos() as u64, Ordering::Relaxed);
+            let due = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
+            self.due.0.store(due, Ordering::Relaxed);
         }
         drop(state);
         freed.map_err(Failed::into_error)
@@ -189,11 +199,19 @@ impl Gate {
                 !is_due
             });
         }
+        let mut freed = Ok(nodes.len());
         if !nodes.is_empty() {
-            // A panic of the backing comes before anything is free, as a refusal does.
-            if let Err(failed) = attempt(|| release(&nodes, stores)) {
-                state.refused = nodes;
-                return Err(failed);
+            match attempt(|| release(&nodes, stores)) {
+                Ok(None) => {}
+                Ok(Some((waiting, refused))) => {
+                    state.refused = waiting;
+                    freed = Err(Failed::Refused(refused));
+                }
+                // A panic of the backing comes before anything is free.
+                Err(failed) => {
+                    state.refused = nodes;
+                    return Err(failed);
+                }
             }
         }
         let (over, rest): (Vec<_>, Vec<_>) = state.ended.drain(..).partition(|(at, space)| {
@@ -201,7 +219,6 @@ impl Gate {
             *at <= label && unsafe { (*space.0).is_free() }
         });
         state.ended = rest;
-        let mut freed = Ok(nodes.len());
         for (_, space) in over {
             let released = attempt(|| {
                 // SAFETY: space.A4 - it has ended, its sections are over, its slots are free, and
@@ -250,19 +267,48 @@ fn joined(sorted: &[usize], step: usize, mut each: impl FnMut(usize, u32)) {
     }
 }
 
-/// Unmaps the nodes' pages and frees them, their frames and themselves (vm_gate.Q2).
-fn release(nodes: &[*mut Node], stores: &Stores<'_>) -> Result<(), Error> {
+/// Unmaps the spans, together if the backing does not refuse that. Leaves those that it refuses one
+/// by one, and says why.
+fn unmap(spans: &mut Vec<Span>, backing: &dyn Backing) -> Result<(), Error> {
+    let Err(mut refused) = backing.unmap(spans) else {
+        spans.clear();
+        return Ok(());
+    };
+    // One span may need what another one gives back: so each has a second turn.
+    for _ in 0..2 {
+        spans.retain(|span| match backing.unmap(std::slice::from_ref(span)) {
+            Ok(()) => false,
+            Err(error) => {
+                refused = error;
+                true
+            }
+        });
+    }
+    if spans.is_empty() { Ok(()) } else { Err(refused) }
+}
+
+/// Unmaps the nodes' pages and frees them, their frames and themselves (vm_gate.Q2). Returns the
+/// nodes that wait, and why.
+fn release(
+    nodes: &[*mut Node],
+    stores: &Stores<'_>,
+) -> Result<Option<(Vec<*mut Node>, Error)>, Error> {
     // SAFETY: tree.M6 - queued nodes, whose grace period is over, are the gate's.
-    let all = || nodes.iter().map(|node| unsafe { &**node });
+    let all = || nodes.iter().map(|node| (*node, unsafe { &**node }));
     let address = |node: &Node| node.space().address(node.page());
-    let mut addresses: Vec<usize> = all().map(address).collect();
+    let mut addresses: Vec<usize> = all().map(|(_, node)| address(node)).collect();
     addresses.sort_unstable();
     let mut spans = Vec::new();
     joined(&addresses, PAGE_BYTES, |address, pages| spans.push(Span { address, pages }));
-    stores.backing.unmap(&spans)?;
+    let refused = unmap(&mut spans, stores.backing).err();
+    let (waiting, rest) =
+        if refused.is_some() { divided(all(), &spans) } else { Default::default() };
+    let gone = if refused.is_some() { &rest } else { nodes };
 
+    // SAFETY: tree.M6 - of the nodes above.
+    let leaving = gone.iter().map(|node| unsafe { &**node });
     let mut roots: Vec<usize> =
-        all().filter(|node| node.is_root()).map(|node| node.frame() as usize).collect();
+        leaving.filter(|node| node.is_root()).map(|node| node.frame() as usize).collect();
     roots.sort_unstable();
     let mut frames = Vec::new();
     joined(&roots, 1, |first, count| frames.push(Frames { first: first as u32, count }));
@@ -270,7 +316,7 @@ fn release(nodes: &[*mut Node], stores: &Stores<'_>) -> Result<(), Error> {
         stores.backing.flush(&frames)?;
         stores.frames.free_all(frames.iter().map(|run| (run.first, run.count)));
     }
-    for node in nodes {
+    for node in gone {
         // SAFETY: tree.M6 - its grace period is over, and its lock is freed: nothing leads to it.
         unsafe {
             let space: *const Space = (**node).space();
@@ -279,5 +325,25 @@ fn release(nodes: &[*mut Node], stores: &Stores<'_>) -> Result<(), Error> {
             (*space).free(page);
         }
     }
-    Ok(())
+    Ok(refused.map(|error| (waiting, error)))
+}
+
+/// Divides the nodes into those that wait, because a span of theirs does or their frame is mapped
+/// there, and the others.
+fn divided<'n>(
+    all: impl Iterator<Item = (*mut Node, &'n Node)> + Clone,
+    spans: &[Span],
+) -> (Vec<*mut Node>, Vec<*mut Node>) {
+    let is_mapped = |node: &Node| {
+        let address = node.space().address(node.page());
+        let before = spans.partition_point(|span| span.address <= address);
+        let span = before.checked_sub(1).map(|last| spans[last]);
+        span.is_some_and(|span| address - span.address < span.pages as usize * PAGE_BYTES)
+    };
+    let mapped = all.clone().filter(|(_, node)| is_mapped(node));
+    let frames: HashSet<u32> = mapped.map(|(_, node)| node.frame()).collect();
+    let (waiting, gone): (Vec<_>, Vec<_>) = all
+        .partition(|(_, node)| is_mapped(node) || node.is_root() && frames.contains(&node.frame()));
+    let nodes = |row: Vec<(*mut Node, &Node)>| row.into_iter().map(|pair| pair.0).collect();
+    (nodes(waiting), nodes(gone))
 }

@@ -31,7 +31,7 @@ mod tree;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 
-use crate::backing::{Backing, Run};
+use crate::backing::{Backing, Run, Span};
 use crate::runs::Runs;
 use crate::sync::{AtomicU64, Line, Ordering, parts};
 use crate::{Error, ErrorKind, Rights};
@@ -122,7 +122,8 @@ pub struct Mapping {
 ///
 /// - *Consistency*: each page's mapping, alias and revocation is linearizable. An operation on
 ///   several pages is not atomic for look-ups, which may see a part of it while it runs; when it
-///   returns all is done, or, if it failed, nothing is mapped that was not before. When `revoke`
+///   returns all is done, or, if it failed, nothing is mapped that was not before, or it waits for
+///   a flush as what was revoked does (if the backing refuses to undo it, too). When `revoke`
 ///   returns (with or without an error), nothing that was derived resolves.
 /// - *Stale pointers*: after a revocation the backing's mapping stays until the flush that follows
 ///   at the latest two ticks later, if operations or [`tick`](Self::tick) go on. In between, a
@@ -267,8 +268,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         let first = self.claim_anywhere(space, to, n)?;
         let mut runs = Vec::with_capacity(1);
         let taken = self.take_frames((to.address(first), n as u32), rights, &mut runs);
-        let mapped =
-            taken.map_err(Failed::Refused).and_then(|()| attempt(|| self.backing.map(&runs)));
+        let mapped = taken.map_err(Failed::Refused).and_then(|()| self.map(&runs));
         if let Err(Failed::Refused(error)) = mapped {
             self.frames.free_all(runs.iter().map(|run| (run.frame, run.pages)));
             to.unclaim(first, n as u32);
@@ -281,12 +281,26 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         }
         let address = to.address(first);
         if let Err(failed) = mapped {
-            // After a panic some may be mapped: a flush unmaps them before their frames are free.
+            // Some may be mapped: a flush unmaps them before their frames are free.
             drop(section);
             let _ = self.unmap(space, address, n);
             return Err(failed.into_error());
         }
         Ok(address)
+    }
+
+    /// Maps the runs, or none of them unless it says so.
+    fn map(&self, runs: &[Run]) -> Result<(), Failed> {
+        let refused = match attempt(|| self.backing.map(runs)) {
+            Err(Failed::Refused(error)) => error,
+            done => return done,
+        };
+        let spans: Vec<Span> = runs.iter().map(Run::span).collect();
+        match attempt(|| self.gate.alone(|| self.backing.unmap(&spans))) {
+            Ok(()) => Err(Failed::Refused(refused)),
+            Err(Failed::Panicked(panic)) => Err(Failed::Panicked(panic)),
+            Err(_) => Err(Failed::Partly(refused)),
+        }
     }
 
     fn new_node(&self, node: Node) -> *mut Node {
@@ -361,7 +375,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
     /// are gone. Call it from a timer if the program may stop unmapping.
     ///
     /// # Errors
-    /// If the backing refuses; all waits for the next call then.
+    /// If the backing refuses; what it can't unmap waits for the next call then.
     pub fn tick(&self) -> Result<usize, Error> {
         self.gate.tick(&self.stores())
     }
@@ -371,7 +385,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
     /// gone.
     ///
     /// # Errors
-    /// If the backing refuses; all waits for the next call then.
+    /// If the backing refuses; what it can't unmap waits for the next call then.
     ///
     /// # Panics
     /// If the calling thread has a section of the domain open.

@@ -5,6 +5,7 @@ use super::{MappingDb, SpaceId};
 use crate::backing::{Backing, Operation, Span};
 use crate::{Error, ErrorKind, Rights};
 use manycore::section::Section;
+use std::ops::Range;
 
 impl<B: Backing> MappingDb<'_, B> {
     /// Removes every mapping that was derived from these pages, in every space, at any depth. The
@@ -56,18 +57,30 @@ impl<B: Backing> MappingDb<'_, B> {
         }
         let protected = self.backing.protect(Span { address: at, pages: n as u32 }, rights);
         if let Err(error) = protected {
-            for page in first..first + n as u32 {
-                // SAFETY: tree.M6 - found in this section, which keeps it, dead or live.
-                let before = found.node(page).map(|node| unsafe { (*node).rights() });
-                let span = Span { address: found.address(page), pages: 1 };
-                before.map(|rights| self.backing.protect(span, rights));
-            }
+            self.restore(found, first..first + n as u32);
             return Err(error);
         }
         drop(section);
         self.each_page(space, at, n, |node, section, queue| {
             Node::revoke(node, section, Some(rights), queue)
         })
+    }
+
+    /// Gives pages the rights in the backing that they have here, in as few calls as can be: one
+    /// for a single page may be refused where one for all of them is not.
+    fn restore(&self, space: &Space, pages: Range<u32>) {
+        // SAFETY: tree.M6 - found in the caller's section, which keeps it, dead or live.
+        let rights = |page: &u32| space.node(*page).map(|node| unsafe { (*node).rights() });
+        let mut rest = pages.peekable();
+        while let Some(first) = rest.next() {
+            let before = rights(&first);
+            let mut count = 1;
+            while rest.next_if(|page| rights(page) == before).is_some() {
+                count += 1;
+            }
+            let span = Span { address: space.address(first), pages: count };
+            before.map(|rights| self.backing.protect(span, rights));
+        }
     }
 
     /// Ends a space: unmaps all of it, with what was derived from it, in every space. Its addresses

@@ -4,6 +4,7 @@ use crate::recording::Recording;
 use manycore::section::{self, Domain};
 use manycore_vm::{Error, ErrorKind, MappingDb, Null, PAGE_BYTES, Rights, SpaceId};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 fn db() -> MappingDb<'static, Recording> {
     MappingDb::new(Recording::new(16), section::global())
@@ -122,4 +123,24 @@ fn refusal_of_the_backing_leaves_nothing_behind() {
     assert_eq!(db.revoke(one, page, 2).unwrap(), 0, "nothing was derived");
     db.flush().unwrap();
     db.alias(one, page, other, to, 2, Rights::READ).unwrap();
+}
+
+#[test]
+fn refusal_in_the_middle_is_undone_or_waits() {
+    let domain = Domain::new();
+    let db = MappingDb::with_tick(Recording::new(6), &domain, Duration::from_secs(3600));
+    let space = db.space(20).unwrap();
+    let pages: Vec<usize> = (0..6).map(|_| db.grant(space, 1, Rights::READ).unwrap()).collect();
+    assert!(pages.iter().step_by(2).all(|page| db.unmap(space, *page, 1).is_ok()));
+    db.flush().unwrap();
+    db.backing().refuses_map.store(true, Ordering::Relaxed);
+    let refused = || db.grant(space, 3, Rights::READ).unwrap_err().kind(); // three runs
+    assert_eq!(refused(), ErrorKind::System("map"));
+    assert_eq!((db.pending(), db.free_frames(), db.backing().mapped()), (0, 3, 3));
+    db.backing().refuses_unmap.store(true, Ordering::Relaxed);
+    assert_eq!(refused(), ErrorKind::System("map"));
+    assert_eq!((db.pending(), db.free_frames()), (3, 0), "a frame is free and mapped");
+    db.backing().refuses_unmap.store(false, Ordering::Relaxed);
+    assert_eq!(db.flush().unwrap(), 3);
+    assert_eq!((db.pending(), db.free_frames(), db.backing().mapped()), (0, 3, 3));
 }

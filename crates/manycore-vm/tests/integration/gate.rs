@@ -23,6 +23,20 @@ fn frame_rests_for_a_tick() {
 }
 
 #[test]
+fn longest_tick_never_comes() {
+    let domain = Domain::new();
+    for tick in [Duration::MAX, Duration::from_secs(u64::MAX / 1_000_000_000 + 1)] {
+        let db = MappingDb::with_tick(Recording::new(1), &domain, tick);
+        let space = db.space(8).unwrap();
+        db.tick().unwrap(); // begins the first
+        let page = db.grant(space, 1, Rights::WRITE).unwrap();
+        db.unmap(space, page, 1).unwrap();
+        (0..100).for_each(|_| assert_eq!(db.tick().unwrap(), 0, "{tick:?}"));
+        assert_eq!(db.flush().unwrap(), 1);
+    }
+}
+
+#[test]
 fn open_section_holds_frames_back_and_stops_no_revocation() {
     let domain = Domain::new();
     let db = MappingDb::with_tick(Recording::new(2), &domain, Duration::ZERO);
@@ -77,6 +91,29 @@ fn refused_unmapping_waits_and_is_tried_again() {
     db.backing().refuses_unmap.store(false, Ordering::Relaxed);
     assert_eq!(db.flush().unwrap(), 1);
     assert_eq!(db.grant(space, 1, Rights::WRITE).unwrap(), page);
+}
+
+#[test]
+fn page_that_cannot_be_unmapped_holds_its_frame_and_no_other() {
+    let domain = Domain::new();
+    let db = MappingDb::with_tick(Recording::new(4), &domain, Duration::from_secs(3600));
+    let (one, other) = (db.space(8).unwrap(), db.space(8).unwrap());
+    let page = db.grant(one, 4, Rights::WRITE).unwrap();
+    let second = page + PAGE_BYTES;
+    let seen = db.alias_anywhere(one, second, other, 1, Rights::READ).unwrap();
+    db.backing().refuses_unmap_of.store(seen, Ordering::Relaxed);
+    assert_eq!(db.unmap(one, page, 4).unwrap(), 5);
+    for _ in 0..2 {
+        assert_eq!(db.flush().unwrap_err().range().at, seen);
+        // The alias waits, and with it the frame that it leads to.
+        assert_eq!((db.pending(), db.free_frames(), db.backing().mapped()), (2, 3, 1));
+    }
+    let again = db.grant(one, 3, Rights::WRITE).unwrap();
+    assert_eq!(db.grant(one, 1, Rights::WRITE).unwrap_err().kind(), ErrorKind::NoFrames);
+    db.unmap(one, again, 3).unwrap();
+    db.backing().refuses_unmap_of.store(usize::MAX, Ordering::Relaxed);
+    assert_eq!(db.flush().unwrap(), 5);
+    assert_eq!((db.pending(), db.free_frames(), db.backing().mapped()), (0, 4, 0));
 }
 
 #[test]

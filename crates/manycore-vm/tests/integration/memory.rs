@@ -3,9 +3,12 @@
 use crate::process::{in_child, in_own_process};
 use manycore::section::Domain;
 use manycore_vm::{ErrorKind, FrameFile, Frames, MappingDb, Memfd, PAGE_BYTES, Rights, Userfault};
+use std::io::ErrorKind as ErrorKindOfIo;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Reads the byte at `at`; a bad address ends the process.
 fn read(at: usize) -> u8 {
@@ -117,6 +120,152 @@ fn message_without_a_file_is_refused() {
     let (mut here, there) = UnixStream::pair().unwrap();
     here.write_all(&[1, 0, 0, 0]).unwrap();
     assert!(FrameFile::receive(&there).is_err());
+}
+
+/// Sends some bytes with so many descriptors.
+fn send_with_descriptors(to: &UnixStream, bytes: &[u8], count: usize) {
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut control = [0_u64; 300];
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: zeros are an empty message; the buffers outlive the call, and there is room in the
+    // control buffer for 253 descriptors, the most that Linux sends.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = libc::CMSG_SPACE((count * 4) as u32) as _;
+        let message = &mut *libc::CMSG_FIRSTHDR(&header);
+        (message.cmsg_level, message.cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        message.cmsg_len = libc::CMSG_LEN((count * 4) as u32) as _;
+        let data = libc::CMSG_DATA(message).cast::<i32>();
+        (0..count).for_each(|at| data.add(at).write_unaligned(null.as_raw_fd()));
+        assert_eq!(libc::sendmsg(to.as_raw_fd(), &header, 0), bytes.len() as isize);
+    }
+}
+
+#[test]
+fn descriptors_of_refused_messages_are_closed() {
+    in_own_process("descriptors_of_refused_messages_are_closed", || {
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        for (bytes, count) in [(4, 2), (4, 3), (4, 25), (4, 253), (2, 1), (2, 2)] {
+            let (here, there) = UnixStream::pair().unwrap();
+            let before = open();
+            send_with_descriptors(&here, &[0; 4][..bytes], count);
+            let kind = FrameFile::receive(&there).unwrap_err().kind();
+            let expected =
+                if bytes == 4 { ErrorKindOfIo::InvalidData } else { ErrorKindOfIo::UnexpectedEof };
+            assert_eq!(kind, expected, "{bytes} bytes with {count} descriptors");
+            assert_eq!(open(), before, "{bytes} bytes with {count} descriptors leave some open");
+        }
+        let (here, there) = UnixStream::pair().unwrap();
+        let before = open();
+        send_with_descriptors(&here, &[1, 0, 0, 0], 1);
+        drop(FrameFile::receive(&there).unwrap());
+        assert_eq!(open(), before);
+    });
+}
+
+/// Mappings of this process that are of no use, as many as the system allows but for a few.
+struct Filler {
+    at: usize,
+    pages: usize,
+}
+
+impl Filler {
+    fn new(leave: usize) -> Option<Self> {
+        let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+        let pages = limit.trim().parse::<usize>().unwrap() + 2;
+        if pages > 300_000 {
+            println!("not on this machine, where a process may have {pages} mappings");
+            return None;
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let (size, null) = (pages * PAGE_BYTES, std::ptr::null_mut());
+        // SAFETY: new memory, of this alone.
+        let start = unsafe { libc::mmap(null, size, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        let filler = Self { at: start.expose_provenance(), pages };
+        // Every second page is unlike its neighbours.
+        // SAFETY: within the memory above.
+        let protect = |page: usize, kind| unsafe {
+            let at = std::ptr::with_exposed_provenance_mut(filler.at + page * PAGE_BYTES);
+            libc::mprotect(at, PAGE_BYTES, kind) == 0
+        };
+        let first = (1..pages).step_by(2).find(|page| !protect(*page, libc::PROT_READ));
+        let first = first.expect("the limit is reached");
+        let mut freed = (1..first).step_by(2).take(leave / 2);
+        assert!(freed.all(|page| protect(page, libc::PROT_NONE)));
+        Some(filler)
+    }
+}
+
+impl Drop for Filler {
+    fn drop(&mut self) {
+        let at = std::ptr::with_exposed_provenance_mut(self.at);
+        // SAFETY: this value's own memory.
+        unsafe { libc::munmap(at, self.pages * PAGE_BYTES) };
+    }
+}
+
+#[test]
+fn at_the_limit_of_mappings_grants_are_refused_and_pages_are_given_back() {
+    const NAME: &str = "at_the_limit_of_mappings_grants_are_refused_and_pages_are_given_back";
+    const PAGES: usize = 3000;
+    in_own_process(NAME, || {
+        let domain = Domain::new();
+        let frames = PAGES as u32;
+        let db = MappingDb::with_tick(Memfd::new(frames).unwrap(), &domain, Duration::MAX);
+        let space = db.space(2 * PAGES).unwrap();
+        let large = db.grant(space, 100, Rights::WRITE).unwrap(); // one mapping
+        let mut pages = Vec::with_capacity(PAGES);
+        let Some(filler) = Filler::new(1000) else { return };
+        let refused = loop {
+            // Neighbours with other rights are mappings of their own.
+            let rights = if pages.len() % 2 == 0 { Rights::WRITE } else { Rights::READ };
+            match db.grant(space, 1, rights) {
+                Ok(page) => pages.push(page),
+                Err(error) => break error,
+            }
+        };
+        assert!(pages.len() > 800, "{} pages, then {refused}", pages.len());
+        assert!(matches!(refused.kind(), ErrorKind::System(_)), "{refused}");
+        assert_eq!((refused.range().pages, db.pending()), (1, 0));
+        assert_eq!(db.free_frames(), PAGES - 100 - pages.len(), "the refusal took some");
+        // The rest of the process is not left without any.
+        std::thread::spawn(|| ()).join().unwrap();
+        // Out of the middle of one mapping, which takes two more each.
+        for page in (1..9).step_by(2) {
+            db.unmap(space, large + page * PAGE_BYTES, 1).unwrap();
+        }
+        assert_eq!(db.flush().unwrap(), 4);
+        for page in &pages {
+            db.unmap(space, *page, 1).unwrap();
+        }
+        assert_eq!(db.flush().unwrap(), pages.len());
+        assert_eq!((db.pending(), db.free_frames()), (0, PAGES - 96));
+        assert!(faults(|| _ = std::hint::black_box(read(pages[0]))));
+        // All of it again, and more of one mapping than there are entries: these wait.
+        let count = pages.len();
+        pages.clear();
+        pages.extend((0..count).map_while(|at| {
+            db.grant(space, 1, if at % 2 == 0 { Rights::WRITE } else { Rights::READ }).ok()
+        }));
+        assert!(pages.len() > 800);
+        let mut rights = [Rights::WRITE, Rights::READ].into_iter().cycle();
+        while db.grant(space, 1, rights.next().unwrap()).is_ok() {}
+        for page in (11..99).step_by(2) {
+            db.unmap(space, large + page * PAGE_BYTES, 1).unwrap();
+        }
+        assert!(db.flush().is_err() && (1..44).contains(&db.pending()));
+        for page in &pages {
+            db.unmap(space, *page, 1).unwrap();
+        }
+        assert!(db.flush().is_ok() && db.pending() == 0);
+        drop(filler);
+        db.end(space).unwrap();
+        db.flush().unwrap();
+        assert_eq!(db.free_frames(), PAGES);
+    });
 }
 
 #[test]

@@ -80,6 +80,16 @@ fn memory_beyond_what_is_kept_goes_back() {
     assert!(pool.alloc_zeroed(4096).unwrap().iter().all(|byte| *byte == 0));
 }
 
+#[test]
+fn pool_keeps_any_number_of_idle_pages() {
+    for keep in [usize::MAX, usize::MAX / 5 * 4, usize::MAX - 256] {
+        let pool = PagePool::builder(600).keep(keep).build().unwrap();
+        pool.alloc(600).unwrap().fill(1);
+        drop((0..600).map(|_| pool.alloc(1).unwrap()).collect::<Vec<_>>());
+        assert_eq!((pool.idle(), pool.resident()), (600, 600));
+    }
+}
+
 /// Each page is filled with its owner's number, and checked before it goes: by the owner or, passed
 /// on, by another thread.
 #[test]

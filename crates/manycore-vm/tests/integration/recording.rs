@@ -22,6 +22,8 @@ pub struct Recording {
     pub windows: AtomicUsize,
     pub refuses_map: AtomicBool,
     pub refuses_unmap: AtomicBool,
+    /// What covers this address is not unmapped.
+    pub refuses_unmap_of: AtomicUsize,
     /// Every call from now on panics.
     pub panics: AtomicBool,
     pub unmap_calls: AtomicUsize,
@@ -37,6 +39,7 @@ impl Recording {
             windows: AtomicUsize::new(0),
             refuses_map: AtomicBool::new(false),
             refuses_unmap: AtomicBool::new(false),
+            refuses_unmap_of: AtomicUsize::new(usize::MAX),
             panics: AtomicBool::new(false),
             unmap_calls: AtomicUsize::new(0),
             spans: AtomicUsize::new(0),
@@ -87,11 +90,12 @@ impl Backing for Recording {
     }
 
     fn map(&self, runs: &[Run]) -> Result<(), Error> {
-        if self.refuses_map.load(Ordering::Relaxed) {
-            return Err(refused("map", runs[0].address));
-        }
         let mut tables = self.tables();
-        for run in runs {
+        for (number, run) in runs.iter().enumerate() {
+            // In the middle if there are several.
+            if self.refuses_map.load(Ordering::Relaxed) && number + 1 == runs.len() {
+                return Err(refused("map", run.address));
+            }
             for page in 0..run.pages {
                 let at = run.address + page as usize * PAGE_BYTES;
                 let frame = run.frame + page;
@@ -114,6 +118,10 @@ impl Backing for Recording {
         }
         let mut tables = self.tables();
         for span in spans {
+            let end = span.address + span.pages as usize * PAGE_BYTES;
+            if (span.address..end).contains(&self.refuses_unmap_of.load(Ordering::Relaxed)) {
+                return Err(refused("unmap", span.address));
+            }
             for page in 0..span.pages as usize {
                 tables.pages.remove(&(span.address + page * PAGE_BYTES));
             }

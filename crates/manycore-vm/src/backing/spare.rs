@@ -1,0 +1,99 @@
+//! Entries of the system's table of mappings that are kept for taking mappings back.
+//!
+//! Owns: [`Spare`]. Linux allows a process 65,530 mappings, and counts each part of a mapping that
+//! is not like its neighbours. So what takes a mapping back may need an entry, or two, and at the
+//! limit no `mmap` goes through at all.
+//!
+//! Laws:
+//! - spare.E1 A mapping is made, or given other rights, while the spare entries are kept, or not at
+//!   all. So at the limit it is the making that is refused.
+//! - spare.E2 What takes mappings back needs no spare entries as a rule. Where the system refuses
+//!   it, they are released, and it is tried again. A refused making releases them, too: the rest of
+//!   the process (a larger heap, a thread's stack) has them until the next making finds room.
+
+use super::{Run, Span};
+use crate::sync::{AtomicUsize, Ordering};
+use crate::{Error, PAGE_BYTES, Rights, sys};
+
+/// How many entries are kept: a mapping of so many pages, of which each is unlike its neighbours.
+const ENTRIES: usize = 32;
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    /// The address of the mapping; 0 if there is none.
+    at: AtomicUsize,
+}
+
+impl Spare {
+    /// Keeps the entries, before something is done to `span` that may take some (spare.E1).
+    ///
+    /// # Errors
+    /// If there are not as many.
+    #[inline]
+    pub(super) fn keep(&self, span: Span) -> Result<(), Error> {
+        // ORDER: Relaxed; only whether there is one counts.
+        if self.at.load(Ordering::Relaxed) != 0 {
+            return Ok(());
+        }
+        self.make().map_err(|error| error.about(span.address, span.pages as usize))
+    }
+
+    #[cold]
+    fn make(&self) -> Result<(), Error> {
+        let at = sys::reserve(ENTRIES)?.expose_provenance();
+        let mut pages = (at..).step_by(PAGE_BYTES).take(ENTRIES).skip(1).step_by(2);
+        let made = pages.try_for_each(|page| {
+            // SAFETY: reserved above, for this alone.
+            unsafe { sys::protect(page, 1, Rights::READ) }
+        });
+        // ORDER: AcqRel, for `let_go`; Relaxed on failure: only whether there is one counts.
+        let placed = made.is_ok()
+            && self.at.compare_exchange(0, at, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if !placed {
+            // SAFETY: reserved above, and nothing leads to it.
+            let _ = unsafe { sys::release(at, ENTRIES) };
+        }
+        made
+    }
+
+    /// Gives the entries back to the process. Whether there were some.
+    fn let_go(&self) -> bool {
+        // ORDER: AcqRel; one thread gets it, after it was made.
+        let at = self.at.swap(0, Ordering::AcqRel);
+        // SAFETY: `make` reserved it, and the exchange has taken it.
+        at != 0 && unsafe { sys::release(at, ENTRIES) }.is_ok()
+    }
+
+    /// Maps the runs by `map`, one by one (spare.E1).
+    ///
+    /// # Errors
+    /// Those of `map`, and if there are no entries to keep.
+    pub(super) fn map_each(
+        &self,
+        runs: &[Run],
+        map: impl Fn(&Run) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Some(first) = runs.first() else { return Ok(()) };
+        self.keep(first.span())?;
+        let mapped = runs.iter().try_for_each(map);
+        if mapped.is_err() {
+            self.let_go(); // spare.E2
+        }
+        mapped
+    }
+
+    /// Does what must not fail for want of an entry (spare.E2).
+    pub(super) fn with(&self, call: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+        match call() {
+            Err(error) if error.is_shortage() && self.let_go() => call(),
+            done => done,
+        }
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
