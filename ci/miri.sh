@@ -33,7 +33,8 @@ fn main() {
 RUST
 
 # Unit tests that go through raw pointers, and a test file that goes through each collection.
-units=(collections::registry section::pointer slab::tests::last_freed)
+units=(collections::registry section::pointer slab::tests::last_freed
+    collections::event_queue::merge::tests::merge_moves collections::event_queue::ring)
 [ $# = 0 ] || units=("$@")
 for model in "" -Zmiri-tree-borrows; do
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance $model"

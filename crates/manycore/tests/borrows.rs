@@ -15,8 +15,8 @@ use std::future::Future;
 use std::mem::forget;
 use std::num::NonZero;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::thread;
 
@@ -285,6 +285,34 @@ fn objects_with_logs_are_updated_and_read() {
     assert_eq!((object.read().0, lru.len(), events.drain().len()), (8, 3, 8));
     assert_eq!((lru.evict(2).len(), counter.sum()), (2, 8));
     assert!(map.len() <= 5);
+}
+
+#[test]
+fn events_of_many_logs_are_merged_received_and_left() {
+    for received in [0, 2, 9] {
+        let queue = EventQueue::builder().logs(Logs::Always).build().unwrap();
+        let all_have_logs = Barrier::new(3);
+        thread::scope(|scope| {
+            for sender in 0..3 {
+                let (queue, all_have_logs) = (&queue, &all_have_logs);
+                scope.spawn(move || {
+                    (0..3).for_each(|number| queue.send((sender, text(number))).unwrap());
+                    all_have_logs.wait();
+                });
+            }
+        });
+        let mut next = [0; 3];
+        for _ in 0..received {
+            let (sender, number) = queue.try_recv().unwrap();
+            assert_eq!(number, text(next[sender]));
+            next[sender] += 1;
+        }
+        if received == 9 {
+            assert!(queue.try_recv().is_err());
+            (0..3).for_each(|number| queue.send((0, text(number))).unwrap());
+            assert_eq!(queue.len(), 3);
+        }
+    }
 }
 
 #[test]

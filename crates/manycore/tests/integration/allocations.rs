@@ -1,9 +1,17 @@
-//! The system's allocator with a count of allocations for each thread.
+//! The system's allocator with a count of allocations for each thread, and of the bytes in large
+//! blocks.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 struct Counting;
+
+/// From this size on, in bytes, a block is large.
+const LARGE: usize = 64 << 10;
+
+/// Bytes in large blocks.
+static IN_LARGE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -13,10 +21,16 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        if layout.size() >= LARGE {
+            IN_LARGE.fetch_add(layout.size(), Relaxed);
+        }
         // SAFETY: the caller promises what the trait asks; the system's allocator asks the same.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if layout.size() >= LARGE {
+            IN_LARGE.fetch_sub(layout.size(), Relaxed);
+        }
         // SAFETY: the caller promises what the trait asks; the system's allocator asks the same.
         unsafe { System.dealloc(memory, layout) };
     }
@@ -28,6 +42,11 @@ static ALLOCATOR: Counting = Counting;
 /// The allocations of the calling thread until now.
 pub fn of_this_thread() -> usize {
     ALLOCATIONS.get()
+}
+
+/// Bytes in large blocks of all threads: for tests in a process of their own.
+pub fn in_large_blocks() -> usize {
+    IN_LARGE.load(Relaxed)
 }
 
 /// The allocations of the calling thread while it runs `f`.

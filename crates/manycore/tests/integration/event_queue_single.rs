@@ -1,10 +1,13 @@
 //! `EventQueue` from outside: receivers that poll for single events, among batches.
 
+use crate::allocations::in_large_blocks;
+use crate::common::process::in_own_process;
 use crate::event_queue::queues;
 use manycore::collections::{EventQueue, RecvError, SendError};
 use manycore::oplog::Logs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// The receiver changes between single events, which come by the ring while the queue is cold, and
 /// batches, while the queue gets logs and loses them.
@@ -85,4 +88,68 @@ fn events_that_wait_for_a_polling_receiver_are_in_the_queue() {
     queue.close();
     assert!(queue.drain().into_iter().eq(35..=70));
     assert_eq!(queue.try_recv(), Err(RecvError::Closed));
+}
+
+/// Receives all events, until the queue says that there are none.
+type Receive<E> = fn(&EventQueue<E>) -> usize;
+
+#[test]
+fn memory_of_a_peak_goes_when_the_queue_is_received_empty() {
+    const EACH: usize = 20_000;
+    type Event = [u64; 32];
+    let by_polls: Receive<Event> = |queue| queue.try_iter().count();
+    let by_batches: Receive<Event> = |queue| {
+        let (mut all, mut batch) = (0, Vec::new());
+        while queue.drain_at_most(1000, &mut batch) > 0 {
+            all += batch.len();
+            batch.clear();
+        }
+        all
+    };
+    let by_waits: Receive<Event> =
+        |queue| std::iter::from_fn(|| queue.recv_timeout(Duration::ZERO).ok()).count();
+    in_own_process("memory_of_a_peak_goes_when_the_queue_is_received_empty", || {
+        for receive in [by_polls, by_batches, by_waits] {
+            for queue in queues::<Event>() {
+                let before = in_large_blocks();
+                let burst = |threads| {
+                    thread::scope(|s| {
+                        for _ in 0..threads {
+                            s.spawn(|| (0..EACH).for_each(|_| queue.send([1; 32]).unwrap()));
+                        }
+                    });
+                };
+                burst(3);
+                let first: Vec<_> = std::iter::from_fn(|| queue.try_recv().ok()).take(10).collect();
+                burst(1); // the other of two buffers
+                let full = in_large_blocks() - before;
+                assert!(full > 4 * EACH * size_of::<Event>());
+                assert_eq!(receive(&queue), 4 * EACH - first.len());
+                // Logs stay, of up to 4,096 events each.
+                let left = in_large_blocks() - before;
+                assert!(left < full / 3, "{left} bytes of {full} stay with {queue:?}");
+                queue.send([2; 32]).unwrap();
+                assert_eq!(queue.try_recv(), Ok([2; 32]));
+            }
+        }
+    });
+}
+
+#[test]
+fn memory_of_a_peak_of_few_large_events_goes_too() {
+    in_own_process("memory_of_a_peak_of_few_large_events_goes_too", || {
+        type Event = [u64; 8192];
+        let receive: [Receive<Event>; 3] = [
+            |queue| queue.try_iter().count(),
+            |queue| queue.drain_at_most(20, &mut Vec::new()) + queue.drain_at_most(9, &mut vec![]),
+            |queue| queue.try_recv().iter().count() + queue.drain().len() + queue.drain().len(),
+        ];
+        for receive in receive {
+            let (queue, before) = (EventQueue::new(), in_large_blocks());
+            (0..20).for_each(|_| queue.send([1; 8192]).unwrap());
+            assert!(in_large_blocks() - before >= 20 * size_of::<Event>());
+            assert_eq!(receive(&queue), 20);
+            assert!(in_large_blocks() - before <= 1 << 20);
+        }
+    });
 }

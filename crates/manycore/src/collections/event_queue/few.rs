@@ -5,7 +5,7 @@
 //! parent module.
 
 use super::full::Full;
-use super::run::{Inbox, Run};
+use super::run::{Inbox, KEPT, Run};
 use super::signals::Signals;
 use super::{EventQueue, SendError};
 use crate::collections::promoted::SmallForm;
@@ -36,9 +36,27 @@ impl<E: Send + 'static> SmallForm for Few<E> {
 }
 
 impl<E> Few<E> {
+    /// The next event.
+    pub(super) fn pop(&mut self) -> Option<E> {
+        let event = self.events.pop_front();
+        if event.is_none() {
+            self.give_back();
+        }
+        event
+    }
+
+    /// Gives the memory of a peak back, when the queue is found empty.
+    fn give_back(&mut self) {
+        if self.events.capacity().saturating_mul(size_of::<E>()) > KEPT {
+            self.events = VecDeque::new();
+        }
+    }
+
     /// Moves all events to the end of `out`.
     pub(super) fn move_all(&mut self, out: &mut Vec<E>) {
-        if out.is_empty() {
+        if self.events.is_empty() {
+            self.give_back();
+        } else if out.is_empty() {
             let memory = take(out);
             *out = replace(&mut self.events, memory.into()).into();
         } else {
@@ -49,6 +67,9 @@ impl<E> Few<E> {
     /// Moves up to `most` events to the end of `out`.
     pub(super) fn move_at_most(&mut self, most: usize, out: &mut Vec<E>) {
         let count = most.min(self.events.len());
+        if count == 0 && most > 0 {
+            self.give_back();
+        }
         out.extend(self.events.drain(..count));
     }
 }

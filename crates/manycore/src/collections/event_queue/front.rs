@@ -36,6 +36,9 @@ pub(super) struct Front<E> {
     pub(super) pending: Pending<E>,
     /// Comes after `pending`; made when a receiver of single events has found none.
     pub(super) ring: Option<Arc<Ring<E>>>,
+    /// Whether a buffer, here or in the inbox, has grown beyond what an empty queue keeps, since a
+    /// receiver found the queue empty.
+    pub(super) is_roomy: bool,
     pub(super) tuning: Tuning,
     pub(super) pace: Pace,
     /// Of the last merge, to be followed when the receivers' lock has been released.
@@ -49,7 +52,7 @@ impl<E> Default for Front<E> {
         let (events, pending) = (VecDeque::new(), Pending::default());
         let (tuning, pace) = (Tuning::default(), Pace::default());
         let (advice, released) = (Advice::default(), Vec::new());
-        Self { events, pending, ring: None, tuning, pace, advice, released }
+        Self { events, pending, ring: None, is_roomy: false, tuning, pace, advice, released }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns: [`Full`]. Laws event_queue.Q2 to event_queue.Q10 of the parent module are about it.
 
 use super::front::{Advice, Batch, Front};
-use super::run::{Inbox, Outgoing, Run};
+use super::run::{Inbox, KEPT, Outgoing, Run, room};
 use super::signals::Signals;
 use super::waiter::Waiter;
 use super::{RecvError, SendError};
@@ -73,7 +73,8 @@ impl<E: Send + 'static> Full<E> {
                 Some(event) => event,
                 None => {
                     let closed = self.signals().is_closed(); // before the merge: event_queue.Q3
-                    if polls && !closed && self.is_surely_empty(front) {
+                    // The memory of a peak is given back by a merge that finds nothing.
+                    if polls && !closed && !front.is_roomy && self.is_surely_empty(front) {
                         return Err(RecvError::Empty);
                     }
                     self.fill(front, Self::take_merged);
@@ -100,7 +101,11 @@ impl<E: Send + 'static> Full<E> {
     #[cold]
     fn fill(&self, front: &mut Front<E>, take: fn(&Self, &mut Front<E>, &mut Vec<E>) -> Vec<E>) {
         let mut ready = Vec::from(std::mem::take(&mut front.events));
+        let was_roomy = front.is_roomy;
         let first = take(self, front, &mut ready);
+        if was_roomy && !front.is_roomy {
+            ready = Vec::new(); // nothing came, and the other buffers are gone
+        }
         front.events = VecDeque::from(ready);
         first.into_iter().rev().for_each(|event| front.events.push_front(event));
     }
@@ -122,6 +127,7 @@ impl<E: Send + 'static> Full<E> {
     /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are
     /// empty. What was in the ring comes back: it is before all.
     fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
+        let mut _unused = None; // freed without the object's lock
         let mut inbox = self.inbox.read();
         // BUG: a merge leaves events in the ring that were sent before (event_queue.Q10).
         let ring = if seeded_bug!("ring-after-merge") { &None } else { &front.ring };
@@ -134,6 +140,12 @@ impl<E: Send + 'static> Full<E> {
             }
         }
         let taken = first.len() + events.len() + front.pending.len();
+        front.is_roomy |= room(events.capacity(), &front.pending).max(inbox.room()) > KEPT;
+        if taken == 0 && front.is_roomy {
+            front.is_roomy = false;
+            front.events = VecDeque::new();
+            _unused = Some((inbox.take_buffers(), std::mem::take(&mut front.pending)));
+        }
         if !self.tunes {
             return first;
         }

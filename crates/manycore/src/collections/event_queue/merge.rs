@@ -37,8 +37,9 @@ struct Head {
     source: usize,
 }
 
-/// Initialised entries in one of the buffers, which are this one's own.
-struct Source<E>(Range<*const KeyedEvent<E>>);
+/// Initialised entries in one of the buffers, which are this one's own. By pointers that may write:
+/// entries that are left are dropped through them.
+struct Source<E>(Range<*mut KeyedEvent<E>>);
 
 // SAFETY: it owns what it points to, as a vector does.
 unsafe impl<E: Send> Send for Source<E> {}
@@ -46,15 +47,19 @@ unsafe impl<E: Send> Send for Source<E> {}
 unsafe impl<E: Send> Sync for Source<E> {}
 
 impl<E> Source<E> {
+    fn left(&self) -> usize {
+        left(&(self.0.start.cast_const()..self.0.end.cast_const()))
+    }
+
     fn head(&self, source: usize) -> Option<Head> {
         // SAFETY: the range is initialised, and not empty here.
-        (left(&self.0) > 0).then(|| Head { key: unsafe { (*self.0.start).0 }, source })
+        (self.left() > 0).then(|| Head { key: unsafe { (*self.0.start).0 }, source })
     }
 }
 
 impl<E> Drop for Source<E> {
     fn drop(&mut self) {
-        let all = std::ptr::slice_from_raw_parts_mut(self.0.start.cast_mut(), left(&self.0));
+        let all = std::ptr::slice_from_raw_parts_mut(self.0.start, self.left());
         // SAFETY: these entries are initialised, and no other code reads or drops them.
         unsafe { std::ptr::drop_in_place(all) }
     }
@@ -77,6 +82,12 @@ impl<E> Pending<E> {
         self.left
     }
 
+    /// What the buffers have room for, in bytes.
+    pub(super) fn room(&self) -> usize {
+        let entries: usize = self.buffers.iter().map(Vec::capacity).sum();
+        entries.saturating_mul(size_of::<KeyedEvent<E>>())
+    }
+
     /// Takes the entries of `logs`, and leaves them memory of earlier ones. Nothing must be left.
     pub(super) fn begin<'a>(
         &mut self,
@@ -96,7 +107,7 @@ impl<E> Pending<E> {
                 continue;
             }
             self.left += buffer.len();
-            let entries = buffer.as_ptr_range();
+            let entries = buffer.as_mut_ptr_range();
             // SAFETY: zero is within capacity; the entries stay initialised behind the length, and
             // belong to the source from here on. The buffer is neither written nor freed before
             // `begin` is called again or `self` is dropped, and the sources are gone then.
@@ -133,7 +144,7 @@ impl<E> Pending<E> {
             None => {
                 drop(self.sources.remove(first.source));
                 debug_assert!(
-                    self.left == self.sources.iter().map(|source| left(&source.0)).sum::<usize>(),
+                    self.left == self.sources.iter().map(Source::left).sum::<usize>(),
                     "event_queue.Q2: the count of pending events is wrong"
                 );
                 self.play();

@@ -149,7 +149,8 @@ use std::marker::PhantomData;
 ///   a receiver of single events has found none; up to
 ///   [`max_events`](EventQueueBuilder::max_events) merged events and one log for each sending
 ///   thread, with up to three more buffers of its size where more than two send. A log's entry is
-///   the event and 8 bytes. Buffers stay as large as they grew.
+///   the event and 8 bytes. The receive that finds the queue empty gives the memory of a peak back:
+///   all buffers for merged events, if one of them is larger than 1 MiB. Logs keep theirs.
 /// - Panics: none of its own. The only user code inside are wakers: if one panics, the others are
 ///   woken all the same, and then the `send` or `close` that woke them panics, with its event sent
 ///   (unless its thread is unwinding already). A receive that wakes senders doesn't: it returns its
@@ -272,7 +273,7 @@ impl<E: Send + 'static> EventQueue<E> {
     /// [`RecvError::Empty`], or [`RecvError::Closed`] if moreover no event can come any more.
     pub fn try_recv(&self) -> Result<E, RecvError> {
         match self.forms.small() {
-            Ok(mut few) => few.form.events.pop_front().ok_or(RecvError::Empty),
+            Ok(mut few) => few.form.pop().ok_or(RecvError::Empty),
             Err(full) => full.receive(true),
         }
     }

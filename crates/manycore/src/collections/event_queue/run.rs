@@ -11,6 +11,7 @@ use crate::percpu::barrier;
 use crate::policy::Streak;
 use crate::sync::prefetch_for_write;
 use std::cell::Cell;
+use std::mem::{swap, take};
 use std::sync::Arc;
 
 /// An event on its way from its sender's frame to a log or to the inbox.
@@ -88,7 +89,16 @@ pub(super) struct Inbox<E> {
 
 /// Events of many logs from which on their merge is left to the receiver: the first event is then
 /// available at once, and not after a merge of two hundred thousand.
-const MANY_EVENTS: usize = 4096;
+const MANY_EVENTS: usize = if cfg!(miri) { 4 } else { 4096 };
+
+/// What the buffers of an empty queue have room for, in bytes. What is beyond that is of a peak,
+/// and is given back when a receiver finds the queue empty.
+pub(super) const KEPT: usize = if cfg!(miri) { 0 } else { 1 << 20 };
+
+/// What buffers for so many events, and those of a merge, have room for, in bytes.
+pub(super) fn room<E>(events: usize, pending: &Pending<E>) -> usize {
+    events.saturating_mul(size_of::<E>()).saturating_add(pending.room())
+}
 
 impl<E> Inbox<E> {
     /// With the events of the queue's small form.
@@ -110,16 +120,30 @@ impl<E> Inbox<E> {
     }
 
     /// Moves everything to the end of two empty ones, `into` before `pending`, by an exchange of
-    /// buffers. The caller holds the receivers' lock, too, and has emptied the ring.
+    /// buffers if there is anything. The caller holds the receivers' lock, too, and has emptied the
+    /// ring.
     pub(super) fn hand_over(&mut self, into: &mut Vec<E>, pending: &mut Pending<E>) {
         debug_assert!(
             into.is_empty() && pending.len() == 0,
             "event_queue.Q2: events are passed by"
         );
-        std::mem::swap(&mut self.ready, into);
-        std::mem::swap(&mut self.pending, pending);
+        if self.len() > 0 {
+            swap(&mut self.ready, into);
+            swap(&mut self.pending, pending);
+        }
         self.handed = into.len() + pending.len();
         self.signals.note_handed_over(self.handed);
+    }
+
+    /// What the buffers have room for, in bytes.
+    pub(super) fn room(&self) -> usize {
+        room(self.ready.capacity(), &self.pending)
+    }
+
+    /// The buffers, of which nothing is in use.
+    pub(super) fn take_buffers(&mut self) -> (Vec<E>, Pending<E>) {
+        debug_assert!(self.len() == 0, "event_queue.Q2: events are given away with their memory");
+        (take(&mut self.ready), take(&mut self.pending))
     }
 
     /// Puts an event into the ring, if a receiver has asked for that and nothing is before it here
