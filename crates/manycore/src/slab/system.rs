@@ -93,8 +93,13 @@ mod imp {
             return;
         }
         // SAFETY: the caller promises that `map` made the range, and that it is unused (# Safety).
-        let failed = unsafe { libc::munmap(start.cast(), bytes) };
-        debug_assert_eq!(failed, 0, "manycore: munmap refused");
+        unsafe {
+            // The system joins neighbours. At its limit of mappings it takes nothing out of the
+            // middle of one: then the addresses stay, and the memory goes.
+            if libc::munmap(start.cast(), bytes) != 0 {
+                libc::madvise(start.cast(), bytes, libc::MADV_DONTNEED);
+            }
+        }
     }
 
     pub(super) fn take(bytes: usize) -> Option<NonNull<u8>> {
@@ -156,5 +161,65 @@ mod imp {
         // SAFETY: without huge pages each chunk came from `take` above, with the same `bytes` and
         // so the same layout; `super::give_back`'s caller promises that it is not used any more.
         unsafe { std::alloc::dealloc(chunk.as_ptr(), layout(bytes)) };
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 64 << 10;
+
+    /// Uses up the mappings of this process; false if there are too many.
+    fn fill_up() -> bool {
+        const PAGE: usize = 4096;
+        let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+        let pages = limit.trim().parse::<usize>().unwrap() + 2;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
+        // SAFETY: new memory that nothing else uses; a page of it is made readable, or refused.
+        unsafe {
+            let start = libc::mmap(ptr::null_mut(), pages * PAGE, libc::PROT_NONE, flags, -1, 0);
+            let unlike = |page: usize| {
+                libc::mprotect(start.wrapping_byte_add(page * PAGE), PAGE, libc::PROT_READ) == 0
+            };
+            pages < 300_000 && !(1..pages).step_by(2).all(unlike)
+        }
+    }
+
+    /// Whether a page of the chunk is in memory.
+    fn is_resident(chunk: NonNull<u8>) -> bool {
+        let mut pages = [0_u8; BYTES / 4096];
+        // SAFETY: the array has an entry for each page of the range, mapped or not.
+        let known = unsafe { libc::mincore(chunk.as_ptr().cast(), BYTES, pages.as_mut_ptr()) };
+        known == 0 && pages.iter().any(|page| page & 1 != 0)
+    }
+
+    #[test]
+    fn memory_goes_back_at_the_limit_of_mappings() {
+        let chunks: Vec<NonNull<u8>> = (0..40).map(|_| take(BYTES)).collect();
+        // SAFETY: each chunk is this test's, and has as many bytes.
+        chunks.iter().for_each(|chunk| unsafe { chunk.as_ptr().write_bytes(1, BYTES) });
+        // SAFETY: the child makes system calls, and ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let passed = std::panic::catch_unwind(|| {
+                let is_full = fill_up();
+                // Every second one, out of the middle of what the system has joined.
+                for chunk in chunks.iter().skip(1).step_by(2).filter(|_| is_full) {
+                    // SAFETY: taken above, and not used any more.
+                    unsafe { give_back(*chunk, BYTES) };
+                    assert!(!is_resident(*chunk));
+                }
+            });
+            // SAFETY: ends this process at once.
+            unsafe { libc::_exit(i32::from(passed.is_err())) };
+        }
+        let mut status = 0;
+        // SAFETY: this process's child, and a live integer.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the system refused memory");
+        // SAFETY: taken above, and not used any more.
+        chunks.into_iter().for_each(|chunk| unsafe { give_back(chunk, BYTES) });
     }
 }

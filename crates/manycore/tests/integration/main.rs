@@ -141,6 +141,8 @@ mod section_list;
 mod section_reuse;
 #[cfg(feature = "serde")]
 mod serde;
+#[cfg(feature = "collections")]
+mod sizes;
 #[cfg(feature = "slab")]
 mod slab;
 #[cfg(feature = "collections")]
