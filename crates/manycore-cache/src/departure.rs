@@ -7,12 +7,14 @@
 //! - cache.D2 What is unlinked is retired once and told once. User code that panics (a listener, or
 //!   the destructor of another entry) keeps the rest from neither; the first panic goes on when all
 //!   is done.
+//! - cache.D3 An entry whose time is over leaves as expired, whoever finds it: a read, an update of
+//!   its key, an update that makes room, a sweep, or a removal of many.
 
 use crate::Cache;
 use crate::builder::Listener;
 use crate::key_hash::KeyHash;
 use crate::node::{Found, Fresh, Node};
-use crate::segment::{Evicted, Segment};
+use crate::segment::Segment;
 use crate::single_flight::Panics;
 use crate::stats::Event;
 use crate::table::Slot;
@@ -46,7 +48,8 @@ pub enum Cause {
     Removed,
     /// Room was wanted, or it was too heavy to be let in.
     Evicted,
-    /// Its time was over.
+    /// Its time was over when it left, whatever it left for: an entry that makes room, is replaced
+    /// or is removed after its end has expired.
     Expired,
 }
 
@@ -54,6 +57,12 @@ impl Cause {
     /// A bit of its own.
     pub(crate) fn bit(self) -> u8 {
         1 << self as u8
+    }
+
+    /// Of an entry that another value replaces, whose time is over or not.
+    #[inline(always)]
+    pub(crate) fn of_replaced(is_over: bool) -> Self {
+        if is_over { Self::Expired } else { Self::Replaced }
     }
 }
 
@@ -110,7 +119,7 @@ where
     pub(crate) cache: &'a Cache<K, V, S>,
     pub(crate) segment: &'a Segment<K, V>,
     pub(crate) section: &'a Section<'a>,
-    pub(crate) departed: Option<Evicted<K, V>>,
+    pub(crate) departed: Option<Departed<K, V>>,
 }
 
 impl<K, V, S> Drop for GoneOne<'_, K, V, S>
@@ -121,10 +130,9 @@ where
 {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(Evicted { node, weight }) = self.departed.take() {
+        if let Some(departed) = self.departed.take() {
             self.segment.count_less(1);
-            self.cache.give_back(weight);
-            let departed = Departed { node, weight, cause: Cause::Evicted };
+            self.cache.give_back(departed.weight);
             self.cache.part_with(&departed, self.section);
         }
     }
@@ -180,6 +188,19 @@ where
         panics.resume();
     }
 
+    /// Why an entry leaves that makes room (cache.D3). The section keeps it.
+    #[inline(always)]
+    pub(crate) fn cause_of_eviction(&self, node: Found<K, V>) -> Cause {
+        let is_over = self.is_timed && self.is_expired_cold(node);
+        if is_over { Cause::Expired } else { Cause::Evicted }
+    }
+
+    /// An entry that is about to be unlinked to make room (cache.D1).
+    #[inline(always)]
+    pub(crate) fn depart(&self, node: Found<K, V>) -> Departed<K, V> {
+        Departed { node, weight: self.weight_of(node), cause: self.cause_of_eviction(node) }
+    }
+
     /// Evicts an entry of this segment; its weight, which is the caller's now. The room is for a
     /// key of the hash `near`, if there is one; `kept` is not evicted.
     pub(crate) fn evict(
@@ -189,28 +210,28 @@ where
         kept: Option<Found<K, V>>,
         section: &Section<'_>,
     ) -> Option<i64> {
-        let evicted = segment.evict(near, kept, section, |node| self.weight_of(node))?;
-        let (node, weight) = (evicted.node, evicted.weight);
+        let departed = segment.evict(near, kept, section, |node| self.depart(node))?;
         segment.count_less(1);
         // Whatever the listener does, the capacity is not lost.
-        let back = Back { cache: self, capacity: weight };
-        self.part_with(&Departed { node, weight, cause: Cause::Evicted }, section);
+        let back = Back { cache: self, capacity: departed.weight };
+        self.part_with(&departed, section);
         std::mem::forget(back);
-        Some(weight)
+        Some(departed.weight)
     }
 
-    /// What is too heavy for the whole cache stays out, and what it would have replaced goes.
+    /// What is too heavy for the whole cache stays out, and what it would have replaced goes, for
+    /// this cause.
     #[cold]
     pub(crate) fn turn_away(
         &self,
         hash: KeyHash,
         fresh: &mut Option<Fresh<K, V>>,
         weight: i64,
-        seen: Option<Found<K, V>>,
+        seen: Option<(Found<K, V>, Cause)>,
         section: &Section<'_>,
     ) -> Found<K, V> {
-        if let Some(seen) = seen {
-            self.take_out(hash, seen, Cause::Replaced, section);
+        if let Some((seen, cause)) = seen {
+            self.take_out(hash, seen, cause, section);
         }
         let node = fresh.take().expect("a node to turn away").publish();
         self.part_with(&Departed { node, weight, cause: Cause::Evicted }, section);
@@ -270,22 +291,21 @@ where
             |slot: Slot<'_, K, V>| slot.node().filter(|node| self.is_expired_at(*node, now));
         if let Some(bucket) = segment.table(section).buckets().get(index) {
             if bucket.slots().any(|slot| expired(slot).is_some()) {
-                self.clear_bucket(segment, index, section, Cause::Expired, |node| {
-                    self.is_expired_at(node, now)
+                self.clear_bucket(segment, index, section, |node| {
+                    self.is_expired_at(node, now).then_some(Cause::Expired)
                 });
             }
         }
     }
 
-    /// Removes the entries of a bucket that the test names; false if the table was replaced. The
-    /// test runs under the bucket's lock.
+    /// Removes the entries of a bucket for which the test has a cause; false if the table was
+    /// replaced. The test runs under the bucket's lock.
     fn clear_bucket(
         &self,
         segment: &Segment<K, V>,
         index: usize,
         section: &Section<'_>,
-        cause: Cause,
-        test: impl Fn(Found<K, V>) -> bool,
+        test: impl Fn(Found<K, V>) -> Option<Cause>,
     ) -> bool {
         let table = segment.table(section);
         let bucket = table.buckets().get(index);
@@ -294,9 +314,9 @@ where
         let Some(locked) = bucket.and_then(|bucket| table.lock(bucket)) else { return false };
         for slot in locked.slots() {
             let Some(node) = slot.node() else { continue };
-            let weigh = || test(node).then(|| self.weight_of(node));
-            if let Some(weight) = self.under_lock(weigh) {
-                gone.all.push(Departed { node, weight, cause });
+            let depart = |cause| Departed { node, weight: self.weight_of(node), cause };
+            if let Some(departed) = self.under_lock(|| test(node).map(depart)) {
+                gone.all.push(departed);
                 locked.clear(slot);
             }
         }
@@ -304,11 +324,19 @@ where
         true
     }
 
-    pub(crate) fn clear_all(&self, cause: Cause, test: impl Fn(Found<K, V>) -> bool) {
+    /// Removes every entry that has expired (cache.D3), and those that the test names, which runs
+    /// under their bucket's lock. Loads that are under way are not put in.
+    pub(crate) fn remove_all(&self, test: impl Fn(Found<K, V>) -> bool) {
         self.begin_update();
-        if cause != Cause::Expired {
-            self.flights.mark_all();
-        }
+        self.flights.mark_all();
+        self.clear_all(|node| match self.is_expired(node) {
+            true => Some(Cause::Expired),
+            false => test(node).then_some(Cause::Removed),
+        });
+        self.collect();
+    }
+
+    fn clear_all(&self, test: impl Fn(Found<K, V>) -> Option<Cause>) {
         for segment in &self.segments {
             let mut index = 0;
             // One section for each bucket: a long one would hold everything back.
@@ -318,7 +346,7 @@ where
                 if index >= buckets {
                     break;
                 }
-                let same = self.clear_bucket(segment, index, &section, cause, &test);
+                let same = self.clear_bucket(segment, index, &section, &test);
                 // A table that was replaced is begun anew.
                 index = if same && segment.table(&section).buckets().len() == buckets {
                     index + 1
@@ -333,14 +361,14 @@ where
     /// before the call. Loads that are under way are not put in. Cost: the
     /// tables, and a lock for each bucket in turn.
     pub fn invalidate_all(&self) {
-        self.clear_all(Cause::Removed, |_| true);
-        self.collect();
+        self.remove_all(|_| true);
     }
 
     /// Drops every entry whose time is over, and frees what can be freed. For a timer of yours.
     pub fn purge(&self) {
         if self.is_timed {
-            self.clear_all(Cause::Expired, |node| self.is_expired(node));
+            self.begin_update();
+            self.clear_all(|node| self.is_expired(node).then_some(Cause::Expired));
         }
         self.collect();
     }

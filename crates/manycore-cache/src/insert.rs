@@ -5,7 +5,7 @@ use crate::departure::{Back, Cause, Departed, GoneOne};
 use crate::key_hash::KeyHash;
 use crate::node::Fresh;
 use crate::prefetch::prefetch_for_write;
-use crate::segment::Evicted;
+use crate::single_flight::Panics;
 use crate::stats::Event;
 use crate::table::{Bucket, Hit, Table, UNPROVED};
 use crate::update::Asked;
@@ -143,7 +143,12 @@ where
         self.flights.note_change(hash, 0);
         drop(locked);
         fresh.publish();
-        self.end_supplanting(hash, Evicted { node: old.node, weight: 1 }, section);
+        let old = Departed { node: old.node, weight: 1, cause: Cause::Evicted };
+        if self.is_timed {
+            self.end_supplanting_timed(hash, old, section);
+        } else {
+            self.end_supplanting(hash, &old, section);
+        }
         Ok(())
     }
 
@@ -160,10 +165,10 @@ where
         if bucket.has_tag(hash) {
             return Err(fresh);
         }
-        let Some(evicted) = segment.evict(None, None, section, |node| self.weight_of(node)) else {
+        let Some(departed) = segment.evict(None, None, section, |node| self.depart(node)) else {
             return Err(fresh);
         };
-        let mut gone = GoneOne { cache: self, segment, section, departed: Some(evicted) };
+        let mut gone = GoneOne { cache: self, segment, section, departed: Some(departed) };
         let Some(locked) = table.lock(bucket).filter(|_| !bucket.has_tag(hash)) else {
             drop(gone); // before there is a result, which a listener's panic would leak
             return Err(fresh);
@@ -172,19 +177,33 @@ where
         self.flights.note_change(hash, 0);
         drop(locked);
         fresh.publish();
-        if let Some(evicted) = gone.departed.take() {
-            self.end_supplanting(hash, evicted, section);
+        if let Some(departed) = gone.departed.take() {
+            self.end_supplanting(hash, &departed, section);
         }
         Ok(())
     }
 
     /// What follows when an entry was linked that has the room of another one.
     #[inline(always)]
-    fn end_supplanting(&self, hash: KeyHash, old: Evicted<K, V>, section: &Section<'_>) {
-        self.counts.note(Event::Supplanting, section);
-        let Evicted { node, weight } = old;
-        self.retire_and_tell(&Departed { node, weight, cause: Cause::Evicted }, section);
+    fn end_supplanting(&self, hash: KeyHash, old: &Departed<K, V>, section: &Section<'_>) {
+        if old.cause == Cause::Evicted {
+            self.counts.note(Event::Supplanting, section);
+            self.retire_and_tell(old, section);
+        } else {
+            self.counts.note(Event::Insertion, section);
+            self.part_with(old, section);
+        }
         self.end_put(hash, section);
+    }
+
+    /// The same if the old entry's time may be over. It has left by the store that linked the new
+    /// one: so whatever the clock does, what must follow does (cache.D2).
+    #[inline(never)]
+    fn end_supplanting_timed(&self, hash: KeyHash, mut old: Departed<K, V>, section: &Section<'_>) {
+        let mut panics = Panics::default();
+        panics.catch(|| old.cause = self.cause_of_eviction(old.node));
+        panics.catch(|| self.end_supplanting(hash, &old, section));
+        panics.resume();
     }
 
     /// Whether an entry of this hash needs the room of another one, of which any is enough: then
@@ -226,7 +245,7 @@ where
         self.flights.note_change(hash, 0);
         drop(locked);
         fresh.publish();
-        let cause = if is_over { Cause::Expired } else { Cause::Replaced };
+        let cause = Cause::of_replaced(is_over);
         let old = Departed { node: hit.node, weight, cause };
         self.counts.note(Event::Insertion, section);
         self.part_with(&old, section);

@@ -185,10 +185,10 @@ where
         None
     }
 
-    /// Removes every entry for which `keep` returns false. Not a snapshot: concurrent insertions
-    /// may be visited or not. Cost: the tables, and a lock for each bucket in turn, under which
-    /// `keep` runs; it must not update the cache, which panics. Loads that are under way are not
-    /// put in.
+    /// Removes every entry for which `keep` returns false, and every entry whose time is over, of
+    /// which `keep` is not asked. Not a snapshot: concurrent insertions may be visited or not.
+    /// Cost: the tables, and a lock for each bucket in turn, under which `keep` runs; it must not
+    /// update the cache, which panics. Loads that are under way are not put in.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
@@ -200,7 +200,6 @@ where
     /// ```
     pub fn retain(&self, keep: impl Fn(Entry<'_, K, V>) -> bool) {
         // SAFETY: the walk's section keeps the node while it is asked about.
-        self.clear_all(Cause::Removed, |node| !keep(unsafe { self.entry(node) }));
-        self.collect();
+        self.remove_all(|node| !keep(unsafe { self.entry(node) }));
     }
 }

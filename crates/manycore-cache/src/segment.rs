@@ -34,6 +34,7 @@
 //! cache eviction" (SOSP 2023), with a hand over the table in place of the main queue, and each
 //! bucket in place of the small one, where entries do not weigh.
 
+use crate::departure::Departed;
 use crate::key_hash::KeyHash;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
@@ -87,12 +88,6 @@ impl Eviction {
     pub(crate) fn frequency_max(self) -> u8 {
         if self == Eviction::Clock { PROVED + 1 } else { FREQUENCY_MAX }
     }
-}
-
-/// An entry that was unlinked to make room.
-pub(crate) struct Evicted<K, V> {
-    pub(crate) node: NonNull<Node<K, V>>,
-    pub(crate) weight: i64,
 }
 
 /// The bucket at which a hand stands.
@@ -193,29 +188,29 @@ impl<K, V> Segment<K, V> {
     /// Unlinks the entry that is worth the least (cache.G5); the caller counts it and retires it.
     /// `None` if nothing was found. The room is for a key of the hash `near`, if there is one.
     /// `kept` stays: the update that makes room is about it.
-    /// `weigh` is user code: it runs with no lock held, before the entry is unlinked, so that
-    /// nothing is lost if it panics.
+    /// `depart` says with which weight and cause. It runs user code, with no lock held, before the
+    /// entry is unlinked, so that nothing is lost if it panics.
     pub(crate) fn evict(
         &self,
         near: Option<KeyHash>,
         kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
-        weigh: impl Fn(NonNull<Node<K, V>>) -> i64,
-    ) -> Option<Evicted<K, V>> {
+        depart: impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
+    ) -> Option<Departed<K, V>> {
         let queue = || &self.table(section).probation;
         if queue().has_room() {
             while queue().len() > (self.entries() / PROBATION_SHARE).max(1) {
                 let Some(record) = queue().pop() else { break };
-                if let Some(evicted) = self.evict_unproved(record, kept, section, &weigh) {
-                    return Some(evicted);
+                if let Some(departed) = self.evict_unproved(record, kept, section, &depart) {
+                    return Some(departed);
                 }
             }
-        } else if let Some(evicted) =
-            near.and_then(|near| self.evict_unproved(near.upper(), kept, section, &weigh))
+        } else if let Some(departed) =
+            near.and_then(|near| self.evict_unproved(near.upper(), kept, section, &depart))
         {
-            return Some(evicted);
+            return Some(departed);
         }
-        self.sweep(kept, section, &weigh)
+        self.sweep(kept, section, &depart)
     }
 
     /// Unlinks an entry on probation, if there is one, from the bucket that the upper half of a
@@ -225,15 +220,15 @@ impl<K, V> Segment<K, V> {
         upper: u32,
         kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
-        weigh: &impl Fn(NonNull<Node<K, V>>) -> i64,
-    ) -> Option<Evicted<K, V>> {
+        depart: &impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
+    ) -> Option<Departed<K, V>> {
         let table = self.table(section);
         let index = table.index_of(upper);
         let bucket = &table.buckets()[index];
         let least =
             bucket.least_used(UNPROVED, kept).filter(|least| least.frequency == UNPROVED)?;
         let (slot, node) = (least.slot, least.node);
-        let weight = weigh(node);
+        let departed = depart(node);
         let locked = table.lock(bucket)?;
         if slot.node() != Some(node) || slot.frequency_now() != UNPROVED {
             return None; // it has gone, or was used
@@ -243,7 +238,7 @@ impl<K, V> Segment<K, V> {
         if !table.probation.has_room() {
             locked.age_at_times(least.chance); // else the hand would pass by what no record names
         }
-        Some(Evicted { node, weight })
+        Some(departed)
     }
 
     /// Turns the hand until an entry goes: of each bucket that it passes the one that was used
@@ -254,8 +249,8 @@ impl<K, V> Segment<K, V> {
         &self,
         kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
-        weigh: &impl Fn(NonNull<Node<K, V>>) -> i64,
-    ) -> Option<Evicted<K, V>> {
+        depart: &impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
+    ) -> Option<Departed<K, V>> {
         let table = self.table(section);
         let buckets = table.buckets();
         let mut index = self.changing.main.bucket(buckets.len());
@@ -275,9 +270,9 @@ impl<K, V> Segment<K, V> {
                 bucket.cool(1);
                 continue;
             }
-            let weight = weigh(node);
+            let departed = depart(node);
             let Some(locked) = table.lock(bucket) else {
-                return self.sweep(kept, section, weigh);
+                return self.sweep(kept, section, depart);
             };
             if slot.node() != Some(node) {
                 continue; // it has gone by itself
@@ -285,7 +280,7 @@ impl<K, V> Segment<K, V> {
             table.remember(at, slot);
             locked.clear(slot);
             self.changing.main.set(if has_probation { index } else { at });
-            return Some(Evicted { node, weight });
+            return Some(departed);
         }
         self.changing.main.set(index);
         None

@@ -29,9 +29,9 @@ pub struct Stats {
     pub misses: u64,
     /// Entries that were put in, replacements included.
     pub insertions: u64,
-    /// Entries that went because room was wanted.
+    /// Entries that went because room was wanted, although their time was not over.
     pub evictions: u64,
-    /// Entries that went because their time was over.
+    /// Entries whose time was over when they went, by whatever call.
     pub expirations: u64,
     /// Loads of [`get_or_insert_with`](crate::Cache::get_or_insert_with) and its kin that ended
     /// with a value.

@@ -282,6 +282,7 @@ where
                 return None;
             }
             if weight > self.capacity.load(Ordering::Relaxed) {
+                let seen = seen.map(|seen| (seen, Cause::of_replaced(is_over)));
                 return Some(self.turn_away(hash, own, weight, seen, section));
             }
             let old_weight = seen.map_or(0, |seen| self.weight_of(seen));
@@ -312,7 +313,7 @@ where
             let node = own.take().expect("still there").publish();
             held.capacity -= weight - old_weight;
             drop(held); // a lighter value gives capacity back
-            let cause = if is_over { Cause::Expired } else { Cause::Replaced };
+            let cause = Cause::of_replaced(is_over);
             let old = seen.map(|node| Departed { node, weight: old_weight, cause });
             self.after_put(hash, old, section);
             return Some(node);

@@ -25,6 +25,7 @@ mod rng;
 mod tasks;
 
 mod budgeted;
+mod causes;
 mod corners;
 mod deadlocks;
 mod expiry;
