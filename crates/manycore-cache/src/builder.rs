@@ -28,9 +28,11 @@ const ROOM_BY_WEIGHT: usize = 1 << 12;
 /// Bytes of table for each entry, in a table that has just grown.
 const TABLE_BYTES: usize = 24;
 
-/// Bytes of garbage, as a part of the capacity in bytes, and their bounds.
+/// Bytes of garbage of all threads together, as a part of the capacity in bytes, and their bounds.
+/// With less than half a megabyte, rounds cost insertions of small entries more than the memory is
+/// worth: a batch of two threads that replace nodes of 24 bytes has some 1,800 of them.
 const GARBAGE_PART: usize = 8;
-const GARBAGE_MIN: usize = 4 << 20;
+const GARBAGE_MIN: usize = 512 << 10;
 const GARBAGE_MAX: usize = 32 << 20;
 
 /// Entries of a batch of garbage. From 64 bytes an entry on it is full by its bytes before. With
@@ -497,7 +499,7 @@ impl<K, V, S> Builder<K, V, S> {
         let room = self.initial.unwrap_or(room).min(most).max(1);
         let segments = (most / SEGMENT_ENTRIES).clamp(1, SEGMENTS_MAX);
         let segments = 1 << segments.ilog2();
-        let buckets = (room.div_ceil(segments) * 10).div_ceil(LOAD_TENTHS).max(1);
+        let buckets = buckets_for(room.div_ceil(segments));
         let has_idle = self.idle.is_some() || self.idle_each.is_some();
         let has_times = self.live.is_some() || has_idle || self.expiry.is_some();
         let is_timed = has_times || self.ends.is_some();
@@ -519,7 +521,8 @@ impl<K, V, S> Builder<K, V, S> {
             _ => InBytes::No,
         };
         let home = Home::new(kind, in_bytes, self.memory);
-        let entry = if in_bytes == InBytes::No { home.bytes() } else { 1 };
+        // Both sides count alike: so garbage is an eighth of the entries, whatever they own.
+        let entry = if in_bytes == InBytes::No { home.garbage_bytes() } else { 1 };
         let domain = garbage_domain(most.saturating_mul(entry));
         let start = Instant::now();
         Ok(Cache {
@@ -550,6 +553,11 @@ impl<K, V, S> Builder<K, V, S> {
             budgeted: None,
         })
     }
+}
+
+/// Buckets of a table for so many entries.
+pub(crate) fn buckets_for(entries: usize) -> usize {
+    entries.saturating_mul(10).div_ceil(LOAD_TENTHS).max(1)
 }
 
 /// The reclamation domain of a cache of so many bytes.

@@ -135,6 +135,11 @@ impl<K, V> Home<K, V> {
         }
     }
 
+    /// What an entry counts as when it has become garbage, in a cache that does not weigh.
+    pub(crate) fn garbage_bytes(&self) -> usize {
+        self.garbage::<(K, V)>(0).bytes()
+    }
+
     /// Bytes that a node takes.
     pub(crate) fn bytes(&self) -> usize {
         match self.kind {

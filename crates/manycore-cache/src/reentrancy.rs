@@ -2,7 +2,7 @@
 //!
 //! Most callbacks run with no lock held. Those that must not (the second look of
 //! [`insert_locked_if`](crate::Cache::insert_locked_if) and its kin, `retain`, the expiration of
-//! an entry without metadata, `Hash` while a table grows) are noted here for their thread.
+//! an entry without metadata, `Hash` while a table is replaced) are noted here for their thread.
 //!
 //! Laws:
 //! - cache.U1 An update of a cache panics, before it changes anything, in a thread that runs a
