@@ -1,6 +1,7 @@
 //! The capacity of a cache, changed while it is used.
 
 use crate::Cache;
+use crate::builder::buckets_for;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,13 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Changes the capacity, which the cache keeps to at once: what is above it is evicted.
+    /// Changes the capacity, which the cache keeps to at once: what is above it is evicted. Tables
+    /// that are then twice as large as they need be, or more, are replaced by smaller ones.
+    /// What can be freed now is freed. Memory of entries is kept for reuse, as ever.
+    ///
+    /// The budget of [garbage](crate#memory) stays that of the capacity at first. Cost of less
+    /// capacity: an eviction for each entry above it, and for each replaced table what its growth
+    /// cost: updates of its segment wait meanwhile, and the keys are hashed under its locks.
     ///
     /// # Panics
     /// If it is zero or above 2^62.
@@ -29,10 +36,20 @@ where
         // ORDER: Relaxed; counts of capacity order nothing.
         let old = self.capacity.swap(capacity as i64, Ordering::Relaxed);
         if let Some(budgeted) = &self.budgeted {
-            return Self::set_capacity_within(budgeted, capacity);
+            Self::set_capacity_within(budgeted, capacity);
+        } else {
+            self.change_pool(capacity as i64 - old);
         }
+        if (capacity as i64) < old {
+            self.shrink_tables(capacity);
+            self.collect();
+        }
+    }
+
+    /// Adds to the pool, or takes from it, and evicts what is above.
+    fn change_pool(&self, more: i64) {
         // ORDER: Relaxed; as above.
-        self.pool.0.fetch_add(capacity as i64 - old, Ordering::Relaxed);
+        self.pool.0.fetch_add(more, Ordering::Relaxed);
         for segment in &self.segments {
             // ORDER: Relaxed; as above.
             self.pool.0.fetch_add(segment.take_spare(i64::MAX), Ordering::Relaxed);
@@ -45,6 +62,22 @@ where
             if self.segments.iter().filter_map(evicted).count() == 0 {
                 return;
             }
+        }
+    }
+
+    /// Replaces tables that are much too large for what is in them and, if the capacity is in
+    /// entries, for what may come.
+    fn shrink_tables(&self, capacity: u64) {
+        let is_weighed = self.weigher.is_some();
+        let most = usize::try_from(capacity).unwrap_or(usize::MAX).div_ceil(self.segments.len());
+        let room = if is_weighed { 0 } else { most };
+        for segment in &self.segments {
+            let section = self.domain.enter();
+            let fewer = |now: usize| {
+                let buckets = buckets_for(room.max(segment.entries()));
+                (buckets <= now / 2).then_some(buckets)
+            };
+            segment.resize(fewer, &section, |node| self.hash_under_lock(node));
         }
     }
 }

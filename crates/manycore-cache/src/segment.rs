@@ -126,7 +126,7 @@ struct Changing {
     spare: AtomicI64,
     main: Hand,
     broom: Hand,
-    growing: AtomicBool,
+    resizing: AtomicBool,
 }
 
 impl<K, V> Segment<K, V> {
@@ -139,7 +139,7 @@ impl<K, V> Segment<K, V> {
                 spare: AtomicI64::new(0),
                 main: Hand::default(),
                 broom: Hand::default(),
-                growing: AtomicBool::new(false),
+                resizing: AtomicBool::new(false),
             },
         }
     }
@@ -147,7 +147,7 @@ impl<K, V> Segment<K, V> {
     /// The table. A replaced one is kept by the section.
     #[inline(always)]
     pub(crate) fn table<'s>(&'s self, _section: &'s Section<'_>) -> &'s Table<K, V> {
-        // ORDER: Acquire; pairs with Release in `grow`: the table before its link.
+        // ORDER: Acquire; pairs with Release in `resize`: the table before its link.
         // SAFETY: never null; replaced tables are retired through the section's domain.
         unsafe { &*self.table.load(Ordering::Acquire) }
     }
@@ -293,13 +293,14 @@ impl<K, V> Segment<K, V> {
         index
     }
 
-    /// Replaces the table by one of so many buckets, unless another thread does (cache.T4,
-    /// cache.G2), or this one holds a lock already (law cache.U2).
-    pub(crate) fn grow(
+    /// Replaces the table by one of as many buckets as `wanted` says of the present number, unless
+    /// another thread replaces it (cache.T4, cache.G2), or this one holds a lock already (law
+    /// cache.U2).
+    pub(crate) fn resize(
         &self,
-        buckets: usize,
+        wanted: impl FnOnce(usize) -> Option<usize>,
         section: &Section<'_>,
-        hash_of: impl Fn(&Node<K, V>) -> crate::key_hash::KeyHash,
+        hash_of: impl Fn(&Node<K, V>) -> KeyHash,
     ) where
         K: Send + Sync,
         V: Send + Sync,
@@ -311,18 +312,16 @@ impl<K, V> Segment<K, V> {
         if reentrancy::is_under_lock() {
             return;
         }
-        // ORDER: Acquire and Release; the next one to grow sees the table of the last.
-        if self.changing.growing.swap(true, Ordering::Acquire) {
+        // ORDER: Acquire and Release; the next one to resize sees the table of the last.
+        if self.changing.resizing.swap(true, Ordering::Acquire) {
             return;
         }
-        let _grown = Grown(&self.changing.growing);
+        let _resized = Resized(&self.changing.resizing);
         let old = self.table(section);
-        if old.buckets().len() >= buckets {
-            return;
-        }
+        let Some(buckets) = wanted(old.buckets().len()) else { return };
         let next = Box::new(Table::new(buckets, old.kind_of_probation()));
         let turn = old.turn();
-        let locks = old.lock_all(&turn).expect("only the thread that grows replaces the table");
+        let locks = old.lock_all(&turn).expect("only the thread that resizes replaces the table");
         debug_assert!(
             std::ptr::eq(old, self.table(section)) && locks.len() == old.buckets().len(),
             "cache.T4: a table is replaced without all its locks"
@@ -339,10 +338,10 @@ impl<K, V> Segment<K, V> {
     }
 }
 
-/// Growth is over, also if a hash panicked.
-struct Grown<'a>(&'a AtomicBool);
+/// The resize is over, also if a hash panicked.
+struct Resized<'a>(&'a AtomicBool);
 
-impl Drop for Grown<'_> {
+impl Drop for Resized<'_> {
     fn drop(&mut self) {
         debug_assert!(self.0.load(Ordering::Relaxed), "cache.G2: two threads replace a table");
         self.0.store(false, Ordering::Release);

@@ -437,11 +437,16 @@ where
         }
     }
 
+    /// The hash of a linked node, for another table.
+    pub(crate) fn hash_under_lock(&self, node: &Node<K, V>) -> KeyHash {
+        self.under_lock(|| self.hash(&node.key))
+    }
+
     fn grow_if_full(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         let buckets = segment.table(section).buckets().len();
         if segment.entries() > buckets * 7 {
-            let hash_of = |node: &Node<K, V>| self.under_lock(|| self.hash(&node.key));
-            segment.grow(buckets * 2, section, hash_of);
+            let more = |now: usize| (now < buckets * 2).then_some(buckets * 2);
+            segment.resize(more, section, |node| self.hash_under_lock(node));
             // Tables are large and rare: what others wait for, the table before this one may.
             self.domain.collect();
         }

@@ -1,6 +1,6 @@
 //! One thread: against the sequential map, the bound, the listener, iteration, settings.
 
-use manycore_cache::{BuildError, Cache, CasError, Cause, Eviction};
+use manycore_cache::{BuildError, Builder, Cache, CasError, Cause, Eviction};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -364,4 +364,31 @@ fn insertions_of_a_batch_are_seen_by_its_later_look_ups() {
     let other = || cache.visit_many(&[1], |_, spot| assert_ne!(spot.insert(2, 0), 0));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(other)).is_err());
     assert!(cache.iter().all(|entry| model.get(entry.key()) == Some(&*entry)));
+}
+
+/// Tables are as large as what is in them, or may come, needs; and everything is found.
+#[test]
+fn less_capacity_gives_the_tables_back() {
+    for by_weight in [false, true] {
+        let builder: Builder<u32, u32> = Cache::builder(50_000).initial_entries(50_000);
+        let builder = if by_weight { builder.weigher(|_, _| 1) } else { builder };
+        let cache = builder.build().unwrap();
+        let tables = || cache.footprint().tables + cache.footprint().chains;
+        (0..50_000).for_each(|key| _ = cache.insert(key, key));
+        let full = tables();
+        cache.set_capacity(30_000);
+        let most = tables();
+        assert!(most <= full && cache.len() <= 30_000);
+        cache.set_capacity(100);
+        // Each of the 32 segments has a bucket of 64 bytes at least, and what belongs to it.
+        assert!(tables() <= 16 << 10, "{by_weight}: {} bytes of {full}", tables());
+        assert!(cache.len() <= 100 && !cache.is_empty());
+        let there = (0..50_000).filter(|key| cache.get(key).as_deref() == Some(key)).count();
+        assert_eq!((there, cache.iter().count()), (cache.len(), there), "{by_weight}");
+        cache.set_capacity(20_000);
+        (0..20_000).for_each(|key| _ = cache.insert(key, key));
+        let there = (0..50_000).filter(|key| cache.get(key).as_deref() == Some(key)).count();
+        assert_eq!(there, cache.len());
+        assert!(there > 15_000, "{by_weight}: {there}");
+    }
 }

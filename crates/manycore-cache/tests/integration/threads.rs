@@ -116,6 +116,8 @@ enum Beside<'a> {
     Nothing,
     /// They insert at other keys, which push these out or make the table grow.
     Fill,
+    /// They halve the capacity, which replaces the table by a smaller one. There is room still.
+    Shrink,
     /// They move this clock on, beyond the time to live.
     Wait(&'a AtomicU64),
 }
@@ -135,6 +137,10 @@ fn history(cache: &Cache<u32, u32>, seed: u64, beside: Beside<'_>) -> Vec<Event>
             match beside {
                 Beside::Fill if rng.once_in(2) => {
                     cache.insert(1_000 + rng.below(1_000) as u32, 0);
+                    continue;
+                }
+                Beside::Shrink if rng.once_in(3) => {
+                    cache.set_capacity((cache.capacity() / 2).max(50));
                     continue;
                 }
                 Beside::Wait(clock) if rng.once_in(4) => {
@@ -181,6 +187,11 @@ fn histories<const LOSSY: bool>(beside: Beside<'_>, mut make: impl FnMut() -> Ca
 fn histories_of_a_cache_with_room_are_those_of_a_map_also_while_it_grows() {
     histories::<false>(Beside::Nothing, || Cache::new(100));
     histories::<false>(Beside::Fill, || Cache::builder(10_000).initial_entries(1).build().unwrap());
+}
+
+#[test]
+fn histories_of_a_cache_with_room_are_those_of_a_map_also_while_it_shrinks() {
+    histories::<false>(Beside::Shrink, || Cache::new(1000));
 }
 
 #[test]
