@@ -1,17 +1,25 @@
 //! What must hold whatever is in a file of `manycore-trace`.
 //!
 //! An input is such a file. Demanded is:
-//! - The reader ends, without a panic, and its memory follows the length of the file.
+//! - The reader ends, without a panic, and its memory and its steps follow the length of the file.
 //! - Records come in the order of (time, slot, sequence), the same a second time.
 //! - What was produced is merged, lost or missing; of a file with damage, the damage lies in it.
 //! - The converters take what the reader gives.
 
+use crate::bounds::Bound;
 use manycore_trace::{Trace, convert};
+
+/// What the reader may take, as its documentation has it.
+const BOUND: Bound = Bound { each: 48, besides: 1 << 20 };
 
 /// Checks the reader with this file.
 pub fn trace(data: &[u8]) {
     let read = || Trace::from_bytes(data.to_vec());
-    let Ok(mut trace) = read() else { return };
+    let account = BOUND.hold(data.len(), || read().map(|mut trace| trace.account()));
+    let Ok(account) = account else { return };
+    // A record has eight bytes, and a packed one a sixteenth of them.
+    assert!(account.merged <= 2 * data.len() as u64, "{account}");
+    let mut trace = read().expect("as before");
     let mut first = Vec::new();
     let mut merge = trace.merge();
     let mut last = None;

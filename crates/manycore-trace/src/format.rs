@@ -84,12 +84,24 @@ pub(crate) mod copied {
 }
 
 /// Words of a packed sub-buffer's chunk, after mark and length. Behind them the sub-buffer's head
-/// as it was, then what is packed.
+/// as it was, then what is packed, then [`FILLER`](packed::FILLER).
 pub(crate) mod packed {
     pub(crate) const RING: usize = 2;
-    /// Bytes that are packed; the rest of the last word is 0.
+    /// Bytes that are packed.
     pub(crate) const BYTES: usize = 3;
     pub(crate) const WORDS: usize = 4;
+    /// Bytes of records for each byte in the file, at most. Records that are packed more tightly
+    /// are filled up, so that what a reader holds follows from the length of the file.
+    pub(crate) const FOLD: usize = 16;
+    /// The bytes to the end of the chunk. Not 0, which a hole in a file reads as.
+    #[cfg_attr(not(feature = "lz4"), allow(dead_code))]
+    pub(crate) const FILLER: u8 = 0xff;
+
+    /// Bytes in the file for so many words, of which `packed` bytes are left.
+    #[cfg_attr(not(feature = "lz4"), allow(dead_code))]
+    pub(crate) fn area(words: usize, packed: usize) -> usize {
+        packed.max((8 * words).div_ceil(FOLD))
+    }
 }
 
 /// Words of the chunk [`TOTAL`], after mark and length: what the head has of the end, then four
@@ -124,6 +136,13 @@ pub(crate) const MAX_BLOCK_WORDS: usize = 1 << 20;
 
 /// The longest record, in words.
 pub(crate) const MAX_RECORD: usize = 255;
+/// Bytes of a thread's name that are kept.
+pub(crate) const MAX_THREAD_NAME: usize = 64;
+/// Bytes of the names of events, classes and fields that are kept; of modules and files.
+pub(crate) const MAX_NAME: usize = 255;
+pub(crate) const MAX_PATH: usize = 4095;
+/// The longest entry of a schema in bytes: with 255 fields, and room for later versions.
+pub(crate) const MAX_ENTRY: usize = 128 << 10;
 /// Bytes of a string that a record keeps, and the mark on the length of one that was longer.
 pub(crate) const MAX_TEXT: usize = 480;
 pub(crate) const TRUNCATED: u64 = 1 << 15;
@@ -132,7 +151,8 @@ pub(crate) const TRUNCATED: u64 = 1 << 15;
 pub(crate) mod id {
     /// The full time, where the low half does not say it.
     pub(crate) const TIME: u64 = 1;
-    /// The thread that writes from here on: its number, and its name.
+    /// The thread that writes from here on: its number, and its name. The first record of each
+    /// sub-buffer, and where another thread goes on (ring.R6).
     pub(crate) const THREAD: u64 = 2;
     /// The first that is an event's.
     pub(crate) const FIRST: u64 = 16;

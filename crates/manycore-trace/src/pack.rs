@@ -6,6 +6,8 @@
 
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
+use crate::format::packed::{FILLER, area};
+
 /// Room for packing one sub-buffer after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Packer {
@@ -14,19 +16,26 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    /// The words, packed; `None` if they don't get shorter.
-    pub(crate) fn pack(&mut self, words: &[u64]) -> Option<&[u8]> {
+    /// The words, packed and filled up to whole words of the file, and how many of these bytes are
+    /// packed; `None` if they don't get shorter.
+    pub(crate) fn pack(&mut self, words: &[u64]) -> Option<(&[u8], usize)> {
         self.planes.clear();
         for plane in 0..8 {
             self.planes.extend(words.iter().map(|word| (word >> (8 * plane)) as u8));
         }
         self.packed.resize(get_maximum_output_size(self.planes.len()), 0);
         let length = compress_into(&self.planes, &mut self.packed).ok()?;
-        (length < self.planes.len()).then(|| &self.packed[..length])
+        if length >= self.planes.len() {
+            return None;
+        }
+        self.packed.truncate(length);
+        self.packed.resize(area(words.len(), length).next_multiple_of(8), FILLER);
+        Some((&self.packed, length))
     }
 }
 
-/// So many words out of what [`Packer::pack`] gave, appended; false if it is damaged.
+/// So many words out of the packed bytes that [`Packer::pack`] gave, appended; false if they are
+/// damaged.
 pub(crate) fn unpack(packed: &[u8], count: usize, to: &mut Vec<u64>) -> bool {
     let mut planes = vec![0; 8 * count];
     if decompress_into(packed, &mut planes).ok() != Some(planes.len()) {
@@ -46,7 +55,8 @@ mod tests {
     fn words_are_the_same_when_unpacked_and_damage_is_no_panic() {
         let words: Vec<u64> = (0..1000_u64).map(|n| (n * 0x1_0000_0101) ^ (17 << 40)).collect();
         let mut packer = Packer::default();
-        let packed = packer.pack(&words).expect("shorter").to_vec();
+        let (packed, length) = packer.pack(&words).expect("shorter");
+        let packed = packed[..length].to_vec();
         assert!(packed.len() < 8 * words.len() / 2, "{} bytes", packed.len());
         let mut again = vec![7];
         assert!(unpack(&packed, words.len(), &mut again));
@@ -60,5 +70,15 @@ mod tests {
         }
         let random = |n: u64| (n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(n as u32);
         assert_eq!(packer.pack(&(0..100).map(random).collect::<Vec<_>>()), None);
+    }
+
+    /// LZ4 alone would make 1,000 bytes of these, 255 of one.
+    #[test]
+    fn equal_words_take_a_sixteenth_of_their_bytes() {
+        let mut packer = Packer::default();
+        let (packed, length) = packer.pack(&[7; 32 << 10]).expect("shorter");
+        assert_eq!(packed.len(), 8 * (32 << 10) / 16);
+        assert!(length < 2000, "{length} bytes");
+        assert!(packed[length..].iter().all(|byte| *byte == FILLER));
     }
 }

@@ -1,7 +1,9 @@
 //! The schema: what each event's number stands for, as entries of bytes in the file.
 //!
-//! An entry has its length first, so that a reader skips what a later version adds behind.
+//! An entry has its length first, so that a reader skips what a later version adds behind. Names
+//! are truncated, so that an entry has at most [`MAX_ENTRY`] bytes.
 
+use crate::format::{MAX_ENTRY, MAX_NAME, MAX_PATH};
 use crate::site::{Event, FieldType, Kind};
 use std::fmt;
 
@@ -44,8 +46,10 @@ impl EventInfo {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
+/// Appends a text, of which up to `most` bytes are kept.
+fn put_text(out: &mut Vec<u8>, text: &str, most: usize) {
+    let end = (0..=text.len().min(most)).rfind(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let bytes = &text.as_bytes()[..end];
     out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
     out.extend_from_slice(bytes);
 }
@@ -63,12 +67,18 @@ pub(crate) fn encode(
     out.extend_from_slice(&[event.class.number(), event.kind as u8]);
     out.extend_from_slice(&line.to_le_bytes());
     out.push(fields.len() as u8);
-    for text in [event.class.name(), event.name, module, file] {
-        put_text(&mut out, text);
+    let texts = [
+        (event.class.name(), MAX_NAME),
+        (event.name, MAX_NAME),
+        (module, MAX_PATH),
+        (file, MAX_PATH),
+    ];
+    for (text, most) in texts {
+        put_text(&mut out, text, most);
     }
     for (name, of) in fields {
         out.push(of.code());
-        put_text(&mut out, name);
+        put_text(&mut out, name, MAX_NAME);
     }
     out.extend_from_slice(&every.to_le_bytes());
     out.resize(out.len().next_multiple_of(8), 0);
@@ -91,28 +101,34 @@ impl<'a> Entry<'a> {
         self.take(N)?.try_into().ok()
     }
 
-    fn text(&mut self) -> Option<String> {
-        let bytes = u16::from_le_bytes(self.number()?);
-        Some(String::from_utf8_lossy(self.take(usize::from(bytes))?).into_owned())
+    fn text(&mut self, most: usize) -> Option<String> {
+        let bytes = usize::from(u16::from_le_bytes(self.number()?));
+        if bytes > most {
+            return None;
+        }
+        Some(String::from_utf8_lossy(self.take(bytes)?).into_owned())
     }
 }
 
 /// The first entry of `bytes`, its number, and its length; `None` if it makes no sense.
 pub(crate) fn decode(bytes: &[u8]) -> Option<(u16, EventInfo, usize)> {
     let length = u32::from_le_bytes(bytes.first_chunk().copied()?) as usize;
+    if length > MAX_ENTRY {
+        return None;
+    }
     let mut entry = Entry(bytes.get(4..length)?);
     let number = u16::from_le_bytes(entry.number()?);
     let [class, kind] = entry.number()?;
     let kind = *Kind::ALL.get(usize::from(kind))?;
     let line = u32::from_le_bytes(entry.number()?);
     let [count] = entry.number()?;
-    let [class_name, name, module, file] =
-        [entry.text()?, entry.text()?, entry.text()?, entry.text()?];
+    let (class_name, name) = (entry.text(MAX_NAME)?, entry.text(MAX_NAME)?);
+    let (module, file) = (entry.text(MAX_PATH)?, entry.text(MAX_PATH)?);
     let mut fields = Vec::new();
     for _ in 0..count {
         let [code] = entry.number()?;
         let of = FieldType::from_code(code)?;
-        fields.push((entry.text()?, of));
+        fields.push((entry.text(MAX_NAME)?, of));
     }
     // Older files have it not, or zeros.
     let every = entry.number().map_or(1, u32::from_le_bytes).max(1);

@@ -114,13 +114,13 @@ impl<W: Write> Copier<W> {
     fn write_block(&mut self, ring: &Ring, words: &[u64]) -> io::Result<()> {
         self.write_schema()?;
         #[cfg(feature = "lz4")]
-        if let Some(packed) = self.packer.as_mut().and_then(|it| it.pack(&words[BLOCK_HEAD..])) {
-            let padding = packed.len().next_multiple_of(8) - packed.len();
-            let bytes = 8 * (packed::WORDS + BLOCK_HEAD) + packed.len() + padding;
-            put(&mut self.to, &[PACKED, bytes as u64, ring.number.into(), packed.len() as u64])?;
+        if let Some((packed, length)) =
+            self.packer.as_mut().and_then(|it| it.pack(&words[BLOCK_HEAD..]))
+        {
+            let bytes = 8 * (packed::WORDS + BLOCK_HEAD) + packed.len();
+            put(&mut self.to, &[PACKED, bytes as u64, ring.number.into(), length as u64])?;
             put(&mut self.to, &words[..BLOCK_HEAD])?;
-            self.to.write_all(packed)?;
-            return self.to.write_all(&[0; 8][..padding]);
+            return self.to.write_all(packed);
         }
         let bytes = 8 * (copied::WORDS + words.len()) as u64;
         put(&mut self.to, &[BLOCK, bytes, ring.number.into(), 0])?;

@@ -58,7 +58,8 @@ impl Summary {
     /// Of the records that the filter takes.
     pub fn of(trace: &mut Trace, filter: &Filter) -> Self {
         let mut summary = Self::default();
-        let mut open: BTreeMap<u64, Vec<(String, i64)>> = BTreeMap::new();
+        let mut names: BTreeMap<String, usize> = BTreeMap::new();
+        let mut open: BTreeMap<u64, OpenSpans> = BTreeMap::new();
         let mut times: BTreeMap<(String, String), (Histogram, SpanTimes)> = BTreeMap::new();
         let mut ends: Option<(i64, i64)> = None;
         let mut merge = trace.merge();
@@ -72,16 +73,19 @@ impl Summary {
             let (info, now) = (record.info, record.nanos());
             ends = Some((ends.map_or(now, |(first, _)| first), now));
             let key = || (info.class_name.clone(), info.name.clone());
-            let stack = open.entry(record.thread).or_default();
             match info.kind {
-                Kind::Begin => stack.push((info.name.clone(), now)),
+                Kind::Begin => {
+                    let next = names.len();
+                    let name = *names.entry(info.name.clone()).or_insert(next);
+                    open.entry(record.thread).or_default().begin(name, now);
+                }
                 Kind::End => {
                     // Ends without a beginning are of spans that were cut.
-                    let Some(at) = stack.iter().rposition(|(name, _)| *name == info.name) else {
-                        continue;
-                    };
-                    let nanos = now.saturating_sub(stack[at].1).unsigned_abs();
-                    stack.truncate(at);
+                    let name = names.get(&info.name);
+                    let spans = open.get_mut(&record.thread);
+                    let began = name.zip(spans).and_then(|(name, spans)| spans.end(*name));
+                    let Some(began) = began else { continue };
+                    let nanos = now.saturating_sub(began).unsigned_abs();
                     let (histogram, of) = times
                         .entry(key())
                         .or_insert_with(|| (Histogram::new(), SpanTimes::default()));
@@ -100,6 +104,37 @@ impl Summary {
         summary.time = Duration::from_nanos(last.abs_diff(first));
         summary.spans = times.into_iter().map(|(key, found)| (key, quantiles(found))).collect();
         summary
+    }
+}
+
+/// The spans of a thread that have not ended, the outer ones first.
+#[derive(Default)]
+struct OpenSpans {
+    /// Each one's name, by number, and its time.
+    stack: Vec<(usize, i64)>,
+    /// How many of each name there are.
+    counts: BTreeMap<usize, usize>,
+}
+
+impl OpenSpans {
+    fn begin(&mut self, name: usize, now: i64) {
+        self.stack.push((name, now));
+        *self.counts.entry(name).or_default() += 1;
+    }
+
+    /// Ends the innermost span of this name, and those within it; when it began, if there is one.
+    fn end(&mut self, name: usize) -> Option<i64> {
+        // Without this, ends that fit none would each search the whole stack.
+        self.counts.get(&name).filter(|count| **count > 0)?;
+        while let Some((innermost, began)) = self.stack.pop() {
+            if let Some(count) = self.counts.get_mut(&innermost) {
+                *count -= 1;
+            }
+            if innermost == name {
+                return Some(began);
+            }
+        }
+        None
     }
 }
 

@@ -1,9 +1,9 @@
 //! The merge of all rings, and its account.
 
-use super::scan::{BlockInfo, Damage, LIMIT, RingInfo};
+use super::scan::{BlockInfo, Damage, LIMIT, RingInfo, note};
 use super::source::Source;
 use super::{Head, Record, Trace};
-use crate::format::{BLOCK_HEAD, block, id, parts};
+use crate::format::{self, BLOCK_HEAD, block, id, parts};
 use crate::schema::EventInfo;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -32,7 +32,8 @@ pub struct Account {
     pub lost: u64,
     /// Events that are neither: the file is damaged.
     pub missing: u64,
-    /// What is wrong in the file, in the order of offsets.
+    /// What is wrong in the file, in the order of offsets: up to 1,000 places, and one more if
+    /// there are others.
     pub damage: Vec<Damage>,
 }
 
@@ -73,6 +74,8 @@ impl fmt::Display for Account {
 pub struct Merge<'a> {
     file: File<'a>,
     cursors: Vec<Cursor<'a>>,
+    /// Rings without a sub-buffer.
+    empty: Vec<&'a RingInfo>,
     /// The next record of each ring but the current one's.
     heap: BinaryHeap<Reverse<(u64, u32, usize)>>,
     current: Option<usize>,
@@ -95,15 +98,23 @@ impl File<'_> {
     fn read(&self, info: BlockInfo, to: &mut Vec<u64>) -> io::Result<()> {
         let count = self.block_words.min(info.committed);
         let Some(packed) = info.packed else {
-            return self.source.words(info.offset, count, to);
+            self.source.words(info.offset, count, to)?;
+            // What a hole holds is no record, and takes no memory (reader.T4).
+            to.truncate(end_of_records(to));
+            to.shrink_to(2 * to.len());
+            return Ok(());
         };
         self.source.words(info.offset, BLOCK_HEAD, to)?;
         let start = info.offset + 8 * BLOCK_HEAD as u64;
         let damaged = |what| Err(Damage { offset: start, what }.into());
         #[cfg(feature = "lz4")]
         {
-            let packed = self.source.bytes(start, packed)?;
-            if crate::pack::unpack(&packed, count - BLOCK_HEAD, to) {
+            let area = format::packed::area(count - BLOCK_HEAD, packed);
+            let bytes = self.source.bytes(start, area)?;
+            let (packed, filler) = bytes.split_at(packed.min(bytes.len()));
+            let is_filled =
+                bytes.len() == area && filler.iter().all(|byte| *byte == format::packed::FILLER);
+            if is_filled && crate::pack::unpack(packed, count - BLOCK_HEAD, to) {
                 return Ok(());
             }
             damaged("a packed sub-buffer that can't be unpacked")
@@ -116,6 +127,19 @@ impl File<'_> {
     }
 }
 
+/// How many words of a sub-buffer there are up to the end of its records, or to what is none.
+fn end_of_records(words: &[u64]) -> usize {
+    let mut at = BLOCK_HEAD;
+    while let Some(word) = words.get(at) {
+        let (_, length, ..) = parts(*word);
+        if length == 0 {
+            return at + usize::from(*word != 0); // what is wrong is told when it is reached
+        }
+        at += length;
+    }
+    words.len()
+}
+
 impl<'a> Merge<'a> {
     pub(super) fn new(trace: &'a mut Trace, first: &BTreeMap<u32, u64>) -> Self {
         let trace = &*trace;
@@ -125,13 +149,15 @@ impl<'a> Merge<'a> {
             events: &trace.events,
             block_words: trace.head.block_words,
         };
-        let cursors = trace
-            .rings
-            .iter()
+        let (full, empty): (Vec<_>, Vec<_>) =
+            trace.rings.iter().partition(|(_, ring)| !ring.blocks.is_empty());
+        let cursors = full
+            .into_iter()
             .map(|(slot, ring)| Cursor::new(*slot, ring, first.get(slot).copied().unwrap_or(0)));
         let mut merge = Self {
             file,
             cursors: cursors.collect(),
+            empty: empty.into_iter().map(|(_, ring)| ring).collect(),
             heap: BinaryHeap::new(),
             current: None,
             refused: trace.head.refused,
@@ -163,7 +189,7 @@ impl<'a> Merge<'a> {
             }
             if self.unknown.insert(number) {
                 let offset = cursor.offset(cursor.record.at);
-                self.damage.push(Damage { offset, what: "an event without a schema" });
+                note(&mut self.damage, Damage { offset, what: "an event without a schema" });
             }
         }
     }
@@ -216,6 +242,7 @@ impl<'a> Merge<'a> {
         account.damage.sort();
         account.damage.dedup();
         self.cursors.iter().for_each(|cursor| cursor.add_to(&mut account));
+        self.empty.iter().for_each(|ring| Cursor::new(0, ring, 0).add_to(&mut account));
         debug_assert_eq!(
             account.produced,
             account.merged.saturating_add(account.lost).saturating_add(account.missing),
@@ -302,7 +329,8 @@ impl<'a> Cursor<'a> {
             let at = self.at;
             let (low, length, number, _) = parts(self.words[at]);
             let Some(words) = self.words.get(at + 1..at + length).filter(|_| length > 0) else {
-                damage.push(Damage { offset: self.offset(at), what: "no length of a record" });
+                let offset = self.offset(at);
+                note(damage, Damage { offset, what: "no length of a record" });
                 self.at = self.words.len();
                 continue;
             };
@@ -313,12 +341,14 @@ impl<'a> Cursor<'a> {
                 (id::TIME, [time, ..]) if *time < LIMIT => self.time = self.time.max(*time),
                 (id::THREAD, [thread, length, name @ ..]) => {
                     self.thread = *thread;
+                    let name = &name[..name.len().min(format::MAX_THREAD_NAME / 8)];
                     let mut name: Vec<u8> = name.iter().flat_map(|w| w.to_le_bytes()).collect();
                     name.truncate(usize::try_from(*length).unwrap_or(0));
                     self.thread_name = String::from_utf8_lossy(&name).into_owned();
                 }
                 (id::TIME | id::THREAD, _) => {
-                    damage.push(Damage { offset: self.offset(at), what: "no length of a record" });
+                    let offset = self.offset(at);
+                    note(damage, Damage { offset, what: "no length of a record" });
                 }
                 _ => {
                     let sequence = self.expected;
@@ -344,7 +374,7 @@ impl<'a> Cursor<'a> {
             if let Err(error) = read.and(again) {
                 let found = error.get_ref().and_then(|error| error.downcast_ref::<Damage>());
                 let unread = Damage { offset: info.offset, what: "can't be read" };
-                damage.push(found.copied().unwrap_or(unread));
+                note(damage, found.copied().unwrap_or(unread));
                 continue;
             }
             let is_same = |words: &[u64]| words.first() == Some(&(info.sequence + 1));
@@ -355,7 +385,7 @@ impl<'a> Cursor<'a> {
             self.begin(info, damage);
             return true;
         }
-        self.words.clear();
+        self.words = Vec::new();
         self.at = 0;
         false
     }
@@ -365,7 +395,7 @@ impl<'a> Cursor<'a> {
         let base = self.words[block::BASE];
         if base < self.time || info.first < self.expected || info.first < info.lost {
             let what = "a sub-buffer that goes back";
-            damage.push(Damage { offset: info.offset, what });
+            note(damage, Damage { offset: info.offset, what });
         }
         let gap = info.first.saturating_sub(self.expected);
         self.lost += match self.last {

@@ -9,7 +9,13 @@
 //! - reader.T2 What a thread produced is merged, or counted as lost by the writer, or counted as
 //!   missing here.
 //! - reader.T3 Damage has an offset, and costs what lies behind it in the same sub-buffer or chunk.
-//! - reader.T4 Memory: a sub-buffer for each ring, and 64 bytes for each sub-buffer of the file.
+//! - reader.T4 Memory: a sub-buffer for each ring as far as it has records, which are at most
+//!   [`FOLD`](crate::format::packed::FOLD) times what the file has of it, and 64 bytes for each
+//!   sub-buffer. So it is at most 48 bytes for each byte of the file, and 1 MiB; and a hole of a
+//!   sparse file counts as no bytes. No length that the file states is believed before the bytes
+//!   are read.
+//! - reader.T5 Time: each byte is looked at a fixed number of times. No two sub-buffers share one,
+//!   and behind 64 empty sub-buffers of a ring none is looked for.
 
 mod merge;
 mod record;
@@ -52,6 +58,10 @@ use std::path::Path;
 ///
 /// A file that a process is still writing can be read as well: what is overwritten during the read
 /// is counted as lost.
+///
+/// Files may come from strangers: memory is at most 48 bytes for each byte of the file, and 1 MiB,
+/// and time follows its bytes as well. (A recording that is not crafted takes much less: a sub-buffer
+/// for each thread.) Holes of a sparse file take none, whatever the file says of its length.
 #[derive(Debug)]
 pub struct Trace {
     source: Source,

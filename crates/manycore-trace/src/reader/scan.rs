@@ -41,6 +41,23 @@ impl From<Damage> for io::Error {
     }
 }
 
+/// Places with damage that are listed.
+const LISTED: usize = 1000;
+
+/// Lists a place with damage, or says that there are more.
+pub(super) fn note(list: &mut Vec<Damage>, damage: Damage) {
+    match list.len() {
+        ..LISTED => list.push(damage),
+        LISTED => list.push(Damage { what: "more damage, which is not listed", ..damage }),
+        _ => {}
+    }
+}
+
+/// So many sub-buffers of a ring one behind the other that were not begun are the last ones: the
+/// first round begins them in order, and later at most the next one is being made ready. (A writer
+/// that is fast may make a few of them ready while they are looked at.)
+const EMPTY: u64 = 64;
+
 /// No time and no count of events reaches this.
 pub(crate) const LIMIT: u64 = 1 << 62;
 
@@ -86,7 +103,7 @@ pub(crate) fn scan(source: Source) -> io::Result<Trace> {
     Ok(Trace { source, head, events, rings, damage })
 }
 
-fn read_head(source: &Source) -> io::Result<Head> {
+pub(super) fn read_head(source: &Source) -> io::Result<Head> {
     let mut words = Vec::new();
     source.words(0, head::WORDS, &mut words)?;
     let wrong = |word: usize, what| Err(Damage { offset: 8 * word as u64, what }.into());
@@ -138,7 +155,7 @@ struct Chunk {
 
 impl Scan {
     fn note(&mut self, offset: u64, what: &'static str) {
-        self.damage.push(Damage { offset, what });
+        note(&mut self.damage, Damage { offset, what });
     }
 
     fn chunks(&mut self) -> io::Result<()> {
@@ -194,15 +211,21 @@ impl Scan {
                 "a schema beyond its chunk",
             );
         }
-        let bytes = self.source.bytes(start, committed.min(room) as usize)?;
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let Some((number, info, length)) = schema::decode(rest) else {
-                self.note(start + (bytes.len() - rest.len()) as u64, "no entry of a schema");
+        let (mut at, end) = (start, start + committed.min(room));
+        while at < end {
+            let most = (end - at).min(format::MAX_ENTRY as u64) as usize;
+            let bytes = self.source.bytes(at, most)?;
+            let mut rest = &bytes[..];
+            while let Some((number, info, length)) = schema::decode(rest) {
+                self.events.entry(number).or_insert(info);
+                rest = &rest[length..];
+            }
+            let used = bytes.len() - rest.len();
+            if used == 0 {
+                self.note(at, "no entry of a schema");
                 break;
-            };
-            self.events.entry(number).or_insert(info);
-            rest = &rest[length..];
+            }
+            at += used as u64;
         }
         Ok(())
     }
@@ -228,10 +251,17 @@ impl Scan {
         found.reentrant = words[ring::REENTRANT];
         let start = chunk.offset + 8 * ring::WORDS as u64;
         let block_bytes = 8 * self.head.block_words as u64;
-        let room = (chunk.bytes - 8 * ring::WORDS as u64).div_ceil(block_bytes);
-        for at in 0..blocks.min(room) {
-            let place = Chunk { offset: start + at * block_bytes, bytes: block_bytes };
-            self.block(number, place, Some((at, blocks)), None)?;
+        let end = chunk.offset + chunk.bytes;
+        let (mut offset, mut empty) = (start, 0);
+        for at in 0..blocks {
+            if offset >= end || empty == EMPTY {
+                break;
+            }
+            // None reaches into the next chunk.
+            let place = Chunk { offset, bytes: block_bytes.min(end - offset) };
+            let is_begun = self.block(number, place, Some((at, blocks)), None)?;
+            empty = if is_begun { 0 } else { empty + 1 };
+            offset += block_bytes;
         }
         Ok(())
     }
@@ -254,44 +284,57 @@ impl Scan {
             self.note(offset, "a packed sub-buffer beyond its chunk");
             return Ok(());
         }
-        self.block(number, place, None, is_packed.then_some(length as usize))
+        self.block(number, place, None, is_packed.then_some(length))?;
+        Ok(())
     }
 
     /// A sub-buffer, in a ring at this position of so many; or with so many bytes of packed
-    /// records.
+    /// records. Returns whether it was begun.
     fn block(
         &mut self,
         number: u32,
         place: Chunk,
         at: Option<(u64, u64)>,
-        packed: Option<usize>,
-    ) -> io::Result<()> {
+        packed: Option<u64>,
+    ) -> io::Result<bool> {
         let mut words = Vec::new();
         self.source.words(place.offset, BLOCK_HEAD, &mut words)?;
         if words.len() < BLOCK_HEAD || place.bytes < 8 * BLOCK_HEAD as u64 {
-            return Ok(()); // the caller says that it is cut
+            return Ok(false); // the caller says that it is cut
         }
         let Some(sequence) = words[block::SEQUENCE].checked_sub(1) else {
             if at.is_none() {
                 self.note(place.offset, "a copied sub-buffer without a sequence");
             }
-            return Ok(()); // empty, or being made ready
+            return Ok(false); // empty, or being made ready
         };
         if at.is_some_and(|(at, blocks)| sequence % blocks != at) {
             self.note(place.offset, "a sub-buffer at a wrong place of its ring");
-            return Ok(());
+            return Ok(true);
         }
         let limit = self.head.block_words as u64;
         let room = if packed.is_some() { limit } else { limit.min(place.bytes / 8) };
         let committed = words[block::COMMITTED];
         if committed < BLOCK_HEAD as u64 || committed > self.head.block_words as u64 {
             self.note(place.offset + 8 * block::COMMITTED as u64, "no count of complete words");
-            return Ok(());
+            return Ok(true);
         }
         let numbers = [sequence, words[block::BASE], words[block::FIRST], words[block::LOST]];
         if numbers.iter().any(|number| *number >= LIMIT) {
             self.note(place.offset, "a number that no recording reaches");
-            return Ok(());
+            return Ok(true);
+        }
+        let front = 8 * BLOCK_HEAD as u64;
+        if let Some(bytes) = packed {
+            let unpacked = 8 * committed - front;
+            if bytes > unpacked {
+                self.note(place.offset + front, "a packed sub-buffer that is longer than unpacked");
+                return Ok(true);
+            }
+            if unpacked > (place.bytes - front).saturating_mul(packed::FOLD as u64) {
+                self.note(place.offset + front, "a packed sub-buffer that unfolds over 16-fold");
+                return Ok(true);
+            }
         }
         let info = BlockInfo {
             offset: place.offset,
@@ -299,30 +342,41 @@ impl Scan {
             committed: committed.min(room) as usize,
             first: words[block::FIRST],
             lost: words[block::LOST],
-            packed,
+            packed: packed.map(|bytes| bytes as usize),
         };
         self.rings.entry(number).or_default().blocks.push(info);
-        Ok(())
+        Ok(true)
     }
 
     fn totals(&mut self, chunk: Chunk) -> io::Result<()> {
-        let bytes = self.source.bytes(chunk.offset, chunk.bytes as usize)?;
-        let words: Vec<u64> = bytes
-            .chunks_exact(8)
-            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-            .collect();
-        if let [_, _, refused, ticks, nanos, ..] = words[..] {
+        /// Rings that are read at once.
+        const ROWS: usize = 1024;
+        let mut words = Vec::new();
+        let left = |at: u64| ((chunk.offset + chunk.bytes).saturating_sub(at) / 8) as usize;
+        self.source.words(chunk.offset, left(chunk.offset).min(total::WORDS), &mut words)?;
+        if let [_, _, refused, ticks, nanos] = words[..] {
             self.head.refused = refused;
             self.head.end = (ticks != 0).then_some((ticks, nanos));
         }
-        for each in words.get(total::WORDS..).unwrap_or_default().chunks_exact(total::EACH) {
-            let Ok(number) = u32::try_from(each[0]) else {
-                self.note(chunk.offset, "no number of a ring");
-                break;
-            };
-            let found = self.rings.entry(number).or_default();
-            (found.produced, found.lost, found.reentrant) = (each[1], each[2], each[3]);
+        let (mut at, mut next) = (chunk.offset + 8 * total::WORDS as u64, 0);
+        loop {
+            self.source.words(at, left(at).min(total::EACH * ROWS), &mut words)?;
+            let rows = words.chunks_exact(total::EACH);
+            if rows.len() == 0 {
+                return Ok(());
+            }
+            for row in rows {
+                // Each ring once, in their order: so that a hole is no ring for ever.
+                let number = u32::try_from(row[0]).ok().filter(|number| *number >= next);
+                let Some(number) = number.filter(|number| *number < u32::MAX) else {
+                    self.note(at, "no number of a ring");
+                    return Ok(());
+                };
+                next = number + 1;
+                let found = self.rings.entry(number).or_default();
+                (found.produced, found.lost, found.reentrant) = (row[1], row[2], row[3]);
+                at += 8 * total::EACH as u64;
+            }
         }
-        Ok(())
     }
 }

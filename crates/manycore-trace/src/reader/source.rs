@@ -1,8 +1,14 @@
 //! The bytes of a recording.
 
+use super::scan::read_head;
+use crate::format::head;
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+
+/// Bytes that are read at once. So many that are all 0 are taken for a hole: no recording has them
+/// but behind its end, as a record has at most 2,040 bytes, and its first word is not 0.
+const PIECE: usize = 64 << 10;
 
 /// A file, or bytes in memory.
 pub(crate) enum Source {
@@ -20,13 +26,17 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// A regular file as it is; anything else is read to its end.
+    /// A regular file as it is; anything else is read to its end, if it begins as a recording.
     pub(crate) fn of_file(mut file: File) -> io::Result<Self> {
         if file.metadata()?.is_file() {
             return Ok(Self::File(file));
         }
         let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut file, &mut bytes)?;
+        (&mut file).take(8 * head::WORDS as u64).read_to_end(&mut bytes)?;
+        let start = Self::Bytes(bytes);
+        read_head(&start)?; // what is no recording need not end
+        let Self::Bytes(mut bytes) = start else { unreachable!("made above") };
+        file.read_to_end(&mut bytes)?;
         Ok(Self::Bytes(bytes))
     }
 
@@ -37,21 +47,36 @@ impl Source {
         }
     }
 
-    /// Up to `bytes` bytes from `offset` on: fewer at the end.
+    /// Up to `bytes` bytes from `offset` on: fewer at the end, and before a hole behind the first
+    /// [`PIECE`]. Memory and time follow what is read, whatever `bytes` says (reader.T4).
     pub(crate) fn bytes(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        match self {
-            Self::File(file) => {
-                let mut found = vec![0; bytes];
-                let length = read_at(file, &mut found, offset)?;
-                found.truncate(length);
-                Ok(found)
+        let mut found = Vec::new();
+        while found.len() < bytes {
+            let before = found.len();
+            let piece = PIECE.min(bytes - before);
+            let Some(at) = offset.checked_add(before as u64) else { break };
+            match self {
+                Self::File(file) => {
+                    found.resize(before + piece, 0);
+                    let read = read_at(file, &mut found[before..], at)?;
+                    found.truncate(before + read);
+                }
+                Self::Bytes(all) => {
+                    let start = usize::try_from(at).unwrap_or(usize::MAX).min(all.len());
+                    found
+                        .extend_from_slice(&all[start..all.len().min(start.saturating_add(piece))]);
+                }
             }
-            Self::Bytes(all) => {
-                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(all.len());
-                let end = start.saturating_add(bytes).min(all.len());
-                Ok(all[start..end].to_vec())
+            let read = &found[before..];
+            if before > 0 && read.len() == PIECE && read.iter().all(|byte| *byte == 0) {
+                found.truncate(before);
+                break;
+            }
+            if read.len() < piece {
+                break;
             }
         }
+        Ok(found)
     }
 
     /// Up to `count` words from `offset` on.

@@ -1,5 +1,8 @@
 //! Tests of recordings, from outside.
 
+mod bombs;
+#[path = "../../../../fuzz/src/bounds.rs"]
+mod bounds;
 mod convert;
 #[cfg(target_os = "linux")]
 mod crash;
@@ -16,6 +19,9 @@ use manycore_trace::{Class, Trace};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[global_allocator]
+static ALLOCATOR: bounds::Counting = bounds::Counting;
 
 /// The class of all events here.
 const TEST: Class = Class::new(1, "test");
