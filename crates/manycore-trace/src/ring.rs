@@ -16,10 +16,12 @@
 //! - ring.R4 Events are numbered, the dropped ones with the others. Each sub-buffer says the number
 //!   of its first event and how many were dropped before, so that a reader knows what it lacks.
 //! - ring.R5 Times do not go back within a ring.
+//! - ring.R6 A sub-buffer can be read alone: it begins with the full time, and with a record that
+//!   names the thread. So whatever is overwritten or dropped, each event that is left has both.
 //!
 //! Source: [K42](crate#sources), section 3.5; the commit counts are those of its tracing facility.
 
-use crate::format::{BLOCK_HEAD, MAX_RECORD, block, id, ring, tag};
+use crate::format::{BLOCK_HEAD, MAX_RECORD, MAX_THREAD_NAME, block, id, ring, tag};
 use crate::memory::Words;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, pause, seeded_bug};
 use std::fmt;
@@ -188,7 +190,8 @@ pub(crate) struct Writer {
     /// Of the next sub-buffer.
     next: u64,
     lost: u64,
-    thread: u64,
+    /// What names the thread: its number, the length of its name, and the name. Empty without one.
+    naming: Vec<u64>,
     ring: Arc<Ring>,
 }
 
@@ -208,7 +211,7 @@ impl Writer {
             events: 0,
             next: 0,
             lost: 0,
-            thread: 0,
+            naming: Vec::new(),
             ring,
         }
     }
@@ -290,11 +293,8 @@ impl Writer {
         let is_far = (now - self.last) >> 32 != 0;
         let needed = length + if is_far { 2 } else { 0 };
         if needed > self.block_words - self.used {
-            if length > self.block_words - BLOCK_HEAD || !self.begin(now) {
-                return false;
-            }
-            self.last = now;
-            return true;
+            let front = BLOCK_HEAD + self.naming_length();
+            return length <= self.block_words.saturating_sub(front) && self.begin(now);
         }
         self.last = now;
         if is_far {
@@ -310,7 +310,8 @@ impl Writer {
         self.ring.words[ring::LOST].store(self.lost, Ordering::Relaxed);
     }
 
-    /// Ends the sub-buffer and begins the next one; false if that is not consumed.
+    /// Ends the sub-buffer and begins the next one, at this time and with the thread's name; false
+    /// if that is not consumed.
     fn begin(&mut self, now: u64) -> bool {
         if self.used < self.block_words {
             // ORDER: Relaxed; the commit publishes it. The filler.
@@ -335,7 +336,7 @@ impl Writer {
             (block::COMMITTED, BLOCK_HEAD as u64),
             (block::FIRST, self.events + self.lost),
             (block::LOST, self.lost),
-            (block::THREAD, self.thread),
+            (block::THREAD, self.naming.first().copied().unwrap_or(0)),
         ];
         // ORDER: Relaxed; the sequence word publishes them.
         head.iter().for_each(|(at, value)| words[*at].store(*value, Ordering::Relaxed));
@@ -344,7 +345,29 @@ impl Writer {
         words[block::SEQUENCE].store(self.next, Ordering::Release);
         self.block = first(words);
         self.used = BLOCK_HEAD;
+        self.last = now;
+        self.name_thread();
         true
+    }
+
+    /// Words of the record that names the thread; 0 without one.
+    fn naming_length(&self) -> usize {
+        self.naming.len() + usize::from(!self.naming.is_empty())
+    }
+
+    /// Names the thread, where that has room (ring.R6).
+    fn name_thread(&mut self) {
+        if self.naming.is_empty() {
+            return;
+        }
+        let length = self.naming_length();
+        let naming = std::mem::take(&mut self.naming);
+        self.append(tag(id::THREAD, 0), length, |words| {
+            let stores = words.iter().zip(&naming);
+            // ORDER: Relaxed; the commit publishes them.
+            stores.for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        });
+        self.naming = naming;
     }
 
     /// Whether the next sub-buffer may be filled (ring.R3); by the policy, waits until it may.
@@ -366,21 +389,19 @@ impl Writer {
 
     /// From now on this thread writes.
     pub(crate) fn change_thread(&mut self, thread: u64, name: &[u8], now: u64) {
-        self.thread = thread;
-        let name = &name[..name.len().min(64)];
-        let length = 3 + name.len().div_ceil(8);
-        if !self.has_room(length, now) {
-            return; // the next sub-buffer's head names the thread
+        let name = &name[..name.len().min(MAX_THREAD_NAME)];
+        self.naming.clear();
+        self.naming.extend([thread, name.len() as u64]);
+        self.naming.extend(name.chunks(8).map(|bytes| {
+            let mut all = [0; 8];
+            all[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(all)
+        }));
+        let sub_buffers = self.next;
+        // A new sub-buffer has named it already; where there is no room, the next one will.
+        if self.has_room(self.naming_length(), now) && self.next == sub_buffers {
+            self.name_thread();
         }
-        self.append(tag(id::THREAD, 0), length, |words| {
-            words[0].store(thread, Ordering::Relaxed);
-            words[1].store(name.len() as u64, Ordering::Relaxed);
-            for (word, bytes) in words[2..].iter().zip(name.chunks(8)) {
-                let mut all = [0; 8];
-                all[..bytes.len()].copy_from_slice(bytes);
-                word.store(u64::from_le_bytes(all), Ordering::Relaxed);
-            }
-        });
     }
 
     /// Leaves the number of events in the ring's own words.

@@ -68,7 +68,7 @@ impl<'a> Record<'a> {
         self.head.nanos(self.time)
     }
 
-    /// The thread's name; empty if it has none, or if that was overwritten.
+    /// The first 64 bytes of the thread's name; empty if it has none.
     #[must_use]
     pub fn thread_name(&self) -> &'a str {
         self.thread_name

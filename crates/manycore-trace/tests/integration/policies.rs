@@ -1,7 +1,7 @@
 //! What happens when a ring is full.
 
 use crate::{TEST, Temporary, alone, numbers};
-use manycore_trace::{Policy, Recorder, Trace, event};
+use manycore_trace::{Policy, Recorder, Trace, convert, event};
 use std::io;
 
 const EVENTS: u64 = 100_000;
@@ -38,6 +38,67 @@ fn dropping_ring_keeps_the_first_events_and_counts_the_others() -> io::Result<()
     assert_eq!((account.produced, account.merged + account.lost), (EVENTS, EVENTS));
     assert!(account.is_closed() && account.merged > 900, "{account}");
     assert!(numbers(&mut trace, "n").iter().copied().eq(0..account.merged));
+    Ok(())
+}
+
+/// In a thread of this name, or without one.
+fn record_in_thread(name: Option<&str>) {
+    let builder = std::thread::Builder::new();
+    let builder = name.map_or(std::thread::Builder::new(), |name| builder.name(name.into()));
+    builder.spawn(record).expect("a thread").join().expect("no panic");
+}
+
+/// The names of the threads of all records, in their order, each once.
+fn thread_names(trace: &mut Trace) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut merge = trace.merge();
+    while let Some(record) = merge.next() {
+        if names.last().is_none_or(|last| last != record.thread_name()) {
+            names.push(record.thread_name().to_owned());
+        }
+    }
+    names
+}
+
+/// Each thread goes on in the ring of the one before it, and overwrites its first record.
+#[test]
+fn threads_keep_their_names_in_rings_that_were_overwritten() -> io::Result<()> {
+    let _alone = alone();
+    let long = "n".repeat(64);
+    for name in [Some("busy"), None, Some(&long)] {
+        let recording = small().start()?;
+        record_in_thread(Some("first"));
+        record_in_thread(name);
+        let mut trace = Trace::from_bytes(recording.finish()?)?;
+        assert_eq!(trace.slots(), 1);
+        assert_eq!(thread_names(&mut trace), [name.unwrap_or_default()]);
+        let account = trace.account();
+        assert!(account.is_closed() && account.lost > EVENTS, "{account}");
+        let mut json = Vec::new();
+        convert::chrome(&mut trace, &convert::Filter::default(), &mut json)?;
+        let named = format!("\"args\":{{\"name\":\"{}\"}}", name.unwrap_or_default());
+        let json = String::from_utf8(json).expect("UTF-8");
+        assert_eq!(json.contains(&named), name.is_some(), "{name:?}");
+    }
+    Ok(())
+}
+
+/// A thread that begins where the ring is full is named in what is recorded of it later.
+#[test]
+fn threads_keep_their_names_in_streams_that_drop() -> io::Result<()> {
+    let _alone = alone();
+    let file = Temporary::new("names.mctrace");
+    let recording = small().policy(Policy::Drop).stream(file.as_ref()).start()?;
+    let names = ["one", "two", "three"];
+    for name in names {
+        record_in_thread(Some(name));
+        std::thread::sleep(std::time::Duration::from_millis(40)); // the stream makes room
+    }
+    recording.stop()?;
+    let mut trace = Trace::open(&file)?;
+    assert!(trace.account().is_closed());
+    let found = thread_names(&mut trace);
+    assert!(!found.is_empty() && found.iter().all(|name| names.contains(&&**name)), "{found:?}");
     Ok(())
 }
 
