@@ -9,6 +9,7 @@
 //! - The items can be saved and read again, and are the same.
 
 use super::ITEM;
+use super::bounds::Bound;
 use manycored::restart::{HEADER, Header, Loaded, Refusal, load, save};
 use manycored::server_state::ServerState;
 use manycored::store::{Limits, NewItem, Store, StoreCondition};
@@ -25,6 +26,9 @@ const FRAME: usize = 8;
 const CUT: usize = 100;
 /// Memory of the table and of what the system gives at once, beside the items' limit.
 const BESIDE: usize = 10 << 20;
+
+/// What the reader may take: its own memory, beside the store's of 1 MiB.
+const BOUND: Bound = Bound { each: 4, besides: BESIDE };
 
 /// CRC-32, bit by bit.
 fn checksum(parts: &[&[u8]]) -> u32 {
@@ -110,7 +114,8 @@ fn begin(file: &[u8], now: SystemTime) -> Result<(Store, Loaded, u64), Refusal> 
 
 /// Demands of a file what must hold of any; whether it was taken.
 fn demand(file: &[u8], now: SystemTime) -> bool {
-    let Ok((store, loaded, count)) = begin(file, now) else { return false };
+    let begun = BOUND.hold(file.len(), || begin(file, now));
+    let Ok((store, loaded, count)) = begun else { return false };
     let content = content(file).expect("a file with a wrong checksum was taken");
     let Loaded { restored, expired, too_large, no_room } = loaded;
     assert_eq!(restored + expired + too_large + no_room, count);

@@ -11,9 +11,11 @@
 //!
 //! The server's ordinary tests call these with the inputs of `corpus`, too.
 
+pub mod bounds;
 pub mod corpus;
 pub mod file;
 mod replies;
+pub mod users;
 
 use manycored::auth::Auth;
 use manycored::protocol::{self, GET_LINE_MAX, KEY_MAX, LINE_MAX, binary};

@@ -16,19 +16,21 @@ use crate::buffers;
 use crate::config;
 use crate::server_state::{Language, Settings};
 use crate::store::{Limits, WORKERS_MAX};
+use crate::system;
 use crate::tls::Tls;
 use crate::trace;
 use clap::{ArgAction, CommandFactory, Parser};
 use extended::Extended;
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 /// The port of memcached.
 const PORT: i32 = 11211;
+/// Bytes of the file of `--config`, at most: each line is checked as a command line of its own.
+const CONFIG_MAX: u64 = 64 << 10;
 
 /// The licence of the program.
 pub const LICENSE: &str = concat!(
@@ -281,7 +283,8 @@ impl Args {
             let text = format!("--config {}: {error}\n", path.display());
             clap::Error::raw(clap::error::ErrorKind::Io, text)
         };
-        let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let bytes = system::file(path, CONFIG_MAX).map_err(|error| failed(&error))?;
+        let text = String::from_utf8(bytes).map_err(|error| failed(&error))?;
         let lines = config::lines(&text, &Self::command()).map_err(|error| failed(&error))?;
         // Each alone, so that the error names its line.
         for line in &lines {

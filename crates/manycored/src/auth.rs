@@ -126,7 +126,8 @@ impl Auth {
     pub(crate) fn knows(&self, user: &[u8], password: &[u8]) -> bool {
         let user = self.source.listed(user);
         // All are compared, for constant time.
-        let known = |known, (u, p): &User| known | (same(u, &user) & same(p, password));
+        let known =
+            |known, (u, p): &User| known | (same(u, &user) & self.source.accepts(p, password));
         self.users().list.iter().fold(false, known)
     }
 
@@ -156,6 +157,18 @@ impl Auth {
         let (user, password) = (&value[..space], &value[space + 1..]);
         AuthStep::Credentials(used, self.knows(user, password))
     }
+}
+
+/// The users of a file with these bytes: one of `-Y` (0), of `MEMCACHED_SASL_PWDB` (1), or a `sasldb`
+/// (2). For a fuzzer.
+#[doc(hidden)]
+pub fn users_of(kind: u8, bytes: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    let source = match kind {
+        1 => Source::Pwdb(PathBuf::new()),
+        2 => Source::Sasldb(PathBuf::new(), Vec::new()),
+        _ => Source::Option(PathBuf::new()),
+    };
+    source.users_of(bytes)
 }
 
 #[cfg(test)]

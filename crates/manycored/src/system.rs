@@ -1,4 +1,8 @@
-//! The resources that this process uses, from the system.
+//! The resources that this process uses, from the system; and small files, which are read whole.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 /// What the process has used so far.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,9 +44,39 @@ pub fn usage() -> Usage {
     }
 }
 
+/// All bytes of a file, if there are at most so many: no more are read, whatever its length is said
+/// to be.
+pub(crate) fn file(path: &Path, most: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 <= most {
+        Ok(bytes)
+    } else {
+        Err(format!("it is larger than {most} bytes"))
+    }
+}
+
 /// Nothing: the server runs on Linux.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn usage() -> Usage {
     Usage::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_up_to_a_limit_whatever_their_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("long");
+        std::fs::write(&path, "1234").unwrap();
+        assert_eq!(file(&path, 4).unwrap(), b"1234");
+        assert_eq!(file(&path, 3).unwrap_err(), "it is larger than 3 bytes");
+        File::create(&path).unwrap().set_len(40 << 30).unwrap();
+        assert!(file(&path, 1 << 16).unwrap_err().starts_with("it is larger"));
+        assert!(file(&folder.path().join("none"), 4).unwrap_err().starts_with("No such file"));
+    }
 }

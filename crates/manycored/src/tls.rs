@@ -10,6 +10,7 @@
 
 pub use crate::tls_files::{Demand, Files, Verify};
 
+use crate::system;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -32,6 +33,8 @@ use std::time::Instant;
 
 /// Sessions that clients may resume, at most.
 const SESSIONS: usize = 1 << 14;
+/// Bytes of a file of certificates or keys, at most.
+const PEM_MAX: u64 = 16 << 20;
 
 /// The TLS configuration of the server.
 pub struct Tls {
@@ -110,8 +113,8 @@ fn wrong<E: fmt::Display>(what: &'static str, path: &Path) -> impl FnOnce(E) -> 
 }
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let bytes = system::file(path, PEM_MAX).map_err(wrong(what, path))?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let found = found.map_err(wrong(what, path))?;
     if found.is_empty() {
         return Err(wrong(what, path)("there is no certificate in it"));
@@ -140,7 +143,8 @@ fn config(
     sessions: &Arc<dyn StoresServerSessions>,
 ) -> Result<ServerConfig, String> {
     let chain = certificates("ssl_chain_cert", &files.chain)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(wrong("ssl_key", &files.key))?;
+    let key = system::file(&files.key, PEM_MAX).map_err(wrong("ssl_key", &files.key))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(wrong("ssl_key", &files.key))?;
     let provider = Arc::new(ring::default_provider());
     let versions: &[_] = if files.newest_only { &[&TLS13] } else { &[&TLS13, &TLS12] };
     let builder = ServerConfig::builder_with_provider(provider.clone())

@@ -3,19 +3,23 @@
 //!     corpus unpack FILE FOLDER
 //!     corpus pack FILE FOLDER
 //!
-//! And inputs for files that a server has just saved, into a folder:
+//! And inputs for files that a server has just saved, or saslpasswd2 has made, into a folder:
 //!
 //!     corpus saved FOLDER
+//!     corpus users FOLDER
 
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     let words: Vec<String> = env::args().skip(1).collect();
-    if let [what, folder] = &words[..]
-        && what == "saved"
-    {
-        for (number, input) in manycored_fuzz::file::saved().iter().enumerate() {
-            fs::write(format!("{folder}/saved{number:02}"), input)?;
+    if let [what, folder] = &words[..] {
+        let inputs = match what.as_str() {
+            "saved" => manycored_fuzz::file::saved(),
+            "users" => manycored_fuzz::users::saved(),
+            _ => panic!("corpus saved|users FOLDER"),
+        };
+        for (number, input) in inputs.iter().enumerate() {
+            fs::write(format!("{folder}/{what}{number:02}"), input)?;
         }
         return Ok(());
     }

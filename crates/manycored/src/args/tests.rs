@@ -1,6 +1,7 @@
 //! Command lines, and what they come to.
 
 use super::*;
+use std::fs;
 
 fn plan(words: &str) -> Result<Plan, String> {
     let args = Args::try_parse_from(format!("manycored {words}").split_whitespace());

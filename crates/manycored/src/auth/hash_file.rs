@@ -1,4 +1,4 @@
-//! Berkeley DB's hash files, as far as Cyrus SASL's `sasldb` needs them: all pairs of one that is
+//! Berkeley DB's hash files, as far as Cyrus SASL's `sasldb` needs them: each pair of one that is
 //! in memory.
 //!
 //! A file is pages of one size. The first page has the first page of each bucket; a bucket
@@ -9,14 +9,12 @@
 //! Laws:
 //! - auth.F1 No byte outside of the file is read, and no page is read twice, so reading ends after
 //!   as many steps as the file has bytes, however it is damaged.
-//! - auth.F2 A file that is not understood in every part that is read gives an error, and no pairs.
+//! - auth.F2 A file that is not understood in every part that is read gives an error; what was made
+//!   of the pairs before is then to be dropped.
 //!
 //! Read here, because only the pairs are needed: no writes, no locks, and no library in C
 //! for a file of a few pages. Source: the on-disk format of Berkeley DB 4.2 to 6, of which Debian
 //! has 5.3.
-
-/// A key and its value.
-pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
 const MAGIC: u32 = 0x0006_1561;
 /// Versions with this layout.
@@ -40,13 +38,16 @@ const OFF_PAGE: u8 = 3;
 
 const DAMAGED: &str = "it is damaged";
 
-/// All pairs of a file with these bytes.
-pub(super) fn pairs(bytes: &[u8]) -> Result<Vec<Pair>, &'static str> {
+/// Calls `each` with the keys and values of a file with these bytes. One pair is in memory at a
+/// time: the shortest have six bytes.
+pub(super) fn pairs(
+    bytes: &[u8],
+    mut each: impl FnMut(Vec<u8>, Vec<u8>),
+) -> Result<(), &'static str> {
     // auth.F2: the first page that is not understood ends this with its error.
     let mut file = File::new(bytes)?;
     let first = &bytes[..file.page_size];
     let buckets = file.number(first, 72)?;
-    let mut pairs = Vec::new();
     for bucket in 0..=buckets {
         // The group of buckets that was added when their number last doubled.
         let group = (u32::BITS - bucket.leading_zeros()) as usize;
@@ -56,10 +57,10 @@ pub(super) fn pairs(bytes: &[u8]) -> Result<Vec<Pair>, &'static str> {
         let before = file.number(first, SPARES + 4 * group)?;
         let mut next = bucket.checked_add(before).ok_or(DAMAGED)?;
         while next != 0 {
-            next = file.bucket_page(next, &mut pairs)?;
+            next = file.bucket_page(next, &mut each)?;
         }
     }
-    Ok(pairs)
+    Ok(())
 }
 
 struct File<'a> {
@@ -126,7 +127,11 @@ impl<'a> File<'a> {
     }
 
     /// Reads the pairs of a bucket's page; the next page of the bucket, or 0.
-    fn bucket_page(&mut self, number: u32, pairs: &mut Vec<Pair>) -> Result<u32, &'static str> {
+    fn bucket_page(
+        &mut self,
+        number: u32,
+        each: &mut impl FnMut(Vec<u8>, Vec<u8>),
+    ) -> Result<u32, &'static str> {
         let (page, kind) = self.page(number)?;
         match kind {
             // A bucket that never had a pair.
@@ -146,7 +151,7 @@ impl<'a> File<'a> {
             end = start;
             match key.take() {
                 None => key = Some(item),
-                Some(key) => pairs.push((key, item)),
+                Some(key) => each(key, item),
             }
         }
         if key.is_some() {
@@ -185,6 +190,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    type Pair = (Vec<u8>, Vec<u8>);
+
+    /// All pairs.
+    fn all_pairs(bytes: &[u8]) -> Result<Vec<Pair>, &'static str> {
+        let mut all = Vec::new();
+        super::pairs(bytes, |key, value| all.push((key, value))).map(|()| all)
+    }
+
     /// Written by `saslpasswd2` of Debian: thirty users, one of them deleted, one with a password
     /// of 1500 bytes, and one of another realm.
     const SASLDB: &[u8] = include_bytes!("data/saslpasswd2.db");
@@ -198,12 +211,12 @@ mod tests {
 
     #[test]
     fn every_pair_of_real_files_is_read() {
-        let pairs = super::pairs(SASLDB).unwrap();
+        let pairs = all_pairs(SASLDB).unwrap();
         assert_eq!(pairs.len(), 31);
         assert_eq!(value(&pairs, "user30").unwrap(), b"pass30");
         assert_eq!(value(&pairs, "long").unwrap(), [b'p'; 1500]);
         assert_eq!(value(&pairs, "user7"), None);
-        let pairs = super::pairs(SMALL).unwrap();
+        let pairs = all_pairs(SMALL).unwrap();
         assert_eq!(pairs.len(), 22);
         assert_eq!(value(&pairs, "long").unwrap(), [b'p'; 1500]);
         assert!((0..20).all(|at| value(&pairs, &format!("user{at}")).is_some()));
@@ -236,12 +249,12 @@ mod tests {
                 }
             }
         }
-        assert_eq!(super::pairs(&bytes).unwrap(), super::pairs(SMALL).unwrap());
+        assert_eq!(all_pairs(&bytes).unwrap(), all_pairs(SMALL).unwrap());
     }
 
     #[test]
     fn what_is_no_such_file_is_refused() {
-        let refused = |bytes: &[u8]| super::pairs(bytes).unwrap_err();
+        let refused = |bytes: &[u8]| all_pairs(bytes).unwrap_err();
         assert_eq!(refused(b""), "it is too short for a file of Berkeley DB");
         assert_eq!(refused(&[b'x'; 4096]), "it is not a Berkeley DB hash file");
         for (at, byte) in [(24, 1), (26, 1), (48, 1), (48, 2), (16, 99), (25, 9), (21, 0x11)] {
@@ -287,7 +300,7 @@ mod tests {
             if let Some(cut) = cut {
                 bytes.truncate(cut.index(bytes.len()));
             }
-            for (key, value) in super::pairs(&bytes).unwrap_or_default() {
+            for (key, value) in all_pairs(&bytes).unwrap_or_default() {
                 prop_assert!(has(&bytes, &key) && has(&bytes, &value));
             }
         }

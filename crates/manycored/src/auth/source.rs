@@ -4,19 +4,20 @@
 //! the database of `saslpasswd2` that `sasldb_path` of `memcached.conf` names, which stands in
 //! `SASL_CONF_PATH` or where libsasl looks for it; `/etc/sasldb2`. Files are only read.
 
-use super::{User, hash_file};
+use super::{User, hash_file, same};
+use crate::system;
+use memchr::memchr;
 use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// The most users that a file of `-Y` may have, as in memcached.
 pub(super) const USERS_MAX: usize = 8;
-/// The largest file that is read.
+/// The largest file that is read. The users take at most 32 bytes for each byte of it.
 const FILE_MAX: u64 = 16 << 20;
 /// The longest line of `MEMCACHED_SASL_PWDB`'s file, as in memcached.
 const LINE_MAX: usize = 255;
@@ -105,15 +106,26 @@ impl Source {
     }
 
     fn users(&self) -> Result<Vec<User>, String> {
-        let bytes = bytes_of(self.path())?;
+        self.users_of(&bytes_of(self.path())?)
+    }
+
+    /// The users of a file with these bytes.
+    pub(super) fn users_of(&self, bytes: &[u8]) -> Result<Vec<User>, String> {
         match self {
             Self::Option(_) => {
-                let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text")?;
-                users_of_option(&text)
+                users_of_option(std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text")?)
             }
-            Self::Pwdb(_) => Ok(users_of_pwdb(&bytes)),
-            Self::Sasldb(..) => Ok(users_of_sasldb(&bytes)?),
+            Self::Pwdb(_) => Ok(users_of_pwdb(bytes)),
+            Self::Sasldb(..) => Ok(users_of_sasldb(bytes)?),
         }
+    }
+
+    /// Whether a client's password is the one that is listed. Of [`Pwdb`](Self::Pwdb) that is all
+    /// behind the user, and also what is before any colon in it, as in memcached.
+    pub(super) fn accepts(&self, listed: &[u8], password: &[u8]) -> bool {
+        let end = password.len();
+        let is_part = matches!(self, Self::Pwdb(_)) && end > 0 && listed.get(end) == Some(&b':');
+        same(if is_part { &listed[..end] } else { listed }, password)
     }
 
     /// A client's name as the users are listed. In a `sasldb` a realm follows, which is the host's
@@ -136,13 +148,7 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
     if !found.is_file() {
         return Err("it is not a file".into());
     }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > FILE_MAX {
-        return Err("it is larger than 16 MB".into());
-    }
-    Ok(bytes)
+    system::file(path, FILE_MAX)
 }
 
 /// The configuration for memcached: this file, or one in this folder.
@@ -183,40 +189,44 @@ fn sasldb_path(conf: &Path) -> Result<Option<PathBuf>, String> {
 
 /// The users of a file's text: a line for each, `user:password`.
 pub(super) fn users_of_option(text: &str) -> Result<Vec<User>, String> {
-    let mut users = Vec::new();
+    let (mut users, mut count) = (Vec::new(), 0_usize);
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let (user, password) = line
             .split_once(':')
             .filter(|(user, password)| !user.is_empty() && !password.is_empty())
             .ok_or_else(|| format!("line {} is not user:password", number + 1))?;
-        users.push((user.into(), password.into()));
+        count += 1;
+        if count <= USERS_MAX {
+            users.push((user.into(), password.into()));
+        }
     }
-    match users.len() {
+    match count {
         0 => Err("there is no user in it".into()),
         1..=USERS_MAX => Ok(users),
         count => Err(format!("{count} users are more than {USERS_MAX}")),
     }
 }
 
-/// The same with any number of users and lines that are ignored. As in memcached, a password ends
-/// with its line, or before any colon in it.
+/// The same with any number of users and lines that are ignored; [`Source::accepts`] has to do with
+/// colons in passwords.
 fn users_of_pwdb(text: &[u8]) -> Vec<User> {
-    let mut users = Vec::new();
-    for line in text.split(|byte| *byte == b'\n').filter(|line| line.len() <= LINE_MAX) {
+    let of_line = |line: &[u8]| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Some(end) = line.iter().position(|byte| *byte == b':') else { continue };
-        let (user, rest) = (&line[..end], &line[end + 1..]);
-        let colons = rest.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
-        let ends = colons.chain([rest.len()]).filter(|end| *end > 0);
-        users.extend(ends.map(|end| (user.to_vec(), rest[..end].to_vec())));
-    }
+        let end = memchr(b':', line).filter(|_| line.len() <= LINE_MAX)?;
+        let (user, password) = (&line[..end], &line[end + 1..]);
+        (!password.is_empty()).then(|| (user.to_vec(), password.to_vec()))
+    };
+    let lines = || text.split(|byte| *byte == b'\n');
+    // Counted first: a list that grows would take twice as much.
+    let mut users = Vec::with_capacity(lines().filter(|line| line.contains(&b':')).count());
+    users.extend(lines().filter_map(of_line));
     users
 }
 
 /// The users of a `sasldb` with plain passwords: its keys are `user NUL realm NUL userPassword`.
 fn users_of_sasldb(bytes: &[u8]) -> Result<Vec<User>, &'static str> {
     let mut users = Vec::new();
-    for (key, password) in hash_file::pairs(bytes)? {
+    hash_file::pairs(bytes, |key, password| {
         let mut parts = key.split(|byte| *byte == 0);
         if let (Some(user), Some(realm), Some(PASSWORD), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -224,7 +234,7 @@ fn users_of_sasldb(bytes: &[u8]) -> Result<Vec<User>, &'static str> {
         {
             users.push((in_realm(user, realm), password));
         }
-    }
+    })?;
     Ok(users)
 }
 
@@ -241,9 +251,37 @@ mod tests {
         let long = format!("l:{}\n", "x".repeat(LINE_MAX));
         let text = ["ann:one:two\r\nnonsense\nbob:\ncid:x", &long].join("\n");
         let user = |user: &str, password: &str| (user.into(), password.into());
-        let users = [user("ann", "one"), user("ann", "one:two"), user("cid", "x")];
+        let users = [user("ann", "one:two"), user("cid", "x")];
         assert_eq!(users_of_pwdb(text.as_bytes()), users);
         assert_eq!(users_of_pwdb(b""), []);
+    }
+
+    #[test]
+    fn colons_end_passwords_of_pwdb_alone() {
+        let [pwdb, option] = [Source::Pwdb, Source::Option].map(|of| of(PathBuf::new()));
+        for (listed, password, is_it) in [
+            ("one:two:x", "one", true),
+            ("one:two:x", "one:two", true),
+            ("one:two:x", "one:two:x", true),
+            ("one:two:x", "one:", false),
+            ("one:two:x", "on", false),
+            ("one:two:x", "", false),
+            ("one:two:x", "one:two:x:", false),
+            (":x", "", false),
+            (":x", ":x", true),
+        ] {
+            let accepted = |source: &Source| source.accepts(listed.as_bytes(), password.as_bytes());
+            assert_eq!(accepted(&pwdb), is_it, "{listed} {password}");
+            assert_eq!(accepted(&option), listed == password, "{listed} {password}");
+        }
+    }
+
+    /// Each line had a user for each of its colons.
+    #[test]
+    fn lines_of_colons_are_one_user_each() {
+        let text = ["u:", &":".repeat(250), "\n"].concat().repeat(1000);
+        let users = users_of_pwdb(text.as_bytes());
+        assert_eq!(users.iter().map(|(_, password)| password.len()).sum::<usize>(), 250_000);
     }
 
     /// A system with these files, and what is found there with these variables.

@@ -55,3 +55,15 @@ fn the_new_clock_is_later_by_the_time_between() {
     assert!(clock(9.0 * 365.0 * 86400.0).unwrap_err().to_string().contains("eight years"));
     assert_eq!(header().beginning(at(1000.0)).unwrap(), header().beginning);
 }
+
+/// A sparse file, whose header says that there are 40 GiB of items.
+#[test]
+fn a_file_that_is_a_hole_is_refused_at_its_first_block() {
+    use crate::store::{Limits, Store};
+    let header = Header { items: u64::MAX, blocks: 1 << 20, bytes: 40 << 30, ..header() };
+    let store = Store::new(Limits { memory: 1 << 20, ..Limits::default() }, 1);
+    let mut last = 0;
+    let refused = load(&header, &mut std::io::repeat(0), &store, |read| last = read);
+    assert!(matches!(refused, Err(Refusal::Damaged(_))), "{refused:?}");
+    assert_eq!(last, 0, "no block was taken");
+}
