@@ -6,6 +6,9 @@ use serde::Deserialize;
 
 use super::{Machine, ModelError};
 
+/// Bytes of a file, at most.
+const TEXT_MAX: usize = 64 << 10;
+
 /// What a machine file looks like.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +35,8 @@ enum Entry {
 pub enum FileError {
     /// It is not TOML, or not of the form of a machine.
     Form(toml::de::Error),
+    /// It has more bytes than any machine needs.
+    TooLong,
     /// `base` names no shipped machine.
     UnknownBase {
         /// The name.
@@ -45,6 +50,7 @@ impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FileError::Form(error) => write!(f, "not a machine file: {error}"),
+            FileError::TooLong => write!(f, "not a machine file: it has more than 64 KiB"),
             FileError::UnknownBase { name } => {
                 write!(f, "no machine is called {name}; there are {}", super::Machine::names())
             }
@@ -63,7 +69,9 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the text.
+    /// Says what is wrong with the text, or that it has more than 64 KiB (all parameters with long
+    /// sources have 10). Memory for the text: at most 16 MiB; a model that is taken needs at most
+    /// 1 GiB for its caches while it runs, whatever the text says.
     ///
     /// # Examples
     ///
@@ -81,6 +89,9 @@ impl Machine {
     /// assert_eq!(machine.source("same_socket"), "manycore bench coherence");
     /// ```
     pub fn from_toml(text: &str) -> Result<Machine, FileError> {
+        if text.len() > TEXT_MAX {
+            return Err(FileError::TooLong);
+        }
         let file: File = toml::from_str(text).map_err(FileError::Form)?;
         let mut machine = match file.base {
             None => Machine::guessed(&file.name),
@@ -116,5 +127,32 @@ impl Machine {
             text += &format!("{} = {{ value = {value}, source = {source} }}\n", parameter.name);
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_for_models_that_no_memory_holds_are_refused() {
+        let with = |cores: u32, parameter: &str| {
+            let text = format!("name = 'x'\n[parameters]\nsockets = {cores}\n{parameter}\n");
+            Machine::from_toml(&text).map(drop).map_err(|error| error.to_string())
+        };
+        let guessed = "cores_per_socket = 1\ncores_per_complex = 0\nthreads_per_core = 1\n";
+        assert_eq!(with(1024, &format!("{guessed}l1_kib = 4096")), Ok(()));
+        let error = with(1024, &format!("{guessed}l1_kib = 1_048_576")).unwrap_err();
+        assert_eq!(error, "l1_kib is 1048576; it must be from 0 to 4096");
+        let error = with(64, &format!("{guessed}l3_kib = 4_194_304")).unwrap_err();
+        assert_eq!(error, "l3_kib is 4194304; it must be from 0 to 65536");
+        let long = format!("name = 'x'\nabout = '{}'", "x".repeat(TEXT_MAX));
+        assert!(matches!(Machine::from_toml(&long), Err(FileError::TooLong)));
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        let text = format!("name = 'x'\n[parameters]\nhit = {}", "[".repeat(20_000));
+        assert!(matches!(Machine::from_toml(&text), Err(FileError::Form(_))));
     }
 }

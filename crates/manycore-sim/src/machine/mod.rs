@@ -25,6 +25,10 @@ pub use parameter::{PARAMETERS, Parameter};
 /// Most cores that a model may have, hardware threads counted: the engine keeps sets of them.
 pub const MAX_CORES: u32 = 1024;
 
+/// Most lines in the caches of one level of a model, all cores together: the engine has four bytes
+/// for each.
+const MAX_LINES: u64 = 64 << 20;
+
 /// Which core gets a contended line next, when the transfer under way ends.
 ///
 /// No data sheet says this, and nothing else in the model moves the results as much: with all else
@@ -298,9 +302,10 @@ impl Machine {
         range("hit", self.hit, u32::from(self.window == 0), 1_000)?;
         range("window", self.window, 0, 10_000)?;
         range("line_shift", self.line_shift, 4, 12)?;
-        range("l1_kib", self.l1_kib, 0, 1 << 20)?;
-        range("l2_kib", self.l2_kib, 0, 1 << 20)?;
-        range("l3_kib", self.l3_kib, 0, 4 << 20)?;
+        let kib = |caches: u32| (((MAX_LINES << self.line_shift) >> 10) / u64::from(caches)) as u32;
+        range("l1_kib", self.l1_kib, 0, kib(self.physical_cores()).min(1 << 20))?;
+        range("l2_kib", self.l2_kib, 0, kib(self.physical_cores()).min(1 << 20))?;
+        range("l3_kib", self.l3_kib, 0, kib(self.complexes()).min(4 << 20))?;
         range("slice", self.slice, 1_000, u32::MAX)?;
         range("parallel_misses", self.parallel_misses, 1, 64)?;
         range("instructions_per_10_cycles", self.instructions_per_10_cycles, 1, 1_000)

@@ -14,9 +14,15 @@
 //! - percpu.M2 Bad or missing files are never an error: what they would have provided gets a sane
 //!   default (a core of its own, the package's cache, node 0), and [`Topology::source`] says what
 //!   the map is based on.
+//! - percpu.M3 A tree costs time and memory for the bytes of its files and the CPUs that are
+//!   online, not for the CPUs that its lists name: a list is ranges until it is clear which of them
+//!   are wanted. At most [`FILE_MAX`] bytes of a file are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use super::pin;
@@ -26,6 +32,9 @@ const SYSFS: &str = "/sys/devices/system";
 
 /// The environment variable that names another tree.
 const VARIABLE: &str = "MANYCORE_TOPOLOGY";
+
+/// Bytes of a file, at most: a list of each second CPU up to [`CPUS_MAX`] has 200 kB.
+const FILE_MAX: u64 = 1 << 20;
 
 /// CPU numbers from here on are treated as garbage: no kernel is built for so many.
 const CPUS_MAX: usize = 1 << 16;
@@ -197,7 +206,7 @@ impl Topology {
     }
 
     fn read(root: &Path, online: &[usize]) -> Self {
-        let node_of = nodes(root);
+        let node_of = nodes(root, online);
         let keys = online.iter().map(|&cpu| Keys::read(root, cpu, online, &node_of)).collect();
         Self::group(keys, Source::Sysfs(root.to_path_buf()))
     }
@@ -285,17 +294,23 @@ fn last_level_cache(dir: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
 
 /// The lowest online CPU in a list that must contain `cpu` itself.
 fn lowest_of(list: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
-    let list = parse_cpulist(&read(list)?).ok().filter(|list| list.contains(&cpu))?;
-    list.into_iter().find(|other| online.binary_search(other).is_ok())
+    let list = parse_ranges(&read(list)?).ok()?;
+    list.iter().find(|range| range.contains(&cpu))?;
+    list.iter().find_map(|range| {
+        let at = online.partition_point(|other| other < range.start());
+        online.get(at).copied().filter(|other| range.contains(other))
+    })
 }
 
-/// The node of each CPU that is in one.
-fn nodes(root: &Path) -> BTreeMap<usize, usize> {
-    let mut node_of = BTreeMap::new();
+/// The node of each CPU that is in one, of those that are online.
+fn nodes(root: &Path, online: &[usize]) -> BTreeMap<usize, usize> {
+    let (mut node_of, mut left) = (BTreeMap::new(), BTreeSet::from_iter(online.iter().copied()));
     for (node, dir) in entries(&root.join("node"), "node") {
-        let cpus = read(&dir.join("cpulist")).and_then(|list| parse_cpulist(&list).ok());
-        for cpu in cpus.into_iter().flatten() {
-            node_of.entry(cpu).or_insert(node);
+        let ranges = read(&dir.join("cpulist")).and_then(|list| parse_ranges(&list).ok());
+        for range in ranges.into_iter().flatten() {
+            let found: Vec<usize> = left.range(range).copied().collect();
+            found.iter().for_each(|cpu| _ = left.remove(cpu));
+            node_of.extend(found.into_iter().map(|cpu| (cpu, node)));
         }
     }
     node_of
@@ -326,7 +341,7 @@ fn groups(keys: &[Keys], name: impl Fn(&Keys) -> usize) -> Vec<Group> {
 
 fn online(root: &Path) -> Result<Vec<usize>, String> {
     let path = root.join("cpu/online");
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = text_of(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let cpus = parse_cpulist(&text).map_err(|e| format!("{}: {e}", path.display()))?;
     if cpus.is_empty() {
         return Err(format!("{}: no CPU", path.display()));
@@ -353,8 +368,18 @@ fn parallelism() -> usize {
     1
 }
 
+/// A file that is not too long.
+fn text_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let length = File::open(path)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
+    if length as u64 > FILE_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "longer than 1 MiB"));
+    }
+    Ok(text)
+}
+
 fn read(path: &Path) -> Option<String> {
-    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+    Some(text_of(path).ok()?.trim().to_owned())
 }
 
 fn read_number(path: &Path) -> Option<usize> {
@@ -393,12 +418,16 @@ impl std::error::Error for CpuListError {}
 /// assert_eq!(error.to_string(), "bad CPU list: \"eight\" is not a number");
 /// ```
 pub fn parse_cpulist(text: &str) -> Result<Vec<usize>, CpuListError> {
+    Ok(parse_ranges(text)?.into_iter().flatten().collect())
+}
+
+/// The same as ranges, in ascending order, none of which overlap.
+fn parse_ranges(text: &str) -> Result<Vec<RangeInclusive<usize>>, CpuListError> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    // A set: a hostile list of a thousand overlapping ranges takes no more memory than one.
-    let mut cpus = BTreeSet::new();
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
     for part in text.split(',').map(str::trim) {
         let error = |problem| CpuListError { part: shortened(part), problem };
         let number = |text: &str| match text.trim() {
@@ -412,18 +441,26 @@ pub fn parse_cpulist(text: &str) -> Result<Vec<usize>, CpuListError> {
         };
         match part.split_once('-') {
             None => {
-                cpus.insert(number(part)?);
+                let cpu = number(part)?;
+                ranges.push((cpu, cpu));
             }
             Some((first, last)) => {
                 let (first, last) = (number(first)?, number(last)?);
                 if first > last {
                     return Err(error("is a falling range"));
                 }
-                cpus.extend(first..=last);
+                ranges.push((first, last));
             }
         }
     }
-    Ok(cpus.into_iter().collect())
+    // percpu.M3: a hostile list of a thousand overlapping ranges is no longer than one.
+    ranges.sort_unstable();
+    ranges.dedup_by(|(first, last), (_, end)| {
+        let is_joined = *first <= *end + 1;
+        *end = if is_joined { (*end).max(*last) } else { *end };
+        is_joined
+    });
+    Ok(ranges.into_iter().map(|(first, last)| first..=last).collect())
 }
 
 /// A part of a list that is short enough for a message.

@@ -134,6 +134,44 @@ fn without_cache_files_a_package_shares_one() {
     assert_eq!(topology.cores().len(), 4);
 }
 
+/// Eight bytes name 65,536 CPUs, in each of 4,096 folders and 400 nodes.
+#[cfg(unix)]
+#[test]
+fn lists_cost_no_more_than_the_cpus_that_are_online() {
+    let tree = Tree::new();
+    tree.file("cpu/online", "0-4095").cpu(0, "0", "0-65535", "0-65535");
+    let link = std::os::unix::fs::symlink::<&str, PathBuf>;
+    (1..4096).for_each(|id| link("cpu0", tree.0.join(format!("cpu/cpu{id}"))).unwrap());
+    tree.file("node/node0/cpulist", "1-65535");
+    (1..400).for_each(|id| link("node0", tree.0.join(format!("node/node{id}"))).unwrap());
+    let topology = tree.read();
+    check(&topology);
+    assert_eq!((topology.cores().len(), topology.llc_groups().len()), (1, 1));
+    assert_eq!(topology.nodes().len(), 1);
+}
+
+#[test]
+fn overlapping_ranges_are_one() {
+    let cpus = parse_cpulist(&"0-65535,".repeat(100_000)[..799_999]).unwrap();
+    assert!(cpus.iter().copied().eq(0..65536));
+    assert_eq!(parse_cpulist("7,1-3,3-4,9,2").unwrap(), [1, 2, 3, 4, 7, 9]);
+    assert_eq!(parse_ranges("5-6,0-3,4").unwrap(), [0..=6]);
+}
+
+#[cfg(unix)]
+#[test]
+fn files_that_are_too_long_are_bad_ones() {
+    let tree = Tree::new();
+    tree.file("cpu/online", "0-1").cpu(0, "0", "0-1", "0-1").cpu(1, "0", "0-1", "0-1");
+    let long =
+        |path: &str| File::options().write(true).open(tree.0.join(path)).unwrap().set_len(40 << 30);
+    long("cpu/cpu1/topology/thread_siblings_list").unwrap();
+    assert_eq!(tree.read().cores().len(), 2);
+    long("cpu/online").unwrap();
+    let Source::Assumed { reason } = tree.read().source().clone() else { panic!() };
+    assert!(reason.ends_with("longer than 1 MiB"), "{reason}");
+}
+
 #[test]
 fn absent_tree_gives_one_node_and_says_so() {
     let tree = Tree::new();
