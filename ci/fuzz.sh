@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The cache server's protocols, its file of items (-e), and the reader of traces, under a fuzzer that
-# follows the code which inputs reach (libFuzzer), with AddressSanitizer. What must hold is in
-# fuzz/src/lib.rs, file.rs and trace.rs.
+# The cache server's protocols, and all files that are read: of items (-e), of users (-Y, -S), traces,
+# machines and lists of CPUs, tables of benchmarks; under a fuzzer that follows the code which inputs
+# reach (libFuzzer), with AddressSanitizer. What must hold is in fuzz/src, a file each; memory and
+# steps are bounded by the bytes of an input (bounds.rs).
 #   ci/fuzz.sh [SECONDS]        each of them that long (default 600)
 #   ci/fuzz.sh --short          5 seconds each
 #   ci/fuzz.sh --keep SECONDS   as the first, and what was found is kept in fuzz/corpus
@@ -29,23 +30,29 @@ RUSTFLAGS="$coverage --cfg fuzzing -Zsanitizer=address -Ccodegen-units=1" CARGO_
     cargo +nightly build --release --locked --manifest-path fuzz/Cargo.toml --target "$HOST"
 programs=$TARGET/fuzz/$HOST/release
 found=$TARGET/fuzz/found
-for name in ${FUZZ_TARGETS:-text meta binary file trace}; do
+for name in ${FUZZ_TARGETS:-text meta binary file users trace machine table}; do
     folder=$found/$name
     mkdir -p "$folder"
     "$programs/corpus" unpack "fuzz/corpus/$name.txt" "$folder"
-    longest=1024 kept=100 words=(-dict="fuzz/dictionaries/$name.dict")
+    longest=1024 kept=100 words=()
+    [ ! -f "fuzz/dictionaries/$name.dict" ] || words=(-dict="fuzz/dictionaries/$name.dict")
     if [ "$name" = file ]; then
         # A header of 4 KB, and some items; files that were saved just now are inputs, too. No length
         # in a file makes the reader allocate more than it needs for its store.
         longest=8192 kept=300 words=(-malloc_limit_mb=16)
         "$programs/corpus" saved "$folder"
     fi
+    if [ "$name" = users ]; then
+        longest=8192 kept=4096 words=(-malloc_limit_mb=16)
+        "$programs/corpus" users "$folder"
+    fi
     if [ "$name" = trace ]; then
-        # Small recordings; their reader's memory follows the file.
+        # Small recordings.
         longest=8192 kept=1024 words=(-malloc_limit_mb=64)
     fi
     input="$found/$name-"
-    "$programs/$name" "${words[@]}" -max_len="$longest" -timeout=60 \
+    # An input that takes ten seconds is no longer linear: all take milliseconds.
+    "$programs/$name" "${words[@]}" -max_len="$longest" -timeout=10 \
         -rss_limit_mb=4096 -max_total_time="$seconds" -artifact_prefix="$input" \
         -print_final_stats=1 "$folder" >"$found/$name.log" 2>&1 ||
         die "$(tail -n 30 "$found/$name.log")

@@ -14,11 +14,20 @@ pub enum Better {
     Less,
 }
 
+/// The first fields of a row, if it has so many.
+fn fields(line: &str) -> Option<[&str; 8]> {
+    let mut fields = line.split(',');
+    let mut first = [""; 8];
+    for field in &mut first {
+        *field = fields.next()?;
+    }
+    Some(first)
+}
+
 /// The medians of an implementation's rows, by their number of threads.
 pub fn by_threads(csv: &str, metric: &str, implementation: &str) -> Vec<(f64, f64)> {
     let point = |line: &str| {
-        let fields: Vec<&str> = line.split(',').collect();
-        let &[_, name, _, threads, _, of, _, median, ..] = &fields[..] else { return None };
+        let [_, name, _, threads, _, of, _, median] = fields(line)?;
         let wanted = name == implementation && of == metric;
         wanted.then_some((threads.parse().ok()?, median.parse().ok()?))
     };
@@ -40,8 +49,7 @@ fn figures<'a>(csv: &'a str, metric: &str) -> Vec<Figure<'a>> {
 }
 
 fn figure<'a>(line: &'a str, metric: &str) -> Option<Figure<'a>> {
-    let fields: Vec<&str> = line.split(',').collect();
-    let &[_, implementation, _, _, params, of, _, median, ..] = &fields[..] else { return None };
+    let [_, implementation, _, _, params, of, _, median] = fields(line)?;
     if of != metric {
         return None;
     }

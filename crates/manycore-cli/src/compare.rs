@@ -2,7 +2,6 @@
 
 use std::{
     fmt::Write as _,
-    fs,
     io::{self, Write, stdout},
 };
 
@@ -14,6 +13,7 @@ use manycore_bench::{
 use crate::{
     args::{CompareArgs, WorkloadsArgs},
     failure::Failure,
+    text,
 };
 
 /// Prints a line for each implementation of each workload, or for each of its own options.
@@ -37,7 +37,7 @@ pub fn workloads(args: &WorkloadsArgs) -> Result<(), Failure> {
 /// Prints how many times as good ours is, or one figure.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let CompareArgs { workload, file, metric, less, implementation } = args;
-    let csv = fs::read_to_string(file)
+    let csv = text::read(file, text::TABLE)
         .map_err(|error| Failure::run(format_args!("cannot read {}: {error}", file.display())))?;
     let better = if *less { Better::Less } else { Better::More };
     let text = match implementation {

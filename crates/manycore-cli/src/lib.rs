@@ -25,6 +25,7 @@ mod scorecard;
 #[cfg(target_os = "linux")]
 mod server_args;
 mod sim;
+mod text;
 mod tour;
 mod tour_virtual;
 mod trace;

@@ -1,15 +1,13 @@
 //! `manycore plot`: a picture of what `bench --format csv` wrote, for the documents.
 
-use std::fs;
-
 use manycore_bench::compare::by_threads;
 use manycore_page::{Curve, Plot};
 
-use crate::{args::PlotArgs, failure::Failure, save};
+use crate::{args::PlotArgs, failure::Failure, save, text};
 
 /// Writes the picture.
 pub fn run(args: &PlotArgs) -> Result<(), Failure> {
-    let csv = fs::read_to_string(&args.file).map_err(|error| {
+    let csv = text::read(&args.file, text::TABLE).map_err(|error| {
         Failure::run(format_args!("cannot read {}: {error}", args.file.display()))
     })?;
     let curve = |(colour, word): (usize, &String)| {

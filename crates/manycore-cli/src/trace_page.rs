@@ -46,7 +46,7 @@ pub fn write(
     mut to: impl Write,
 ) -> io::Result<Account> {
     let mut timeline = collect(trace, filter);
-    timeline.shorten();
+    timeline.shorten(SPANS_MAX);
     let summary = Summary::of(trace, filter);
     let mut body = format!("<h1>{}</h1>\n", escape(title));
     let _ = write!(body, "<p>{}</p>\n{}", escape(&summary.account.to_string()), timeline.draw());
@@ -59,6 +59,9 @@ pub fn write(
 fn collect(trace: &mut Trace, filter: &Filter) -> Timeline {
     let mut timeline = Timeline::default();
     let mut open: BTreeMap<u64, Vec<(String, i64, String)>> = BTreeMap::new();
+    // How many of each name are open in a thread: without it, ends that fit none would each search
+    // the whole stack.
+    let mut counts: BTreeMap<(u64, String), usize> = BTreeMap::new();
     let mut last = 0;
     let mut merge = trace.merge();
     while let Some(record) = merge.next() {
@@ -72,17 +75,30 @@ fn collect(trace: &mut Trace, filter: &Filter) -> Timeline {
         let stack = open.entry(thread).or_default();
         match record.info.kind {
             Kind::Begin => {
-                stack.push((record.info.name.clone(), now, record.to_string()));
+                let name = record.info.name.clone();
+                *counts.entry((thread, name.clone())).or_default() += 1;
+                stack.push((name, now, record.to_string()));
                 lane.1 = lane.1.max(stack.len());
             }
             Kind::End => {
-                if let Some(at) = stack.iter().rposition(|(name, ..)| *name == record.info.name) {
-                    for (depth, (_, from, text)) in stack.drain(at..).enumerate() {
-                        let depth = at + depth;
-                        timeline.spans.push(Bar { thread, depth, from, to: now, text });
+                let key = (thread, record.info.name.clone());
+                if counts.get(&key).is_none_or(|count| *count == 0) {
+                    continue;
+                }
+                while let Some((name, from, text)) = stack.pop() {
+                    let (depth, is_last) = (stack.len(), name == key.1);
+                    *counts.entry((thread, name)).or_insert(1) -= 1;
+                    timeline.spans.push(Bar { thread, depth, from, to: now, text });
+                    if is_last {
+                        break;
                     }
                 }
+                // Memory is for what is drawn, not for all that was recorded.
+                if timeline.spans.len() > 4 * SPANS_MAX {
+                    timeline.shorten(SPANS_MAX);
+                }
             }
+            _ if timeline.events.len() == EVENTS_MAX => timeline.left_out += 1,
             _ => {
                 let (depth, text) = (stack.len(), record.to_string());
                 lane.1 = lane.1.max(depth + 1);
@@ -99,12 +115,11 @@ fn collect(trace: &mut Trace, filter: &Filter) -> Timeline {
 }
 
 impl Timeline {
-    fn shorten(&mut self) {
-        self.left_out = self.spans.len().saturating_sub(SPANS_MAX)
-            + self.events.len().saturating_sub(EVENTS_MAX);
-        self.spans.sort_by_key(|bar| (bar.from - bar.to, bar.from));
-        self.spans.truncate(SPANS_MAX);
-        self.events.truncate(EVENTS_MAX);
+    /// Keeps so many of the longest spans.
+    fn shorten(&mut self, most: usize) {
+        self.left_out += self.spans.len().saturating_sub(most);
+        self.spans.sort_by_key(|bar| (bar.from.saturating_sub(bar.to), bar.from));
+        self.spans.truncate(most);
     }
 
     fn draw(&self) -> String {
@@ -114,8 +129,11 @@ impl Timeline {
         else {
             return "<p>Nothing is recorded.</p>\n".to_owned();
         };
-        let scale = (WIDTH - LABEL) / (to - from).max(1) as f64;
-        let x = |nanos: i64| LABEL + (nanos - from) as f64 * scale;
+        // Times of a crafted file may be as far apart as numbers go.
+        let scale = (WIDTH - LABEL) / to.saturating_sub(from).max(1) as f64;
+        let x = |nanos: i64| LABEL + nanos.saturating_sub(from) as f64 * scale;
+        let mut lanes: BTreeMap<u64, Vec<&Bar>> = BTreeMap::new();
+        bars().for_each(|bar| lanes.entry(bar.thread).or_default().push(bar));
         let mut svg = String::new();
         let mut top = 0;
         for (thread, (name, depth)) in &self.threads {
@@ -126,8 +144,9 @@ impl Timeline {
                 top + 12,
                 escape(&label)
             );
-            for bar in bars().filter(|bar| bar.thread == *thread) {
-                let width = ((bar.to - bar.from) as f64 * scale).max(1.0);
+            for bar in lanes.remove(thread).unwrap_or_default() {
+                let length = bar.to.saturating_sub(bar.from);
+                let width = (length as f64 * scale).max(1.0);
                 // A colour for each name, the same each time.
                 let name = bar.text.split(' ').nth(1).unwrap_or_default();
                 let hue = name.bytes().fold(7_u32, |hue, byte| hue * 31 % 360 + u32::from(byte));
@@ -141,7 +160,7 @@ impl Timeline {
                     hue % 360,
                     escape(&bar.text),
                     bar.from,
-                    bar.to - bar.from
+                    length
                 );
             }
             top += depth.max(&1) * ROW + 6;

@@ -17,7 +17,7 @@ use std::{
     collections::HashMap,
     fmt,
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read},
     path::Path,
     sync::Arc,
 };
@@ -28,6 +28,8 @@ use super::trace::{SET, Trace};
 
 /// Bytes of a key, at most, as in memcached.
 const KEY_MAX: usize = 250;
+/// Bytes of a line, at most, with its end: a comment may be longer than a request.
+const LINE_MAX: usize = 64 << 10;
 
 /// The requests of a file.
 #[derive(Debug)]
@@ -96,10 +98,11 @@ fn request(line: &[u8]) -> Result<Option<(bool, &[u8])>, String> {
 }
 
 impl FileTrace {
-    /// Reads a file. Its requests stay in memory to the end of the process, four bytes each.
+    /// Reads a file. Its requests stay in memory to the end of the process, four bytes each; while
+    /// it is read, its different keys as well, with up to 64 bytes more for each.
     ///
     /// # Errors
-    /// If it cannot be read, or a line is no request.
+    /// If it cannot be read, or a line is no request, or has 64 KiB.
     pub fn read(path: &Path) -> Result<&'static Self, TraceError> {
         let file = File::open(path).map_err(TraceError::Io)?;
         Ok(Box::leak(Box::new(Self::parse(BufReader::new(file))?)))
@@ -112,8 +115,14 @@ impl FileTrace {
         loop {
             line.clear();
             at += 1;
-            if text.read_until(b'\n', &mut line).map_err(TraceError::Io)? == 0 {
-                break;
+            let length = (&mut text).take(LINE_MAX as u64).read_until(b'\n', &mut line);
+            match length.map_err(TraceError::Io)? {
+                0 => break,
+                LINE_MAX if line.last() != Some(&b'\n') => {
+                    let what = format!("more than {} bytes", LINE_MAX - 1);
+                    return Err(TraceError::Line(at, what));
+                }
+                _ => {}
             }
             let found = request(&line).map_err(|what| TraceError::Line(at, what))?;
             let Some((is_set, key)) = found else { continue };
@@ -144,6 +153,16 @@ mod tests {
         let file = FileTrace::parse(&text[..]).unwrap();
         assert_eq!(file.trace.requests, [0, 1 | SET, 0, 2 | SET, 1]);
         assert_eq!((file.keys, file.set), (3, 40));
+    }
+
+    /// A sparse file of 40 GiB would be one line.
+    #[test]
+    fn lines_without_an_end_are_refused() {
+        let endless = std::io::BufReader::new(std::io::repeat(0));
+        let error = FileTrace::parse(endless).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "line 1: more than 65535 bytes");
+        let comment = format!("#{}\nget a\n", "x".repeat(60_000));
+        assert_eq!(FileTrace::parse(comment.as_bytes()).unwrap().keys, 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use manycore_bench::figures::{
 use manycore_sim::{Machine, PARAMETERS, calibrate::Calibration};
 
 use super::{for_benchmarks, store::Store};
-use crate::{args, bench, failure::Failure, progress::Progress, save, sim::Own};
+use crate::{args, bench, failure::Failure, progress::Progress, save, sim::Own, text};
 
 /// How long each runs on virtual cores.
 const VIRTUAL: [&str; 2] = ["1ms", "300us"];
@@ -86,7 +86,7 @@ fn warn_if_moved(before: &Machine, after: &Machine) {
 /// The model of this machine: calibrated once, and kept with the runs. Where that cannot be done,
 /// what one or two threads show.
 fn this_machine(path: PathBuf) -> Result<Machine, Failure> {
-    if let Ok(text) = std::fs::read_to_string(&path) {
+    if let Ok(text) = text::read(&path, text::MACHINE) {
         return Machine::from_toml(&text)
             .map_err(|error| Failure::run(format_args!("{}: {error}", path.display())));
     }

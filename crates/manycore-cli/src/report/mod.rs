@@ -11,7 +11,6 @@ mod store;
 
 use std::{
     fmt::Write as _,
-    fs,
     io::{Write, stdout},
     time::SystemTime,
 };
@@ -30,6 +29,7 @@ use crate::{
     progress::Progress,
     save,
     sim::Own,
+    text,
 };
 use store::Store;
 
@@ -42,10 +42,10 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     args.markdown.iter().try_for_each(|path| save::check(path))?;
     // Of a page that is there, what is not run now stays. (A terminal or a pipe is none.)
     let before = match &args.markdown {
-        Some(path) if !args.figures.is_empty() && path.is_file() => fs::read_to_string(path)
+        Some(path) if !args.figures.is_empty() && path.is_file() => text::read(path, text::TABLE)
             .map_err(|error| {
-                Failure::run(format_args!("cannot read {}: {error}", path.display()))
-            })?,
+            Failure::run(format_args!("cannot read {}: {error}", path.display()))
+        })?,
         _ => String::new(),
     };
     let chosen: Vec<&Figure> = figures::all()

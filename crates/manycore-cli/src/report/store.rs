@@ -13,7 +13,7 @@ use std::{
 use manycore_bench::machine::VERSION;
 use manycore_sim::Machine;
 
-use crate::{failure::Failure, save, sim::Own};
+use crate::{failure::Failure, save, sim::Own, text};
 
 /// Where runs are kept.
 pub(crate) struct Store {
@@ -69,7 +69,7 @@ impl Store {
         run: impl FnOnce() -> Result<String, Failure>,
     ) -> Result<String, Failure> {
         let path = self.folder.join(name).with_extension("json");
-        if let Ok(text) = fs::read_to_string(&path) {
+        if let Ok(text) = text::read(&path, text::TABLE) {
             return Ok(text);
         }
         let text = run()?;

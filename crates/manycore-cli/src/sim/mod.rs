@@ -38,7 +38,7 @@ use manycore_sim::Machine;
 use crate::{
     args::{SimArgs, SimCommand},
     failure::Failure,
-    save,
+    save, text,
 };
 use launch::Launch;
 use outcome::Run;
@@ -240,7 +240,7 @@ fn from_file(name: &str) -> Result<Machine, Failure> {
             Machine::names()
         )));
     }
-    let text = std::fs::read_to_string(name)
+    let text = text::read(std::path::Path::new(name), text::MACHINE)
         .map_err(|error| Failure::usage(format_args!("cannot read {name}: {error}")))?;
     Machine::from_toml(&text).map_err(|error| Failure::usage(format_args!("{name}: {error}")))
 }
