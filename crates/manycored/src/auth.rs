@@ -159,8 +159,8 @@ impl Auth {
     }
 }
 
-/// The users of a file with these bytes: one of `-Y` (0), of `MEMCACHED_SASL_PWDB` (1), or a `sasldb`
-/// (2). For a fuzzer.
+/// The users of a file with these bytes: one of `-Y` (0), of `MEMCACHED_SASL_PWDB` (1), or a
+/// `sasldb` (2). For a fuzzer.
 #[doc(hidden)]
 pub fn users_of(kind: u8, bytes: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
     let source = match kind {

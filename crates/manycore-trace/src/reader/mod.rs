@@ -60,8 +60,8 @@ use std::path::Path;
 /// is counted as lost.
 ///
 /// Files may come from strangers: memory is at most 48 bytes for each byte of the file, and 1 MiB,
-/// and time follows its bytes as well. (A recording that is not crafted takes much less: a sub-buffer
-/// for each thread.) Holes of a sparse file take none, whatever the file says of its length.
+/// and time follows its bytes as well. (A recording that is not crafted takes much less: a
+/// sub-buffer for each thread.) Holes of a sparse file take none, whatever it says of its length.
 #[derive(Debug)]
 pub struct Trace {
     source: Source,
@@ -97,7 +97,7 @@ impl Trace {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn from_file(file: File) -> io::Result<Self> {
-        Self::from_source(Source::of_file(file)?)
+        Self::from_source(Source::of_file(file, |start| scan::read_head(start).map(drop))?)
     }
 
     /// Reads from the bytes of a file.

@@ -1,6 +1,5 @@
 //! The bytes of a recording.
 
-use super::scan::read_head;
 use crate::format::head;
 use std::fmt;
 use std::fs::File;
@@ -26,15 +25,18 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// A regular file as it is; anything else is read to its end, if it begins as a recording.
-    pub(crate) fn of_file(mut file: File) -> io::Result<Self> {
+    /// A regular file as it is; anything else is read to its end, if `begins` takes its head.
+    pub(crate) fn of_file(
+        mut file: File,
+        begins: impl FnOnce(&Self) -> io::Result<()>,
+    ) -> io::Result<Self> {
         if file.metadata()?.is_file() {
             return Ok(Self::File(file));
         }
         let mut bytes = Vec::new();
         (&mut file).take(8 * head::WORDS as u64).read_to_end(&mut bytes)?;
         let start = Self::Bytes(bytes);
-        read_head(&start)?; // what is no recording need not end
+        begins(&start)?; // what is no recording need not end
         let Self::Bytes(mut bytes) = start else { unreachable!("made above") };
         file.read_to_end(&mut bytes)?;
         Ok(Self::Bytes(bytes))
