@@ -96,6 +96,8 @@ pub fn page(store: &Store, server: &ServerState) -> String {
     page.gauge("max_connections", "Connections at once.", server.settings.connections_max);
     page.count("connections_total", "Connections accepted.", read(&server.accepted));
     page.count("connections_rejected_total", "Connections refused.", read(&server.rejected));
+    let pauses = read(&server.pauses);
+    page.count("connections_listener_disabled_total", "Pauses of accepting.", pauses);
     page.count("idle_kicks_total", "Connections that said nothing.", read(&server.idle_kicks));
     page.count("read_bytes_total", "Bytes that came.", totals.bytes_read);
     page.count("written_bytes_total", "Bytes that went.", totals.bytes_written);

@@ -47,7 +47,7 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// Whether `shutdown` is allowed.
     pub shutdown_enabled: bool,
-    /// The most concurrent connections.
+    /// The most concurrent connections: those of `-c`, or fewer if there are not enough descriptors.
     pub connections_max: u64,
     /// Workers.
     pub threads: usize,
@@ -145,6 +145,10 @@ pub struct ServerState {
     pub accepted: AtomicU64,
     /// Connections refused so far.
     pub rejected: AtomicU64,
+    /// Times that a worker stopped listening for a moment, because it could not accept.
+    pub pauses: AtomicU64,
+    /// Microseconds for which workers did not listen.
+    pub paused_us: AtomicU64,
     /// Connections closed because they were idle.
     pub idle_kicks: AtomicU64,
     /// The duration of turns of connections.

@@ -23,12 +23,22 @@ fn count(pid: Option<&str>, fds: Option<&str>, own: u32) -> i32 {
     fds.and_then(|fds| fds.parse().ok()).map_or(0, |fds: i32| fds.clamp(0, MOST))
 }
 
+/// The number of inherited sockets.
+fn given() -> i32 {
+    let variable = |name| std::env::var(name).ok();
+    let (pid, fds) = (variable("LISTEN_PID"), variable("LISTEN_FDS"));
+    count(pid.as_deref(), fds.as_deref(), std::process::id())
+}
+
+/// Whether there are any.
+pub(super) fn is_given() -> bool {
+    given() > 0
+}
+
 /// The sockets, each checked; none if the variables name another process, or at a second call.
 pub(super) fn sockets() -> Result<Vec<OwnedFd>, Failure> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
-    let variable = |name| std::env::var(name).ok();
-    let (pid, fds) = (variable("LISTEN_PID"), variable("LISTEN_FDS"));
-    let count = count(pid.as_deref(), fds.as_deref(), std::process::id());
+    let count = given();
     // ORDER: Relaxed; only that exactly one caller takes them matters.
     if count == 0 || TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());

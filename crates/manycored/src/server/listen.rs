@@ -4,7 +4,8 @@
 //! that no two workers contend for one queue. (The kernel spreads connections by a hash of their
 //! addresses, which can give one worker most of a few; `handover` balances that.) A Unix socket has
 //! one queue, of which one worker is woken at a time; so have sockets inherited from the service
-//! manager, which are used instead of those that the options name.
+//! manager, which are used instead of those that the options name, and all sockets where
+//! descriptors are scarce (`descriptors`).
 
 use super::{Failure, inherit};
 use crate::args::{Listener, Plan};
@@ -99,8 +100,9 @@ impl Queues {
     }
 }
 
-/// Binds the addresses and the path of the plan.
-pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
+/// Binds the addresses and the path of the plan; each worker's own sockets, or the same ones for
+/// all (`shares`).
+pub(super) fn queues(plan: &Plan, shares: bool) -> Result<Queues, Failure> {
     let mut workers: Vec<Vec<Queue>> = (0..plan.settings.threads).map(|_| Vec::new()).collect();
     let given = inherit::sockets()?;
     if !given.is_empty() {
@@ -112,11 +114,16 @@ pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
         let address = free(*address).map_err(failed())?;
         port = port.or(Some(address.port()));
         bound.push(address);
+        let mut common = None;
         for worker in &mut workers {
-            let socket = Arc::new(tcp(address).map_err(failed())?);
+            let socket = match common.clone() {
+                Some(socket) => socket,
+                None => Arc::new(tcp(address).map_err(failed())?),
+            };
+            common = shares.then(|| socket.clone());
+            let queue = Queue::shared(socket, true);
             let (demand, language) = (*demand, *language);
-            let (is_tcp, is_shared, is_inherited) = (true, false, false);
-            worker.push(Queue { socket, is_tcp, demand, language, is_shared, is_inherited });
+            worker.push(Queue { demand, language, is_shared: shares, ..queue });
         }
     }
     let path = plan.socket.as_ref().map(|(path, _)| path.clone());

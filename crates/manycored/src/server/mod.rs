@@ -13,8 +13,10 @@
 //!   clients together: [`crate::buffers`].
 //! - server.V4 At shutdown every request that was received whole is answered.
 
+mod accept;
 mod connection;
 mod connection_events;
+mod descriptors;
 mod encrypted;
 mod handover;
 mod inherit;
@@ -33,6 +35,7 @@ use crate::server_state::ServerState;
 use crate::store::Store;
 use crate::tls::Tls;
 use crate::trace;
+use descriptors::Spare;
 use handover::Inbox;
 use listen::Queues;
 use manycore_trace::Recording;
@@ -107,6 +110,7 @@ struct Shared {
     /// The inbox of each worker, in their order.
     inboxes: Vec<Inbox>,
     draining: AtomicBool,
+    spare: Spare,
 }
 
 /// Serves until a signal ends it.
@@ -118,8 +122,8 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     plan.warnings.iter().for_each(|words| eprintln!("manycored: {words}"));
     process::prepare(args)?;
     process::return_large_memory();
-    process::raise_open_files(plan.settings.connections_max)?;
-    let mut queues = listen::queues(&plan)?;
+    let shares = descriptors::prepare(&mut plan)?;
+    let mut queues = listen::queues(&plan, shares)?;
     let (mut datagrams, udp_port) = udp::sockets(&plan)?;
     plan.settings.udp_port = udp_port;
     let metrics = plan.metrics.map(scrape::listen).transpose()?;
@@ -162,6 +166,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
             .collect::<Result<_, _>>()
             .map_err(Failure::system("an eventfd"))?,
         draining: AtomicBool::new(false),
+        spare: Spare::new()?,
     };
     queues.list(&shared.server.clients);
     for socket in datagrams.first().into_iter().flatten() {
@@ -265,11 +270,12 @@ fn keep_house(
     signals: &SignalFd,
     metrics: Option<&TcpListener>,
 ) -> Result<End, Failure> {
-    let (mut swept, mut ticked) = (Instant::now(), Instant::now());
+    let (mut swept, mut ticked, mut accepts) = (Instant::now(), Instant::now(), true);
     loop {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
-        polled.extend(metrics.map(|listener| PollFd::new(listener, PollFlags::IN)));
+        let watched = metrics.filter(|_| accepts);
+        polled.extend(watched.map(|listener| PollFd::new(listener, PollFlags::IN)));
         match poll(&mut polled, Some(&second)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Failure::system("poll")(error)),
@@ -286,9 +292,8 @@ fn keep_house(
                 shared.server.log.message(&error);
             }
         }
-        if let Some(listener) = metrics {
-            scrape::serve(listener, shared);
-        }
+        // After an accept that failed, the next one is tried in a second.
+        accepts = metrics.is_none_or(|listener| scrape::serve(listener, shared));
         shared.store.tick();
         if ticked.elapsed() < TICK {
             continue;

@@ -11,23 +11,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Open files besides connections.
-const OTHER_FILES: u64 = 64;
-
-/// Raises the limit of open files for so many connections.
-pub(super) fn raise_open_files(connections: u64) -> Result<(), Failure> {
-    let wanted = connections.saturating_add(OTHER_FILES);
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
-        return Ok(());
-    }
-    let maximum = limit.maximum.map(|most| most.max(wanted));
-    let raised = Rlimit { current: Some(wanted), maximum };
-    setrlimit(Resource::Nofile, raised).map_err(Failure::system(format!(
-        "no permission for {connections} open files; ask for fewer connections (-c)"
-    )))
-}
-
 /// Detaches from the terminal and continues in the background.
 pub(super) fn daemonize(keep_output: bool) -> Result<(), Failure> {
     daemon(false, keep_output).map_err(Failure::system("cannot run in the background"))

@@ -23,11 +23,17 @@ pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Serves one client, if one is connected.
-pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
-    let Ok((mut stream, _)) = listener.accept() else { return };
-    // After an error or a timeout the client gets nothing more.
-    let _ = binary(&mut stream, shared);
+/// Serves one client, if one is connected. False if one is and can't be accepted, for lack of a
+/// descriptor or of memory: then the listener stays readable.
+pub(super) fn serve(listener: &TcpListener, shared: &Shared) -> bool {
+    match listener.accept() {
+        Ok((mut stream, _)) => {
+            // After an error or a timeout the client gets nothing more.
+            let _ = binary(&mut stream, shared);
+            true
+        }
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
 }
 
 fn binary(stream: &mut TcpStream, shared: &Shared) -> std::io::Result<()> {

@@ -1,30 +1,27 @@
 //! A worker: one thread, its queues, its connections, one epoll.
 
+use super::accept::{PAUSE, Paused};
 use super::connection::{Connection, ConnectionState, WorkerBuffers};
-use super::handover::{Accepted, Inbox};
+use super::handover::Accepted;
 use super::listen::Queue;
 use super::{GRACE, Shared, udp};
 use crate::buffers::Ledger;
 use crate::latency::Latency;
 use crate::session::{Context, Session};
-use crate::tls::Demand;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay};
-use rustix::net::{SendFlags, SocketFlags, accept_with, send};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Nanoseconds after which pending events are sent to clients that watch.
 pub(super) const WATCH_PAUSE: u64 = 20_000_000;
 
 /// Events that are fetched with one call.
 const EVENTS: usize = 256;
-/// Connections that are accepted before other work has its turn.
-const ACCEPTS: usize = 64;
 /// The first token of connections; smaller tokens are the wake-up and the queues.
 const FIRST: u64 = 1 << 32;
 /// The first token of the UDP sockets.
@@ -38,15 +35,21 @@ const SLICE: usize = 64;
 /// are longer.
 const ROUND: usize = 512;
 
-const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+/// Watches a queue for clients.
+pub(super) fn listen_to(epoll: &OwnedFd, at: usize, queue: &Queue) -> Result<(), Errno> {
+    // Of the workers that share a queue one is woken.
+    let alone = if queue.is_shared { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
+    epoll::add(epoll, &*queue.socket, EventData::new_u64(at as u64 + 1), EventFlags::IN | alone)
+}
 
 /// The state of one worker thread.
 pub(super) struct Worker<'s> {
-    number: usize,
+    pub(super) number: usize,
     pub(super) shared: &'s Shared,
     buffers: WorkerBuffers<'s>,
-    epoll: OwnedFd,
-    queues: Vec<Queue>,
+    pub(super) epoll: OwnedFd,
+    pub(super) queues: Vec<Queue>,
+    pub(super) paused: Paused,
     datagrams: Vec<OwnedFd>,
     /// Room for a datagram; empty without UDP sockets.
     datagram: Vec<u8>,
@@ -84,10 +87,7 @@ impl<'s> Worker<'s> {
             EventFlags::IN,
         )?;
         for (at, queue) in queues.iter().enumerate() {
-            // Of the workers that share a queue one is woken.
-            let alone = if queue.is_shared { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
-            let data = EventData::new_u64(at as u64 + 1);
-            epoll::add(&epoll, &*queue.socket, data, EventFlags::IN | alone)?;
+            listen_to(&epoll, at, queue)?;
         }
         for (at, socket) in datagrams.iter().enumerate() {
             let data = EventData::new_u64(DATAGRAMS + at as u64);
@@ -112,6 +112,7 @@ impl<'s> Worker<'s> {
             buffers: WorkerBuffers::new(context, ledger),
             epoll,
             queues,
+            paused: Paused::default(),
             datagrams,
             datagram: Vec::with_capacity(room),
             connections: Vec::new(),
@@ -154,6 +155,7 @@ impl<'s> Worker<'s> {
                 }
             }
             again.iter().for_each(|index| self.serve(*index));
+            self.resume();
             self.kick_idle();
             self.serve_watchers();
             if self.is_over() {
@@ -166,6 +168,8 @@ impl<'s> Worker<'s> {
         let nanos = |tv_nsec| Some(Timespec { tv_sec: 0, tv_nsec });
         if !self.again.is_empty() {
             nanos(0)
+        } else if !self.paused.is_empty() {
+            nanos(PAUSE.as_nanos() as i64)
         } else if !self.watchers.is_empty() {
             nanos(WATCH_PAUSE as i64)
         } else if self.ends_by.is_some() {
@@ -213,68 +217,6 @@ impl<'s> Worker<'s> {
         }
     }
 
-    fn accept(&mut self, queue: usize) {
-        let Some(queue) = self.queues.get(queue).cloned() else { return };
-        for _ in 0..ACCEPTS {
-            match accept_with(&*queue.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) => {
-                    let accepted = Accepted { socket, queue: queue.clone() };
-                    if self.admit(&accepted) {
-                        self.place(accepted);
-                    }
-                }
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) => return,
-                Err(_) => {
-                    // Out of descriptors or memory. The queue stays readable: wait a little before
-                    // the next try.
-                    std::thread::sleep(Duration::from_millis(5));
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Whether there is room for one more connection, which then counts. It is decided at the
-    /// accept and not by the worker that serves it: of two clients of one queue, the first one to
-    /// connect gets the last place.
-    fn admit(&self, Accepted { socket, queue }: &Accepted) -> bool {
-        let server = &self.shared.server;
-        // ORDER: Relaxed; counts.
-        if server.connections.fetch_add(1, Ordering::Relaxed) < server.settings.connections_max {
-            return true;
-        }
-        server.connections.fetch_sub(1, Ordering::Relaxed);
-        server.rejected.fetch_add(1, Ordering::Relaxed);
-        if !self.encrypts(queue) {
-            let _ = send(socket, TOO_MANY, SendFlags::NOSIGNAL);
-        }
-        false
-    }
-
-    /// Whether connections of that queue speak TLS.
-    fn encrypts(&self, queue: &Queue) -> bool {
-        self.shared.server.tls.is_some() && queue.is_tcp && queue.demand != Demand::NoTls
-    }
-
-    /// Serves an accepted connection, or hands it to the worker with the fewest (law server.V1).
-    fn place(&mut self, accepted: Accepted) {
-        let inboxes = &self.shared.inboxes;
-        let counts = inboxes.iter().map(Inbox::connections).enumerate();
-        let own = inboxes[self.number].connections();
-        let least = counts.min_by_key(|(_, count)| *count).filter(|(_, count)| *count < own);
-        // ORDER: Relaxed; a hint: a worker that has ended refuses.
-        let stays = self.shared.draining.load(Ordering::Relaxed);
-        let kept = match least.filter(|_| !stays) {
-            Some((other, _)) => inboxes[other].hand_over(accepted),
-            None => Some(accepted),
-        };
-        if let Some(accepted) = kept {
-            inboxes[self.number].count();
-            self.welcome(accepted);
-        }
-    }
-
     /// Takes the connections that other workers have accepted for this one.
     fn take_over(&mut self) {
         for accepted in self.shared.inboxes[self.number].take() {
@@ -283,7 +225,7 @@ impl<'s> Worker<'s> {
     }
 
     /// Starts to serve a connection that was admitted, and is already counted as this worker's.
-    fn welcome(&mut self, Accepted { socket, queue }: Accepted) {
+    pub(super) fn welcome(&mut self, Accepted { socket, queue }: Accepted) {
         let is_tcp = queue.is_tcp;
         let tls = self.shared.server.tls.as_ref().filter(|_| self.encrypts(&queue));
         let server = &self.shared.server;
@@ -308,6 +250,9 @@ impl<'s> Worker<'s> {
         let mut connection = Connection::new(socket, tls_session, session, second);
         connection.client = Some(self.shared.server.clients.add(descriptor, second));
         let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
+        if added.is_err() {
+            self.refuse(&connection.socket, &queue);
+        }
         self.connections[index] = Some(connection);
         if added.is_err() || is_lost {
             self.close(index);

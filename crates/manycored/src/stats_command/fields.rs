@@ -68,8 +68,8 @@ pub(super) fn general(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
     }
     put("limit_maxbytes", &store.memory());
     put("accepting_conns", &1);
-    put("listen_disabled_num", &0);
-    put("time_in_listen_disabled_us", &0);
+    put("listen_disabled_num", &count(&server.pauses));
+    put("time_in_listen_disabled_us", &count(&server.paused_us));
     inner(store, settings, out);
     kept(store, settings, out);
     tls_counts(server, out);

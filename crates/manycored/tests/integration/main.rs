@@ -20,6 +20,7 @@ mod arbitrary;
 mod binary;
 mod buffers;
 mod commands;
+mod descriptors;
 mod dist;
 mod fragments;
 mod fuzzed;
