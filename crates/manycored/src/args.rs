@@ -82,7 +82,8 @@ pub struct Args {
     /// Refuse new items when memory is full, instead of evicting others
     #[arg(short = 'M', long = "disable-evictions")]
     no_evictions: bool,
-    /// Most concurrent connections
+    /// Most concurrent connections; if the limit of open files can't be raised for them, as many as
+    /// fit, with a warning
     #[arg(short = 'c', long = "conn-limit", value_name = "NUM", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     connections: u64,
@@ -120,7 +121,7 @@ pub struct Args {
     #[arg(short = 'B', long = "protocol", value_name = "NAME")]
     protocol: Option<String>,
     /// SASL authentication, in the binary protocol only: the users of -Y, else of
-    /// MEMCACHED_SASL_PWDB, else of saslpasswd2
+    /// MEMCACHED_SASL_PWDB, else of saslpasswd2; these may be made after the start
     #[arg(short = 'S', long = "enable-sasl")]
     sasl: bool,
     /// Refuse "stats cachedump", "stats detail" and "lru_crawler metadump"
@@ -371,7 +372,7 @@ impl Args {
             socket: self.socket.clone().map(|path| (path, self.mask)),
             auth: match &self.auth {
                 Some(path) => Some(Auth::read(path.clone())?),
-                None => self.sasl.then(Auth::read_sasl).transpose()?,
+                None => self.sasl.then(|| Auth::read_sasl(&mut warnings)).transpose()?,
             },
             tls,
             metrics: self.metrics,

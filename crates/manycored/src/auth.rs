@@ -79,12 +79,23 @@ impl Auth {
         Self::of(Source::Option(path))
     }
 
-    /// The users of SASL's files.
+    /// The users of SASL's files; none as long as these do not exist, for which there is a warning.
     ///
     /// # Errors
-    /// As [`read`](Self::read); or that there are none.
-    pub fn read_sasl() -> Result<Self, String> {
-        Self::of(Source::of_sasl()?)
+    /// As [`read`](Self::read).
+    pub fn read_sasl(warnings: &mut Vec<String>) -> Result<Self, String> {
+        Self::of_sasl(Source::of_sasl()?, warnings)
+    }
+
+    fn of_sasl(source: Source, warnings: &mut Vec<String>) -> Result<Self, String> {
+        if source.is_missing() {
+            warnings.push(format!(
+                "-S: {source} does not exist: there are no users until it is made, with \
+                 saslpasswd2 or another program (or name their file with -Y)"
+            ));
+            return Ok(Self { source, users: Mutex::default() });
+        }
+        Self::of(source)
     }
 
     fn of(source: Source) -> Result<Self, String> {
@@ -102,10 +113,14 @@ impl Auth {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn reload(&self) -> Result<(), String> {
+        self.read_into(&mut self.users())
+    }
+
+    fn read_into(&self, users: &mut Users) -> Result<(), String> {
         // Before the file is read: a change in between is seen later.
         let stamp = self.source.stamp();
         let list = self.source.read()?;
-        *self.users() = Users { list, stamp };
+        *users = Users { list, stamp };
         Ok(())
     }
 
@@ -117,9 +132,10 @@ impl Auth {
         if !self.source.is_watched() {
             return Ok(());
         }
-        let read = self.users().stamp;
-        let is_same = read.is_some() && read == self.source.stamp();
-        if is_same { Ok(()) } else { self.reload() }
+        // Locked while it is read: of several workers one reads, with one descriptor.
+        let mut users = self.users();
+        let is_same = users.stamp.is_some() && users.stamp == self.source.stamp();
+        if is_same { Ok(()) } else { self.read_into(&mut users) }
     }
 
     /// Whether there is such a user, with this password.
@@ -208,6 +224,30 @@ mod tests {
         assert!(!auth.knows(b"user30", b"pass30") && auth.knows(b"user3", b"pass3"));
         std::fs::remove_file(&path).unwrap();
         assert!(auth.reload().unwrap_err().starts_with("sasldb /"));
+    }
+
+    #[test]
+    fn users_of_files_that_are_made_later_are_known_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        for source in [Source::Sasldb(path.clone(), b"host".into()), Source::Pwdb(path.clone())] {
+            let is_sasldb = matches!(source, Source::Sasldb(..));
+            let mut warnings = Vec::new();
+            let auth = Auth::of_sasl(source, &mut warnings).unwrap();
+            assert!(warnings[0].contains("users does not exist"), "{warnings:?}");
+            assert!(auth.refresh().is_err() && !auth.knows(b"user3@example.org", b"pass3"));
+            let text: &[u8] = b"user3@example.org:pass3\n";
+            let bytes = if is_sasldb { include_bytes!("auth/data/small_pages.db") } else { text };
+            std::fs::write(&path, bytes).unwrap();
+            auth.refresh().unwrap();
+            assert!(auth.knows(b"user3@example.org", b"pass3"));
+            std::fs::remove_file(&path).unwrap();
+        }
+        // What is there and can't be used is an error at the start, and so is a missing file of -Y.
+        std::fs::write(&path, "damaged").unwrap();
+        let damaged = Source::Sasldb(path.clone(), b"host".into());
+        assert!(Auth::of_sasl(damaged, &mut Vec::new()).is_err());
+        assert!(Auth::read(folder.path().join("none")).is_err());
     }
 
     #[test]

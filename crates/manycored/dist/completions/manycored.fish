@@ -5,7 +5,7 @@ complete -c manycored -s a -l unix-mask -d 'Access mode of the Unix socket, octa
 complete -c manycored -s U -l udp-port -d 'UDP port to listen on, at the same addresses; 0 is none, -1 lets the system choose' -r
 complete -c manycored -s u -l user -d 'User to run as when started as root, where it is required' -r
 complete -c manycored -s m -l memory-limit -d 'Memory for items, in megabytes' -r
-complete -c manycored -s c -l conn-limit -d 'Most concurrent connections' -r
+complete -c manycored -s c -l conn-limit -d 'Most concurrent connections; if the limit of open files can\'t be raised for them, as many as fit, with a warning' -r
 complete -c manycored -s P -l pidfile -d 'Write the process id to this file' -r -F
 complete -c manycored -s t -l threads -d 'Worker threads [default: one for each core]' -r
 complete -c manycored -s R -l max-reqs-per-event -d 'Most keys of one connection in a turn; 0 is 64, or more if few connections are ready' -r
@@ -29,7 +29,7 @@ complete -c manycored -s M -l disable-evictions -d 'Refuse new items when memory
 complete -c manycored -s k -l lock-memory -d 'Lock all memory, so that it is not swapped out'
 complete -c manycored -s v -l verbose -d 'Log more: once, refusals of clients; twice, also connections, requests and replies'
 complete -c manycored -s F -l disable-flush-all -d 'Refuse "flush_all" and "flush_prefix"'
-complete -c manycored -s S -l enable-sasl -d 'SASL authentication, in the binary protocol only: the users of -Y, else of MEMCACHED_SASL_PWDB, else of saslpasswd2'
+complete -c manycored -s S -l enable-sasl -d 'SASL authentication, in the binary protocol only: the users of -Y, else of MEMCACHED_SASL_PWDB, else of saslpasswd2; these may be made after the start'
 complete -c manycored -s X -l disable-dumping -d 'Refuse "stats cachedump", "stats detail" and "lru_crawler metadump"'
 complete -c manycored -s W -l disable-watch -d 'Refuse "watch"'
 complete -c manycored -s C -l disable-cas -d 'Keep no versions of items: "gets" returns 0, and "cas" compares with 0'

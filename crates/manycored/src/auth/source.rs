@@ -2,7 +2,8 @@
 //!
 //! With `-S` and without `-Y` these are, in this order: the file that `MEMCACHED_SASL_PWDB` names;
 //! the database of `saslpasswd2` that `sasldb_path` of `memcached.conf` names, which stands in
-//! `SASL_CONF_PATH` or where libsasl looks for it; `/etc/sasldb2`. Files are only read.
+//! `SASL_CONF_PATH` or where libsasl looks for it; `/etc/sasldb2`. Files are only read, and may be
+//! made after the start, as for memcached.
 
 use super::{User, hash_file, same};
 use crate::system;
@@ -12,6 +13,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -71,13 +73,6 @@ impl Source {
         };
         let named = conf.as_deref().map(sasldb_path).transpose()?.flatten();
         let path = named.unwrap_or_else(|| root.join("etc/sasldb2"));
-        if conf.is_none() && !path.exists() {
-            let path = path.display();
-            return Err(format!(
-                "-S: there are no users; name their file with -Y or MEMCACHED_SASL_PWDB, or make \
-                 {path} with saslpasswd2"
-            ));
-        }
         let host = fs::read(root.join("proc/sys/kernel/hostname")).unwrap_or_default();
         Ok(Self::Sasldb(path, host.trim_ascii().to_ascii_lowercase()))
     }
@@ -85,6 +80,11 @@ impl Source {
     fn path(&self) -> &Path {
         let (Self::Option(path) | Self::Pwdb(path) | Self::Sasldb(path, _)) = self;
         path
+    }
+
+    /// Whether there is no such file.
+    pub(super) fn is_missing(&self) -> bool {
+        fs::metadata(self.path()).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
     /// Whether it is read again when it changes, and not only at a hang-up.
@@ -315,7 +315,7 @@ mod tests {
             let vars = [("SASL_CONF_PATH", path)];
             assert_eq!(found(&[db, (conf, named), other], &vars).unwrap(), "sasldb /other");
         }
-        assert!(found(&[], &[]).unwrap_err().starts_with("-S: there are no users; "));
+        assert_eq!(found(&[], &[]).unwrap(), "sasldb ROOT/etc/sasldb2");
         for line in ["pwcheck_method: saslauthd", "auxprop_plugin: sql", "mech_list: CRAM-MD5"] {
             let error = found(&[db, (conf, line)], &[]).unwrap_err();
             assert!(error.contains("memcached.conf: line 1: '"), "{error}");

@@ -474,3 +474,28 @@ fn who_is_not_known_is_told_so_and_nothing_is_done() {
     // The text protocol's clients are asked, too.
     crate::common::expect(&server, "get a\n", "CLIENT_ERROR unauthenticated\n");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn users_that_are_made_after_the_start_are_known() {
+    use crate::common::{
+        binary::replies,
+        running::{Running, program},
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    let mut command = program();
+    command.env("MEMCACHED_SASL_PWDB", &path);
+    let server = Running::spawn(command, "-S -t 1");
+    let sent = [packet(0x21, &[], "PLAIN", "\0ann\0secret"), noop()].concat();
+    let statuses = || {
+        let bytes = server.talk(&sent);
+        replies(&bytes).iter().map(|reply| reply.status).collect::<Vec<_>>()
+    };
+    assert_eq!(statuses(), [0x20, 0x20]);
+    std::fs::write(&path, "ann:secret\n").unwrap();
+    assert_eq!(statuses(), [0, 0]);
+    // Another password counts at once as well.
+    std::fs::write(&path, "ann:other\n").unwrap();
+    assert_eq!(statuses(), [0x20, 0x20]);
+}
