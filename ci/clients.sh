@@ -44,34 +44,6 @@ has_python() {
             >"$work/log" 2>&1
 }
 
-# has_debian PROGRAM PACKAGE [LIBRARIES]: the program of a Debian package is there; $found is its
-# folder. LIBRARIES is a pattern of the packages that it needs.
-has_debian() {
-    local program=$1 package=$2 libraries=${3:-^$} own=$clients/$2
-    found=$(PATH=$PATH:/usr/sbin command -v "$program") && found=$(dirname "$found") && return 0
-    if [ ! -d "$own/usr" ]; then
-        : >"$work/log"
-        mkdir -p "$work/$package" "$own"
-        (cd "$work/$package" && {
-            debian_packages "$package" "$libraries" || {
-                timeout 60 apt-get -qq update && debian_packages "$package" "$libraries"
-            }
-        }) >"$work/log" 2>&1 || return 1
-        for file in "$work/$package"/*.deb; do dpkg -x "$file" "$own"; done
-    fi
-    found=$(dirname "$(find "$own" -path "*bin/$program" -type f)")
-    for folder in "$own"/usr/lib/*-linux-gnu*/; do
-        [ ! -d "$folder" ] || export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    done
-    "$found/$program" --version >"$work/log" 2>&1
-}
-
-debian_packages() {
-    # shellcheck disable=SC2046
-    timeout 60 apt-get download "$1" $(apt-cache depends --recurse --important "$1" |
-        grep -E "$2" | sort -u)
-}
-
 # has_go: gomemcache is there, at the version and with the sums of ci/clients/go.
 has_go() {
     needs go || return 1
