@@ -47,7 +47,7 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// Whether `shutdown` is allowed.
     pub shutdown_enabled: bool,
-    /// The most concurrent connections: those of `-c`, or fewer if there are not enough descriptors.
+    /// The most concurrent connections: those of `-c`, or fewer if descriptors are scarce.
     pub connections_max: u64,
     /// Workers.
     pub threads: usize,

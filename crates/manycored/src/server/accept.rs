@@ -144,7 +144,7 @@ impl Worker<'_> {
         // ORDER: Relaxed; a count.
         self.shared.server.paused_us.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
         let (epoll, queues) = (&self.epoll, &self.queues);
-        // A queue that the system can't watch waits for the next time; one that was closed, no more.
+        // A queue that can't be watched waits for the next time; a closed one is forgotten.
         self.paused.queues.retain(|at| {
             queues.get(*at).is_some_and(|queue| listen_to(epoll, *at, queue).is_err())
         });

@@ -1,7 +1,7 @@
 //! Descriptors: how many the process needs, and the spare one.
 //!
-//! A process may have only so many open files (`RLIMIT_NOFILE`). Each connection is one of them, and
-//! so are the sockets and the events of each worker:
+//! A process may have only so many open files (`RLIMIT_NOFILE`). Each connection is one of them,
+//! and so are the sockets and the events of each worker:
 //!
 //! ```text
 //! limit = what is open at the start + sockets, workers, files + RESERVE + connections
@@ -10,9 +10,10 @@
 //! Laws:
 //! - server.D1 No more connections are admitted than there are descriptors for. If the limit can't
 //!   be raised for all of `-c`, the server says so at its start and admits fewer.
-//! - server.D2 An accept can fail all the same: the limit was lowered, or the whole system is out of
-//!   files. Then the client is accepted in the place of a spare descriptor, told, counted and
-//!   closed. If that fails, too, the worker does not listen for a moment (`accept`). It never sleeps.
+//! - server.D2 An accept can fail all the same: the limit was lowered, or the whole system is out
+//!   of files. Then the client is accepted in the place of a spare descriptor, told, counted and
+//!   closed. If that fails, too, the worker does not listen for a moment (`accept`), and never
+//!   sleeps.
 
 use super::{Failure, inherit};
 use crate::args::Plan;
@@ -35,9 +36,9 @@ const PROCESS: u64 = 2;
 /// Descriptors of a recording.
 const RECORDING: u64 = 2;
 
-/// Raises the limit of open files as far as needed and allowed, and lowers the plan's connections to
-/// what fits (server.D1). Returns whether all workers have to share one socket for each address,
-/// because there is no room for one each.
+/// Raises the limit of open files as far as needed and allowed, and lowers the plan's connections
+/// to what fits (server.D1). Returns whether all workers have to share one socket for each
+/// address, because there is no room for one each.
 pub(super) fn prepare(plan: &mut Plan) -> Result<bool, Failure> {
     let (open, connections) = (system::usage().files.max(STANDARD), plan.settings.connections_max);
     let all = (open + held(plan, false) + RESERVE).saturating_add(connections);
@@ -54,8 +55,8 @@ pub(super) fn prepare(plan: &mut Plan) -> Result<bool, Failure> {
     }
     if served < connections {
         eprintln!(
-            "manycored: serves at most {served} of the {connections} connections of -c: {limit} open \
-             files are allowed, and {all} are needed (ulimit -n, LimitNOFILE=)"
+            "manycored: serves at most {served} of the {connections} connections of -c: {limit} \
+             open files are allowed, and {all} are needed (ulimit -n, LimitNOFILE=)"
         );
     }
     plan.settings.connections_max = served;
