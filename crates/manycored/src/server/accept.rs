@@ -1,7 +1,7 @@
 //! The accept: which clients a worker admits, refuses, or leaves waiting.
 
 use super::handover::{Accepted, Inbox};
-use super::listen::Queue;
+use super::listen::{PAUSE, Queue};
 use super::worker::{Worker, listen_to};
 use crate::tls::Demand;
 use rustix::event::epoll;
@@ -9,31 +9,11 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags, accept_with, send};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Connections that are accepted before other work has its turn.
 const ACCEPTS: usize = 64;
-/// How long a worker does not listen after an accept that could not even be refused; memcached's
-/// time.
-pub(super) const PAUSE: Duration = Duration::from_millis(10);
-
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
-
-/// The queues on which a worker does not listen for a moment.
-#[derive(Default)]
-pub(super) struct Paused {
-    queues: Vec<usize>,
-    /// When the first of them was paused.
-    since: Option<Instant>,
-    /// The second in which a pause was last logged.
-    logged: Option<u32>,
-}
-
-impl Paused {
-    pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-    }
-}
 
 fn accept(queue: &Queue) -> Result<OwnedFd, Errno> {
     accept_with(&*queue.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)

@@ -25,6 +25,27 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a worker does not listen after an accept that could not even be refused; memcached's
+/// time.
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
+
+/// The queues on which a worker does not listen for a moment.
+#[derive(Default)]
+pub(super) struct Paused {
+    pub(super) queues: Vec<usize>,
+    /// When the first of them was paused.
+    pub(super) since: Option<Instant>,
+    /// The second in which a pause was last logged.
+    pub(super) logged: Option<u32>,
+}
+
+impl Paused {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+}
 
 /// A listening socket.
 #[derive(Clone)]

@@ -1,9 +1,8 @@
 //! A worker: one thread, its queues, its connections, one epoll.
 
-use super::accept::{PAUSE, Paused};
 use super::connection::{Connection, ConnectionState, WorkerBuffers};
 use super::handover::Accepted;
-use super::listen::Queue;
+use super::listen::{PAUSE, Paused, Queue};
 use super::{GRACE, Shared, udp};
 use crate::buffers::Ledger;
 use crate::latency::Latency;
