@@ -63,7 +63,8 @@
 //!
 //! # Panics
 //!
-//! None but those of the builders, on options that make no sense.
+//! Those of the builders, on options that make no sense, and of a [`Registry`] that is given a
+//! reserved label by a call without `try_`.
 
 #[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
 #[cfg(feature = "opentelemetry")]
@@ -73,6 +74,7 @@ pub mod otel;
 pub mod prometheus;
 
 mod counter;
+mod error;
 mod family;
 mod gauge;
 mod histogram;
@@ -84,6 +86,7 @@ mod text;
 mod window;
 
 pub use counter::Counter;
+pub use error::RegisterError;
 pub use gauge::Gauge;
 pub use histogram::{Histogram, HistogramOptions, HistogramReading};
 #[cfg(feature = "metrics")]

@@ -1,5 +1,7 @@
 //! Names and labels as Prometheus takes them, and the order of labels.
 
+use std::collections::HashSet;
+
 /// The labels of a series, sorted by name, each name once.
 pub(crate) type Labels = Vec<(String, String)>;
 
@@ -13,12 +15,42 @@ pub(crate) fn labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -
     let mut sorted = Labels::new();
     for (name, value) in labels {
         let name = valid(name, |_| false);
-        match sorted.binary_search_by(|(other, _)| other.cmp(&name)) {
+        match place_of(&sorted, &name) {
             Ok(found) => sorted[found].1 = value.to_owned(),
             Err(place) => sorted.insert(place, (name, value.to_owned())),
         }
     }
     sorted
+}
+
+/// The first label that a series can't have: Prometheus keeps names that begin with two
+/// underscores for itself, and a report adds the labels `added` to samples.
+pub(crate) fn reserved<'a>(labels: &'a Labels, added: &[&str]) -> Option<&'a str> {
+    labels.iter().map(|(name, _)| name.as_str()).find(|name| is_reserved(name, added))
+}
+
+/// The labels, each [`reserved`] name with `exported_` before it: so a Prometheus server renames
+/// the labels of a target that it needs for itself.
+pub(crate) fn exported(labels: Labels, added: &[&str]) -> Labels {
+    let is_reserved = |(name, _): &(String, String)| is_reserved(name, added);
+    let (renamed, mut labels): (Labels, Labels) = labels.into_iter().partition(is_reserved);
+    for (name, value) in renamed {
+        let mut name = format!("exported_{}", name.trim_start_matches('_'));
+        while place_of(&labels, &name).is_ok() {
+            name.insert_str(0, "exported_");
+        }
+        let place = place_of(&labels, &name).unwrap_or_else(|place| place);
+        labels.insert(place, (name, value));
+    }
+    labels
+}
+
+fn is_reserved(name: &str, added: &[&str]) -> bool {
+    name.starts_with("__") || added.contains(&name)
+}
+
+fn place_of(labels: &Labels, name: &str) -> Result<usize, usize> {
+    labels.binary_search_by(|(other, _)| other.as_str().cmp(name))
 }
 
 fn valid(name: &str, also: impl Fn(char) -> bool) -> String {
@@ -30,17 +62,60 @@ fn valid(name: &str, also: impl Fn(char) -> bool) -> String {
     valid
 }
 
+/// The names of the samples of a report. A scraper rejects a report in which two families have a
+/// sample of the same name.
+#[derive(Default)]
+pub(crate) struct SampleNames(HashSet<String>);
+
+impl SampleNames {
+    /// Takes the names of a family's samples, each of which is the family's name and one of
+    /// `suffixes`. False if another family has one of them.
+    pub(crate) fn take(&mut self, family: &str, suffixes: &[&str]) -> bool {
+        let names = || suffixes.iter().map(|suffix| format!("{family}{suffix}"));
+        let are_free = names().all(|name| !self.0.contains(&name));
+        if are_free {
+            self.0.extend(names());
+        }
+        are_free
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn owned<const N: usize>(labels: [(&str, &str); N]) -> Labels {
+        labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
 
     #[test]
     fn names_become_valid_and_labels_are_in_one_order() {
         assert_eq!(metric_name("http.requests:total"), "http_requests:total");
         assert_eq!((metric_name("2xx"), metric_name("")), ("_2xx".into(), "_".into()));
         let given = [("b:c", "1"), ("a", "2"), ("b.c", "3"), ("größe", "4")];
-        let expected = [("a", "2"), ("b_c", "3"), ("gr__e", "4")];
-        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(labels(given), expected);
+        assert_eq!(labels(given), owned([("a", "2"), ("b_c", "3"), ("gr__e", "4")]));
+    }
+
+    #[test]
+    fn reserved_labels_are_found_after_their_names_are_made_valid() {
+        let added = &["le"];
+        for label in ["le", "__name__", ".-name", "__"] {
+            let labels = labels([("a", "1"), (label, "2")]);
+            assert!(reserved(&labels, added).is_some(), "{label}");
+        }
+        assert_eq!(reserved(&labels([("_a", "1"), ("lee", "2"), ("quantile", "3")]), added), None);
+    }
+
+    #[test]
+    fn exported_labels_keep_their_values_and_replace_none() {
+        let given = labels([("le", "1"), ("exported_le", "2"), ("__le", "3"), ("z", "4")]);
+        let expected = [
+            ("exported_exported_exported_le", "1"),
+            ("exported_exported_le", "3"),
+            ("exported_le", "2"),
+            ("z", "4"),
+        ];
+        assert_eq!(exported(given, &["le"]), owned(expected));
+        assert_eq!(exported(owned([("le", "1")]), &[]), owned([("le", "1")]));
     }
 }

@@ -6,7 +6,9 @@
 //!
 //! Histograms are encoded in buckets, also those with quantiles: `prometheus-client` has no
 //! summaries. Its encoders add `_total` to the name of a counter: register it without. The
-//! collector takes it off, so that a registry's names are the same in each report.
+//! collector takes it off, so that a registry's names are the same in each report. Where another
+//! family has the name that is left, `_counter` takes its place (a counter `open_total` beside a
+//! gauge `open` is reported as `open_counter_total`).
 //!
 //! ```
 //! use manycore_metrics::prometheus::Shared;
@@ -44,8 +46,9 @@
 //! assert!(report.contains("requests_total{status=\"200\"} 1"));
 //! ```
 
-use crate::family::Members;
-use crate::names::Labels;
+use crate::family::{Family, Members};
+use crate::names::{Labels, SampleNames};
+use crate::registry::Kind;
 use crate::{Counter, Gauge, Histogram, Registry};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -175,16 +178,25 @@ impl<M: EncodeMetric> EncodeMetric for Shared<M> {
 
 impl Collector for Registry {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        self.families().iter().try_for_each(|family| {
-            let (name, help) = (&family.name, &family.help);
-            match &family.members {
-                Members::Counters(members) => {
-                    let name = name.strip_suffix("_total").unwrap_or(name);
-                    encode_family(&mut encoder, name, help, members)
-                }
-                Members::Gauges(members) => encode_family(&mut encoder, name, help, members),
-                Members::Histograms(members) => encode_family(&mut encoder, name, help, members),
+        let families = self.families();
+        let mut samples = SampleNames::default();
+        for Family { name, members, .. } in &families {
+            match members {
+                Members::Counters(_) => (),
+                Members::Gauges(_) => _ = samples.take(name, Gauge::SAMPLES),
+                Members::Histograms(_) => _ = samples.take(name, Histogram::SAMPLES),
             }
+        }
+        families.iter().try_for_each(|Family { name, help, members }| match members {
+            Members::Counters(members) => {
+                let mut name = name.strip_suffix("_total").unwrap_or(name).to_owned();
+                while !samples.take(&name, &["", "_total"]) {
+                    name.push_str(Counter::SUFFIX);
+                }
+                encode_family(&mut encoder, &name, help, members)
+            }
+            Members::Gauges(members) => encode_family(&mut encoder, name, help, members),
+            Members::Histograms(members) => encode_family(&mut encoder, name, help, members),
         })
     }
 }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 ///   [`Gauge`] or [`Histogram`], and an indirect call. A macro that is used without a kept handle
 ///   looks the metric up each time: without a lock, but it counts one reference more to the metric,
 ///   on a line that all threads write. Keep the handle where it is hot.
+/// - Labels that a [`Registry`] refuses get `exported_` before their name: a macro has no way to
+///   fail.
 /// - Descriptions become Prometheus' help texts. Units are not reported: they belong into the name.
 ///
 /// ```
@@ -80,7 +82,7 @@ impl metrics::Recorder for Recorder {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> metrics::Counter {
         let found = self.known.counters.get_cloned(key).unwrap_or_else(|| {
-            let counter = self.registry.find_or_create(key.name(), labels(key));
+            let counter = self.registry.find_or_create_exported(key.name(), labels(key));
             self.known.counters.insert(key.to_retained(), Arc::clone(&counter));
             counter
         });
@@ -89,7 +91,7 @@ impl metrics::Recorder for Recorder {
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> metrics::Gauge {
         let found = self.known.gauges.get_cloned(key).unwrap_or_else(|| {
-            let gauge = self.registry.find_or_create(key.name(), labels(key));
+            let gauge = self.registry.find_or_create_exported(key.name(), labels(key));
             self.known.gauges.insert(key.to_retained(), Arc::clone(&gauge));
             gauge
         });
@@ -98,7 +100,7 @@ impl metrics::Recorder for Recorder {
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> metrics::Histogram {
         let found = self.known.histograms.get_cloned(key).unwrap_or_else(|| {
-            let histogram = self.registry.find_or_create(key.name(), labels(key));
+            let histogram = self.registry.find_or_create_exported(key.name(), labels(key));
             self.known.histograms.insert(key.to_retained(), Arc::clone(&histogram));
             histogram
         });

@@ -4,8 +4,8 @@
 //! out under the lock, and read without it, so that no code of a user runs under the lock.
 
 use crate::family::{Family, Members};
-use crate::names::{self, Labels};
-use crate::{Counter, Gauge, Histogram, HistogramOptions, text};
+use crate::names::{self, Labels, SampleNames};
+use crate::{Counter, Gauge, Histogram, HistogramOptions, RegisterError, text};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// values (users, paths with ids) is a leak.
 ///
 /// - Names: characters that Prometheus does not take become underscores, so `http.requests` and
-///   `http_requests` are one metric. A name has one kind: if a gauge has the name of a counter, it
-///   is named and reported with `_gauge` behind it.
+///   `http_requests` are one metric. No two metrics share the name of a sample, which makes a
+///   scraper reject the whole report: of two kinds with one name, and of a histogram `x` and a
+///   counter `x_count`, the later one gets its kind behind its name (`x_count_counter`).
+/// - Labels: names that begin with two underscores are Prometheus' own, and `le` and `quantile` are
+///   a histogram's. They are an error ([`try_counter`](Self::try_counter) and its like) or a panic.
 /// - Consistency: a report reads one metric after the other; it is no snapshot of all. For each
 ///   metric it has every update that happened before, and any subset of the concurrent ones.
 /// - Memory: some 200 bytes, the name and the labels for each series, and the metric:
@@ -65,6 +68,7 @@ pub(crate) struct Inner {
 #[derive(Default)]
 struct Metrics {
     families: BTreeMap<String, Members>,
+    samples: SampleNames,
     help: HashMap<String, String>,
     observers: Vec<Arc<Observer>>,
 }
@@ -74,7 +78,12 @@ type Observer = dyn Fn(&Family) + Send + Sync;
 
 /// A kind of metric: how a family of it is told from others.
 pub(crate) trait Kind: Sized {
+    /// Follows the name of a family whose own name is taken.
     const SUFFIX: &'static str;
+    /// What follows the family's name in the names of its samples.
+    const SAMPLES: &'static [&'static str];
+    /// The labels that reports add to its samples.
+    const LABELS: &'static [&'static str];
 
     fn empty() -> Members;
 
@@ -84,9 +93,11 @@ pub(crate) trait Kind: Sized {
 }
 
 macro_rules! kind {
-    ($Type:ty, $Members:ident, $suffix:expr, $create:expr) => {
+    ($Type:ty, $Members:ident, $suffix:expr, $samples:expr, $labels:expr, $create:expr) => {
         impl Kind for $Type {
             const SUFFIX: &'static str = $suffix;
+            const SAMPLES: &'static [&'static str] = $samples;
+            const LABELS: &'static [&'static str] = $labels;
 
             fn empty() -> Members {
                 Members::$Members(BTreeMap::new())
@@ -106,9 +117,13 @@ macro_rules! kind {
     };
 }
 
-kind!(Counter, Counters, "_counter", |_, _| Counter::new());
-kind!(Gauge, Gauges, "_gauge", |_, _| Gauge::new());
-kind!(Histogram, Histograms, "_histogram", |registry: &Inner, name| {
+/// The samples of a histogram, whether it is reported in buckets or as a summary. So are its labels:
+/// prometheus-client has no summaries, and gets buckets of both.
+const HISTOGRAM: (&[&str], &[&str]) = (&["", "_bucket", "_sum", "_count"], &["le", "quantile"]);
+
+kind!(Counter, Counters, "_counter", &[""], &[], |_, _| Counter::new());
+kind!(Gauge, Gauges, "_gauge", &[""], &[], |_, _| Gauge::new());
+kind!(Histogram, Histograms, "_histogram", HISTOGRAM.0, HISTOGRAM.1, |registry: &Inner, name| {
     let own = registry.histograms_by_name.get(name);
     Histogram::with_options(own.unwrap_or(&registry.histograms).clone())
 });
@@ -127,21 +142,75 @@ impl Registry {
     }
 
     /// The counter with this name and these labels, created if there is none.
+    ///
+    /// # Panics
+    /// Where [`try_counter`](Self::try_counter) returns an error.
     #[must_use]
     pub fn counter(&self, name: &str, labels: &[(&str, &str)]) -> Arc<Counter> {
-        self.find_or_create(name, labels.iter().copied())
+        or_panic(self.try_counter(name, labels))
     }
 
     /// The gauge with this name and these labels, created if there is none.
+    ///
+    /// # Panics
+    /// Where [`try_gauge`](Self::try_gauge) returns an error.
     #[must_use]
     pub fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> Arc<Gauge> {
-        self.find_or_create(name, labels.iter().copied())
+        or_panic(self.try_gauge(name, labels))
     }
 
     /// The histogram with this name and these labels, created if there is none.
+    ///
+    /// # Panics
+    /// Where [`try_histogram`](Self::try_histogram) returns an error.
     #[must_use]
     pub fn histogram(&self, name: &str, labels: &[(&str, &str)]) -> Arc<Histogram> {
-        self.find_or_create(name, labels.iter().copied())
+        or_panic(self.try_histogram(name, labels))
+    }
+
+    /// As [`counter`](Self::counter), for names of labels that the program does not choose.
+    ///
+    /// ```
+    /// use manycore_metrics::{RegisterError, Registry};
+    ///
+    /// let registry = Registry::new();
+    /// assert!(registry.try_counter("requests_total", &[("path", "/")]).is_ok());
+    /// let error = registry.try_counter("requests_total", &[("__name__", "other")]).unwrap_err();
+    /// assert!(matches!(error, RegisterError::ReservedLabel { ref label, .. } if label == "__name__"));
+    /// ```
+    ///
+    /// # Errors
+    /// [`RegisterError::ReservedLabel`] if the name of a label begins with two underscores.
+    pub fn try_counter(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+    ) -> Result<Arc<Counter>, RegisterError> {
+        self.try_find_or_create(name, labels)
+    }
+
+    /// As [`gauge`](Self::gauge), for names of labels that the program does not choose.
+    ///
+    /// # Errors
+    /// As [`try_counter`](Self::try_counter).
+    pub fn try_gauge(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+    ) -> Result<Arc<Gauge>, RegisterError> {
+        self.try_find_or_create(name, labels)
+    }
+
+    /// As [`histogram`](Self::histogram), for names of labels that the program does not choose.
+    ///
+    /// # Errors
+    /// As [`try_counter`](Self::try_counter), and if a label is named `le` or `quantile`.
+    pub fn try_histogram(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+    ) -> Result<Arc<Histogram>, RegisterError> {
+        self.try_find_or_create(name, labels)
     }
 
     /// A text on the metrics with this name, for those that read reports.
@@ -161,30 +230,50 @@ impl Registry {
     /// The media type of what [`render`](Self::render) returns.
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
 
-    pub(crate) fn find_or_create<'a, K: Kind>(
+    fn try_find_or_create<K: Kind>(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+    ) -> Result<Arc<K>, RegisterError> {
+        let labels = names::labels(labels.iter().copied());
+        if let Some(label) = names::reserved(&labels, K::LABELS) {
+            let (metric, label) = (name.to_owned(), label.to_owned());
+            return Err(RegisterError::ReservedLabel { metric, label });
+        }
+        Ok(self.find_or_create(names::metric_name(name), labels))
+    }
+
+    /// As [`try_find_or_create`](Self::try_find_or_create), for callers that can't fail: reserved
+    /// labels are renamed.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn find_or_create_exported<'a, K: Kind>(
         &self,
         name: &str,
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Arc<K> {
-        let (mut name, labels) = (names::metric_name(name), names::labels(labels));
+        let labels = names::exported(names::labels(labels), K::LABELS);
+        self.find_or_create(names::metric_name(name), labels)
+    }
+
+    fn find_or_create<K: Kind>(&self, mut name: String, labels: Labels) -> Arc<K> {
         let mut metrics = self.metrics();
         loop {
-            let members = metrics.families.entry(name.clone()).or_insert_with(K::empty);
-            let Some(members) = K::of(members) else {
-                name.push_str(K::SUFFIX);
-                continue;
-            };
-            let is_new = members.is_empty();
-            let create = || Arc::new(K::create(&self.inner, &name));
-            let found = Arc::clone(members.entry(labels).or_insert_with(create));
-            if is_new {
-                let (family, observers) = (metrics.family(&name), metrics.observers.clone());
-                drop(metrics);
-                let family = family.expect("it was just found");
-                observers.iter().for_each(|observer| observer(&family));
+            if metrics.add_family::<K>(&name) {
+                break;
             }
-            return found;
+            name.push_str(K::SUFFIX);
         }
+        let members = metrics.families.get_mut(&name).and_then(K::of).expect("it was just found");
+        let is_new = members.is_empty();
+        let create = || Arc::new(K::create(&self.inner, &name));
+        let found = Arc::clone(members.entry(labels).or_insert_with(create));
+        if is_new {
+            let (family, observers) = (metrics.family(&name), metrics.observers.clone());
+            drop(metrics);
+            let family = family.expect("it was just found");
+            observers.iter().for_each(|observer| observer(&family));
+        }
+        found
     }
 
     /// All families, by name.
@@ -228,7 +317,25 @@ impl Inner {
     }
 }
 
+/// What a call that can't fail returns.
+fn or_panic<M>(found: Result<Arc<M>, RegisterError>) -> Arc<M> {
+    found.unwrap_or_else(|error| panic!("manycore-metrics: {error}"))
+}
+
 impl Metrics {
+    /// Adds a family, unless there is one. False if a family of another kind has the name of one of
+    /// its samples.
+    fn add_family<K: Kind>(&mut self, name: &str) -> bool {
+        if let Some(members) = self.families.get_mut(name) {
+            return K::of(members).is_some();
+        }
+        let is_added = self.samples.take(name, K::SAMPLES);
+        if is_added {
+            self.families.insert(name.to_owned(), K::empty());
+        }
+        is_added
+    }
+
     fn family(&self, name: &str) -> Option<Family> {
         let members = self.families.get(name)?.clone();
         let help = self.help.get(name).cloned().unwrap_or_default();

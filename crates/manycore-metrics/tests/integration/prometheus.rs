@@ -1,4 +1,4 @@
-use crate::{THREADS, beside, sample};
+use crate::{THREADS, assert_scrapable, beside, sample};
 use manycore_metrics::prometheus::Shared;
 use manycore_metrics::{Counter, Gauge, Histogram, HistogramOptions, Registry};
 use prometheus_client::encoding::{prometheus_text, text};
@@ -33,6 +33,30 @@ fn collector_reports_what_the_registry_itself_reports() {
     text::encode(&mut open_metrics, &registry).expect("a string takes everything");
     assert!(open_metrics.contains("# TYPE requests counter"), "{open_metrics}");
     assert!(open_metrics.contains("sizes_bucket{le=\"100.0\",of=\"all\"} 102"), "{open_metrics}");
+}
+
+#[test]
+fn families_whose_names_meet_without_total_stay_apart() {
+    let ours = Registry::new();
+    ours.counter("open", &[]).add(1);
+    ours.counter("open_total", &[]).add(2);
+    ours.gauge("level", &[]).set(3.0);
+    ours.counter("level_total", &[]).add(4);
+    ours.gauge("heat_total", &[]).set(5.0);
+    ours.counter("heat", &[]).add(6);
+    ours.histogram("lat", &[]).record(0.2);
+    ours.counter("lat_count", &[]).add(7);
+    let mut registry = Rivals::default();
+    registry.register_collector(Box::new(ours));
+    let mut open_metrics = String::new();
+    text::encode(&mut open_metrics, &registry).expect("a string takes everything");
+    for report in [open_metrics.trim_end_matches("# EOF\n"), &encoded(&registry)] {
+        assert_scrapable(report);
+        assert_eq!(sample(report, "open_total"), 1.0);
+        assert_eq!(sample(report, "open_counter_total"), 2.0);
+        assert_eq!(sample(report, "level_counter_total"), 4.0);
+        assert_eq!(sample(report, "heat_counter_total"), 6.0);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use crate::{THREADS, beside, sample};
+use crate::{THREADS, assert_scrapable, beside, sample};
 use manycore_metrics::{Recorder, Registry};
 use metrics::{counter, describe_gauge, gauge, histogram, with_local_recorder};
 
@@ -48,4 +48,18 @@ fn every_call_of_a_handle_does_what_its_name_says() {
     let text = registry.render();
     assert_eq!((sample(&text, "ticks"), sample(&text, "heat")), (7.0, 1.5));
     assert!(text.starts_with("# HELP heat How hot it is.\n# TYPE heat gauge\n"), "{text}");
+}
+
+#[test]
+fn reserved_labels_of_a_macro_are_exported_under_another_name() {
+    let registry = Registry::new();
+    with_local_recorder(&Recorder::new(&registry), || {
+        histogram!("lat", "le" => "user", "quantile" => "q").record(0.2);
+        counter!("all", "__name__" => "other", "le" => "5").increment(3);
+    });
+    let text = registry.render();
+    assert_scrapable(&text);
+    assert_eq!(sample(&text, "all{exported_name__=\"other\",le=\"5\"}"), 3.0);
+    let labels = "exported_le=\"user\",exported_quantile=\"q\"";
+    assert_eq!(sample(&text, &format!("lat_count{{{labels}}}")), 1.0);
 }

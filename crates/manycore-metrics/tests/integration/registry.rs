@@ -1,5 +1,6 @@
-use crate::{THREADS, beside, sample};
-use manycore_metrics::{Counter, Gauge, Histogram, HistogramOptions, Registry};
+use crate::{THREADS, assert_scrapable, beside, sample};
+use manycore_metrics::{Counter, Gauge, Histogram, HistogramOptions, RegisterError, Registry};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -100,6 +101,62 @@ fn second_kind_of_a_name_is_reported_under_another() {
     registry.counter("x", &[]).inc();
     registry.gauge("x", &[]).set(7.0);
     assert_eq!(sample(&registry.render(), "x_gauge_gauge"), 7.0);
+}
+
+#[test]
+fn samples_of_two_families_never_share_a_name() {
+    // Each order, since the later one gives way.
+    let others = ["lat_count", "lat_sum", "lat_bucket"];
+    let histogram = |registry: &Registry| registry.histogram("lat", &[("a", "b")]).record(0.2);
+    let rest = |registry: &Registry| {
+        for name in others {
+            registry.counter(name, &[("a", "b")]).inc();
+            registry.gauge(name, &[("a", "b")]).set(2.0);
+            registry.histogram(name, &[("a", "b")]).record(0.2);
+        }
+    };
+    for is_first in [true, false] {
+        let registry = Registry::new();
+        if is_first {
+            histogram(&registry);
+        }
+        for _ in 0..2 {
+            rest(&registry); // the second time finds what the first one has made
+        }
+        histogram(&registry);
+        let text = registry.render();
+        assert_scrapable(&text);
+        let renamed = if is_first { "lat_count_counter" } else { "lat_count" };
+        assert_eq!(sample(&text, &format!("{renamed}{{a=\"b\"}}")), 2.0, "{text}");
+    }
+}
+
+#[test]
+fn reserved_labels_are_errors_or_panics_and_leave_nothing_behind() {
+    let registry =
+        Registry::builder().histogram("summary", HistogramOptions::new().quantiles([0.5])).build();
+    let refused = |found: Option<RegisterError>, label: &str| {
+        let error = found.unwrap_or_else(|| panic!("{label} is taken"));
+        assert!(error.to_string().contains(&format!("{label:?}")), "{error}");
+    };
+    for label in ["__name__", "__x"] {
+        refused(registry.try_counter("c", &[("a", "b"), (label, "1")]).err(), label);
+        refused(registry.try_gauge("g", &[(label, "1")]).err(), label);
+        refused(registry.try_histogram("h", &[(label, "1")]).err(), label);
+    }
+    for label in ["le", "quantile"] {
+        refused(registry.try_histogram("h", &[("a", "b"), (label, "1")]).err(), label);
+        refused(registry.try_histogram("summary", &[(label, "1")]).err(), label);
+        let _ = registry.counter("c", &[(label, "1")]);
+        let _ = registry.gauge("g", &[(label, "1")]);
+    }
+    let panics =
+        catch_unwind(AssertUnwindSafe(|| registry.histogram("h", &[("l.e", ""), ("le", "")])));
+    let message = *panics.expect_err("a panic").downcast::<String>().expect("a message");
+    assert_eq!(message, "manycore-metrics: the label \"le\" of \"h\" has a reserved name");
+    let text = registry.render();
+    assert_scrapable(&text);
+    assert_eq!(text.matches("# TYPE").count(), 2, "{text}");
 }
 
 #[test]
