@@ -23,6 +23,7 @@
 
 use super::recent::RECENT;
 use super::word::GroupWord;
+use super::words::Words;
 use crate::config;
 use crate::oplog::promotion::{self, Membership, Word};
 use crate::oplog::slot_log::FIRST;
@@ -261,22 +262,29 @@ fn is_few(change: u64) -> bool {
     (change as i64).unsigned_abs() < u64::from(FAILURES)
 }
 
-/// A group of counters that share one hot state, borrowed from a `Counter` or a `CounterArray`.
-#[derive(Clone, Copy)]
-pub(super) struct Group<'a> {
-    pub(super) values: &'a [AtomicU64],
+/// A group of counters that share one hot state, borrowed from a `Counter`, a `CounterArray` or a
+/// `Histogram`.
+pub(super) struct Group<'a, W: ?Sized = [AtomicU64]> {
+    pub(super) values: &'a W,
     pub(super) hot: &'a GroupWord,
 }
 
-impl Group<'_> {
+impl<W: ?Sized> Copy for Group<'_, W> {}
+
+impl<W: ?Sized> Clone for Group<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: Words + ?Sized> Group<'_, W> {
     #[inline(always)]
     pub(super) fn add(self, index: usize, n: u64) {
-        let value = &self.values[index];
-        if RECENT.with(|recent| recent.take_read(ptr::from_ref(value).addr())) {
+        if RECENT.with(|recent| recent.take_read(self.values.key(index))) {
             // The thread has found the group cold, and its word may have become another thread's
             // since. To look at `hot` first, which is in that line, would fetch it twice.
             // ORDER: Relaxed; the value is always part of the total (counter.N1).
-            value.fetch_add(n, Ordering::Relaxed);
+            self.values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             return;
         }
         let hot = self.hot.load();
@@ -308,7 +316,7 @@ impl Group<'_> {
 
     #[inline]
     fn add_cold(self, index: usize, n: u64) {
-        let value = &self.values[index];
+        let value = self.values.get_or_make(index);
         // ORDER: Relaxed (all); a count orders nothing.
         let seen = value.load(Ordering::Relaxed);
         if value.fetch_add(n, Ordering::Relaxed) != seen {
@@ -319,9 +327,8 @@ impl Group<'_> {
     /// The group comes in parts, which fit into registers: on the short path, its locked
     /// instruction would wait for their stores. So below.
     #[cold]
-    fn note_contention(values: &[AtomicU64], hot: &GroupWord, index: usize) {
-        let counter = ptr::from_ref(&values[index]).addr();
-        let is_due = RECENT.with(|recent| recent.note_lost(counter, FAILURES));
+    fn note_contention(values: &W, hot: &GroupWord, index: usize) {
+        let is_due = RECENT.with(|recent| recent.note_lost(values.key(index), FAILURES));
         if is_due {
             Group { values, hot }.promote(false);
         }
@@ -347,15 +354,15 @@ impl Group<'_> {
 
     /// Adds if the cells are closing, evicted or freed, or if the thread has no idle slot.
     #[cold]
-    fn add_slow(values: &[AtomicU64], hot: &GroupWord, index: usize, n: u64) {
+    fn add_slow(values: &W, hot: &GroupWord, index: usize, n: u64) {
         let (group, hot) = (Group { values, hot }, hot.load());
         if !hot.is_open() {
             // ORDER: Relaxed; counter.N1 - the value is always part of the total.
-            values[index].fetch_add(n, Ordering::Relaxed);
+            values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             return;
         }
         if !percpu::with_slot(|slot| group.add_hot(slot, hot, index, n)) {
-            values[index].fetch_add(n, Ordering::Relaxed);
+            values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             group.give_up(Cells::is_evicted);
         }
     }
@@ -363,27 +370,41 @@ impl Group<'_> {
     /// The total of a counter (counter.N1).
     #[inline]
     pub(super) fn sum(self, index: usize) -> u64 {
-        let value = &self.values[index];
-        if !self.hot.load().is_hot() {
-            RECENT.with(|recent| recent.note_read(ptr::from_ref(value).addr()));
-            // ORDER: Relaxed; see `add_cold`. The rows are folded before the group is cold again
-            // (counter.N4).
-            return value.load(Ordering::Relaxed);
+        if self.is_read_cold(index) { self.value(index) } else { self.sum_hot(index) }
+    }
+
+    /// Whether the group is cold for a read that begins here: then its values, loaded after this,
+    /// are the totals. The rows are folded before the group is cold again (counter.N4).
+    #[inline(always)]
+    pub(super) fn is_read_cold(self, index: usize) -> bool {
+        let is_cold = !self.hot.load().is_hot();
+        if is_cold {
+            RECENT.with(|recent| recent.note_read(self.values.key(index)));
         }
-        self.sum_hot(index)
+        is_cold
+    }
+
+    #[inline(always)]
+    fn value(self, index: usize) -> u64 {
+        // ORDER: Relaxed; see `add_cold`.
+        self.values.get(index).map_or(0, |value| value.load(Ordering::Relaxed))
     }
 
     /// As [`sum`](Self::sum), of a group that was hot a moment ago.
     #[inline(never)]
     fn sum_hot(self, index: usize) -> u64 {
-        let value = &self.values[index];
-        // ORDER: Relaxed; see `add_cold`.
-        self.with_part(index, |part| value.load(Ordering::Relaxed).wrapping_add(part))
+        self.with_part(index, |part| self.value(index).wrapping_add(part))
     }
 
     /// Sets the total of a counter (counter.N5). What it was.
     pub(super) fn replace(self, index: usize, total: u64) -> u64 {
-        let value = &self.values[index];
+        let is_absent = || self.values.get(index).is_none();
+        // The word was zero before and after the part was read, as if it were exchanged with zero
+        // (counter.N5, counter.N6).
+        if total == 0 && is_absent() && self.with_part(index, |part| part == 0 && is_absent()) {
+            return 0;
+        }
+        let value = self.values.get_or_make(index);
         loop {
             // ORDER: Acquire; pairs with Release of the exchange: a thread that sees what another
             // one has set while hot sees that the group was hot, and adds the rows up (counter.N5).
@@ -540,9 +561,12 @@ impl Group<'_> {
         let cells = unsafe { &*raw };
         cells.leave_table();
         promotion::wait_for_updaters(raw, hot.is_biased());
-        for (index, value) in self.values.iter().enumerate() {
-            // ORDER: Relaxed; published by `make_cold`.
-            value.fetch_add(cells.part(index), Ordering::Relaxed);
+        for index in 0..self.values.len() {
+            let part = cells.part(index);
+            if part != 0 {
+                // ORDER: Relaxed; published by `make_cold`.
+                self.values.get_or_make(index).fetch_add(part, Ordering::Relaxed);
+            }
         }
         self.hot.make_cold(hot);
         promotion::wait_until_left(raw);

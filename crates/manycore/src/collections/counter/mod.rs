@@ -7,6 +7,7 @@ mod histogram;
 mod loom_tests;
 mod recent;
 mod word;
+mod words;
 
 use crate::sync::AtomicU64;
 use cells::Group;
