@@ -5,12 +5,15 @@ use crate::{Counter, Gauge, Histogram};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A family's series, by their labels.
+/// Metrics by their labels. A report clones them, so that it is written without a lock.
+pub(crate) type Series<M> = BTreeMap<Arc<Labels>, Arc<M>>;
+
+/// A family's series.
 #[derive(Clone)]
 pub(crate) enum Members {
-    Counters(BTreeMap<Labels, Arc<Counter>>),
-    Gauges(BTreeMap<Labels, Arc<Gauge>>),
-    Histograms(BTreeMap<Labels, Arc<Histogram>>),
+    Counters(Series<Counter>),
+    Gauges(Series<Gauge>),
+    Histograms(Series<Histogram>),
 }
 
 /// What a report needs of a family.

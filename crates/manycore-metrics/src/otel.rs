@@ -25,13 +25,12 @@
 //! orders.inc(); // is reported at the next collection
 //! ```
 
-use crate::family::{Family, Members};
+use crate::family::{Family, Members, Series};
 use crate::names::Labels;
 use crate::registry::Inner;
 use crate::{Histogram, Registry};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 /// Makes an instrument of each metric in the registry, and of each that will be.
@@ -73,12 +72,7 @@ fn observe_family(inner: &Weak<Inner>, meter: &Meter, family: &Family) {
     }
 }
 
-fn observe_histograms(
-    source: &Source,
-    meter: &Meter,
-    help: &str,
-    members: &BTreeMap<Labels, Arc<Histogram>>,
-) {
+fn observe_histograms(source: &Source, meter: &Meter, help: &str, members: &Series<Histogram>) {
     let named = |part: &str| format!("{}.{part}", source.name);
     let help = help.to_owned();
 

@@ -46,14 +46,13 @@
 //! assert!(report.contains("requests_total{status=\"200\"} 1"));
 //! ```
 
-use crate::family::{Family, Members};
-use crate::names::{Labels, SampleNames};
+use crate::family::{Family, Members, Series};
+use crate::names::SampleNames;
 use crate::registry::Kind;
 use crate::{Counter, Gauge, Histogram, Registry};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -205,8 +204,8 @@ fn encode_family<M: EncodeMetric + TypedMetric>(
     encoder: &mut DescriptorEncoder,
     name: &str,
     help: &str,
-    members: &BTreeMap<Labels, Arc<M>>,
+    members: &Series<M>,
 ) -> fmt::Result {
     let mut encoder = encoder.encode_descriptor(name, help, None, M::TYPE)?;
-    members.iter().try_for_each(|(labels, metric)| metric.encode(encoder.encode_family(labels)?))
+    members.iter().try_for_each(|(labels, metric)| metric.encode(encoder.encode_family(&**labels)?))
 }

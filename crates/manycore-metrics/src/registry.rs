@@ -3,7 +3,7 @@
 //! Owns: the families. All of the adapters read metrics from here. What a reader needs is copied
 //! out under the lock, and read without it, so that no code of a user runs under the lock.
 
-use crate::family::{Family, Members};
+use crate::family::{Family, Members, Series};
 use crate::names::{self, Labels, SampleNames};
 use crate::{Counter, Gauge, Histogram, HistogramOptions, RegisterError, text};
 use std::collections::{BTreeMap, HashMap};
@@ -61,8 +61,8 @@ pub struct Registry {
 
 pub(crate) struct Inner {
     metrics: Mutex<Metrics>,
-    histograms: HistogramOptions,
-    histograms_by_name: HashMap<String, HistogramOptions>,
+    histograms: Arc<HistogramOptions>,
+    histograms_by_name: HashMap<String, Arc<HistogramOptions>>,
 }
 
 #[derive(Default)]
@@ -87,7 +87,7 @@ pub(crate) trait Kind: Sized {
 
     fn empty() -> Members;
 
-    fn of(members: &mut Members) -> Option<&mut BTreeMap<Labels, Arc<Self>>>;
+    fn of(members: &mut Members) -> Option<&mut Series<Self>>;
 
     fn create(registry: &Inner, name: &str) -> Self;
 }
@@ -103,7 +103,7 @@ macro_rules! kind {
                 Members::$Members(BTreeMap::new())
             }
 
-            fn of(members: &mut Members) -> Option<&mut BTreeMap<Labels, Arc<Self>>> {
+            fn of(members: &mut Members) -> Option<&mut Series<Self>> {
                 match members {
                     Members::$Members(members) => Some(members),
                     _ => None,
@@ -125,7 +125,7 @@ kind!(Counter, Counters, "_counter", &[""], &[], |_, _| Counter::new());
 kind!(Gauge, Gauges, "_gauge", &[""], &[], |_, _| Gauge::new());
 kind!(Histogram, Histograms, "_histogram", HISTOGRAM.0, HISTOGRAM.1, |registry: &Inner, name| {
     let own = registry.histograms_by_name.get(name);
-    Histogram::with_options(own.unwrap_or(&registry.histograms).clone())
+    Histogram::sharing_options(Arc::clone(own.unwrap_or(&registry.histograms)))
 });
 
 impl Registry {
@@ -255,7 +255,7 @@ impl Registry {
         self.find_or_create(names::metric_name(name), labels)
     }
 
-    fn find_or_create<K: Kind>(&self, mut name: String, labels: Labels) -> Arc<K> {
+    fn find_or_create<K: Kind>(&self, mut name: String, mut labels: Labels) -> Arc<K> {
         let mut metrics = self.metrics();
         loop {
             if metrics.add_family::<K>(&name) {
@@ -265,8 +265,15 @@ impl Registry {
         }
         let members = metrics.families.get_mut(&name).and_then(K::of).expect("it was just found");
         let is_new = members.is_empty();
-        let create = || Arc::new(K::create(&self.inner, &name));
-        let found = Arc::clone(members.entry(labels).or_insert_with(create));
+        let found = match members.get(&labels) {
+            Some(found) => Arc::clone(found),
+            None => {
+                let created = Arc::new(K::create(&self.inner, &name));
+                labels.shrink_to_fit();
+                members.insert(Arc::new(labels), Arc::clone(&created));
+                created
+            }
+        };
         if is_new {
             let (family, observers) = (metrics.family(&name), metrics.observers.clone());
             drop(metrics);
@@ -364,7 +371,7 @@ impl fmt::Debug for Registry {
 #[derive(Debug, Clone)]
 pub struct RegistryBuilder {
     histograms: HistogramOptions,
-    by_name: HashMap<String, HistogramOptions>,
+    by_name: HashMap<String, Arc<HistogramOptions>>,
 }
 
 impl RegistryBuilder {
@@ -378,7 +385,7 @@ impl RegistryBuilder {
     /// The options of the histograms with this name.
     #[must_use]
     pub fn histogram(mut self, name: &str, options: HistogramOptions) -> Self {
-        self.by_name.insert(names::metric_name(name), options);
+        self.by_name.insert(names::metric_name(name), Arc::new(options));
         self
     }
 
@@ -387,7 +394,7 @@ impl RegistryBuilder {
     pub fn build(self) -> Registry {
         let inner = Inner {
             metrics: Mutex::default(),
-            histograms: self.histograms,
+            histograms: Arc::new(self.histograms),
             histograms_by_name: self.by_name,
         };
         Registry { inner: Arc::new(inner) }

@@ -2,9 +2,8 @@
 //!
 //! Source: prometheus.io, "Exposition formats".
 
-use crate::HistogramReading;
-use crate::family::{Family, Members};
-use crate::names::Labels;
+use crate::Histogram;
+use crate::family::{Family, Members, Series};
 use std::fmt::{self, Display, Write};
 
 /// Writes all families.
@@ -20,62 +19,77 @@ fn write_family(family: &Family, out: &mut impl Write) -> fmt::Result {
     match members {
         Members::Counters(counters) => {
             writeln!(out, "# TYPE {name} counter")?;
-            let mut each = counters.iter();
-            each.try_for_each(|(labels, counter)| line(out, (name, "", labels), counter.get()))
+            each(counters, |labels, counter| line(out, name, "", (labels, ""), counter.get()))
         }
         Members::Gauges(gauges) => {
             writeln!(out, "# TYPE {name} gauge")?;
-            let mut each = gauges.iter();
-            each.try_for_each(|(labels, gauge)| line(out, (name, "", labels), Number(gauge.get())))
+            each(gauges, |labels, gauge| line(out, name, "", (labels, ""), Number(gauge.get())))
         }
-        Members::Histograms(histograms) => {
-            // All of one name have the same options.
-            let is_summary = histograms.values().any(|each| each.options().has_quantiles());
-            let kind = if is_summary { "summary" } else { "histogram" };
-            writeln!(out, "# TYPE {name} {kind}")?;
-            let mut each = histograms.iter();
-            each.try_for_each(|(labels, each)| write_histogram(out, name, labels, &each.read()))
-        }
+        Members::Histograms(histograms) => write_histograms(out, name, histograms),
     }
 }
 
-fn write_histogram(
+/// Calls `write` with each series' labels, as they are written.
+fn each<M>(series: &Series<M>, mut write: impl FnMut(&str, &M) -> fmt::Result) -> fmt::Result {
+    let mut written = String::new();
+    series.iter().try_for_each(|(labels, metric)| {
+        written.clear();
+        for (label, text) in labels.iter() {
+            let comma = if written.is_empty() { "" } else { "," };
+            write!(written, "{comma}{label}=\"{}\"", Escaped { text, quote: true })?;
+        }
+        write(&written, metric)
+    })
+}
+
+fn write_histograms(
     out: &mut impl Write,
     name: &str,
-    labels: &Labels,
-    seen: &HistogramReading,
+    histograms: &Series<Histogram>,
 ) -> fmt::Result {
-    let with = |label: &str, value: f64| {
-        let mut labels = labels.clone();
-        labels.push((label.to_owned(), Number(value).to_string()));
-        labels
+    // All of one name have the same options.
+    let Some(options) = histograms.values().next().map(|histogram| histogram.options()) else {
+        return Ok(());
     };
-    for (q, value) in seen.quantiles() {
-        line(out, (name, "", &with("quantile", *q)), Number(*value))?;
-    }
-    if seen.quantiles().is_empty() {
-        for (bound, count) in seen.buckets() {
-            line(out, (name, "_bucket", &with("le", *bound)), count)?;
+    let added = |label, values: &[f64]| -> Vec<String> {
+        values.iter().map(|value| format!("{label}=\"{}\"", Number(*value))).collect()
+    };
+    let is_summary = options.has_quantiles();
+    writeln!(out, "# TYPE {name} {}", if is_summary { "summary" } else { "histogram" })?;
+    let (bounds, quantiles) =
+        (added("le", options.bounds()), added("quantile", options.quantiles_asked()));
+    each(histograms, |labels, histogram| {
+        let seen = histogram.read();
+        if is_summary {
+            for (added, (_, value)) in quantiles.iter().zip(seen.quantiles()) {
+                line(out, name, "", (labels, added), Number(*value))?;
+            }
+        } else {
+            for (added, (_, count)) in bounds.iter().zip(seen.buckets()) {
+                line(out, name, "_bucket", (labels, added), count)?;
+            }
+            line(out, name, "_bucket", (labels, "le=\"+Inf\""), seen.count())?;
         }
-        line(out, (name, "_bucket", &with("le", f64::INFINITY)), seen.count())?;
-    }
-    line(out, (name, "_sum", labels), Number(seen.sum()))?;
-    line(out, (name, "_count", labels), seen.count())
+        line(out, name, "_sum", (labels, ""), Number(seen.sum()))?;
+        line(out, name, "_count", (labels, ""), seen.count())
+    })
 }
 
-/// One sample: of a metric, the suffix of its name, and its labels.
+/// One sample: of a metric, the suffix of its name, and the series' labels and an added one as they
+/// are written.
 fn line(
     out: &mut impl Write,
-    (name, suffix, labels): (&str, &str, &Labels),
+    name: &str,
+    suffix: &str,
+    (labels, added): (&str, &str),
     value: impl Display,
 ) -> fmt::Result {
-    write!(out, "{name}{suffix}")?;
-    for (index, (label, text)) in labels.iter().enumerate() {
-        let before = if index == 0 { '{' } else { ',' };
-        write!(out, "{before}{label}=\"{}\"", Escaped { text, quote: true })?;
+    let comma = if labels.is_empty() || added.is_empty() { "" } else { "," };
+    if labels.is_empty() && added.is_empty() {
+        writeln!(out, "{name}{suffix} {value}")
+    } else {
+        writeln!(out, "{name}{suffix}{{{labels}{comma}{added}}} {value}")
     }
-    let end = if labels.is_empty() { "" } else { "}" };
-    writeln!(out, "{end} {value}")
 }
 
 /// Backslashes and line feeds, and in labels' values quotes, are escaped.
