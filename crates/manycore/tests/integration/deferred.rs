@@ -1,6 +1,8 @@
 //! `Deferred` as a user sees it: every law of `manycore::oplog` that a program can observe.
 
+use crate::common::steps::Stepped;
 use manycore::oplog::*;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
@@ -188,17 +190,24 @@ fn logs_of_cpus_count_every_update_and_are_few() {
 }
 
 #[test]
-fn order_of_one_thread_is_kept_across_migration_between_slots() {
-    // Each value is appended by another thread, one after the other: the order is real time.
+fn values_appended_in_turn_on_many_slots_keep_their_order() {
+    const THREADS: usize = 40;
     let list = Arc::new(hot_list());
-    for value in 0..200 {
-        let list = Arc::clone(&list);
-        thread::spawn(move || list.append(Push(value))).join().unwrap();
-        if value % 2 == 0 {
-            continue;
-        }
+    // The second round's threads take over the slots, and the logs, of the first one's.
+    for round in 0..2 {
+        let threads = Stepped::new(THREADS);
+        let turn = |turn| {
+            let list = Arc::clone(&list);
+            // In neither order of the slots.
+            threads.on(turn * 7 % THREADS, move || {
+                list.append(Push((round * THREADS + turn) as u64));
+                manycore::percpu::current_slot()
+            })
+        };
+        let slots: HashSet<usize> = (0..THREADS).map(turn).collect();
+        assert_eq!(slots.len(), THREADS, "each thread has a slot of its own");
     }
-    assert_eq!(*list.read(), (0..200).collect::<Vec<_>>());
+    assert_eq!(*list.read(), (0..2 * THREADS as u64).collect::<Vec<_>>());
 }
 
 #[test]

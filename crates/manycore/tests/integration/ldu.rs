@@ -8,6 +8,7 @@ use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +38,29 @@ fn contents<V: Copy + Ord + Send + Sync + std::fmt::Debug + 'static>(set: &Set<V
     set.read().0.iter().copied().collect()
 }
 
+fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
+    place.lock().unwrap().take()
+}
+
+/// Does each on a thread of its own, the next when the last one is done. The threads are alive
+/// together, so that each has a slot, and a queue, of its own.
+fn on_cores<const N: usize>(works: [&(dyn Fn() + Sync); N]) {
+    thread::scope(|scope| {
+        let mut alive = Vec::new();
+        for work in works {
+            let (done, is_done) = mpsc::channel();
+            let (end, may_end) = mpsc::channel::<()>();
+            alive.push(end);
+            scope.spawn(move || {
+                work();
+                done.send(()).expect("the next one waits for it");
+                let _ = may_end.recv(); // fails after the last one
+            });
+            is_done.recv().expect("the work has not panicked");
+        }
+    });
+}
+
 /// The thesis, figure 2.2: {A, B}; then insert C, D, E, remove D, A, insert D, remove E, on three
 /// cores. Four members are queued, of which one is garbage; the tree becomes {B, C, D}.
 #[test]
@@ -47,18 +71,19 @@ fn worked_example_of_the_thesis() {
         assert_eq!(contents(&set), ['A', 'B']);
         (0..10).for_each(|_| set.synchronize()); // no thread is busy any more
         let before = set.stats();
-        let on_core = |f: &mut (dyn FnMut() + Send)| thread::scope(|s| drop(s.spawn(f).join()));
-        let (mut c, mut d, mut e) = (None, None, None);
-        on_core(&mut || c = Some(set.add('C')));
-        on_core(&mut || d = Some(set.add('D')));
-        on_core(&mut || e = Some(set.add('E')));
-        let mut without_d = None;
-        on_core(&mut || without_d = d.take().map(Attached::remove));
-        let mut a = Some(a);
-        on_core(&mut || drop(a.take()));
-        on_core(&mut || d = without_d.take().map(Detached::insert));
-        let mut without_e = None;
-        on_core(&mut || without_e = e.take().map(Attached::remove));
+        let [c, d, e] = [const { Mutex::new(None) }; 3];
+        let [without_d, without_e] = [const { Mutex::new(None) }; 2];
+        let put = |place: &Mutex<_>, member| *place.lock().unwrap() = Some(member);
+        let a = Mutex::new(Some(a));
+        on_cores([
+            &|| put(&c, set.add('C')),
+            &|| put(&d, set.add('D')),
+            &|| put(&e, set.add('E')),
+            &|| *without_d.lock().unwrap() = take(&d).map(Attached::remove),
+            &|| drop(take(&a)),
+            &|| *d.lock().unwrap() = take(&without_d).map(Detached::insert),
+            &|| *without_e.lock().unwrap() = take(&e).map(Attached::remove),
+        ]);
         assert_eq!(set.stats().queued - before.queued, 4, "{queue:?}: C, D, E, A");
         assert_eq!(contents(&set), ['B', 'C', 'D'], "{queue:?}");
         assert_eq!(set.stats().applied - before.applied, 3, "{queue:?}: E was garbage");

@@ -2,6 +2,7 @@
 //! oracle. `MANYCORE_SOAK=60` says how many seconds, `MANYCORE_SEED=0x12ab` repeats the choices of
 //! an earlier run.
 
+use crate::common::counted::drain;
 use crate::common::env;
 use crate::common::rng::Rng;
 use manycore::namespace::{Extent, Id, IdSpace};
@@ -401,17 +402,19 @@ fn slots_next_owner_goes_on_with_what_a_thread_has_left() {
 }
 
 #[test]
-fn node_may_hold_its_own_space() {
+fn space_that_only_its_own_removed_node_holds_is_freed_with_it() {
+    static DOMAIN: Domain = Domain::new();
     struct Ring(#[allow(dead_code, reason = "kept alive")] Arc<IdSpace<'static, Ring>>);
-    let space = Arc::new(IdSpace::new());
-    let section = manycore::section::enter();
+    let space = Arc::new(IdSpace::new_in(&DOMAIN));
+    let alive = Arc::downgrade(&space);
+    let section = DOMAIN.enter();
     let id = space.insert(Ring(Arc::clone(&space)), &section);
     space.remove(id, &section);
     drop(space);
+    assert_eq!(alive.strong_count(), 1, "the section may still reach the node");
     drop(section);
-    for _ in 0..10 {
-        manycore::section::global().collect();
-    }
+    drain(&DOMAIN);
+    assert_eq!(alive.strong_count(), 0, "the node was freed, and so is its space");
 }
 
 #[test]

@@ -350,25 +350,34 @@ fn builder_refuses_bounds_that_cannot_work() {
 
 #[test]
 fn long_chain_of_destructors_needs_no_deep_stack() {
+    const LINKS: usize = 100_000;
+    static DOMAIN: Domain = Domain::new();
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
     struct Link {
         next: Option<Box<Link>>,
     }
     impl Drop for Link {
         fn drop(&mut self) {
+            DROPPED.fetch_add(1, SeqCst);
             if let Some(next) = self.next.take() {
-                let section = manycore::section::enter();
+                let section = DOMAIN.enter();
                 let next = Owned::new(*next).into_shared(&section);
                 // SAFETY: never linked anywhere.
                 unsafe { section.retire(next) };
             }
         }
     }
-    let mut chain = Box::new(Link { next: None });
-    for _ in 0..200_000 {
-        chain = Box::new(Link { next: Some(chain) });
-    }
-    drop(chain);
-    manycore::section::global().collect();
+    // A stack that has room for one destructor in another a hundred times, and not for each link.
+    let small = thread::Builder::new().stack_size(128 << 10).spawn(|| {
+        let mut chain = Box::new(Link { next: None });
+        for _ in 1..LINKS {
+            chain = Box::new(Link { next: Some(chain) });
+        }
+        drop(chain);
+        drain(&DOMAIN);
+    });
+    small.unwrap().join().unwrap();
+    assert_eq!(DROPPED.load(SeqCst), LINKS);
 }
 
 #[test]

@@ -27,7 +27,6 @@ mod fuzzed;
 mod gathered;
 mod hit_ratio;
 mod linearizability;
-mod load;
 mod logged;
 mod meta_flags;
 mod operator;

@@ -1,8 +1,8 @@
-//! Loads of one thread on a server with one worker, beside other servers: to be run by hand.
+//! Loads of one thread on a server with one worker, beside other servers.
 //!
 //! ```text
 //! MANYCORE_SERVERS=/usr/bin/memcached,old/manycored taskset -c 1 \
-//!     cargo test --release -p manycored --test integration load:: -- --ignored --nocapture
+//!     cargo bench -p manycored --bench load
 //! ```
 //!
 //! `MANYCORE_LENGTHS` are those of the values, with commas, and `MANYCORE_DEPTHS` how many requests
@@ -10,7 +10,6 @@
 //!
 //! Servers run in turn on core 0, with as many repeats as `MANYCORE_REPEATS` says; medians are
 //! printed, with the least and the most.
-#![cfg(target_os = "linux")]
 
 use std::env;
 use std::fmt::Write as _;
@@ -187,8 +186,7 @@ fn compare(names: [&str; 4], threads: usize, cores: &str, run: impl Fn(&Server) 
     }
 }
 
-#[test]
-#[ignore = "a measurement"]
+/// How long a client waits for others.
 fn lone_client_beside_eight_that_send_500_gets_at_once() {
     const LENGTH: usize = 32;
     compare(["lone p50 us", "p99 us", "pipelined k/s", "server ns/key"], 1, "0", |server| {
@@ -225,8 +223,7 @@ fn sets(server: &Server, number: usize, depth: usize, length: usize) -> Client {
     Client::new(server, set.repeat(depth), depth * b"STORED\r\n".len())
 }
 
-#[test]
-#[ignore = "a measurement"]
+/// What the bytes of a value cost.
 fn gets_and_sets_of_larger_values() {
     const CLIENTS: usize = 32;
     let load = |length: usize, depth: usize, is_set: bool| {
@@ -257,4 +254,12 @@ fn gets_and_sets_of_larger_values() {
             load(length, depth, true);
         }
     }
+}
+
+fn main() {
+    if !cfg!(target_os = "linux") {
+        return println!("the server's processor time is read from Linux");
+    }
+    lone_client_beside_eight_that_send_500_gets_at_once();
+    gets_and_sets_of_larger_values();
 }
