@@ -4,8 +4,14 @@
 use manycore::cluster::Adaptive;
 use manycore::cluster::adaptive::Mode;
 use manycore::oplog::{Commuting, Deferred, Op, TryReadError};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Barrier};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 type Act = Box<dyn FnOnce(&mut u64) + Send>;
@@ -269,4 +275,62 @@ fn reserved_adaptive_object_is_poisoned_and_changes_its_mode_as_any() {
     let panics = catch_unwind(AssertUnwindSafe(|| acts.update(Box::new(|_| panic!("planned")))));
     assert!(panics.is_err());
     assert!(matches!(in_other_thread(|| acts.try_read().err()), Some(TryReadError::Poisoned)));
+}
+
+/// Leaves the thread to other tasks once.
+async fn pass_on() {
+    let mut is_new = true;
+    poll_fn(|_| if mem::take(&mut is_new) { Poll::Pending } else { Poll::Ready(()) }).await;
+}
+
+/// Runs the tasks, each step of one on the next of two threads that is free.
+fn run_on_two_threads(tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>) {
+    let left = AtomicUsize::new(tasks.len());
+    let tasks = Mutex::new(VecDeque::from(tasks));
+    let work = || {
+        while left.load(SeqCst) != 0 {
+            thread::yield_now();
+            let Some(mut task) = tasks.lock().unwrap().pop_front() else { continue };
+            let mut context = Context::from_waker(Waker::noop());
+            match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut context))) {
+                Ok(Poll::Pending) => tasks.lock().unwrap().push_back(task),
+                Ok(Poll::Ready(())) => _ = left.fetch_sub(1, SeqCst),
+                Err(panic) => {
+                    left.store(0, SeqCst); // the other thread ends, too
+                    resume_unwind(panic);
+                }
+            }
+        }
+    };
+    thread::scope(|scope| [(); 2].map(|()| scope.spawn(work)).map(|worker| worker.join().unwrap()));
+}
+
+/// Each task has an object of its own, which is reserved for the thread that runs the task first,
+/// and all have two objects together.
+#[test]
+fn tasks_that_move_between_threads_lose_no_update_of_reserved_objects() {
+    const TASKS: u64 = 4;
+    const STEPS: u64 = 40;
+    let shared = Arc::new((Sum::new(0), Adaptive::<u64, Commuting<Add>>::new(0)));
+    (0..USES).for_each(|_| shared.0.append(Add(1)));
+    let task = |shared: Arc<(Sum, Adaptive<u64, Commuting<Add>>)>| async move {
+        let own = (Sum::new(0), Adaptive::<u64, Commuting<Add>>::new(0));
+        for step in 1..=STEPS {
+            let uses = if step == 1 { USES } else { 10 };
+            for _ in 0..uses {
+                own.0.append(Add(1));
+                own.1.update(Add(1));
+            }
+            shared.0.append(Add(1));
+            shared.1.update(Add(1));
+            let expected = USES + 10 * (step - 1);
+            assert_eq!((*own.0.read(), *own.1.read()), (expected, expected));
+            own.0.append(Add(1)); // the last one before another thread reads
+            *own.0.read() -= 1;
+            assert!(*shared.0.read() >= USES + step && *shared.1.read() >= step);
+            pass_on().await;
+        }
+    };
+    run_on_two_threads((0..TASKS).map(|_| Box::pin(task(Arc::clone(&shared))) as _).collect());
+    assert_eq!((*shared.0.read(), *shared.1.read()), (USES + TASKS * STEPS, TASKS * STEPS));
 }
