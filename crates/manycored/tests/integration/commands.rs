@@ -121,6 +121,37 @@ fn flush_in_a_second_spares_what_comes_later() {
     );
 }
 
+/// What made room counts by what it was then: an item whose time was over is no loss.
+#[test]
+fn expired_items_that_make_room_count_as_reclaimed_and_not_as_evicted() {
+    const OLD: usize = 3_000;
+    const NEW: usize = 300;
+    let limits = Limits { memory: 1 << 20, item: 100_000, ..Limits::default() };
+    let server = Server::with(limits, Settings::default());
+    let value = "v".repeat(1_000);
+    let sets = |name: &str, time: u32, count: usize| -> String {
+        (0..count).map(|n| format!("set {name}{n} 0 {time} 1000\n{value}\n")).collect()
+    };
+    assert_eq!(server.say(&sets("old", 1, OLD)), "STORED\n".repeat(OLD));
+    std::thread::sleep(Duration::from_millis(1_200));
+    let (before, full) = (server.store.departures(), server.store.len());
+    assert_eq!(server.say(&sets("new", 0, NEW)), "STORED\n".repeat(NEW));
+    let (gone, left) = (server.store.departures(), server.store.len());
+    // Before any look-up, which would drop more.
+    let (evicted, expired) = (gone.evicted - before.evicted, gone.expired - before.expired);
+    assert_eq!((evicted + expired) as usize, full + NEW - left);
+    let kept = (0..NEW).filter(|n| server.say(&format!("mg new{n}\n")) == "HD\n").count();
+    assert_eq!(evicted as usize, NEW - kept, "{expired} of {} are told as expired", full);
+    assert!(expired > 0, "nothing had to go");
+    let stats = server.say("stats\n");
+    let value = |name: &str| -> u64 {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.unwrap_or_else(|| panic!("{name} in {stats}")).parse().unwrap()
+    };
+    assert_eq!((value("evictions"), value("reclaimed")), (gone.evicted, gone.expired));
+    assert_eq!(value("expired_unfetched"), gone.expired);
+}
+
 #[test]
 fn memory_is_bounded_with_and_without_eviction() {
     let value = "v".repeat(10_000);
