@@ -150,7 +150,7 @@ fn garbage_of_every_size_and_number_of_threads_keeps_to_the_formula() {
                     }
                     // What the stalled section can have seen: what was linked and what waited when
                     // the first round came.
-                    bound += bound + threads * bytes;
+                    bound = 2 * bound + threads * bytes;
                 }
                 assert!(
                     most <= bound,

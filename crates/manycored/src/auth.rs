@@ -175,10 +175,14 @@ impl Auth {
     }
 }
 
+/// A name and a password.
+#[doc(hidden)]
+pub type Credentials = (Vec<u8>, Vec<u8>);
+
 /// The users of a file with these bytes: one of `-Y` (0), of `MEMCACHED_SASL_PWDB` (1), or a
 /// `sasldb` (2). For a fuzzer.
 #[doc(hidden)]
-pub fn users_of(kind: u8, bytes: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+pub fn users_of(kind: u8, bytes: &[u8]) -> Result<Vec<Credentials>, String> {
     let source = match kind {
         1 => Source::Pwdb(PathBuf::new()),
         2 => Source::Sasldb(PathBuf::new(), Vec::new()),

@@ -14,8 +14,10 @@ const TIME: Duration = Duration::from_secs(10);
 type Settings = Builder<u32, u32>;
 type Told = Arc<Mutex<Vec<(u32, Cause)>>>;
 
+type Kind = fn(Settings) -> Settings;
+
 /// The kinds of caches with times: each evicts in its own way.
-const KINDS: &[(&str, fn(Settings) -> Settings)] = &[
+const KINDS: &[(&str, Kind)] = &[
     ("time to live", |settings| settings.time_to_live(TIME)),
     ("time to idle", |settings| settings.time_to_idle(TIME)),
     ("clock", |settings| settings.time_to_live(TIME).eviction(Eviction::Clock)),

@@ -234,6 +234,7 @@ impl Drop for View {
 ///
 /// # Safety
 /// The header is as `recvmsg` left it, and this is called once for it.
+#[allow(clippy::unnecessary_cast, reason = "a length has another type with another C library")]
 unsafe fn files(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut files = Vec::new();
     // SAFETY: the kernel wrote the control messages, and how long they are; it opened each

@@ -128,11 +128,12 @@ impl Builder {
     /// for [`STALLED_MILLIS`](crate::config::STALLED_MILLIS) at most.
     ///
     /// A time that is set holds for stalled sections, too (in a bounded domain not for what only
-    /// sections hold back that are older than this time, and than `STALLED_MILLIS`). This bounds memory even under a stalled section, at the price of progress:
-    /// writers run no faster than one section in so much time until the stalled section is closed.
-    /// Choose it shorter than what callers can bear: a section that is stalled because it waits for
-    /// a writer delays both by this much, but never for ever. Zero: no thread waits, and one that
-    /// is switched out in a section lets garbage grow beyond the budget.
+    /// sections hold back that are older than this time, and than `STALLED_MILLIS`). This bounds
+    /// memory even under a stalled section, at the price of progress: writers run no faster than
+    /// one section in so much time until the stalled section is closed. Choose it shorter than what
+    /// callers can bear: a section that is stalled because it waits for a writer delays both by
+    /// this much, but never for ever. Zero: no thread waits, and one that is switched out in a
+    /// section lets garbage grow beyond the budget.
     pub fn backpressure(mut self, at_most: Duration) -> Self {
         self.settings.wait = Some(at_most);
         self

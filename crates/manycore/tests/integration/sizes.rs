@@ -21,12 +21,16 @@ fn room_that_there_cannot_be_is_refused_and_the_map_goes_on() {
         overflows(|| HashSet::<u64>::with_capacity(size));
         overflows(|| FlatHashMap::<u64, u64>::with_capacity(size));
         let (map, set, flat) = (HashMap::new(), HashSet::new(), FlatHashMap::new());
-        (map.insert(0, 0), set.insert(0), flat.insert(0, 0));
+        map.insert(0, 0);
+        set.insert(0);
+        flat.insert(0, 0);
         overflows(|| map.reserve(size));
         overflows(|| set.reserve(size));
         overflows(|| flat.reserve(size));
         for number in 0..1000_u64 {
-            (map.insert(number, number), set.insert(number), flat.insert(number, number));
+            map.insert(number, number);
+            set.insert(number);
+            flat.insert(number, number);
         }
         assert_eq!((map.len(), set.len(), flat.len()), (1000, 1000, 1000));
     }
