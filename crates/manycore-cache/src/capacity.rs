@@ -17,7 +17,7 @@ where
     ///
     /// The budget of [garbage](crate#memory) stays that of the capacity at first. Cost of less
     /// capacity: an eviction for each entry above it, and for each replaced table what its growth
-    /// cost: updates of its segment wait meanwhile, and the keys are hashed under its locks.
+    /// cost: updates of its segment wait for it, and the keys are hashed under its locks.
     ///
     /// # Panics
     /// If it is zero or above 2^62.

@@ -1,7 +1,8 @@
 //! Insertions, whatever is there.
 
 use crate::Cache;
-use crate::departure::{Back, Cause, Departed, GoneOne};
+use crate::cause::{Cause, Departed};
+use crate::departure::{Back, GoneOne};
 use crate::key_hash::KeyHash;
 use crate::node::Fresh;
 use crate::prefetch::prefetch_for_write;

@@ -138,6 +138,7 @@ mod batch;
 mod bucket_lock;
 mod budgeted;
 mod capacity;
+mod cause;
 mod chance;
 mod compared;
 mod deadlock;
@@ -164,7 +165,7 @@ mod table;
 
 pub use batch::BatchKey;
 pub use builder::{BuildError, Builder};
-pub use departure::Cause;
+pub use cause::Cause;
 pub use guard::{Entry, Guard, Iter};
 pub use node_memory::{NODE_AREA, NodeMemory};
 pub use scan::Cursor;

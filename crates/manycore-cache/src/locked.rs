@@ -1,7 +1,7 @@
 //! Operations whose condition is evaluated under the bucket's lock.
 
 use crate::Cache;
-use crate::departure::Cause;
+use crate::cause::Cause;
 use crate::guard::{Entry, Guard};
 use crate::node::Found;
 use crate::update::Asked;

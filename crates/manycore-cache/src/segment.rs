@@ -34,7 +34,7 @@
 //! cache eviction" (SOSP 2023), with a hand over the table in place of the main queue, and each
 //! bucket in place of the small one, where entries do not weigh.
 
-use crate::departure::Departed;
+use crate::cause::Departed;
 use crate::key_hash::KeyHash;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;

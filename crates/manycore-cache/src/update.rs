@@ -1,7 +1,8 @@
 //! Updates: make room, then one bucket's lock, then listeners and reclamation.
 
+use crate::cause::{Cause, Departed};
 use crate::compared::Compared;
-use crate::departure::{Back, Cause, Departed};
+use crate::departure::Back;
 use crate::guard::{Entry, Guard};
 use crate::key_hash::KeyHash;
 use crate::node::{Extra, Found, Fresh, NEVER, Node, Seed};

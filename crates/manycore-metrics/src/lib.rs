@@ -37,10 +37,10 @@
 //! # Histograms
 //!
 //! A histogram counts all values, from the first one, with a relative error of at most 1.6 %, in
-//! about 1 KiB for a few values and at most 18 KiB. What is *reported* is chosen with [`HistogramOptions`]: cumulative counts for bounds of
-//! your own (the default, since these can be added up over processes), or quantiles of the last
-//! minute. Values do not pile up between two scrapes, and a scrape takes nothing away: there may be
-//! several scrapers, or none.
+//! about 1 KiB for a few values and at most 18 KiB. What is *reported* is chosen with
+//! [`HistogramOptions`]: cumulative counts for bounds of your own (the default, since these can be
+//! added up over processes), or quantiles of the last minute. Values do not pile up between two
+//! scrapes, and a scrape takes nothing away: there may be several scrapers, or none.
 //!
 //! # Cost
 //!

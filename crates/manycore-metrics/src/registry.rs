@@ -117,8 +117,8 @@ macro_rules! kind {
     };
 }
 
-/// The samples of a histogram, whether it is reported in buckets or as a summary. So are its labels:
-/// prometheus-client has no summaries, and gets buckets of both.
+/// The samples and labels of a histogram, whether it is reported in buckets or as a summary: both
+/// are buckets for prometheus-client, which has no summaries.
 const HISTOGRAM: (&[&str], &[&str]) = (&["", "_bucket", "_sum", "_count"], &["le", "quantile"]);
 
 kind!(Counter, Counters, "_counter", &[""], &[], |_, _| Counter::new());
@@ -176,7 +176,8 @@ impl Registry {
     /// let registry = Registry::new();
     /// assert!(registry.try_counter("requests_total", &[("path", "/")]).is_ok());
     /// let error = registry.try_counter("requests_total", &[("__name__", "other")]).unwrap_err();
-    /// assert!(matches!(error, RegisterError::ReservedLabel { ref label, .. } if label == "__name__"));
+    /// let RegisterError::ReservedLabel { label, .. } = error else { panic!("{error}") };
+    /// assert_eq!(label, "__name__");
     /// ```
     ///
     /// # Errors

@@ -94,6 +94,8 @@ impl Backing for Recording {
         for (number, run) in runs.iter().enumerate() {
             // In the middle if there are several.
             if self.refuses_map.load(Ordering::Relaxed) && number + 1 == runs.len() {
+                // Nobody knows how much of it was mapped.
+                tables.dirty.extend(run.frame..run.frame + run.pages);
                 return Err(refused("map", run.address));
             }
             for page in 0..run.pages {

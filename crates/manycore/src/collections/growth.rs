@@ -33,6 +33,9 @@ use std::sync::TryLockError;
 
 /// A table that can be followed by one of twice the size, or half.
 pub(super) trait Growing: Sized {
+    /// What a bucket occupies.
+    const BUCKET_BYTES: usize;
+
     /// An empty table of so many buckets, a power of two: all pending, if `growth` leads to a table
     /// before.
     fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self;
@@ -311,6 +314,9 @@ impl<T: Growing + Send> Root<T> {
 
     /// Grows until there are so many buckets, and no table before. `move_group` as for
     /// [`to_update`](Self::to_update).
+    ///
+    /// # Panics
+    /// If no memory can have so many, before anything has grown.
     pub(super) fn reserve<'s>(
         &self,
         buckets: usize,
@@ -319,6 +325,11 @@ impl<T: Growing + Send> Root<T> {
     ) where
         T: 's,
     {
+        let bytes = buckets.checked_mul(T::BUCKET_BYTES);
+        assert!(
+            bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()),
+            "manycore: capacity overflow"
+        );
         let mut backoff = Backoff::new();
         loop {
             let root = self.settle(section, &mut move_group);

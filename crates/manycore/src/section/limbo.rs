@@ -108,7 +108,7 @@ pub(super) struct Limbo {
     first: Vec<RetiredNode>,
     sealed: VecDeque<Batch>,
     held: VecDeque<Batch>,
-    gated: VecDeque<(RetiredNode, Instant)>,
+    gated: Gated,
     /// A buffer to fill next.
     spare: Vec<RetiredNode>,
 }
@@ -128,7 +128,7 @@ impl Limbo {
             held: VecDeque::new(),
             ripe: VecDeque::new(),
             first: Vec::new(),
-            gated: VecDeque::new(),
+            gated: Gated(None),
             behind: 0,
             behind_bytes: 0,
             in_flight: 0,
@@ -225,7 +225,7 @@ impl Limbo {
     pub(super) fn ripe_bytes(&self) -> usize {
         let unripe = self.sealed.iter().chain(&self.held);
         let unripe = unripe.fold(0, |sum: usize, batch| sum.wrapping_add(batch.bytes));
-        let gated = total(self.gated.iter().map(|(node, _)| node));
+        let gated = total(self.gated.nodes());
         self.behind_bytes.wrapping_sub(unripe).wrapping_sub(gated)
     }
 
@@ -387,7 +387,7 @@ impl Limbo {
 
     /// Takes out every node whose grace period is over, for a gate to be asked about it.
     pub(super) fn take_ripe(&mut self) -> VecDeque<(RetiredNode, Instant)> {
-        let mut nodes = std::mem::take(&mut self.gated);
+        let mut nodes = self.gated.take();
         self.put_first_back();
         for Batch { sealed, nodes: ripe, presses, .. } in self.ripe.drain(..) {
             self.pressing -= usize::from(presses);
@@ -416,7 +416,7 @@ impl Limbo {
             let (stamp, presses, is_excused) = (0, true, false);
             self.put_ripe(Batch { stamp, sealed, nodes: free, bytes, presses, is_excused });
         }
-        self.gated.extend(rest);
+        self.gated.extend(rest.into_iter());
         self.check();
     }
 
@@ -466,7 +466,7 @@ impl Limbo {
         let mut batches: Vec<Batch> = self.sealed.drain(..).collect();
         batches.extend(self.held.drain(..));
         batches.extend(self.ripe.drain(..));
-        Legacy { batches, gated: self.gated.drain(..).collect() }
+        Legacy { batches, gated: self.gated.take().into() }
     }
 
     /// Takes over what another thread left.
@@ -485,8 +485,7 @@ impl Limbo {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) fn for_each(&self, f: &mut dyn FnMut(&RetiredNode)) {
         let batches = self.ripe.iter().chain(&self.sealed).chain(&self.held);
-        let gated = self.gated.iter().map(|(node, _)| node);
-        let nodes = self.open.iter().chain(&self.first).chain(gated);
+        let nodes = self.open.iter().chain(&self.first).chain(self.gated.nodes());
         nodes.chain(batches.flat_map(|batch| &batch.nodes)).for_each(f);
     }
 
@@ -494,7 +493,9 @@ impl Limbo {
     fn check(&self) {
         let batches = || self.sealed.iter().chain(&self.held).chain(&self.ripe);
         debug_assert_eq!(
-            self.gated.len() + self.first.len() + batches().map(|b| b.nodes.len()).sum::<usize>(),
+            self.gated.nodes().count()
+                + self.first.len()
+                + batches().map(|b| b.nodes.len()).sum::<usize>(),
             self.behind,
             "section.S10: another number of nodes waits than is counted"
         );
@@ -578,6 +579,25 @@ impl Legacy {
     }
 }
 
+/// What a gate holds back. Few domains have a gate, so it is a pointer in the others.
+struct Gated(Option<Box<VecDeque<(RetiredNode, Instant)>>>);
+
+impl Gated {
+    fn nodes(&self) -> impl Iterator<Item = &RetiredNode> {
+        self.0.iter().flat_map(|all| all.iter()).map(|(node, _)| node)
+    }
+
+    fn take(&mut self) -> VecDeque<(RetiredNode, Instant)> {
+        self.0.take().map(|all| *all).unwrap_or_default()
+    }
+
+    fn extend(&mut self, nodes: impl ExactSizeIterator<Item = (RetiredNode, Instant)>) {
+        if nodes.len() != 0 {
+            self.0.get_or_insert_default().extend(nodes);
+        }
+    }
+}
+
 impl Drop for Limbo {
     /// The domain goes, so no section is open: frees everything.
     fn drop(&mut self) {
@@ -587,7 +607,7 @@ impl Drop for Limbo {
         self.ripen(usize::MAX, |_| true);
         self.put_first_back();
         let open = std::mem::take(&mut self.open);
-        let gated = std::mem::take(&mut self.gated);
+        let gated = self.gated.take();
         let batches = std::mem::take(&mut self.ripe);
         let nodes = open.into_iter().chain(gated.into_iter().map(|(node, _)| node));
         nodes.chain(batches.into_iter().flat_map(|batch| batch.nodes)).for_each(RetiredNode::free);

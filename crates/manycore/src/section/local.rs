@@ -43,13 +43,13 @@ pub(super) struct Local {
     /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the
     /// owner alone.
     pub(super) extra: Cell<u32>,
+    /// Whether the owner took a ripe node to use it again: the next retire frees one less
+    /// (section.S13).
+    pub(super) reused: Cell<bool>,
     /// Null unless the owner is freeing a node: then the nodes that it frees next ([`Local::ONE`]
     /// for none), on its stack. What is retired in the course of it only waits, so that a chain of
     /// nodes that retire one another in their destructors needs no deep stack.
     pub(super) freeing: Cell<*const Handful>,
-    /// Whether the owner took a ripe node to use it again: the next retire frees one less
-    /// (section.S13).
-    pub(super) reused: Cell<bool>,
     /// Nodes that wait here, for reports.
     pub(super) waiting: AtomicUsize,
     /// What they weigh, for reports.

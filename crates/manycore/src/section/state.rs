@@ -98,7 +98,7 @@ pub(super) struct State {
 
 /// A domain of one thread takes little more than a kilobyte, of which a third is the thread's part.
 #[cfg(all(target_pointer_width = "64", target_os = "linux"))]
-const _: () = assert!(cfg!(any(manycore_loom, manycore_shuttle)) || size_of::<State>() <= 1536);
+const _: () = assert!(cfg!(any(manycore_loom, manycore_shuttle)) || size_of::<State>() <= 1280);
 
 impl State {
     pub(super) fn new(settings: Settings) -> Self {

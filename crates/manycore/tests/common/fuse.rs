@@ -9,6 +9,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Calls until one panics; negative while there is no fuse, or after it has blown.
 static LEFT: AtomicIsize = AtomicIsize::new(-1);
@@ -79,11 +81,23 @@ pub fn every_fault_in<C: 'static>(
             collection.into_iter().for_each(check);
             blown
         });
+        wait_for_garbage();
         assert_eq!(ALIVE.load(SeqCst), 0, "{what}: made but not freed, or freed twice");
         if !blown {
             return;
         }
         calls += if all { 1 } else { 1 + calls / 2 };
+    }
+}
+
+/// Waits for values that were retired in the process's domain: another test may have a section open
+/// there.
+fn wait_for_garbage() {
+    let end = Instant::now() + Duration::from_secs(20);
+    while ALIVE.load(SeqCst) != 0 && Instant::now() < end {
+        #[cfg(feature = "section")]
+        manycore::section::global().collect();
+        thread::yield_now();
     }
 }
 

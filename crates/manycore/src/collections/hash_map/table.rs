@@ -399,6 +399,8 @@ pub(super) struct Table<K, V> {
 }
 
 impl<K, V> Growing for Table<K, V> {
+    const BUCKET_BYTES: usize = size_of::<Bucket<K, V>>();
+
     fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self {
         debug_assert!(buckets.is_power_of_two());
         let tags = if growth.is_first() { 0 } else { PENDING };
