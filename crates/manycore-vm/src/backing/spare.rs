@@ -10,6 +10,10 @@
 //! - spare.E2 What takes mappings back needs no spare entries as a rule. Where the system refuses
 //!   it, they are released, and it is tried again. A refused making releases them, too: the rest of
 //!   the process (a larger heap, a thread's stack) has them until the next making finds room.
+//! - spare.E3 One entry stays then. What divides a mapping can leave the process with one entry
+//!   more than the limit, and then Linux refuses each `mmap`, also one that takes away a thousand
+//!   mappings. Without the last entry the process is at the limit itself: dividing is refused, and
+//!   taking whole mappings back goes through.
 
 use super::{Run, Span};
 use crate::sync::{AtomicUsize, Ordering};
@@ -23,6 +27,8 @@ const ENTRIES: usize = 32;
 pub(super) struct Spare {
     /// The address of the mapping; 0 if there is none.
     at: AtomicUsize,
+    /// That of the entry that stays (spare.E3); 0 if there is none.
+    last: AtomicUsize,
 }
 
 impl Spare {
@@ -57,12 +63,29 @@ impl Spare {
         made
     }
 
-    /// Gives the entries back to the process. Whether there were some.
+    /// Gives the entries back to the process, but for the last one (spare.E3). Returns whether
+    /// there were some.
     fn let_go(&self) -> bool {
         // ORDER: AcqRel; one thread gets it, after it was made.
         let at = self.at.swap(0, Ordering::AcqRel);
-        // SAFETY: `make` reserved it, and the exchange has taken it.
-        at != 0 && unsafe { sys::release(at, ENTRIES) }.is_ok()
+        if at == 0 {
+            return false;
+        }
+        let last = at + (ENTRIES - 1) * PAGE_BYTES;
+        // ORDER: AcqRel, for `let_go_of_last`; Relaxed on failure: there is one already.
+        let stays =
+            self.last.compare_exchange(0, last, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        // SAFETY: `make` reserved it, and the exchange has taken it. The last page is a mapping of
+        // its own, because it is unlike its neighbour.
+        unsafe { sys::release(at, ENTRIES - usize::from(stays)) }.is_ok()
+    }
+
+    /// Gives the last entry back. Returns whether there was one.
+    fn let_go_of_last(&self) -> bool {
+        // ORDER: AcqRel; one thread gets it, after it was kept.
+        let last = self.last.swap(0, Ordering::AcqRel);
+        // SAFETY: `let_go` kept this page, and the exchange has taken it.
+        last != 0 && unsafe { sys::release(last, 1) }.is_ok()
     }
 
     /// Maps the runs by `map`, one by one (spare.E1).
@@ -85,15 +108,19 @@ impl Spare {
 
     /// Does what must not fail for want of an entry (spare.E2).
     pub(super) fn with(&self, call: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
-        match call() {
-            Err(error) if error.is_shortage() && self.let_go() => call(),
-            done => done,
+        let mut done = call();
+        for let_go in [Self::let_go, Self::let_go_of_last] {
+            if done.as_ref().is_err_and(Error::is_shortage) && let_go(self) {
+                done = call();
+            }
         }
+        done
     }
 }
 
 impl Drop for Spare {
     fn drop(&mut self) {
         self.let_go();
+        self.let_go_of_last();
     }
 }

@@ -261,7 +261,10 @@ fn at_the_limit_of_mappings_grants_are_refused_and_pages_are_given_back() {
         for page in &pages {
             db.unmap(space, *page, 1).unwrap();
         }
-        assert!(db.flush().is_ok() && db.pending() == 0);
+        // What waits comes first, and is refused once more: then there are entries again.
+        let _ = db.flush();
+        let last = db.flush();
+        assert!(last.is_ok() && db.pending() == 0, "{last:?}, {} wait", db.pending());
         drop(filler);
         db.end(space).unwrap();
         db.flush().unwrap();

@@ -580,6 +580,7 @@ impl Legacy {
 }
 
 /// What a gate holds back. Few domains have a gate, so it is a pointer in the others.
+#[allow(clippy::box_collection, reason = "it is small while it is empty")]
 struct Gated(Option<Box<VecDeque<(RetiredNode, Instant)>>>);
 
 impl Gated {
