@@ -94,7 +94,7 @@ impl Backing for Recording {
         for (number, run) in runs.iter().enumerate() {
             // In the middle if there are several.
             if self.refuses_map.load(Ordering::Relaxed) && number + 1 == runs.len() {
-                // Nobody knows how much of it was mapped.
+                // The caller can't know how much of it was mapped.
                 tables.dirty.extend(run.frame..run.frame + run.pages);
                 return Err(refused("map", run.address));
             }

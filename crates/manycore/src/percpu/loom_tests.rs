@@ -51,6 +51,11 @@ pub(crate) fn large_model(preemptions: usize, body: impl Fn() + Send + Sync + 's
     model(preemptions - usize::from(short), body);
 }
 
+/// As [`large_model`], with two preemptions less in the short form.
+pub(crate) fn huge_model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+    model(preemptions - if is_short() { 2 } else { 0 }, body);
+}
+
 /// Runs `f` without a context switch in it, and with loads that see one store: for what a model
 /// needs and does not test, such as the slot that a thread takes first.
 pub(crate) fn unexplored<R>(f: impl FnOnce() -> R) -> R {

@@ -16,7 +16,7 @@
 //!   the map is based on.
 //! - percpu.M3 A tree costs time and memory for the bytes of its files and the CPUs that are
 //!   online, not for the CPUs that its lists name: a list is ranges until it is clear which of them
-//!   are wanted. At most [`FILE_MAX`] bytes of a file are read.
+//!   are wanted. At most 1 MiB of a file is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -90,6 +90,15 @@ pub fn every_fault_in<C: 'static>(
     }
 }
 
+/// Makes and drops values aside from [`every_fault_in`], which counts them: while no other thread
+/// runs that.
+pub fn alone<R>(f: impl FnOnce() -> R) -> R {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = f();
+    wait_for_garbage();
+    result
+}
+
 /// Waits for values that were retired in the process's domain: another test may have a section open
 /// there.
 fn wait_for_garbage() {

@@ -45,6 +45,7 @@ pub fn of_this_thread() -> usize {
 }
 
 /// Bytes in large blocks of all threads: for tests in a process of their own.
+#[cfg(feature = "collections")]
 pub fn in_large_blocks() -> usize {
     IN_LARGE.load(Relaxed)
 }

@@ -2,7 +2,7 @@
 //! `collection_faults`.
 
 use crate::collection_faults::{Operation, Scattering, State, every_fault};
-use crate::common::fuse::{Value, interrupted, tick};
+use crate::common::fuse::{Value, alone, interrupted, tick};
 use manycore::cluster::Placement;
 use manycore::collections::{
     DHash, DHashBuilder, Distribution, FlatHashMap, HashMap, HashSet, Plain, ReplicatedMap,
@@ -207,7 +207,7 @@ fn faults_of_numbers<M: Numbers>(name: &str, more: &[Operation<M>]) {
     every_fault(name, &states[..1], &[collect], drop);
     for state in states {
         let expected: BTreeSet<u32> =
-            state.1().numbers().into_iter().filter(|n| stays(*n)).collect();
+            alone(|| state.1().numbers().into_iter().filter(|n| stays(*n)).collect());
         let check = move |map: M| works(&map, &expected);
         every_fault(name, &[state], &operations, check.clone());
         every_fault(name, &[state], more, check);
@@ -377,7 +377,7 @@ fn dhash_is_in_order_after_a_panic_of_any_call() {
         ("end", |table| drop(table.take())),
     ];
     for state in states {
-        let entries = state.1().len() as u32;
+        let entries = alone(|| state.1().len()) as u32;
         let expected = (0..entries).filter(|n| stays(*n)).collect();
         let check = move |table| dispersed_works(&table, &expected);
         every_fault("DHash", &[state], &operations, check);
@@ -438,7 +438,7 @@ fn replicated_map_is_in_order_after_a_panic_of_any_call() {
         assert_eq!((map.len(), map.cached()), (0, 0));
     };
     for state in states {
-        let entries = state.1().len() as u32;
+        let entries = alone(|| state.1().len()) as u32;
         let check = move |map| works(map, (0..entries).filter(|n| stays(*n)).collect());
         every_fault("ReplicatedMap", &[state], &operations, check);
         let clear: Operation<Replicated> = ("clear", |map| map.as_ref().unwrap().clear());

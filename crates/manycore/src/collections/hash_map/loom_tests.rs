@@ -3,7 +3,7 @@
 //! sections.
 
 use super::HashMap;
-use crate::percpu::loom_tests::{large_model, model, must_catch, unexplored};
+use crate::percpu::loom_tests::{huge_model, large_model, model, must_catch, unexplored};
 use crate::section::{Domain, Mode};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -279,7 +279,7 @@ fn loom_map_get_against_shrinking_bounded() {
 
 #[test]
 fn loom_map_iteration_against_shrinking_sees_each_entry_once() {
-    large_model(2, || {
+    huge_model(2, || {
         let cage = Cage::wide(Mode::Bounded, &[1, 2]);
         let reader = spawn(&cage, |cage| {
             let mut keys: Vec<u8> = cage.map.enter().keys().copied().collect();
@@ -293,7 +293,7 @@ fn loom_map_iteration_against_shrinking_sees_each_entry_once() {
 
 #[test]
 fn loom_map_updates_against_shrinking_lose_nothing() {
-    large_model(2, || {
+    huge_model(2, || {
         let cage = Cage::wide(Mode::Bounded, &[1, 2]);
         let other = spawn(&cage, |cage| assert!(cage.remove(1)));
         cage.shrink();

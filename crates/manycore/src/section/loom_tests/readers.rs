@@ -2,11 +2,11 @@
 
 use super::{Cage, kind, spawn};
 use crate::percpu::loom_tests::{large_model, model, unexplored};
-use crate::section::{Atomic, Domain, Mode, Owned, Shared, Weight};
+use crate::section::{Atomic, Domain, Mode, Owned, Section, Shared, Weight};
 use crate::sync::{Ordering, thread};
 use std::sync::Arc;
 
-/// A node of known weight has no section lead a round when it closes.
+/// What a node weighs.
 const CANARY: usize = size_of::<super::Canary>();
 
 /// A reader looks while another thread replaces the node and frees what it can.
@@ -43,6 +43,15 @@ fn loom_section_clock_reader_keeps_its_node() {
     reader_keeps_its_node("clock");
 }
 
+/// Retires a node as one that owns nothing: the end of the section leads no round for it.
+///
+/// # Safety
+/// As for [`Section::retire`].
+unsafe fn retire_without_a_round(section: &Section<'_>, old: Shared<'_, super::Canary>) {
+    let weight = Weight::exact(CANARY);
+    section.state().retire(section.local(), old.into_limbo(weight, section), weight);
+}
+
 /// What one thread's rounds found out frees another thread's node (section.E2): the unlink is a
 /// plain store, the two threads share nothing but the domain, and the unlinking thread leads no
 /// round.
@@ -62,7 +71,7 @@ fn shared_quiescence_keeps_the_node(kind_of: &str) {
         let old = cage.link.load(&section);
         cage.link.store(Owned::new(super::Canary::new(1, &cage.freed)), &section);
         // SAFETY: unlinked by the store; only this thread writes the link.
-        unsafe { section.retire_weighed(old, Weight::exact(CANARY)) };
+        unsafe { retire_without_a_round(&section, old) };
         section.collect_found();
         leader.join().unwrap();
         cage.domain.enter().collect_found();
@@ -103,7 +112,7 @@ fn sieve_waits_for_a_round(kind_of: &str) {
             let new = Owned::new(super::Canary::new(number, &cage.freed));
             let old = cage.link.swap(new, &section);
             // SAFETY: unlinked by the swap; nothing else leads to it; it has no links.
-            unsafe { section.retire_weighed(old, Weight::exact(CANARY)) };
+            unsafe { retire_without_a_round(&section, old) };
             section.collect_found();
         }
         reader.join().unwrap();
