@@ -31,6 +31,7 @@ pub(crate) fn reserved<'a>(labels: &'a Labels, added: &[&str]) -> Option<&'a str
 
 /// The labels, each [`reserved`] name with `exported_` before it: so a Prometheus server renames
 /// the labels of a target that it needs for itself.
+#[cfg(feature = "metrics")]
 pub(crate) fn exported(labels: Labels, added: &[&str]) -> Labels {
     let is_reserved = |(name, _): &(String, String)| is_reserved(name, added);
     let (renamed, mut labels): (Labels, Labels) = labels.into_iter().partition(is_reserved);
@@ -106,6 +107,7 @@ mod tests {
         assert_eq!(reserved(&labels([("_a", "1"), ("lee", "2"), ("quantile", "3")]), added), None);
     }
 
+    #[cfg(feature = "metrics")]
     #[test]
     fn exported_labels_keep_their_values_and_replace_none() {
         let given = labels([("le", "1"), ("exported_le", "2"), ("__le", "3"), ("z", "4")]);
