@@ -235,12 +235,13 @@ impl Drop for State {
         if model_failed() {
             return;
         }
+        // By this pointer, and not by the one in the table: `self` is borrowed mutably now.
         let first = self.first.address();
         for (_, part) in self.addresses() {
             // SAFETY: written or boxed by `make_local`, each for one slot; no section is open, so
             // no thread uses it, and its table is not looked at again.
             unsafe {
-                if part == first { ptr::drop_in_place(part) } else { drop(Box::from_raw(part)) }
+                if part == first { ptr::drop_in_place(first) } else { drop(Box::from_raw(part)) }
             }
         }
     }
