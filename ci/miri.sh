@@ -34,7 +34,7 @@ RUST
 
 # Unit tests that go through raw pointers, and a test file that goes through each collection.
 units=(collections::registry section::pointer slab::tests::last_freed
-    collections::event_queue::merge::tests::merge_moves collections::event_queue::ring)
+    collections::event_queue::merge::tests::merge_moves)
 [ $# = 0 ] || units=("$@")
 for model in "" -Zmiri-tree-borrows; do
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance $model"

@@ -11,9 +11,10 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Changes the capacity, which the cache keeps to at once: what is above it is evicted. Tables
-    /// that are then twice as large as they need be, or more, are replaced by smaller ones.
-    /// What can be freed now is freed. Memory of entries is kept for reuse, as ever.
+    /// Changes the capacity, which the cache keeps to at once: what is above it is evicted. If the
+    /// capacity falls below half of what it was, tables that are then twice as large as they need
+    /// be, or more, are replaced by smaller ones, and what can be freed now is freed. Memory of
+    /// entries is kept for reuse, as ever.
     ///
     /// The budget of [garbage](crate#memory) stays that of the capacity at first. Cost of less
     /// capacity: an eviction for each entry above it, and for each replaced table what its growth
@@ -40,7 +41,8 @@ where
         } else {
             self.change_pool(capacity as i64 - old);
         }
-        if (capacity as i64) < old {
+        // Not at each small change: what adapts its capacity to something would hash all keys anew.
+        if (capacity as i64) < old / 2 {
             self.shrink_tables(capacity);
             self.collect();
         }
