@@ -8,7 +8,7 @@
 //!   with a small block of another's in their line, each of its writes would cost all of them.
 
 use crate::config::{CACHE_LINE_BYTES, SEGMENT_BITS};
-use crate::sync::{AtomicPtr, Ordering, model_failed};
+use crate::sync::{AtomicPtr, Ordering, caught, model_failed, resume_first, run_each};
 use std::alloc::{self, Layout};
 use std::ptr;
 
@@ -43,17 +43,19 @@ impl<T> Segmented<T> {
         array.expect("a segment fits into memory").pad_to_align()
     }
 
-    /// Frees a segment and its elements.
+    /// Frees a segment and its elements, also if a destructor of theirs panics.
     ///
     /// # Safety
     /// It came from `make` with this length, and is not used any more.
     unsafe fn free(segment: *mut T, len: usize) {
-        // SAFETY: the caller promises that it came from `make`, which has written so many elements
-        // into memory of this layout, and that this is its end.
-        unsafe {
-            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(segment, len));
-            alloc::dealloc(segment.cast(), Self::layout(len));
-        }
+        let dropped = caught(|| {
+            // SAFETY: the caller promises that it came from `make`, which has written so many
+            // elements, and that this is their end.
+            run_each(0..len, |offset| unsafe { segment.add(offset).drop_in_place() });
+        });
+        // SAFETY: `make` asked for memory of this layout, and its elements are gone.
+        unsafe { alloc::dealloc(segment.cast(), Self::layout(len)) };
+        resume_first([dropped]);
     }
 }
 
@@ -189,7 +191,7 @@ impl<T> Drop for Segmented<T> {
         if model_failed() {
             return;
         }
-        for (number, segment) in self.segments.iter().enumerate() {
+        run_each(self.segments.iter().enumerate(), |(number, segment)| {
             // ORDER: Relaxed; `&mut self` proves that every publisher is done.
             let raw = segment.load(Ordering::Relaxed);
             let len = if number == 0 { FIRST } else { FIRST << (number - 1) };
@@ -197,7 +199,7 @@ impl<T> Drop for Segmented<T> {
                 // SAFETY: percpu.G1 - made with this length, and in use until now.
                 unsafe { Self::free(raw, len) };
             }
-        }
+        });
     }
 }
 
@@ -265,6 +267,8 @@ impl<T: From<usize>> Drop for Lazy<T> {
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
     fn every_index_has_its_own_place() {
@@ -278,6 +282,31 @@ mod tests {
             seen += 1;
         }
         assert!(seen >= 5000);
+    }
+
+    #[test]
+    fn every_element_is_dropped_though_destructors_panic() {
+        static DROPPED: AtomicUsize = AtomicUsize::new(0);
+        struct Fragile(usize);
+        impl From<usize> for Fragile {
+            fn from(index: usize) -> Self {
+                Self(index)
+            }
+        }
+        impl Drop for Fragile {
+            fn drop(&mut self) {
+                DROPPED.fetch_add(1, SeqCst);
+                if self.0 % FIRST == 3 {
+                    resume_unwind(Box::new("planned"));
+                }
+            }
+        }
+        let table: Segmented<Fragile> = Segmented::new();
+        table.get_or_init(3);
+        table.get_or_init(FIRST);
+        let result = catch_unwind(AssertUnwindSafe(|| drop(table)));
+        assert!(result.is_err());
+        assert_eq!(DROPPED.load(SeqCst), 2 * FIRST);
     }
 
     #[test]

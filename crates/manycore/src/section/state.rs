@@ -11,7 +11,9 @@ use super::report::Sightings;
 use super::settings::{Mode, Report, Settings};
 use crate::clock::{self, Clock};
 use crate::percpu::{self, Slot, barrier};
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, global, model_failed};
+use crate::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, global, model_failed, run_each,
+};
 use std::ptr::{self, NonNull};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use std::sync::PoisonError;
@@ -237,13 +239,13 @@ impl Drop for State {
         }
         // By this pointer, and not by the one in the table: `self` is borrowed mutably now.
         let first = self.first.address();
-        for (_, part) in self.addresses() {
+        run_each(self.addresses(), |(_, part)| {
             // SAFETY: written or boxed by `make_local`, each for one slot; no section is open, so
             // no thread uses it, and its table is not looked at again.
             unsafe {
                 if part == first { ptr::drop_in_place(first) } else { drop(Box::from_raw(part)) }
             }
-        }
+        });
     }
 }
 

@@ -2,9 +2,10 @@
 //! the caches, and not another of the translation buffer.
 
 use super::system::HUGE;
+use crate::sync::{caught, resume_first, run_each};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Deref;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 /// A boxed slice, aligned to huge pages if it is as large as one.
 pub(crate) struct LargeArray<T> {
@@ -67,13 +68,13 @@ impl<T> Deref for LargeArray<T> {
 
 impl<T> Drop for LargeArray<T> {
     fn drop(&mut self) {
-        let elements = ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len);
-        // SAFETY: initialized by `from_fn`, and used by no other reference any more; the memory
-        // came from `alloc` with the same layout.
-        unsafe {
-            ptr::drop_in_place(elements);
-            dealloc(self.start.as_ptr().cast(), layout::<T>(self.len));
-        }
+        let dropped = caught(|| {
+            // SAFETY: initialized by `from_fn`, and used by no other reference any more.
+            run_each(0..self.len, |index| unsafe { self.start.add(index).drop_in_place() });
+        });
+        // SAFETY: the memory came from `alloc` with the same layout, and its elements are gone.
+        unsafe { dealloc(self.start.as_ptr().cast(), layout::<T>(self.len)) };
+        resume_first([dropped]);
     }
 }
 
