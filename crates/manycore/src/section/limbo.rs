@@ -6,7 +6,7 @@
 //! (section.S10).
 //! Nothing in here runs user code; ripe nodes are handed out to be freed.
 
-use crate::sync::seeded_bug;
+use crate::sync::{run_each, seeded_bug};
 use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
 use std::time::Instant;
@@ -611,7 +611,8 @@ impl Drop for Limbo {
         let gated = self.gated.take();
         let batches = std::mem::take(&mut self.ripe);
         let nodes = open.into_iter().chain(gated.into_iter().map(|(node, _)| node));
-        nodes.chain(batches.into_iter().flat_map(|batch| batch.nodes)).for_each(RetiredNode::free);
+        let nodes = nodes.chain(batches.into_iter().flat_map(|batch| batch.nodes));
+        run_each(nodes, RetiredNode::free);
     }
 }
 
@@ -622,7 +623,7 @@ impl Drop for Legacy {
         }
         let batches = std::mem::take(&mut self.batches).into_iter().flat_map(|batch| batch.nodes);
         let gated = std::mem::take(&mut self.gated).into_iter().map(|(node, _)| node);
-        batches.chain(gated).for_each(RetiredNode::free);
+        run_each(batches.chain(gated), RetiredNode::free);
     }
 }
 

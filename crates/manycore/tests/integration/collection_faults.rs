@@ -13,9 +13,12 @@ use manycore::collections::{
     Registry, TimerQueue,
 };
 use manycore::ldu::Queue;
+use manycore::section::Domain;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::mem::forget;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
 
 /// What may be done with a collection, under a name. It may take the collection away.
 pub(crate) type Operation<C> = (&'static str, fn(&mut Option<C>));
@@ -309,6 +312,47 @@ fn private_pages_are_in_order_after_a_panic_of_any_call() {
         }
         assert!((0..12).all(|n| view.read(&Value::new(n)).unwrap().0 == n + 100));
         drop(others);
+    });
+}
+
+// ---- What waits in a domain ----
+
+/// A domain with so many nodes that wait, because another thread's section saw them go.
+fn domain_with_garbage(nodes: u32) -> Domain {
+    let domain = Domain::builder().batch_nodes(4).build().unwrap();
+    let turn = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let section = domain.enter();
+            turn.wait();
+            turn.wait();
+            drop(section);
+        });
+        turn.wait();
+        for number in 0..nodes {
+            let value = Value::new(number);
+            domain.enter().defer(move || drop(value));
+        }
+        turn.wait();
+    });
+    assert_eq!(domain.backlog(Duration::MAX).nodes, nodes as usize);
+    domain
+}
+
+#[test]
+fn domain_frees_each_node_once_though_one_panics() {
+    let states: [State<Domain>; 3] = [
+        ("of one", || domain_with_garbage(1)),
+        ("of an open batch", || domain_with_garbage(3)),
+        ("of many", || domain_with_garbage(30)),
+    ];
+    let operations: [Operation<Domain>; 2] = [
+        ("collect", |domain| (0..3).for_each(|_| domain.as_ref().unwrap().collect())),
+        ("end", |domain| drop(domain.take())),
+    ];
+    every_fault("Domain", &states, &operations, |domain| {
+        (0..3).for_each(|_| domain.collect());
+        assert_eq!(domain.backlog(Duration::MAX).nodes, 0);
     });
 }
 
