@@ -6,7 +6,6 @@ use super::limbo::RetiredNode;
 use super::state::State;
 use crate::sync::Ordering;
 use std::ptr::NonNull;
-use std::sync::PoisonError;
 
 impl Domain {
     /// Ends the threads that the child of a `fork` does not have: closes their sections in the
@@ -92,6 +91,6 @@ impl State {
         }
         // ORDER: Relaxed; there is one thread.
         self.found.0.writers.store(writers, Ordering::Relaxed);
-        self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner).for_each(kept);
+        self.left().for_each(kept);
     }
 }

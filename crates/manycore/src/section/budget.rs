@@ -9,7 +9,7 @@
 use super::limbo::{Legacy, Limbo};
 use super::local::Local;
 use super::state::{State, unpoisoned};
-use crate::sync::Ordering;
+use crate::sync::{MutexGuard, Ordering};
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -120,11 +120,11 @@ impl State {
     }
 
     /// Takes over what threads that ended or were idle have left behind; true if there was any.
-    pub(super) fn inherit(&self, local: &Local) -> bool {
-        let Some(mut legacy) = unpoisoned(self.legacy.0.try_lock()) else {
-            return false;
-        };
-        let legacy = std::mem::take(&mut *legacy);
+    /// Unless it `waits`, nothing while another thread is at it.
+    pub(super) fn inherit(&self, local: &Local, waits: bool) -> bool {
+        let left = if waits { Some(self.left()) } else { unpoisoned(self.legacy.0.try_lock()) };
+        let Some(mut left) = left else { return false };
+        let legacy = std::mem::take(&mut *left);
         if legacy.len() == 0 {
             return false;
         }
@@ -140,11 +140,19 @@ impl State {
         true
     }
 
-    /// Leaves to others what [`clear_out`](Self::clear_out) took; true if that is a batch or more.
-    pub(super) fn leave_behind(&self, legacy: Legacy) -> bool {
-        let mut left = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
-        left.append(legacy);
+    /// Leaves to others what `take` takes by [`clear_out`](Self::clear_out); true if all that is
+    /// left is a batch or more. Under the lock from the beginning, so that it is here or there to
+    /// a thread that collects, and never on its way.
+    pub(super) fn leave_behind(&self, take: impl FnOnce() -> Legacy) -> bool {
+        let mut left = self.left();
+        left.append(take());
         self.is_batch(&left)
+    }
+
+    /// What threads have left behind. No user code runs, and nothing waits for a thread that is
+    /// inside, while this is held.
+    pub(super) fn left(&self) -> MutexGuard<'_, Legacy> {
+        self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the domain's charge exceeds its budget.

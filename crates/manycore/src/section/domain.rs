@@ -65,19 +65,21 @@ use std::time::Duration;
 /// batches hold what it could produce in 600 us.
 ///
 /// *When is a retired value dropped?* The library has no thread of its own, so only threads that
-/// use the domain free anything. A value with drop glue, a large one, and one that is said to be
-/// [urgent](super::Weight::urgent) are dropped at the end of the outermost section in which they
-/// were retired, if no section is open that was opened before they were retired. This costs a round
-/// (0.3 to 2 us), so a thread does it [`PRESSING_BURST`](crate::config::PRESSING_BURST) (32) times
-/// in a row and once every 100 us in the long run; and it may leave the round to others where
-/// several threads retire. (In [`Mode::Clock`](super::Mode::Clock) the grace period itself takes
-/// some microseconds longer.) What is left after such a burst, and what an open section held back,
-/// is dropped at the end of a later section of the same thread (the first that closes 100 us later,
-/// or up to 128 sections after that), whether it retires or not. If the thread uses the domain no
-/// more: by other threads that retire, some 10 ms later; by [`collect`](Self::collect); or when the
-/// domain is dropped. If no thread does any of this, the value lives on. So call `collect` after a
-/// burst of removals if sockets or channels must be closed. Light nodes without drop glue own
-/// nothing, and wait for a full batch.
+/// use the domain free anything.
+/// - At once: a value with drop glue, a large one, and one that is [urgent](super::Weight::urgent).
+///   It is dropped at the end of the outermost section in which it was retired, if no section is
+///   open that was opened before. This costs a round (0.3 to 2 us), so a thread does it
+///   [`PRESSING_BURST`](crate::config::PRESSING_BURST) (32) times in a row, and once every 100 us
+///   in the long run. Where several threads retire, it may leave the round to others. In
+///   [`Mode::Clock`](super::Mode::Clock) the grace period takes some microseconds longer.
+/// - Later: what is left after such a burst, and what an open section held back. It is dropped at
+///   the end of a later section of the same thread, whether it retires or not: the first that
+///   closes 100 us later, or up to 128 sections after that.
+/// - If the thread uses the domain no more: by other threads that retire, some 10 ms later; by
+///   [`collect`](Self::collect); or when the domain is dropped. If no thread does any of this, the
+///   value lives on. So call `collect` after a burst of removals if sockets or channels must be
+///   closed.
+/// - Light nodes without drop glue own nothing, and wait for a full batch.
 ///
 /// Threads may come and go; what they leave is freed by others.
 ///

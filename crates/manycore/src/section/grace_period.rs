@@ -197,7 +197,7 @@ impl State {
             self.clear_out(local, limbo, self.stamp())
         });
         if let Some(taken) = taken {
-            self.leave_behind(taken);
+            self.leave_behind(|| taken);
         }
     }
 

@@ -15,7 +15,6 @@ use crate::config::STALLED_MILLIS;
 use crate::sync::{self, Backoff, Ordering, seeded_bug};
 use std::collections::VecDeque;
 use std::ptr;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Attempts beyond the time for which a thread waits over the budget.
@@ -279,8 +278,8 @@ impl State {
             self.count(limbo);
             (last, limbo.had_some())
         });
-        had_some |= self.inherit(local);
         let is_flush = most == usize::MAX; // `collect`
+        had_some |= self.inherit(local, is_flush);
         if is_flush {
             self.let_pass(stamp);
         }
@@ -291,7 +290,7 @@ impl State {
         local.with_limbo(|limbo| limbo.ripen(most, |stamp| all || self.is_ripe(stamp)));
         if is_flush {
             // What the round took over was sealed after its barrier: `all` says nothing of it.
-            self.inherit(local);
+            self.inherit(local, true);
             local.with_limbo(|limbo| limbo.ripen(most, |stamp| self.is_ripe(stamp)));
         }
         if self.bounded {
@@ -363,9 +362,9 @@ impl State {
         }
         if local.with_limbo(|limbo| limbo.waiting() != 0 || limbo.is_counted()) {
             let stamp = self.stamp();
-            let legacy = local.with_limbo(|limbo| self.clear_out(local, limbo, stamp));
+            let take = || local.with_limbo(|limbo| self.clear_out(local, limbo, stamp));
             // The slot's next owner takes it over when its first section closes.
-            let is_batch = self.leave_behind(legacy);
+            let is_batch = self.leave_behind(take);
             local.extra.set(local.extra.get() | if is_batch { FULL } else { 0 });
         }
         true
@@ -394,9 +393,8 @@ impl State {
 
     /// Nodes that wait to be freed, and their bytes.
     pub(super) fn waiting(&self) -> (usize, usize) {
-        let legacy = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sum = (legacy.len(), legacy.bytes());
-        drop(legacy);
+        let left = self.left(); // no thread's end moves anything meanwhile
+        let mut sum = (left.len(), left.bytes());
         for (_, local) in self.locals() {
             // ORDER: Relaxed; a report.
             sum.0 += local.waiting.load(Ordering::Relaxed);
