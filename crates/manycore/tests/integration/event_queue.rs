@@ -111,7 +111,9 @@ fn order_holds_in_phases(queue: &EventQueue<usize>, phases: &[&[usize]]) {
             })
             .collect();
         for phase in phases {
+            let mut had_logs = false;
             for round in 0..150 {
+                had_logs |= queue.stats().logs > 0;
                 for sender in *phase {
                     senders[*sender].send(number..number + 20).unwrap();
                     number += 20;
@@ -127,7 +129,8 @@ fn order_holds_in_phases(queue: &EventQueue<usize>, phases: &[&[usize]]) {
             if let [_] = phase {
                 assert_eq!(queue.drain().len(), number - expected);
                 expected = number;
-                assert!(queue.stats().logs > 0, "a busy sole sender has a log");
+                // Not at the end: another test's object may have taken its place in the table.
+                assert!(had_logs, "a busy sole sender has a log");
             }
         }
     });
