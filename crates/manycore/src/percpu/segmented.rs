@@ -267,8 +267,8 @@ impl<T: From<usize>> Drop for Lazy<T> {
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;
+    use crate::sync::AtomicUsize;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
     fn every_index_has_its_own_place() {
@@ -295,7 +295,7 @@ mod tests {
         }
         impl Drop for Fragile {
             fn drop(&mut self) {
-                DROPPED.fetch_add(1, SeqCst);
+                DROPPED.fetch_add(1, Ordering::Relaxed);
                 if self.0 % FIRST == 3 {
                     resume_unwind(Box::new("planned"));
                 }
@@ -306,7 +306,7 @@ mod tests {
         table.get_or_init(FIRST);
         let result = catch_unwind(AssertUnwindSafe(|| drop(table)));
         assert!(result.is_err());
-        assert_eq!(DROPPED.load(SeqCst), 2 * FIRST);
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 2 * FIRST);
     }
 
     #[test]
