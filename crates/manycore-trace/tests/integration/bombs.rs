@@ -14,35 +14,35 @@ const BOUND: Bound = Bound { each: 48, besides: 1 << 20 };
 const BLOCK_HEAD: usize = 8;
 const RING_PAGE: usize = 512;
 
-fn bytes(words: &[u64]) -> Vec<u8> {
+pub fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 /// A chunk of this mark and length, with these words behind them.
-fn chunk(mark: &[u8; 8], length: u64, words: &[u64]) -> Vec<u8> {
+pub fn chunk(mark: &[u8; 8], length: u64, words: &[u64]) -> Vec<u8> {
     [&mark[..], &length.to_le_bytes(), &bytes(words)].concat()
 }
 
 /// The first chunk of a recording with sub-buffers of so many words.
-fn head(block_words: u64) -> Vec<u8> {
+pub fn head(block_words: u64) -> Vec<u8> {
     let words = [1, 1_000_000_000, 0, 0, block_words, 1, 0, 0, 0, 0, 0, 0, 0, 0];
     chunk(b"MCTRACE1", 128, &words)
 }
 
 /// The head of a sub-buffer that is the first of its ring.
-fn block_head(committed: u64) -> Vec<u8> {
+pub fn block_head(committed: u64) -> Vec<u8> {
     bytes(&[1, 0, committed, 0, 0, 0, 0, 0])
 }
 
 /// A ring's page: its number, and its sub-buffers' size and number.
-fn ring_page(length: u64, number: u64, block_words: u64, blocks: u64) -> Vec<u8> {
+pub fn ring_page(length: u64, number: u64, block_words: u64, blocks: u64) -> Vec<u8> {
     let mut page = chunk(b"MCTRRING", length, &[number, block_words, blocks]);
     page.resize(8 * RING_PAGE, 0);
     page
 }
 
 /// What LZ4 makes of so many bytes that are all the same.
-fn packed_bytes(byte: u8, count: usize) -> Vec<u8> {
+pub fn packed_bytes(byte: u8, count: usize) -> Vec<u8> {
     // One byte, a copy of it that goes on, and at the end five as they are.
     let copied = count - 1 - 5 - 19;
     let mut packed = vec![0x1f, byte, 1, 0];
@@ -181,7 +181,7 @@ fn many_rings_take_memory_for_their_bytes() {
 }
 
 /// An entry of a schema with a name of so many bytes.
-fn entry(name: usize) -> Vec<u8> {
+pub fn entry(name: usize) -> Vec<u8> {
     let mut entry = vec![0; 4];
     entry.extend(16_u16.to_le_bytes());
     entry.extend([3, 0, 1, 0, 0, 0, 0]);

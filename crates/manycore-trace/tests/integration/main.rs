@@ -4,6 +4,7 @@ mod bombs;
 #[path = "../../../../fuzz/src/bounds.rs"]
 mod bounds;
 mod convert;
+mod crafted;
 #[cfg(target_os = "linux")]
 mod crash;
 mod damage;
