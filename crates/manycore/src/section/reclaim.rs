@@ -393,7 +393,7 @@ impl State {
 
     /// Nodes that wait to be freed, and their bytes.
     pub(super) fn waiting(&self) -> (usize, usize) {
-        let left = self.left(); // no thread's end moves anything meanwhile
+        let left = self.left(); // while it is held, no thread that ends moves anything
         let mut sum = (left.len(), left.bytes());
         for (_, local) in self.locals() {
             // ORDER: Relaxed; a report.
