@@ -8,7 +8,7 @@
 //!   with a small block of another's in their line, each of its writes would cost all of them.
 
 use crate::config::{CACHE_LINE_BYTES, SEGMENT_BITS};
-use crate::sync::{AtomicPtr, Ordering, caught, model_failed, resume_first, run_each};
+use crate::sync::{AtomicPtr, Ordering, caught, const_fn, model_failed, resume_first, run_each};
 use std::alloc::{self, Layout};
 use std::ptr;
 
@@ -207,8 +207,10 @@ impl<T> Drop for Segmented<T> {
 pub(crate) struct Lazy<T: From<usize>>(AtomicPtr<Segmented<T>>);
 
 impl<T: From<usize>> Lazy<T> {
-    pub(crate) fn new() -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
+    const_fn! {
+        pub(crate) const fn new() -> Self {
+            Self(AtomicPtr::new(ptr::null_mut()))
+        }
     }
 
     fn table(&self) -> Option<&Segmented<T>> {

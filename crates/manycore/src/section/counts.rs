@@ -2,7 +2,7 @@
 
 use super::guard::Section;
 use super::home::NOWHERE;
-use crate::percpu::segmented::Segmented;
+use crate::percpu::slot_table::SlotBoxes;
 use crate::sync::{AtomicU64, Ordering};
 use std::array;
 use std::fmt;
@@ -17,8 +17,8 @@ use std::fmt;
 /// Consistency: a sum has every add that happened before it, and any subset of the concurrent ones.
 /// Progress: wait-free, but for a thread's first add, which may allocate. Cost: an add about a
 /// nanosecond, with no shared line and no locked instruction; a sum a line for each slot. Memory:
-/// none before the first add; then a line for each of 32 slots, and so on by doubling. Counts wrap.
-/// Panics: if there is no count of that index.
+/// 272 bytes and the counts; and a pair of lines for each slot that has added, 128 bytes for up to
+/// 16 counts. Counts wrap. Panics: if there is no count of that index.
 ///
 /// The section may be of any domain. In one of [`unprotected`](super::unprotected), an add is a
 /// locked instruction.
@@ -37,18 +37,22 @@ use std::fmt;
 #[doc(alias = "statistics")]
 #[doc(alias = "per-CPU counter")]
 pub struct SectionCounts<const N: usize> {
-    rows: Segmented<Row<N>>,
+    rows: SlotBoxes<Row<N>>,
     /// What was counted without a slot.
-    others: Row<N>,
+    others: [AtomicU64; N],
 }
 
 /// The counts of one slot.
 #[repr(align(128))]
 struct Row<const N: usize>([AtomicU64; N]);
 
+fn zeros<const N: usize>() -> [AtomicU64; N] {
+    array::from_fn(|_| AtomicU64::new(0))
+}
+
 impl<const N: usize> From<usize> for Row<N> {
     fn from(_slot: usize) -> Self {
-        Self(array::from_fn(|_| AtomicU64::new(0)))
+        Self(zeros())
     }
 }
 
@@ -67,7 +71,7 @@ impl<const N: usize> SectionCounts<N> {
     /// All zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { rows: Segmented::new(), others: Row::from(NOWHERE) }
+        Self { rows: SlotBoxes::new(), others: zeros() }
     }
 
     /// Adds to one of the counts.
@@ -87,7 +91,7 @@ impl<const N: usize> SectionCounts<N> {
     fn add_far(&self, section: &Section<'_>, index: usize, n: u64) {
         match section.slot() {
             // ORDER: Relaxed; a count.
-            NOWHERE => _ = self.others.0[index].fetch_add(n, Ordering::Relaxed),
+            NOWHERE => _ = self.others[index].fetch_add(n, Ordering::Relaxed),
             slot => self.rows.get_or_init(slot).add(index, n),
         }
     }
@@ -98,9 +102,9 @@ impl<const N: usize> SectionCounts<N> {
     /// If `index` is not below `N`.
     #[must_use]
     pub fn sum(&self, index: usize) -> u64 {
-        let rows = self.rows.iter().map(|(_, row)| row).chain([&self.others]);
+        let rows = self.rows.iter().map(|(_, row)| &row.0).chain([&self.others]);
         // ORDER: Relaxed; each word is read for what it is at some moment during the call.
-        rows.fold(0, |sum, row| sum.wrapping_add(row.0[index].load(Ordering::Relaxed)))
+        rows.fold(0, |sum, row| sum.wrapping_add(row[index].load(Ordering::Relaxed)))
     }
 }
 

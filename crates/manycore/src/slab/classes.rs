@@ -15,22 +15,56 @@ use std::ptr::NonNull;
 /// Blocks are aligned to this; what asks for more is the global allocator's.
 pub(crate) const ALIGN: usize = 16;
 
-/// Memory of this layout, which has a size.
+/// Memory of this layout, from the slabs that the process shares: one for each size up to 512
+/// bytes, in steps of a quarter at most. What is larger, or aligned to more than 16 bytes, is the
+/// global allocator's.
+///
+/// What for: nodes of many small structures, which would each need a chunk in a [`Slab`] of their
+/// own. Such memory is at hand for all of them again when it was freed. Costs and progress are
+/// those of a slab, if the layout is a constant; so are the errors: out of memory ends the process.
+///
+/// # Panics
+/// If the layout has no size.
+///
+/// ```
+/// use manycore::slab;
+/// use std::alloc::Layout;
+///
+/// const PAIR: Layout = Layout::new::<(u64, u64)>();
+/// let pair = slab::allocate(PAIR).cast();
+/// // SAFETY: memory for a pair, which is this thread's, and freed once by the same layout.
+/// unsafe {
+///     pair.write((1_u64, 2_u64));
+///     assert_eq!(pair.read(), (1, 2));
+///     slab::free(pair.cast(), PAIR);
+/// }
+/// ```
+///
+/// [`Slab`]: super::Slab
 #[inline(always)]
-pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
-    debug_assert!(layout.size() > 0, "slab.B2: a block without size");
+#[must_use]
+pub fn allocate(layout: Layout) -> NonNull<u8> {
     match slabs::allocate(layout) {
         Some(block) => block,
         None => allocate_apart(layout),
     }
 }
 
-/// Gives memory back.
+/// Gives memory back, on any thread.
 ///
 /// # Safety
 /// It is what [`allocate`] returned for this layout, and is not used any more.
+///
+/// ```
+/// use manycore::slab;
+/// use std::alloc::Layout;
+///
+/// let memory = slab::allocate(Layout::new::<u64>());
+/// // SAFETY: allocated just now with this layout, and not used.
+/// unsafe { slab::free(memory, Layout::new::<u64>()) };
+/// ```
 #[inline(always)]
-pub(crate) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
+pub unsafe fn free(memory: NonNull<u8>, layout: Layout) {
     // SAFETY: the caller promises memory that `allocate` returned for this layout (# Safety), so it
     // came from the same slab, or else from the global allocator.
     unsafe {
@@ -41,7 +75,8 @@ pub(crate) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
 }
 
 fn allocate_apart(layout: Layout) -> NonNull<u8> {
-    // SAFETY: `allocate`'s callers ask for layouts with a size.
+    assert!(layout.size() > 0, "manycore: memory without size");
+    // SAFETY: not of size zero.
     let memory = unsafe { alloc(layout) };
     NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
 }

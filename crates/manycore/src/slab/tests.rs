@@ -2,10 +2,11 @@
 //! builds.
 
 use super::chunk::HEADER_BYTES;
-use super::heap::{EMPTIES_MIN, PARCEL_BLOCKS};
+use super::heap::{EMPTIES_MIN, Heap, PARCEL_BLOCKS};
 use super::layout::{ALIGN_MAX, BLOCKS_MIN, CHUNK_BYTES, ChunkLayout};
 use super::system::{self, Reserve};
 use super::{Slab, SlabBox};
+use crate::config::SMALL;
 use crate::sync::thread;
 
 #[repr(align(4096))]
@@ -64,6 +65,8 @@ fn object_takes_what_is_documented() {
         ChunkLayout::of::<Aligned>(HEADER_BYTES).block,
     ];
     assert_eq!(blocks, [16, 16, 16, 24, 64]);
+    let (itself, each) = (size_of::<Slab<u64>>(), size_of::<Heap>());
+    assert!(SMALL || cfg!(not(target_pointer_width = "64")) || (itself, each) == (272, 384));
     let slab = Slab::new();
     let objects: Vec<_> = (0..100).map(|_| SlabBox::into_raw(slab.alloc(()))).collect();
     let apart = |two: &[std::ptr::NonNull<()>]| two[0].addr().get().abs_diff(two[1].addr().get());
