@@ -19,7 +19,6 @@
 //! Source: the queue is that of Mellor-Crummey and Scott (1991), which the ParSec paper (EuroSys
 //! 2016, section 5.2) gives memcached's buckets.
 
-use crate::Line;
 use crate::reentrancy::{self, WAIT_LIMIT};
 use crate::sync::{AtomicU8, Ordering, hint, sleep, thread};
 use manycore::lock::{McsGuard, McsLock};
@@ -46,7 +45,7 @@ const NAP: Duration = Duration::from_micros(50);
 pub(crate) struct BucketLock(AtomicU8);
 
 /// The waiters for the locks of one table.
-pub(crate) struct Queue(Line<McsLock<()>>);
+pub(crate) struct Queue(McsLock<()>);
 
 /// The head of the queue.
 pub(crate) struct Turn<'t>(McsGuard<'t, ()>);
@@ -59,11 +58,11 @@ pub(crate) struct BucketGuard<'t> {
 
 impl Queue {
     pub(crate) fn new() -> Self {
-        Self(Line(McsLock::new(())))
+        Self(McsLock::new(()))
     }
 
     pub(crate) fn turn(&self) -> Turn<'_> {
-        Turn(self.0.0.lock())
+        Turn(self.0.lock())
     }
 }
 

@@ -119,7 +119,8 @@ where
             });
             cache.counts.note_hits_to(reclaimer);
             let granted = Line(AtomicI64::new(0));
-            cache.budgeted = Some(Budgeted { level, batch, granted, next: AtomicUsize::new(0) });
+            let next = AtomicUsize::new(0);
+            cache.budgeted = Some(Box::new(Budgeted { level, batch, granted, next }));
             cache
         }))
     }

@@ -3,6 +3,7 @@
 use crate::node::{Extra, Home, InBytes, Kind, Node};
 use crate::node_memory::NodeMemory;
 use crate::segment::{Eviction, Segment};
+use crate::single_flight::Flights;
 use crate::stats::Counts;
 use crate::table::{Probation, Table};
 use crate::{Cache, Cause, Line};
@@ -24,6 +25,8 @@ const SEGMENTS_MAX: usize = 64;
 const ROOM: usize = 1 << 20;
 /// The same if the capacity is in weight, which does not tell their number.
 const ROOM_BY_WEIGHT: usize = 1 << 12;
+/// The same in a cache of few entries, most of which are made by the thousand and hold less.
+const ROOM_OF_FEW: usize = 16;
 
 /// Bytes of table for each entry, in a table that has just grown.
 const TABLE_BYTES: usize = 24;
@@ -199,7 +202,7 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Initial size of the tables in entries, so that none has to grow. Default: the capacity, at
-    /// most a million; 4,096 if the capacity is in weight.
+    /// most a million; 4,096 if the capacity is in weight, and 16 if it is 1,024 entries at most.
     pub fn initial_entries(mut self, entries: usize) -> Self {
         self.initial = Some(entries);
         self
@@ -495,7 +498,12 @@ impl<K, V, S> Builder<K, V, S> {
         self.check()?;
         let by_weight = self.weigher.is_some();
         let most = usize::try_from(self.capacity).unwrap_or(usize::MAX);
-        let room = if by_weight { ROOM_BY_WEIGHT } else { ROOM };
+        let is_small = !by_weight && most <= SEGMENT_ENTRIES;
+        let room = match () {
+            () if by_weight => ROOM_BY_WEIGHT,
+            () if is_small => ROOM_OF_FEW,
+            () => ROOM,
+        };
         let room = self.initial.unwrap_or(room).min(most).max(1);
         let segments = (most / SEGMENT_ENTRIES).clamp(1, SEGMENTS_MAX);
         let segments = 1 << segments.ilog2();
@@ -506,7 +514,10 @@ impl<K, V, S> Builder<K, V, S> {
         let kind = match () {
             () if self.memory.is_some() => Kind::Lent,
             () if self.ends.is_some() => Kind::Bare,
-            () if is_timed || by_weight => Kind::Full,
+            () if by_weight => Kind::Full,
+            () if is_small && is_timed => Kind::SharedFull,
+            () if is_small => Kind::Shared,
+            () if is_timed => Kind::Full,
             () => Kind::Plain,
         };
         let probation = match self.eviction {
@@ -546,7 +557,7 @@ impl<K, V, S> Builder<K, V, S> {
             is_timed,
             may_end: AtomicBool::new(self.live.is_some() || self.idle.is_some()),
             counts: Counts::new(self.counts_reads),
-            flights: Default::default(),
+            flights: Flights::new(is_small),
             domain: domain.expect("the settings are in range"),
             home,
             kind,

@@ -70,9 +70,15 @@
 //! # Memory
 //!
 //! All together: *entries x (key + value + 8 or 32 bytes, and what they own) + 22 bytes x entries
-//! of table + garbage + some 64 KiB for each thread that updates + 4 KiB of statistics, from 32
-//! threads on 128 bytes for each*. Memory of nodes, once allocated at the peak of garbage, is kept
-//! for reuse ([`Footprint::free`]); what they own is freed.
+//! of table + garbage + 4 KiB + some 64 KiB for each thread that updates*. Memory of nodes, once
+//! allocated at the peak of garbage, is kept for reuse ([`Footprint::free`]); what they own is
+//! freed.
+//!
+//! A small cache (built for at most 1,024 entries, and without a weigher) has no 64 KiB for each
+//! thread, because small caches share the memory of their nodes: blocks of whole 16 bytes, from 128
+//! bytes on in steps of a quarter at most. So a cache for 100 entries, with keys and values of 8
+//! bytes, takes 4.1 KiB with an entry in it and 10 KiB with a hundred, as long as one thread uses
+//! it; each further thread adds some 600 bytes.
 //!
 //! Garbage is what was evicted, removed or replaced and is not freed yet. All threads together have
 //! a budget for it: an eighth of the capacity that the cache is built with, in bytes, but at least
@@ -250,7 +256,7 @@ pub struct Cache<K, V, S = RandomState> {
     home: Arc<Home<K, V>>,
     kind: Kind,
     /// Behind the entries: what they weighed is released when they are gone.
-    budgeted: Option<Budgeted>,
+    budgeted: Option<Box<Budgeted>>,
 }
 
 impl<K, V, S> Cache<K, V, S> {
@@ -278,7 +284,7 @@ impl<K, V, S> Cache<K, V, S> {
         let spare: i64 = self.segments.iter().map(Segment::spare).sum();
         // ORDER: Relaxed; as above.
         let capacity = || self.capacity.load(Ordering::Relaxed);
-        let all = self.budgeted.as_ref().map_or_else(capacity, Budgeted::granted);
+        let all = self.budgeted.as_deref().map_or_else(capacity, Budgeted::granted);
         u64::try_from(all - unused - spare).unwrap_or(0)
     }
 

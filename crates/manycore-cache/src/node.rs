@@ -8,16 +8,19 @@
 //!   says; the fields before it stand in the same places in all three (`repr(C)`), and so does the
 //!   version in the last two.
 //! - cache.N3 A node does not point to its owner: its slab does, or the area that it lies in, which
-//!   are noted with its home. So the user of a node must know its cache, or its kind.
+//!   are noted with its home. So the user of a node must know its cache, or its kind. Nodes of
+//!   small caches lie in memory that the process shares, and have no home to be found: a slab of
+//!   their own would take 64 KiB for each thread.
 //! - cache.N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key
 //!   may read that, in sections, until it leaves the list of loads; then it is linked or retired
 //!   (law cache.F5).
 
 use crate::node_memory::{NODE_AREA, NodeMemory};
 use manycore::section::{Section, Weight};
-use manycore::slab::Slab;
+use manycore::slab::{self, Slab};
 use std::alloc::Layout;
 use std::cell::Cell;
+use std::hint::unreachable_unchecked;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -47,6 +50,16 @@ pub(crate) enum Kind {
     Plain,
     /// The version, the weight and times.
     Full,
+    /// As plain, in memory that the process shares: of small caches, as the next.
+    Shared,
+    /// As full, in such memory.
+    SharedFull,
+}
+
+impl Kind {
+    fn is_full(self) -> bool {
+        matches!(self, Kind::Full | Kind::SharedFull)
+    }
 }
 
 /// What a plain node ends with.
@@ -79,12 +92,19 @@ pub(crate) enum InBytes {
     No,
 }
 
+/// Where the nodes of one kind are.
+enum Memory<K, V> {
+    Bare(Slab<Node<K, V>>),
+    Lent(Arc<dyn NodeMemory>),
+    Plain(Slab<Node<K, V, Plain>>),
+    Full(Slab<Node<K, V, Extra>>),
+    Shared,
+}
+
 /// The memory of one cache's nodes.
 pub(crate) struct Home<K, V> {
-    lent: Option<Arc<dyn NodeMemory>>,
-    bare: Slab<Node<K, V>>,
-    plain: Slab<Node<K, V, Plain>>,
-    full: Slab<Node<K, V, Extra>>,
+    /// As the kind says.
+    memory: Memory<K, V>,
     kind: Kind,
     in_bytes: InBytes,
     /// What frees a node. One address for all: the compiler may have several of a function.
@@ -104,18 +124,17 @@ impl<K, V> Home<K, V> {
         );
         Arc::new_cyclic(|own: &Weak<Self>| {
             let note = own.as_ptr().cast(); // cache.N3
-            if let Some(lent) = &lent {
-                lent.begin(Layout::new::<Node<K, V>>(), note);
-            }
-            Self {
-                lent,
-                bare: Slab::with_owner(note),
-                plain: Slab::with_owner(note),
-                full: Slab::with_owner(note),
-                kind,
-                in_bytes,
-                free: Node::<K, V>::freeing(kind),
-            }
+            let memory = match (kind, lent) {
+                (_, Some(lent)) => {
+                    lent.begin(Layout::new::<Node<K, V>>(), note);
+                    Memory::Lent(lent)
+                }
+                (Kind::Bare | Kind::Lent, None) => Memory::Bare(Slab::with_owner(note)),
+                (Kind::Plain, None) => Memory::Plain(Slab::with_owner(note)),
+                (Kind::Full, None) => Memory::Full(Slab::with_owner(note)),
+                (Kind::Shared | Kind::SharedFull, None) => Memory::Shared,
+            };
+            Self { memory, kind, in_bytes, free: Node::<K, V>::freeing(kind) }
         })
     }
 
@@ -144,44 +163,47 @@ impl<K, V> Home<K, V> {
     pub(crate) fn bytes(&self) -> usize {
         match self.kind {
             Kind::Bare | Kind::Lent => size_of::<Node<K, V>>(),
-            Kind::Plain => size_of::<Node<K, V, Plain>>(),
-            Kind::Full => size_of::<Node<K, V, Extra>>(),
+            Kind::Plain | Kind::Shared => size_of::<Node<K, V, Plain>>(),
+            Kind::Full | Kind::SharedFull => size_of::<Node<K, V, Extra>>(),
         }
     }
 
-    /// Bytes that were allocated for nodes, and of those the free bytes.
-    pub(crate) fn memory(&self) -> (usize, usize) {
-        if let Some(lent) = &self.lent {
-            return lent.bytes();
-        }
-        let stats = match self.kind {
-            Kind::Bare | Kind::Lent => self.bare.stats(),
-            Kind::Plain => self.plain.stats(),
-            Kind::Full => self.full.stats(),
+    /// Bytes that were allocated for nodes, and of those the free bytes. `None` in shared memory.
+    pub(crate) fn memory(&self) -> Option<(usize, usize)> {
+        let stats = match &self.memory {
+            Memory::Bare(slab) => slab.stats(),
+            Memory::Lent(lent) => return Some(lent.bytes()),
+            Memory::Plain(slab) => slab.stats(),
+            Memory::Full(slab) => slab.stats(),
+            Memory::Shared => return None,
         };
-        (stats.bytes, stats.cached * self.bytes())
-    }
-
-    /// Where nodes are, if they are of the kind [`Kind::Lent`].
-    #[inline(always)]
-    fn lent(&self) -> &dyn NodeMemory {
-        self.lent.as_deref().expect("made with it")
+        Some((stats.bytes, stats.cached * self.bytes()))
     }
 
     /// Takes the memory of a node of this kind back.
     ///
     /// # Safety
-    /// It was made here, nothing is in it any more, and no pointer to it is left.
+    /// Nothing is in the node any more, no pointer to it is left, and its home is alive.
     #[inline(always)]
-    unsafe fn take_back(&self, node: NonNull<Node<K, V>>, kind: Kind) {
-        // SAFETY: cache.N2 - the caller promises that the node was made here, so by the slab of
-        // this home's kind, and that nothing is in it and nothing reaches it any more.
+    unsafe fn take_back(node: NonNull<Node<K, V>>, kind: Kind) {
+        // SAFETY: cache.N2 - the caller promises a node of this kind, so it lies in the memory of
+        // that kind; nothing is in it and nothing reaches it any more, and its home is alive.
         unsafe {
-            match kind {
-                Kind::Bare => self.bare.free_raw(node),
-                Kind::Lent => self.lent().free(node.cast()),
-                Kind::Plain => self.plain.free_raw(node.cast()),
-                Kind::Full => self.full.free_raw(node.cast()),
+            let memory = match kind {
+                Kind::Shared => {
+                    return slab::free(node.cast(), Layout::new::<Node<K, V, Plain>>());
+                }
+                Kind::SharedFull => {
+                    return slab::free(node.cast(), Layout::new::<Node<K, V, Extra>>());
+                }
+                _ => &Node::home(node, kind).memory,
+            };
+            match (kind, memory) {
+                (Kind::Bare, Memory::Bare(slab)) => slab.free_raw(node),
+                (Kind::Lent, Memory::Lent(lent)) => lent.free(node.cast()),
+                (Kind::Plain, Memory::Plain(slab)) => slab.free_raw(node.cast()),
+                (Kind::Full, Memory::Full(slab)) => slab.free_raw(node.cast()),
+                _ => unreachable_unchecked(),
             }
         }
     }
@@ -197,11 +219,15 @@ impl<K, V> Home<K, V> {
                 return node.cast();
             }
         }
-        match self.kind {
-            Kind::Bare => self.bare.alloc_raw(),
-            Kind::Lent => self.lent().allocate().cast(),
-            Kind::Plain => self.plain.alloc_raw().cast(),
-            Kind::Full => self.full.alloc_raw().cast(),
+        match &self.memory {
+            Memory::Bare(slab) => slab.alloc_raw(),
+            Memory::Lent(lent) => lent.allocate().cast(),
+            Memory::Plain(slab) => slab.alloc_raw().cast(),
+            Memory::Full(slab) => slab.alloc_raw().cast(),
+            Memory::Shared if self.kind == Kind::Shared => {
+                slab::allocate(Layout::new::<Node<K, V, Plain>>()).cast()
+            }
+            Memory::Shared => slab::allocate(Layout::new::<Node<K, V, Extra>>()).cast(),
         }
     }
 
@@ -221,7 +247,9 @@ impl<K, V> Home<K, V> {
         value: V,
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
-        let extra = (self.kind == Kind::Full)
+        let extra = self
+            .kind
+            .is_full()
             .then(|| extra(seed.as_ref().expect("a seed to complete").key(), &value));
         let seed = std::mem::ManuallyDrop::new(seed.take().expect("a seed to complete"));
         // SAFETY: cache.N1 - the rest of the node is this thread's alone, and not initialized.
@@ -240,7 +268,7 @@ impl<K, V> Home<K, V> {
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
         // User code first: if it panics, there is no memory yet that would be lost.
-        let extra = (self.kind == Kind::Full).then(|| extra(&key, &value));
+        let extra = self.kind.is_full().then(|| extra(&key, &value));
         let node = self.allocate(Some(section));
         // SAFETY: cache.N1 - memory for a node of this kind that is this thread's alone, and has
         // nothing in it.
@@ -264,7 +292,7 @@ impl<K, V> Home<K, V> {
             (&raw mut (*node.as_ptr()).value).write(value);
             if let Some(extra) = extra {
                 Node::extra(node).write(extra);
-            } else if self.kind == Kind::Plain {
+            } else if matches!(self.kind, Kind::Plain | Kind::Shared) {
                 let node = node.cast::<Node<K, V, Plain>>().as_ptr();
                 (&raw mut (*node).extra).write(Plain { version: next_version() });
             }
@@ -302,7 +330,7 @@ impl<K, V> Node<K, V> {
         unsafe { (*this.cast::<Node<K, V, Plain>>().as_ptr()).extra.version }
     }
 
-    /// The home of a node.
+    /// The home of a node that is not in shared memory.
     ///
     /// # Safety
     /// The node is alive, and of this kind; and so is its home (cache.N1).
@@ -315,6 +343,7 @@ impl<K, V> Node<K, V> {
                 Kind::Lent => *this.as_ptr().map_addr(|node| node & !(NODE_AREA - 1)).cast(),
                 Kind::Plain => Slab::owner_of(this.cast::<Node<K, V, Plain>>()),
                 Kind::Full => Slab::owner_of(this.cast::<Node<K, V, Extra>>()),
+                Kind::Shared | Kind::SharedFull => unreachable_unchecked(),
             }
         };
         // SAFETY: the caller promises that the home is alive; what is noted with a home's slab or
@@ -342,7 +371,7 @@ impl<K, V> Node<K, V> {
         if !std::mem::needs_drop::<(K, V)>() {
             // SAFETY: the caller promises that the node is reached by nothing else, of this kind,
             // and its home alive; it was made there (cache.N3), and no part of it has a destructor.
-            unsafe { Node::home(this, kind).take_back(this, kind) };
+            unsafe { Home::take_back(this, kind) };
             return;
         }
         /// Gives the memory back also if a destructor panics.
@@ -351,7 +380,7 @@ impl<K, V> Node<K, V> {
             fn drop(&mut self) {
                 // SAFETY: cache.N1 - the cache drops its home after the domain, which runs this;
                 // made there, and no thread has it any more.
-                unsafe { Node::home(self.0, self.1).take_back(self.0, self.1) };
+                unsafe { Home::take_back(self.0, self.1) };
             }
         }
         let _back = Back(this, kind);
@@ -371,6 +400,10 @@ impl<K, V> Node<K, V> {
             Kind::Plain => |node| unsafe { Self::free(node.cast(), Kind::Plain) },
             // SAFETY: the caller of this function makes the promises of `free`, for a full node.
             Kind::Full => |node| unsafe { Self::free(node.cast(), Kind::Full) },
+            // SAFETY: the caller of this function makes the promises of `free`, for such a node.
+            Kind::Shared => |node| unsafe { Self::free(node.cast(), Kind::Shared) },
+            // SAFETY: the caller of this function makes the promises of `free`, for such a node.
+            Kind::SharedFull => |node| unsafe { Self::free(node.cast(), Kind::SharedFull) },
         }
     }
 
@@ -385,7 +418,7 @@ impl<K, V> Node<K, V> {
             fn drop(&mut self) {
                 // SAFETY: the caller of `free_key` promises that nothing else reaches the node, its
                 // kind, and that its home is alive; the key was dropped, or its `drop` panicked.
-                unsafe { Node::home(self.0, self.1).take_back(self.0, self.1) };
+                unsafe { Home::take_back(self.0, self.1) };
             }
         }
         let _back = Back(this, kind);
@@ -409,6 +442,12 @@ impl<K, V> Node<K, V> {
             // SAFETY: the caller of this function makes the promises of `free_key`, for a full
             // node.
             Kind::Full => |node| unsafe { Self::free_key(node.cast(), Kind::Full) },
+            // SAFETY: the caller of this function makes the promises of `free_key`, for such a
+            // node.
+            Kind::Shared => |node| unsafe { Self::free_key(node.cast(), Kind::Shared) },
+            // SAFETY: the caller of this function makes the promises of `free_key`, for such a
+            // node.
+            Kind::SharedFull => |node| unsafe { Self::free_key(node.cast(), Kind::SharedFull) },
         }
     }
 
@@ -508,7 +547,7 @@ impl<K, V> Fresh<K, V> {
         let node = self.publish();
         // SAFETY: cache.N2 - full, as was just seen; cache.N1 - not linked, and retired once.
         unsafe {
-            let weight = if kind == Kind::Full { Node::extra(node).as_ref().weight } else { 0 };
+            let weight = if kind.is_full() { Node::extra(node).as_ref().weight } else { 0 };
             Node::retire(node, home, section, i64::from(weight));
         }
     }
@@ -522,7 +561,7 @@ impl<K, V> Fresh<K, V> {
         unsafe {
             let read = node.as_ptr();
             let parts = ((&raw const (*read).key).read(), (&raw const (*read).value).read());
-            Node::home(node, kind).take_back(node, kind);
+            Home::take_back(node, kind);
             parts
         }
     }

@@ -13,38 +13,45 @@
 use crate::key_hash::KeyHash;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-pub(crate) struct ProbationQueue {
-    records: Box<[AtomicU32]>,
-    ends: Ends,
+/// The queue of a table.
+#[derive(Clone, Copy)]
+pub(crate) struct ProbationQueue<'t> {
+    records: &'t [AtomicU32],
+    ends: &'t Ends,
 }
 
-/// What updates write. Beside it, readers look for buckets.
+/// Room for so many records or more; none if it is zero.
+pub(crate) fn records(room: usize) -> Box<[AtomicU32]> {
+    let room = if room == 0 { 0 } else { room.next_power_of_two() };
+    (0..room).map(|_| AtomicU32::new(0)).collect()
+}
+
+/// What updates write of a queue: not beside what readers look at.
 #[derive(Default)]
-#[repr(align(128))]
-struct Ends {
+pub(crate) struct Ends {
     /// Records taken so far.
     head: AtomicUsize,
     /// Records added so far.
     tail: AtomicUsize,
 }
 
-impl ProbationQueue {
-    /// A queue with room for so many records or more; without room if it is zero.
-    pub(crate) fn new(room: usize) -> Self {
-        let room = if room == 0 { 0 } else { room.next_power_of_two() };
-        Self { records: (0..room).map(|_| AtomicU32::new(0)).collect(), ends: Ends::default() }
+impl<'t> ProbationQueue<'t> {
+    #[inline(always)]
+    pub(crate) fn of(records: &'t [AtomicU32], ends: &'t Ends) -> Self {
+        Self { records, ends }
     }
 
-    pub(crate) fn has_room(&self) -> bool {
+    #[inline(always)]
+    pub(crate) fn has_room(self) -> bool {
         !self.records.is_empty()
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.records)
+    pub(crate) fn bytes(self) -> usize {
+        size_of_val(self.records)
     }
 
     #[inline]
-    fn record(&self, at: usize) -> &AtomicU32 {
+    fn record(self, at: usize) -> &'t AtomicU32 {
         debug_assert!(
             self.records.len().is_power_of_two(),
             "cache.Q1: a queue of {} records",
@@ -55,7 +62,7 @@ impl ProbationQueue {
 
     /// Records there are.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn len(self) -> usize {
         // ORDER: Relaxed; hints (cache.Q1), as all of this file. The head is read first: so it is
         // not beyond the tail, except for what was taken in between.
         let head = self.ends.head.load(Ordering::Relaxed);
@@ -64,12 +71,12 @@ impl ProbationQueue {
 
     /// Adds a record; false if there is no room. cache.Q2 is the caller's.
     #[inline]
-    pub(crate) fn push(&self, hash: KeyHash) -> bool {
+    pub(crate) fn push(self, hash: KeyHash) -> bool {
         self.add(hash.upper())
     }
 
     #[inline]
-    fn add(&self, record: u32) -> bool {
+    fn add(self, record: u32) -> bool {
         if self.len() >= self.records.len() {
             return false;
         }
@@ -81,7 +88,7 @@ impl ProbationQueue {
 
     /// Takes the oldest record.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<u32> {
+    pub(crate) fn pop(self) -> Option<u32> {
         // ORDER: Relaxed; cache.Q1.
         let mut head = self.ends.head.load(Ordering::Relaxed);
         while head < self.ends.tail.load(Ordering::Relaxed) {
@@ -102,7 +109,7 @@ impl ProbationQueue {
     }
 
     /// Takes over what is in another queue, as far as there is room.
-    pub(crate) fn take_over(&self, old: &Self) {
+    pub(crate) fn take_over(self, old: Self) {
         while let Some(record) = old.pop() {
             self.add(record);
         }
@@ -115,7 +122,8 @@ mod tests {
 
     #[test]
     fn records_come_out_in_order_and_stop_at_the_room() {
-        let probation = ProbationQueue::new(3);
+        let (room, ends) = (records(3), Ends::default());
+        let probation = ProbationQueue::of(&room, &ends);
         let hash = |n: u64| KeyHash::of(n);
         assert!((0..4).all(|n| probation.push(hash(n))));
         assert!(!probation.push(hash(4)));
@@ -127,16 +135,19 @@ mod tests {
 
     #[test]
     fn without_room_nothing_goes_in() {
-        let probation = ProbationQueue::new(0);
+        let (room, ends) = (records(0), Ends::default());
+        let probation = ProbationQueue::of(&room, &ends);
         assert!(!probation.push(KeyHash::of(1)));
         assert_eq!(probation.pop(), None);
     }
 
     #[test]
     fn a_larger_queue_takes_over_the_records() {
-        let (old, new) = (ProbationQueue::new(4), ProbationQueue::new(8));
+        let (less, more) = ((records(4), Ends::default()), (records(8), Ends::default()));
+        let (old, new) =
+            (ProbationQueue::of(&less.0, &less.1), ProbationQueue::of(&more.0, &more.1));
         assert!((0..4).all(|n| old.push(KeyHash::of(n))));
-        new.take_over(&old);
+        new.take_over(old);
         assert_eq!((old.len(), new.len()), (0, 4));
         assert_eq!(new.pop(), Some(KeyHash::of(0).upper()));
     }

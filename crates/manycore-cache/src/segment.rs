@@ -40,7 +40,7 @@ use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
 use crate::table::{FREQUENCY_MAX, Locked, PROVED, Probation, Slot, Table, UNPROVED};
-use manycore::section::Section;
+use manycore::section::{Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
@@ -197,7 +197,7 @@ impl<K, V> Segment<K, V> {
         section: &Section<'_>,
         depart: impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
     ) -> Option<Departed<K, V>> {
-        let queue = || &self.table(section).probation;
+        let queue = || self.table(section).probation();
         if queue().has_room() {
             while queue().len() > (self.entries() / PROBATION_SHARE).max(1) {
                 let Some(record) = queue().pop() else { break };
@@ -235,7 +235,7 @@ impl<K, V> Segment<K, V> {
         }
         table.remember(index, slot);
         locked.clear(slot);
-        if !table.probation.has_room() {
+        if !table.probation().has_room() {
             locked.age_at_times(least.chance); // else the hand would pass by what no record names
         }
         Some(departed)
@@ -255,7 +255,7 @@ impl<K, V> Segment<K, V> {
         let buckets = table.buckets();
         let mut index = self.changing.main.bucket(buckets.len());
         // Those on probation are the queue's, if there is one.
-        let has_queue = table.probation.has_room();
+        let has_queue = table.probation().has_room();
         let has_probation = table.kind_of_probation() != Probation::None;
         // cache.G4: after PATIENCE buckets any entry goes, so a full turn finds one if there is
         // one.
@@ -327,12 +327,13 @@ impl<K, V> Segment<K, V> {
             "cache.T4: a table is replaced without all its locks"
         );
         next.take_over(&locks, hash_of);
-        next.probation.take_over(&old.probation);
+        next.probation().take_over(old.probation());
         // ORDER: Release; pairs with Acquire in `table`.
         self.table.store(Box::into_raw(next), Ordering::Release);
         locks.into_iter().for_each(Locked::retire);
         drop(turn); // destructors may run below
-        let bytes = old.bytes();
+        // Tables are large and rare, so each goes as soon as it may.
+        let bytes = Weight::exact(old.bytes()).urgent();
         // SAFETY: unlinked just now by the only thread that may; what it leads to stays linked.
         unsafe { section.retire_raw(NonNull::from(old).cast(), bytes, free::<K, V>) };
     }

@@ -37,13 +37,20 @@ use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+/// Lists of loads under way, in a cache of many entries and in one of few.
 const SHARDS: usize = if cfg!(manycore_loom) { 1 } else { 16 };
+const SHARDS_OF_FEW: usize = if cfg!(manycore_loom) { 1 } else { 4 };
 
-pub(crate) struct Flights<K, V> {
-    /// Loads under way. Updates read it, each; so it has a line of its own.
-    count: Line<AtomicUsize>,
-    shards: [Mutex<Vec<Listed<K, V>>>; SHARDS],
+pub(crate) struct Flights<K, V>(Line<Shared<K, V>>);
+
+struct Shared<K, V> {
+    /// Loads under way. Updates read it, each; so it has a line of its own, but for what loads
+    /// alone look at.
+    count: AtomicUsize,
+    shards: Box<[Shard<K, V>]>,
 }
+
+type Shard<K, V> = Mutex<Vec<Listed<K, V>>>;
 
 /// A load under way, and its key's node; none once the value is there (cache.F5).
 struct Listed<K, V> {
@@ -118,15 +125,17 @@ fn fence_after_exchange() {
     }
 }
 
-impl<K, V> Default for Flights<K, V> {
-    fn default() -> Self {
-        Self { count: Line(AtomicUsize::new(0)), shards: Default::default() }
-    }
-}
-
 impl<K, V> Flights<K, V> {
-    fn shard(&self, hash: u64) -> &Mutex<Vec<Listed<K, V>>> {
-        &self.shards[(hash >> 20) as usize % SHARDS]
+    /// No loads, of a cache of few entries or of many.
+    pub(crate) fn new(is_of_few: bool) -> Self {
+        let shards = if is_of_few { SHARDS_OF_FEW } else { SHARDS };
+        let shards = (0..shards).map(|_| Mutex::default()).collect();
+        Self(Line(Shared { count: AtomicUsize::new(0), shards }))
+    }
+
+    fn shard(&self, hash: u64) -> &Shard<K, V> {
+        let shards = &self.0.0.shards;
+        &shards[(hash >> 20) as usize % shards.len()]
     }
 
     /// The entry of a key has changed, under the lock of its bucket: loads that began before are
@@ -141,7 +150,7 @@ impl<K, V> Flights<K, V> {
             fence_after_exchange();
         }
         // ORDER: Relaxed; loads that are over have put in what they had under this lock.
-        if self.count.0.load(Ordering::Relaxed) > own {
+        if self.0.0.count.load(Ordering::Relaxed) > own {
             self.mark(hash);
         }
     }
@@ -153,13 +162,13 @@ impl<K, V> Flights<K, V> {
         // user code sees what the caller did before.
         fence(Ordering::SeqCst);
         // ORDER: Acquire; pairs with Release in `Lead::drop`.
-        self.count.0.load(Ordering::Acquire) != 0
+        self.0.0.count.load(Ordering::Acquire) != 0
     }
 
     /// Loads under way.
     pub(crate) fn under_way(&self) -> u64 {
         // ORDER: Relaxed; a count.
-        self.count.0.load(Ordering::Relaxed) as u64
+        self.0.0.count.load(Ordering::Relaxed) as u64
     }
 
     /// Marks the loads of this hash, under the lock of its bucket (cache.F4).
@@ -175,7 +184,7 @@ impl<K, V> Flights<K, V> {
     /// Marks all loads: before a walk that locks every bucket.
     pub(crate) fn mark_all(&self) {
         if self.are_any_now() {
-            for shard in &self.shards {
+            for shard in &self.0.0.shards {
                 // ORDER: Relaxed; the walk's locks order.
                 let mark = |listed: &Listed<K, V>| {
                     listed.flight.is_stale.store(true, Ordering::Relaxed);
@@ -242,7 +251,7 @@ impl<K, V> Flights<K, V> {
     fn begin(&self) {
         // ORDER: Relaxed; the fence orders, which pairs with those of `are_any_now` and
         // `note_change`.
-        self.count.0.fetch_add(1, Ordering::Relaxed);
+        self.0.0.count.fetch_add(1, Ordering::Relaxed);
         fence_after_exchange();
     }
 }
@@ -363,7 +372,7 @@ impl<K, V> Drop for Lead<'_, K, V> {
         drop(listed);
         // ORDER: Release; pairs with Acquire in `are_any_now`: a thread that sees no load sees its
         // entry.
-        let before = self.flights.count.0.fetch_sub(1, Ordering::Release);
+        let before = self.flights.0.0.count.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0, "cache.F1: more loads have ended than were listed");
         // Marks are set under the list's lock: each update that a waiter may know of is seen here.
         // BUG: a load that fails looks at its mark before it leaves the list (cache.F6).

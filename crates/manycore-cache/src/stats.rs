@@ -70,7 +70,8 @@ impl Stats {
 #[non_exhaustive]
 pub struct Footprint {
     /// Keys and values, and what is kept of each entry; of those, too, that have left the cache and
-    /// are not freed yet.
+    /// are not freed yet. (Not those in a cache that was built for at most 1,024 entries and does
+    /// not weigh: the memory of its entries is shared with other such caches.)
     pub entries: u64,
     /// Room for entries that there is memory for; much of it may never have been touched.
     pub free: u64,
@@ -114,7 +115,7 @@ impl<K, V, S> Cache<K, V, S> {
                 chains += table.lines().spares() * LINE;
             }
         }
-        let (all, free) = self.home.memory();
+        let (all, free) = self.home.memory().unwrap_or((self.len() * self.home.bytes(), 0));
         Footprint {
             entries: all.saturating_sub(free) as u64,
             free: free as u64,

@@ -20,6 +20,7 @@ use self::bucket::{ADDRESS, Link, TAG_SHIFT, address_in, tag_in};
 pub(crate) use self::bucket::{
     Bucket, FREQUENCY_MAX, Hit, LeastUsed, PROVED, SLOTS, Slot, UNPROVED,
 };
+use crate::Line;
 use crate::bucket_lock::{BucketGuard, Queue, Turn};
 use crate::chance::Chance;
 use crate::compared::Compared;
@@ -27,11 +28,11 @@ use crate::ghosts::Ghosts;
 use crate::huge_pages::{LINE, ZeroedLines};
 use crate::key_hash::KeyHash;
 use crate::node::Node;
-use crate::probation::ProbationQueue;
+use crate::probation::{self, Ends, ProbationQueue};
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One in so many of the entries that replace one on probation lets the rest of its bucket age
 /// (cache.G6). After a change of the working set, keys that come in turns hit again within some
@@ -215,8 +216,14 @@ pub(crate) struct Table<K, V> {
     /// Where the buckets are.
     lines: Arc<ZeroedLines>,
     ghosts: Ghosts,
-    /// Without room unless the cache weighs (cache.G5).
-    pub(crate) probation: ProbationQueue,
+    /// Of the queue of probation: without room unless the cache weighs (cache.G5).
+    records: Box<[AtomicU32]>,
+    changing: Line<Changing>,
+}
+
+/// What updates write. Beside it, readers look for buckets.
+struct Changing {
+    ends: Ends,
     /// The waiters for the chains' locks.
     queue: Queue,
 }
@@ -257,9 +264,9 @@ impl<K, V> Table<K, V> {
             buckets: lines.line(at * buckets).cast(),
             len: buckets,
             ghosts: Ghosts::new(&lines, total + at * ghosts, words),
-            probation: ProbationQueue::new(room),
+            records: probation::records(room),
             lines: Arc::clone(&lines),
-            queue: Queue::new(),
+            changing: Line(Changing { ends: Ends::default(), queue: Queue::new() }),
         })
     }
 
@@ -274,8 +281,14 @@ impl<K, V> Table<K, V> {
         unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.len) }
     }
 
+    /// The queue of entries on probation, which has no room unless the cache weighs (cache.G5).
+    #[inline(always)]
+    pub(crate) fn probation(&self) -> ProbationQueue<'_> {
+        ProbationQueue::of(&self.records, &self.changing.0.ends)
+    }
+
     pub(crate) fn kind_of_probation(&self) -> Probation {
-        match (self.ghosts.is_empty(), self.probation.has_room()) {
+        match (self.ghosts.is_empty(), self.probation().has_room()) {
             (true, _) => Probation::None,
             (false, false) => Probation::InBuckets,
             (false, true) => Probation::InQueue,
@@ -289,7 +302,7 @@ impl<K, V> Table<K, V> {
 
     /// What the table takes, without the ends of chains.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(self.buckets()) + self.ghosts.bytes() + self.probation.bytes()
+        size_of_val(self.buckets()) + self.ghosts.bytes() + self.probation().bytes()
     }
 
     #[inline(always)]
@@ -312,12 +325,12 @@ impl<K, V> Table<K, V> {
     /// Takes the lock of a chain of this table; `None` if the table has been replaced (cache.T4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V>> {
-        Some(Locked { first, hold: first.lock.lock(&self.queue)? })
+        Some(Locked { first, hold: first.lock.lock(&self.changing.0.queue)? })
     }
 
     /// Makes all threads that would wait for a lock wait, except the caller.
     pub(crate) fn turn(&self) -> Turn<'_> {
-        self.queue.turn()
+        self.changing.0.queue.turn()
     }
 
     /// The locks of all chains, if the table has not been replaced.
@@ -346,7 +359,8 @@ impl<K, V> Table<K, V> {
     /// evicted from there not long ago, or probation has no room. Under the bucket's lock.
     #[inline(always)]
     pub(crate) fn first_frequency(&self, hash: KeyHash) -> u8 {
-        let is_known = self.knows(hash) || self.probation.has_room() && !self.probation.push(hash);
+        let probation = self.probation();
+        let is_known = self.knows(hash) || probation.has_room() && !probation.push(hash);
         if is_known { PROVED } else { UNPROVED }
     }
 

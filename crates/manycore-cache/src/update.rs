@@ -448,8 +448,6 @@ where
         if segment.entries() > buckets * 7 {
             let more = |now: usize| (now < buckets * 2).then_some(buckets * 2);
             segment.resize(more, section, |node| self.hash_under_lock(node));
-            // Tables are large and rare: what others wait for, the table before this one may.
-            self.domain.collect();
         }
     }
 

@@ -31,7 +31,7 @@ impl Shared {
             queue: Queue::new(),
             entry: AtomicUsize::new(0),
             source: AtomicUsize::new(OLD),
-            flights: Flights::default(),
+            flights: Flights::new(true),
             domain: Domain::new(),
             home: Home::new(Kind::Plain, InBytes::No, None),
         }
