@@ -138,7 +138,7 @@ fn checked(preemptions: usize, scenario: fn(&Arc<Shared>)) {
         let body = move || {
             let shared = Arc::new(Shared::new());
             scenario(&shared);
-            assert_eq!(shared.flights.count.0.load(Ordering::Relaxed), 0);
+            assert_eq!(shared.flights.0.0.count.load(Ordering::Relaxed), 0);
         };
         thread::spawn(body).join().unwrap();
         // The threads' locals use globals of the library, which must not go before them.
