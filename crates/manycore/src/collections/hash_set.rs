@@ -100,7 +100,7 @@ where
         T: Borrow<Q> + Clone,
         Q: Hash + Eq + ?Sized,
     {
-        self.enter().get(member).cloned()
+        self.map.in_view(|map| map.get_key_value(member).map(|(own, _)| own.clone()))
     }
 
     /// Adds the member, unless the set has it. Whether it is new.

@@ -19,6 +19,19 @@ impl<K, V, S> HashMap<K, V, S> {
         HashMapView::new(self, self.domain.enter())
     }
 
+    /// What `f` makes of a view, which ends before it is returned: a destructor that panics there
+    /// would leak an answer that is on its way.
+    #[inline(always)]
+    pub(in crate::collections) fn in_view<T>(
+        &self,
+        f: impl FnOnce(&HashMapView<'_, K, V, S>) -> T,
+    ) -> T {
+        let view = self.enter();
+        let answer = f(&view);
+        drop(view);
+        answer
+    }
+
     /// Shows the map in a section of its domain that is open already: for code that has one open
     /// for several structures, and opens none for each.
     ///
@@ -96,7 +109,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.enter().get(key).map(look)
+        self.in_view(|view| view.get(key).map(look))
     }
 
     /// A clone of the key's value. Small values are copied; put large ones into an `Arc`, or
@@ -173,7 +186,7 @@ where
     where
         V: Clone,
     {
-        self.enter().get_or_insert_with(key, make).clone()
+        self.in_view(|view| view.get_or_insert_with(key, make).clone())
     }
 
     /// Removes the key. Whether it was there.
@@ -201,7 +214,7 @@ where
         Q: Hash + Eq + ?Sized,
         V: Clone,
     {
-        self.enter().remove(key).cloned()
+        self.in_view(|view| view.remove(key).cloned())
     }
 
     /// Removes the key if `condition` holds for its entry. Whether it did.
