@@ -304,7 +304,7 @@ fn loom_map_updates_against_shrinking_lose_nothing() {
 
 #[test]
 fn loom_map_updates_that_move_buckets_lose_nothing() {
-    model(2, || {
+    large_model(2, || {
         let cage = Cage::new(Mode::Bounded, &[1]);
         unexplored(|| cage.grow());
         let other = spawn(&cage, |cage| cage.put(2, 0));
