@@ -7,11 +7,12 @@
 # test is not among the tests: it keeps freed memory on purpose, to look at it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-long=() forks=()
+long=() slow=() forks=()
 case "${1:-}" in
 "") ;;
 --short)
     long=(collection_histories hash_map locks oplog_tree properties replicated_map section_list)
+    slow=(chain_of_living_views_stays_short walk_is_one_moment stalled_reader_holds_little_back)
     # A fork copies the tables of the sanitizer's own memory.
     forks=(--skip=in_the_child_of_a_fork)
     ;;
@@ -61,7 +62,7 @@ programs=(borrows section_birth section_ends stress)
 forgetful=(adaptive callbacks deadlocks ldu ldu_set_domain ldu_reentry page_cache slab)
 
 mapfile -t skipped < <(skips "${forgetful[@]}" ${long[@]+"${long[@]}"})
-run manycore integration -- "${skipped[@]}"
+run manycore integration -- "${skipped[@]}" ${slow[@]+"${slow[@]/#/--skip=}"}
 run manycore "${programs[@]}"
 run manycore-cache integration -- --skip=reentrancy::
 # The others end children by a fault on purpose.
