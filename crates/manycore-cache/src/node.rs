@@ -117,7 +117,7 @@ impl<K, V> Home<K, V> {
         in_bytes: InBytes,
         lent: Option<Arc<dyn NodeMemory>>,
     ) -> Arc<Self> {
-        debug_assert_eq!(
+        assert_eq!(
             kind == Kind::Lent,
             lent.is_some(),
             "cache.N2: the kind of nodes and the owner of their memory disagree"
@@ -129,7 +129,8 @@ impl<K, V> Home<K, V> {
                     lent.begin(Layout::new::<Node<K, V>>(), note);
                     Memory::Lent(lent)
                 }
-                (Kind::Bare | Kind::Lent, None) => Memory::Bare(Slab::with_owner(note)),
+                (Kind::Lent, None) => unreachable!("cache.N2: it was asserted"),
+                (Kind::Bare, None) => Memory::Bare(Slab::with_owner(note)),
                 (Kind::Plain, None) => Memory::Plain(Slab::with_owner(note)),
                 (Kind::Full, None) => Memory::Full(Slab::with_owner(note)),
                 (Kind::Shared | Kind::SharedFull, None) => Memory::Shared,
@@ -187,7 +188,8 @@ impl<K, V> Home<K, V> {
     #[inline(always)]
     unsafe fn take_back(node: NonNull<Node<K, V>>, kind: Kind) {
         // SAFETY: cache.N2 - the caller promises a node of this kind, so it lies in the memory of
-        // that kind; nothing is in it and nothing reaches it any more, and its home is alive.
+        // that kind, which `Home::new` has made for it; nothing is in it and nothing reaches it any
+        // more, and its home is alive.
         unsafe {
             let memory = match kind {
                 Kind::Shared => {
