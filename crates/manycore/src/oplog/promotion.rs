@@ -144,8 +144,8 @@ pub(crate) unsafe fn look_on<H, R>(
 /// Changes an announcement from updater to waiter or back, for the rest of its [`Inside`]. The
 /// caller then repeats its checks.
 pub(crate) fn announce_again<H>(slot: Slot, hot: *const H, waits: bool) {
-    // Forgotten, because the `Inside` withdraws the announcement in either form.
-    std::mem::forget(slot.announce(word::announcement(hot, waits), false));
+    // The `Inside` withdraws the announcement in either form.
+    slot.announce_anew(word::announcement(hot, waits));
 }
 
 /// Waits until no updater is in the hot state, which the caller has closed (promotion.H2).

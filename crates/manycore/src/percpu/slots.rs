@@ -7,7 +7,6 @@ use super::segmented::Segmented;
 use super::token::Token;
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
-use std::ptr;
 
 /// What a slot's owner announces: the object that it is inside of, if any.
 #[repr(align(128))]
@@ -44,8 +43,16 @@ impl Record {
     #[inline(always)]
     pub(crate) fn announce(&self, word: usize, biased: bool) -> Announced<'_> {
         debug_assert!(word != 0, "percpu.P3: a record announces no object");
+        count_announcements(|count| count + 1);
         announce(&self.active, word, biased);
         Announced { record: self }
+    }
+
+    /// Announces another word in place of the one that is announced, as [`announce`](Self::announce)
+    /// without the bias. The [`Announced`] of that one withdraws it.
+    fn announce_anew(&self, word: usize) {
+        debug_assert!(word != 0 && self.is_busy(), "percpu.P3: an announcement begins unseen");
+        announce(&self.active, word, false);
     }
 
     /// The word that the owner announces now, or zero.
@@ -87,6 +94,7 @@ impl Drop for Announced<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         withdraw(&self.record.active);
+        count_announcements(|count| count.wrapping_sub(1));
     }
 }
 
@@ -268,6 +276,11 @@ impl Slot {
         self.record.announce(word, biased)
     }
 
+    /// See [`Record::announce_anew`].
+    pub(crate) fn announce_anew(self, word: usize) {
+        self.record.announce_anew(word);
+    }
+
     /// See [`Record::answer`].
     pub(crate) fn answer(self, collection: u64) {
         self.record.answer(collection);
@@ -278,8 +291,8 @@ impl Slot {
 #[repr(align(16))]
 struct Fast {
     slot: Cell<Option<Slot>>,
-    /// The innermost of the spare slots that the thread has for the length of a call.
-    spares: Cell<*const Spare>,
+    /// The words that the thread announces now, in its own record and in spare ones.
+    announcing: Cell<usize>,
 }
 
 /// The slow half: gives the slot back when the thread ends.
@@ -333,7 +346,7 @@ impl Drop for Owner {
 
 sync::thread_local! {
     static FAST: Fast = const {
-        Fast { slot: Cell::new(None), spares: Cell::new(ptr::null()) }
+        Fast { slot: Cell::new(None), announcing: Cell::new(0) }
     };
     static OWNER: Owner = Owner::new(records().take());
 }
@@ -385,8 +398,7 @@ fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
             return f(slot);
         }
     }
-    let spare = Spare { record: records().take(), outer: FAST.with(|fast| fast.spares.get()) };
-    FAST.with(|fast| fast.spares.set(&raw const spare));
+    let spare = Spare { record: records().take() };
     f(Slot::of(spare.record))
 }
 
@@ -422,10 +434,9 @@ pub(crate) fn give_back(slot: usize) {
     records().give_back(records().get(slot));
 }
 
-/// A second slot for the length of one call. It stays where it is, on the thread's stack.
+/// A second slot for the length of one call.
 struct Spare {
     record: &'static Record,
-    outer: *const Spare,
 }
 
 impl Drop for Spare {
@@ -433,7 +444,6 @@ impl Drop for Spare {
         if sync::model_failed() {
             return;
         }
-        FAST.with(|fast| fast.spares.set(self.outer));
         records().give_back(self.record);
     }
 }
@@ -508,13 +518,13 @@ pub(crate) fn known_slot() -> Option<usize> {
 /// Whether a record of the calling thread announces anything: then others may wait for it.
 #[inline(always)]
 pub(crate) fn is_announcing() -> bool {
-    FAST.with(|fast| {
-        // A thread with a record of its own takes a spare only while its record is busy.
-        match fast.slot.get() {
-            Some(slot) => slot.record.is_busy(),
-            None => !fast.spares.get().is_null(),
-        }
-    })
+    FAST.with(|fast| fast.announcing.get() != 0)
+}
+
+#[inline(always)]
+fn count_announcements(next: impl FnOnce(usize) -> usize) {
+    // Fails in models alone, which drop a thread's locals when it ends.
+    let _ = FAST.try_with(|fast| fast.announcing.set(next(fast.announcing.get())));
 }
 
 /// A number that no other live thread has. A multiple of 16 and never zero.
