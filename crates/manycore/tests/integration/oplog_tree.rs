@@ -5,6 +5,7 @@
 use manycore::clock::Stamp;
 use manycore::oplog::*;
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -197,6 +198,11 @@ impl<const N: usize> Log<u64> for Count<N> {
     }
 }
 
+/// Whether a thread can help another one that reads: on one processor it does not run then.
+fn are_several_processors() -> bool {
+    thread::available_parallelism().map_or(1, NonZero::get) > 1
+}
+
 /// Updates by several threads until a read panics, and what it says; no update may be lost.
 fn panic_of_a_read<const N: usize>(object: &Deferred<u64, Count<N>>) -> String {
     let done = AtomicBool::new(false);
@@ -230,6 +236,9 @@ fn panic_of_a_read<const N: usize>(object: &Deferred<u64, Count<N>>) -> String {
 
 #[test]
 fn panic_in_absorb_reaches_the_reader_and_loses_nothing() {
+    if !are_several_processors() {
+        return;
+    }
     let panicked = AtomicBool::new(false);
     let once = move || assert!(panicked.swap(true, SeqCst), "planned");
     assert!(ON_ABSORB[0].set(Box::new(once)).is_ok());
@@ -238,6 +247,9 @@ fn panic_in_absorb_reaches_the_reader_and_loses_nothing() {
 
 #[test]
 fn update_from_within_absorb_is_queued() {
+    if !are_several_processors() {
+        return;
+    }
     let object = Arc::new(tree::<_, Count<1>>(0));
     let again = Arc::downgrade(&object);
     static TRIED: AtomicBool = AtomicBool::new(false);
@@ -269,10 +281,11 @@ fn helpers_absorb_in_a_tree_and_not_in_a_flat_merge() {
     assert_eq!(flat.into_inner(), done.iter().sum::<u64>());
     assert_eq!(ABSORBED.load(SeqCst), 0, "the reader collects by itself");
     let until = Instant::now() + Duration::from_secs(60);
-    while ABSORBED.load(SeqCst) == 0 && Instant::now() < until {
+    while ABSORBED.load(SeqCst) == 0 && are_several_processors() && Instant::now() < until {
         let tree = tree::<_, Count<2>>(0);
         let done = race(&tree, |_, _| 1, |_| ());
         assert_eq!(tree.into_inner(), done.iter().sum::<u64>());
     }
-    assert_ne!(ABSORBED.load(SeqCst), 0, "no thread has helped");
+    let helped = ABSORBED.load(SeqCst) != 0;
+    assert!(helped || !are_several_processors(), "no thread has helped");
 }
