@@ -56,11 +56,11 @@ pub(crate) const RATIO_FOR_LOGS: u32 = if SMALL { 2 } else { 64 };
 /// Contended updates that promote an object.
 pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
 
-/// Updates and reads of a cold object, none of which had to wait, after which it is reserved for
-/// the thread that makes the next one. An object is reserved once, and the other thread that
+/// Updates or reads of a cold object, none of which had to wait, after which it is reserved for the
+/// thread that makes the last one. An object is reserved once, and the other thread that
 /// ends it pays for a barrier (2 us, and 1 us for each running thread): a bound on that share, and
 /// no threshold of a load. (Models reserve what they need reserved.)
-pub(crate) const USES_FOR_RESERVATION: u32 = if cfg!(manycore_shuttle) { 2 } else { 2000 };
+pub(crate) const USES_FOR_RESERVATION: u32 = if cfg!(manycore_shuttle) { 2 } else { 1024 };
 
 /// Whether objects become reserved without being asked; in a model, they would all be.
 pub(crate) const RESERVES_UNASKED: bool = !cfg!(manycore_loom);

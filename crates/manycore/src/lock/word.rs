@@ -90,6 +90,14 @@ pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> 
     }
 }
 
+/// As [`try_lock`], if the word has no flag either: one exchange, for the shortest paths.
+#[inline(always)]
+pub(crate) fn try_lock_plain(word: &AtomicUsize, token: usize) -> bool {
+    debug_assert!(token != 0 && token & !TOKEN == 0, "lock.K1: {token:#x} is no thread's token");
+    // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
+    word.compare_exchange(0, token | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
 /// As [`try_lock`], for a word that is not 0.
 #[cold]
 fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<(), Refused> {
@@ -421,12 +429,22 @@ pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
     }
 }
 
+/// As [`unlock_unless_hot`], if the word has no flag and is not HOT: one exchange, for the shortest
+/// paths. Returns whether the lock is released.
+#[inline(always)]
+pub(crate) fn unlock_plain(word: &AtomicUsize, token: usize) -> bool {
+    if seeded_bug!("blind-unlock") {
+        return false; // the bug is in `unlock_unless_hot`
+    }
+    // ORDER: Release; pairs with the Acquire CAS of the next owner (lock.K1).
+    word.compare_exchange(token | LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_ok()
+}
+
 /// Releases the lock of a word that becomes HOT only while it is locked. Returns false if it has
 /// become HOT: then the caller owns what it leads to, with a lock in the caller's name.
 ///
 /// # Safety
 /// The calling thread, whose token it is, holds the lock or held it when the word became HOT.
-#[inline(always)]
 pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool {
     // BUG: a cold object's lock is released after a look whether the word has become HOT, not by
     // the same instruction (oplog.W2).
@@ -439,16 +457,10 @@ pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool
         unsafe { unlock(word, 0) };
         return true;
     }
-    // ORDER: Release; pairs with the Acquire CAS of the next owner (lock.K1).
-    let locked = token | LOCKED;
-    match word.compare_exchange(locked, 0, Ordering::Release, Ordering::Relaxed) {
-        Ok(_) => true,
-        Err(_) => unlock_marked(word, locked),
-    }
+    unlock_marked(word, token | LOCKED)
 }
 
-/// As [`unlock_unless_hot`], for a word with flags beside the lock.
-#[cold]
+/// Releases the lock of a word that is `locked`, beside flags. Returns false if it is HOT.
 pub(super) fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
     // ORDER: Acquire; pairs with Release in `redirect`: what the HOT word leads to.
     let mut seen = word.load(Ordering::Acquire);

@@ -4,17 +4,17 @@
 //! changes the object's state if a controller says so. Laws oplog.W1 to oplog.W3 are in the header
 //! of `object`.
 
-use super::contention::Contention;
+use super::contention::Kind;
 use super::guard::{Hold, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
-use super::release::Locked;
-use crate::config;
+use super::release::{ColdGuard, Locked};
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, barrier};
 use crate::profile::{self, Of, What};
 use crate::sync::Backoff;
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
@@ -34,8 +34,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             );
             return Err(Refused::Busy);
         }
-        if let Some(guard) = self.acquire_cold() {
-            return Ok(guard);
+        if !self.config.is_managed() {
+            if let Some(guard) = self.acquire_cold() {
+                return Ok(guard);
+            }
         }
         let mut backoff = Backoff::new();
         loop {
@@ -45,7 +47,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 }
                 match self.lock_word(wait) {
                     Ok(()) => {
-                        self.note_cold_read(self.contention.load());
+                        let contention = self.contention.load().unreserved().with(Kind::Read);
+                        let is_due = contention.is_due(Kind::Read);
+                        let seen = if is_due { contention.looked_at() } else { contention };
+                        self.contention.store(seen);
                         return Ok(self.guard(ptr::null()));
                     }
                     Err(Refused::Hot) => continue,
@@ -109,45 +114,68 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// The short path of a read: locks the object if it is cold, not poisoned, and free or reserved
-    /// for this thread.
+    /// for this thread. Not for a managed object.
     #[inline(always)]
     pub(super) fn hold_cold(&self) -> Option<Hold<T, L>> {
         let contention = self.contention.load();
-        if !contention.is_plain() || self.config.is_managed() {
+        let token = percpu::thread_token();
+        if contention.is_plain() {
+            if !lock::try_lock_plain(self.word.raw(), token) {
+                return None;
+            }
+            // (Asked under the lock, which waits for the loads before it.)
+            let contention = self.contention.load();
+            if !contention.is_plain() {
+                return self.let_go();
+            }
+            if percpu::is_announcing() {
+                return self.let_go();
+            }
+            held::enter();
+            let contention = contention.with(Kind::Read);
+            self.contention.store(contention);
+            if contention.is_due(Kind::Read) {
+                return Some(self.look_and_hold());
+            }
+            return Some(Hold::LOCKED);
+        }
+        if !contention.is_reserved() || percpu::is_announcing() || !self.enter_reserved(token) {
             return None;
         }
-        let mut hold = self.try_hold(contention)?;
+        held::enter();
+        Some(Hold::RESERVED)
+    }
+
+    /// Releases the word's lock, which this thread has just taken.
+    #[cold]
+    fn let_go(&self) -> Option<Hold<T, L>> {
+        drop(ColdGuard::of(self));
+        None
+    }
+
+    /// Looks at the counts of the cold object, which are due and whose lock this thread holds, and
+    /// may reserve it.
+    #[cold]
+    fn look_and_hold(&self) -> Hold<T, L> {
+        let mut hold = ManuallyDrop::new(ColdGuard::of_counted(self));
         let contention = self.contention.load();
-        if contention.is_poisoned() || percpu::is_announcing() {
-            return None; // releases the lock
+        if contention.wants_reservation() {
+            hold.reserve_held(contention);
+        } else {
+            self.contention.store(contention.looked_at());
         }
-        if !hold.is_reserved() {
-            self.note_cold_read(contention);
-            if contention.wants_reservation() {
-                hold.reserve_held(self.contention.load());
-            }
-        }
-        let reserved = hold.is_reserved();
-        std::mem::forget(hold);
-        Some(Hold { hot: ptr::null(), reserved })
+        Hold::cold(hold.is_reserved())
     }
 
     /// As [`hold_cold`](Self::hold_cold), in a guard.
     #[inline(always)]
     pub(crate) fn acquire_cold(&self) -> Option<ReadGuard<'_, T, L>> {
-        self.hold_cold().map(|hold| ReadGuard::of(self, hold))
-    }
-
-    /// Counts a read of the cold object, whose lock this thread holds and which is not reserved.
-    #[inline(always)]
-    fn note_cold_read(&self, before: Contention) {
-        let keep = before.is_contended() && is_promising(before);
-        self.contention.store(before.after_read(keep));
+        self.hold_cold().map(|hold| ReadGuard::of_cold(self, hold))
     }
 
     /// A guard for the lock that this thread has just taken.
     fn guard(&self, hot: *const HotState<T, L>) -> ReadGuard<'_, T, L> {
-        ReadGuard::of(self, Hold { hot, reserved: false })
+        ReadGuard::of(self, Hold::hot(hot))
     }
 
     /// Merges under the hot state's lock, which this thread has just taken.
@@ -220,12 +248,6 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// Whether a cold object has had as many updates since its last read as make logs pay.
-#[cold]
-fn is_promising(contention: Contention) -> bool {
-    contention.updates() >= config::RATIO_FOR_LOGS
-}
-
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;
@@ -244,7 +266,7 @@ mod tests {
     #[test]
     fn reads_alone_reserve_an_object_and_another_thread_ends_that() {
         let sum = Deferred::<u64, Commuting<Add>>::new(7);
-        (0..USES_FOR_RESERVATION).for_each(|_| assert_eq!(*sum.read(), 7));
+        (1..USES_FOR_RESERVATION).for_each(|_| assert_eq!(*sum.read(), 7));
         assert!(!sum.contention.load().is_reserved());
         let mut guard = sum.read();
         let is_reserved = sum.contention.load().is_reserved();

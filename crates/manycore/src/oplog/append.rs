@@ -4,22 +4,22 @@
 //! waiting at all while the thread is inside an object or log: the rules are in the header of the
 //! parent module.
 
-use super::contention::Contention;
+use super::contention::Kind;
 use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
-use super::policy;
 use super::promotion;
 use super::push::{ANY_GROWTH, Refusal};
 use super::release::{ColdGuard, UserCode};
 use super::settings::WhenFull;
 use super::word::Word;
+use crate::lock::reservation::{self, Entry};
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, Slot};
-use crate::policy::Streak;
 use crate::profile::{Of, Wait};
 use crate::sync::{self, Backoff};
+use std::mem::ManuallyDrop;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Not inlined into [`append`](Self::append), so that the cold path saves no registers: its
@@ -73,78 +73,141 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(())
     }
 
+    /// An update of a cold object that is not reserved: everything rare is behind a branch.
     #[inline(always)]
-    pub(super) fn append_cold(
-        &self,
-        op: L::Op,
-        contention: Contention,
-    ) -> Result<(), (L::Op, Refusal)> {
-        match self.try_hold(contention) {
-            // With a log in hand it must be logged. (Asked under the lock, which waits for the
-            // loads before it. It was taken without a wait, and is released at once.)
-            Some(hold) if percpu::is_announcing() => drop(hold),
-            Some(hold) => return self.apply_locked(op, hold, false),
-            None => {}
+    #[track_caller]
+    pub(super) fn append_locked(&self, op: L::Op) {
+        let token = percpu::thread_token();
+        if !lock::try_lock_plain(self.word.raw(), token) {
+            return self.append_slow(op, Refusal::Stale);
         }
-        Err((op, Refusal::Stale))
+        let contention = self.contention.load();
+        // (Asked under the lock, which waits for the loads before it.)
+        if !contention.is_plain() || percpu::is_announcing() {
+            return self.append_flagged(op);
+        }
+        held::enter();
+        self.apply_unguarded(op, false);
+        held::leave();
+        // Another thread may have promoted the object, in this thread's name; that the flag is lost
+        // which says so does no harm, as this thread sets it again.
+        let contention = contention.with(Kind::Update);
+        self.contention.store(contention);
+        if contention.is_due(Kind::Update) {
+            return self.look_and_release();
+        }
+        // SAFETY: oplog.W1 - this thread has the lock, and no reference to the value is left.
+        unsafe { self.release_word(token) };
+    }
+
+    /// An update of a cold object that is reserved for this thread, or seems to be.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn append_reserved(&self, op: L::Op) {
+        // With a log in hand it must be logged.
+        if percpu::is_announcing() {
+            return self.append_slow(op, Refusal::Stale);
+        }
+        let token = percpu::thread_token();
+        match reservation::enter(self.word.raw(), &self.inside, token) {
+            Entry::Inside => {}
+            Entry::Refused => return self.append_slow(op, Refusal::Stale),
+            Entry::Changed => return self.append_changed(op, token),
+        }
+        held::enter();
+        self.apply_unguarded(op, true);
+        held::leave();
+        self.leave_reserved(token);
+    }
+
+    /// An update of a cold object that seems to lose its reservation for this thread.
+    #[cold]
+    #[track_caller]
+    fn append_changed(&self, op: L::Op, token: usize) {
+        self.leave_changed(token);
+        self.append_slow(op, Refusal::Stale);
+    }
+
+    /// An update of a cold object whose lock this thread has taken without waiting, though a flag
+    /// says that it is no ordinary one, or the thread has a log in hand.
+    #[cold]
+    #[track_caller]
+    fn append_flagged(&self, op: L::Op) {
+        let hold = ColdGuard::of(self);
+        let refused = if percpu::is_announcing() {
+            drop(hold); // it must be logged
+            Err((op, Refusal::Stale))
+        } else {
+            self.apply_locked(op, hold, false)
+        };
+        if let Err((op, refusal)) = refused {
+            self.append_slow(op, refusal);
+        }
+    }
+
+    /// Looks at the counts of the cold object, which are due, and releases its lock, or reserves
+    /// the object.
+    #[cold]
+    fn look_and_release(&self) {
+        let hold = ColdGuard::of(self);
+        let contention = self.contention.load();
+        if contention.wants_reservation() {
+            hold.reserve(contention);
+        } else {
+            self.contention.store(contention.looked_at());
+        }
     }
 
     /// Applies an update to the cold object that this thread has locked, and unlocks it.
-    #[inline(always)]
-    pub(super) fn apply_locked(
+    fn apply_locked(
         &self,
         op: L::Op,
         mut hold: ColdGuard<'_, T, L>,
         contended: bool,
     ) -> Result<(), (L::Op, Refusal)> {
-        if !hold.is_reserved() {
-            let contention = self.contention.load();
-            if contention.is_poisoned() || self.config.always_logs() {
-                return match self.promote_instead(op, hold) {
-                    Some(op) => Err((op, Refusal::Stale)),
-                    None => Ok(()),
-                };
-            }
+        if self.contention.load().is_poisoned() || self.config.always_logs() {
+            return match self.promote_instead(op, hold) {
+                Some(op) => Err((op, Refusal::Stale)),
+                None => Ok(()),
+            };
         }
         hold = self.apply_held(op, hold);
-        if hold.is_reserved() {
-            return Ok(());
-        }
         // Loaded again: the object may have been promoted.
-        let mut contention = self.contention.load().with_update();
+        let mut contention = self.contention.load().unreserved().with(Kind::Update);
+        let mut wants_logs = false;
         if contended {
-            contention = contention.without_uses();
-        } else if contention.wants_reservation() {
-            hold.reserve(contention);
-            return Ok(());
+            (contention, wants_logs) = contention.after_wait();
         }
-        if contended && !self.config.never_logs() {
-            let mut waits = contention.contended();
-            let wants = policy::wants_logs(contention.updates(), &mut waits);
-            let wants = wants && !contention.is_resting();
-            // (A hint: `publish_hot_state` decides.)
-            let promotes = wants && !self.word.hint().is_hot();
-            contention = contention.with_contended(if promotes { Streak::NONE } else { waits });
-            if promotes {
-                self.contention.store(contention);
-                self.promote_held(hold, Admission::Ask);
-                return Ok(());
-            }
+        if contention.is_due(Kind::Update) {
+            contention = contention.looked_at();
         }
         self.contention.store(contention);
+        // (A hint: `publish_hot_state` decides.)
+        if wants_logs && !self.config.never_logs() && !self.word.hint().is_hot() {
+            self.promote_held(hold, Admission::Ask);
+        }
         Ok(())
     }
 
-    /// Applies an update under the word's lock. The lock is released if that panics.
+    /// Applies an update to the cold object. It is released if that panics.
     #[inline(always)]
     pub(super) fn apply_held<'a>(
         &self,
         op: L::Op,
         hold: ColdGuard<'a, T, L>,
     ) -> ColdGuard<'a, T, L> {
-        let user_code = UserCode::under(hold);
+        let hold = ManuallyDrop::new(hold);
+        self.apply_unguarded(op, hold.is_reserved());
+        ManuallyDrop::into_inner(hold)
+    }
+
+    /// As [`apply_held`](Self::apply_held), for a thread that holds the object, by a reservation or
+    /// not, and has no guard of it.
+    #[inline(always)]
+    fn apply_unguarded(&self, op: L::Op, reserved: bool) {
+        let user_code = UserCode { object: self, reserved };
         self.apply_cold(op);
-        user_code.over()
+        std::mem::forget(user_code);
     }
 
     /// Applies an update. The caller holds the word's lock.

@@ -178,7 +178,7 @@ impl ConfigId {
     }
 
     #[inline(always)]
-    pub(crate) fn always_logs(&self) -> bool {
+    pub(crate) const fn always_logs(&self) -> bool {
         self.flags & ALWAYS != 0
     }
 

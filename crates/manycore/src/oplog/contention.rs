@@ -1,50 +1,41 @@
-//! The word beside the object's: what a cold object has seen of contention, and two flags.
+//! The word beside the object's: what a cold object has seen of its use, and flags.
 //!
 //! Owns: its bits. An object has four bytes for them (law oplog.D8). The word's lock guards the
-//! counts; the flags may be set by any thread. While the object is cold, it counts for the
-//! controller in `policy`; the counts of a *managed* object are its owner's [`Meter`]. Each update
-//! and read changes them, so that the lock's waiters can tell one hold from the next.
+//! counts; `HOT` and `POISONED` may be set by any thread.
+//!
+//! An update or a read of the cold object makes one addition. It is looked at after a wait for the
+//! lock, and when one of the counts is *due*, after some thousand uses: then both are halved, so
+//! that they stay below their bounds and their ratio stays what it is. The counts of a *managed*
+//! object are its owner's [`Meter`], which takes them before they are due. Each use changes the
+//! word, so that the lock's waiters can tell one hold from the next.
 
-use crate::config;
-use crate::policy::Streak;
+use crate::config::{self, USES_FOR_RESERVATION as DUE};
 use crate::sync::{AtomicU32, Ordering, const_fn};
 
-/// Updates since the last read.
-const UPDATES: u32 = 0x3ff;
-const CONTENDED_SHIFT: u32 = 10;
-/// The contended ones among them, since the object last asked for logs.
-const CONTENDED: u32 = 7 << CONTENDED_SHIFT;
-const USE: u32 = 1 << 13;
-/// Updates and reads since one of them had to wait, while the object was never reserved. Later, or
-/// if it is never to be, the reads for which it rests: for those it asks for no logs.
-const USES: u32 = 0x7ff * USE;
-/// Updates and reads, modulo 16: the highest bits, so that nothing is carried on.
-const TURN: u32 = 1 << 28;
-const TURNS: u32 = 0xf * TURN;
-
-/// Fewer than make an object ask for a reservation.
-const REST_MAX: u32 = config::USES_FOR_RESERVATION - 1;
-
-/// A managed object's updates, in place of the four above.
-const METERED: u32 = (1 << READ_SHIFT) - 1;
-const READ_SHIFT: u32 = 12;
-const WAIT_SHIFT: u32 = 28;
-const WAITS: u32 = 0xf << WAIT_SHIFT;
-
+const WIDTH: u32 = 11;
+const MOST: u32 = (1 << WIDTH) - 1;
+const UPDATE: u32 = 1;
+const READ: u32 = 1 << WIDTH;
+const COUNTS: u32 = MOST * UPDATE | MOST * READ;
+const WAIT: u32 = 1 << (2 * WIDTH);
+/// The uses that had to wait. While the object asks for no logs, the lowest bits of the reads when
+/// updates were last due.
+const WAITS: u32 = 0xf * WAIT;
+/// The object asks for no logs before its reads are due.
+const RESTING: u32 = 1 << 26;
 /// The object is, or was, reserved for a thread, which it is once in its life (reservation.N4).
-const SPENT: u32 = 1 << 24;
-/// A hint: the word is reserved.
-const RESERVED: u32 = 1 << 25;
-/// A hint: the word is HOT.
-const HOT: u32 = 1 << 26;
-const POISONED: u32 = 1 << 27;
-const FLAGS: u32 = SPENT | RESERVED | HOT | POISONED;
-const _: () = assert!((UPDATES | CONTENDED | USES | TURNS) & FLAGS == 0);
-const _: () = assert!((METERED | METERED << READ_SHIFT | WAITS) & FLAGS == 0);
-const _: () = assert!(config::CONTENDED_FOR_LOGS <= CONTENDED >> CONTENDED_SHIFT);
-const _: () = assert!(config::RATIO_FOR_LOGS <= UPDATES);
-const _: () = assert!(config::USES_FOR_RESERVATION < USES / USE);
-const _: () = assert!(2 * config::OPS_PER_LOOK < METERED);
+const SPENT: u32 = 1 << 27;
+/// A hint: the word is reserved. This flag and those above keep a use from the shortest path.
+const RESERVED: u32 = 1 << 29;
+/// A hint: the word is HOT, or the object is to have logs from its first update on.
+const HOT: u32 = 1 << 30;
+const POISONED: u32 = 1 << 31;
+const FLAGS: u32 = RESTING | SPENT | RESERVED | HOT | POISONED;
+
+const _: () = assert!((COUNTS | WAITS) & FLAGS == 0);
+const _: () = assert!(DUE.is_power_of_two() && 2 * DUE <= MOST + 1);
+const _: () = assert!(config::OPS_PER_LOOK <= DUE || config::SMALL);
+const _: () = assert!(config::CONTENDED_FOR_LOGS < WAITS / WAIT);
 
 /// Counts of a cold object since its owner last took them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,14 +53,26 @@ pub(crate) enum Kind {
     Read,
 }
 
+impl Kind {
+    #[inline(always)]
+    fn one(self) -> u32 {
+        if self == Self::Update { UPDATE } else { READ }
+    }
+}
+
 /// The word's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Contention(u32);
 
 impl Contention {
+    /// As after so many uses that the next one reserves the object.
+    #[cfg(all(test, manycore_loom))]
+    pub(super) const DUE: Self = Self((DUE - 1) * (UPDATE | READ));
+
+    /// Whether no flag keeps a use from the shortest path.
     #[inline(always)]
-    pub(super) fn is_hot(self) -> bool {
-        self.0 & HOT != 0
+    pub(super) fn is_plain(self) -> bool {
+        self.0 < RESERVED
     }
 
     #[inline(always)]
@@ -77,134 +80,119 @@ impl Contention {
         self.0 & POISONED != 0
     }
 
-    /// Whether the object seems to be reserved, and is not poisoned.
+    /// Whether the object seems to be reserved, and has no other flag that matters.
     #[inline(always)]
     pub(super) fn is_reserved(self) -> bool {
-        self.0 & (RESERVED | POISONED) == RESERVED
+        self.0 & (RESERVED | HOT | POISONED) == RESERVED
     }
 
-    /// Whether there is a flag that keeps a read from the short path.
+    /// After a use by the holder of the word's lock.
     #[inline(always)]
-    pub(super) fn is_plain(self) -> bool {
-        self.0 & (HOT | POISONED) == 0
+    pub(super) fn with(self, kind: Kind) -> Self {
+        debug_assert!(self.count(kind) < MOST, "a count that is due was not looked at");
+        Self(self.0 + kind.one())
     }
 
-    /// The number of updates since the last read; saturates.
-    #[inline(always)]
-    pub(super) fn updates(self) -> u32 {
-        self.0 & UPDATES
-    }
-
-    /// After an update by the holder of the word's lock, which is not reserved.
-    #[inline(always)]
-    pub(super) fn with_update(self) -> Self {
-        let one = u32::from(self.updates() != UPDATES);
-        Self(self.0 + one).with_turn().with_use()
+    /// The word's lock is held, so the word is not reserved.
+    pub(super) fn unreserved(self) -> Self {
+        Self(self.0 & !RESERVED)
     }
 
     #[inline(always)]
-    fn with_turn(self) -> Self {
-        Self(self.0.wrapping_add(TURN))
+    pub(super) fn count(self, kind: Kind) -> u32 {
+        self.0 / kind.one() & MOST
     }
 
-    #[inline(always)]
-    fn with_use(self) -> Self {
-        let first = self.0 & SPENT == 0;
-        Self((self.0 & !RESERVED) + if first { USE } else { 0 })
+    fn waits(self) -> u32 {
+        (self.0 & WAITS) / WAIT
     }
 
-    /// Whether the object is to be reserved for the thread that holds it.
+    /// Whether so many uses of this kind are counted that they have to be looked at.
     #[inline(always)]
+    pub(super) fn is_due(self, kind: Kind) -> bool {
+        self.0 & (DUE * kind.one()) != 0
+    }
+
+    /// Whether an object that is due is to be reserved for the thread that holds it: it never was,
+    /// and no use had to wait.
     pub(super) fn wants_reservation(self) -> bool {
-        self.0 & USES >= config::USES_FOR_RESERVATION * USE
+        self.0 & (SPENT | WAITS) == 0
     }
 
-    /// Whether the object was never reserved, and nothing is counted.
-    pub(super) fn may_be_reserved(self) -> bool {
-        self.0 & !TURNS == 0
+    /// After a count was due, and the object was not reserved.
+    pub(super) fn looked_at(self) -> Self {
+        let halved = |kind: Kind| self.count(kind) / 2 * kind.one();
+        let rest = self.0 & !(COUNTS | WAITS);
+        if !self.is_resting() {
+            return Self(rest | halved(Kind::Update) | halved(Kind::Read));
+        }
+        // A rest is over after so many reads, and if there was none for very many updates.
+        let reads = self.count(Kind::Read);
+        let seen = reads & (WAITS / WAIT);
+        if self.is_due(Kind::Read) || self.waits() == seen {
+            return Self(rest & !RESTING);
+        }
+        Self(rest | halved(Kind::Update) | reads * READ | seen * WAIT)
     }
-
-    /// As after so many uses that the next one reserves the object.
-    #[cfg(all(test, manycore_loom))]
-    pub(super) const DUE: Self = Self(config::USES_FOR_RESERVATION * USE);
 
     /// Reserved, or never to be reserved.
     pub(super) fn spent(self, reserved: bool) -> Self {
-        Self(self.0 & !(USES | RESERVED) | SPENT | if reserved { RESERVED } else { 0 })
-    }
-
-    /// After a wait for the lock.
-    pub(super) fn without_uses(self) -> Self {
-        Self(if self.0 & SPENT == 0 { self.0 & !USES } else { self.0 })
+        Self(self.0 & !(COUNTS | RESERVED) | SPENT | if reserved { RESERVED } else { 0 })
     }
 
     /// Never to be reserved, and at rest for so many reads, or as many as can be counted.
     pub(super) fn resting_for(self, reads: u32) -> Self {
-        Self(self.0 & !(USES | RESERVED) | SPENT | (reads.min(REST_MAX) * USE))
-    }
-
-    /// Whether the object asks for no logs now. It does if it has had more updates since the last
-    /// read than are counted.
-    pub(super) fn is_resting(self) -> bool {
-        self.0 & SPENT != 0 && self.0 & USES != 0 && self.updates() != UPDATES
-    }
-
-    /// The contended updates.
-    pub(super) fn contended(self) -> Streak {
-        Streak::from_raw((self.0 & CONTENDED) >> CONTENDED_SHIFT)
-    }
-
-    pub(super) fn with_contended(self, contended: Streak) -> Self {
-        let count = contended.raw().min(CONTENDED >> CONTENDED_SHIFT);
-        Self(self.0 & !CONTENDED | count << CONTENDED_SHIFT)
-    }
-
-    #[inline(always)]
-    pub(super) fn is_contended(self) -> bool {
-        self.0 & CONTENDED != 0
-    }
-
-    /// After a read; `keep` says that contention goes on counting.
-    #[inline(always)]
-    pub(super) fn after_read(self, keep: bool) -> Self {
-        let next = Self(self.0 & !if keep { UPDATES } else { UPDATES | CONTENDED }).with_turn();
-        if next.0 & SPENT != 0 {
-            return Self((next.0 & !RESERVED) - if next.0 & USES != 0 { USE } else { 0 });
+        let flags = self.flags().unreserved().0 & !RESTING | SPENT;
+        match reads.min(DUE - 1) {
+            0 => Self(flags),
+            reads => {
+                let begin = DUE - reads;
+                Self(flags | RESTING | begin * READ | (begin.wrapping_sub(1) & 0xf) * WAIT)
+            }
         }
-        // Not every read may reserve, so the count stops before it overflows.
-        if next.wants_reservation() { next } else { next.with_use() }
     }
 
-    /// Counts an access of a managed object, which is not reserved.
-    #[inline(always)]
-    pub(super) fn metered(self, kind: Kind) -> Self {
-        debug_assert!(self.count(kind) < METERED, "oplog.W5: the owner did not take its meter");
-        Self((self.0 & !RESERVED) + (1 << Self::shift(kind)))
+    pub(super) fn is_resting(self) -> bool {
+        self.0 & RESTING != 0
     }
 
-    /// The number of a managed object's accesses of this kind.
-    #[inline(always)]
-    pub(super) fn count(self, kind: Kind) -> u32 {
-        self.0 >> Self::shift(kind) & METERED
+    /// After an update that had to wait for the lock; and whether the object wants logs.
+    pub(super) fn after_wait(self) -> (Self, bool) {
+        if self.is_resting() {
+            return (self, false);
+        }
+        let (updates, reads) = (self.count(Kind::Update), self.count(Kind::Read));
+        let waits = self.waits().max(1);
+        let with_waits = |waits: u32| self.0 & !WAITS | waits * WAIT;
+        if updates >= config::RATIO_FOR_LOGS * reads.max(1) {
+            if waits >= config::CONTENDED_FOR_LOGS {
+                return (Self(with_waits(1)), true);
+            }
+            return (Self(with_waits(waits + 1)), false);
+        }
+        // The ratio of so many is no accident. (Fewer say nothing yet.)
+        let known = updates + reads >= 4 * config::RATIO_FOR_LOGS;
+        (Self(with_waits(1) & if known { !COUNTS } else { u32::MAX }), false)
     }
 
+    /// After a wait of a managed object's user.
     pub(super) fn with_wait(self) -> Self {
-        if self.0 & WAITS == WAITS { self } else { Self(self.0 + (1 << WAIT_SHIFT)) }
+        if self.0 & WAITS == WAITS { self } else { Self(self.0 + WAIT) }
     }
 
     pub(super) fn meter(self) -> Meter {
-        let waits = (self.0 & WAITS) >> WAIT_SHIFT;
-        Meter { updates: self.count(Kind::Update), reads: self.count(Kind::Read), waits }
+        let (updates, reads) = (self.count(Kind::Update), self.count(Kind::Read));
+        Meter { updates, reads, waits: self.waits() }
+    }
+
+    /// Whether the object was never reserved, and nothing is counted.
+    pub(super) fn is_new(self) -> bool {
+        self.0 == 0
     }
 
     /// Without any counts.
     pub(super) fn flags(self) -> Self {
         Self(self.0 & FLAGS)
-    }
-
-    #[inline(always)]
-    fn shift(kind: Kind) -> u32 {
-        if kind == Kind::Update { 0 } else { READ_SHIFT }
     }
 }
 
@@ -214,8 +202,9 @@ pub(super) struct AtomicContention(AtomicU32);
 
 impl AtomicContention {
     const_fn! {
-        pub(super) const fn new() -> Self {
-            Self(AtomicU32::new(0))
+        /// Of an object that `always_logs`, or not.
+        pub(super) const fn new(always_logs: bool) -> Self {
+            Self(AtomicU32::new(if always_logs { HOT } else { 0 }))
         }
     }
 
@@ -250,9 +239,10 @@ impl AtomicContention {
     }
 
     /// The object has become cold.
-    pub(super) fn note_cold(&self, poisoned: bool) {
+    pub(super) fn note_cold(&self, poisoned: bool, always_logs: bool) {
         let spent = self.load().0 & SPENT;
-        self.0.store(spent | if poisoned { POISONED } else { 0 }, Ordering::Relaxed);
+        let flags = if poisoned { POISONED } else { 0 } | if always_logs { HOT } else { 0 };
+        self.0.store(spent | flags, Ordering::Relaxed);
     }
 }
 
@@ -260,78 +250,103 @@ impl AtomicContention {
 mod tests {
     use super::*;
 
-    const FULL: u32 = u32::MAX;
+    const NONE: Contention = Contention(0);
+
+    /// As the holder of the lock counts.
+    fn used(seen: Contention, kind: Kind) -> Contention {
+        let next = seen.with(kind);
+        if next.is_due(kind) { next.looked_at() } else { next }
+    }
+
+    fn used_times(mut seen: Contention, kind: Kind, times: u32) -> Contention {
+        (0..times).for_each(|_| seen = used(seen, kind));
+        seen
+    }
 
     #[test]
     fn counts_do_not_touch_each_other_or_the_flags() {
-        let flags = Contention(FLAGS & !RESERVED); // which an update or a read clears
-        let counted = flags.with_update().with_contended(Streak::from_raw(6));
-        assert_eq!((counted.updates(), counted.contended().raw()), (1, 6));
+        let flags = Contention(FLAGS & !RESTING);
+        let counted = flags.with(Kind::Update).with(Kind::Read).with(Kind::Read).with_wait();
+        assert_eq!(counted.meter(), Meter { updates: 1, reads: 2, waits: 1 });
         assert_eq!(counted.flags(), flags);
-        assert_eq!(counted.after_read(true).contended().raw(), 6);
-        assert_eq!(counted.after_read(false).flags(), flags);
-        let metered = flags.metered(Kind::Update).metered(Kind::Read).metered(Kind::Read);
-        let meter = metered.with_wait().meter();
-        assert_eq!(meter, Meter { updates: 1, reads: 2, waits: 1 });
-        assert_eq!(metered.flags(), flags);
+        let most = used_times(used_times(flags, Kind::Update, 10 * MOST), Kind::Read, 10 * MOST);
+        assert_eq!((most.flags(), most.waits()), (flags, 0));
+        assert_eq!((0..100).fold(NONE, |seen, _| seen.with_wait()).meter().waits, 15);
     }
 
     #[test]
-    fn counts_saturate() {
-        let turned = FULL.wrapping_add(TURN);
-        assert_eq!(Contention(FULL).with_update(), Contention(turned & !RESERVED));
-        assert_eq!(Contention(FULL).with_wait(), Contention(FULL));
-        let most = Contention(0).with_contended(Streak::from_raw(u32::MAX));
-        assert_eq!((most.contended().raw(), most.flags(), most.updates()), (7, Contention(0), 0));
-    }
-
-    #[test]
-    fn each_update_and_each_read_changes_the_word() {
-        for flags in [0, SPENT, SPENT | TURNS | UPDATES, UPDATES | CONTENDED] {
-            let mut seen = Contention(flags);
-            for at in 0..100 {
-                let next = if at % 3 == 0 { seen.with_update() } else { seen.after_read(true) };
-                assert_ne!(next, seen);
-                assert_eq!(next.flags(), seen.flags());
+    fn each_use_changes_the_word() {
+        for mut seen in [NONE, Contention(SPENT), NONE.resting_for(40)] {
+            for at in 0..10 * MOST {
+                let kind = if at % 3 == 0 { Kind::Update } else { Kind::Read };
+                let next = used(seen, kind);
+                assert_ne!(next, seen, "use {at}");
                 seen = next;
             }
-            let updated = seen.with_update();
-            assert!(updated != seen && updated.with_update() != updated);
-            assert_ne!(seen.metered(Kind::Read), seen);
         }
     }
 
     #[test]
-    fn rest_is_over_after_so_many_reads_and_while_updates_are_too_many() {
-        let mut seen = Contention(HOT).with_update().resting_for(3);
+    fn ratio_outlives_many_uses() {
+        let mut seen = NONE;
+        for _ in 0..1000 {
+            seen = used(used_times(seen, Kind::Update, 100), Kind::Read);
+        }
+        let ratio = seen.count(Kind::Update) / seen.count(Kind::Read);
+        assert!((70..150).contains(&ratio), "{seen:?}: {ratio}");
+    }
+
+    #[test]
+    fn object_wants_logs_after_waits_at_a_high_ratio_alone() {
+        let waits = |ratio: u32| {
+            let mut seen = NONE;
+            (0..1000_u32).position(|_| {
+                seen = used(used_times(seen, Kind::Update, ratio), Kind::Read);
+                let (next, wants) = seen.after_wait();
+                seen = next;
+                wants
+            })
+        };
+        let ratio = config::RATIO_FOR_LOGS;
+        assert_eq!(waits(2 * ratio), Some(config::CONTENDED_FOR_LOGS as usize - 1));
+        assert_eq!((waits(ratio / 2), waits(0)), (None, None));
+    }
+
+    #[test]
+    fn rest_is_over_after_so_many_reads_or_very_many_updates() {
+        let rested = NONE.resting_for(3);
+        assert!(rested.is_resting() && rested.flags() == Contention(SPENT | RESTING));
+        let mut seen = rested;
         for left in [3, 2, 1] {
-            assert!(seen.is_resting() && !seen.wants_reservation(), "{left} left");
-            seen = seen.with_update().without_uses().after_read(true);
+            assert!(seen.is_resting(), "{left} left");
+            let waited = used_times(seen, Kind::Update, 5 * DUE / 2).after_wait();
+            assert!(waited == (waited.0, false) || left == 3);
+            seen = used(used_times(seen, Kind::Update, 7), Kind::Read);
         }
-        assert!(!seen.is_resting() && !seen.after_read(false).is_resting());
-        assert_eq!(seen.flags(), Contention(HOT | SPENT));
-        let mut seen = Contention(0).resting_for(u32::MAX);
-        assert!(seen.is_resting() && !seen.wants_reservation());
-        (0..UPDATES).for_each(|_| seen = seen.with_update());
-        assert!(!seen.is_resting() && seen.after_read(false).is_resting());
-        assert!(!seen.resting_for(0).is_resting());
+        assert!(!seen.is_resting(), "{seen:?}");
+        assert!(used_times(rested, Kind::Update, DUE).is_resting(), "a read may come yet");
+        assert!(!used_times(rested, Kind::Update, 3 * DUE).is_resting(), "there is no read");
+        let long = NONE.resting_for(u32::MAX);
+        let mut seen = long;
+        for _ in 0..DUE / 2 {
+            seen = used(used_times(seen, Kind::Update, 100), Kind::Read);
+            assert!(seen.is_resting());
+        }
+        assert!(!long.resting_for(0).is_resting() && !NONE.resting_for(0).is_resting());
     }
 
     #[test]
-    fn object_is_reserved_once_after_enough_uses() {
-        let mut seen = Contention(0);
-        for used in 0..config::USES_FOR_RESERVATION {
-            assert!(!seen.wants_reservation(), "after {used} uses");
-            seen = if used % 2 == 0 { seen.with_update() } else { seen.after_read(false) };
-        }
-        assert!(seen.wants_reservation() && !seen.without_uses().wants_reservation());
-        // Reads do not overflow the count.
-        (0..0x1_0000).for_each(|_| seen = seen.after_read(false));
-        assert!(seen.wants_reservation() && !seen.is_reserved());
-        let mut seen = seen.spent(true);
-        assert!(seen.is_reserved() && !seen.wants_reservation());
-        (0..0x1_0000).for_each(|_| seen = seen.with_update());
-        assert!(!seen.is_reserved() && !seen.wants_reservation() && seen.updates() == UPDATES);
-        assert!(!Contention(seen.spent(true).0 | POISONED).is_reserved());
+    fn object_is_reserved_once_after_enough_uses_without_a_wait() {
+        let mut seen = NONE;
+        (0..DUE - 1).for_each(|_| seen = seen.with(Kind::Update));
+        assert!(!seen.is_due(Kind::Update) && seen.with(Kind::Update).is_due(Kind::Update));
+        assert!(seen.wants_reservation() && !seen.after_wait().0.wants_reservation());
+        let again = used(used(seen, Kind::Update).after_wait().0, Kind::Update);
+        assert!(used_times(again, Kind::Update, DUE).wants_reservation(), "the wait is long ago");
+        let spent = seen.spent(true);
+        assert!(spent.is_reserved() && !spent.is_plain() && !spent.wants_reservation());
+        assert!(!spent.unreserved().is_reserved() && spent.unreserved().is_plain());
+        assert!(!seen.spent(false).is_reserved());
+        assert!(!Contention(spent.0 | POISONED).is_reserved());
     }
 }

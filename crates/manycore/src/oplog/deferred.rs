@@ -54,10 +54,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // A hint that keeps the cold path from loading the word that it is about to lock (3 ns in a
         // tight loop). If it is wrong, the slow path corrects it.
         let contention = self.contention.load();
-        if contention.is_hot() {
+        if contention.is_plain() {
+            self.append_locked(op);
+        } else if contention.is_reserved() {
+            self.append_reserved(op);
+        } else {
             self.append_logged(op);
-        } else if let Err((op, refusal)) = self.append_cold(op, contention) {
-            self.append_slow(op, refusal);
         }
     }
 
@@ -73,11 +75,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
-        let hold = match self.hold_cold() {
-            Some(hold) => hold,
-            None => self.read_slow(),
-        };
-        ReadGuard::of(self, hold)
+        match self.hold_cold() {
+            Some(hold) => ReadGuard::of_cold(self, hold),
+            None => ReadGuard::of(self, self.read_slow()),
+        }
     }
 
     /// Not inlined, so that the short path saves no registers: see `append_logged`.
@@ -195,7 +196,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(unsafe { this.take_value() })
     }
 
-    /// Whether the object is poisoned: an update, or a reader that held the object, panicked.
+    /// Whether the object is poisoned: an update panicked, or a reader that had changed the value.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.contention.load().is_poisoned()
@@ -274,7 +275,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let mut guard = self.read();
         for _ in 0..config::ROUNDS_OF_DEMOTION {
             self.demote_guard(&mut guard);
-            if guard.hot.is_null() || guard.is_poisoned() {
+            if !guard.is_hot() || guard.is_poisoned() {
                 return;
             }
         }

@@ -13,7 +13,7 @@
 
 use super::configurations::ConfigId;
 use super::contention::{Kind, Meter};
-use super::guard::ReadGuard;
+use super::guard::{Hold, ReadGuard};
 use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
@@ -21,10 +21,10 @@ use super::object::Deferred;
 use super::push::Refusal;
 use super::release::{ColdGuard, Poison};
 use super::table::Eviction;
-use crate::lock::{self, Refused};
+use crate::lock::{self, Refused, held};
 use crate::percpu;
 use crate::profile::Of;
-use crate::sync::{ConstPtr, MutPtr, const_fn};
+use crate::sync::{ConstPtr, MutPtr, const_fn, seeded_bug};
 use std::mem::{ManuallyDrop, MaybeUninit};
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
@@ -48,17 +48,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { (*hot.cast::<HotState<T, L>>()).value.get() }
     }
 
-    /// Logs an update, or returns it if the object is cold.
-    #[inline(always)]
-    pub(crate) fn append_if_logged(&self, op: L::Op) -> Result<(), L::Op> {
-        // A hint, as in `append`.
-        if !self.contention.load().is_hot() {
-            return Err(op);
-        }
-        self.append_to_logs(op)
-    }
-
-    /// As above, regardless of the hint. Not inlined, as `append_logged`.
+    /// Logs an update, or returns it if the object is cold. Not inlined, as `append_logged`.
     #[inline(never)]
     pub(crate) fn append_to_logs(&self, op: L::Op) -> Result<(), L::Op> {
         let word = self.word.load();
@@ -103,7 +93,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(crate) unsafe fn release_logged(&self, hot: *const ()) {
         // SAFETY: the caller promises that this thread kept the lock's guard, that `keep` returned
         // `hot`, and that no reference to the value is used any more (# Safety).
-        unsafe { self.release(hot.cast(), false, false) };
+        unsafe { self.release_slow(Hold::hot(hot.cast()), false) };
     }
 
     /// Whether an object whose lock this thread has kept is poisoned; the word's own lock if `hot`
@@ -112,10 +102,68 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.is_poisoned_held(hot.cast())
     }
 
+    /// The short path of an update: makes it if the object is cold, free or reserved for this
+    /// thread, and `is_plain`, which is asked under the lock. Then the lock is still held if the
+    /// owner's policy is due. Else the update is given back, and nothing has happened.
+    #[inline(always)]
+    pub(crate) fn update_plain(
+        &self,
+        op: L::Op,
+        is_plain: impl Fn() -> bool,
+        due: u32,
+    ) -> Result<Option<ColdGuard<'_, T, L>>, L::Op> {
+        let Some(hold) = self.hold_plain(is_plain) else { return Err(op) };
+        if hold.is_reserved() {
+            // No other thread uses the object: no policy has to look.
+            hold.apply_and_release(op);
+            return Ok(None);
+        }
+        let hold = self.apply_held(op, hold);
+        Ok(if hold.count(Kind::Update, due) { Some(hold) } else { None })
+    }
+
+    /// Takes the cold object's lock, if it is free or reserved for this thread, the object is not
+    /// poisoned, and `is_plain`, which is asked under the lock.
+    #[inline(always)]
+    pub(crate) fn hold_plain(&self, is_plain: impl Fn() -> bool) -> Option<ColdGuard<'_, T, L>> {
+        let (contention, token) = (self.contention.load(), percpu::thread_token());
+        if contention.is_plain() {
+            // (A hint, which saves the lock in other modes.)
+            if !is_plain() || !lock::try_lock_plain(self.word.raw(), token) {
+                return None;
+            }
+            // BUG: a use acts on the mode that it saw before it took the lock (adaptive.A7).
+            let is_plain = seeded_bug!("unchecked-mode") || is_plain();
+            if !is_plain || !self.contention.load().is_plain() || percpu::is_announcing() {
+                return self.give_up();
+            }
+            return Some(ColdGuard::of(self));
+        }
+        if !contention.is_reserved() || percpu::is_announcing() || !self.enter_reserved(token) {
+            return None;
+        }
+        if !is_plain() {
+            return self.give_up_reserved();
+        }
+        held::enter();
+        Some(ColdGuard::of_reserved(self))
+    }
+
+    #[cold]
+    fn give_up_reserved(&self) -> Option<ColdGuard<'_, T, L>> {
+        self.leave_reserved(percpu::thread_token());
+        None
+    }
+
+    #[cold]
+    fn give_up(&self) -> Option<ColdGuard<'_, T, L>> {
+        drop(ColdGuard::of(self));
+        None
+    }
+
     /// Takes the cold object's lock, if it is free or reserved for this thread. The latter is for
     /// the object's shortest paths alone: any other takes the hold as it is
     /// [`settled`](ColdGuard::settled).
-    #[inline(always)]
     pub(crate) fn try_hold_cold(&self) -> Result<ColdGuard<'_, T, L>, Refused> {
         match self.try_hold(self.contention.load()) {
             Some(hold) => Ok(hold),
@@ -197,7 +245,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
             return Err((self, op));
         }
         let hold = object.apply_held(op, self);
-        let contention = contention.metered(Kind::Update);
+        let contention = contention.unreserved().with(Kind::Update);
         object.contention.store(contention);
         Ok((contention.count(Kind::Update) >= due).then_some(hold))
     }
@@ -239,7 +287,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
     /// Counts an access; returns whether the owner's policy is due.
     #[inline(always)]
     pub(crate) fn count(&self, kind: Kind, due: u32) -> bool {
-        let contention = self.object.contention.load().metered(kind);
+        let contention = self.object.contention.load().unreserved().with(kind);
         self.object.contention.store(contention);
         // `>=`, not `==`: the count may exceed the due value if the owner did not take the meter at
         // once.
@@ -254,7 +302,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
     /// has any of the counts that [`take_meter`](Self::take_meter) returns.
     pub(crate) fn release_to_owner(self) {
         let contention = self.object.contention.load();
-        if contention.may_be_reserved() {
+        if contention.is_new() {
             self.reserve(contention);
         }
     }
@@ -262,7 +310,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
     /// As [`release_to_owner`](Self::release_to_owner), by a thread that stays inside.
     pub(crate) fn keep_as_owner(&mut self) {
         let contention = self.object.contention.load();
-        if contention.may_be_reserved() {
+        if contention.is_new() {
             self.reserve_held(contention);
         }
     }
@@ -297,14 +345,9 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     /// cold while this guard was made.
     pub(crate) fn window(&self) -> Option<u64> {
         // SAFETY: the guard holds the hot state's lock, so the hot state is alive.
-        let hot = unsafe { self.hot.as_ref()? };
+        let hot = unsafe { self.hold.state().as_ref()? };
         // SAFETY: the lock guards `inner`.
         Some(hot.logs().inner.with(|inner| unsafe { (*inner).window }))
-    }
-
-    /// From now on, a panic while this guard is held does not poison: the holder only reads.
-    pub(crate) fn only_looks(&mut self) {
-        self.panicking = true;
     }
 
     /// Passes the guard's duty to the caller, which releases the lock by [`release_logged`]. Not
@@ -312,7 +355,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     ///
     /// [`release_logged`]: Deferred::release_logged
     pub(crate) fn keep(self) -> *const () {
-        self.into_hold().hot.cast()
+        self.into_hold().state().cast()
     }
 
     /// Demotes the object, unless it is poisoned, or its updates append to it in each of `rounds`
@@ -320,7 +363,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     pub(crate) fn demote(&mut self, rounds: u32) {
         let object = self.object;
         for _ in 0..rounds {
-            if !self.hot.is_null() && !self.is_poisoned() {
+            if self.is_hot() && !self.is_poisoned() {
                 object.demote_guard(self);
             }
         }
@@ -328,7 +371,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
 
     /// The lock of the object that this guard holds, if it is cold.
     pub(crate) fn into_cold(mut self) -> Result<ColdGuard<'a, T, L>, Self> {
-        if !self.hot.is_null() {
+        if self.is_hot() {
             return Err(self);
         }
         self.value = None;

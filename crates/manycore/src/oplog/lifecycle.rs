@@ -2,7 +2,7 @@
 //!
 //! Laws oplog.W1 to oplog.W4 are in the header of `object`.
 
-use super::guard::ReadGuard;
+use super::guard::{Hold, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
@@ -108,7 +108,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Makes the object that `guard` holds cold, if it is hot and not poisoned. If an update that
     /// must not wait comes in between, the object stays hot, with that update queued.
     pub(super) fn demote_guard(&self, guard: &mut ReadGuard<'_, T, L>) {
-        let hot = guard.hot;
+        let hot = guard.hold.state();
         if hot.is_null() {
             return;
         }
@@ -120,7 +120,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             // SAFETY: oplog.W3 - `close` returned true, this thread holds the hot state's lock, and
             // the guard's reference to the value is gone.
             unsafe { self.abandon(hot) };
-            guard.hot = ptr::null();
+            guard.hold = Hold::LOCKED;
             guard.value = Some(self.value.get_mut());
             profile::happened(What::Demoted, "Deferred", self, 0);
         } else {
@@ -160,7 +160,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let held = unsafe { &*hot };
         // SAFETY: oplog.W1 - the value is in the hot state, whose lock this thread holds.
         unsafe { held.move_out(&self.value) };
-        self.contention.note_cold(held.is_poisoned());
+        self.contention.note_cold(held.is_poisoned(), self.config.always_logs());
         self.word.make_cold(percpu::thread_token());
         // SAFETY: oplog.W3 - this thread holds the lock, and the hot state is freed below only
         // after its waiters have left: they wake one by one, find it retired, and leave.
@@ -235,7 +235,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return drained;
         }
         self.word.reset();
-        self.contention.note_cold(hot.is_poisoned());
+        self.contention.note_cold(hot.is_poisoned(), self.config.always_logs());
         // SAFETY: oplog.W1 - the value is in the hot state, which is freed without dropping it.
         unsafe { hot.move_out(&self.value) };
         // SAFETY: oplog.W3 - the word and the table no longer lead to the hot state, and it came

@@ -147,9 +147,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         pub(super) const fn with_config(value: T, config: ConfigId) -> Self {
             Self {
                 word: StateWord::new(),
-                config,
                 inside: Inside::new(),
-                contention: AtomicContention::new(),
+                contention: AtomicContention::new(config.always_logs()),
+                config,
                 value: Inline(UnsafeCell::new(MaybeUninit::new(value))),
                 log: PhantomData,
             }

@@ -2,7 +2,7 @@
 //! and whether a read uses the combining tree.
 //!
 //! Owns: the decisions. The mechanisms count evidence, ask here, and obey: updates of a cold object
-//! ([`wants_logs`]), and the reads of a hot one ([`Policy`], of which each hot object has one, in
+//! (`contention`), and the reads of a hot one ([`Policy`], of which each hot object has one, in
 //! its log set). An eviction forgets what it has learned. Like [`crate::policy`], of which it is
 //! made, it knows no atomic and no clock; time is the number of the read.
 
@@ -19,12 +19,6 @@ const PAUSES: Pauses = Pauses {
     first: 2 * config::READS_BEFORE_PROBE,
     doublings: config::FAILED_PROBES_MAX.saturating_sub(1),
 };
-
-/// Whether a cold object wants logs after an update that had to wait for its lock, of `updates`
-/// since the last read.
-pub(super) fn wants_logs(updates: u32, contended: &mut Streak) -> bool {
-    updates >= config::RATIO_FOR_LOGS && contended.observe(true).is_due(config::CONTENDED_FOR_LOGS)
-}
 
 /// What a read of a hot object has found.
 #[derive(Debug, Clone, Copy)]
@@ -197,18 +191,6 @@ mod tests {
         let reads = vec![(FEW, false); 400];
         let chosen = biases(&mut Policy::default(), true, Load(&reads, [2000, 1000]));
         assert!(chosen[200..].iter().all(|biased| !biased));
-    }
-
-    #[test]
-    fn logs_come_after_contended_updates_that_pay() {
-        let mut contended = Streak::NONE;
-        let pays = config::RATIO_FOR_LOGS;
-        assert!((0..1000).all(|_| !wants_logs(pays - 1, &mut contended)));
-        assert_eq!(contended, Streak::NONE);
-        let asked: Vec<_> =
-            (0..config::CONTENDED_FOR_LOGS).map(|_| wants_logs(pays, &mut contended)).collect();
-        let (last, before) = asked.split_last().unwrap();
-        assert!(*last && before.iter().all(|wants| !wants));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! of `object`.
 
 use super::contention::Contention;
+use super::guard::Hold;
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
@@ -11,60 +12,104 @@ use crate::lock::reservation::{self, Entry};
 use crate::lock::{self, held};
 use crate::percpu::{self, barrier};
 use crate::sync::seeded_bug;
-use std::mem::ManuallyDrop;
-use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// Releases the lock of `hot`, or the word's own if that is null; then also finishes a
-    /// promotion that happened while it was held (oplog.W2).
+    /// The short path of [`release_slow`](Self::release_slow): releases a cold object to which
+    /// nothing happened while it was held. If that returns false, the object is released by
+    /// `release_slow`.
     ///
     /// # Safety
-    /// This thread holds that lock, and no reference to the value is left.
-    #[inline]
-    pub(super) unsafe fn release(&self, hot: *const HotState<T, L>, reserved: bool, poison: bool) {
-        debug_assert!(self.is_held_through(hot), "oplog.W1: a lock is released that is not held");
+    /// This thread holds the object so, and no reference to the value is left.
+    #[inline(always)]
+    pub(super) unsafe fn try_release(&self, hold: Hold<T, L>) -> bool {
+        debug_assert!(
+            self.is_held_through(hold.state()),
+            "oplog.W1: a lock is released that is not held"
+        );
+        let (word, token) = (self.word.raw(), percpu::thread_token());
+        let released = if hold.is_locked() {
+            lock::unlock_plain(word, token)
+        } else {
+            hold.is_reserved() && reservation::leave(word, &self.inside, token)
+        };
+        if released {
+            held::leave();
+        }
+        released
+    }
+
+    /// Poisons the object and releases it; or releases it where [`try_release`](Self::try_release)
+    /// has not. Then also finishes a promotion that happened while it was held (oplog.W2).
+    ///
+    /// # Safety
+    /// This thread holds the object so; if it is not to be poisoned, by a hot state, or
+    /// `try_release` has returned false. No reference to the value is left.
+    #[inline(never)]
+    pub(super) unsafe fn release_slow(&self, hold: Hold<T, L>, poison: bool) {
         held::leave();
-        if !hot.is_null() {
-            // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
-            return unsafe { Self::release_hot(hot, poison) };
+        // SAFETY: the caller promises that this thread has the hold, so a hot state is alive.
+        if let Some(hot) = unsafe { hold.state().as_ref() } {
+            if poison {
+                hot.poison();
+            }
+            // SAFETY: this thread has the lock of the hot state, which is alive until then.
+            return unsafe { lock::unlock(&raw const (*hold.state()).lock, 0) };
         }
         if poison {
             self.contention.poison();
         }
-        // SAFETY: the caller holds the word's lock, or held it until the word became HOT.
-        unsafe { self.release_word(reserved) };
-    }
-
-    /// Releases the lock of `hot`. Not inlined, so that a cold object is released without a frame.
-    ///
-    /// # Safety
-    /// This thread holds that lock, and no reference to the value is left.
-    #[inline(never)]
-    unsafe fn release_hot(hot: *const HotState<T, L>, poison: bool) {
-        // SAFETY: the lock is held, so the hot state is alive until it is released.
-        unsafe {
-            if poison {
-                (*hot).poison();
-            }
-            lock::unlock(&raw const (*hot).lock, 0);
-        }
-    }
-
-    /// Releases the word's own lock, or finishes a promotion (oplog.W2). `reserved` says that the
-    /// thread has it by a reservation.
-    ///
-    /// # Safety
-    /// This thread holds the lock, or did until the word became HOT, and no reference to the value
-    /// is left.
-    #[inline(always)]
-    unsafe fn release_word(&self, reserved: bool) {
         let token = percpu::thread_token();
-        if reserved {
-            if !reservation::leave(self.word.raw(), &self.inside, token) {
-                self.leave_changed(token);
-            }
-            return;
+        if hold.is_reserved() && poison {
+            self.leave_reserved(token);
+        } else if hold.is_reserved() {
+            self.leave_changed(token); // `try_release` has cleared the flag
+        } else {
+            // SAFETY: the caller holds the word's lock, or held it until the word became HOT.
+            unsafe { self.release_marked(token) };
         }
+    }
+
+    /// Enters the object, if it is reserved for this thread, whose token it is.
+    #[inline(always)]
+    pub(super) fn enter_reserved(&self, token: usize) -> bool {
+        match reservation::enter(self.word.raw(), &self.inside, token) {
+            Entry::Inside => true,
+            Entry::Refused => false,
+            Entry::Changed => {
+                self.leave_changed(token);
+                false
+            }
+        }
+    }
+
+    /// Leaves the object, which this thread has entered by its reservation.
+    #[inline(always)]
+    pub(super) fn leave_reserved(&self, token: usize) {
+        if !reservation::leave(self.word.raw(), &self.inside, token) {
+            self.leave_changed(token);
+        }
+    }
+
+    /// Releases the word's own lock, or finishes a promotion (oplog.W2).
+    ///
+    /// # Safety
+    /// This thread, whose token it is, holds the lock, or did until the word became HOT, and no
+    /// reference to the value is left.
+    #[inline(always)]
+    pub(super) unsafe fn release_word(&self, token: usize) {
+        if !lock::unlock_plain(self.word.raw(), token) {
+            // SAFETY: the caller's promise is the same (# Safety).
+            unsafe { self.release_marked(token) };
+        }
+    }
+
+    /// As [`release_word`](Self::release_word), if there is a flag in the word, or it is HOT.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    unsafe fn release_marked(&self, token: usize) {
         // SAFETY: the word is locked by this thread, or was until it became HOT.
         if !unsafe { lock::unlock_unless_hot(self.word.raw(), token) } {
             // SAFETY: oplog.W2 - the hot state's lock is this thread's, and the value is inline.
@@ -74,7 +119,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// What is left to this thread, which is inside no longer, of a reservation that was revoked.
     #[cold]
-    fn leave_changed(&self, token: usize) {
+    pub(super) fn leave_changed(&self, token: usize) {
         if reservation::leave_changed(self.word.raw(), token) {
             return;
         }
@@ -98,17 +143,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             lock::try_lock(self.word.raw(), token).ok()?;
             return Some(ColdGuard::of(self));
         }
-        match reservation::enter(self.word.raw(), &self.inside, token) {
-            Entry::Inside => {
-                held::enter();
-                Some(ColdGuard::of_reserved(self))
-            }
-            Entry::Refused => None,
-            Entry::Changed => {
-                self.leave_changed(token);
-                None
-            }
+        if !self.enter_reserved(token) {
+            return None;
         }
+        held::enter();
+        Some(ColdGuard::of_reserved(self))
     }
 
     /// The word became HOT while this thread held its lock: moves the value into the hot state, and
@@ -223,31 +262,20 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdGuard<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
         held::leave();
+        let token = percpu::thread_token();
+        if self.reserved {
+            return self.object.leave_reserved(token);
+        }
         // SAFETY: a `ColdGuard` is made by the thread that has just taken the word's lock, which is
         // released only here; the word may have become HOT since (oplog.W2).
-        unsafe { self.object.release_word(self.reserved) };
+        unsafe { self.object.release_word(token) };
     }
 }
 
 /// A hold while user code runs: its panic poisons the object, and releases the lock.
 pub(super) struct UserCode<'a, T: Send + 'static, L: Log<T>> {
-    object: &'a Deferred<T, L>,
-    reserved: bool,
-}
-
-impl<'a, T: Send + 'static, L: Log<T>> UserCode<'a, T, L> {
-    #[inline(always)]
-    pub(super) fn under(hold: ColdGuard<'a, T, L>) -> Self {
-        let hold = ManuallyDrop::new(hold);
-        Self { object: hold.object, reserved: hold.reserved }
-    }
-
-    /// There was no panic.
-    #[inline(always)]
-    pub(super) fn over(self) -> ColdGuard<'a, T, L> {
-        let this = ManuallyDrop::new(self);
-        ColdGuard { object: this.object, reserved: this.reserved }
-    }
+    pub(super) object: &'a Deferred<T, L>,
+    pub(super) reserved: bool,
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for UserCode<'_, T, L> {
@@ -255,21 +283,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for UserCode<'_, T, L> {
     fn drop(&mut self) {
         // SAFETY: oplog.W1 - this has the duty of a `ColdGuard`, which is made by the thread that
         // has just taken the word's lock. The reference to the value has gone with user code.
-        unsafe { self.object.release_poisoned(self.reserved) };
-    }
-}
-
-impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// [`release`](Self::release)s the word's own lock after a panic.
-    ///
-    /// # Safety
-    /// This thread holds that lock, and no reference to the value is left.
-    #[cold]
-    #[inline(never)]
-    unsafe fn release_poisoned(&self, reserved: bool) {
-        // SAFETY: the caller promises that this thread holds the word's lock, and that no reference
-        // to the value is left (# Safety). Null means the word's own lock.
-        unsafe { self.release(ptr::null(), reserved, true) };
+        unsafe { self.object.release_slow(Hold::cold(self.reserved), true) };
     }
 }
 
@@ -294,6 +308,6 @@ impl<T: Send + 'static, L: Log<T>> Drop for Locked<'_, T, L> {
     fn drop(&mut self) {
         // SAFETY: oplog.W1 - the thread that made this `Locked` holds the lock, and takes no
         // reference to the value.
-        unsafe { self.object.release(self.hot, false, false) };
+        unsafe { self.object.release_slow(Hold::hot(self.hot), false) };
     }
 }

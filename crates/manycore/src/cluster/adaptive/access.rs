@@ -12,7 +12,7 @@ use crate::lock::error::would_deadlock;
 use crate::lock::{Refused, held};
 use crate::oplog::{self, ColdGuard, Deferred, Kind, Log, TryReadError};
 use crate::percpu;
-use crate::sync::{AtomicPtr, Backoff, const_fn, seeded_bug};
+use crate::sync::{AtomicPtr, Backoff, const_fn};
 use std::ptr;
 
 /// The object's lock, and where the value is.
@@ -56,23 +56,31 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[inline(always)]
     #[track_caller]
     pub fn update(&self, op: L::Op) {
-        let Err(op) = self.object.append_if_logged(op) else { return };
-        // BUG: an update acts on the mode that it saw before it took the lock (adaptive.A7).
-        let before = seeded_bug!("unchecked-mode") && self.is_plain();
+        match self.object.update_plain(op, || self.is_plain(), config::OPS_PER_LOOK) {
+            Ok(None) => {}
+            Ok(Some(hold)) => self.look_cold(hold),
+            Err(op) => self.update_rare(op),
+        }
+    }
+
+    /// An update of an object that has logs, is held, or is not plain.
+    #[inline(never)]
+    #[track_caller]
+    fn update_rare(&self, op: L::Op) {
+        let Err(op) = self.object.append_to_logs(op) else { return };
         match self.object.try_hold_cold() {
             // Asked under the lock, which waits for the loads before it.
             Ok(hold) if percpu::is_announcing() => {
                 drop(hold);
                 self.update_inside(op);
             }
-            Ok(hold) if before || self.is_plain() => self.update_direct(hold, op),
+            Ok(hold) if self.is_plain() => self.update_direct(hold, op),
             Ok(hold) => self.update_closed(hold.settled(), op),
             Err(refused) => self.update_slow(op, refused),
         }
     }
 
     /// An update of a plain object that this thread has locked.
-    #[inline(always)]
     fn update_direct(&self, hold: ColdGuard<'_, T, L>, op: L::Op) {
         if hold.is_reserved() {
             // No other thread uses the object: no policy has to look.
@@ -155,25 +163,36 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     pub fn read(&self) -> ReadGuard<'_, T, L> {
         let hold = match self.enter_lane() {
             Some(lane) => Hold::Lane(lane),
-            None => match self.object.try_hold_cold() {
-                Ok(hold) if hold.is_reserved() && self.is_plain() => {
+            None => match self.object.hold_plain(|| self.is_plain()) {
+                Some(hold) if hold.is_reserved() => {
                     hold.keep();
                     Hold::Reserved
                 }
-                Ok(hold) if self.is_plain() && !hold.is_poisoned() => {
-                    let is_due = hold.count(Kind::Read, config::OPS_PER_LOOK);
-                    if is_due {
-                        self.looked_at_reads(hold)
-                    } else {
-                        hold.keep();
-                        Hold::Lock(ptr::null())
-                    }
+                Some(hold) if hold.count(Kind::Read, config::OPS_PER_LOOK) => {
+                    self.looked_at_reads(hold)
                 }
-                Ok(hold) => self.read_closed(hold.settled()),
-                Err(_) => self.read_waiting(),
+                Some(hold) => {
+                    hold.keep();
+                    Hold::Lock(ptr::null())
+                }
+                None => self.read_rare(),
             },
         };
         ReadGuard::new(self, hold)
+    }
+
+    /// A read of an object that has logs, is held, poisoned, or not plain.
+    #[inline(never)]
+    #[track_caller]
+    fn read_rare(&self) -> Hold<'_> {
+        let read = match self.object.try_hold_cold() {
+            Ok(hold) => self.read_locked(hold.settled(), false),
+            Err(_) => self.read_slow(true),
+        };
+        match read {
+            Ok(guard) => checked(guard).into_hold(),
+            Err(refused) => not_held(refused),
+        }
     }
 
     #[inline(always)]
@@ -185,26 +204,6 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     fn read_by_lane(&self) -> Option<ReadGuard<'_, T, L>> {
         Some(ReadGuard::new(self, Hold::Lane(self.enter_lane()?)))
-    }
-
-    /// A read of the cold object that is not plain, or poisoned.
-    #[cold]
-    #[track_caller]
-    fn read_closed<'a>(&'a self, hold: ColdGuard<'a, T, L>) -> Hold<'a> {
-        match self.read_locked(hold, false) {
-            Ok(guard) => checked(guard).into_hold(),
-            Err(refused) => not_held(refused),
-        }
-    }
-
-    /// A read of an object that is held, or that has logs.
-    #[inline(never)]
-    #[track_caller]
-    fn read_waiting(&self) -> Hold<'_> {
-        match self.read_slow(true) {
-            Ok(guard) => checked(guard).into_hold(),
-            Err(refused) => not_held(refused),
-        }
     }
 
     /// As [`read`](Self::read), unless that would wait for another thread that holds the object.
@@ -312,7 +311,6 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             }
             Ok(Held::Logged(mut guard)) => {
                 if guard.is_poisoned() {
-                    guard.only_looks();
                     poisoned();
                 }
                 f(&mut guard)
@@ -368,7 +366,6 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             }
             Ok(Held::Logged(mut guard)) => {
                 note();
-                guard.only_looks();
                 if mode == Mode::Logs || guard.is_poisoned() {
                     return !guard.is_poisoned();
                 }
