@@ -108,7 +108,7 @@ impl<S: SmallForm> Promotable<S> {
         Holding { small: self.small.get_mut(), lock: Lock(self) }
     }
 
-    /// Waits for the lock, and promotes: there are threads that contend for it.
+    /// Waits for the lock, and promotes: threads contend for it (promoted.P2).
     #[cold]
     fn wait(&self) -> &S::Large {
         match lock::lock_nested(&self.word, thread_token(), Of::new("collection", self), None) {

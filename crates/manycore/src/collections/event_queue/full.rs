@@ -89,7 +89,7 @@ impl<E: Send + 'static> Full<E> {
 
     /// Whether nothing is in the queue; without its lock (event_queue.Q9). Asks for the next event.
     fn is_surely_empty(&self, front: &mut Front<E>) -> bool {
-        if self.signals().is_logged() {
+        if self.signals().has_logged() {
             return false;
         }
         front.ask(self.signals());

@@ -132,7 +132,7 @@ impl Signals {
 
     /// Whether events may be in logs. A hint.
     #[inline]
-    pub(super) fn is_logged(&self) -> bool {
+    pub(super) fn has_logged(&self) -> bool {
         self.state() & LOGGED != 0
     }
 

@@ -77,7 +77,7 @@ impl<T> Item<T> {
         if self.state.load(Ordering::Acquire) != LOOSE {
             return self.take();
         }
-        // ORDER: Relaxed; no handle is left, so whoever reads it holds the queue's lock.
+        // ORDER: Relaxed; no handle is left, so a thread that reads it holds the queue's lock.
         self.state.store(LOOSE | TAKEN, Ordering::Relaxed);
         // SAFETY: timer_queue.T1 - no handle is left, and this call set the bit.
         Some((self.value.with_mut(|value| unsafe { (*value).assume_init_read() }), true))
