@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{array, thread};
 
 use arc_swap::ArcSwap;
@@ -167,6 +168,11 @@ static CASES: &[Case] = &[
     }),
     ("event queue send + receive", || {
         let queue = EventQueue::new();
+        count(|| send_and_receive(&queue));
+    }),
+    ("event queue send + receive, large", || {
+        let queue = EventQueue::new();
+        assert!(queue.recv_timeout(Duration::ZERO).is_err(), "who has waited has made it large");
         count(|| send_and_receive(&queue));
     }),
     ("event queue send + receive, logged", || {

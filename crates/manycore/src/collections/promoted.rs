@@ -3,29 +3,29 @@
 //! Owns: [`Promotable`]: when an object is promoted, and that no thread is left behind. The forms
 //! are the object's own.
 //!
+//! ```text
+//! word:   0  <->  token | LOCKED  ->  HOT | address of the large form
+//!         small form, free or locked      for good
+//! ```
+//!
 //! Laws:
-//! - **promoted.P1** The small form is used under its lock alone, and by a thread that has found
-//!   there that there is no large one. The large form is made of the small one under that lock, for
-//!   good, and is used by every thread that finds it. So all uses of the small form come before all
-//!   uses of the large one: both together are as one object.
-//! - **promoted.P2** No constant of a machine decides: an object is promoted when a thread had to
-//!   wait for the lock, or when it is changed all the time, so that the large form's memory is
-//!   worth it.
+//! - **promoted.P1** One word is the small form's lock, until it leads to the large form, for good.
+//!   The large form is made of the small one under that lock, and the instruction that releases the
+//!   lock shows it. So all uses of the small form come before all uses of the large one: both
+//!   together are as one object.
+//! - **promoted.P2** Contention alone decides: an object is promoted when a thread had to wait for
+//!   the lock, or when it is asked for what the small form can't do. How often it is changed says
+//!   nothing: for one thread, the small form is the faster one.
 
-use super::reentrancy_lock::{ReentrancyGuard, ReentrancyLock};
-use crate::clock::Clock;
-use crate::config::SMALL;
-use crate::sync::{AtomicPtr, Ordering, model_failed, seeded_bug};
+use super::reentrancy_lock::cannot_hold;
+use crate::lock::{self, HOT, Refused};
+use crate::percpu::thread_token;
+use crate::profile::Of;
+use crate::sync::{AtomicUsize, MutPtr, Ordering, UnsafeCell, model_failed, seeded_bug};
 use std::marker::PhantomData;
-use std::panic::Location;
+use std::mem::forget;
+use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::time::Duration;
-
-/// After so many changes without a wait for the lock, the small form looks at the clock ...
-const CHANGES: u32 = if SMALL { 3 } else { 256 };
-/// ... and is promoted if they took no longer than this: a hundred thousand in a second. What
-/// changes less often has time for a lock in each.
-const QUICK: Duration = Duration::from_micros(2560);
 
 /// An object's small form.
 pub(super) trait SmallForm {
@@ -36,47 +36,56 @@ pub(super) trait SmallForm {
     fn promote(&mut self) -> Self::Large;
 }
 
-/// An object in one of two forms. In lines of its own: each use loads `large`, and what a program
+/// An object in one of two forms. In lines of its own: each use loads `word`, and what a program
 /// has beside the object may be written all the time.
 #[repr(align(128))]
 pub(super) struct Promotable<S: SmallForm> {
-    large: AtomicPtr<S::Large>,
-    small: ReentrancyLock<Small<S>>,
+    /// See the module header.
+    word: AtomicUsize,
+    small: UnsafeCell<S>,
     owned: PhantomData<Box<S::Large>>,
 }
 
-/// The small form, and how often it has changed.
-pub(super) struct Small<S> {
-    pub(super) form: S,
-    /// When the changes were counted last, in ticks.
-    since: u64,
-    pub(super) changes: u32,
-}
+// SAFETY: promoted.P1 - the small form is reached by one thread at a time, which may take parts of
+// it along (`Send`), and the large one by any number.
+unsafe impl<S: SmallForm + Send> Sync for Promotable<S> where S::Large: Send + Sync {}
+// SAFETY: owned data.
+unsafe impl<S: SmallForm + Send> Send for Promotable<S> where S::Large: Send {}
 
 /// The small form, for the holder of its lock.
-pub(super) type Holding<'a, S> = ReentrancyGuard<'a, Small<S>>;
+pub(super) struct Holding<'a, S: SmallForm> {
+    /// Dropped before the lock is given up.
+    small: MutPtr<S>,
+    lock: Lock<'a, S>,
+}
+
+/// Releases the lock when it is dropped.
+struct Lock<'a, S: SmallForm>(&'a Promotable<S>);
 
 impl<S: SmallForm> Promotable<S> {
     pub(super) fn new(form: S) -> Self {
-        let small = ReentrancyLock::new(Small { form, since: 0, changes: 0 });
-        Self { large: AtomicPtr::new(ptr::null_mut()), small, owned: PhantomData }
+        const { assert!(align_of::<S::Large>() > HOT, "an address has room for the mark") };
+        Self { word: AtomicUsize::new(0), small: UnsafeCell::new(form), owned: PhantomData }
     }
 
     /// The large form, if it is there.
     #[inline(always)]
     pub(super) fn large(&self) -> Option<&S::Large> {
-        // ORDER: Acquire; pairs with Release in `make`: all that was done to the small form, and
-        // the large one, before its address.
-        let large = self.large.load(Ordering::Acquire);
-        // SAFETY: promoted.P1 - null, or from the box of `make`, which is freed with self alone.
-        unsafe { large.as_ref() }
+        // ORDER: Acquire; pairs with Release in `Holding::promote`: all that was done to the small
+        // form, and the large one, before its address.
+        let word = self.word.load(Ordering::Acquire);
+        if word & HOT == 0 {
+            return None;
+        }
+        // SAFETY: promoted.P1 - from the box of `Holding::promote`, which is freed with self alone.
+        unsafe { large_at::<S>(word).as_ref() }
     }
 
     /// The small form, under its lock, or the large one (promoted.P1).
     ///
     /// # Panics
     /// If the calling thread holds the lock, or the wait for it would never end.
-    #[inline]
+    #[inline(always)]
     pub(super) fn small(&self) -> Result<Holding<'_, S>, &S::Large> {
         match self.large() {
             Some(large) => Err(large),
@@ -84,65 +93,116 @@ impl<S: SmallForm> Promotable<S> {
         }
     }
 
-    fn hold(&self) -> Result<Holding<'_, S>, &S::Large> {
-        let (mut small, waited) = self.small.hold_told(Location::caller());
-        // BUG: a thread that has the small form's lock uses it though there is a large one by now
-        // (promoted.P1).
-        if let Some(large) = self.large().filter(|_| !seeded_bug!("small-beside-large")) {
-            return Err(large);
+    /// As [`small`](Self::small), for a caller that has found no large form.
+    #[inline(always)]
+    pub(super) fn hold(&self) -> Result<Holding<'_, S>, &S::Large> {
+        match lock::try_lock(&self.word, thread_token()) {
+            Ok(()) => Ok(self.holding()),
+            Err(_) => Err(self.wait()),
         }
-        if waited || small.is_busy() {
-            return Err(self.make(&mut small));
+    }
+
+    /// The calling thread holds the lock.
+    #[inline(always)]
+    fn holding(&self) -> Holding<'_, S> {
+        Holding { small: self.small.get_mut(), lock: Lock(self) }
+    }
+
+    /// Waits for the lock, and promotes: threads contend for it (promoted.P2).
+    #[cold]
+    fn wait(&self) -> &S::Large {
+        match lock::lock_nested(&self.word, thread_token(), Of::new("collection", self), None) {
+            Ok(_) => self.holding().promote(),
+            Err(Refused::Hot) => self.large().expect("promoted.P1: the large form has gone"),
+            Err(refused) => cannot_hold(refused),
         }
-        Ok(small)
     }
 
     /// The large form, made now if it is not there.
     pub(super) fn promote(&self) -> &S::Large {
         match self.small() {
-            Ok(mut small) => self.make(&mut small),
+            Ok(small) => small.promote(),
             Err(large) => large,
         }
     }
 
-    /// The large form is there from now on, for good. The caller holds the lock.
-    #[cold]
-    pub(super) fn make(&self, small: &mut Small<S>) -> &S::Large {
-        debug_assert!(self.large().is_none(), "promoted.P1: an object is promoted twice");
-        let large = Box::into_raw(Box::new(small.form.promote()));
-        // ORDER: Release; pairs with Acquire in `large`.
-        self.large.store(large, Ordering::Release);
-        // SAFETY: from the box above, which is freed with self alone.
-        unsafe { &*large }
-    }
-
     /// The small form, which is empty if there is a large one; no other thread can be at it.
     pub(super) fn get_mut(&mut self) -> &mut S {
-        &mut self.small.get_mut().form
+        // SAFETY: `&mut self` is more than the lock.
+        self.small.with_mut(|small| unsafe { &mut *small })
     }
 }
 
-impl<S> Small<S> {
-    /// Whether there have been many changes in little time (promoted.P2).
-    fn is_busy(&mut self) -> bool {
-        if self.changes < CHANGES {
-            return false;
+/// Where the large form is that a word with `HOT` leads to.
+#[inline(always)]
+fn large_at<S: SmallForm>(word: usize) -> *mut S::Large {
+    ptr::with_exposed_provenance_mut(word & !HOT)
+}
+
+impl<'a, S: SmallForm> Holding<'a, S> {
+    /// The lock, without the way to the small form.
+    fn into_lock(self) -> Lock<'a, S> {
+        self.lock
+    }
+
+    /// The large form is there from now on, for good.
+    #[cold]
+    pub(super) fn promote(mut self) -> &'a S::Large {
+        let large = Box::into_raw(Box::new((*self).promote()));
+        let lock = self.into_lock();
+        let of = lock.0;
+        forget(lock);
+        // BUG: the small form is free for a moment when it was emptied already (promoted.P1).
+        if seeded_bug!("small-beside-large") {
+            // SAFETY: lock.K3 - this thread holds the lock, and `of` is borrowed.
+            unsafe { lock::unlock(&of.word, 0) };
+            lock::lock_nested(&of.word, thread_token(), Of::new("collection", of), None)
+                .expect("promoted.P1: an object is promoted twice");
         }
-        let clock = Clock::system();
-        let now = clock.ticks_now();
-        self.changes = 0;
-        let since = std::mem::replace(&mut self.since, now);
-        now.saturating_sub(since) < clock.duration_to_ticks(QUICK)
+        // SAFETY: lock.K3 - this thread holds the lock, and `of` is borrowed.
+        unsafe { lock::unlock(&of.word, large.expose_provenance() | HOT) };
+        // SAFETY: from the box above, which is freed with `of` alone.
+        unsafe { &*large }
+    }
+}
+
+impl<S: SmallForm> Deref for Holding<'_, S> {
+    type Target = S;
+
+    #[inline(always)]
+    fn deref(&self) -> &S {
+        // Not by way of `&mut S`, which would end the references that this gave before.
+        // SAFETY: promoted.P1 - this thread holds the lock until `lock` is dropped, and the guard
+        // is borrowed for reading, so there are other references for reading at most.
+        self.small.with(|small| unsafe { &*small })
+    }
+}
+
+impl<S: SmallForm> DerefMut for Holding<'_, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut S {
+        // SAFETY: promoted.P1 - this thread holds the lock until `lock` is dropped, and the guard
+        // is borrowed for writing, so this is the only reference.
+        unsafe { self.small.deref() }
+    }
+}
+
+impl<S: SmallForm> Drop for Lock<'_, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: lock.K3 - `small` and `wait` make the guard when this thread has taken the lock;
+        // it keeps the word.
+        unsafe { lock::unlock(&self.0.word, 0) };
     }
 }
 
 impl<S: SmallForm> Drop for Promotable<S> {
     fn drop(&mut self) {
         // ORDER: Relaxed; `&mut self` is exclusive.
-        let large = self.large.load(Ordering::Relaxed);
-        if !large.is_null() && !model_failed() {
-            // SAFETY: from the box of `make`, and no reference to it outlives self.
-            drop(unsafe { Box::from_raw(large) });
+        let word = self.word.load(Ordering::Relaxed);
+        if word & HOT != 0 && !model_failed() {
+            // SAFETY: from the box of `Holding::promote`, and no reference to it outlives self.
+            drop(unsafe { Box::from_raw(large_at::<S>(word)) });
         }
     }
 }
@@ -151,40 +211,27 @@ impl<S: SmallForm> Drop for Promotable<S> {
 mod tests {
     use super::*;
     use crate::sync::thread;
+    use std::time::Duration;
 
     /// A number, and how often it was promoted.
     struct Number(u32);
 
     impl SmallForm for Number {
-        type Large = u32;
+        type Large = u64;
 
-        fn promote(&mut self) -> u32 {
-            self.0
+        fn promote(&mut self) -> u64 {
+            u64::from(self.0)
         }
     }
 
     #[test]
-    fn what_changes_seldom_stays_small_and_what_changes_all_the_time_does_not() {
-        let number = Promotable::new(Number(7));
-        let change = |changes: u32| {
-            for _ in 0..changes {
-                if let Ok(mut small) = number.small() {
-                    small.changes += 1;
-                }
-            }
-        };
-        for _ in 0..3 {
-            change(CHANGES / 2);
-            thread::sleep(2 * QUICK);
+    fn what_one_thread_changes_stays_small() {
+        let number = Promotable::new(Number(0));
+        for _ in 0..if cfg!(miri) { 100 } else { 1_000_000 } {
+            number.small().expect("no other thread uses it").0 += 1;
         }
-        assert!(number.large().is_none());
-        let mut rounds = 0;
-        while number.large().is_none() {
-            change(CHANGES);
-            rounds += 1;
-            assert!(rounds < 1000, "it changes all the time, and stays small");
-        }
-        assert_eq!((number.promote(), number.small().err()), (&7, Some(&7)));
+        let sum = number.small().expect("no other thread uses it").0;
+        assert_eq!((number.promote(), number.small().err()), (&sum.into(), Some(&sum.into())));
     }
 
     #[test]
@@ -197,5 +244,13 @@ mod tests {
             drop(held);
             assert_eq!(waiter.join().unwrap(), Some(7));
         });
+    }
+
+    #[test]
+    #[should_panic(expected = "is used by code that runs under its own lock")]
+    fn use_from_within_itself_panics() {
+        let number = Promotable::new(Number(7));
+        let _held = number.small();
+        number.promote();
     }
 }

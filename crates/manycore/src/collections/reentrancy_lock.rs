@@ -69,12 +69,6 @@ impl<T> ReentrancyLock<T> {
         lock::is_held_by(&self.word, thread_token())
     }
 
-    /// The value; no other thread can be at it.
-    pub(super) fn get_mut(&mut self) -> &mut T {
-        // SAFETY: `&mut self` is more than the lock.
-        self.value.with_mut(|value| unsafe { &mut *value })
-    }
-
     pub(super) fn into_inner(self) -> T {
         self.value.into_inner()
     }

@@ -11,40 +11,49 @@ use super::links::{Linked, Links, links_of};
 use super::set::DeferredSet;
 use super::structure::Structure;
 use super::word::{Change, Word};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use std::ptr::NonNull;
 
 impl Links {
+    #[inline]
     fn untold(&self) -> Word {
         // ORDER: Relaxed; guarded by the owner's lock, as all here.
         Word(self.word.load(Ordering::Relaxed))
     }
 
+    #[inline]
     fn set_untold(&self, word: Word) {
         self.word.store(word.0, Ordering::Relaxed);
     }
 
-    /// The member, a new one, comes. Its structure is to be told.
-    pub(crate) fn come(&self) {
-        self.set_untold(self.untold().after(Change::Insert, 0));
+    /// Those of a member that comes, of which its structure is to be told.
+    #[inline]
+    pub(crate) fn coming() -> Self {
+        let mut links = Self::new();
+        links.word = AtomicU64::new(Word::NEW.after(Change::Insert, 0).0);
+        links
     }
 
     /// Whether the structure is to be told of the member: that it came, or has gone.
+    #[inline]
     pub(crate) fn is_untold(&self) -> bool {
         self.untold().is_queued()
     }
 
     /// Whether the member has not gone.
+    #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.untold().is_attached()
     }
 
     /// The structure is about to be told that the member came.
+    #[inline]
     pub(crate) fn note_told(&self) {
         self.set_untold(self.untold().telling(true).told());
     }
 
     /// The member, of which the structure has been told, goes for good. It is to be told of that.
+    #[inline]
     pub(crate) fn go(&self) {
         self.set_untold(self.untold().after(Change::Recycle, 0));
     }

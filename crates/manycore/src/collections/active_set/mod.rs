@@ -64,11 +64,11 @@ use std::ptr::NonNull;
 ///   query: the lock, a load of these lines, a visit of each other member that changed since, and
 ///   a search tree's insertion or removal for each of them that did not cancel itself.
 /// - Memory: 128 bytes for a set, a key and 32 bytes for each member, and a tree of the keys that
-///   were present at the last query. A set stays that small while one thread uses it now and then.
-///   When threads meet at its lock, or it changes a hundred thousand times a second, it becomes
-///   large, for good: 2 KiB, and for every 32 threads of the process 8 KiB of places; where a
-///   member finds none, 8 KiB more and up to 64 free members each. (With keys other than integers,
-///   so does a query that finds a member: their code runs there.)
+///   were present at the last query. A set stays that small, with up to 64 free members, until
+///   threads meet at its lock. Then it becomes large, for good: 2 KiB, and for every 32 threads of
+///   the process 8 KiB of places; where a member finds none, 8 KiB more and up to 64 free members
+///   each. (With keys other than integers, so does a query that finds a member: their code runs
+///   there.)
 /// - Panics: in the key's `Ord`, `Clone` or `Drop`, in the querying thread, because they run under
 ///   the set's lock there (they must not use the set); it is of no use then. So it is if `Ord`
 ///   contradicts itself. The `Drop` of a registered key itself runs in the caller's hands.

@@ -1,13 +1,12 @@
 //! A queue's small form: events behind a lock.
 //!
-//! Owns: [`Few`]. A queue becomes [`Full`] when threads meet at that lock, when many events are
-//! sent in little time, when one has to wait, or when the bound is near: law event_queue.Q11 of the
-//! parent module.
+//! Owns: [`Few`]. A queue becomes [`Full`] when threads meet at that lock, when one has to wait, or
+//! when the bound is near: law event_queue.Q11 of the parent module.
 
 use super::full::Full;
 use super::run::{Inbox, KEPT, Run};
 use super::signals::Signals;
-use super::{EventQueue, SendError};
+use super::{EventQueue, RecvError};
 use crate::collections::promoted::SmallForm;
 use crate::oplog::Checked;
 use std::collections::VecDeque;
@@ -37,15 +36,19 @@ impl<E: Send + 'static> SmallForm for Few<E> {
 
 impl<E> Few<E> {
     /// The next event.
-    pub(super) fn pop(&mut self) -> Option<E> {
-        let event = self.events.pop_front();
-        if event.is_none() {
-            self.give_back();
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Result<E, RecvError> {
+        match self.events.pop_front() {
+            Some(event) => Ok(event),
+            None => {
+                self.give_back();
+                Err(RecvError::Empty)
+            }
         }
-        event
     }
 
     /// Gives the memory of a peak back, when the queue is found empty.
+    #[cold]
     fn give_back(&mut self) {
         if self.events.capacity().saturating_mul(size_of::<E>()) > KEPT {
             self.events = VecDeque::new();
@@ -75,34 +78,25 @@ impl<E> Few<E> {
 }
 
 impl<E: Send + 'static> EventQueue<E> {
-    /// Sends by the small form, or by `otherwise` where there is a large one. Not inlined: a caller
-    /// that has found the large form hands the event to it, without a place in between.
-    #[inline(never)]
-    pub(super) fn send_small(
+    /// Sends by the small form, or by `otherwise` where there is a large one, or where it takes
+    /// one. A caller that has found the large form itself hands the event to it without a place in
+    /// between.
+    #[inline(always)]
+    pub(super) fn send_small<R>(
         &self,
         event: E,
-        otherwise: impl FnOnce(&Full<E>, E) -> Result<(), SendError<E>>,
-    ) -> Result<(), SendError<E>> {
-        match self.put_small(event) {
-            Ok(()) => Ok(()),
-            Err((full, event)) => otherwise(full, event),
-        }
-    }
-
-    /// Sends by the small form, unless there is a large one, or it takes one: then that comes back,
-    /// with the event.
-    pub(super) fn put_small(&self, event: E) -> Result<(), (&Full<E>, E)> {
-        match self.forms.small() {
+        sent: R,
+        otherwise: impl FnOnce(&Full<E>, E) -> R,
+    ) -> R {
+        let full = match self.forms.small() {
             // The bound is the large form's to watch (event_queue.Q11).
-            Ok(mut few) if few.form.events.len() + 1 >= few.form.max_events => {
-                Err((self.forms.make(&mut few), event))
-            }
+            Ok(few) if few.events.len() + 1 >= few.max_events => few.promote(),
             Ok(mut few) => {
-                few.changes += 1;
-                few.form.events.push_back(event);
-                Ok(())
+                few.events.push_back(event);
+                return sent;
             }
-            Err(full) => Err((full, event)),
-        }
+            Err(full) => full,
+        };
+        otherwise(full, event)
     }
 }

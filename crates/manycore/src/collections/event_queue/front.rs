@@ -4,9 +4,9 @@
 //! 15 of a cold queue). Several senders pay a stamp for a log, so they begin on the cold queue's
 //! lock, and its contention promotes. And senders stand still while a merge takes their logs, so a
 //! receiver of batches that polls without a pause would leave them no time to send: it is paced. It
-//! rests for a multiple of its merge's duration, and yields its core for that time, because the
-//! senders may need it: with two senders and a receiver on two cores, merges then bring 4,000
-//! events instead of 40, and 2.4 to 3 times as many get through.
+//! rests for a multiple of its merge's duration, by how many events that brought, and yields its
+//! core for that time, because the senders may need it: with two senders and a receiver on two
+//! cores, merges then bring 4,000 events instead of 40, and 2.4 to 3 times as many get through.
 
 use super::merge::Pending;
 use super::ring::Ring;
@@ -99,8 +99,10 @@ impl<E> Front<E> {
 /// Events in a batch of logs from which on the merge was worth its time: about what two senders
 /// make in the longest rest.
 const BATCH_WORTH: usize = 2048;
-/// A smaller batch is followed by so many times its own time without a merge ...
-const REST: u32 = 16;
+/// A smaller batch is followed by its own time without a merge for each of its events, and for so
+/// many at most: senders that send little lose little by a merge, and a lone event waits no longer
+/// than a merge takes ...
+const REST: usize = 16;
 /// ... but no more than this.
 const REST_MOST: Duration = Duration::from_micros(50);
 /// What a small batch of a cold queue is followed by.
@@ -125,16 +127,20 @@ impl Pace {
 
     /// After a merge of `events` that began at `began` if it was one of logs.
     pub(super) fn note(&mut self, events: usize, began: Option<Instant>) {
-        let now = Instant::now;
         self.rest_until = match began {
             Some(began) if events < BATCH_WORTH => {
-                let now = now();
-                Some(now + (now.duration_since(began) * REST).min(REST_MOST))
+                let now = Instant::now();
+                Some(now + rest_after(events, now.duration_since(began)))
             }
-            None if (1..BATCH_FOR_LOGS).contains(&events) => Some(now() + REST_COLD),
+            None if (1..BATCH_FOR_LOGS).contains(&events) => Some(Instant::now() + REST_COLD),
             _ => None,
         };
     }
+}
+
+/// How long no merge follows one of logs that took so long and brought so few events.
+fn rest_after(events: usize, took: Duration) -> Duration {
+    (took * events.clamp(1, REST) as u32).min(REST_MOST)
 }
 
 /// What a receiver saw when it merged.
@@ -213,6 +219,14 @@ mod tests {
     fn nth_advice(tuning: &mut Tuning, batch: Batch, n: u32) -> Advice {
         (1..n).for_each(|_| assert_eq!(tuning.advise(batch), Advice::Keep));
         tuning.advise(batch)
+    }
+
+    #[test]
+    fn merges_that_bring_a_lone_event_are_no_further_apart_than_they_take() {
+        let took = Duration::from_micros(2);
+        let rests = [0, 1, 5, 16, 40].map(|events| rest_after(events, took));
+        assert_eq!(rests, [2, 2, 10, 32, 32].map(Duration::from_micros));
+        assert_eq!(rest_after(40, Duration::from_millis(1)), REST_MOST);
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl<E: Send + 'static> Full<E> {
 
     /// The next event, if one is there. By a whole merge unless the receiver polls: one that is
     /// about to wait needs that (event_queue.Q4).
+    #[inline(never)]
     pub(super) fn receive(&self, polls: bool) -> Result<E, RecvError> {
         self.with_front(|front| {
             let event = match front.pop().or_else(|| front.pop_ring()) {
@@ -88,6 +89,9 @@ impl<E: Send + 'static> Full<E> {
 
     /// Whether nothing is in the queue; without its lock (event_queue.Q9). Asks for the next event.
     fn is_surely_empty(&self, front: &mut Front<E>) -> bool {
+        if self.signals().has_logged() {
+            return false;
+        }
         front.ask(self.signals());
         // BUG: a receiver looks for events before its own earlier stores are visible
         // (event_queue.Q9).
@@ -100,6 +104,7 @@ impl<E: Send + 'static> Full<E> {
     /// Merges, by `take`, because the front is empty.
     #[cold]
     fn fill(&self, front: &mut Front<E>, take: fn(&Self, &mut Front<E>, &mut Vec<E>) -> Vec<E>) {
+        front.events.clear(); // its first place is free: the vector below copies nothing
         let mut ready = Vec::from(std::mem::take(&mut front.events));
         let was_roomy = front.is_roomy;
         let first = take(self, front, &mut ready);
@@ -131,7 +136,10 @@ impl<E: Send + 'static> Full<E> {
         let mut inbox = self.inbox.read();
         // BUG: a merge leaves events in the ring that were sent before (event_queue.Q10).
         let ring = if seeded_bug!("ring-after-merge") { &None } else { &front.ring };
-        let first: Vec<E> = ring.iter().flat_map(|ring| from_fn(|| ring.take())).collect();
+        let first = match ring {
+            Some(ring) if !ring.is_empty() => from_fn(|| ring.take()).collect(),
+            _ => Vec::new(),
+        };
         inbox.hand_over(events, &mut front.pending);
         if !self.inbox.has_hot_state() && self.signals().note_cold() {
             barrier::fence_full(); // pairs with the sender's look at `LOGGED`
@@ -205,9 +213,18 @@ impl<E: Send + 'static> Full<E> {
     fn with_front<R>(&self, f: impl FnOnce(&mut Front<E>) -> R) -> R {
         let mut front = self.front();
         let result = f(&mut front);
+        if front.advice == Advice::Keep && front.released.is_empty() {
+            return result;
+        }
         let advice = std::mem::take(&mut front.advice);
         let released = std::mem::take(&mut front.released);
         drop(front);
+        self.follow(advice, released);
+        result
+    }
+
+    #[cold]
+    fn follow(&self, advice: Advice, released: Vec<Waiter>) {
         if !released.is_empty() {
             wake_senders(released);
         }
@@ -216,7 +233,6 @@ impl<E: Send + 'static> Full<E> {
             Advice::Demote => self.inbox.demote(),
             Advice::Keep | Advice::ForgetSenders => {}
         }
-        result
     }
 
     fn front(&self) -> impl std::ops::DerefMut<Target = Front<E>> + '_ {

@@ -86,7 +86,7 @@ fn loom_event_queue_wakes_the_sleeper_that_finds_it_small() {
     });
 }
 
-/// The third change promotes, here of either sender: events stay in order (event_queue.Q11).
+/// Events stay in order, of the thread that promotes and of the other sender (event_queue.Q11).
 #[test]
 fn loom_event_queue_keeps_the_order_across_its_promotion() {
     model(2, || {
@@ -96,6 +96,7 @@ fn loom_event_queue_keeps_the_order_across_its_promotion() {
             send(queue, 2);
         });
         send(&queue, 11);
+        queue.full();
         send(&queue, 12);
         sender.join().unwrap();
         send(&queue, 13);

@@ -130,27 +130,30 @@ use std::marker::PhantomData;
 /// receives hand an event over as soon as it is sent. While the queue has no logs they take it from
 /// a ring, in about the time of a lock-free queue; once it has logs, each receive that finds
 /// nothing at hand gathers them, which costs some microseconds while senders run. The `drain` calls
-/// ask for batches and get more events through: after a gathering that brought little, the next one
-/// rests 16 times as long as that took, and at most 50 us (1 us while the queue has no logs), so
-/// that senders get on. `manycore bench notify` has figures of both, `--gap` for single events.
+/// ask for batches and get more events through: after a gathering that brought some events, the
+/// next one rests as long as that took for each of them, up to 16 times and at most 50 us (1 us
+/// while the queue has no logs), so that senders get on. `manycore bench notify` has figures of
+/// both, `--gap` for single events.
 ///
 /// - Consistency: linearizable; first in, first out, across all threads.
 /// - Progress: a send waits while a merge takes its log, by the bound, or while the queue is small
 ///   or cold for its lock. Receivers wait for each other.
+/// - Cost of a send or receive while the queue is small: an uncontended lock, as of a
+///   `Mutex<VecDeque>`, and some ten instructions more.
 /// - Cost of a send: no shared line written, and no lock, once the queue has logs; the clock is
 ///   read (15 to 25 ns) if more than one thread sends. Cost of a merge: one `membarrier` and a
 ///   cache miss or three for each thread that has sent since, and some ns per event (a match for
 ///   each doubling of the senders). A receive of an event that was merged already costs an
 ///   uncontended lock.
-/// - Memory: 128 bytes, beside its events, for a queue that one thread uses now and then (and 250
-///   that queues with the same settings share). When threads meet at its lock, one of them waits,
-///   or events are sent a hundred thousand times a second, it becomes large, for good: 1.5 KiB
-///   without logs, and with logs what [`Deferred`] says; 2 KiB for the ring (or four events), once
-///   a receiver of single events has found none; up to
-///   [`max_events`](EventQueueBuilder::max_events) merged events and one log for each sending
-///   thread, with up to three more buffers of its size where more than two send. A log's entry is
-///   the event and 8 bytes. The receive that finds the queue empty gives the memory of a peak back:
-///   all buffers for merged events, if one of them is larger than 1 MiB. Logs keep theirs.
+/// - Memory: 128 bytes, beside its events, for a queue that one thread uses (and 250
+///   that queues with the same settings share). When threads meet at its lock, or one of them waits
+///   for an event, it becomes large, for good: 1.5 KiB without logs, and with logs what
+///   [`Deferred`] says; 2 KiB for the ring (or four events), once a receiver of single events has
+///   found none; up to [`max_events`](EventQueueBuilder::max_events) merged events and one log for
+///   each sending thread, with up to three more buffers of its size where more than two send. A
+///   log's entry is the event and 8 bytes. The receive that finds the queue empty gives the memory
+///   of a peak back: all buffers for merged events, if one of them is larger than 1 MiB. Logs keep
+///   theirs.
 /// - Panics: none of its own. The only user code inside are wakers: if one panics, the others are
 ///   woken all the same, and then the `send` or `close` that woke them panics, with its event sent
 ///   (unless its thread is unwinding already). A receive that wakes senders doesn't: it returns its
@@ -271,9 +274,10 @@ impl<E: Send + 'static> EventQueue<E> {
     ///
     /// # Errors
     /// [`RecvError::Empty`], or [`RecvError::Closed`] if moreover no event can come any more.
+    #[inline]
     pub fn try_recv(&self) -> Result<E, RecvError> {
         match self.forms.small() {
-            Ok(mut few) => few.form.pop().ok_or(RecvError::Empty),
+            Ok(mut few) => few.pop(),
             Err(full) => full.receive(true),
         }
     }
@@ -292,7 +296,7 @@ impl<E: Send + 'static> EventQueue<E> {
     pub fn drain_into(&self, events: &mut Vec<E>) -> usize {
         let before = events.len();
         match self.forms.small() {
-            Ok(mut few) => few.form.move_all(events),
+            Ok(mut few) => few.move_all(events),
             Err(full) => full.drain_into(events),
         }
         events.len() - before
@@ -315,7 +319,7 @@ impl<E: Send + 'static> EventQueue<E> {
     pub fn drain_at_most(&self, most: usize, events: &mut Vec<E>) -> usize {
         let before = events.len();
         match self.forms.small() {
-            Ok(mut few) => few.form.move_at_most(most, events),
+            Ok(mut few) => few.move_at_most(most, events),
             Err(full) => full.drain_at_most(most, events),
         }
         events.len() - before
@@ -325,7 +329,7 @@ impl<E: Send + 'static> EventQueue<E> {
     #[must_use]
     pub fn len(&self) -> usize {
         match self.forms.small() {
-            Ok(few) => few.form.events.len(),
+            Ok(few) => few.events.len(),
             Err(full) => full.len(),
         }
     }

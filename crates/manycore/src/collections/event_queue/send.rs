@@ -21,10 +21,7 @@ impl<E: Send + 'static> EventQueue<E> {
     /// [`SendError::Closed`] with the event if the queue is closed, also while this waits.
     #[inline]
     pub fn send(&self, event: E) -> Result<(), SendError<E>> {
-        match self.forms.large() {
-            Some(full) => full.send(event),
-            None => self.send_small(event, Full::send),
-        }
+        self.send_small(event, Ok(()), Full::send)
     }
 
     /// Sends an event, unless the queue is full. Never waits for a receiver.
@@ -33,10 +30,7 @@ impl<E: Send + 'static> EventQueue<E> {
     /// [`SendError::Full`] or [`SendError::Closed`], with the event.
     #[inline]
     pub fn try_send(&self, event: E) -> Result<(), SendError<E>> {
-        match self.forms.large() {
-            Some(full) => full.try_send(event),
-            None => self.send_small(event, Full::try_send),
-        }
+        self.send_small(event, Ok(()), Full::try_send)
     }
 
     /// Sends an event, waiting at most so long while the queue is full.
@@ -67,7 +61,7 @@ impl<E: Send + 'static> EventQueue<E> {
     }
 
     fn send_until(&self, event: E, deadline: Option<Instant>) -> Result<(), SendError<E>> {
-        self.send_small(event, |full, event| {
+        self.send_small(event, Ok(()), |full, event| {
             if full.signals().is_full() && !full.signals().wait_for_room(deadline) {
                 return Err(SendError::Full(event));
             }
@@ -166,16 +160,17 @@ impl<E: Send + 'static> Future for SendFuture<'_, E> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let event = this.event.take().expect("a future is polled after it was ready");
-        let Err((full, event)) = this.queue.put_small(event) else { return Poll::Ready(Ok(())) };
-        if full.signals().is_full() {
-            let ticket = *this.ticket.get_or_insert_with(|| full.signals().ticket());
-            if full.signals().await_room(Waiter::Task(ticket, context.waker().clone())) {
-                this.event = Some(event);
-                return Poll::Pending;
+        this.queue.send_small(event, Poll::Ready(Ok(())), |full, event| {
+            if full.signals().is_full() {
+                let ticket = *this.ticket.get_or_insert_with(|| full.signals().ticket());
+                if full.signals().await_room(Waiter::Task(ticket, context.waker().clone())) {
+                    this.event = Some(event);
+                    return Poll::Pending;
+                }
             }
-        }
-        this.ticket = None; // the queue had room, so it has no waker of this future
-        Poll::Ready(full.put(event))
+            this.ticket = None; // the queue had room, so it has no waker of this future
+            Poll::Ready(full.put(event))
+        })
     }
 }
 

@@ -130,6 +130,12 @@ impl Signals {
         state & CLOSED == 0
     }
 
+    /// Whether events may be in logs. A hint.
+    #[inline]
+    pub(super) fn has_logged(&self) -> bool {
+        self.state() & LOGGED != 0
+    }
+
     /// Says that events may be in logs.
     #[cold]
     pub(super) fn note_logged(&self) {

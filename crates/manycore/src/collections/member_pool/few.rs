@@ -11,11 +11,14 @@
 //! - **member_pool.F2** No code of the user's runs under the list's lock: where the structure would
 //!   run some, there is a pool first. So members may come and go from within that code, and a panic
 //!   of it finds the pool's poison.
+//! - **member_pool.F3** A node whose owner came and went before the structure was told is free at
+//!   once: it gives its value up, if that is small, and waits for the next member. So is one that
+//!   the structure has let go by itself ([`change_and_free`](FewMembers::change_and_free)).
 
-use super::{Member, MemberPool, MemberStore, node_of};
+use super::{Member, MemberPool, MemberStore, SPARE, node_of};
 use crate::collections::promoted::{Holding, Promotable, SmallForm};
 use crate::config;
-use crate::ldu::{Linked, Queue};
+use crate::ldu::{Linked, Links, Queue};
 use crate::sync::{Ordering, caught, model_failed, resume_first, run_each};
 use std::mem::take;
 use std::ptr::NonNull;
@@ -45,8 +48,23 @@ struct Few<T, S> {
     /// Members that came, with their place here noted, and members that have gone, of which the
     /// structure has been told (member_pool.F1).
     untold: Vec<NonNull<Member<T>>>,
+    /// Nodes without a value, for members to come (member_pool.F3).
+    spare: Vec<NonNull<Member<T>>>,
     queue: Queue,
 }
+
+/// What is left to do for a member that has gone, without the lock.
+enum Gone<T> {
+    /// Nothing: the structure is to be told first.
+    Untold,
+    /// Its value is to be dropped; the node is free.
+    Value(T),
+    /// It is to be freed, with its value.
+    Node(NonNull<Member<T>>),
+}
+
+/// Bytes of a value up to which it is moved out of its node, so that the node can be used again.
+const MOVED_BYTES: usize = 256;
 
 // SAFETY: it owns the nodes that have gone, and leads to those of handles; any thread may use and
 // free them, as in a pool (`Member`).
@@ -57,6 +75,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> SmallForm for Few<T, S> {
 
     fn promote(&mut self) -> Many<T, S> {
         let (structure, untold) = (take(&mut self.structure), take(&mut self.untold));
+        free_spare(&mut self.spare, 0);
         let mut pool = MemberPool::new(self.queue, config::DEFAULT_MAX_ENTRIES, structure);
         // SAFETY: member_pool.F1 - the list has every untold member, once; owners leave by way of
         // the pool from now on (promoted.P1).
@@ -67,15 +86,22 @@ impl<T: Send + Sync + 'static, S: Store<T>> SmallForm for Few<T, S> {
 
 impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
     pub(in crate::collections) fn new(queue: Queue) -> Self {
-        let few = Few { structure: S::default(), untold: Vec::new(), queue };
+        let (structure, untold, spare) = (S::default(), Vec::new(), Vec::new());
+        let few = Few { structure, untold, spare, queue };
         Self { forms: Promotable::new(few) }
     }
 
     /// As a pool.
     #[cfg(all(test, not(manycore_shuttle)))]
     pub(in crate::collections) fn promoted(self) -> Self {
-        self.forms.promote();
+        self.promote();
         self
+    }
+
+    /// Makes the pool, if there is none.
+    #[cfg(all(test, not(manycore_shuttle)))]
+    pub(in crate::collections) fn promote(&self) {
+        self.forms.promote();
     }
 
     /// The large form, if it is there.
@@ -86,19 +112,8 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
 
     #[inline(always)]
     pub(in crate::collections) fn enter(&self, value: T) -> NonNull<T> {
-        match self.forms.large() {
-            Some(many) => many.pool.enter(value),
-            None => self.enter_few(value),
-        }
-    }
-
-    #[inline(never)]
-    fn enter_few(&self, value: T) -> NonNull<T> {
         match self.forms.small() {
-            Ok(mut few) => {
-                few.changes += 1;
-                few.form.enter(value)
-            }
+            Ok(mut few) => few.enter(value),
             Err(many) => many.pool.enter(value),
         }
     }
@@ -109,30 +124,14 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
     /// As [`MemberPool::leave`].
     #[inline(always)]
     pub(in crate::collections) unsafe fn leave(&self, value: NonNull<T>) {
-        // SAFETY: the caller promises a value of this set's `enter`, and that this is its last use.
-        unsafe {
-            match self.forms.large() {
-                Some(many) => many.pool.leave(value),
-                None => self.leave_few(value),
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`leave`](Self::leave).
-    #[inline(never)]
-    unsafe fn leave_few(&self, value: NonNull<T>) {
-        let free = match self.forms.small() {
-            Ok(mut few) => {
-                few.changes += 1;
-                // SAFETY: the caller promises a value of `enter`, and that this is its last use.
-                unsafe { few.form.leave(node_of(value)) }
-            }
+        let gone = match self.forms.small() {
+            // SAFETY: the caller promises a value of `enter`, and that this is its last use.
+            Ok(mut few) => unsafe { few.leave(node_of(value)) },
             // SAFETY: the caller promises a value of `enter` and its last use; the pool took over
             // what the small form had noted of the member.
             Err(many) => return unsafe { many.pool.leave(value) },
         };
-        if let Some(node) = free {
+        if let Gone::Node(node) = gone {
             // SAFETY: the node is in no list and has a value, and its owner has gone.
             unsafe { Member::free(node) };
         }
@@ -166,11 +165,44 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
+    /// Calls `f` with the structure, up to date, and with a list. To that it adds members that the
+    /// structure has let go, and whose owners have gone: they are freed, their values not dropped.
+    /// In the small form `f` is called once more before, when the structure is not told yet of what
+    /// came: what it does then may spare it from putting that in some order.
+    pub(in crate::collections) fn change_and_free(
+        &self,
+        mut f: impl FnMut(&mut S, &mut Vec<NonNull<Member<T>>>),
+    ) {
+        let many = match self.few_for_a_look() {
+            Ok(mut few) => {
+                let mut garbage = Vec::new();
+                let Few { structure, spare, .. } = &mut *few;
+                f(structure, spare);
+                few.tell(&mut garbage);
+                let Few { structure, spare, .. } = &mut *few;
+                f(structure, spare);
+                if spare.len() > SPARE {
+                    free_spare(spare, SPARE);
+                }
+                drop(few);
+                return free(garbage);
+            }
+            Err(many) => many,
+        };
+        let mut gone = Vec::new();
+        many.pool.change(|structure| f(structure, &mut gone));
+        for node in gone {
+            // SAFETY: `f` adds each member once, when its owner has gone.
+            unsafe { many.pool.leave(Member::handle(node)) };
+        }
+    }
+
     /// The small form, unless a look at it runs code of the user's (member_pool.F2).
+    #[inline(always)]
     fn few_for_a_look(&self) -> Result<Holding<'_, Few<T, S>>, &Many<T, S>> {
-        let mut few = self.forms.small()?;
-        match few.form.structure.runs_users_code(few.form.untold.len()) {
-            true => Err(self.forms.make(&mut few)),
+        let few = self.forms.small()?;
+        match few.structure.runs_users_code(few.untold.len()) {
+            true => Err(few.promote()),
             false => Ok(few),
         }
     }
@@ -181,52 +213,64 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
 fn look<T, S, R>(mut few: Holding<'_, Few<T, S>>, f: impl FnOnce(&mut S) -> R) -> R
 where
     T: Send + Sync + 'static,
-    S: MemberStore<T>,
+    S: Store<T>,
 {
     let mut garbage = Vec::new();
-    few.form.tell(&mut garbage);
-    let result = f(&mut few.form.structure);
+    few.tell(&mut garbage);
+    let result = f(&mut few.structure);
     drop(few);
     free(garbage);
     result
 }
 
+/// Frees nodes without a value, all but so many.
+#[cold]
+fn free_spare<T>(spare: &mut Vec<NonNull<Member<T>>>, keep: usize) {
+    // SAFETY: member_pool.F3 - the nodes came from boxes, and are in no other list.
+    spare.drain(keep..).for_each(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
+}
+
 /// Frees members that have gone.
+#[inline]
 fn free<T: Send + Sync + 'static>(gone: Vec<NonNull<Member<T>>>) {
+    if gone.is_empty() {
+        return;
+    }
     // SAFETY: member_pool.N1 - the callers have them from `Few::tell` or the list of a set that
     // goes: they are in no list, have a value, and their owners have gone.
     run_each(gone, |node| unsafe { Member::free(node) });
 }
 
 impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
+    #[inline(always)]
     fn enter(&mut self, value: T) -> NonNull<T> {
-        let node = Member::new();
-        // SAFETY: the node is this call's, and new.
+        let node = self.spare.pop().unwrap_or_else(Member::new);
+        // SAFETY: the node is this call's: new, or free (member_pool.F3).
         unsafe {
-            Member::handle(node).write(value);
-            let node = node.as_ref();
-            // ORDER: Relaxed (all of `place`); guarded by the lock.
-            node.place.store(self.untold.len(), Ordering::Relaxed);
-            node.links.come();
+            let place = Member::handle(node);
+            place.write(value);
+            let member = &mut *node.as_ptr();
+            member.links = Links::coming();
+            // ORDER: Relaxed (all of `place` and `full`); guarded by the lock.
+            member.full.store(true, Ordering::Relaxed);
+            member.place.store(self.untold.len(), Ordering::Relaxed);
+            self.untold.push(node);
+            place
         }
-        if self.untold.capacity() == 0 {
-            self.untold.reserve_exact(2); // mostly one at a time
-        }
-        self.untold.push(node);
-        Member::handle(node)
     }
 
-    /// A member goes. It comes back if it is to be freed.
+    /// A member goes.
     ///
     /// # Safety
     /// `node` is of a value of `enter` whose owner goes.
-    unsafe fn leave(&mut self, node: NonNull<Member<T>>) -> Option<NonNull<Member<T>>> {
+    #[inline(always)]
+    unsafe fn leave(&mut self, node: NonNull<Member<T>>) -> Gone<T> {
         // SAFETY: member_pool.N1 - the caller is the owner, so the node is there.
         let member = unsafe { node.as_ref() };
         if !member.links.is_untold() {
             member.links.go();
             self.untold.push(node);
-            return None;
+            return Gone::Untold;
         }
         let at = member.place.load(Ordering::Relaxed);
         debug_assert!(self.untold[at] == node, "member_pool.F1: an untold member is misplaced");
@@ -239,7 +283,14 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
                 moved.place.store(at, Ordering::Relaxed);
             }
         }
-        Some(node)
+        if size_of::<T>() > MOVED_BYTES || self.spare.len() >= SPARE {
+            return Gone::Node(node);
+        }
+        member.full.store(false, Ordering::Relaxed);
+        self.spare.push(node);
+        // SAFETY: member_pool.F3 - the node has a value, which is read once, since it counts as
+        // free from here on; its owner has gone.
+        Gone::Value(unsafe { Member::handle(node).read() })
     }
 
     /// Tells the structure what it does not know. What has gone comes back, to be freed.
@@ -272,6 +323,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> Drop for FewMembers<T, S> {
         }
         let mut garbage = Vec::new();
         let few = self.forms.get_mut();
+        free_spare(&mut few.spare, 0);
         let told = caught(|| few.tell(&mut garbage));
         // After a panic: what has gone is freed all the same.
         // SAFETY: member_pool.F1 - what is in the list is held.
@@ -284,22 +336,23 @@ impl<T: Send + Sync + 'static, S: Store<T>> Drop for FewMembers<T, S> {
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     /// How many nodes there are.
     #[derive(Default)]
     struct Count(usize);
 
-    impl MemberStore<u64> for Count {
-        unsafe fn insert(&mut self, _: NonNull<Member<u64>>) {
+    impl<T> MemberStore<T> for Count {
+        unsafe fn insert(&mut self, _: NonNull<Member<T>>) {
             self.0 += 1;
         }
 
-        unsafe fn remove(&mut self, _: NonNull<Member<u64>>) {
+        unsafe fn remove(&mut self, _: NonNull<Member<T>>) {
             self.0 -= 1;
         }
     }
 
-    impl Store<u64> for Count {
+    impl<T> Store<T> for Count {
         type Beside = ();
 
         fn runs_users_code(&self, _: usize) -> bool {
@@ -339,5 +392,26 @@ mod tests {
             here.into_iter().for_each(|value| unsafe { members.leave(value) });
             assert_eq!(count(&members), 0);
         }
+    }
+
+    #[test]
+    fn node_of_a_member_that_came_and_went_is_used_again_and_its_value_dropped_once() {
+        let shared = Arc::new(());
+        let members = FewMembers::<Arc<()>, Count>::new(Queue::PerThread);
+        let enter = || members.enter(Arc::clone(&shared));
+        // SAFETY: `enter` returned each, and each is given back once.
+        let leave = |value| unsafe { members.leave(value) };
+        let first = enter();
+        leave(first);
+        assert_eq!(Arc::strong_count(&shared), 1);
+        assert_eq!(enter(), first);
+        let many: Vec<_> = (0..2 * SPARE).map(|_| enter()).collect();
+        assert_eq!(Arc::strong_count(&shared), 2 + many.len());
+        many.into_iter().for_each(leave);
+        assert_eq!((Arc::strong_count(&shared), members.read(|count| count.0)), (2, 1));
+        leave(first); // its structure has been told
+        assert_eq!(members.read(|count| count.0), 0);
+        assert_eq!(Arc::strong_count(&shared), 1);
+        drop(members.promoted());
     }
 }

@@ -55,18 +55,10 @@ struct Left(NonNull<u32>);
 // SAFETY: the thread that gives it back is its owner from then on.
 unsafe impl Send for Left {}
 
-/// Two changes before, so that a thread is about to make the pool.
-fn busy() -> Arc<Members> {
-    let members = Members::new(Queue::Global);
-    let first = members.enter(9);
-    leave(&members, first);
-    Arc::new(members)
-}
-
 #[test]
 fn loom_members_of_two_threads_are_in_one_set_while_it_becomes_a_pool() {
     model(3, || {
-        let members = busy();
+        let members = Arc::new(Members::new(Queue::Global));
         let other = {
             let members = Arc::clone(&members);
             thread::spawn(move || {
@@ -76,6 +68,7 @@ fn loom_members_of_two_threads_are_in_one_set_while_it_becomes_a_pool() {
             })
         };
         let third = members.enter(3);
+        members.promote();
         let seen = numbers(&members);
         assert!(seen.contains(&3), "its own member is not in {seen:?}");
         leave(&members, third);
@@ -88,7 +81,7 @@ fn loom_members_of_two_threads_are_in_one_set_while_it_becomes_a_pool() {
 #[test]
 fn loom_member_leaves_by_the_pool_that_came_before_it() {
     model(3, || {
-        let members = busy();
+        let members = Arc::new(Members::new(Queue::Global));
         let told = members.enter(1);
         assert_eq!(numbers(&members), [1]);
         let (untold, told) = (members.enter(2), Left(told));
@@ -100,6 +93,7 @@ fn loom_member_leaves_by_the_pool_that_came_before_it() {
             })
         };
         leave(&members, untold);
+        members.promote();
         let seen = numbers(&members);
         assert!(seen.is_empty() || seen == [1], "{seen:?}");
         other.join().unwrap();

@@ -143,6 +143,7 @@ impl<T> Heap<T> {
 
 impl<T> Member<T> {
     /// A node that is to get a value before anything else.
+    #[inline(never)]
     fn new() -> NonNull<Self> {
         NonNull::from(Box::leak(Box::new(Self {
             links: Links::new(),

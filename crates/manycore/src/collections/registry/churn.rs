@@ -10,12 +10,25 @@ use crate::oplog::Log;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// An entry comes, or goes.
-pub(super) enum Change<T> {
-    /// Gets a node, which is the registry's from here on (registry.R1).
-    Enter(NonNull<Arrival<T>>),
-    /// Only the registry uses the node from now on.
-    Leave(NonNull<Node<T>>, NonNull<Departure<T>>),
+/// An entry comes, or goes. Two words, which travel in registers.
+pub(super) struct Change<T> {
+    /// The node that goes. Only the registry uses it from now on.
+    node: Option<NonNull<Node<T>>>,
+    /// The [`Departure`]; or an [`Arrival`], if no node goes. That gets a node, which is the
+    /// registry's from here on (registry.R1).
+    frame: NonNull<()>,
+}
+
+impl<T> Change<T> {
+    #[inline(always)]
+    pub(super) fn enter(frame: NonNull<Arrival<T>>) -> Self {
+        Self { node: None, frame: frame.cast() }
+    }
+
+    #[inline(always)]
+    pub(super) fn leave(node: NonNull<Node<T>>, frame: NonNull<Departure<T>>) -> Self {
+        Self { node: Some(node), frame: frame.cast() }
+    }
 }
 
 // SAFETY: nodes are reached by shared reference from any thread (`Sync`) and freed on any (`Send`);
@@ -71,10 +84,10 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
     fn apply(change: Change<T>, members: &mut Members<T>) {
         // SAFETY: registry.R1 and registry.R2, for each of the calls.
         unsafe {
-            match change {
-                Change::Enter(frame) => members.nodes.enter(frame),
-                Change::Leave(node, frame) => {
-                    assert!(members.nodes.leave(node, frame), "{LEFT_EARLY}");
+            match change.node {
+                None => members.nodes.enter(change.frame.cast()),
+                Some(node) => {
+                    assert!(members.nodes.leave(node, change.frame.cast()), "{LEFT_EARLY}");
                 }
             }
         }
@@ -84,10 +97,10 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
     fn push(&mut self, change: Change<T>, _: Stamp) {
         // SAFETY: registry.R1 and registry.R2, for each of the calls.
         unsafe {
-            match change {
-                Change::Enter(frame) => self.entered.enter(frame),
-                Change::Leave(node, frame) => {
-                    if !self.entered.leave(node, frame) {
+            match change.node {
+                None => self.entered.enter(change.frame.cast()),
+                Some(node) => {
+                    if !self.entered.leave(node, change.frame.cast()) {
                         self.left.push(node);
                     }
                 }

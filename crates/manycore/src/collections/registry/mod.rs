@@ -20,8 +20,8 @@
 //! - **registry.R4** `Leave` happens after `Enter`. A merge takes all logs at one moment, so it has
 //!   the `Enter` of each `Leave` that it has, if that was not merged before.
 //! - **registry.R5** Nothing of the user's runs under the registry's locks: what merges take out
-//!   goes to a heap of garbage, and the next call of any thread drops it. Walks hold the object,
-//!   and catch a panic of the caller's closure until they have given it up.
+//!   goes to a heap of garbage, and the next walk or end of an entry on any thread drops it. Walks
+//!   hold the object, and catch a panic of the caller's closure until they have given it up.
 //! - **registry.R6** A node that is free at once gives up its value, if that is small, and its
 //!   memory stays in the log or list that had it, for the next `Enter` there. Its address becomes
 //!   another node's then: after `Leave`, and while no log holds it (registry.R1).
@@ -89,10 +89,10 @@ use std::sync::Arc;
 /// - Memory: 240 bytes; the value and 8 bytes per entry, 8 bytes in the list, up to 64 free entries
 ///   in each log, and what [`Deferred`] needs.
 /// - When values are dropped: by the thread that drops the entry, if the entry had not been merged
-///   yet or the registry is cold; else after the next merge, by whichever thread uses the registry
-///   next. No lock is held then, so a value's `Drop` may use the registry.
-/// - Panics: a panic in a value's `Drop` reaches the entry's owner or the walk that drops it; a
-///   registration or another entry's end that drops it contains it. One in a walk's closure reaches
+///   yet or the registry is cold; else after the next merge, by whichever thread drops an entry or
+///   walks next. No lock is held then, so a value's `Drop` may use the registry.
+/// - Panics: a panic in a value's `Drop` reaches the entry's owner or the walk that drops it;
+///   another entry's end that drops it contains it. One in a walk's closure reaches
 ///   the walker. The registry stays in order.
 /// - Source: [OpLog](crate#sources), sections 1 and 7.4.
 #[doc(alias = "connection list")]
@@ -141,7 +141,7 @@ impl<T: Send + Sync + 'static> Logged<T> {
     #[inline(always)]
     fn enter(&self, value: T) -> NonNull<T> {
         let mut arrival = Arrival::new(value);
-        self.members.append(Change::Enter(NonNull::from(&mut arrival)));
+        self.members.append(Change::enter(NonNull::from(&mut arrival)));
         let node = arrival.node().expect("the change was pushed or applied: registry.R2");
         // SAFETY: registry.R1 - the node is alive. The pointer leads to the value and back to the
         // node.
@@ -156,7 +156,7 @@ impl<T: Send + Sync + 'static> Logged<T> {
         // one to the whole node; registry.R1 - the node is alive until this entry's `Leave` below.
         let node: NonNull<Node<T>> = unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() };
         let mut departure = Departure::new();
-        self.members.append(Change::Leave(node, NonNull::from(&mut departure)));
+        self.members.append(Change::leave(node, NonNull::from(&mut departure)));
         // SAFETY: registry.R2 - if the departure has something of the node, no other thread does.
         unsafe { departure.finish(node) };
         self.deferred_drops.sweep();
@@ -195,14 +195,6 @@ impl<T: Send + Sync + 'static> Shared<T> {
                 Self::Logged(logged) => logged.leave(value),
                 Self::Marked(marked) => marked.leave(value),
             }
-        }
-    }
-
-    /// Drops what others have left behind.
-    #[inline(always)]
-    fn sweep(&self) {
-        if let Self::Logged(logged) = self {
-            logged.deferred_drops.sweep();
         }
     }
 
@@ -247,9 +239,7 @@ impl<T: Send + Sync + 'static> Registry<T> {
     /// [`register_owned`](Self::register_owned).
     #[inline]
     pub fn register(&self, value: T) -> Entry<'_, T> {
-        let entry = Entry { value: self.shared.enter(value), shared: &self.shared };
-        self.shared.sweep();
-        entry
+        Entry { value: self.shared.enter(value), shared: &self.shared }
     }
 
     /// As [`register`](Self::register), with an entry that keeps what it needs of the registry
@@ -264,9 +254,7 @@ impl<T: Send + Sync + 'static> Registry<T> {
         let anchor = anchors[percpu::current_slot() % ANCHORS]
             .0
             .get_or_make(|| Arc::new(Anchor(Arc::clone(&self.shared))));
-        let entry = OwnedEntry { value: self.shared.enter(value), anchor: Arc::clone(anchor) };
-        self.shared.sweep();
-        entry
+        OwnedEntry { value: self.shared.enter(value), anchor: Arc::clone(anchor) }
     }
 
     /// Calls `f` with every value that is registered, in no particular order.

@@ -70,6 +70,19 @@ impl<T> Item<T> {
         Some((value, found & LOOSE != 0))
     }
 
+    /// As [`take`](Self::take), for the queue's side, under its lock.
+    #[inline]
+    fn fire(&self) -> Option<(T, bool)> {
+        // ORDER: Acquire; pairs with the instruction that detaches (timer_queue.T2).
+        if self.state.load(Ordering::Acquire) != LOOSE {
+            return self.take();
+        }
+        // ORDER: Relaxed; no handle is left, so a thread that reads it holds the queue's lock.
+        self.state.store(LOOSE | TAKEN, Ordering::Relaxed);
+        // SAFETY: timer_queue.T1 - no handle is left, and this call set the bit.
+        Some((self.value.with_mut(|value| unsafe { (*value).assume_init_read() }), true))
+    }
+
     fn is_pending(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `take`: what follows the answer follows the taking.
         self.state.load(Ordering::Acquire) & TAKEN == 0
@@ -213,9 +226,9 @@ impl<T> Drop for Timers<T> {
 ///   No allocation in a steady state. A look: the lock, and for each timer that has come since and
 ///   is there still, or was there and has gone, a few steps in the wheel. Finding the next deadline
 ///   reads all timers of one slot; a timer is moved to a finer wheel at most ten times.
-/// - Memory: 128 bytes for a queue that one thread uses now and then. When threads meet at its
-///   lock, or it changes a hundred thousand times a second, it becomes large, for good: 1.8 KiB,
-///   and for every 32 threads of the process 8 KiB and up to 64 free timers each. In either case
+/// - Memory: 128 bytes and up to 64 free timers for a small queue. When threads meet at its lock it
+///   becomes large, for good: 1.8 KiB, and for every 32 threads of the process 8 KiB and up to 64
+///   free timers each. In either case
 ///   the value and 48 bytes for each timer; 8 bytes in the wheel for those that a look has found,
 ///   and 1.5 KiB for each of up to eleven wheels that are in use.
 /// - Errors: none. Panics: none of its own. Values are dropped in the caller's hands, or when the
@@ -253,20 +266,21 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// deadline, by their deadlines. Time does not go back: an advance to an earlier time than the
     /// latest is one to the latest.
     pub fn advance(&self, now: u64) -> Vec<(u64, T)> {
-        let (mut fired, mut loose) = (Vec::new(), Vec::new());
-        self.timers.change(|timers| {
+        let mut fired = Vec::new();
+        // In the small form this is called twice: what came since the last look is told in between,
+        // and never reaches a wheel if it is due by now.
+        self.timers.change_and_free(|timers, gone| {
             timers.0.advance(now, |timer| {
                 let item = timer.item();
-                if let Some((value, is_loose)) = item.take() {
+                if let Some((value, is_loose)) = item.fire() {
                     fired.push((item.deadline, value));
-                    loose.extend(is_loose.then(|| Member::handle(timer.0)));
+                    // timer_queue.T2 - this call is its owner, and its value was taken.
+                    if is_loose {
+                        gone.push(timer.0);
+                    }
                 }
             });
         });
-        for item in loose {
-            // SAFETY: timer_queue.T2 - this call is its owner, and does not use it any more.
-            unsafe { self.timers.leave(item) };
-        }
         fired.sort_by_key(|(deadline, _)| *deadline);
         fired
     }
@@ -345,6 +359,7 @@ impl<T: Send + 'static> Timer<'_, T> {
     }
 
     /// Lets the timer fire without a handle.
+    #[inline]
     pub fn detach(self) {
         // ORDER: AcqRel; timer_queue.T2 - pairs with `take` of the firing thread, which comes
         // before it or after it.

@@ -56,11 +56,18 @@ impl<P: Timed> Wheel<P> {
     }
 
     /// Adds a timer.
+    #[inline]
     pub(super) fn insert(&mut self, timer: P) {
-        let deadline = timer.deadline();
-        if deadline <= self.now {
-            return push(&mut self.due, DUE, timer);
+        if timer.deadline() <= self.now {
+            push(&mut self.due, DUE, timer);
+        } else {
+            self.insert_later(timer);
         }
+    }
+
+    /// Adds a timer whose deadline has not come.
+    fn insert_later(&mut self, timer: P) {
+        let deadline = timer.deadline();
         let level = ((deadline ^ self.now).ilog2() / BITS) as usize;
         let slot = digit(deadline, level);
         debug_assert!(
@@ -68,9 +75,7 @@ impl<P: Timed> Wheel<P> {
             "timer_queue.V1: a slot that the hand has passed"
         );
         let levels = self.levels.get_or_insert_with(|| Box::new(std::array::from_fn(|_| None)));
-        let Level { used, slots } = &mut **levels[level].get_or_insert_with(|| {
-            Box::new(Level { used: 0, slots: std::array::from_fn(|_| Vec::new()) })
-        });
+        let Level { used, slots } = &mut **levels[level].get_or_insert_with(new_level);
         *used |= 1 << slot;
         push(&mut slots[slot], level * SLOTS + slot, timer);
     }
@@ -116,36 +121,43 @@ impl<P: Timed> Wheel<P> {
     }
 
     /// Makes it `now`, unless it is later already, and takes out what is due then.
+    #[inline(always)]
     pub(super) fn advance(&mut self, now: u64, mut fire: impl FnMut(P)) {
-        // A look may say an earlier time than the last one: what is due stays due.
-        let until = now.max(self.now);
-        let mut fire_all = |timers: &mut Vec<P>| {
-            for timer in timers.drain(..) {
-                debug_assert!(
-                    timer.place() != OUT,
-                    "timer_queue.T3: a timer in the wheel says it is out"
-                );
-                debug_assert!(timer.deadline() <= until, "timer_queue.V1: a timer fires too early");
-                timer.put(OUT);
-                fire(timer);
+        if !self.due.is_empty() {
+            self.fire_due(&mut fire);
+        }
+        // timer_queue.V1: what is in a slot is later than the last time.
+        if now > self.now {
+            if self.levels.is_some() {
+                self.turn(now, fire);
             }
-        };
-        fire_all(&mut self.due);
+            self.now = now;
+        }
+    }
+
+    /// Takes out those whose deadline has come.
+    fn fire_due(&mut self, fire: &mut impl FnMut(P)) {
+        let now = self.now;
+        self.due.drain(..).for_each(|timer| fire_one(timer, now, fire));
+    }
+
+    /// Takes out of the slots what is due at `now`.
+    fn turn(&mut self, now: u64, mut fire: impl FnMut(P)) {
         while let Some((level, slot, start)) = self.first_slot().filter(|(.., at)| *at <= now) {
             // timer_queue.V1: nothing is before `start`, so the digits below it change for no
             // timer.
             debug_assert!(start >= self.now, "timer_queue.V1: the hand goes back");
             self.now = start;
             let mut timers = self.empty(level, slot);
-            if level == 0 {
-                fire_all(&mut timers);
-            } else {
-                timers.drain(..).for_each(|timer| self.insert(timer)); // lower, or due
-                fire_all(&mut self.due);
+            for timer in timers.drain(..) {
+                if level == 0 || timer.deadline() <= now {
+                    fire_one(timer, now, &mut fire);
+                } else {
+                    self.insert_later(timer); // to a lower level
+                }
             }
             self.spare = timers;
         }
-        self.now = self.now.max(now);
     }
 
     /// The first slot that has something, and when its time begins.
@@ -177,6 +189,21 @@ impl<P: Timed> Wheel<P> {
     }
 }
 
+/// Fires a timer that was in the wheel.
+#[inline(always)]
+fn fire_one<P: Timed>(timer: P, now: u64, fire: &mut impl FnMut(P)) {
+    debug_assert!(timer.place() != OUT, "timer_queue.T3: a timer in the wheel says it is out");
+    debug_assert!(timer.deadline() <= now, "timer_queue.V1: a timer fires too early");
+    timer.put(OUT);
+    fire(timer);
+}
+
+#[cold]
+fn new_level<P>() -> Box<Level<P>> {
+    Box::new(Level { used: 0, slots: std::array::from_fn(|_| Vec::new()) })
+}
+
+#[inline(always)]
 fn push<P: Timed>(slot: &mut Vec<P>, number: usize, timer: P) {
     timer.put(slot.len() * PLACES + number);
     slot.push(timer);
