@@ -213,7 +213,7 @@ fn collections() {
     drop(view);
     takes("a Registry", some(240), Registry::<u64>::new);
     takes("an IntervalRegistry", some(410), IntervalRegistry::<u64, u64>::new);
-    takes("an Lru", some(100), Lru::<u64>::new);
+    takes("an Lru", some(130), Lru::<u64>::new);
     takes("a BudgetTree", some(700), || BudgetTree::new(100));
     let charged = || {
         let budget = BudgetTree::new(1000);
