@@ -213,14 +213,14 @@ fn collections() {
     drop(view);
     takes("a Registry", some(240), Registry::<u64>::new);
     takes("an IntervalRegistry", some(410), IntervalRegistry::<u64, u64>::new);
-    takes("an Lru", some(100), Lru::<u64>::new);
-    takes("a BudgetTree", some(650), || BudgetTree::new(100));
+    takes("an Lru", some(130), Lru::<u64>::new);
+    takes("a BudgetTree", some(700), || BudgetTree::new(100));
     let charged = || {
         let budget = BudgetTree::new(1000);
         drop(budget.charge(1).unwrap());
         budget
     };
-    assert_eq!(bytes_of(charged) - bytes_of(|| BudgetTree::new(100)), 256 + 128);
+    assert_eq!(bytes_of(charged) - bytes_of(|| BudgetTree::new(100)), 128);
     takes("an ObjectPool", some(512), || ObjectPool::new(4, || 1_u8));
     takes("a ScalableArc of 8 bytes", 8 + 24..=8 + 32, || ScalableArc::new(1_u64));
     let weak = || {

@@ -280,6 +280,13 @@ impl<R: Rep> Clustered<R> {
         if self.placement != Placement::PerThread {
             return None;
         }
+        self.near_slot()
+    }
+
+    /// As [`near`](Self::near), for a caller that knows that places are slots.
+    #[inline(always)]
+    pub(crate) fn near_slot(&self) -> Option<&R> {
+        debug_assert_eq!(self.placement, Placement::PerThread);
         let home = percpu::known_slot().and_then(|slot| self.homes.get_near(slot));
         home.and_then(Home::get)
     }

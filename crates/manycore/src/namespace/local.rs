@@ -242,6 +242,12 @@ impl Local {
         retire();
     }
 
+    /// Credits a block while the caller borrows the namespace (namespace.N7).
+    #[inline(always)]
+    pub(super) fn credit_borrowed(&self) {
+        self.book(2);
+    }
+
     /// Counts a block that has come back. False if the account is closed. By the owner; if true,
     /// the namespace may be gone afterwards.
     #[inline(always)]
@@ -249,7 +255,7 @@ impl Local {
         // BUG: a block is credited by a load and a store when the namespace may be dropped between
         // the two (namespace.N7).
         if self.is_removing.get() || seeded_bug!("unborrowed-credit") {
-            self.book(2);
+            self.credit_borrowed();
             return true;
         }
         // ORDER: Release; pairs with Acquire in `close`: what was done with the block before the

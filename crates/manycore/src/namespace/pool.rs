@@ -120,6 +120,9 @@ impl Pool {
     /// How many blocks a magazine of this class takes: fewer of the large ones.
     #[inline(always)]
     fn capacity(&self, class: usize) -> usize {
+        if class == 0 {
+            return self.ones; // one at least
+        }
         (self.ones >> class.min(usize::BITS as usize - 1)).max(1)
     }
 

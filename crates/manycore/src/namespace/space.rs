@@ -1,6 +1,6 @@
 //! [`IdSpace`]: single ids.
 
-use super::id::{HELD, Id, dead, generation_in, index_in, tag_of};
+use super::id::{HELD, Id, LAST_GENERATION, dead, generation_in, index_in, tag_of};
 use super::local::Local;
 use super::state::{Block, Leaf, State, Trie};
 use super::trie::NodeSlot;
@@ -8,7 +8,7 @@ use crate::section::{self, Domain, Section, Weight};
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;
 use std::mem;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// A table of nodes with an [`Id`] for each: what a slab or a file-descriptor table is, for many
 /// threads.
@@ -345,16 +345,43 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     }
 
     /// A free slot, and its next id.
-    #[inline]
+    #[inline(always)]
     fn take(&self, section: &Section<'_>) -> Result<(&Local, Block<T>, Id), Full> {
         self.expect_section(section);
         let local = self.local(section);
-        let block = self.state().take(local, 0, &self.trie).ok_or(Full)?;
+        let block = match self.reuse(local, section) {
+            Some(block) => block,
+            None => self.state().take(local, 0, &self.trie).ok_or(Full)?,
+        };
         let id = Id::new(self.tag, 0, block.index, block.next_generation());
         Ok((local, block, id))
     }
 
     /// Puts a node into the slot that [`take`](Self::take) gave.
+    /// The place of a removed node whose grace period is over, straight out of the thread's limbo
+    /// (namespace.N6).
+    #[inline(always)]
+    fn reuse(&self, local: &Local, section: &Section<'_>) -> Option<Block<T>> {
+        if mem::needs_drop::<T>() {
+            return None; // destructors run at removals
+        }
+        let address = section.reuse_raw(come_back::<T>)?;
+        let slot = address.cast::<NodeSlot<T>>().as_ptr();
+        // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. ORDER:
+        // Relaxed; the word is ours, since the grace period is over.
+        let (state, index, generation) = unsafe {
+            let word = (*slot).word.load(Ordering::Relaxed);
+            ((*Leaf::of(slot, index_in(word))).state, index_in(word), generation_in(word))
+        };
+        if !ptr::eq(state, self.state.as_ptr()) || generation == LAST_GENERATION {
+            // SAFETY: this is what it was retired with, and it has not been called.
+            unsafe { come_back::<T>(address) };
+            return None;
+        }
+        local.credit_borrowed();
+        Some(Block { slot, index, generation })
+    }
+
     #[inline(always)]
     fn put(&self, local: &Local, slot: *mut NodeSlot<T>, id: Id, value: T) -> Id {
         // SAFETY: namespace.N3 - the slot is ours alone until the store below.

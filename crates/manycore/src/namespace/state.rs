@@ -69,6 +69,15 @@ impl<T> State<T> {
 
     #[inline(always)]
     pub(super) fn local(&self, slot: usize) -> &Local {
+        match self.locals.get_near(slot) {
+            Some(local) => local,
+            None => self.make_local(slot),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_local(&self, slot: usize) -> &Local {
         self.locals.get_or_init(slot)
     }
 
@@ -155,9 +164,8 @@ impl<T> State<T> {
         // the next use by the slot's owner, or by the stacks of the pool.
         let last = word.load_to_change(Ordering::Relaxed);
         debug_assert!(Id::in_word(last).is_none(), "namespace.N4: a live node's slot is free");
-        let (index, generation) = (index_in(last), generation_in(last));
-        word.store(dead(index, generation, 0), Ordering::Relaxed);
-        if generation == LAST_GENERATION {
+        word.store(last & !HELD, Ordering::Relaxed);
+        if generation_in(last) == LAST_GENERATION {
             // ORDER: Relaxed; a report.
             self.worn.fetch_add(1, Ordering::Relaxed);
             return;
@@ -190,23 +198,52 @@ impl<T> State<T> {
     /// # Safety
     /// Called once for each block for which `Local::debit` was called, with its state.
     pub(super) unsafe fn come_back(state: *const Self, slot: *mut NodeSlot<T>, class: usize) {
+        // SAFETY: namespace.N7 - the state stays until this block has been credited.
+        let locals = unsafe { &(*state).locals };
+        match percpu::known_slot().and_then(|own| locals.get_near(own)) {
+            // SAFETY: as the caller promises (# Safety); the part is that of the thread's slot.
+            Some(local) => unsafe { Self::come_back_to(state, Some(local), slot, class) },
+            // SAFETY: as the caller promises (# Safety).
+            None => unsafe { Self::come_back_far(state, slot, class) },
+        }
+    }
+
+    /// As [`come_back`](Self::come_back), where the thread's part is not near, or there is none.
+    ///
+    /// # Safety
+    /// That of `come_back`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn come_back_far(state: *const Self, slot: *mut NodeSlot<T>, class: usize) {
         percpu::with_own_slot(|own| {
-            // SAFETY: namespace.N7 - the state stays until this block has been credited, or counted
-            // in `late`; and this reference is used no more after that.
-            let is_over = unsafe {
-                let this = &*state;
-                let local = this.locals.get(own.index());
-                // SAFETY: no section can see the block, and the slot's part is the owner's.
-                this.recycle(local, slot, class);
-                !local.is_some_and(Local::credit)
-            };
-            if is_over {
-                // SAFETY: namespace.N7 - the block was retired with a debit and not credited, so
-                // `late` counts it, and the state stays until `commit_wait` has taken it off; no
-                // reference to the state is left.
-                unsafe { Self::settle(state.cast_mut(), 1) };
-            }
+            // SAFETY: namespace.N7 - the state stays until this block has been credited.
+            let local = unsafe { (*state).locals.get(own.index()) };
+            // SAFETY: as the caller promises (# Safety); the part is that of the thread's slot.
+            unsafe { Self::come_back_to(state, local, slot, class) };
         });
+    }
+
+    /// # Safety
+    /// That of `come_back`; `local` is that of the thread's slot.
+    #[inline(always)]
+    unsafe fn come_back_to(
+        state: *const Self,
+        local: Option<&Local>,
+        slot: *mut NodeSlot<T>,
+        class: usize,
+    ) {
+        // SAFETY: namespace.N7 - the state stays until this block has been credited, or counted in
+        // `late`; and this reference is used no more after that. No section can see the block.
+        let is_over = unsafe {
+            (*state).recycle(local, slot, class);
+            !local.is_some_and(Local::credit)
+        };
+        if is_over {
+            // SAFETY: namespace.N7 - the block was retired with a debit and not credited, so
+            // `late` counts it, and the state stays until `commit_wait` has taken it off; no
+            // reference to the state is left.
+            unsafe { Self::settle(state.cast_mut(), 1) };
+        }
     }
 
     /// Takes `blocks` off `late`, and frees the state if nothing is left.

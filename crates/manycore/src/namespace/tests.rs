@@ -329,6 +329,27 @@ fn bits_of_no_id_are_refused() {
     assert_eq!(size_of::<Option<Id>>(), 8);
 }
 
+/// Places of several namespaces come out of one limbo, and each goes to its own (namespace.N6).
+#[test]
+fn places_are_used_again_by_their_own_namespace() {
+    let domain = Domain::new();
+    let spaces: [IdSpace<'_, u64>; 3] = std::array::from_fn(|_| IdSpace::new_in(&domain));
+    let rounds = if crate::config::SMALL { 2_000 } else { 60_000 };
+    for round in 0..rounds {
+        let section = domain.enter();
+        // In turns, and in runs.
+        let space = &spaces[(if round % 2 == 0 { round } else { round / 700 }) as usize % 3];
+        let id = space.insert(round, &section);
+        assert_eq!(space.get(id, &section), Some(&round));
+        assert_eq!(space.remove(id, &section), Some(&round));
+        assert!(space.get(id, &section).is_none());
+    }
+    for space in &spaces {
+        assert!(space.is_empty());
+        assert!(space.state().end() <= rounds / 4, "places are not used again");
+    }
+}
+
 #[test]
 fn magazines_go_round_without_loss() {
     let pool = Arc::new(Pool::new(1));

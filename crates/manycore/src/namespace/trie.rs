@@ -8,8 +8,12 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 const FAN: usize = 1 << ID_FAN_BITS;
-/// The height of the trie stands in the low bits of its root: levels of inner nodes.
+/// The most levels of inner nodes.
 const HEIGHT: usize = 7;
+/// The low bits of a root say how many bits of an index are decided above the leaves, so that a
+/// look-up multiplies no height: `ID_FAN_BITS` for each level.
+const ABOVE: usize = 127;
+const _: () = assert!(HEIGHT * ID_FAN_BITS as usize <= ABOVE && ABOVE < align_of::<Inner>());
 /// log2 of the indices there can be.
 pub(super) const INDEX_BITS: u32 = {
     let reach = ID_LEAF_BITS + HEIGHT as u32 * ID_FAN_BITS;
@@ -166,31 +170,31 @@ impl Inner {
 
 /// The trie of a namespace whose state is an `S`.
 pub(super) struct Trie<T, S> {
-    /// Null, or the topmost node and, in the low bits, its height.
+    /// Null, or the topmost node and, in the low bits, see [`ABOVE`].
     root: AtomicPtr<()>,
     _leaves: std::marker::PhantomData<*mut Leaf<T, S>>,
 }
 
-/// Node and height of a root.
+/// The node of a root, and the bits of an index that are decided above the leaves.
 #[inline(always)]
-fn split(root: *mut ()) -> (*mut (), usize) {
-    (root.map_addr(|bits| bits & !HEIGHT), root.addr() & HEIGHT)
+fn split(root: *mut ()) -> (*mut (), u32) {
+    (root.map_addr(|bits| bits & !ABOVE), (root.addr() & ABOVE) as u32)
 }
 
-/// Whether a trie of this height has `index`.
+/// Whether a trie that decides so many bits above the leaves has `index`.
 #[inline(always)]
-fn reaches<T, S>(height: usize, index: u32) -> bool {
-    u64::from(index) >> (Leaf::<T, S>::BITS + height as u32 * ID_FAN_BITS) == 0
+fn reaches<T, S>(above: u32, index: u32) -> bool {
+    u64::from(index) >> Leaf::<T, S>::BITS >> above == 0
 }
 
-/// The link at `level` (1 is above the leaves) on the way to `index`.
+/// The link on the way to `index`, to a child below which so many bits are decided above the
+/// leaves.
 ///
 /// # Safety
 /// `node` is an inner node of the trie, which is not dropped as long as the result is used.
 #[inline(always)]
-unsafe fn link<'a, T, S>(node: *mut (), level: usize, index: u32) -> &'a AtomicPtr<()> {
-    let child =
-        index as usize >> (Leaf::<T, S>::BITS as usize + (level - 1) * ID_FAN_BITS as usize);
+unsafe fn link<'a, T, S>(node: *mut (), above: u32, index: u32) -> &'a AtomicPtr<()> {
+    let child = index as usize >> Leaf::<T, S>::BITS >> above;
     // SAFETY: the caller promises an inner node of a trie that outlives the result (# Safety); the
     // remainder is below FAN.
     unsafe { &(*node.cast::<Inner>()).children[child % FAN] }
@@ -206,19 +210,17 @@ impl<T, S> Trie<T, S> {
     pub(super) fn find(&self, index: u32) -> *mut Leaf<T, S> {
         // ORDER: Acquire here and below; pairs with Release in `grow` and `make_child`: a node's
         // contents before the link to it.
-        let (mut node, height) = split(self.root.load(Ordering::Acquire));
-        if !reaches::<T, S>(height, index) {
+        let (mut node, mut above) = split(self.root.load(Ordering::Acquire));
+        if !reaches::<T, S>(above, index) {
             return ptr::null_mut();
         }
-        let mut level = height;
-        while level != 0 {
-            // SAFETY: namespace.N2 - `node` is at `level`, above the leaves, and lives as long as
-            // the trie.
-            node = unsafe { link::<T, S>(node, level, index) }.load(Ordering::Acquire);
+        while above != 0 {
+            above -= ID_FAN_BITS;
+            // SAFETY: namespace.N2 - `node` is above the leaves, and lives as long as the trie.
+            node = unsafe { link::<T, S>(node, above, index) }.load(Ordering::Acquire);
             if node.is_null() {
                 break;
             }
-            level -= 1;
         }
         node.cast()
     }
@@ -226,35 +228,39 @@ impl<T, S> Trie<T, S> {
     /// The leaf with `index`, made if need be.
     #[cold]
     pub(super) fn make(&self, index: u32, state: *const S) -> *mut Leaf<T, S> {
-        let (mut node, height) = self.grow(index, state);
-        for level in (1..=height).rev() {
-            // SAFETY: namespace.N2 - `node` is at `level`, above the leaves, and lives as long as
-            // the trie.
-            node = make_child::<T, S>(unsafe { link::<T, S>(node, level, index) }, level, state);
+        let (mut node, mut above) = self.grow(index, state);
+        while above != 0 {
+            above -= ID_FAN_BITS;
+            // SAFETY: namespace.N2 - `node` is above the leaves, and lives as long as the trie.
+            node = make_child::<T, S>(unsafe { link::<T, S>(node, above, index) }, above, state);
         }
         node.cast()
     }
 
     /// Makes the trie high enough for `index`.
-    fn grow(&self, index: u32, state: *const S) -> (*mut (), usize) {
+    fn grow(&self, index: u32, state: *const S) -> (*mut (), u32) {
         // ORDER: Acquire; as in `find`.
         let mut root = self.root.load_to_change(Ordering::Acquire);
         loop {
-            let (node, height) = split(root);
+            let (node, above) = split(root);
             if node.is_null() {
-                root = make_child::<T, S>(&self.root, 1, state); // a leaf: height zero
+                root = make_child::<T, S>(&self.root, 0, state); // a leaf
                 continue;
             }
-            if reaches::<T, S>(height, index) {
-                return (node, height);
+            if reaches::<T, S>(above, index) {
+                return (node, above);
             }
             let higher = Inner::alloc();
             // SAFETY: just made, not shared.
             let first = unsafe { &(*higher).children[0] };
             // ORDER: Relaxed; published below.
             first.store(node, Ordering::Relaxed);
-            debug_assert!(height < HEIGHT, "namespace.N2: {index} is beyond the highest trie");
-            let new = higher.cast::<()>().map_addr(|bits| bits | (height + 1));
+            let above = (above + ID_FAN_BITS) as usize;
+            debug_assert!(
+                above <= HEIGHT * ID_FAN_BITS as usize,
+                "namespace.N2: {index} is beyond the highest trie"
+            );
+            let new = higher.cast::<()>().map_addr(|bits| bits | above);
             // ORDER: Release publishes the node; Acquire on failure reads the winner's.
             match self.root.compare_exchange(root, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => root = new,
@@ -306,21 +312,22 @@ impl<T, S> Trie<T, S> {
     }
 }
 
-/// Where `link` leads, after making a node there if there is none.
-fn make_child<T, S>(link: &AtomicPtr<()>, level: usize, state: *const S) -> *mut () {
+/// Where `link` leads, after making a node there if there is none: one that decides `above` bits
+/// above the leaves.
+fn make_child<T, S>(link: &AtomicPtr<()>, above: u32, state: *const S) -> *mut () {
     // ORDER: Acquire; as in `Trie::find`.
     let found = link.load_to_change(Ordering::Acquire);
     if !found.is_null() {
         return found;
     }
     let new: *mut () =
-        if level == 1 { Leaf::<T, S>::alloc(state).cast() } else { Inner::alloc().cast() };
+        if above == 0 { Leaf::<T, S>::alloc(state).cast() } else { Inner::alloc().cast() };
     // ORDER: Release publishes the node; Acquire on failure reads the winner's.
     match link.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new,
         Err(now) => {
             // SAFETY: just made, at this level, and linked nowhere.
-            unsafe { free_nodes::<T, S>(new, level - 1) };
+            unsafe { free_nodes::<T, S>(new, above) };
             now
         }
     }
@@ -334,24 +341,26 @@ unsafe fn free_inner(inner: *mut Inner) {
     unsafe { alloc::dealloc(inner.cast(), Layout::new::<Inner>()) }
 }
 
-/// Frees a node of this height, and all below it.
+/// Frees a node that decides so many bits above the leaves, and all below it.
 ///
 /// # Safety
 /// It is one, and no other thread has it.
-unsafe fn free_nodes<T, S>(node: *mut (), height: usize) {
+unsafe fn free_nodes<T, S>(node: *mut (), above: u32) {
     if node.is_null() {
         return;
     }
-    if height == 0 {
-        // SAFETY: namespace.N2 - the caller promises a node of height zero, which is a leaf, and
-        // that no other thread has it (# Safety).
+    if above == 0 {
+        // SAFETY: namespace.N2 - the caller promises a node that decides nothing, which is a leaf,
+        // and that no other thread has it (# Safety).
         return unsafe { Leaf::<T, S>::free(node.cast()) };
     }
     let inner = node.cast::<Inner>();
     for child in 0..FAN {
         // SAFETY: namespace.N2 - an inner node's children are one lower. ORDER: Relaxed; not
         // shared.
-        unsafe { free_nodes::<T, S>((*inner).children[child].load(Ordering::Relaxed), height - 1) };
+        let child = unsafe { (*inner).children[child].load(Ordering::Relaxed) };
+        // SAFETY: a child of this node, one level lower, which no other thread has either.
+        unsafe { free_nodes::<T, S>(child, above - ID_FAN_BITS) };
     }
     // SAFETY: namespace.N2 - the caller promises a node of this height that no other thread has
     // (# Safety); above the leaves it is an inner one, and its children are freed.
@@ -364,8 +373,8 @@ impl<T, S> Drop for Trie<T, S> {
             return;
         }
         // ORDER: Relaxed; not shared.
-        let (node, height) = split(self.root.load(Ordering::Relaxed));
+        let (node, above) = split(self.root.load(Ordering::Relaxed));
         // SAFETY: the trie's own.
-        unsafe { free_nodes::<T, S>(node, height) }
+        unsafe { free_nodes::<T, S>(node, above) }
     }
 }

@@ -291,8 +291,18 @@ impl Slot {
 #[repr(align(16))]
 struct Fast {
     slot: Cell<Option<Slot>>,
+    /// The slot's number, and `usize::MAX` without one: a comparison with the length of a table
+    /// asks both at once.
+    index: Cell<usize>,
     /// The words that the thread announces now, in its own record and in spare ones.
     announcing: Cell<usize>,
+}
+
+impl Fast {
+    fn set(&self, slot: Option<Slot>) {
+        self.slot.set(slot);
+        self.index.set(slot.map_or(usize::MAX, Slot::index));
+    }
 }
 
 /// The slow half: gives the slot back when the thread ends.
@@ -328,7 +338,7 @@ impl Owner {
         let Some(record) = self.record.take() else { return };
         // Never fails on std, where it has no destructor; loom drops all of a thread's locals
         // before it runs the first destructor.
-        let _ = FAST.try_with(|fast| fast.slot.set(None));
+        let _ = FAST.try_with(|fast| fast.set(None));
         if self.farewell.get().is_none_or(|farewell| farewell(Slot::of(record))) {
             records().give_back(record);
         }
@@ -346,7 +356,7 @@ impl Drop for Owner {
 
 sync::thread_local! {
     static FAST: Fast = const {
-        Fast { slot: Cell::new(None), announcing: Cell::new(0) }
+        Fast { slot: Cell::new(None), index: Cell::new(usize::MAX), announcing: Cell::new(0) }
     };
     static OWNER: Owner = Owner::new(records().take());
 }
@@ -368,7 +378,7 @@ pub(crate) fn own_slot() -> Option<Slot> {
 #[cold]
 fn own_slot_slow() -> Option<Slot> {
     let slot = OWNER.try_with(Owner::slot).ok().flatten()?;
-    FAST.with(|fast| fast.slot.set(Some(slot)));
+    FAST.with(|fast| fast.set(Some(slot)));
     Some(slot)
 }
 
@@ -512,7 +522,8 @@ pub fn slot_count() -> usize {
 /// The calling thread's slot, if it has one already.
 #[inline(always)]
 pub(crate) fn known_slot() -> Option<usize> {
-    FAST.with(|fast| fast.slot.get()).map(Slot::index)
+    let index = FAST.with(|fast| fast.index.get());
+    (index != usize::MAX).then_some(index)
 }
 
 /// Whether a record of the calling thread announces anything: then others may wait for it.

@@ -43,7 +43,8 @@ pub use self::reclaim::Reclaimer;
 
 use self::tree::Tree;
 use super::Counter;
-use crate::cluster::{Clustered, Placement, Rep};
+use crate::percpu::slot_table::SlotBoxes;
+use crate::percpu::{self, Slot};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, seeded_bug};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -52,12 +53,11 @@ use std::sync::{Arc, PoisonError};
 const BATCHES: u64 = 64;
 
 /// Credits of one slot. Taken from by its threads and, when credits are short, by others.
+#[repr(align(128))]
 struct Stock(AtomicU64);
 
-impl Rep for Stock {
-    type Root = ();
-
-    fn create(_root: &(), _place: usize) -> Self {
+impl From<usize> for Stock {
+    fn from(_: usize) -> Self {
         Self(AtomicU64::new(0))
     }
 }
@@ -92,9 +92,29 @@ impl Stock {
 
 /// What threads use of a level without the tree's lock.
 struct Local {
-    stocks: Clustered<Stock>,
+    stocks: SlotBoxes<Stock>,
     /// What a stock may hold: two batches, or nothing (budget.B5).
     most: AtomicU64,
+}
+
+impl Local {
+    /// The stock of the calling thread's slot, if it exists and the slot is among the first.
+    #[inline(always)]
+    fn near_stock(&self) -> Option<&Stock> {
+        percpu::known_slot().and_then(|slot| self.stocks.get_near(slot))
+    }
+
+    /// Whether a stock of so many credits has too many.
+    #[inline(always)]
+    fn overflows(&self, credits: u64) -> bool {
+        // ORDER: Relaxed; see `set_stock_limits`.
+        credits > self.most.load(Ordering::Relaxed)
+    }
+
+    /// The stock of the calling thread's slot.
+    fn stock(&self) -> &Stock {
+        self.stocks.get_or_init(percpu::with_own_slot(Slot::index))
+    }
 }
 
 /// The tree. No user code runs under its lock (budget.B7), so a panic leaves it whole.
@@ -154,8 +174,8 @@ impl Drop for Level {
 ///   addition there for a release, and no shared line written. One charge in a batch takes the
 ///   lock, and looks at a line for each thread when credits are short; near a limit that is most of
 ///   them.
-/// - Memory: some 650 bytes for each level, 256 more for every 32 threads of the process once it is
-///   charged, and 128 for each thread that charges it.
+/// - Memory: some 700 bytes for each level, and 128 for each thread that charges it; 256 more for
+///   every 32 threads of the process beyond the first 32.
 /// - Users that [give memory back](Self::on_reclaim) can be asked before a charge is refused.
 /// - Panics: [`release`](Self::release) may, if more comes back than was charged; see there.
 ///   A user's callback may. Nothing else does.
@@ -196,9 +216,8 @@ impl BudgetTree {
     }
 
     fn open(tree: &Arc<Mutex<Tree>>, parent: Option<&Self>, limit: u64, batch: u64) -> Self {
-        let stocks = Clustered::new(Placement::PerThread, ());
         let most = AtomicU64::new(batch.saturating_mul(2));
-        let local = Arc::new(Local { stocks, most });
+        let local = Arc::new(Local { stocks: SlotBoxes::new(), most });
         let above = parent.map(|parent| parent.level.number);
         let number = lock(tree).open(above, limit, batch, Arc::clone(&local));
         let (tree, parent) = (Arc::clone(tree), parent.cloned());
@@ -213,22 +232,26 @@ impl BudgetTree {
     #[inline]
     pub fn try_charge(&self, amount: u64) -> Result<(), Exceeded> {
         // budget.B2: the stock covers most charges; the tree's lock is for the rest.
-        if self.level.local.stocks.local().take(amount) {
-            return Ok(());
+        match self.level.local.near_stock() {
+            Some(stock) if stock.take(amount) => Ok(()),
+            _ => self.charge_slow(amount),
         }
-        self.charge_slow(amount)
     }
 
     #[cold]
+    #[inline(never)]
     fn charge_slow(&self, amount: u64) -> Result<(), Exceeded> {
-        let number = self.level.number;
+        let (number, local) = (self.level.number, &self.level.local);
+        if local.stock().take(amount) {
+            return Ok(());
+        }
         let spare = reclaim::attempt(&self.level.tree, |tree| {
             tree.grant(number, amount)?;
             Ok(tree.spare(number))
         });
         let spare = spare.map_err(|_| Exceeded { amount })?;
         if spare > 0 {
-            self.level.local.stocks.local().put(spare);
+            local.stock().put(spare);
         }
         Ok(())
     }
@@ -252,7 +275,15 @@ impl BudgetTree {
     /// They are forgotten, and the limit holds again.
     #[inline]
     pub fn release(&self, amount: u64) {
-        let surplus = self.give_back(amount);
+        if let Err(rest) = self.put_near(amount) {
+            self.release_slow(rest);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_slow(&self, rest: u64) {
+        let surplus = self.give_back_slow(rest);
         assert!(
             surplus == 0,
             "manycore: {surplus} more was released to a BudgetTree than was charged to it; its \
@@ -263,23 +294,33 @@ impl BudgetTree {
     /// Gives back, and says how much of it (or of what others gave back) was never charged.
     #[inline]
     fn give_back(&self, amount: u64) -> u64 {
-        let stock = self.level.local.stocks.local();
-        // ORDER: Relaxed; see `set_stock_limits`.
-        if stock.put(amount) > self.level.local.most.load(Ordering::Relaxed) {
-            self.give_back_slow(stock)
-        } else {
-            0
-        }
+        self.put_near(amount).map_or_else(|rest| self.give_back_slow(rest), |()| 0)
     }
 
-    /// Keeps a batch and gives the rest to the level.
+    /// Puts credits into the thread's stock, if that is near. `Err` with what is left to put there
+    /// if it is not, or if it overflows.
+    #[inline(always)]
+    fn put_near(&self, amount: u64) -> Result<(), u64> {
+        let local = &*self.level.local;
+        let Some(stock) = local.near_stock() else { return Err(amount) };
+        if local.overflows(stock.put(amount)) { Err(0) } else { Ok(()) }
+    }
+
+    /// Puts the rest into the thread's stock. If that overflows, keeps a batch and gives what is
+    /// more to the level.
     #[cold]
-    fn give_back_slow(&self, stock: &Stock) -> u64 {
+    #[inline(never)]
+    fn give_back_slow(&self, rest: u64) -> u64 {
+        let (level, local) = (&*self.level, &*self.level.local);
+        let stock = local.stock();
+        if !local.overflows(stock.put(rest)) {
+            return 0;
+        }
         let all = stock.take_all();
-        // ORDER: Relaxed; as in `give_back`.
-        let kept = all.min(self.level.batch).min(self.level.local.most.load(Ordering::Relaxed));
+        // ORDER: Relaxed; as in `overflows`.
+        let kept = all.min(level.batch).min(local.most.load(Ordering::Relaxed));
         stock.put(kept);
-        lock(&self.level.tree).give_back(self.level.number, all - kept)
+        lock(&level.tree).give_back(level.number, all - kept)
     }
 
     /// How much is charged here and below. Beside charges and releases, an estimate.

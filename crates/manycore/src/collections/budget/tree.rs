@@ -154,7 +154,7 @@ impl Tree {
     fn sweep(&mut self, number: usize) {
         let node = self.node(number);
         let swept = |sum: u64, stock: &Stock| sum.saturating_add(stock.take_all());
-        node.reserve = node.local.stocks.gather(node.reserve, swept);
+        node.reserve = node.local.stocks.iter().map(|(_, stock)| stock).fold(node.reserve, swept);
     }
 
     /// Takes what lies idle below, but for one child, until the reserve has `amount`.
@@ -230,7 +230,7 @@ impl Tree {
         let node = self.node(number);
         // ORDER: Relaxed; an estimate beside charges.
         let credits = |sum: u64, stock: &Stock| sum.saturating_add(stock.0.load(Ordering::Relaxed));
-        let own = node.local.stocks.gather(node.reserve, credits);
+        let own = node.local.stocks.iter().map(|(_, stock)| stock).fold(node.reserve, credits);
         let children = node.children.clone();
         children.into_iter().fold(own, |sum, child| sum.saturating_add(self.idle(child)))
     }

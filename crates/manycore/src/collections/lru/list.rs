@@ -10,17 +10,19 @@ use hashbrown::HashTable;
 /// caches for.
 type At = u32;
 
-/// No node.
-const NIL: At = At::MAX;
+/// The first node has no key: its neighbours are the least and the most recent node, so that every
+/// node has two, and no end is a case of its own.
+const END: At = 0;
 
 #[derive(Debug)]
 struct Node<K> {
     /// `None` while the node is free.
     key: Option<K>,
     hash: u64,
-    /// The next more recent node.
+    /// The next more recent node; of the end, the least recent one.
     newer: At,
-    /// The next less recent node; the next free one while the node is free.
+    /// The next less recent node; of the end, the most recent one. The next free one, or the end,
+    /// while the node is free.
     older: At,
 }
 
@@ -29,8 +31,6 @@ struct Node<K> {
 pub(super) struct List<K> {
     nodes: Vec<Node<K>>,
     index: HashTable<At>,
-    newest: At,
-    oldest: At,
     free: At,
     /// Made by the first merge. (Boxed: what two threads pass on with the lock is in few lines.)
     pub(super) pace: Option<Box<Pace>>,
@@ -38,14 +38,8 @@ pub(super) struct List<K> {
 
 impl<K> Default for List<K> {
     fn default() -> Self {
-        Self {
-            nodes: Vec::new(),
-            index: HashTable::new(),
-            newest: NIL,
-            oldest: NIL,
-            free: NIL,
-            pace: None,
-        }
+        let end = Node { key: None, hash: 0, newer: END, older: END };
+        Self { nodes: vec![end], index: HashTable::new(), free: END, pace: None }
     }
 }
 
@@ -60,28 +54,19 @@ impl<K: Eq> List<K> {
 
     #[inline(always)]
     fn find(&self, hash: u64, key: &K) -> Option<At> {
-        let is_key = |node: &At| self.node(*node).key.as_ref() == Some(key);
-        self.index.find(hash, is_key).copied()
-    }
-
-    #[inline(always)]
-    fn node(&self, at: At) -> &Node<K> {
-        &self.nodes[at as usize]
-    }
-
-    #[inline(always)]
-    fn node_mut(&mut self, at: At) -> &mut Node<K> {
-        &mut self.nodes[at as usize]
+        let nodes = &self.nodes[..];
+        self.index.find(hash, |at| node(nodes, *at).key.as_ref() == Some(key)).copied()
     }
 
     /// Makes `key` the most recent one, inserting it if need be.
     #[inline(always)]
     pub(super) fn touch(&mut self, hash: u64, key: K) {
         match self.find(hash, &key) {
-            Some(node) if node == self.newest => {}
-            Some(node) => {
-                self.unlink(node);
-                self.link_newest(node);
+            Some(found) if node(&self.nodes, found).newer == END => {}
+            Some(found) => {
+                let nodes = &mut self.nodes[..];
+                unlink(nodes, found);
+                link_newest(nodes, found);
             }
             None => self.insert(hash, key),
         }
@@ -91,22 +76,22 @@ impl<K: Eq> List<K> {
     /// says what stores cost).
     #[inline(never)]
     fn insert(&mut self, hash: u64, key: K) {
-        let fresh = Node { key: Some(key), hash, newer: NIL, older: NIL };
-        let node = self.free;
-        let node = if node == NIL {
-            let node = At::try_from(self.nodes.len()).ok().filter(|node| *node != NIL);
-            let node = node.expect("manycore: an Lru holds at most 2^32 - 1 keys");
+        let fresh = Node { key: Some(key), hash, newer: END, older: END };
+        let at = self.free;
+        let at = if at == END {
+            let at = At::try_from(self.nodes.len());
+            let at = at.expect("manycore: an Lru holds at most 2^32 - 1 keys");
             self.nodes.push(fresh);
-            node
+            at
         } else {
-            debug_assert!(self.node(node).key.is_none(), "lru.L1: a free node has a key");
-            self.free = self.node(node).older;
-            *self.node_mut(node) = fresh;
-            node
+            let free = node_mut(&mut self.nodes, at);
+            debug_assert!(free.key.is_none(), "lru.L1: a free node has a key");
+            self.free = std::mem::replace(free, fresh).older;
+            at
         };
         let nodes = &self.nodes;
-        self.index.insert_unique(hash, node, |other| nodes[*other as usize].hash);
-        self.link_newest(node);
+        self.index.insert_unique(hash, at, |other| node(nodes, *other).hash);
+        link_newest(&mut self.nodes, at);
     }
 
     /// Takes `key` out, if it is in.
@@ -117,66 +102,70 @@ impl<K: Eq> List<K> {
 
     /// Takes the least recent key out.
     pub(super) fn pop_oldest(&mut self) -> Option<K> {
-        if self.oldest == NIL { None } else { self.take_out(self.oldest) }
+        match node(&self.nodes, END).newer {
+            END => None,
+            oldest => self.take_out(oldest),
+        }
     }
 
-    fn take_out(&mut self, node: At) -> Option<K> {
-        debug_assert!(self.node(node).key.is_some(), "lru.L1: a node is taken out twice");
-        let hash = self.node(node).hash;
-        if let Ok(entry) = self.index.find_entry(hash, |other| *other == node) {
+    fn take_out(&mut self, at: At) -> Option<K> {
+        debug_assert!(node(&self.nodes, at).key.is_some(), "lru.L1: a node is taken out twice");
+        let hash = node(&self.nodes, at).hash;
+        if let Ok(entry) = self.index.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
-        self.unlink(node);
-        let free = std::mem::replace(&mut self.free, node);
-        let taken = self.node_mut(node);
+        unlink(&mut self.nodes, at);
+        let free = std::mem::replace(&mut self.free, at);
+        let taken = node_mut(&mut self.nodes, at);
         taken.older = free;
         taken.key.take()
     }
 
     /// Keys from the least recent one on.
     pub(super) fn iter(&self) -> impl Iterator<Item = &K> {
-        let mut next = self.oldest;
+        let mut at = END;
         std::iter::from_fn(move || {
-            let node = self.nodes.get(next as usize)?;
-            next = node.newer;
-            node.key.as_ref()
+            at = node(&self.nodes, at).newer;
+            node(&self.nodes, at).key.as_ref()
         })
     }
+}
 
-    #[inline(always)]
-    fn unlink(&mut self, node: At) {
-        let Node { newer, older, .. } = *self.node(node);
-        let leads_back = |at: At, to: fn(&Node<K>) -> At, end| match at {
-            NIL => end == node,
-            at => to(self.node(at)) == node,
-        };
-        debug_assert!(
-            leads_back(newer, |newer| newer.older, self.newest)
-                && leads_back(older, |older| older.newer, self.oldest),
-            "lru.L1: the neighbours of node {node} do not lead back to it"
-        );
-        match newer {
-            NIL => self.newest = older,
-            newer => self.node_mut(newer).older = older,
-        }
-        match older {
-            NIL => self.oldest = newer,
-            older => self.node_mut(older).newer = newer,
-        }
-    }
+#[inline(always)]
+fn unlink<K>(nodes: &mut [Node<K>], at: At) {
+    let Node { newer, older, .. } = *node(nodes, at);
+    debug_assert!(
+        node(nodes, newer).older == at && node(nodes, older).newer == at,
+        "lru.L1: the neighbours of node {at} do not lead back to it"
+    );
+    node_mut(nodes, newer).older = older;
+    node_mut(nodes, older).newer = newer;
+}
 
-    #[inline(always)]
-    fn link_newest(&mut self, node: At) {
-        let older = self.newest;
-        let linked = self.node_mut(node);
-        (linked.newer, linked.older) = (NIL, older);
-        match older {
-            NIL => self.oldest = node,
-            older => self.node_mut(older).newer = node,
-        }
-        debug_assert!(older != node, "lru.L1: a node is linked twice");
-        self.newest = node;
-    }
+#[inline(always)]
+fn link_newest<K>(nodes: &mut [Node<K>], at: At) {
+    let older = std::mem::replace(&mut node_mut(nodes, END).older, at);
+    debug_assert!(older != at, "lru.L1: a node is linked twice");
+    node_mut(nodes, older).newer = at;
+    let linked = node_mut(nodes, at);
+    (linked.newer, linked.older) = (END, older);
+}
+
+#[inline(always)]
+fn node<K>(nodes: &[Node<K>], at: At) -> &Node<K> {
+    nodes.get(at as usize).unwrap_or_else(|| no_node())
+}
+
+#[inline(always)]
+fn node_mut<K>(nodes: &mut [Node<K>], at: At) -> &mut Node<K> {
+    nodes.get_mut(at as usize).unwrap_or_else(|| no_node())
+}
+
+/// As the panic of an index that is out of bounds, in fewer instructions.
+#[cold]
+#[inline(never)]
+fn no_node() -> ! {
+    unreachable!("lru.L1: a link leads to no node")
 }
 
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
@@ -216,6 +205,6 @@ mod tests {
             assert_eq!(list.len(), model.len());
             assert!(list.iter().eq(&model));
         }
-        assert!(list.nodes.len() <= 60, "free nodes are used again");
+        assert!(list.nodes.len() <= 61, "free nodes are used again");
     }
 }

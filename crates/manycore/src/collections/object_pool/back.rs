@@ -1,7 +1,7 @@
 //! What all threads share of a pool: idle objects beyond the shelves, the count, and the queue of
 //! those that wait.
 
-use crate::sync::{AtomicUsize, Ordering, seeded_bug, thread};
+use crate::sync::thread;
 use std::collections::VecDeque;
 use std::task::Waker;
 
@@ -32,6 +32,8 @@ pub(super) enum Found<T> {
 pub(super) struct Back<T> {
     pub(super) idle: Vec<T>,
     pub(super) created: usize,
+    /// Turns here until the pool opens; zero while it is open (object_pool.P3).
+    pub(super) turns: usize,
     /// In the order of their coming, by their tickets (object_pool.P6).
     waiters: VecDeque<(u64, Wakeup)>,
     /// What those got that are no longer in the queue, and have not come for it.
@@ -42,26 +44,20 @@ pub(super) struct Back<T> {
 impl<T> Back<T> {
     pub(super) fn new() -> Self {
         let (waiters, handed) = (VecDeque::new(), Vec::new());
-        Self { idle: Vec::new(), created: 0, waiters, handed, tickets: 0 }
+        Self { idle: Vec::new(), created: 0, turns: 0, waiters, handed, tickets: 0 }
     }
 
     /// Enters the queue of those that wait; returns the ticket.
-    pub(super) fn enter(&mut self, wakeup: Wakeup, waiting: &AtomicUsize) -> u64 {
+    pub(super) fn enter(&mut self, wakeup: Wakeup) -> u64 {
         self.tickets += 1;
         self.waiters.push_back((self.tickets, wakeup));
-        self.note_waiting(waiting);
         self.tickets
     }
 
     /// Hands it to the first that waits, which is to be woken without the lock; `Err` if none does.
-    pub(super) fn hand(
-        &mut self,
-        found: Found<T>,
-        waiting: &AtomicUsize,
-    ) -> Result<Wakeup, Found<T>> {
+    pub(super) fn hand(&mut self, found: Found<T>) -> Result<Wakeup, Found<T>> {
         let Some((ticket, wakeup)) = self.waiters.pop_front() else { return Err(found) };
         self.handed.push((ticket, found));
-        self.note_waiting(waiting);
         Ok(wakeup)
     }
 
@@ -78,23 +74,12 @@ impl<T> Back<T> {
     }
 
     /// Takes the ticket out of the queue.
-    pub(super) fn leave(&mut self, ticket: u64, waiting: &AtomicUsize) -> Option<Wakeup> {
+    pub(super) fn leave(&mut self, ticket: u64) -> Option<Wakeup> {
         let at = self.waiters.iter().position(|(owner, _)| *owner == ticket)?;
-        let (_, wakeup) = self.waiters.remove(at)?;
-        self.note_waiting(waiting);
-        Some(wakeup)
+        Some(self.waiters.remove(at)?.1)
     }
 
     pub(super) fn has_waiters(&self) -> bool {
         !self.waiters.is_empty()
-    }
-
-    /// Says to the threads that return objects how many wait.
-    fn note_waiting(&self, waiting: &AtomicUsize) {
-        // BUG: threads that return objects do not hear that others wait (object_pool.P5).
-        let count = if seeded_bug!("unseen-waiter") { 0 } else { self.waiters.len() };
-        // ORDER: Relaxed; written under the pool's lock. The locks that object_pool.P5 names order
-        // it for the threads that read it.
-        waiting.store(count, Ordering::Relaxed);
     }
 }

@@ -1,10 +1,10 @@
 //! The builder of pools.
 
 use super::back::Back;
+use super::shelf::Doors;
 use super::{Line, Make, ObjectPool, Recycle, Root, SHELF};
 use crate::cluster::{Clustered, Placement};
 use crate::collections::reentrancy_lock::ReentrancyLock;
-use crate::sync::AtomicUsize;
 use std::fmt;
 
 /// Collects how a pool is to behave, and makes it: [`ObjectPool::builder`].
@@ -94,7 +94,9 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
     pub fn build(self) -> ObjectPool<T> {
         let Self { make, recycle, max, placement, shelf } = self;
         let back = Line(ReentrancyLock::new(Back::new()));
-        let root = Root { back, waiting: AtomicUsize::new(0), make, recycle, max, shelf };
+        let doors = Doors::new(placement);
+        let is_straight = doors.are_plain && recycle.is_none();
+        let root = Root { back, doors, is_straight, make, recycle, max, shelf };
         ObjectPool { shelves: Clustered::new(placement, root) }
     }
 }

@@ -2,7 +2,7 @@
 //! holders, or one that does not see what the last one did, fail the model.
 
 use super::{ObjectPool, Pooled};
-use crate::percpu::loom_tests::{large_model, model, must_catch};
+use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
 use crate::sync::{UnsafeCell, thread};
 use loom::sync::Notify;
 use std::future::Future;
@@ -78,9 +78,13 @@ fn loom_pool_waiter_that_no_return_sees_is_caught() {
     must_catch("unseen-waiter", WAITER, &["deadlock"]);
 }
 
+/// A shelf's user and the closer that empties it (object_pool.P2).
 #[test]
-fn loom_pool_waiter_that_misses_a_new_shelf_is_caught() {
-    must_catch("unlisted-waiter", WAITER, &["deadlock"]);
+fn loom_pool_closed_behind_the_users_back_is_caught() {
+    let test = "collections::object_pool::loom_tests::loom_pool_lends_a_thing_to_one_at_a_time";
+    for bug in ["plain-publish", "fenced-closing", "unawaited-reader"] {
+        must_catch(bug, test, &RACE);
+    }
 }
 
 /// A count that is given up serves a waiter as well.

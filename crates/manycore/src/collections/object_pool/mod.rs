@@ -5,18 +5,19 @@
 //! Laws:
 //! - object_pool.P1 created = lent + on shelves + in the back room, and created is at most the
 //!   bound.
-//! - object_pool.P2 A thing is taken from the shelf of the thread's slot and put back there, under
-//!   a lock on a line of its own. A full shelf gives half to the back room.
+//! - object_pool.P2 A thing is taken from the shelf of the thread's slot and put back there, by
+//!   that thread alone: it announces itself on the shelf's line and finds the pool open (gate.E1).
+//!   A full shelf gives half to the back room.
 //! - object_pool.P3 A thread that finds its shelf empty tries the back room, then creates an object
-//!   if the bound allows it, then takes half of another shelf (work stealing). So no thread starves
-//!   while objects are idle elsewhere.
+//!   if the bound allows it, then closes the pool if a shelf has something. So no thread starves
+//!   while objects are idle elsewhere. Closing empties all shelves into the back room (gate.E2).
+//!   The pool opens after `TURNS` turns at the back room without a waiter: objects that are too few
+//!   for a shelf of each thread are shared under one lock.
 //! - object_pool.P4 Things are created, recycled and dropped with no lock held, and wakers are
 //!   woken so.
-//! - object_pool.P5 No waiter misses what is given back. It raises `waiting`, then looks at every
-//!   place once more under that place's lock; a thread that returns a thing, or gives up a count,
-//!   reads `waiting` under the lock of the place that it goes to. Whichever comes second sees what
-//!   the first did. A shelf that is made beside it has no lock that both had: so a waiter enters
-//!   under the list lock of the shelves, under which they are made (law clustered.R2).
+//! - object_pool.P5 No waiter misses what is given back. It closes the pool before it enters the
+//!   queue, under the pool's lock, and the pool is closed as long as one waits. So a thread that
+//!   returns a thing, or gives up a count, goes to the back room, and finds the waiter there.
 //! - object_pool.P6 First come, first served. What comes back while others wait goes to the first
 //!   of them, into its hands, and never to a place where a later thread might find it; so every
 //!   place is empty as long as one waits. A waiter that leaves with something in its hands (its
@@ -31,6 +32,7 @@ mod builder;
 mod handle;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod shelf;
 mod wait;
 
 pub use builder::ObjectPoolBuilder;
@@ -39,17 +41,22 @@ pub use wait::PoolFuture;
 
 use super::Line;
 use super::reentrancy_lock::ReentrancyLock;
-use crate::cluster::{Clustered, Rep};
-use crate::sync::{self, AtomicUsize, Ordering, seeded_bug};
+use crate::cluster::{Clustered, Placement, Rep};
+use crate::config::SMALL;
+use crate::percpu;
+use crate::sync::{self, seeded_bug};
 use back::{Back, Found, Wakeup};
+use shelf::{Doors, Shelf};
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 
 /// Objects that one shelf keeps, by default.
 const SHELF: usize = 16;
 
-/// What lies idle near one place.
-struct Shelf<T>(ReentrancyLock<Vec<T>>);
+/// Turns at the back room without a waiter after which a closed pool opens. A closing costs a
+/// barrier of some microseconds and a look at each shelf. So the pool stays closed for about as
+/// long as that takes: a pool that is short of objects now and then is open nearly always.
+const TURNS: usize = if SMALL { 2 } else { 128 };
 
 type Make<T> = Box<dyn Fn() -> T + Send + Sync>;
 type Recycle<T> = Box<dyn Fn(&mut T) -> bool + Send + Sync>;
@@ -57,8 +64,9 @@ type Recycle<T> = Box<dyn Fn(&mut T) -> bool + Send + Sync>;
 struct Root<T> {
     /// Away from what every return of an object reads.
     back: Line<ReentrancyLock<Back<T>>>,
-    /// How many wait (object_pool.P5).
-    waiting: AtomicUsize,
+    doors: Doors,
+    /// Shelves are plain, and there is no hook: giving back looks at nothing else.
+    is_straight: bool,
     make: Make<T>,
     recycle: Option<Recycle<T>>,
     max: usize,
@@ -69,7 +77,7 @@ impl<T: Send + 'static> Rep for Shelf<T> {
     type Root = Root<T>;
 
     fn create(_root: &Root<T>, _place: usize) -> Self {
-        Self(ReentrancyLock::new(Vec::new()))
+        Self::new()
     }
 }
 
@@ -86,10 +94,11 @@ impl<T: Send + 'static> Rep for Shelf<T> {
 /// - Progress: blocking, for moments: no code of the user's runs under a lock. Threads and tasks
 ///   that wait for an object ([`get`](Self::get), [`get_async`](Self::get_async)) are served first
 ///   come, first served.
-/// - Cost: while the thread's shelf has something, an uncontended lock and a `Vec`'s
-///   `pop` for taking, as much for giving back, and no shared line written. Otherwise the pool's
-///   lock, a look at the other shelves, or the making of a thing. While others wait, each return
-///   takes the pool's lock.
+/// - Cost: while the thread's shelf has something, a `Vec`'s `pop` for taking, a `push` for giving
+///   back, and no locked instruction. Otherwise the pool's lock, or the making of a thing. When
+///   objects are idle on other threads' shelves alone, and when a thread begins to wait, a barrier
+///   (`membarrier`, some microseconds) collects them; while others wait, and for the next 128
+///   calls, each call takes the pool's lock.
 /// - Memory: the things, 512 bytes, 256 for every 32 threads of the process once it is used, and
 ///   128 for each thread that uses it. What was created stays until the pool is dropped, or
 ///   [`shrink`](Self::shrink) is called.
@@ -135,16 +144,50 @@ impl<T: Send + 'static> ObjectPool<T> {
     #[doc(alias = "try_get")]
     #[inline]
     pub fn take(&self) -> Option<Pooled<'_, T>> {
-        match self.shelves.local().0.with(Vec::pop) {
+        match self.near_shelf(Vec::pop) {
             Some(thing) => Some(Pooled::new(thing, self)),
             None => self.fetch(),
         }
     }
 
+    /// What `f`, which is no user code and does not panic, does with the calling thread's shelf
+    /// (object_pool.P2). `None` if the pool is closed, too, and in the cases that are left to
+    /// [`shelf`](Self::shelf).
+    #[inline(always)]
+    fn near_shelf<R>(&self, f: impl FnOnce(&mut Vec<T>) -> Option<R>) -> Option<R> {
+        let doors = &self.shelves.root().doors;
+        if !doors.are_plain {
+            return None;
+        }
+        // SAFETY: the shelf of the calling thread's own slot, and biased. `f` is no user code, so
+        // the thread is not inside already.
+        self.shelves.near_slot().and_then(|shelf| unsafe { shelf.with(doors, true, f) })
+    }
+
+    /// As [`near_shelf`](Self::near_shelf), wherever the shelf is, and shared ones, too. `None` if
+    /// the thread has no shelf any more, too.
+    fn shelf<R>(&self, f: impl FnOnce(&mut Vec<T>) -> Option<R>) -> Option<R> {
+        let doors = &self.shelves.root().doors;
+        let biased = doors.are_biased();
+        if self.shelves.placement() == Placement::PerThread {
+            percpu::own_slot()?; // after the thread's destructors, its slot may be another's
+            // SAFETY: the shelf of the calling thread's own slot; as above.
+            return unsafe { self.shelves.local().with(doors, biased, f) };
+        }
+        let shelf = self.shelves.local();
+        // SAFETY: this thread holds the shelf's lock.
+        shelf.shared.with(|()| unsafe { shelf.with(doors, biased, f) })
+    }
+
     /// From farther away (object_pool.P3).
     #[cold]
+    #[inline(never)]
     fn fetch(&self) -> Option<Pooled<'_, T>> {
+        if let Some(thing) = self.shelf(Vec::pop) {
+            return Some(Pooled::new(thing, self));
+        }
         let found = self.back(|back| {
+            self.turn(back);
             let found = self.search(back);
             debug_assert!(
                 found.is_none() || !back.has_waiters(),
@@ -169,7 +212,32 @@ impl<T: Send + 'static> ObjectPool<T> {
             back.created += usize::from(!seeded_bug!("late-count"));
             return Some(Found::Room);
         }
-        self.steal(back).map(Found::Idle)
+        if !self.shelves.reps().any(|(_, shelf)| shelf.count() > 0) {
+            return None;
+        }
+        self.close(back);
+        back.idle.pop().map(Found::Idle)
+    }
+
+    /// Closes the pool, if it is open, and takes what is on the shelves into the back room
+    /// (object_pool.P3). The caller has the pool's lock.
+    fn close(&self, back: &mut Back<T>) {
+        if mem::replace(&mut back.turns, TURNS) == 0 {
+            self.shelves.root().doors.close();
+            // SAFETY: closed, under the pool's lock. A shelf that is made beside this and not seen
+            // here is announced on later than the barrier, so its user finds the pool closed.
+            self.shelves.reps().for_each(|(_, shelf)| unsafe { shelf.empty(&mut back.idle) });
+        }
+    }
+
+    /// Counts a turn at the back room; the last one opens the pool (object_pool.P3).
+    fn turn(&self, back: &mut Back<T>) {
+        if back.turns != 0 && !back.has_waiters() {
+            back.turns -= 1;
+            if back.turns == 0 {
+                self.shelves.root().doors.open();
+            }
+        }
     }
 
     /// What was found, made if need be.
@@ -182,59 +250,84 @@ impl<T: Send + 'static> ObjectPool<T> {
                 }
                 let room = Room(self);
                 let thing = (self.shelves.root().make)();
-                std::mem::forget(room);
+                mem::forget(room);
                 thing
             }
         };
         Pooled::new(thing, self)
     }
 
-    /// Half of the first shelf that has something: one to take, the rest to the back room, whose
-    /// lock the caller has (the order is back room, then shelf).
-    fn steal(&self, back: &mut Back<T>) -> Option<T> {
-        self.shelves.reps().find_map(|(_, shelf)| {
-            shelf.0.with(|things| {
-                let half = things.len() / 2;
-                back.idle.extend(things.drain(half..));
-            });
-            back.idle.pop()
-        })
-    }
-
     /// Puts a thing on the shelf of the thread that gives it back (object_pool.P2), unless the hook
     /// rejects it or others wait.
-    ///
-    /// It is taken out where it lies, and not before the lock is held: read earlier, in other parts
-    /// than it was written in a moment ago, it would wait for those stores (5 ns).
     ///
     /// # Safety
     /// The thing is not used afterwards.
     #[inline]
     unsafe fn give_back(&self, thing: &mut ManuallyDrop<T>) {
         let root = self.shelves.root();
-        if let Some(recycle) = &root.recycle {
+        let shelf = if root.is_straight { self.shelves.near_slot() } else { None };
+        // SAFETY: the shelf of the calling thread's own slot, and biased; `put` is no user code.
+        // The thing is taken out once, as the caller promises (# Safety): `put` says when.
+        let is_put = shelf.and_then(|shelf| unsafe {
+            shelf.with(&root.doors, true, |things| self.put(things, thing))
+        });
+        if is_put.is_none() {
+            // SAFETY: as the caller promises (# Safety); it was not taken above.
+            unsafe { self.give_far(thing) };
+        }
+    }
+
+    /// As [`give_back`](Self::give_back): with the hook, to any shelf.
+    ///
+    /// # Safety
+    /// The thing is not used afterwards.
+    #[inline(never)]
+    unsafe fn give_far(&self, thing: &mut ManuallyDrop<T>) {
+        if let Some(recycle) = &self.shelves.root().recycle {
             // SAFETY: the caller does not use the thing afterwards (# Safety), and if the hook
             // rejects it, this returns.
             if !unsafe { self.recycle(thing, recycle) } {
                 return;
             }
         }
-        let mut things = self.shelves.local().0.hold();
-        // SAFETY: taken once, here, and the caller does not use it afterwards (# Safety).
-        let mut thing = || unsafe { ManuallyDrop::take(thing) };
-        // ORDER: Relaxed; written before the writer took this lock, if it took it before this
-        // thread did (object_pool.P5).
-        let others = if root.waiting.load(Ordering::Relaxed) == 0 {
-            things.push(thing());
-            if things.len() <= root.shelf {
-                return;
-            }
-            things.split_off(root.shelf / 2)
-        } else {
-            vec![thing()]
-        };
-        drop(things);
-        self.give(others);
+        // SAFETY: taken out once, as the caller promises (# Safety): `put` says when.
+        let is_put = self.shelf(|things| unsafe { self.put(things, thing) });
+        if is_put.is_none() {
+            // SAFETY: as the caller promises (# Safety); it was not taken above.
+            self.make_room(unsafe { ManuallyDrop::take(thing) });
+        }
+    }
+
+    /// Moves the thing to a shelf that has room for it, without a call of the allocator.
+    ///
+    /// # Safety
+    /// If it returns `Some`, the thing is not used afterwards.
+    #[inline(always)]
+    unsafe fn put(&self, things: &mut Vec<T>, thing: &mut ManuallyDrop<T>) -> Option<()> {
+        let has_room = things.len() < things.capacity() && things.len() < self.shelves.root().shelf;
+        // SAFETY: as the caller promises (# Safety).
+        has_room.then(|| things.push(unsafe { ManuallyDrop::take(thing) }))
+    }
+
+    /// Makes room on the shelf, or gives to those that wait or to the back room.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, thing: T) {
+        let root = self.shelves.root();
+        if root.shelf == 0 || root.doors.is_closed() {
+            return self.give([thing]);
+        }
+        // In this thread's hands while the allocator is called.
+        let mut things = self.shelf(|shelf| Some(mem::take(shelf))).unwrap_or_default();
+        things.push(thing);
+        let others =
+            if things.len() > root.shelf { things.split_off(root.shelf / 2) } else { Vec::new() };
+        self.shelf(|shelf| shelf.is_empty().then(|| mem::swap(shelf, &mut things)));
+        // What was refused: the pool was closed, or another thread that shares the shelf came.
+        things.extend(others);
+        if !things.is_empty() {
+            self.give(things);
+        }
     }
 
     /// Whether the hook leaves the thing in the pool; otherwise it is dropped.
@@ -256,17 +349,17 @@ impl<T: Send + 'static> ObjectPool<T> {
 
     /// To those that wait, or to the back room.
     #[cold]
-    fn give(&self, things: Vec<T>) {
-        let waiting = &self.shelves.root().waiting;
+    fn give(&self, things: impl IntoIterator<Item = T>) {
         let mut woken = Vec::new();
         self.back(|back| {
             for thing in things {
-                match back.hand(Found::Idle(thing), waiting) {
+                match back.hand(Found::Idle(thing)) {
                     Ok(wakeup) => woken.push(wakeup),
                     Err(Found::Idle(thing)) => back.idle.push(thing),
                     Err(Found::Room) => unreachable!("it was a thing"),
                 }
             }
+            self.turn(back);
         });
         wake(woken);
     }
@@ -275,7 +368,7 @@ impl<T: Send + 'static> ObjectPool<T> {
     fn give_room(&self) {
         let woken = self.back(|back| {
             debug_assert!(back.created > 0, "object_pool.P1: a thing is uncounted twice");
-            let handed = back.hand(Found::Room, &self.shelves.root().waiting);
+            let handed = back.hand(Found::Room);
             back.created -= usize::from(handed.is_err());
             handed.ok()
         });
@@ -285,7 +378,7 @@ impl<T: Send + 'static> ObjectPool<T> {
     /// What was handed to one that does not want it any more.
     fn pass_on(&self, found: Found<T>) {
         match found {
-            Found::Idle(thing) => self.give(vec![thing]),
+            Found::Idle(thing) => self.give([thing]),
             Found::Room => self.give_room(),
         }
     }
@@ -297,17 +390,15 @@ impl<T: Send + 'static> ObjectPool<T> {
 
     /// How many lie idle now. Beside threads that take and give back, an estimate.
     pub fn idle(&self) -> usize {
-        let shelved = self.shelves.gather(0, |sum, shelf| sum + shelf.0.with(|t| t.len()));
+        let shelved = self.shelves.gather(0, |sum, shelf| sum + shelf.count());
         shelved + self.back(|back| back.idle.len())
     }
 
     /// Drops what lies idle; it is created again when it is needed. Returns how many.
     pub fn shrink(&self) -> usize {
         let dropped = self.back(|back| {
-            let mut all = std::mem::take(&mut back.idle);
-            for (_, shelf) in self.shelves.reps() {
-                shelf.0.with(|things| all.append(things));
-            }
+            self.close(back);
+            let all = mem::take(&mut back.idle);
             debug_assert!(
                 all.len() <= back.created,
                 "object_pool.P1: more idle things than were created"
@@ -337,5 +428,39 @@ impl<T: Send + 'static> fmt::Debug for ObjectPool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (created, idle) = (self.created(), self.idle());
         f.debug_struct("ObjectPool").field("created", &created).field("idle", &idle).finish()
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    /// object_pool.P3, object_pool.P5.
+    #[test]
+    fn closed_pool_opens_after_some_turns_unless_others_wait() {
+        let pool = ObjectPool::new(2, || 7);
+        let is_closed = || pool.shelves.root().doors.is_closed();
+        drop(pool.take());
+        assert!(!is_closed());
+        assert_eq!(pool.shrink(), 1);
+        assert!(is_closed());
+        (0..TURNS).for_each(|_| drop(pool.take()));
+        assert!(!is_closed(), "it opens when it was used for a while");
+        drop(pool.take());
+        assert_eq!((pool.created(), pool.idle()), (1, 1));
+        let lent = (pool.get(), pool.get());
+        {
+            let mut waits = pin!(pool.get_async());
+            assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            (0..2 * TURNS).for_each(|_| assert!(pool.take().is_none()));
+            assert!(is_closed(), "what comes back goes to the one that waits");
+        }
+        drop(lent);
+        (0..TURNS).for_each(|_| drop(pool.take()));
+        assert!(!is_closed());
+        assert_eq!((pool.created(), pool.idle()), (2, 2));
     }
 }

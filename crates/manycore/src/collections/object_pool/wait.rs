@@ -88,28 +88,27 @@ impl<T: Send + 'static> ObjectPool<T> {
 
     /// Looks everywhere once more, and enters the queue if there is nothing (object_pool.P5).
     fn find_or_wait(&self, wakeup: Wakeup) -> Result<Found<T>, u64> {
-        let root = self.shelves.root();
-        let wait = || {
-            root.back.0.with(|back| {
-                let ticket = back.enter(wakeup, &root.waiting); // before the look
-                let Some(found) = self.search(back) else { return Err(ticket) };
-                Ok((found, back.leave(ticket, &root.waiting)))
-            })
-        };
-        // BUG: a shelf is made, and filled, past one that begins to wait (object_pool.P5).
-        let waits = match seeded_bug!("unlisted-waiter") {
-            true => wait(),
-            false => self.shelves.scatter(|_| wait(), |_| {}),
-        };
-        let (found, wakeup) = waits?;
+        let mut wakeup = Some(wakeup);
+        let waits = self.back(|back| {
+            if let Some(found) = self.search(back) {
+                return Ok(found);
+            }
+            // BUG: a waiter leaves the pool open (object_pool.P5).
+            if !seeded_bug!("unseen-waiter") {
+                self.close(back);
+            }
+            match back.idle.pop() {
+                Some(thing) => Ok(Found::Idle(thing)),
+                None => Err(back.enter(wakeup.take().expect("it enters once"))),
+            }
+        });
         sync::contain(|| drop(wakeup)); // user code, so without a lock
-        Ok(found)
+        waits
     }
 
     /// Ends a wait without its object; what was handed over in the same moment comes back.
     fn leave(&self, ticket: u64) -> Option<Found<T>> {
-        let waiting = &self.shelves.root().waiting;
-        let (found, wakeup) = self.back(|back| (back.claim(ticket), back.leave(ticket, waiting)));
+        let (found, wakeup) = self.back(|back| (back.claim(ticket), back.leave(ticket)));
         sync::contain(|| drop(wakeup));
         found
     }

@@ -36,9 +36,10 @@
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 
-pub(crate) use super::announcement::{pass_barrier, wait_forever_while, wait_while};
+pub(crate) use super::announcement::{
+    announce, announced, pass_barrier, wait_forever_while, wait_while, withdraw,
+};
 
-use super::announcement::{announce, announced, withdraw};
 use super::segmented::Segmented;
 use super::{slots, thread_token};
 use crate::sync::{AtomicUsize, LoadToChange, Ordering, const_fn, seeded_bug};
