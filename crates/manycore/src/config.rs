@@ -72,6 +72,10 @@ pub(crate) const CHANGES_FOR_ROWS: u32 = if SMALL { 1 << 30 } else { 16 };
 /// Reads in a row, each after too few updates, that demote an object.
 pub(crate) const IDLE_READS: u32 = if SMALL { 2 } else { 8 };
 
+/// Reads of a counter that a thread does not note behind one that has found it in use. (Fewer than
+/// the reads of its tests.)
+pub(crate) const READS_UNNOTED: u32 = if SMALL { 0 } else { 8 };
+
 /// Sweeps without an update in between after which an object loses its logs.
 pub(crate) const IDLE_SWEEPS: u32 = 2;
 

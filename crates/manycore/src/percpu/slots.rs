@@ -1,6 +1,7 @@
 //! Slot numbers and announcement records; laws percpu.P1 to percpu.P4 of the parent module.
 
 use super::announcement::{announce, announced, wait_forever_while, withdraw};
+use super::barrier;
 use super::call_stack::CallStack;
 use super::segmented::Segmented;
 #[cfg(manycore_loom)]
@@ -278,6 +279,9 @@ impl Slot {
 #[repr(align(16))]
 struct Fast {
     slot: Cell<Option<Slot>>,
+    /// The slot's number if there is one and announcements are plain stores here; else one that no
+    /// slot has. So one comparison finds out both, and whether the number is small.
+    near: Cell<usize>,
     /// The innermost of the spare slots that the thread has for the length of a call.
     spares: Cell<*const Spare>,
 }
@@ -315,7 +319,10 @@ impl Owner {
         let Some(record) = self.record.take() else { return };
         // Never fails on std, where it has no destructor; loom drops all of a thread's locals
         // before it runs the first destructor.
-        let _ = FAST.try_with(|fast| fast.slot.set(None));
+        let _ = FAST.try_with(|fast| {
+            fast.near.set(usize::MAX);
+            fast.slot.set(None);
+        });
         if self.farewell.get().is_none_or(|farewell| farewell(Slot::of(record))) {
             records().give_back(record);
         }
@@ -333,7 +340,11 @@ impl Drop for Owner {
 
 sync::thread_local! {
     static FAST: Fast = const {
-        Fast { slot: Cell::new(None), spares: Cell::new(ptr::null()) }
+        Fast {
+            slot: Cell::new(None),
+            near: Cell::new(usize::MAX),
+            spares: Cell::new(ptr::null()),
+        }
     };
     static OWNER: Owner = Owner::new(records().take());
 }
@@ -342,6 +353,23 @@ sync::thread_local! {
 #[inline(always)]
 pub(crate) fn idle_slot() -> Option<Slot> {
     FAST.with(|fast| fast.slot.get()).filter(|slot| !slot.record.is_busy())
+}
+
+/// The calling thread's slot if its number is below `most`, it announces nothing, and announcements
+/// are plain stores in this process: for a caller to which each instruction counts.
+#[inline(always)]
+pub(crate) fn near_slot(most: usize) -> Option<Slot> {
+    FAST.with(|fast| {
+        let index = fast.near.get();
+        if index >= most {
+            return None;
+        }
+        debug_assert!(fast.slot.get().is_some(), "percpu.P1: a number without a slot");
+        // SAFETY: `near` is a slot's number only while that is in `slot`: it is set after that, in
+        // `own_slot_slow`, and reset before, in `Owner::end`.
+        let Slot { record, .. } = unsafe { fast.slot.get().unwrap_unchecked() };
+        (!record.is_busy()).then_some(Slot { record, index })
+    })
 }
 
 /// The calling thread's slot, whatever it announces: for what is kept by slot and needs no
@@ -355,7 +383,12 @@ pub(crate) fn own_slot() -> Option<Slot> {
 #[cold]
 fn own_slot_slow() -> Option<Slot> {
     let slot = OWNER.try_with(Owner::slot).ok().flatten()?;
-    FAST.with(|fast| fast.slot.set(Some(slot)));
+    FAST.with(|fast| {
+        fast.slot.set(Some(slot));
+        if barrier::is_asymmetric() {
+            fast.near.set(slot.index);
+        }
+    });
     Some(slot)
 }
 
