@@ -247,6 +247,11 @@ static CASES: &[Case] = &[
         ScalableArc::promote(&arc);
         count(|| drop(black_box(arc.clone())));
     }),
+    ("scalable arc clone + drop, hot, with many threads", || {
+        let arc = ScalableArc::new(7_u64);
+        ScalableArc::promote(&arc);
+        beside_others(|| count(|| drop(black_box(arc.clone()))));
+    }),
     ("scalable arc new + drop", || {
         count(|| drop(black_box(ScalableArc::new(black_box(7_u64)))));
     }),
