@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use std::{array, thread};
 
@@ -21,6 +21,7 @@ use manycore::collections::{
 };
 use manycore::namespace::IdSpace;
 use manycore::oplog::{Deferred, Logs, Op, Ordered};
+use manycore::percpu;
 use manycore::section;
 use manycore_trace::{Class, Classes, Policy, Recorder, event};
 use parking_lot::Mutex;
@@ -60,6 +61,25 @@ fn count(mut call: impl FnMut()) {
 /// Runs it in another thread, which is over afterwards.
 fn elsewhere(call: impl FnOnce() + Send) {
     thread::scope(|scope| _ = scope.spawn(call));
+}
+
+/// Runs it in a thread beside forty that the library has seen before.
+fn beside_others(call: impl FnOnce() + Send) {
+    let (seen, over) = (Barrier::new(41), Barrier::new(41));
+    thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| {
+                percpu::current_slot();
+                seen.wait();
+                over.wait();
+            });
+        }
+        scope.spawn(|| {
+            seen.wait();
+            call();
+            over.wait();
+        });
+    });
 }
 
 /// A sum that several threads have used.
@@ -207,6 +227,19 @@ static CASES: &[Case] = &[
         counter.promote();
         count(|| counter.add(black_box(1)));
     }),
+    ("counter add, hot, with many threads", || {
+        let counter = Counter::new(0);
+        counter.promote();
+        beside_others(|| count(|| counter.add(black_box(1))));
+    }),
+    ("counter 10 adds + sum, hot", || {
+        let counter = Counter::new(0);
+        counter.promote();
+        count(|| {
+            (0..10).for_each(|_| counter.add(black_box(1)));
+            black_box(counter.sum());
+        });
+    }),
     ("rival: thread-local cell", || {
         thread_local!(static CELL: std::cell::Cell<i64> = const { std::cell::Cell::new(0) });
         count(|| CELL.with(|cell| cell.set(black_box(cell.get() + black_box(1)))));
@@ -219,6 +252,11 @@ static CASES: &[Case] = &[
         let arc = ScalableArc::new(7_u64);
         ScalableArc::promote(&arc);
         count(|| drop(black_box(arc.clone())));
+    }),
+    ("scalable arc clone + drop, hot, with many threads", || {
+        let arc = ScalableArc::new(7_u64);
+        ScalableArc::promote(&arc);
+        beside_others(|| count(|| drop(black_box(arc.clone()))));
     }),
     ("scalable arc new + drop", || {
         count(|| drop(black_box(ScalableArc::new(black_box(7_u64)))));

@@ -1,6 +1,7 @@
 //! Whether the calling thread is within this crate's code.
 
 use crate::sync::{AtomicBool, Ordering, compiler_fence};
+use std::ptr;
 
 thread_local! {
     static BUSY: AtomicBool = const { AtomicBool::new(false) };
@@ -10,20 +11,22 @@ thread_local! {
 /// called the program's allocator.
 #[inline(always)]
 pub(crate) fn if_idle<R>(f: impl FnOnce() -> R) -> Option<R> {
-    BUSY.with(|busy| {
-        // ORDER: Relaxed; only this thread and its handlers look, and the compiler's fences keep
-        // what is between them there.
-        if busy.load(Ordering::Relaxed) {
-            return None;
-        }
-        busy.store(true, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        let result = f();
-        compiler_fence(Ordering::SeqCst);
-        // ORDER: Relaxed; as above.
-        busy.store(false, Ordering::Relaxed);
-        Some(result)
-    })
+    // Not all in `with`: the compiler does not inline that where much is done in it.
+    let busy = BUSY.with(ptr::from_ref);
+    // SAFETY: the thread's own, without a destructor: it is there as long as the thread.
+    let busy = unsafe { &*busy };
+    // ORDER: Relaxed; only this thread and its handlers look, and the compiler's fences keep what
+    // is between them there.
+    if busy.load(Ordering::Relaxed) {
+        return None;
+    }
+    busy.store(true, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    let result = f();
+    compiler_fence(Ordering::SeqCst);
+    // ORDER: Relaxed; as above.
+    busy.store(false, Ordering::Relaxed);
+    Some(result)
 }
 
 /// Runs `f`, of this crate, in which no event of this thread is recorded (session.S3).

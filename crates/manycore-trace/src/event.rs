@@ -147,8 +147,10 @@ impl Event {
     /// Records it.
     #[inline(always)]
     pub fn record<const N: usize>(&'static self, fields: [(u64, u8, &[u8]); N]) {
+        // Of the fields, and not of the site: so the compiler knows it.
+        let fixed: usize = fields.iter().map(|(_, bytes, _)| usize::from(*bytes)).sum();
         let tails: usize = fields.iter().map(|(.., tail)| tail.len().div_ceil(8)).sum();
-        local::record(self, 1 + self.fixed + tails, |words| fill(words, &fields));
+        local::record(self, 1 + fixed.div_ceil(8) + tails, |words| fill(words, &fields));
     }
 }
 
@@ -274,6 +276,16 @@ macro_rules! __site {
     }};
 }
 
+/// Whether the next event of a class is recorded. (The class as a constant, so that the compiler
+/// knows its bit.) Used by the other macros.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __takes {
+    ($class:expr) => {
+        $crate::Class::takes_next(const { $class })
+    };
+}
+
 /// A field's value: what is given, or the variable of its name. Used by the other macros.
 #[doc(hidden)]
 #[macro_export]
@@ -308,7 +320,7 @@ macro_rules! __value {
 macro_rules! event {
     ($class:expr, $name:ident { $($field:ident : $type:ty $(= $value:expr)?),* $(,)? }) => {{
         let event = $crate::__site!($class, Instant, stringify!($name), { $($field: $type),* });
-        if event.is_taken() {
+        if $crate::__takes!($class) {
             // All at once: a value may name a variable that is called as an earlier field.
             let ($($field,)*): ($($type,)*) = ($($crate::__value!($field $(, $value)?),)*);
             event.record([$($crate::kept(&$field)),*]);
@@ -338,7 +350,7 @@ macro_rules! event {
 macro_rules! span {
     ($class:expr, $name:ident { $($field:ident : $type:ty $(= $value:expr)?),* $(,)? }) => {{
         let begin = $crate::__site!($class, Begin, stringify!($name), { $($field: $type),* });
-        $crate::Span::new(if begin.is_taken() {
+        $crate::Span::new(if $crate::__takes!($class) {
             // All at once: a value may name a variable that is called as an earlier field.
             let ($($field,)*): ($($type,)*) = ($($crate::__value!($field $(, $value)?),)*);
             begin.record([$($crate::kept(&$field)),*]);
@@ -364,7 +376,7 @@ macro_rules! span {
 macro_rules! counter {
     ($class:expr, $name:ident : $type:ty = $value:expr) => {{
         let event = $crate::__site!($class, Counter, stringify!($name), { value: $type });
-        if event.is_taken() {
+        if $crate::__takes!($class) {
             let value: $type = $value;
             event.record([$crate::kept(&value)]);
         }
@@ -377,7 +389,7 @@ macro_rules! counter {
 macro_rules! flow_begin {
     ($class:expr, $name:ident, $flow:expr) => {{
         let event = $crate::__site!($class, FlowBegin, stringify!($name), { flow: u64 });
-        if event.is_taken() {
+        if $crate::__takes!($class) {
             let flow: u64 = $flow;
             event.record([$crate::kept(&flow)]);
         }
@@ -390,7 +402,7 @@ macro_rules! flow_begin {
 macro_rules! flow_end {
     ($class:expr, $name:ident, $flow:expr) => {{
         let event = $crate::__site!($class, FlowEnd, stringify!($name), { flow: u64 });
-        if event.is_taken() {
+        if $crate::__takes!($class) {
             let flow: u64 = $flow;
             event.record([$crate::kept(&flow)]);
         }

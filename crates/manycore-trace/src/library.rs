@@ -79,7 +79,7 @@ pub fn observe_library(class: Class) -> bool {
 
 fn record(happening: &Happening) {
     let Some(events) = EVENTS.get() else { return };
-    if !events.wait.is_taken() {
+    if !events.wait.class.takes_next() {
         return;
     }
     let Happening { what, kind, address, location, amount, .. } = *happening;

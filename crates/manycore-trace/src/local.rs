@@ -13,6 +13,8 @@
 //! - local.L3 A writer is dropped, and its ring unmapped, only by the thread that has it: at its
 //!   end, or when it begins to write for another recording. So the end of a recording waits for no
 //!   thread, and no thread writes to memory that is gone.
+//! - local.L4 The thread's generation is not 0 only while there are a writer and a clock: it is set
+//!   after them, and reset before the writer is taken away. A recording's is never 0.
 
 use crate::busy;
 use crate::class;
@@ -94,24 +96,30 @@ impl Drop for Farewell {
 /// Records an event of `length` words, of which `fill` stores all but the first.
 #[inline(always)]
 pub(crate) fn record(event: &'static Event, length: usize, fill: impl FnOnce(&[AtomicU64])) {
-    LOCAL.with(|local| {
-        let done = local.with_writer(|place| {
-            // ORDER: Relaxed; the number is the file's before it is stored (`session::register`),
-            // by this thread or, as it is read through the lock of `attach`, by another one.
-            let mut tag = event.tag.load(Ordering::Relaxed);
-            if tag == 0 || local.generation.get() != class::generation() || place.is_none() {
-                match prepare(local, place, event) {
-                    Some(registered) => tag = registered,
-                    None => return,
-                }
+    // Not all in `with`: the compiler does not inline that where much is done in it.
+    let local = LOCAL.with(ptr::from_ref);
+    // SAFETY: the thread's own, without a destructor: it is there as long as the thread.
+    let local = unsafe { &*local };
+    let done = local.with_writer(|place| {
+        // ORDER: Relaxed; the number is the file's before it is stored (`session::register`), by
+        // this thread or, as it is read through the lock of `attach`, by another one.
+        let mut tag = event.tag.load(Ordering::Relaxed);
+        if tag == 0 || local.generation.get() != class::generation() {
+            match prepare(local, place, event) {
+                Some(registered) => tag = registered,
+                None => return,
             }
-            let (Some(writer), Some(clock)) = (place, local.clock.get()) else { return };
-            writer.record(tag, length, clock.ticks_now(), fill);
-        });
-        if done.is_none() {
-            refuse(local);
         }
+        debug_assert!(place.is_some() && local.clock.get().is_some(), "local.L4: no writer");
+        // SAFETY: the thread's generation is that of a recording (or `prepare` has looked), so
+        // there are a writer and a clock (local.L4).
+        let (writer, clock) =
+            unsafe { (place.as_mut().unwrap_unchecked(), local.clock.get().unwrap_unchecked()) };
+        writer.record(tag, length, clock.ticks_now(), fill);
     });
+    if done.is_none() {
+        refuse(local);
+    }
 }
 
 /// A handler has interrupted an event (local.L1).
@@ -134,7 +142,7 @@ fn refuse(local: &Local) {
 #[inline(never)]
 fn prepare(local: &Local, place: &mut Option<Writer>, event: &'static Event) -> Option<u64> {
     let tag = session::register(event)?;
-    if local.generation.get() != class::generation() || place.is_none() {
+    if local.generation.get() != class::generation() {
         attach(local, place);
     }
     place.is_some().then_some(tag)
@@ -143,8 +151,8 @@ fn prepare(local: &Local, place: &mut Option<Writer>, event: &'static Event) -> 
 fn attach(local: &Local, place: &mut Option<Writer>) {
     let clock = Clock::system();
     local.clock.set(Some(clock));
-    let old = local.replace(place, None);
     let old_generation = local.generation.replace(0);
+    let old = local.replace(place, None);
     if let Some(old) = old {
         session::give_back(old_generation, old);
     }

@@ -203,6 +203,7 @@ impl Writer {
     pub(crate) fn new(ring: Arc<Ring>) -> Self {
         let words = ring.block(0);
         let (block, block_words) = (first(words), words.len());
+        assert!(block_words >= BLOCK_HEAD, "ring.R6: a sub-buffer of {block_words} words");
         Self {
             block,
             block_words,
@@ -239,21 +240,27 @@ impl Writer {
     ) -> bool {
         let is_near = now.wrapping_sub(self.last) >> 32 == 0;
         // Mostly a constant length, so that only the second comparison is made.
-        if is_near && length <= MAX_RECORD && length <= self.block_words - self.used {
+        if is_near && length <= MAX_RECORD && self.used + length <= self.block_words {
             self.last = now;
         } else if !self.make_room(length, now) {
             return false;
         }
         self.events += 1;
-        self.append(tag, length, fill);
+        // SAFETY: there is room, as just compared, or as `make_room` has found or made it.
+        unsafe { self.append(tag, length, fill) };
         true
     }
 
-    /// Stores a record behind the last one, where it has room.
+    /// Stores a record behind the last one.
+    ///
+    /// # Safety
+    /// The sub-buffer has room for it.
     #[inline(always)]
-    fn append(&mut self, tag: u64, length: usize, fill: impl FnOnce(&[AtomicU64])) {
+    unsafe fn append(&mut self, tag: u64, length: usize, fill: impl FnOnce(&[AtomicU64])) {
         let end = self.used + length;
-        let record = &self.words()[self.used..end];
+        debug_assert!(end <= self.block_words, "ring.R1: a record beyond its sub-buffer");
+        // SAFETY: the range ends within the sub-buffer (# Safety), which `words` has as a slice.
+        let record = unsafe { self.words().get_unchecked(self.used..end) };
         // BUG: the count is stored before the record (ring.R1).
         if seeded_bug!("trace-early-commit") {
             self.commit(end);
@@ -268,8 +275,11 @@ impl Writer {
 
     #[inline(always)]
     fn commit(&self, words: usize) {
+        debug_assert!(self.block_words >= BLOCK_HEAD, "ring.R6: a sub-buffer without a head");
+        // SAFETY: a sub-buffer has at least the words of its head (`new`).
+        let committed = unsafe { self.words().get_unchecked(block::COMMITTED) };
         // ORDER: Release; pairs with Acquire in `Ring::copy` (ring.R1).
-        self.words()[block::COMMITTED].store(words as u64, Ordering::Release);
+        committed.store(words as u64, Ordering::Release);
     }
 
     /// Makes room for an event of `length` words at this time, or counts it as dropped.
@@ -298,7 +308,10 @@ impl Writer {
         }
         self.last = now;
         if is_far {
-            self.append(tag(id::TIME, 0), 2, |words| words[0].store(now, Ordering::Relaxed));
+            // SAFETY: two words were counted to what has room.
+            unsafe {
+                self.append(tag(id::TIME, 0), 2, |words| words[0].store(now, Ordering::Relaxed));
+            }
         }
         true
     }
@@ -361,12 +374,16 @@ impl Writer {
             return;
         }
         let length = self.naming_length();
+        assert!(self.used + length <= self.block_words, "ring.R6: no room for the thread's name");
         let naming = std::mem::take(&mut self.naming);
-        self.append(tag(id::THREAD, 0), length, |words| {
-            let stores = words.iter().zip(&naming);
-            // ORDER: Relaxed; the commit publishes them.
-            stores.for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
-        });
+        // SAFETY: there is room, as asserted.
+        unsafe {
+            self.append(tag(id::THREAD, 0), length, |words| {
+                let stores = words.iter().zip(&naming);
+                // ORDER: Relaxed; the commit publishes them.
+                stores.for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+            });
+        }
         self.naming = naming;
     }
 

@@ -61,11 +61,15 @@ impl Gaps {
     }
 }
 
-/// Whether this thread's next event of this class is to be recorded: the class is on, and its event
-/// is taken, if not all are.
-#[inline(always)]
-pub(crate) fn takes_next(class: Class) -> bool {
-    class.is_on() && (!class.is_sampled() || takes(class.number()))
+impl Class {
+    /// Whether this thread's next event of this class is to be recorded, asked once for each: the
+    /// class is on, and its event is taken, if not all are. Used by the macros.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub fn takes_next(self) -> bool {
+        self.is_on() && (!self.is_sampled() || takes(self.number()))
+    }
 }
 
 /// Not inlined, and with the number alone: a class that is off must stay one load and a branch.

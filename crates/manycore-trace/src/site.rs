@@ -2,7 +2,6 @@
 
 use crate::class::Class;
 use crate::format::MAX_RECORD;
-use crate::sampling;
 use crate::sync::AtomicU64;
 
 /// What a record says about time: something happened, begins, ends, has a value, or is linked.
@@ -96,8 +95,6 @@ pub struct Event {
     pub(crate) name: &'static str,
     pub(crate) place: (&'static str, &'static str, u32),
     pub(crate) fields: &'static [(&'static str, FieldType)],
-    /// Words of the fixed part.
-    pub(crate) fixed: usize,
 }
 
 impl Event {
@@ -117,13 +114,6 @@ impl Event {
         }
         let fixed = bytes.div_ceil(8);
         assert!(fixed < MAX_RECORD, "an event has at most 2,032 bytes of fixed fields");
-        Self { tag: AtomicU64::new(0), class, kind, name, place, fields, fixed }
-    }
-
-    /// Whether it is to be recorded now; asked once for each time.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_taken(&self) -> bool {
-        sampling::takes_next(self.class)
+        Self { tag: AtomicU64::new(0), class, kind, name, place, fields }
     }
 }

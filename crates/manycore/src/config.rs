@@ -65,12 +65,16 @@ pub(crate) const USES_FOR_RESERVATION: u32 = if cfg!(manycore_shuttle) { 2 } els
 /// Whether objects become reserved without being asked; in a model, they would all be.
 pub(crate) const RESERVES_UNASKED: bool = !cfg!(manycore_loom);
 
-/// How many more times than not a thread finds that other threads have changed a count since its
-/// own last change, before the count gets rows. In models, only failed compare-exchanges count.
-pub(crate) const CHANGES_FOR_ROWS: u32 = if SMALL { 1 << 30 } else { 16 };
+/// How many more drops of a count's handles find that another thread has dropped one last than find
+/// that the same has, before the count gets rows. In models, only failed compare-exchanges count.
+pub(crate) const CHANGES_FOR_ROWS: u64 = if SMALL { 1 << 30 } else { 32 };
 
 /// Reads in a row, each after too few updates, that demote an object.
 pub(crate) const IDLE_READS: u32 = if SMALL { 2 } else { 8 };
+
+/// Reads of a counter that a thread does not note behind one that has found it in use. (Fewer than
+/// the reads of its tests.)
+pub(crate) const READS_UNNOTED: u32 = if SMALL { 0 } else { 8 };
 
 /// Sweeps without an update in between after which an object loses its logs.
 pub(crate) const IDLE_SWEEPS: u32 = 2;

@@ -13,10 +13,9 @@
 //!
 //! Laws:
 //! - policy.P1 A [`Streak`] is due only after as many observations that call for the change as its
-//!   *patience* says, in a row ([`observe`](Streak::observe)), or as many more for it than against
-//!   it ([`weigh`](Streak::weigh)). So an object changes at most once in so many observations,
-//!   whatever its load does. Beside that, the threshold for entering a form lies above the one for
-//!   leaving it (hysteresis); both are the mechanism's.
+//!   *patience* says, in a row ([`observe`](Streak::observe)). So an object changes at most once in
+//!   so many observations, whatever its load does. Beside that, the threshold for entering a form
+//!   lies above the one for leaving it (hysteresis); both are the mechanism's.
 //! - policy.P2 A [`Doubling`] doubles a patience with each failure, up to a bound (exponential
 //!   back-off). So a load that reverses each change gets a number of changes that grows with the
 //!   logarithm of its length, and at the bound a fixed share.
@@ -47,13 +46,6 @@ impl Streak {
     #[inline(always)]
     pub(crate) fn observe(&mut self, calls: bool) -> &mut Self {
         self.0 = if calls { self.0.saturating_add(1) } else { 0 };
-        self
-    }
-
-    /// Counts an observation; one that does not call for the change takes back another.
-    #[inline(always)]
-    pub(crate) fn weigh(&mut self, calls: bool) -> &mut Self {
-        self.0 = if calls { self.0.saturating_add(1) } else { self.0.saturating_sub(1) };
         self
     }
 
@@ -186,15 +178,6 @@ mod tests {
     }
 
     #[test]
-    fn weighed_change_is_due_when_calls_prevail() {
-        let calls = [true, true, false, true, false, false, true, true, true];
-        let mut streak = Streak::NONE;
-        let left = calls.map(|calls| streak.weigh(calls).raw());
-        assert_eq!(left, [1, 2, 1, 2, 1, 0, 1, 2, 3]);
-        assert!(streak.take(3) && streak == Streak::NONE);
-    }
-
-    #[test]
     fn no_patience_is_that_of_one_call() {
         assert!(!Streak::NONE.is_due(0));
         assert!(!Streak::from_raw(7).observe(false).is_due(0));
@@ -205,8 +188,7 @@ mod tests {
     fn state_survives_its_raw_form_and_does_not_wrap_around() {
         let mut streak = Streak::from_raw(u32::MAX);
         assert_eq!(streak.observe(true).raw(), u32::MAX);
-        assert_eq!(streak.weigh(true).raw(), u32::MAX);
-        assert_eq!(Streak::from_raw(streak.weigh(false).raw()), streak);
+        assert_eq!(Streak::from_raw(streak.raw()), streak);
     }
 
     #[test]
@@ -313,17 +295,11 @@ mod tests {
             evidence in prop::collection::vec(any::<bool>(), 0..400),
             patience in 1_u32..8,
         ) {
-            let (mut in_a_row, mut weighed) = (Streak::NONE, Streak::NONE);
-            let (mut row, mut calls_since) = (0, 0);
+            let (mut in_a_row, mut row) = (Streak::NONE, 0);
             for calls in evidence {
                 row = if calls { row + 1 } else { 0 };
-                calls_since += u32::from(calls);
                 prop_assert_eq!(in_a_row.observe(calls).take(patience), row == patience);
                 row %= patience;
-                if weighed.weigh(calls).take(patience) {
-                    prop_assert!(calls && calls_since >= patience);
-                    calls_since = 0;
-                }
             }
         }
 

@@ -122,7 +122,7 @@ fn deferred_objects() {
         counter.promote();
         counter
     };
-    takes("a hot Counter", 16 + 136..=16 + 136, hot);
+    takes("a hot Counter", 16 + 264..=16 + 264, hot);
     let used = || {
         let counter = hot();
         counter.inc();
@@ -186,7 +186,7 @@ fn evicted_objects() {
         counter.inc();
     }
     // The process's table has 4,096 places, whose counters have a row of 128 bytes each.
-    keep("an evicted Counter", 136 + 128 * 4096 / 100_000 + 4, before, &counters, |counter| {
+    keep("an evicted Counter", 264 + 128 * 4096 / 100_000 + 4, before, &counters, |counter| {
         counter.is_hot()
     });
     let evicted = counters.iter().find(|counter| !counter.is_hot()).unwrap();

@@ -94,6 +94,13 @@ impl Word {
         self.0 & BIASED != 0
     }
 
+    /// The hot state, if the word is nothing but open and biased: nearly always, while it is hot.
+    #[inline(always)]
+    pub(crate) fn plain_biased<H>(self) -> Option<*mut H> {
+        let address = self.0.wrapping_sub(lock::HOT | BIASED);
+        (address & !ADDRESS == 0).then(|| ptr::with_exposed_provenance_mut(address))
+    }
+
     /// The address of the hot state that the word leads to.
     #[inline(always)]
     pub(crate) fn state<H>(self) -> *mut H {

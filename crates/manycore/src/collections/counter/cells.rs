@@ -21,6 +21,7 @@
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
+use super::super::Line as Lines;
 use super::recent::RECENT;
 use super::word::GroupWord;
 use super::words::Words;
@@ -61,8 +62,6 @@ type MoreRows = SlotTable<Line>;
 #[repr(C, align(128))]
 pub(super) struct Cells {
     gate: AtomicU32,
-    /// A [`Streak`]: the reads in a row that found the total unchanged.
-    idle_reads: AtomicU32,
     first: [RowPtr; FIRST],
     /// Null until another slot counts, and again once an eviction has freed it.
     more: AtomicPtr<MoreRows>,
@@ -73,7 +72,14 @@ pub(super) struct Cells {
     membership: Membership,
     /// Whether announcements are plain stores and the folding thread pays the barrier.
     biased: bool,
-    /// The group's total at the last read; only the policy uses it.
+    reads: Lines<Reads>,
+}
+
+/// What the policy knows of reads. On lines of their own: all adds load those of the cells.
+struct Reads {
+    /// A [`Streak`]: the reads in a row that found the total unchanged.
+    idle: AtomicU32,
+    /// The group's total at the last read that was noted.
     last: AtomicU64,
 }
 
@@ -81,14 +87,16 @@ impl Cells {
     fn new(len: usize) -> Box<Self> {
         Box::new(Self {
             gate: AtomicU32::new(OPEN),
-            idle_reads: AtomicU32::new(Streak::NONE.raw()),
             first: std::array::from_fn(RowPtr::from),
             more: AtomicPtr::new(ptr::null_mut()),
             len,
             base: (0..len).map(|_| AtomicU64::new(0)).collect(),
             membership: Membership::new(),
             biased: barrier::is_asymmetric(),
-            last: AtomicU64::new(0),
+            reads: Lines(Reads {
+                idle: AtomicU32::new(Streak::NONE.raw()),
+                last: AtomicU64::new(0),
+            }),
         })
     }
 
@@ -99,6 +107,12 @@ impl Cells {
 
     fn lines(&self) -> usize {
         self.len.div_ceil(LINE)
+    }
+
+    /// The place of the row of one of the first slots.
+    #[inline(always)]
+    fn first(&self, slot: usize) -> Option<&RowPtr> {
+        self.first.get(slot)
     }
 
     #[inline(always)]
@@ -137,19 +151,35 @@ impl Cells {
         unsafe { &*more }
     }
 
-    /// The word of a counter in the calling slot's row.
+    /// Whether they are not being folded, nor were. Asked after the announcement (counter.N2).
     #[inline(always)]
-    fn word(&self, slot: usize, index: usize) -> &AtomicU64 {
+    fn is_open(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `finish_eviction`.
+        self.gate.load(Ordering::Acquire) == OPEN
+    }
+
+    /// Adds to a counter's word in a row.
+    ///
+    /// # Safety
+    /// It is the row of the calling thread's slot in these cells, which that announces.
+    #[inline(always)]
+    unsafe fn add(&self, row: *mut Line, index: usize, n: u64) {
         debug_assert!(index < self.len, "counter.N1: the group has no counter {index}");
+        // SAFETY: a row has `lines()` lines, and `index < len`; counter.N3 keeps it while it is
+        // announced (# Safety).
+        let word = unsafe { &(*row.add(index / LINE)).0[index % LINE] };
+        // ORDER: Relaxed (both); single writer (counter.N2).
+        word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// The row of the calling thread's slot.
+    fn row(&self, slot: usize) -> *mut Line {
         // ORDER: Relaxed; only the slot's owners write it, and one owner succeeds another by
         // Release and Acquire (percpu.P2).
-        let row = match self.row_ptr(slot).map(|row| row.0.load(Ordering::Relaxed)) {
+        match self.row_ptr(slot).map(|row| row.0.load(Ordering::Relaxed)) {
             Some(row) if !row.is_null() => row,
             _ => self.make_row(slot),
-        };
-        // SAFETY: a row has `lines()` lines, and `index < len`; counter.N3 keeps it while it is
-        // announced.
-        unsafe { &(*row.add(index / LINE)).0[index % LINE] }
+        }
     }
 
     #[cold]
@@ -287,30 +317,62 @@ impl<W: Words + ?Sized> Group<'_, W> {
             self.values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             return;
         }
-        let hot = self.hot.load();
-        if hot.is_hot() {
-            if let Some(slot) = percpu::idle_slot() {
-                if self.add_hot(slot, hot, index, n) {
-                    return;
-                }
-            }
-            Self::add_slow(self.values, self.hot, index, n);
-        } else {
-            self.add_cold(index, n);
+        let seen = self.hot.load();
+        match seen.plain_biased() {
+            None if !seen.is_hot() => self.add_cold(index, n),
+            Some(cells) if self.add_near(cells, seen, (index, n), FIRST, Cells::first) => {}
+            _ => Self::add_far(self.values, self.hot, index, n),
+        }
+    }
+
+    /// The straight path while hot: as [`add_hot`](Self::add_hot), to a row that is there, of a
+    /// slot below `most`, whose place is where `find` says.
+    #[inline(always)]
+    fn add_near(
+        self,
+        cells: *const Cells,
+        seen: Word,
+        (index, n): (usize, u64),
+        most: usize,
+        find: impl FnOnce(&Cells, usize) -> Option<&RowPtr>,
+    ) -> bool {
+        let Some(slot) = percpu::near_slot(most) else { return false };
+        let is_current = || self.hot.load() == seen;
+        // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are freed
+        // only as promotion.H4 allows.
+        let entered = unsafe { promotion::enter(slot, cells, true, is_current) };
+        let Some(cells) = entered.filter(|cells| cells.is_open()) else { return false };
+        let Some(place) = find(&cells, slot.index()) else { return false };
+        // ORDER: Relaxed; as in `row`.
+        let row = place.0.load(Ordering::Relaxed);
+        if row.is_null() {
+            return false;
+        }
+        // SAFETY: the slot's row, which is in the cells that were just entered.
+        unsafe { cells.add(row, index, n) };
+        true
+    }
+
+    /// The straight path of the threads that have none of the first slots, as most have where there
+    /// are many.
+    #[inline(never)]
+    fn add_far(values: &W, hot: &GroupWord, index: usize, n: u64) {
+        let (group, seen) = (Group { values, hot }, hot.load());
+        let is_added = seen.plain_biased().is_some_and(|cells| {
+            group.add_near(cells, seen, (index, n), usize::MAX, Cells::row_ptr)
+        });
+        if !is_added {
+            Self::add_slow(values, hot, index, n);
         }
     }
 
     /// Adds to the slot's row, if the word still leads to the cells of `hot` and they are open.
-    #[inline(always)]
     fn add_hot(self, slot: Slot, hot: Word, index: usize, n: u64) -> bool {
-        let Some(cells) = self.enter(slot, hot) else { return false };
-        // ORDER: Acquire; after the announcement (counter.N2).
-        if cells.gate.load(Ordering::Acquire) != OPEN {
+        let Some(cells) = self.enter(slot, hot).filter(|cells| cells.is_open()) else {
             return false;
-        }
-        let word = cells.word(slot.index(), index);
-        // ORDER: Relaxed (both); single writer (counter.N2).
-        word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        };
+        // SAFETY: the slot's row, which is in the cells that were just entered.
+        unsafe { cells.add(cells.row(slot.index()), index, n) };
         true
     }
 
@@ -327,6 +389,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
     /// The group comes in parts, which fit into registers: on the short path, its locked
     /// instruction would wait for their stores. So below.
     #[cold]
+    #[inline(never)]
     fn note_contention(values: &W, hot: &GroupWord, index: usize) {
         let is_due = RECENT.with(|recent| recent.note_lost(values.key(index), FAILURES));
         if is_due {
@@ -352,8 +415,10 @@ impl<W: Words + ?Sized> Group<'_, W> {
         unsafe { promotion::look_on::<Cells, R>(self.hot.raw(), |cells, _| look(cells)) }
     }
 
-    /// Adds if the cells are closing, evicted or freed, or if the thread has no idle slot.
+    /// Adds if the cells are closing, evicted or freed, if announcements are not plain stores, or
+    /// if the thread has no row, or no idle slot.
     #[cold]
+    #[inline(never)]
     fn add_slow(values: &W, hot: &GroupWord, index: usize, n: u64) {
         let (group, hot) = (Group { values, hot }, hot.load());
         if !hot.is_open() {
@@ -492,8 +557,25 @@ impl<W: Words + ?Sized> Group<'_, W> {
     }
 
     /// Called after a read of the whole group that gave `total`; frees cells that no longer pay.
+    /// Behind a read that found them in use, this thread notes none for a while.
+    #[inline]
     pub(super) fn note_read(self, total: u64) {
-        self.note_read_by(|last| is_few(total.wrapping_sub(last.swap(total, Ordering::Relaxed))));
+        if !RECENT.with(|recent| recent.skip_note(self.hot.address())) {
+            Self::note_total(self.values, self.hot, total);
+        }
+    }
+
+    #[inline(never)]
+    fn note_total(values: &W, hot: &GroupWord, total: u64) {
+        Group { values, hot }.note_read_by(|last| {
+            // ORDER: Relaxed (both); of two concurrent reads, one may be lost.
+            let is_idle = is_few(total.wrapping_sub(last.load(Ordering::Relaxed)));
+            last.store(total, Ordering::Relaxed);
+            if !is_idle {
+                RECENT.with(|recent| recent.note_in_use(hot.address()));
+            }
+            is_idle
+        });
     }
 
     /// Called after the whole group was set to zero; `idle` if it was zero before.
@@ -507,10 +589,11 @@ impl<W: Words + ?Sized> Group<'_, W> {
             if cells.gate.load(Ordering::Relaxed) == EVICTED {
                 return true;
             }
-            let is_idle = is_idle(&cells.last);
-            let mut streak = Streak::from_raw(cells.idle_reads.load(Ordering::Relaxed));
+            let Reads { idle, last } = &cells.reads.0;
+            let is_idle = is_idle(last);
+            let mut streak = Streak::from_raw(idle.load(Ordering::Relaxed));
             // Of two concurrent reads, one may be lost.
-            cells.idle_reads.store(streak.observe(is_idle).raw(), Ordering::Relaxed);
+            idle.store(streak.observe(is_idle).raw(), Ordering::Relaxed);
             streak.is_due(IDLE_READS)
         });
     }

@@ -47,10 +47,10 @@ use word::GroupWord;
 /// - Cost of `add`: while cold one atomic addition to the counter's word; while hot no write to a
 ///   shared line and no read-modify-write (one on the thread's own line where the kernel has no
 ///   `membarrier`). Cost of `sum`: one cache miss per thread that has counted.
-/// - Memory: 16 bytes while cold; while hot 136 bytes more (some 400 if more than eight threads
+/// - Memory: 16 bytes while cold; while hot 264 bytes more (some 530 if more than eight threads
 ///   run) and 128 for each thread that counts, for at most as many counters as the
 ///   [`LogTable`](crate::oplog::LogTable) has places: the counter that loses its place to another
-///   keeps the 136 bytes until it is next used. Consecutive reads that find a change by less than 4
+///   keeps the 264 bytes until it is next used. Consecutive reads that find a change by less than 4
 ///   demote the counter and free all of it.
 /// - Overflow wraps around, as with atomics.
 /// - Source: [OpLog](crate#sources), section 5.2, Figure 8.

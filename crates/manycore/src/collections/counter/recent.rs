@@ -1,16 +1,24 @@
-//! What a thread remembers of cold counters: whether others add to them, and whether it reads them.
+//! What a thread remembers of counters: of cold ones whether others add to them, and whether it
+//! reads them; of a hot one that it is in use.
 
+use crate::config::READS_UNNOTED;
 use crate::policy::Streak;
 use crate::sync;
 use std::cell::Cell;
 
 sync::thread_local! {
     pub(super) static RECENT: Recent = const {
-        Recent { lost: Cell::new(Streak::NONE), lost_at: Cell::new(0), read: Cell::new(0) }
+        Recent {
+            lost: Cell::new(Streak::NONE),
+            lost_at: Cell::new(0),
+            read: Cell::new(0),
+            in_use: Cell::new(0),
+            unnoted: Cell::new(0),
+        }
     };
 }
 
-/// What a thread has seen of cold counters. (Addresses of their words, only to compare.)
+/// What a thread has seen of counters. (Addresses of their words, only to compare.)
 pub(super) struct Recent {
     /// Adds that came just after another thread's, since it last promoted a counter; without those
     /// to a counter that it has read since.
@@ -21,6 +29,10 @@ pub(super) struct Recent {
     /// pay where that is always so, and the add need not look whether the counter is hot now, nor
     /// whether other threads have changed the word: that would fetch its line twice.
     read: Cell<usize>,
+    /// The hot group whose last noted read found it in use.
+    in_use: Cell<usize>,
+    /// How many of its next reads are not noted: each would write a line that all readers share.
+    unnoted: Cell<u32>,
 }
 
 impl Recent {
@@ -39,6 +51,23 @@ impl Recent {
             self.read.set(0);
         }
         is_read
+    }
+
+    /// A noted read has found a hot group in use.
+    pub(super) fn note_in_use(&self, group: usize) {
+        self.in_use.set(group);
+        self.unnoted.set(READS_UNNOTED);
+    }
+
+    /// Whether the read that has just been made of a hot group need not be noted.
+    #[inline(always)]
+    pub(super) fn skip_note(&self, group: usize) -> bool {
+        let left = self.unnoted.get();
+        let skips = left != 0 && self.in_use.get() == group;
+        if skips {
+            self.unnoted.set(left - 1);
+        }
+        skips
     }
 
     /// An add has come just after another thread's; true if that has been so often enough.

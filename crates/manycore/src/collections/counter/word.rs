@@ -7,6 +7,7 @@
 use crate::config::SMALL;
 use crate::oplog::promotion::Word;
 use crate::sync::{AtomicUsize, Ordering};
+use std::ptr;
 
 /// Zero while the group is cold; else the [`Word`] of its cells.
 pub(super) struct GroupWord(AtomicUsize);
@@ -22,6 +23,12 @@ impl GroupWord {
     #[cfg(manycore_loom)]
     pub(super) fn new() -> Self {
         Self(AtomicUsize::new(0))
+    }
+
+    /// Stands for the group in what a thread remembers; only to compare.
+    #[inline(always)]
+    pub(super) fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
     }
 
     /// For `promotion`, which only loads it.

@@ -52,6 +52,7 @@ use super::word::{CENTRAL, ONE_MORE, TOO_MANY, Word};
 use crate::config;
 use crate::oplog::promotion;
 use crate::percpu::segmented::Segmented;
+use crate::percpu::slot_table::NEAR;
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
     self, AtomicPtr, AtomicU64, AtomicUsize, Backoff, LoadToChange, Ordering, UnsafeCell, fence,
@@ -106,53 +107,57 @@ fn sum(rows: &Segmented<Row>) -> u64 {
     rows.iter().fold(0, |sum, (_, row)| sum.wrapping_add(row.0.load(Ordering::Relaxed)))
 }
 
+/// Adds to the row that `find` finds; false if there is none.
+///
+/// # Safety
+/// The calling thread has entered the side, and the row is its slot's.
+#[inline(always)]
+unsafe fn add_to(
+    side: &Side,
+    find: impl for<'a> FnOnce(&'a Segmented<Row>) -> Option<&'a Row>,
+    n: u64,
+) -> bool {
+    side.rows.with(|rows| {
+        // SAFETY: scalable_arc.A4 - announced, and checked after that (# Safety): only a folding
+        // thread changes the table of rows, and it waits for this thread.
+        let Some(row) = find(unsafe { &*rows }) else { return false };
+        // ORDER: Relaxed (both); single writer (scalable_arc.A4).
+        row.0.store(row.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        true
+    })
+}
+
 impl Head {
     /// One handle, which is central.
     pub(super) fn new() -> Self {
         Self { count: AtomicU64::new(Word::NEW.0), side: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Counts another handle for a caller that has one. Returns its tag.
+    /// The word, for a caller that has a handle.
     #[inline(always)]
-    pub(super) fn acquire(&self) -> u64 {
-        // Where this thread left the word cold it is most likely cold still, and it is correct in
-        // every state to count there: the locked instruction need not wait for a look.
-        if contention::left_at(self.address()).is_some() {
-            return self.acquire_central();
-        }
+    pub(super) fn look(&self) -> Word {
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
-        let seen = Word(self.count.load_to_change(Ordering::Acquire));
-        if !seen.is_hot() {
-            return self.acquire_central();
-        }
-        if let Some(slot) = percpu::idle_slot() {
-            if self.add_hot(slot, seen, 1) {
-                return seen.tag();
-            }
-        }
-        self.acquire_slow()
+        Word(self.count.load_to_change(Ordering::Acquire))
     }
 
-    /// Counts a handle in the word. Correct in every state: if the object becomes hot first, there
-    /// is one more central handle (scalable_arc.A2).
+    /// Counts another handle in the word for a caller that has one. Correct in every state: if the
+    /// object becomes hot first, there is one more central handle (scalable_arc.A2).
     #[inline(always)]
-    fn acquire_central(&self) -> u64 {
+    pub(super) fn acquire_central(&self) {
         // ORDER: Relaxed; the caller's handle keeps the object alive.
-        let before = Word(self.count.fetch_add(ONE_MORE, Ordering::Relaxed));
-        if before.central() >= TOO_MANY && !before.is_folding() {
-            std::process::abort(); // as `Arc` does: only forgotten handles reach this count
-        }
-        self.note(before, before.one_more());
-        CENTRAL
+        self.count.fetch_add(ONE_MORE, Ordering::Relaxed);
     }
 
-    #[cold]
-    fn acquire_slow(&self) -> u64 {
+    /// Counts another handle for a caller that has one. Returns its tag.
+    pub(super) fn acquire_slow(&self) -> u64 {
         loop {
-            // ORDER: Acquire; as in `acquire`.
-            let seen = Word(self.count.load_to_change(Ordering::Acquire));
+            let seen = self.look();
             if !seen.is_hot() {
-                return self.acquire_central();
+                if seen.central() >= TOO_MANY && !seen.is_folding() {
+                    std::process::abort(); // as `Arc` does: only forgotten handles are so many
+                }
+                self.acquire_central();
+                return CENTRAL;
             }
             if self.add_hot_slow(seen, 1) {
                 return seen.tag();
@@ -164,11 +169,9 @@ impl Head {
     #[inline]
     pub(super) fn try_acquire(&self) -> Option<u64> {
         loop {
-            // ORDER: Acquire; pairs with Release in `promote`, as in `acquire`.
-            let seen = Word(self.count.load_to_change(Ordering::Acquire));
+            let seen = self.look();
             if seen.is_hot() {
-                let is_added = percpu::idle_slot().is_some_and(|slot| self.add_hot(slot, seen, 1));
-                if is_added || self.add_hot_slow(seen, 1) {
+                if self.add_near(seen, 1) || self.add_hot_slow(seen, 1) {
                     return Some(seen.tag()); // scalable_arc.A7
                 }
                 continue;
@@ -186,46 +189,58 @@ impl Head {
 
     /// Uncounts a handle. True if it was the last: the caller drops the value.
     pub(super) fn release(&self, tag: u64) -> bool {
-        self.release_fast(tag).unwrap_or_else(|| self.release_slow(tag))
+        self.is_lone() || self.release_slow(tag)
     }
 
-    /// The fast path of `release`. `None`: nothing was done.
+    /// The straight path of `release` for a central handle, which is not the last: while the object
+    /// is cold, and no other thread drops handles. False: nothing was done.
     #[inline(always)]
-    pub(super) fn release_fast(&self, tag: u64) -> Option<bool> {
-        if tag == CENTRAL {
-            if let Some(before) = self.release_what_was_left() {
-                return Some(was_last(before));
-            }
-        }
+    pub(super) fn release_central(&self) -> bool {
+        // ORDER: Relaxed; no more than the expected value of the exchange.
+        let seen = Word(self.count.load_to_change(Ordering::Relaxed));
+        // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
+        seen.is_left_by(contention::known_mark())
+            && self.exchange(seen, seen.one_less(), Ordering::Release)
+    }
+
+    /// The straight path of `release` for a handle with a tag, while the object is hot. False:
+    /// nothing was done.
+    #[inline(always)]
+    pub(super) fn release_hot(&self, tag: u64) -> bool {
+        let seen = self.look();
+        seen.is_hot_with(tag) && self.add_near(seen, u64::MAX)
+    }
+
+    /// The same from any slot.
+    #[inline]
+    pub(super) fn release_far(&self, tag: u64) -> bool {
+        let seen = self.look();
+        seen.is_hot_with(tag) && self.add_far(seen, u64::MAX)
+    }
+
+    /// Whether the caller's handle is the only one of either kind, and there never was a weak one:
+    /// then dropping it needs no exchange (scalable_arc.A3).
+    #[inline]
+    pub(super) fn is_lone(&self) -> bool {
         // BUG: a drop that finds its handle to be the only one does not see what was done by the
         // others (scalable_arc.A3).
         let order = if sync::seeded_bug!("lone-relaxed") {
             Ordering::Relaxed
         } else {
-            // ORDER: Acquire; pairs with Release in `promote`: the side before HOT. And with
-            // Release in `release`: what others did with the value, and their weak handles.
+            // ORDER: Acquire; pairs with Release in `release_slow`: what others did with the value,
+            // and their weak handles.
             Ordering::Acquire
         };
         let seen = Word(self.count.load_to_change(order));
         // ORDER: Relaxed; the Acquire above has seen the side that an earlier handle made.
-        if seen.is_lone() && self.side.load(Ordering::Relaxed).is_null() {
-            contention::forget();
-            return Some(true);
-        }
-        if seen.is_hot() {
-            let slot = if tag == seen.tag() { percpu::idle_slot()? } else { return None };
-            return self.add_hot(slot, seen, u64::MAX).then_some(false);
-        }
-        // ORDER: Release; as above.
-        let is_done = seen.is_cold() && self.exchange(seen, seen.one_less(), Ordering::Release);
-        is_done.then(|| was_last(seen))
+        seen.is_lone() && self.side.load(Ordering::Relaxed).is_null()
     }
 
-    #[cold]
+    /// What is left of `release`.
+    #[inline(never)]
     pub(super) fn release_slow(&self, tag: u64) -> bool {
         loop {
-            // ORDER: Acquire; as in `release`.
-            let seen = Word(self.count.load_to_change(Ordering::Acquire));
+            let seen = self.look();
             if seen.is_hot() {
                 if tag == seen.tag() {
                     if self.add_hot_slow(seen, u64::MAX) {
@@ -240,9 +255,16 @@ impl Head {
                     continue;
                 }
             }
-            // ORDER: Release; as in `release`. While folding, the word need not be positive
+            let mut next = seen.one_less().marked(contention::mark());
+            if seen.is_cold() && contention::is_contended(seen) {
+                if self.promote() {
+                    continue;
+                }
+                next = next.unchanged(); // it is tried again after as many changes
+            }
+            // ORDER: Release; as in `release_central`. While folding, the word need not be positive
             // (scalable_arc.A5).
-            if self.exchange(seen, seen.one_less(), Ordering::Release) {
+            if self.exchange(seen, next, Ordering::Release) {
                 return !seen.is_folding() && was_last(seen);
             }
             self.note_contention();
@@ -285,35 +307,8 @@ impl Head {
     pub(super) fn make_central(&self, tag: u64) {
         if tag != CENTRAL {
             self.acquire_central();
-            let is_last = self.release(tag);
+            let is_last = self.release_slow(tag);
             debug_assert!(!is_last, "scalable_arc.A1: the caller's handle is counted in the word");
-        }
-    }
-
-    /// Uncounts a handle, if the word is still as this thread left it, and the object is therefore
-    /// cold. Returns the previous word. The caller has a central handle.
-    #[inline(always)]
-    fn release_what_was_left(&self) -> Option<Word> {
-        let left = contention::left_at(self.address())?;
-        // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
-        let next = left.one_less();
-        let is_same = self.exchange(left, next, Ordering::Release);
-        contention::set_left(is_same.then_some(next));
-        is_same.then_some(left)
-    }
-
-    /// Notes what this thread found in the word when it counted a handle there, and what it leaves.
-    /// Only for a cold object, since the note is used for no other. If other threads have changed
-    /// the word nearly each time that this one came back, promotes the object. The caller has a
-    /// handle.
-    ///
-    /// A clone is usually dropped soon, so a drop updates the note of the same word only.
-    #[inline(always)]
-    fn note(&self, found: Word, left: Word) {
-        if !found.is_cold() {
-            contention::set_left(None); // the next handle is made with a look at the word
-        } else if contention::note(self.address(), found, left) {
-            self.promote();
         }
     }
 
@@ -325,64 +320,81 @@ impl Head {
         }
     }
 
-    fn address(&self) -> usize {
-        ptr::from_ref(self) as usize
-    }
-
     #[inline(always)]
     fn exchange(&self, seen: Word, new: Word, order: Ordering) -> bool {
         // ORDER: as the caller says; Relaxed on failure, where the caller loads again.
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the slot's row (scalable_arc.A4), if it exists and flags and period are still those
-    /// of `seen`.
+    /// Adds to the calling thread's row (scalable_arc.A4), if it exists, is that of one of the
+    /// first slots, and the word is still `seen`.
     #[inline(always)]
-    fn add_hot(&self, slot: Slot, seen: Word, n: u64) -> bool {
-        self.add_to(slot, seen, n, Segmented::get)
+    pub(super) fn add_near(&self, seen: Word, n: u64) -> bool {
+        self.add_below(NEAR, seen, n, Segmented::get_near)
     }
 
-    /// The same from any slot; allocates the row if there is none.
-    fn add_hot_slow(&self, seen: Word, n: u64) -> bool {
-        fn make(rows: &Segmented<Row>, index: usize) -> Option<&Row> {
-            Some(rows.get_or_init(index))
-        }
-        percpu::with_slot(|slot| self.add_to(slot, seen, n, make))
+    /// The same in a row of any slot: where there are many threads, most have none of the first.
+    #[inline]
+    pub(super) fn add_far(&self, seen: Word, n: u64) -> bool {
+        self.add_below(usize::MAX, seen, n, Segmented::get)
     }
 
     #[inline(always)]
-    fn add_to(
+    fn add_below(
         &self,
-        slot: Slot,
+        most: usize,
         seen: Word,
         n: u64,
         find: impl for<'a> FnOnce(&'a Segmented<Row>, usize) -> Option<&'a Row>,
     ) -> bool {
-        let Some(side) = self.enter(slot, seen) else { return false };
-        side.rows.with(|rows| {
-            // SAFETY: scalable_arc.A4 - announced, and checked after that: only a folding thread
-            // changes the table of rows, and it waits for this thread.
-            let Some(row) = find(unsafe { &*rows }, slot.index()) else { return false };
-            // ORDER: Relaxed (both); single writer (scalable_arc.A4).
-            row.0.store(row.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-            true
+        let Some(slot) = percpu::near_slot(most) else { return false };
+        let side = self.seen_side(seen);
+        // A thread that has such a slot announces by plain stores.
+        debug_assert!(side.biased, "scalable_arc.A4: a side without the process's bias");
+        // SAFETY: as in `enter`; the side's bias is the one passed.
+        let entered = unsafe { promotion::enter(slot, side, true, || self.now() == seen) };
+        entered.is_some_and(|side| {
+            // SAFETY: scalable_arc.A4, of `add_to`.
+            unsafe { add_to(&side, |rows| find(rows, slot.index()), n) }
         })
     }
 
-    /// Enters the side, if flags and period of the word have not changed.
+    /// The same from any slot, whatever it announces and the counts have become; allocates the row
+    /// if there is none.
+    fn add_hot_slow(&self, seen: Word, n: u64) -> bool {
+        percpu::with_slot(|slot| {
+            self.enter(slot, seen).is_some_and(|side| {
+                // SAFETY: scalable_arc.A4, of `add_to`.
+                unsafe { add_to(&side, |rows| Some(rows.get_or_init(slot.index())), n) }
+            })
+        })
+    }
+
+    /// The word, after the announcement.
     #[inline(always)]
-    fn enter(&self, slot: Slot, seen: Word) -> Option<promotion::Inside<Side>> {
+    fn now(&self) -> Word {
+        // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
+        // `promote`: the rows as the last fold left them.
+        Word(self.count.load(Ordering::Acquire))
+    }
+
+    /// The side, for a caller that has seen HOT.
+    #[inline(always)]
+    fn seen_side(&self, seen: Word) -> &Side {
         // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
         let side = self.side.load(Ordering::Relaxed);
         debug_assert!(!side.is_null() && seen.is_hot(), "scalable_arc.A4: {seen:?} has no rows");
-        // SAFETY: never changed while the head lives, and the caller has seen HOT: it is set.
-        let biased = unsafe { (*side).biased };
-        // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
-        // `promote`: the rows as the last fold left them.
-        let is_current = || Word(self.count.load(Ordering::Acquire)).is_in_state_of(seen);
         // SAFETY: the side is never changed while the head lives, and the caller has seen HOT: it
-        // is set. `fold`, which waits, passes the side's bias, too.
-        unsafe { promotion::enter(slot, side.cast_const(), biased, is_current) }
+        // is set.
+        unsafe { &*side }
+    }
+
+    /// Enters the side, if flags and period of the word have not changed.
+    fn enter(&self, slot: Slot, seen: Word) -> Option<promotion::Inside<Side>> {
+        let side = self.seen_side(seen);
+        // SAFETY: the side is never changed while the head lives. `fold`, which waits, passes the
+        // side's bias, too.
+        unsafe { promotion::enter(slot, side, side.biased, || self.now().is_in_state_of(seen)) }
     }
 
     /// Makes the object cold, and retires it if asked to, unless flags or period differ from
@@ -443,10 +455,7 @@ impl Head {
                     Ordering::AcqRel,
                     Ordering::Acquire,
                 ) {
-                    Ok(_) => {
-                        contention::set_left(None); // as in `note`
-                        return true;
-                    }
+                    Ok(_) => return true,
                     Err(now) => seen = Word(now),
                 }
             }
@@ -563,13 +572,25 @@ impl Head {
 }
 
 impl Drop for Head {
+    #[inline]
     fn drop(&mut self) {
         // ORDER: Relaxed; `&mut self` proves that no other thread is left.
         let side = self.side.load(Ordering::Relaxed);
-        if !side.is_null() && !sync::model_failed() {
+        if !side.is_null() {
             // SAFETY: made by `Box::into_raw`, and freed here alone.
-            drop(unsafe { Box::from_raw(side) });
+            unsafe { free_side(side) };
         }
+    }
+}
+
+/// # Safety
+/// The side came from `Box::into_raw`, and is used no more.
+#[cold]
+#[inline(never)]
+unsafe fn free_side(side: *mut Side) {
+    if !sync::model_failed() {
+        // SAFETY: the caller promises it.
+        drop(unsafe { Box::from_raw(side) });
     }
 }
 
@@ -581,7 +602,6 @@ fn was_last(before: Word) -> bool {
     if before.central() != 1 {
         return false;
     }
-    contention::forget();
     // ORDER: Acquire; pairs with Release in `release` and `fold`: what others did with the value.
     fence(Ordering::Acquire);
     true

