@@ -34,14 +34,14 @@ if [ "$(head -n 1 "$golden")" != "$(head -n 1 "$counted")" ]; then
     cat "$counted"
     skip "another compiler than that of $golden: what was counted is above"
 fi
-# A call of malloc or free may be one shorter or longer with the C library's state.
+# A call of malloc or free may be shorter or longer with the C library's state.
 awk 'FNR == 1 { next }
     { every = $1; locked = $2; sub(/^ *[0-9]+ +[0-9.]+ +/, "") }
     NR == FNR { was_every[$0] = every; was_locked[$0] = locked; next }
     !($0 in was_every) { print "no golden line: " $0; wrong = 1; next }
     {
         counted++
-        room = 1 + was_every[$0] / 200
+        room = 1 + was_every[$0] / 50
         now = every " / " locked ", was " was_every[$0] " / " was_locked[$0] ": " $0
     }
     every > was_every[$0] + room || locked > was_locked[$0] + 0.1 { print "more: " now; wrong = 1 }

@@ -57,7 +57,7 @@ pub(crate) fn is_inside() -> bool {
 /// As [`is_inside`], for a thread that holds `own` object locks for the call that asks.
 #[inline]
 pub(crate) fn may_be_waited_for(own: usize) -> bool {
-    count() > own || percpu::is_announcing() || holding::is_any()
+    count() > own || percpu::has_log() || holding::is_any()
 }
 
 /// A held leaf lock: in debug builds, user code that begins under it panics.

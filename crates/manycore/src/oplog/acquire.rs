@@ -26,7 +26,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// be waiting for that log.
     #[track_caller]
     pub(super) fn acquire(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
-        if percpu::is_announcing() {
+        if percpu::has_log() {
             assert!(
                 !wait,
                 "manycore: an object was read from within Log::push or Log::absorb, where updates \
@@ -81,7 +81,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[track_caller]
     pub(super) fn lock_as_it_is(&self) -> Result<Locked<'_, T, L>, Refused> {
         assert!(
-            !percpu::is_announcing(),
+            !percpu::has_log(),
             "manycore: an object is locked from within Log::push or Log::absorb, where updates are \
              allowed and this is not"
         );
@@ -128,7 +128,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             if !contention.is_plain() {
                 return self.let_go();
             }
-            if percpu::is_announcing() {
+            if percpu::has_log() {
                 return self.let_go();
             }
             held::enter();
@@ -139,7 +139,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
             return Some(Hold::LOCKED);
         }
-        if !contention.is_reserved() || percpu::is_announcing() || !self.enter_reserved(token) {
+        if !contention.is_reserved() || percpu::has_log() || !self.enter_reserved(token) {
             return None;
         }
         held::enter();

@@ -39,6 +39,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// The fast path of [`append_hot`](Self::append_hot), which nearly all updates take.
     #[inline(always)]
     pub(super) fn append_plain(&self, slot: Slot, word: Word, op: L::Op) -> Result<(), L::Op> {
+        let _log = percpu::WithLog::new();
         // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };
@@ -56,6 +57,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         op: L::Op,
         growth: usize,
     ) -> Result<(), (L::Op, Refusal)> {
+        let log = percpu::WithLog::new();
         // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };
@@ -69,6 +71,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
         let clock = unsafe { hot.clock_of_builder() };
         drop(hot);
+        drop(log);
         clock.commit_wait(stamp);
         Ok(())
     }
@@ -83,7 +86,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         let contention = self.contention.load();
         // (Asked under the lock, which waits for the loads before it.)
-        if !contention.is_plain() || percpu::is_announcing() {
+        if !contention.is_plain() || percpu::has_log() {
             return self.append_flagged(op);
         }
         held::enter();
@@ -105,7 +108,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[track_caller]
     pub(super) fn append_reserved(&self, op: L::Op) {
         // With a log in hand it must be logged.
-        if percpu::is_announcing() {
+        if percpu::has_log() {
             return self.append_slow(op, Refusal::Stale);
         }
         let token = percpu::thread_token();
@@ -134,7 +137,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[track_caller]
     fn append_flagged(&self, op: L::Op) {
         let hold = ColdGuard::of(self);
-        let refused = if percpu::is_announcing() {
+        let refused = if percpu::has_log() {
             drop(hold); // it must be logged
             Err((op, Refusal::Stale))
         } else {
@@ -317,7 +320,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         };
         match locked {
             // With a log in hand, no update is applied: it might read.
-            Ok(_) if percpu::is_announcing() => {
+            Ok(_) if percpu::has_log() => {
                 self.promote_held(ColdGuard::of(self), Admission::Bypass);
             }
             Ok(contended) => return self.apply_locked(op, ColdGuard::of(self), contended),

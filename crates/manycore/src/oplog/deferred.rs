@@ -291,7 +291,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             // SAFETY: this thread holds the hot state's lock.
             return self.with_hot_state(|hot, _| unsafe { hot.stats() }).unwrap_or_default();
         }
-        let waits = !percpu::is_announcing();
+        let waits = !percpu::has_log();
         loop {
             match self.lock_hot_state(waits) {
                 Ok(hot) => {

@@ -134,12 +134,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
             // BUG: a use acts on the mode that it saw before it took the lock (adaptive.A7).
             let is_plain = seeded_bug!("unchecked-mode") || is_plain();
-            if !is_plain || !self.contention.load().is_plain() || percpu::is_announcing() {
+            if !is_plain || !self.contention.load().is_plain() || percpu::has_log() {
                 return self.give_up();
             }
             return Some(ColdGuard::of(self));
         }
-        if !contention.is_reserved() || percpu::is_announcing() || !self.enter_reserved(token) {
+        if !contention.is_reserved() || percpu::has_log() || !self.enter_reserved(token) {
             return None;
         }
         if !is_plain() {
@@ -167,7 +167,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(crate) fn try_hold_cold(&self) -> Result<ColdGuard<'_, T, L>, Refused> {
         match self.try_hold(self.contention.load()) {
             Some(hold) => Ok(hold),
-            None if percpu::is_announcing() => Err(Refused::Busy),
+            None if percpu::has_log() => Err(Refused::Busy),
             None => self.try_lock_cold(),
         }
     }
@@ -176,7 +176,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(always)]
     pub(crate) fn try_hold_reserved(&self) -> Option<ColdGuard<'_, T, L>> {
         let contention = self.contention.load();
-        let may = contention.is_reserved() && !percpu::is_announcing();
+        let may = contention.is_reserved() && !percpu::has_log();
         if may { self.try_hold(contention) } else { None }
     }
 

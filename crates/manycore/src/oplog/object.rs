@@ -165,6 +165,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             hot.in_use();
             f(hot, slot)
         };
+        let _log = percpu::WithLog::new();
         // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         unsafe { promotion::look_on(self.word.raw(), look) }

@@ -91,7 +91,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         stats.logs = self.slot_logs().count();
         // Within a merge, logs are borrowed; within a push, one is, and its object's reader may be
         // waiting for this thread.
-        if counts.merging || percpu::is_announcing() {
+        if counts.merging || percpu::has_log() {
             stats.appended += self.late.len() as u64;
             stats.pending = stats.appended.saturating_sub(stats.applied);
             return stats;

@@ -125,7 +125,7 @@ impl Drop for Eviction {
         let runs_user_code = |old: &Option<Entry>| old.is_some_and(|old| old.vtable.runs_user_code);
         self.0.sort_by_key(runs_user_code);
         for old in self.0.iter_mut().filter_map(Option::take) {
-            debug_assert!(!percpu::is_announcing(), "oplog.T6: an eviction with a log in hand");
+            debug_assert!(!percpu::has_log(), "oplog.T6: an eviction with a log in hand");
             // SAFETY: promotion.H5 - `enter` claimed it, so its owner does not free it before this.
             unsafe { (old.vtable.finish_eviction)(old.hot) };
         }

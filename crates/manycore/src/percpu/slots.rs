@@ -8,6 +8,7 @@ use super::segmented::Segmented;
 use super::token::Token;
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 /// What a slot's owner announces: the object that it is inside of, if any.
 #[repr(align(128))]
@@ -44,7 +45,6 @@ impl Record {
     #[inline(always)]
     pub(crate) fn announce(&self, word: usize, biased: bool) -> Announced<'_> {
         debug_assert!(word != 0, "percpu.P3: a record announces no object");
-        count_announcements(|count| count + 1);
         announce(&self.active, word, biased);
         Announced { record: self }
     }
@@ -95,7 +95,6 @@ impl Drop for Announced<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         withdraw(&self.record.active);
-        count_announcements(|count| count.wrapping_sub(1));
     }
 }
 
@@ -297,8 +296,8 @@ struct Fast {
     index: Cell<usize>,
     /// The same, and only if announcements are plain stores here, too.
     near: Cell<usize>,
-    /// The words that the thread announces now, in its own record and in spare ones.
-    announcing: Cell<usize>,
+    /// The [`WithLog`]s that there are.
+    with_log: Cell<usize>,
 }
 
 impl Fast {
@@ -365,7 +364,7 @@ sync::thread_local! {
             slot: Cell::new(None),
             index: Cell::new(usize::MAX),
             near: Cell::new(usize::MAX),
-            announcing: Cell::new(0),
+            with_log: Cell::new(0),
         }
     };
     static OWNER: Owner = Owner::new(records().take());
@@ -529,7 +528,7 @@ pub fn current_slot() -> usize {
 /// .unwrap();
 /// ```
 pub unsafe fn end_thread() {
-    debug_assert!(!is_announcing(), "percpu.P2: a thread is ended inside of an object");
+    debug_assert!(!has_log(), "percpu.P2: a thread is ended inside of an object");
     let _ = OWNER.try_with(Owner::end);
 }
 
@@ -553,16 +552,36 @@ pub(crate) fn known_slot() -> Option<usize> {
     (index != usize::MAX).then_some(index)
 }
 
-/// Whether a record of the calling thread announces anything: then others may wait for it.
-#[inline(always)]
-pub(crate) fn is_announcing() -> bool {
-    FAST.with(|fast| fast.announcing.get() != 0)
+/// The calling thread has a log in hand, from here until this is dropped: an announcement under
+/// which user code runs.
+#[must_use]
+pub(crate) struct WithLog(PhantomData<*mut ()>);
+
+impl WithLog {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self::count(|count| count + 1);
+        Self(PhantomData)
+    }
+
+    #[inline(always)]
+    fn count(next: impl FnOnce(usize) -> usize) {
+        // Fails in models alone, which drop a thread's locals when it ends.
+        let _ = FAST.try_with(|fast| fast.with_log.set(next(fast.with_log.get())));
+    }
 }
 
+impl Drop for WithLog {
+    #[inline(always)]
+    fn drop(&mut self) {
+        Self::count(|count| count.wrapping_sub(1));
+    }
+}
+
+/// Whether the calling thread has a log in hand: then others may wait for it.
 #[inline(always)]
-fn count_announcements(next: impl FnOnce(usize) -> usize) {
-    // Fails in models alone, which drop a thread's locals when it ends.
-    let _ = FAST.try_with(|fast| fast.announcing.set(next(fast.announcing.get())));
+pub(crate) fn has_log() -> bool {
+    FAST.with(|fast| fast.with_log.get() != 0)
 }
 
 /// A number that no other live thread has. A multiple of 16 and never zero.

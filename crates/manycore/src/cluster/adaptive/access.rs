@@ -70,7 +70,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         let Err(op) = self.object.append_to_logs(op) else { return };
         match self.object.try_hold_cold() {
             // Asked under the lock, which waits for the loads before it.
-            Ok(hold) if percpu::is_announcing() => {
+            Ok(hold) if percpu::has_log() => {
                 drop(hold);
                 self.update_inside(op);
             }
@@ -257,7 +257,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// Takes the object's lock, in whichever mode it is, and brings an object with logs up to date.
     #[track_caller]
     fn hold(&self, wait: bool) -> Result<Held<'_, T, L>, Refused> {
-        if percpu::is_announcing() {
+        if percpu::has_log() {
             assert!(
                 !wait,
                 "manycore: an object was read from within Log::push or Log::absorb, where updates \
