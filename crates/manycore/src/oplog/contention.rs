@@ -16,7 +16,7 @@ const WIDTH: u32 = 11;
 const MOST: u32 = (1 << WIDTH) - 1;
 const UPDATE: u32 = 1;
 const READ: u32 = 1 << WIDTH;
-const COUNTS: u32 = MOST * UPDATE | MOST * READ;
+const COUNTS: u32 = MOST * (UPDATE + READ);
 const WAIT: u32 = 1 << (2 * WIDTH);
 /// The uses that had to wait. While the object asks for no logs, the lowest bits of the reads when
 /// updates were last due.
@@ -100,7 +100,7 @@ impl Contention {
 
     #[inline(always)]
     pub(super) fn count(self, kind: Kind) -> u32 {
-        self.0 / kind.one() & MOST
+        (self.0 / kind.one()) & MOST
     }
 
     fn waits(self) -> u32 {
@@ -132,7 +132,7 @@ impl Contention {
         if self.is_due(Kind::Read) || self.waits() == seen {
             return Self(rest & !RESTING);
         }
-        Self(rest | halved(Kind::Update) | reads * READ | seen * WAIT)
+        Self(rest | halved(Kind::Update) | (reads * READ) | (seen * WAIT))
     }
 
     /// Reserved, or never to be reserved.
@@ -147,7 +147,8 @@ impl Contention {
             0 => Self(flags),
             reads => {
                 let begin = DUE - reads;
-                Self(flags | RESTING | begin * READ | (begin.wrapping_sub(1) & 0xf) * WAIT)
+                let unseen = begin.wrapping_sub(1) & (WAITS / WAIT);
+                Self(flags | RESTING | (begin * READ) | (unseen * WAIT))
             }
         }
     }
@@ -163,7 +164,7 @@ impl Contention {
         }
         let (updates, reads) = (self.count(Kind::Update), self.count(Kind::Read));
         let waits = self.waits().max(1);
-        let with_waits = |waits: u32| self.0 & !WAITS | waits * WAIT;
+        let with_waits = |waits: u32| self.0 & !WAITS | (waits * WAIT);
         if updates >= config::RATIO_FOR_LOGS * reads.max(1) {
             if waits >= config::CONTENDED_FOR_LOGS {
                 return (Self(with_waits(1)), true);
