@@ -357,7 +357,6 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         Ok((local, block, id))
     }
 
-    /// Puts a node into the slot that [`take`](Self::take) gave.
     /// The place of a removed node whose grace period is over, straight out of the thread's limbo
     /// (namespace.N6).
     #[inline(always)]
@@ -382,6 +381,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         Some(Block { slot, index, generation })
     }
 
+    /// Puts a node into the slot that [`take`](Self::take) gave.
     #[inline(always)]
     fn put(&self, local: &Local, slot: *mut NodeSlot<T>, id: Id, value: T) -> Id {
         // SAFETY: namespace.N3 - the slot is ours alone until the store below.
