@@ -261,7 +261,7 @@ fn small_forms() {
         assert_eq!(set.oldest(), None);
         set
     };
-    takes("an ActiveSet that was used", 128..=176, left);
+    takes("an ActiveSet that was used", 128..=256, left);
     let asked = || {
         let set = ActiveSet::<u64>::new();
         std::mem::forget(set.register(7));

@@ -4,7 +4,6 @@ use super::values::{Values, types_of, with_values};
 use super::{FIRST, classes};
 use crate::class::Class;
 use crate::local;
-use crate::sampling;
 use crate::session;
 use crate::site::{Event, FieldType, Kind};
 use crate::sync::Ordering;
@@ -219,7 +218,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TracingLayer {
     fn on_event(&self, event: &tracing_core::Event<'_>, _context: Context<'_, S>) {
         let metadata = event.metadata();
         let class = self.class(metadata.level());
-        if !sampling::takes_next(class) {
+        if !class.takes_next() {
             return;
         }
         with_values(|values| {
@@ -248,7 +247,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TracingLayer {
     fn on_record(&self, id: &Id, late: &Record<'_>, context: Context<'_, S>) {
         let Some(metadata) = context.metadata(id) else { return };
         let class = self.class(metadata.level());
-        if !sampling::takes_next(class) {
+        if !class.takes_next() {
             return;
         }
         with_values(|values| {
@@ -263,7 +262,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TracingLayer {
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let class = self.class(span.metadata().level());
-        if !sampling::takes_next(class) {
+        if !class.takes_next() {
             return;
         }
         if let Some(made) = span.extensions().get::<Made>() {

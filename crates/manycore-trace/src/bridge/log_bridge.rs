@@ -86,7 +86,7 @@ impl log::Log for LogBridge {
 
     fn log(&self, record: &log::Record<'_>) {
         let event = self.event(record.level());
-        if !event.is_taken() {
+        if !event.class.takes_next() {
             return;
         }
         with_values(|values| {

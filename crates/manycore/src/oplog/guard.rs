@@ -197,7 +197,8 @@ impl<T: Send + 'static + fmt::Debug, L: Log<T>> fmt::Debug for ReadGuard<'_, T, 
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
-    // Short enough to be inlined also where a panic unwinds, or the guard would have to be in memory.
+    // Short enough to be inlined also where a panic unwinds, or the guard would have to be in
+    // memory.
     #[inline(always)]
     fn drop(&mut self) {
         self.value = None;

@@ -49,8 +49,8 @@ impl Record {
         Announced { record: self }
     }
 
-    /// Announces another word in place of the one that is announced, as [`announce`](Self::announce)
-    /// without the bias. The [`Announced`] of that one withdraws it.
+    /// Announces another word in place of the one that is announced, without the bias. The
+    /// [`Announced`] of that one withdraws it.
     fn announce_anew(&self, word: usize) {
         debug_assert!(word != 0 && self.is_busy(), "percpu.P3: an announcement begins unseen");
         announce(&self.active, word, false);

@@ -109,12 +109,6 @@ impl Cells {
         self.len.div_ceil(LINE)
     }
 
-    /// The place of the row of one of the first slots.
-    #[inline(always)]
-    fn first(&self, slot: usize) -> Option<&RowPtr> {
-        self.first.get(slot)
-    }
-
     #[inline(always)]
     fn row_ptr(&self, slot: usize) -> Option<&RowPtr> {
         match self.first.get(slot) {
@@ -317,53 +311,36 @@ impl<W: Words + ?Sized> Group<'_, W> {
             self.values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             return;
         }
-        let seen = self.hot.load();
-        match seen.plain_biased() {
-            None if !seen.is_hot() => self.add_cold(index, n),
-            Some(cells) if self.add_near(cells, seen, (index, n), FIRST, Cells::first) => {}
-            _ => Self::add_far(self.values, self.hot, index, n),
+        if self.hot.load().is_hot() {
+            Self::add_straight(self.values, self.hot, index, n);
+        } else {
+            self.add_cold(index, n);
         }
     }
 
-    /// The straight path while hot: as [`add_hot`](Self::add_hot), to a row that is there, of a
-    /// slot below `most`, whose place is where `find` says.
-    #[inline(always)]
-    fn add_near(
-        self,
-        cells: *const Cells,
-        seen: Word,
-        (index, n): (usize, u64),
-        most: usize,
-        find: impl FnOnce(&Cells, usize) -> Option<&RowPtr>,
-    ) -> bool {
-        let Some(slot) = percpu::near_slot(most) else { return false };
-        let is_current = || self.hot.load() == seen;
-        // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are freed
-        // only as promotion.H4 allows.
-        let entered = unsafe { promotion::enter(slot, cells, true, is_current) };
-        let Some(cells) = entered.filter(|cells| cells.is_open()) else { return false };
-        let Some(place) = find(&cells, slot.index()) else { return false };
-        // ORDER: Relaxed; as in `row`.
-        let row = place.0.load(Ordering::Relaxed);
-        if row.is_null() {
-            return false;
-        }
-        // SAFETY: the slot's row, which is in the cells that were just entered.
-        unsafe { cells.add(row, index, n) };
-        true
-    }
-
-    /// The straight path of the threads that have none of the first slots, as most have where there
-    /// are many.
+    /// The straight path while hot: as [`add_hot`](Self::add_hot), to a row that is there. Not
+    /// inlined, so that it alone saves registers.
     #[inline(never)]
-    fn add_far(values: &W, hot: &GroupWord, index: usize, n: u64) {
-        let (group, seen) = (Group { values, hot }, hot.load());
-        let is_added = seen.plain_biased().is_some_and(|cells| {
-            group.add_near(cells, seen, (index, n), usize::MAX, Cells::row_ptr)
-        });
-        if !is_added {
-            Self::add_slow(values, hot, index, n);
+    fn add_straight(values: &W, hot: &GroupWord, index: usize, n: u64) {
+        let seen = hot.load();
+        if let (Some(slot), Some(cells)) = (percpu::near_slot(usize::MAX), seen.plain_biased()) {
+            let is_current = || hot.load() == seen;
+            // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are
+            // freed only as promotion.H4 allows.
+            let entered: Option<promotion::Inside<Cells>> =
+                unsafe { promotion::enter(slot, cells, true, is_current) };
+            if let Some(cells) = entered.filter(|cells| cells.is_open()) {
+                if let Some(place) = cells.row_ptr(slot.index()) {
+                    // ORDER: Relaxed; as in `row`.
+                    let row = place.0.load(Ordering::Relaxed);
+                    if !row.is_null() {
+                        // SAFETY: the slot's row, which is in the cells that were just entered.
+                        return unsafe { cells.add(row, index, n) };
+                    }
+                }
+            }
         }
+        Self::add_slow(values, hot, index, n);
     }
 
     /// Adds to the slot's row, if the word still leads to the cells of `hot` and they are open.
