@@ -276,7 +276,7 @@ fn small_forms() {
         assert!(timers.advance(3).is_empty());
         timers
     };
-    takes("a TimerQueue that was used", 128..=176, cancelled);
+    takes("a TimerQueue that was used", 128..=256, cancelled);
 }
 
 fn parts() {

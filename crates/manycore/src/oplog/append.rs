@@ -39,7 +39,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// The fast path of [`append_hot`](Self::append_hot), which nearly all updates take.
     #[inline(always)]
     pub(super) fn append_plain(&self, slot: Slot, word: Word, op: L::Op) -> Result<(), L::Op> {
-        let _log = percpu::WithLog::new();
+        let _log = percpu::WithLog::only();
         // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };

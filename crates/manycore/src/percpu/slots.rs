@@ -555,26 +555,41 @@ pub(crate) fn known_slot() -> Option<usize> {
 /// The calling thread has a log in hand, from here until this is dropped: an announcement under
 /// which user code runs.
 #[must_use]
-pub(crate) struct WithLog(PhantomData<*mut ()>);
+pub(crate) struct WithLog {
+    before: usize,
+    not_send: PhantomData<*mut ()>,
+}
 
 impl WithLog {
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self::count(|count| count + 1);
-        Self(PhantomData)
+        Self::beside(FAST.try_with(|fast| fast.with_log.get()).unwrap_or(0))
+    }
+
+    /// As [`new`](Self::new), for a thread whose slot is idle: it has no other log in hand.
+    #[inline(always)]
+    pub(crate) fn only() -> Self {
+        debug_assert!(!has_log(), "percpu.P3: a thread whose slot is idle has a log in hand");
+        Self::beside(0)
     }
 
     #[inline(always)]
-    fn count(next: impl FnOnce(usize) -> usize) {
+    fn beside(before: usize) -> Self {
+        Self::set(before + 1);
+        Self { before, not_send: PhantomData }
+    }
+
+    #[inline(always)]
+    fn set(count: usize) {
         // Fails in models alone, which drop a thread's locals when it ends.
-        let _ = FAST.try_with(|fast| fast.with_log.set(next(fast.with_log.get())));
+        let _ = FAST.try_with(|fast| fast.with_log.set(count));
     }
 }
 
 impl Drop for WithLog {
     #[inline(always)]
     fn drop(&mut self) {
-        Self::count(|count| count.wrapping_sub(1));
+        Self::set(self.before);
     }
 }
 

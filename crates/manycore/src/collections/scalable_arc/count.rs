@@ -52,7 +52,6 @@ use super::word::{CENTRAL, ONE_MORE, TOO_MANY, Word};
 use crate::config;
 use crate::oplog::promotion;
 use crate::percpu::segmented::Segmented;
-use crate::percpu::slot_table::NEAR;
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
     self, AtomicPtr, AtomicU64, AtomicUsize, Backoff, LoadToChange, Ordering, UnsafeCell, fence,
@@ -171,7 +170,7 @@ impl Head {
         loop {
             let seen = self.look();
             if seen.is_hot() {
-                if self.add_near(seen, 1) || self.add_hot_slow(seen, 1) {
+                if self.add_own(seen, 1) || self.add_hot_slow(seen, 1) {
                     return Some(seen.tag()); // scalable_arc.A7
                 }
                 continue;
@@ -208,14 +207,7 @@ impl Head {
     #[inline(always)]
     pub(super) fn release_hot(&self, tag: u64) -> bool {
         let seen = self.look();
-        seen.is_hot_with(tag) && self.add_near(seen, u64::MAX)
-    }
-
-    /// The same from any slot.
-    #[inline]
-    pub(super) fn release_far(&self, tag: u64) -> bool {
-        let seen = self.look();
-        seen.is_hot_with(tag) && self.add_far(seen, u64::MAX)
+        seen.is_hot_with(tag) && self.add_own(seen, u64::MAX)
     }
 
     /// Whether the caller's handle is the only one of either kind, and there never was a weak one:
@@ -326,28 +318,11 @@ impl Head {
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the calling thread's row (scalable_arc.A4), if it exists, is that of one of the
-    /// first slots, and the word is still `seen`.
+    /// Adds to the row of the calling thread's slot (scalable_arc.A4), if there is one, and the word
+    /// is still `seen`.
     #[inline(always)]
-    pub(super) fn add_near(&self, seen: Word, n: u64) -> bool {
-        self.add_below(NEAR, seen, n, Segmented::get_near)
-    }
-
-    /// The same in a row of any slot: where there are many threads, most have none of the first.
-    #[inline]
-    pub(super) fn add_far(&self, seen: Word, n: u64) -> bool {
-        self.add_below(usize::MAX, seen, n, Segmented::get)
-    }
-
-    #[inline(always)]
-    fn add_below(
-        &self,
-        most: usize,
-        seen: Word,
-        n: u64,
-        find: impl for<'a> FnOnce(&'a Segmented<Row>, usize) -> Option<&'a Row>,
-    ) -> bool {
-        let Some(slot) = percpu::near_slot(most) else { return false };
+    pub(super) fn add_own(&self, seen: Word, n: u64) -> bool {
+        let Some(slot) = percpu::near_slot(usize::MAX) else { return false };
         let side = self.seen_side(seen);
         // A thread that has such a slot announces by plain stores.
         debug_assert!(side.biased, "scalable_arc.A4: a side without the process's bias");
@@ -355,7 +330,7 @@ impl Head {
         let entered = unsafe { promotion::enter(slot, side, true, || self.now() == seen) };
         entered.is_some_and(|side| {
             // SAFETY: scalable_arc.A4, of `add_to`.
-            unsafe { add_to(&side, |rows| find(rows, slot.index()), n) }
+            unsafe { add_to(&side, |rows| rows.get(slot.index()), n) }
         })
     }
 

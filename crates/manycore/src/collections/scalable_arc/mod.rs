@@ -401,19 +401,12 @@ impl<T: ?Sized> ScalableArc<T> {
     /// The clone of a handle that the straight paths have not counted.
     #[inline(never)]
     fn clone_slow(&self) -> Self {
-        let seen = self.head().look();
-        if seen.is_hot() && self.head().add_far(seen, 1) {
-            return Self::counted(self.untagged(), seen.tag());
-        }
         Self::counted(self.untagged(), self.head().acquire_slow())
     }
 
     /// The drop of a handle that the straight paths have not uncounted.
     #[inline(never)]
     fn drop_slow(this: ManuallyDrop<Self>) {
-        if this.tag() != CENTRAL && this.head().release_far(this.tag()) {
-            return;
-        }
         if this.head().is_lone() { this.destroy() } else { Self::drop_shared(this) }
     }
 
@@ -450,7 +443,7 @@ impl<T: ?Sized> Clone for ScalableArc<T> {
             self.head().acquire_central();
             return Self::counted(self.untagged(), CENTRAL);
         }
-        if seen.is_hot() && self.head().add_near(seen, 1) {
+        if seen.is_hot() && self.head().add_own(seen, 1) {
             return Self::counted(self.untagged(), seen.tag());
         }
         self.clone_slow()
