@@ -318,8 +318,8 @@ impl Head {
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the row of the calling thread's slot (scalable_arc.A4), if there is one, and the word
-    /// is still `seen`.
+    /// Adds to the row of the calling thread's slot (scalable_arc.A4), if there is one, and the
+    /// word is still `seen`.
     #[inline(always)]
     pub(super) fn add_own(&self, seen: Word, n: u64) -> bool {
         let Some(slot) = percpu::near_slot(usize::MAX) else { return false };
