@@ -263,6 +263,35 @@ mod tests {
         }
     }
 
+    /// In each state that a reader may find: free, reserved for it, and with logs.
+    #[test]
+    fn panic_of_a_reader_poisons_if_it_has_changed_the_value() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        for state in 0..3 {
+            let sum = Deferred::<u64, Commuting<Add>>::new(7);
+            match state {
+                1 => (0..2 * USES_FOR_RESERVATION).for_each(|_| sum.synchronize()),
+                2 => assert!(sum.promote()),
+                _ => {}
+            }
+            let fails = |changes: bool| {
+                let read = || {
+                    let mut guard = sum.read();
+                    assert_eq!(*guard, 7);
+                    if changes {
+                        *guard = 8;
+                    }
+                    panic!("planned");
+                };
+                assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+                sum.is_poisoned()
+            };
+            assert_eq!([fails(false), fails(true)], [false, true], "state {state}");
+            sum.clear_poison();
+            assert_eq!(*sum.read(), 8);
+        }
+    }
+
     #[test]
     fn reads_alone_reserve_an_object_and_another_thread_ends_that() {
         let sum = Deferred::<u64, Commuting<Add>>::new(7);

@@ -15,7 +15,7 @@ use crate::lock::{self, LOCKED};
 use crate::percpu::{self, barrier};
 use crate::profile::{self, What};
 use crate::sync::{self, MutPtr, Ordering, Panic, seeded_bug};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 use std::sync::Arc;
 
@@ -113,22 +113,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return;
         }
         guard.value = None;
-        let revive = Revive { hot };
+        let undone = Undone { guard, hot };
         // SAFETY: the guard holds the hot state's lock, so it is alive.
-        if unsafe { self.close(&*hot) } {
-            std::mem::forget(revive);
-            // SAFETY: oplog.W3 - `close` returned true, this thread holds the hot state's lock, and
-            // the guard's reference to the value is gone.
-            unsafe { self.abandon(hot) };
-            guard.hold = Hold::LOCKED;
-            guard.value = Some(self.value.get_mut());
-            profile::happened(What::Demoted, "Deferred", self, 0);
-        } else {
-            drop(revive);
-            // SAFETY: oplog.W3 - the hot state was not closed, so the object keeps it, and the
-            // guard still holds its lock.
-            guard.value = Some(unsafe { (*hot).value.get_mut() });
+        if unsafe { !self.close(&*hot) } {
+            return;
         }
+        let guard = undone.into_guard();
+        // SAFETY: oplog.W3 - `close` returned true, this thread holds the hot state's lock, and the
+        // guard's reference to the value is gone.
+        unsafe { self.abandon(hot) };
+        guard.hold = Hold::LOCKED;
+        guard.value = Some(self.value.get_mut());
+        profile::happened(What::Demoted, "Deferred", self, 0);
     }
 
     /// Excludes updaters and applies everything. Returns whether the hot state may be freed.
@@ -286,6 +282,31 @@ pub(super) enum Admission {
     Insist,
     /// Promote without a place: the update can't be kept otherwise. The next read asks (oplog.T1).
     Bypass,
+}
+
+/// A demotion that has come to nothing, or in which an update has panicked: the hot state has logs
+/// again, and the guard the value.
+struct Undone<'g, 'a, T: Send + 'static, L: Log<T>> {
+    guard: &'g mut ReadGuard<'a, T, L>,
+    hot: *const HotState<T, L>,
+}
+
+impl<'g, 'a, T: Send + 'static, L: Log<T>> Undone<'g, 'a, T, L> {
+    /// The demotion goes on.
+    fn into_guard(self) -> &'g mut ReadGuard<'a, T, L> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is neither dropped nor used again.
+        unsafe { ptr::read(&raw const this.guard) }
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for Undone<'_, '_, T, L> {
+    fn drop(&mut self) {
+        let _revive = Revive { hot: self.hot };
+        // SAFETY: oplog.W3 - the hot state was not closed, so the object keeps it, and the guard
+        // still holds its lock.
+        self.guard.value = Some(unsafe { (*self.hot).value.get_mut() });
+    }
 }
 
 /// Lets an evicted hot state have logs again if it can't be freed, also when user code panics.

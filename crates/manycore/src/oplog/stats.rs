@@ -114,13 +114,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
         // dropped on return.
         let _merging = unsafe { self.begin_merging() }; // `len` is user code
-        // SAFETY: the caller promises that it holds the lock, which guards `inner`, and that it is
-        // not merging (# Safety), so no other reference to `inner` exists.
-        stats.pending = self
-            .logs()
-            .inner
-            .with(|inner| unsafe { (*inner).collected_logs.iter().map(L::len).sum::<usize>() })
-            as u64;
+        let collected = self.logs().inner.with(|inner| {
+            // SAFETY: the caller promises that it holds the lock, which guards `inner`, and that it
+            // is not merging (# Safety), so no other reference to `inner` exists.
+            unsafe { (*inner).collected_logs.iter().map(L::len).sum::<usize>() }
+        });
+        stats.pending = collected as u64;
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // the counts.
         stats.appended = unsafe { self.counts() }.appended_before;

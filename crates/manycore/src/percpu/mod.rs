@@ -64,7 +64,7 @@ pub mod topology;
 pub use fork::AtFork;
 pub(crate) use slots::Announced;
 pub(crate) use slots::{
-    Slot, WithLog, give_back, has_log, home_slot, idle_slot, known_slot, near_slot, own_slot,
-    records, spare_slot, with_free_slot, with_own_slot, with_slot,
+    Slot, WithLog, give_back, has_log, home_slot, idle_slot, known_slot, own_slot, records,
+    spare_slot, with_free_slot, with_own_slot, with_slot,
 };
 pub use slots::{current_slot, end_thread, slot_count, thread_token};

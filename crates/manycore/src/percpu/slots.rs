@@ -1,7 +1,6 @@
 //! Slot numbers and announcement records; laws percpu.P1 to percpu.P4 of the parent module.
 
 use super::announcement::{announce, announced, wait_forever_while, withdraw};
-use super::barrier;
 use super::call_stack::CallStack;
 use super::segmented::Segmented;
 #[cfg(manycore_loom)]
@@ -294,18 +293,14 @@ struct Fast {
     /// The slot's number, and `usize::MAX` without one: a comparison with the length of a table
     /// asks both at once.
     index: Cell<usize>,
-    /// The same, and only if announcements are plain stores here, too.
-    near: Cell<usize>,
     /// The [`WithLog`]s that there are.
     with_log: Cell<usize>,
 }
 
 impl Fast {
     fn set(&self, slot: Option<Slot>) {
-        let index = slot.map_or(usize::MAX, Slot::index);
         self.slot.set(slot);
-        self.index.set(index);
-        self.near.set(if barrier::is_asymmetric() { index } else { usize::MAX });
+        self.index.set(slot.map_or(usize::MAX, Slot::index));
     }
 }
 
@@ -363,7 +358,6 @@ sync::thread_local! {
         Fast {
             slot: Cell::new(None),
             index: Cell::new(usize::MAX),
-            near: Cell::new(usize::MAX),
             with_log: Cell::new(0),
         }
     };
@@ -374,23 +368,6 @@ sync::thread_local! {
 #[inline(always)]
 pub(crate) fn idle_slot() -> Option<Slot> {
     FAST.with(|fast| fast.slot.get()).filter(|slot| !slot.record.is_busy())
-}
-
-/// The calling thread's slot if its number is below `most`, it announces nothing, and announcements
-/// are plain stores in this process: for a caller to which each instruction counts.
-#[inline(always)]
-pub(crate) fn near_slot(most: usize) -> Option<Slot> {
-    FAST.with(|fast| {
-        let index = fast.near.get();
-        if index >= most {
-            return None;
-        }
-        debug_assert!(fast.slot.get().is_some(), "percpu.P1: a number without a slot");
-        // SAFETY: `near` is a slot's number only while that is in `slot`: it is set after that, in
-        // `own_slot_slow`, and reset before, in `Owner::end`.
-        let Slot { record, .. } = unsafe { fast.slot.get().unwrap_unchecked() };
-        (!record.is_busy()).then_some(Slot { record, index })
-    })
 }
 
 /// The calling thread's slot, whatever it announces: for what is kept by slot and needs no

@@ -323,7 +323,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
     #[inline(never)]
     fn add_straight(values: &W, hot: &GroupWord, index: usize, n: u64) {
         let seen = hot.load();
-        if let (Some(slot), Some(cells)) = (percpu::near_slot(usize::MAX), seen.plain_biased()) {
+        if let (Some(slot), Some(cells)) = (percpu::idle_slot(), seen.plain_biased()) {
             let is_current = || hot.load() == seen;
             // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are
             // freed only as promotion.H4 allows.

@@ -130,10 +130,10 @@ use std::marker::PhantomData;
 /// receives hand an event over as soon as it is sent. While the queue has no logs they take it from
 /// a ring, in about the time of a lock-free queue; once it has logs, each receive that finds
 /// nothing at hand gathers them, which costs some microseconds while senders run. The `drain` calls
-/// ask for batches and get more events through: after a gathering that brought some events, the
-/// next one rests as long as that took for each of them, up to 16 times and at most 50 us (1 us
-/// while the queue has no logs), so that senders get on. `manycore bench notify` has figures of
-/// both, `--gap` for single events.
+/// ask for batches and get more events through, because they leave the senders time: the next
+/// gathering comes after a rest. That is as long as the last one took for each event that it
+/// brought, at most 16 times and 50 us; 1 us while the queue has no logs. `manycore bench notify`
+/// has figures of both, `--gap` for single events.
 ///
 /// - Consistency: linearizable; first in, first out, across all threads.
 /// - Progress: a send waits while a merge takes its log, by the bound, or while the queue is small

@@ -322,12 +322,10 @@ impl Head {
     /// word is still `seen`.
     #[inline(always)]
     pub(super) fn add_own(&self, seen: Word, n: u64) -> bool {
-        let Some(slot) = percpu::near_slot(usize::MAX) else { return false };
+        let Some(slot) = percpu::idle_slot() else { return false };
         let side = self.seen_side(seen);
-        // A thread that has such a slot announces by plain stores.
-        debug_assert!(side.biased, "scalable_arc.A4: a side without the process's bias");
-        // SAFETY: as in `enter`; the side's bias is the one passed.
-        let entered = unsafe { promotion::enter(slot, side, true, || self.now() == seen) };
+        // SAFETY: as in `enter`.
+        let entered = unsafe { promotion::enter(slot, side, side.biased, || self.now() == seen) };
         entered.is_some_and(|side| {
             // SAFETY: scalable_arc.A4, of `add_to`.
             unsafe { add_to(&side, |rows| rows.get(slot.index()), n) }

@@ -3,11 +3,11 @@
 //! Owns: the layout. No other file of this module tests or sets a bit.
 //!
 //! The word holds, from the low end: HOT, FOLDING, RETIRED, the period (how often the object has
-//! become hot), above them the *central count*, and in the top 16 bits what tells contention: the
-//! *mark* of the thread that dropped a central handle last (10 bits), and the *changes*, how many
-//! more of these drops have found another thread's mark than their own (6 bits). Nothing but the
-//! decision to become hot depends on these two. (While folding, a count below zero borrows from
-//! them, and the fold gives back what it can.) A handle carries a tag: the period in which it was
+//! become hot), and the *central count*. The top 16 bits tell contention: the *mark* of the thread
+//! that dropped a central handle last (10 bits), and the *changes* (6 bits), how many more of these
+//! drops have found another thread's mark than their own. Nothing but the decision to become hot
+//! depends on these two. (While folding, a count below zero borrows from them, and the fold gives
+//! back what it can.) A handle carries a tag: the period in which it was
 //! counted in a row, or zero if it was counted in the word. A handle is *central* unless its tag is
 //! the period of the object and the object is hot.
 
