@@ -57,7 +57,7 @@ def costs(lines):
 def count(program, case, folder):
     """Instructions and locked instructions of a call."""
     file = os.path.join(folder, re.sub(r"\W", "-", case))
-    command = ["valgrind", "--tool=callgrind", "--dump-instr=yes", "--dump-line=no"]
+    command = ["valgrind", "--quiet", "--tool=callgrind", "--dump-instr=yes", "--dump-line=no"]
     command += ["--collect-atstart=no", "--toggle-collect=*measured*", f"--callgrind-out-file={file}"]
     run = subprocess.run(command + [program, case], capture_output=True, text=True, check=False)
     if run.returncode != 0:
