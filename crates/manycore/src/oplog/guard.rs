@@ -35,8 +35,8 @@ use std::ptr;
 pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     pub(super) hold: Hold<T, L>,
-    /// Taken before the lock is released, and while the object is demoted, during which nobody
-    /// else has the guard (`lifecycle::Undone` gives it back).
+    /// Taken before the lock is released, and while the object is demoted: then no other code has
+    /// the guard, to which `lifecycle::Undone` gives it back.
     pub(super) value: Option<MutPtr<MaybeUninit<T>>>,
     /// The value may have been changed, and the thread was not panicking then.
     changed: bool,

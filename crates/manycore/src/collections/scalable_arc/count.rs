@@ -324,7 +324,7 @@ impl Head {
     pub(super) fn add_own(&self, seen: Word, n: u64) -> bool {
         let Some(slot) = percpu::idle_slot() else { return false };
         let side = self.seen_side(seen);
-        // SAFETY: as in `enter`.
+        // SAFETY: the side is never changed while the head lives, and its bias is the one passed.
         let entered = unsafe { promotion::enter(slot, side, side.biased, || self.now() == seen) };
         entered.is_some_and(|side| {
             // SAFETY: scalable_arc.A4, of `add_to`.
