@@ -62,9 +62,6 @@ pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
 /// no threshold of a load. (Models reserve what they need reserved.)
 pub(crate) const USES_FOR_RESERVATION: u32 = if cfg!(manycore_shuttle) { 2 } else { 1024 };
 
-/// Whether objects become reserved without being asked; in a model, they would all be.
-pub(crate) const RESERVES_UNASKED: bool = !cfg!(manycore_loom);
-
 /// How many more drops of a count's handles find that another thread has dropped one last than find
 /// that the same has, before the count gets rows. In models, only failed compare-exchanges count.
 pub(crate) const CHANGES_FOR_ROWS: u64 = if SMALL { 1 << 30 } else { 32 };
@@ -239,23 +236,11 @@ pub(crate) const PRIVATE_BATCH: usize = if SMALL { 2 } else { 8 };
 /// Replacements after which it frees all that can be freed.
 pub(crate) const PRIVATE_BOUND: usize = 4 * PRIVATE_BATCH;
 
-/// Updates or reads of an `Adaptive` object in direct mode between two decisions of its controller:
-/// some ten microseconds. Below 8,192 (the meter's width).
-pub(crate) const OPS_PER_LOOK: u32 = if SMALL { 2 } else { 1024 };
-
-/// Reads between two decisions in logs mode.
-pub(crate) const LOGGED_READS_PER_LOOK: u64 = if SMALL { 1 } else { 32 };
-
 /// Updates between two decisions in shared mode.
-pub(crate) const SHARED_UPDATES_PER_LOOK: u64 = if SMALL { 1 } else { 32 };
+pub(crate) const SHARED_UPDATES_PER_LOOK: u32 = if SMALL { 1 } else { 32 };
 
 /// Reads of one thread between two decisions in shared mode; a power of two.
 pub(crate) const SHARED_READS_PER_LOOK: usize = if SMALL { 2 } else { 1 << 14 };
-
-/// Updates for each read from which an `Adaptive` object takes logs; it drops them below half. With
-/// fewer, the number of cores matters: at 99, logs have twice a lock's throughput on 6 virtual
-/// cores, and half of it on two real ones; so a probation decides.
-pub(crate) const LOGS_FROM: u32 = 256;
 
 /// Reads for each update from which it admits parallel readers; it stops below half.
 pub(crate) const SHARED_FROM: u32 = 24;
@@ -266,13 +251,6 @@ pub(crate) const BIASED_FROM: u32 = 2000;
 
 /// Decisions in a row that must want the same change.
 pub(crate) const PATIENCE: u32 = if SMALL { 1 } else { 2 };
-
-/// Updates for each read, or reads for each update, from which a contended object puts another
-/// mode on probation.
-pub(crate) const TRY_FROM: u32 = 4;
-
-/// Percent by which a mode on probation must be faster to stay.
-pub(crate) const TRY_GAIN: u32 = 15;
 
 /// Hits of a shard of a centralized `DHash` between two decisions whether to distribute it.
 pub(crate) const HITS_PER_LOOK: u32 = if SMALL { 2 } else { 1024 };

@@ -55,7 +55,6 @@
 //!
 //! Source: [K42](crate#sources), sections 3.3, 3.4 and 4.
 
-pub mod adaptive;
 mod clustered;
 mod conform;
 mod family_macro;
@@ -63,7 +62,8 @@ mod family_macro;
 mod loom_tests;
 mod swap;
 
-pub use adaptive::Adaptive;
+#[doc(inline)]
+pub use crate::oplog::adaptive::{self, Adaptive};
 pub use clustered::{Clustered, Placement, Rep};
 pub use conform::conform;
 pub use swap::{Family, Layer, SwapError, SwapFailure, Swappable, Swapped};

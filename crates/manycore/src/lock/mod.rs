@@ -77,8 +77,8 @@ pub use mcs::{McsGuard, McsLock};
 pub(crate) use rounds::{Entered, Rounds};
 pub use ticket::{TicketGuard, TicketLock};
 pub(crate) use word::{
-    HOT, Hold, LOCKED, Refused, hold, hold_told, is_held_by, is_waited_for, lock, lock_nested,
-    redirect, try_lock, try_lock_plain, unlock, unlock_plain, unlock_unless_hot,
+    HOT, Hold, LOCKED, Refused, hold, hold_told, is_held_by, lock, lock_nested, redirect, try_lock,
+    try_lock_plain, unlock, unlock_plain, unlock_unless_hot,
 };
 
 use crate::config::SMALL;

@@ -522,13 +522,6 @@ fn holder(word: &AtomicUsize) -> Option<usize> {
     (seen & (HOT | LOCKED) == LOCKED).then_some(seen & TOKEN)
 }
 
-/// Whether a waiter has announced itself in the word, which it does only after its first few looks.
-pub(crate) fn is_waited_for(word: &AtomicUsize) -> bool {
-    // ORDER: Relaxed; a hint.
-    let seen = word.load(Ordering::Relaxed);
-    seen & (HOT | LOCKED) == LOCKED && seen & (WAITERS | SPIN) != 0
-}
-
 /// Whether `token`'s thread holds the lock.
 pub(crate) fn is_held_by(word: &AtomicUsize, token: usize) -> bool {
     // ORDER: Relaxed; a thread sees its own CAS.

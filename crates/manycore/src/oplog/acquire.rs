@@ -4,7 +4,7 @@
 //! changes the object's state if a controller says so. Laws oplog.W1 to oplog.W3 are in the header
 //! of `object`.
 
-use super::contention::Kind;
+use super::contention::{Contention, Kind};
 use super::guard::{Hold, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
@@ -13,7 +13,7 @@ use super::release::{ColdGuard, Locked};
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, barrier};
 use crate::profile::{self, Of, What};
-use crate::sync::Backoff;
+use crate::sync::{Backoff, seeded_bug};
 use std::mem::ManuallyDrop;
 use std::ptr;
 
@@ -26,6 +26,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// be waiting for that log.
     #[track_caller]
     pub(super) fn acquire(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
+        self.acquire_hold(wait).map(|hold| ReadGuard::of(self, hold))
+    }
+
+    /// As [`acquire`](Self::acquire), without access to the value, which readers may be inside of.
+    #[track_caller]
+    pub(super) fn acquire_hold(&self, wait: bool) -> Result<Hold<T, L>, Refused> {
         if percpu::has_log() {
             assert!(
                 !wait,
@@ -34,24 +40,19 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             );
             return Err(Refused::Busy);
         }
-        if !self.config.is_managed() {
-            if let Some(guard) = self.acquire_cold() {
-                return Ok(guard);
-            }
+        if let Some(hold) = self.hold_cold() {
+            return Ok(hold);
         }
         let mut backoff = Backoff::new();
         loop {
             if !self.word.hint().is_hot() {
-                if self.config.is_managed() {
-                    return Err(Refused::Hot); // only its owner locks it while cold
-                }
                 match self.lock_word(wait) {
                     Ok(()) => {
                         let contention = self.contention.load().unreserved().with(Kind::Read);
                         let is_due = contention.is_due(Kind::Read);
-                        let seen = if is_due { contention.looked_at() } else { contention };
+                        let seen = if is_due { self.looked_at(contention) } else { contention };
                         self.contention.store(seen);
-                        return Ok(self.guard(ptr::null()));
+                        return Ok(Hold::LOCKED);
                     }
                     Err(Refused::Hot) => continue,
                     Err(refused) => return Err(refused),
@@ -60,12 +61,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             match self.lock_hot_state(wait) {
                 Ok(hot) => {
                     let guard = self.merge_held(hot);
-                    if profile::counts() && !self.config.is_managed() {
+                    if profile::counts() {
                         let updates = guard.window().unwrap_or(0);
-                        profile::operations("Deferred", self, updates, 1);
-                        profile::happened(What::Merged, "Deferred", self, updates);
+                        profile::operations(self.kind(), self, updates, 1);
+                        profile::happened(What::Merged, self.kind(), self, updates);
                     }
-                    return Ok(guard);
+                    return Ok(guard.into_hold());
                 }
                 Err(Refused::Hot) => backoff.pause(),
                 Err(refused) => return Err(refused),
@@ -101,10 +102,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     #[track_caller]
-    fn lock_word(&self, wait: bool) -> Result<(), Refused> {
+    pub(super) fn lock_word(&self, wait: bool) -> Result<(), Refused> {
         let token = percpu::thread_token();
         if wait {
-            let of = Of::new("Deferred", self);
+            let of = Of::new(self.kind(), self);
             lock::lock_nested(self.lockable_word(), token, of, Some(self.contention.turns()))?;
         } else {
             lock::try_lock(self.lockable_word(), token)?;
@@ -113,8 +114,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(())
     }
 
-    /// The short path of a read: locks the object if it is cold, not poisoned, and free or reserved
-    /// for this thread. Not for a managed object.
+    /// The short path of a read: locks the object if it is cold, neither poisoned nor shared, and
+    /// free or reserved for this thread.
     #[inline(always)]
     pub(super) fn hold_cold(&self) -> Option<Hold<T, L>> {
         let contention = self.contention.load();
@@ -135,7 +136,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             let contention = contention.with(Kind::Read);
             self.contention.store(contention);
             if contention.is_due(Kind::Read) {
-                return Some(self.look_and_hold());
+                // (Two constants, so that the guard's drop is specialized for each.)
+                let reserved = self.look_and_hold();
+                return Some(if reserved { Hold::RESERVED } else { Hold::LOCKED });
             }
             return Some(Hold::LOCKED);
         }
@@ -153,29 +156,39 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         None
     }
 
+    /// Whether a cold object that this thread has locked, and that is due, is to be reserved for it.
+    pub(super) fn wants_reservation(&self, contention: Contention) -> bool {
+        contention.wants_reservation() && !profile::counts() // which needs to see each use
+    }
+
+    /// The counts of a cold object that this thread has locked, which were due.
+    pub(super) fn looked_at(&self, contention: Contention) -> Contention {
+        let next = contention.looked_at();
+        let passed = |kind| u64::from(contention.count(kind) - next.count(kind));
+        profile::operations(self.kind(), self, passed(Kind::Update), passed(Kind::Read));
+        let reads = contention.is_due(Kind::Read) && contention.wants_readers();
+        if reads && self.config.has_readers() { next.in_mode(true, false) } else { next }
+    }
+
     /// Looks at the counts of the cold object, which are due and whose lock this thread holds, and
-    /// may reserve it.
+    /// may reserve it. Returns whether it has.
     #[cold]
-    fn look_and_hold(&self) -> Hold<T, L> {
+    #[inline(never)]
+    fn look_and_hold(&self) -> bool {
         let mut hold = ManuallyDrop::new(ColdGuard::of_counted(self));
         let contention = self.contention.load();
-        if contention.wants_reservation() {
+        if self.wants_reservation(contention) {
             hold.reserve_held(contention);
         } else {
-            self.contention.store(contention.looked_at());
+            self.contention.store(self.looked_at(contention));
         }
-        Hold::cold(hold.is_reserved())
+        hold.is_reserved()
     }
 
     /// As [`hold_cold`](Self::hold_cold), in a guard.
     #[inline(always)]
     pub(crate) fn acquire_cold(&self) -> Option<ReadGuard<'_, T, L>> {
         self.hold_cold().map(|hold| ReadGuard::of_cold(self, hold))
-    }
-
-    /// A guard for the lock that this thread has just taken.
-    fn guard(&self, hot: *const HotState<T, L>) -> ReadGuard<'_, T, L> {
-        ReadGuard::of(self, Hold::hot(hot))
     }
 
     /// Merges under the hot state's lock, which this thread has just taken.
@@ -194,13 +207,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
         }
         std::mem::forget(release);
-        let mut guard = self.guard(hot);
+        let mut guard = ReadGuard::of(self, Hold::hot(hot));
         // SAFETY: this thread has taken the hot state's lock, which the guard releases when it is
         // dropped.
         let idle = unsafe { held.wants_demotion() };
-        let is_kept = self.config.always_logs() || self.config.is_managed();
-        let homeless = held.is_evicted() || held.is_without_place();
-        if (idle && !is_kept) || homeless || self.config.never_logs() {
+        let contention = self.contention.load();
+        let is_kept = self.config.always_logs() || contention.is_pinned();
+        // adaptive.A5: a shared object has logs for one update only.
+        let is_over = contention.is_shared() || held.is_evicted() || held.is_without_place();
+        if (idle && !is_kept) || is_over || self.config.never_logs() {
             self.demote_guard(&mut guard);
         }
         guard
@@ -221,7 +236,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// again.
     #[track_caller]
     pub(super) fn lock_hot_state(&self, wait: bool) -> Result<*const HotState<T, L>, Refused> {
-        let of = Of::new("Deferred", self);
+        let of = Of::new(self.kind(), self);
         let locked = self.with_hot_state(|hot, _| {
             let token = percpu::thread_token();
             if wait {
@@ -235,10 +250,29 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 unsafe { lock::unlock(&hot.lock, 0) };
                 return Err(Refused::Hot);
             }
+            if let Err(refused) = self.part_from_readers(hot, wait) {
+                // SAFETY: oplog.W3 - as above.
+                unsafe { lock::unlock(&hot.lock, 0) };
+                return Err(refused);
+            }
             held::enter();
             Ok(ptr::from_ref(hot))
         });
         locked.unwrap_or(Err(Refused::Hot))
+    }
+
+    /// Waits for the readers beside a hot state whose lock this thread has just taken, if there are
+    /// any, and moves the value there (adaptive.A5).
+    fn part_from_readers(&self, hot: &HotState<T, L>, wait: bool) -> Result<(), Refused> {
+        let Some(readers) = hot.readers() else { return Ok(()) };
+        // BUG: the value is moved while readers are inside (adaptive.A5).
+        if !seeded_bug!("unparted-readers") {
+            readers.close(wait)?;
+        }
+        // SAFETY: oplog.W1, adaptive.A2 - this thread has the lock, no reader is inside, and the
+        // value was left in the object.
+        unsafe { self.move_in(hot) };
+        Ok(())
     }
 
     pub(super) fn is_held_by_this_thread(&self) -> bool {

@@ -33,8 +33,8 @@ pub(crate) struct ConfigId {
 
 const NEVER: u8 = 1;
 const ALWAYS: u8 = 2;
-/// The object's owner decides when it has logs (`external_policy`).
-const MANAGED: u8 = 4;
+/// Readers of the object may enter by lanes (`readers`).
+const READERS: u8 = 4;
 
 /// A configuration, compared by its settings.
 struct BySettings(Arc<Config>);
@@ -187,13 +187,14 @@ impl ConfigId {
         Self { number: [0; 2], flags: 0 }
     }
 
-    pub(crate) const fn managed() -> Self {
-        Self { number: [0; 2], flags: MANAGED }
+    /// Of the default configuration, for an object whose readers may enter by lanes.
+    pub(super) const fn with_readers() -> Self {
+        Self { number: [0; 2], flags: READERS }
     }
 
     #[inline(always)]
-    pub(crate) fn is_managed(&self) -> bool {
-        self.flags & MANAGED != 0
+    pub(super) fn has_readers(&self) -> bool {
+        self.flags & READERS != 0
     }
 
     pub(crate) fn config(&self) -> Arc<Config> {

@@ -5,9 +5,8 @@
 //!
 //! An update or a read of the cold object makes one addition. It is looked at after a wait for the
 //! lock, and when one of the counts is *due*, after some thousand uses: then both are halved, so
-//! that they stay below their bounds and their ratio stays what it is. The counts of a *managed*
-//! object are its owner's [`Meter`], which takes them before they are due. Each use changes the
-//! word, so that the lock's waiters can tell one hold from the next.
+//! that they stay below their bounds and their ratio stays what it is. Each use changes the word, so
+//! that the lock's waiters can tell one hold from the next.
 
 use crate::config::{self, USES_FOR_RESERVATION as DUE};
 use crate::sync::{AtomicU32, Ordering, const_fn};
@@ -20,31 +19,26 @@ const COUNTS: u32 = MOST * (UPDATE + READ);
 const WAIT: u32 = 1 << (2 * WIDTH);
 /// The uses that had to wait. While the object asks for no logs, the lowest bits of the reads when
 /// updates were last due.
-const WAITS: u32 = 0xf * WAIT;
+const WAITS: u32 = 0x7 * WAIT;
+/// The object keeps its mode, which was asked for (`adaptive`).
+const PINNED: u32 = 1 << 25;
 /// The object asks for no logs before its reads are due.
 const RESTING: u32 = 1 << 26;
 /// The object is, or was, reserved for a thread, which it is once in its life (reservation.N4).
 const SPENT: u32 = 1 << 27;
-/// A hint: the word is reserved. This flag and those above keep a use from the shortest path.
+/// While the object is cold, readers may be inside by lanes (`readers`). This flag and those above
+/// keep a use from the shortest path.
+const SHARED: u32 = 1 << 28;
+/// A hint: the word is reserved.
 const RESERVED: u32 = 1 << 29;
 /// A hint: the word is HOT, or the object is to have logs from its first update on.
 const HOT: u32 = 1 << 30;
 const POISONED: u32 = 1 << 31;
-const FLAGS: u32 = RESTING | SPENT | RESERVED | HOT | POISONED;
+const FLAGS: u32 = PINNED | RESTING | SPENT | SHARED | RESERVED | HOT | POISONED;
 
 const _: () = assert!((COUNTS | WAITS) & FLAGS == 0);
 const _: () = assert!(DUE.is_power_of_two() && 2 * DUE <= MOST + 1);
-const _: () = assert!(config::OPS_PER_LOOK <= DUE || config::SMALL);
 const _: () = assert!(config::CONTENDED_FOR_LOGS < WAITS / WAIT);
-
-/// Counts of a cold object since its owner last took them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Meter {
-    pub(crate) updates: u32,
-    pub(crate) reads: u32,
-    /// The number of them that had to wait for the lock (saturates at 15).
-    pub(crate) waits: u32,
-}
 
 /// The kind of an access that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,10 +63,14 @@ impl Contention {
     #[cfg(all(test, manycore_loom))]
     pub(super) const DUE: Self = Self((DUE - 1) * (UPDATE | READ));
 
+    /// As after so many reads, of an object that was reserved once, that the next makes it shared.
+    #[cfg(all(test, manycore_loom))]
+    pub(super) const DUE_FOR_READERS: Self = Self((DUE - 1) * READ | SPENT);
+
     /// Whether no flag keeps a use from the shortest path.
     #[inline(always)]
     pub(super) fn is_plain(self) -> bool {
-        self.0 < RESERVED
+        self.0 < SHARED
     }
 
     #[inline(always)]
@@ -83,7 +81,7 @@ impl Contention {
     /// Whether the object seems to be reserved, and has no other flag that matters.
     #[inline(always)]
     pub(super) fn is_reserved(self) -> bool {
-        self.0 & (RESERVED | HOT | POISONED) == RESERVED
+        self.0 & (SHARED | RESERVED | HOT | POISONED) == RESERVED
     }
 
     /// After a use by the holder of the word's lock.
@@ -159,7 +157,7 @@ impl Contention {
 
     /// After an update that had to wait for the lock; and whether the object wants logs.
     pub(super) fn after_wait(self) -> (Self, bool) {
-        if self.is_resting() {
+        if self.0 & (RESTING | PINNED) != 0 {
             return (self, false);
         }
         let (updates, reads) = (self.count(Kind::Update), self.count(Kind::Read));
@@ -176,19 +174,26 @@ impl Contention {
         (Self(with_waits(1) & if known { !COUNTS } else { u32::MAX }), false)
     }
 
-    /// After a wait of a managed object's user.
-    pub(super) fn with_wait(self) -> Self {
-        if self.0 & WAITS == WAITS { self } else { Self(self.0 + WAIT) }
-    }
-
-    pub(super) fn meter(self) -> Meter {
+    /// Whether so many reads, which are due, for each update pay for lanes.
+    pub(super) fn wants_readers(self) -> bool {
         let (updates, reads) = (self.count(Kind::Update), self.count(Kind::Read));
-        Meter { updates, reads, waits: self.waits() }
+        self.0 & PINNED == 0 && reads >= updates.saturating_mul(config::SHARED_FROM)
     }
 
-    /// Whether the object was never reserved, and nothing is counted.
-    pub(super) fn is_new(self) -> bool {
-        self.0 == 0
+    /// Whether readers may be inside by lanes.
+    #[inline(always)]
+    pub(super) fn is_shared(self) -> bool {
+        self.0 & SHARED != 0
+    }
+
+    pub(super) fn is_pinned(self) -> bool {
+        self.0 & PINNED != 0
+    }
+
+    /// With readers by lanes or without, and pinned or not.
+    pub(super) fn in_mode(self, shared: bool, pinned: bool) -> Self {
+        let rest = self.0 & !(SHARED | PINNED);
+        Self(rest | if shared { SHARED } else { 0 } | if pinned { PINNED } else { 0 })
     }
 
     /// Without any counts.
@@ -226,6 +231,14 @@ impl AtomicContention {
         self.0.store(to.0, Ordering::Relaxed);
     }
 
+    /// The object keeps its mode or not. For the holder of either lock.
+    pub(super) fn pin(&self, pinned: bool) {
+        match pinned {
+            true => self.0.fetch_or(PINNED, Ordering::Relaxed),
+            false => self.0.fetch_and(!PINNED, Ordering::Relaxed),
+        };
+    }
+
     /// The object has become hot.
     pub(super) fn note_hot(&self) {
         self.0.fetch_or(HOT, Ordering::Relaxed);
@@ -239,11 +252,12 @@ impl AtomicContention {
         self.0.fetch_and(!POISONED, Ordering::Relaxed);
     }
 
-    /// The object has become cold.
+    /// The object has become cold. That ends a pin to logs.
     pub(super) fn note_cold(&self, poisoned: bool, always_logs: bool) {
-        let spent = self.load().0 & SPENT;
+        let seen = self.load();
+        let kept = seen.0 & if seen.is_shared() { SPENT | SHARED | PINNED } else { SPENT };
         let flags = if poisoned { POISONED } else { 0 } | if always_logs { HOT } else { 0 };
-        self.0.store(spent | flags, Ordering::Relaxed);
+        self.0.store(kept | flags, Ordering::Relaxed);
     }
 }
 
@@ -267,12 +281,11 @@ mod tests {
     #[test]
     fn counts_do_not_touch_each_other_or_the_flags() {
         let flags = Contention(FLAGS & !RESTING);
-        let counted = flags.with(Kind::Update).with(Kind::Read).with(Kind::Read).with_wait();
-        assert_eq!(counted.meter(), Meter { updates: 1, reads: 2, waits: 1 });
-        assert_eq!(counted.flags(), flags);
+        let counted = flags.with(Kind::Update).with(Kind::Read).with(Kind::Read);
+        assert_eq!((counted.count(Kind::Update), counted.count(Kind::Read)), (1, 2));
+        assert_eq!((counted.waits(), counted.flags()), (0, flags));
         let most = used_times(used_times(flags, Kind::Update, 10 * MOST), Kind::Read, 10 * MOST);
         assert_eq!((most.flags(), most.waits()), (flags, 0));
-        assert_eq!((0..100).fold(NONE, |seen, _| seen.with_wait()).meter().waits, 15);
     }
 
     #[test]

@@ -51,16 +51,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline]
     #[track_caller]
     pub fn append(&self, op: L::Op) {
-        // A hint that keeps the cold path from loading the word that it is about to lock (3 ns in a
-        // tight loop). If it is wrong, the slow path corrects it.
-        let contention = self.contention.load();
-        if contention.is_plain() {
-            self.append_locked(op);
-        } else if contention.is_reserved() {
-            self.append_reserved(op);
-        } else {
-            self.append_logged(op);
-        }
+        self.append_or(op, self);
     }
 
     /// Brings the object up to date and locks it, for reading or changing the value.
@@ -72,7 +63,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// - If an update panics while this read applies it; the object is poisoned then.
     /// - If the read would deadlock: this thread holds the object already, or holds another object
     ///   for which the object's holder waits, or is in [`Log::push`] (see [the module](super)).
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
         match self.hold_cold() {
@@ -249,7 +240,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             let locked = if held::is_inside() {
                 lock::try_lock(word, token)
             } else {
-                lock::lock(word, token, Of::new("Deferred", self), Some(self.contention.turns()))
+                lock::lock(word, token, Of::new(self.kind(), self), Some(self.contention.turns()))
                     .map(drop)
             };
             return match locked {

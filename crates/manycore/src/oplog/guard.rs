@@ -3,6 +3,7 @@
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
+use super::release::ColdGuard;
 use crate::sync::{MutPtr, deref_ref, panicking};
 use std::fmt;
 use std::marker::PhantomData;
@@ -133,6 +134,25 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         self.value = None;
         let this = ManuallyDrop::new(self);
         this.hold
+    }
+
+    /// Passes the guard's duty to a guard of the word's lock. Not for an object with logs.
+    pub(super) fn into_cold(self) -> ColdGuard<'a, T, L> {
+        debug_assert!(!self.is_hot(), "oplog.W1: the lock is the hot state's");
+        let object = self.object;
+        if self.into_hold().is_reserved() {
+            return ColdGuard::of_reserved(object).settled();
+        }
+        ColdGuard::of_counted(object)
+    }
+
+    /// The number of updates logged between the last read and this one; `None` if the object became
+    /// cold while this guard was made.
+    pub(super) fn window(&self) -> Option<u64> {
+        // SAFETY: the guard holds the hot state's lock, so the hot state is alive.
+        let hot = unsafe { self.hold.state().as_ref()? };
+        // SAFETY: the lock guards `inner`.
+        Some(hot.logs().inner.with(|inner| unsafe { (*inner).window }))
     }
 
     /// Whether an update panicked, so that this guard does not see updates that are queued.

@@ -46,6 +46,7 @@ use super::late::Late;
 use super::log::Log;
 use super::log_set::LogSet;
 use super::promotion::{self, Membership};
+use super::readers::Readers;
 use super::settings::{Config, Slots};
 use super::slot_log::{FIRST, Padded, SlotLog};
 use super::table::{self, Denied, Eviction, LogTable};
@@ -96,6 +97,8 @@ pub(super) struct HotState<T, L: Log<T>> {
     pub(super) membership: Membership,
     orphaned: Flag,
     poisoned: Flag,
+    /// Readers that may be inside of the value, which is in the object yet (adaptive.A5); or null.
+    readers: AtomicPtr<Readers>,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -189,6 +192,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             membership: Membership::new(),
             orphaned: Flag::new(false),
             poisoned: Flag::new(false),
+            readers: AtomicPtr::new(ptr::null_mut()),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }))
     }
@@ -307,6 +311,21 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.has_value.get()
     }
 
+    /// See the field. The caller holds the lock, or has not published the hot state yet.
+    pub(super) fn readers(&self) -> Option<&Readers> {
+        // ORDER: Relaxed; the lock orders it.
+        let readers = self.readers.load(Ordering::Relaxed);
+        // SAFETY: adaptive.A5 - `Adaptive` frees them after its object, which frees this.
+        unsafe { readers.as_ref() }
+    }
+
+    /// As [`readers`](Self::readers).
+    pub(super) fn set_readers(&self, readers: Option<&Readers>) {
+        let readers = readers.map_or(ptr::null_mut(), |readers| ptr::from_ref(readers).cast_mut());
+        // ORDER: Relaxed; as above.
+        self.readers.store(readers, Ordering::Relaxed);
+    }
+
     // ---- the value ----
 
     /// Moves the value in from the object.
@@ -324,6 +343,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             from.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
         self.has_value.set(true);
+        self.set_readers(None);
     }
 
     /// Moves the value out to the object, which does not use this hot state from now on.

@@ -7,6 +7,7 @@ use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
 use super::promotion;
+use super::readers::Readers;
 use super::release::ColdGuard;
 use super::settings::{Config, Publish, Slots};
 use super::table::Eviction;
@@ -89,6 +90,24 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
+    /// As [`publish_for_holder`](Self::publish_for_holder), also if the word is free, for an object
+    /// that may have readers by lanes: the value stays where it is, until they have left
+    /// (adaptive.A5).
+    pub(super) fn publish_beside(&self, readers: &Readers) {
+        let (hot, word) = self.new_hot_state(0);
+        // SAFETY: made above, and not published yet.
+        unsafe { (*hot).set_readers(Some(readers)) };
+        // Only a locked word becomes HOT.
+        let locked = lock::try_lock(self.lockable_word(), percpu::thread_token());
+        let hold = locked.map(|()| ColdGuard::of(self));
+        if !self.publish(hot, word) {
+            // SAFETY: made above by `Box::into_raw` (`new_hot_state`), and neither published nor in
+            // the table.
+            drop(unsafe { Box::from_raw(hot) });
+        }
+        drop(hold);
+    }
+
     fn publish(&self, hot: *mut HotState<T, L>, word: Word) -> bool {
         // SAFETY: not published yet; at most the table leads to the hot state, and evictors only
         // try its lock.
@@ -100,7 +119,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let published = self.word.publish(word, in_name_of);
         if published {
             self.contention.note_hot();
-            profile::happened(What::Promoted, "Deferred", self, 0);
+            profile::happened(What::Promoted, self.kind(), self, 0);
         }
         published
     }
@@ -124,7 +143,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { self.abandon(hot) };
         guard.hold = Hold::LOCKED;
         guard.value = Some(self.value.get_mut());
-        profile::happened(What::Demoted, "Deferred", self, 0);
+        profile::happened(What::Demoted, self.kind(), self, 0);
     }
 
     /// Excludes updaters and applies everything. Returns whether the hot state may be freed.

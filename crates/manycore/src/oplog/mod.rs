@@ -126,12 +126,16 @@
 // | `hot_state`, `log_access` | the layout of a hot object |
 // | `push`, `collect`, `combining_tree`, `merge`, `wait`, `evict`, `stats` | work on a hot state |
 // | `object`, `release`, `guard`, `lifecycle`, `acquire`, `append` | work on an object |
-// | `deferred`, `external_policy`, `builder` | the interface |
+// | `readers` | readers without the lock |
+// | `deferred`, `adaptive`, `builder` | the interface |
 
 // First: the page of `Deferred` shows methods in the order of the modules that have them.
 mod deferred;
 
 mod acquire;
+// Public as `cluster::adaptive`.
+#[doc(hidden)]
+pub mod adaptive;
 mod append;
 mod branches;
 mod builder;
@@ -142,7 +146,6 @@ mod comparison;
 mod configurations;
 mod contention;
 mod evict;
-mod external_policy;
 mod gate;
 mod guard;
 mod hot_state;
@@ -160,6 +163,7 @@ mod per_cpu_logs;
 mod policy;
 pub(crate) mod promotion;
 mod push;
+mod readers;
 mod release;
 mod settings;
 #[cfg(all(test, manycore_shuttle))]
@@ -173,12 +177,10 @@ mod word;
 pub use crate::lock::error::TryReadError;
 pub use builder::Builder;
 pub(crate) use builder::Checked;
-pub(crate) use contention::{Kind, Meter};
 pub use guard::ReadGuard;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
 pub use object::Deferred;
-pub(crate) use release::ColdGuard;
 pub use settings::{BuildError, Logs, MergeStrategy, Publish, Slots, WhenFull};
 pub use stats::Stats;
 pub use table::LogTable;

@@ -156,6 +156,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
+    const_fn! {
+        /// An object whose readers may enter by lanes.
+        pub(super) const fn new_with_readers(value: T) -> Self {
+            Self::with_config(value, ConfigId::with_readers())
+        }
+    }
+
+    /// The type's name, for the profile.
+    pub(super) fn kind(&self) -> &'static str {
+        if self.config.has_readers() { "Adaptive" } else { "Deferred" }
+    }
+
     /// Runs `f` on the object's hot state, if it has one, without taking its lock.
     pub(super) fn with_hot_state<R>(
         &self,

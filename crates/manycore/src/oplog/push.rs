@@ -29,8 +29,8 @@ pub(super) enum Refusal {
     Overdue,
     /// An eviction has freed the hot state's logs.
     Evicted,
-    /// The object has no hot state, and its owner decides what to do (`external_policy`).
-    Cold,
+    /// The object has no hot state, and may have readers by lanes (`readers`).
+    Shared,
 }
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {

@@ -134,22 +134,6 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Takes the lock of a cold object, if it is free or reserved for this thread. `contention` is
-    /// a hint.
-    #[inline(always)]
-    pub(super) fn try_hold(&self, contention: Contention) -> Option<ColdGuard<'_, T, L>> {
-        let token = percpu::thread_token();
-        if !contention.is_reserved() {
-            lock::try_lock(self.word.raw(), token).ok()?;
-            return Some(ColdGuard::of(self));
-        }
-        if !self.enter_reserved(token) {
-            return None;
-        }
-        held::enter();
-        Some(ColdGuard::of_reserved(self))
-    }
-
     /// The word became HOT while this thread held its lock: moves the value into the hot state, and
     /// releases the hot state's lock (oplog.W2).
     ///
@@ -166,7 +150,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let hot: *const HotState<T, L> = word.state();
         // SAFETY: oplog.W2 - the hot state is locked in this thread's name; the value is inline.
         unsafe {
-            self.move_in(&*hot);
+            if (*hot).readers().is_none() {
+                self.move_in(&*hot);
+            }
             lock::unlock(&raw const (*hot).lock, 0);
         }
     }
@@ -284,15 +270,6 @@ impl<T: Send + 'static, L: Log<T>> Drop for UserCode<'_, T, L> {
         // SAFETY: oplog.W1 - this has the duty of a `ColdGuard`, which is made by the thread that
         // has just taken the word's lock. The reference to the value has gone with user code.
         unsafe { self.object.release_slow(Hold::cold(self.reserved), true) };
-    }
-}
-
-/// Poisons a cold object whose lock this thread holds, and goes on holding, if it is dropped.
-pub(super) struct Poison<'a, T: Send + 'static, L: Log<T>>(pub(super) &'a Deferred<T, L>);
-
-impl<T: Send + 'static, L: Log<T>> Drop for Poison<'_, T, L> {
-    fn drop(&mut self) {
-        self.0.contention.poison();
     }
 }
 

@@ -11,7 +11,7 @@ use crate::common::plan::{Adds, Disturb, Pushes, Script, Shared, Toggles};
 use crate::common::rng::Rng;
 use crate::common::run;
 use manycore::cluster::Adaptive;
-use manycore::cluster::adaptive::{Mode, Policy, SwitchReason};
+use manycore::cluster::adaptive::Mode;
 use manycore::oplog::*;
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,9 +71,7 @@ where
     let _alone = env::alone();
     let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(500));
     let make = |rng: &mut Rng| {
-        let biased_from = if rng.once_in(2) { 0 } else { u32::MAX };
-        let policy = Policy::default().with_biased_from(biased_from);
-        let object = Adaptive::with_policy(S::default(), policy);
+        let object = Adaptive::new(S::default());
         object.pin(*rng.pick(&MODES));
         Restless { object, calls: AtomicU64::new(0), seed: rng.below(1 << 30) as u64 }
     };
@@ -234,114 +232,53 @@ fn load_by_two(sum: &Sum, rounds: u64, updates: u64, reads: u64) {
 fn updates_of_one_thread_alone_leave_a_lock() {
     let sum = Sum::new(0);
     load(&sum, 100, 1_000, 0);
-    assert_eq!((sum.mode(), sum.stats().switches), (Mode::Direct, 0), "{}", sum.stats());
-    load_by_two(&sum, 100, 1_000, 0);
-    assert_eq!(sum.mode(), Mode::Logs, "{}", sum.stats());
+    assert_eq!(sum.mode(), Mode::Direct);
+}
+
+/// Loads the object by two threads until it is in `mode`.
+fn settles(sum: &Sum, mode: Mode, updates: u64, reads: u64) {
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while sum.mode() != mode {
+        assert!(std::time::Instant::now() < until, "{mode:?}: {}", sum.stats());
+        load_by_two(sum, 100, updates, reads);
+    }
 }
 
 #[test]
 fn load_decides_the_mode_both_ways() {
+    let _alone = env::alone();
     let sum = Sum::new(0);
     assert_eq!(sum.mode(), Mode::Direct);
-    load_by_two(&sum, 100, 1_000, 1);
-    assert_eq!(sum.mode(), Mode::Logs);
-    load(&sum, 10_000, 1, 1);
-    assert_eq!(sum.mode(), Mode::Direct);
-    load_by_two(&sum, 100, 1, 1_000); // by one, it may be reserved for it, and stay as it is
-    assert_eq!(sum.mode(), Mode::Shared);
-    load_by_two(&sum, 100, 1_000, 1);
-    assert_eq!(sum.mode(), Mode::Logs);
-    load_by_two(&sum, 100, 1, 1_000);
-    assert_eq!(sum.mode(), Mode::Shared);
-    load(&sum, 10_000, 1, 1);
-    assert_eq!(sum.mode(), Mode::Direct);
-    let stats = sum.stats();
-    let reasons: Vec<_> = stats.history.iter().map(|switch| (switch.to, switch.reason)).collect();
-    assert!(reasons.contains(&(Mode::Logs, SwitchReason::Updates)), "{stats}");
-    assert!(reasons.contains(&(Mode::Shared, SwitchReason::Reads)), "{stats}");
-    assert!(reasons.contains(&(Mode::Direct, SwitchReason::Mixed)), "{stats}");
-    assert_eq!(sum.into_inner(), 100_000 + 10_000 + 100 + 100_000 + 100 + 10_000);
+    for _ in 0..2 {
+        settles(&sum, Mode::Shared, 1, 1_000);
+        settles(&sum, Mode::Direct, 1, 1);
+        // Logs take a wait for the lock, which two threads on one processor seldom have.
+        if thread::available_parallelism().is_ok_and(|processors| processors.get() > 1) {
+            settles(&sum, Mode::Logs, 1_000, 0);
+            settles(&sum, Mode::Direct, 1, 1);
+        }
+    }
 }
 
 #[test]
-fn mixed_load_never_switches() {
+fn mixed_load_of_one_thread_stays_a_lock() {
     for (updates, reads) in [(1, 1), (1, 3), (9, 1)] {
         let sum = Sum::new(0);
-        load(&sum, 5_000, updates, reads);
-        assert_eq!((sum.mode(), sum.stats().switches), (Mode::Direct, 0), "{}", sum.stats());
-    }
-}
-
-#[test]
-fn load_at_a_border_switches_once() {
-    let logs = Policy::default().logs_from();
-    let shared = Policy::default().shared_from();
-    for (updates, reads) in [(u64::from(logs), 1), (1, u64::from(shared))] {
-        let sum = Sum::new(0);
-        let mut rng = Rng::part(7, updates);
-        for _ in 0..100_000 {
-            if rng.below((updates + reads) as usize) < updates as usize {
-                sum.update(Add(1));
-            } else {
-                drop(sum.read());
-            }
+        for _ in 0..50 {
+            load(&sum, 100, updates, reads);
+            assert_eq!(sum.mode(), Mode::Direct);
         }
-        assert!(sum.stats().switches <= 2, "{}", sum.stats());
     }
 }
 
-/// Takes its time under the lock, so that others find it locked.
-struct Slow;
-
-impl Op<u64> for Slow {
-    fn apply(self, sum: &mut u64) {
-        *sum += 1;
-        thread::yield_now();
-    }
-}
-
-#[test]
-fn lock_that_is_waited_for_at_an_uneven_ratio_is_tried_against_logs() {
-    let _alone = env::alone();
-    let sum = Adaptive::<u64, Commuting<Slow>>::new(0);
-    let until = std::time::Instant::now() + Duration::from_secs(60);
-    let tried =
-        || sum.stats().history.iter().any(|switch| switch.reason == SwitchReason::Probation);
-    let live = || {
-        let mut done = 0;
-        while !tried() {
-            assert!(std::time::Instant::now() < until, "{}", sum.stats());
-            for _ in 0..100 {
-                (0..9).for_each(|_| sum.update(Slow));
-                assert!(*sum.read() >= done + 9);
-                done += 9;
-            }
-        }
-        done
-    };
-    let done: u64 = thread::scope(|scope| {
-        let threads = [scope.spawn(live), scope.spawn(live)];
-        threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).sum()
-    });
-    let stats = sum.stats();
-    println!("{stats}");
-    let probation =
-        stats.history.iter().find(|switch| switch.reason == SwitchReason::Probation).expect("one");
-    assert_eq!((probation.from, probation.to), (Mode::Direct, Mode::Logs));
-    assert!(probation.waits > 0 && !probation.time.is_zero());
-    assert_eq!(sum.into_inner(), done);
-}
-
-/// Three threads at one ratio for long: the object settles, and tries its neighbours ever more
-/// seldom. Prints when it changed its mode last.
+/// Three threads at one ratio for long: the object settles.
 #[test]
 fn long_load_of_one_ratio_does_not_flap() {
     let _alone = env::alone();
     for (updates, reads) in [(4, 1), (1, 1), (1, 4), (200, 1), (1, 200)] {
         let sum = Sum::new(0);
-        let begin = std::time::Instant::now();
         let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(300));
-        let (mut switches, mut last) = (0, Duration::ZERO);
+        let (mut mode, mut switches) = (sum.mode(), 0);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -352,15 +289,13 @@ fn long_load_of_one_ratio_does_not_flap() {
             }
             while std::time::Instant::now() < until {
                 thread::sleep(Duration::from_millis(2));
-                let now = sum.stats().switches;
-                if now != switches {
-                    (switches, last) = (now, begin.elapsed());
-                }
+                let now = sum.mode();
+                switches += usize::from(now != mode);
+                mode = now;
             }
         });
-        let stats = sum.stats();
-        println!("{updates}:{reads}: {switches} switches, the last after {last:.1?}; {stats}");
-        assert!(stats.switches <= 40, "{updates}:{reads}: {stats}");
+        println!("{updates}:{reads}: {switches} changes of mode seen; {}", sum.stats());
+        assert!(switches <= 40, "{updates}:{reads}: {switches} changes");
     }
 }
 
@@ -371,10 +306,9 @@ fn pinned_object_stays() {
         assert!(sum.pin(mode));
         load(&sum, 50, 1_000, 1);
         load(&sum, 50, 1, 1_000);
-        assert_eq!((sum.mode(), sum.stats().pinned), (mode, Some(mode)));
+        assert_eq!((sum.mode(), sum.stats().pinned), (mode, true));
         sum.unpin();
-        load(&sum, 200, 1, 1_000);
-        assert_eq!(sum.mode(), Mode::Shared);
+        settles(&sum, Mode::Shared, 1, 1_000);
     }
 }
 
@@ -451,7 +385,7 @@ fn whoever_holds_the_object_is_told_instead_of_waiting_for_itself() {
         let refused = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).is_err();
         assert!(refused(&|| sum.change(|_| ())), "{mode:?}");
         assert!(refused(&|| sum.unpin()), "{mode:?}");
-        assert!(refused(&|| drop(sum.stats())), "{mode:?}");
+        assert_eq!(sum.stats().mode, mode);
         assert_eq!(*guard, 5);
         drop(guard);
         assert_eq!(sum.change(|sum| *sum), 5);

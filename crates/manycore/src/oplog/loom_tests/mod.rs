@@ -1,5 +1,6 @@
 //! Models of deferred updates: laws oplog.D1, oplog.D2, oplog.D6, oplog.D8, oplog.D10, oplog.C1 to
-//! oplog.C6, oplog.W1 to oplog.W3 and oplog.B1 to oplog.B4 in every interleaving up to a bound.
+//! oplog.C6, oplog.W1 to oplog.W3, oplog.B1 to oplog.B4, and adaptive.A1 to adaptive.A6, in every
+//! interleaving up to a bound.
 //! What loom can and can't show, and how a model is itself tested, is in the header of
 //! [`crate::percpu::loom_tests`].
 //!
@@ -7,6 +8,7 @@
 //! `UnsafeCell`s here, so concurrent accesses of two threads to one of them, or accesses without a
 //! happens-before between them, fail the model whatever its assertions say.
 
+mod adaptive;
 mod bounds;
 mod combining_tree;
 mod hardware;

@@ -3,6 +3,7 @@
 
 use super::{Bag, Builder, Commuting, builder, contents, push, spawn};
 use crate::oplog::contention::Contention;
+use crate::oplog::release::ColdGuard;
 use crate::oplog::{Deferred, Log, Logs, Publish};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ fn cold() -> Arc<Bag> {
 /// Reserves the cold object for the calling thread.
 fn reserve<L: Log<Vec<u32>>>(object: &Deferred<Vec<u32>, L>) {
     let contention = object.contention.load();
-    object.try_hold(contention).expect("the object is free").reserve(contention);
+    object.lock_word(false).expect("the object is free");
+    ColdGuard::of_counted(object).reserve(contention);
     assert!(object.contention.load().is_reserved());
 }
 

@@ -13,7 +13,7 @@ use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// The word of a gate in these models, as that of `cluster::adaptive`.
+/// The word of a gate in these models, as that of `oplog::readers`.
 const OPEN: usize = 1;
 const BIASED: usize = 2;
 

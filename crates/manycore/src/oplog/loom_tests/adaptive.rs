@@ -1,14 +1,14 @@
-//! Models of laws adaptive.A1 to adaptive.A9. What loom can and can't show, and how a model is
-//! itself tested, is in the header of [`crate::percpu::loom_tests`].
+//! Models of laws adaptive.A1 to adaptive.A6.
 //!
 //! The canary is the value's own cell, which is loom's here: an update concurrent with a reader, or
 //! after it with no happens-before between them, fails the model whatever its assertions say.
 
-use super::{Adaptive, Mode, Policy};
+use super::super::adaptive::{Adaptive, Mode};
+use super::super::contention::Contention;
 use crate::oplog::{Commuting, Op};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
 use crate::sync::{AtomicUsize, Ordering, thread};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Adds to a number; the box makes a lost or doubled update a leak or a double free.
 struct Add(Box<u32>);
@@ -29,9 +29,11 @@ const LOST: &str = "an update is missing";
 
 /// An object in `mode`, whose readers are biased or not, and whose mode never changes.
 fn pinned(mode: Mode, biased: bool) -> Arc<Sum> {
-    let biased_from = if biased { 0 } else { u32::MAX };
-    let sum = Sum::with_policy(0, Policy { biased_from, ..Policy::default() });
+    let sum = Sum::new(0);
     assert!(sum.pin(mode));
+    if biased {
+        sum.bias();
+    }
     Arc::new(sum)
 }
 
@@ -106,7 +108,8 @@ fn loom_way_from_shared_to_logs_races_a_reader() {
 fn loom_reserved_object_races_an_update_and_a_read() {
     model(2, || {
         let sum = Arc::new(Sum::new(0));
-        sum.object.try_lock_cold().unwrap().release_to_owner();
+        sum.object.contention.store(Contention::DUE); // a look is due
+        add(&sum, 0);
         let other = spawn(&sum, |sum| {
             add(sum, 1);
             assert!(*sum.read() >= 1);
@@ -133,26 +136,40 @@ fn loom_update_under_ones_own_guard_races_another() {
     });
 }
 
-/// The object changes its mode if the two threads look in turn, or one waits for the other
-/// (adaptive.A11).
+/// A read that makes the object shared, while another thread updates it (adaptive.A6).
 #[test]
-fn loom_object_that_decides_for_itself_loses_nothing() {
-    let has_switched = Arc::new(Mutex::new(false));
-    let some_run = Arc::clone(&has_switched);
-    model(1, move || {
+fn loom_read_that_is_due_races_an_update() {
+    model(2, || {
         let sum = Arc::new(Sum::new(0));
-        add(&sum, 1);
-        let other = spawn(&sum, |sum| {
-            add(sum, 1); // the second one: a look is due
-            add(sum, 1);
-        });
-        add(&sum, 1);
-        add(&sum, 1);
+        sum.object.contention.store(Contention::DUE_FOR_READERS);
+        let other = spawn(&sum, |sum| add(sum, 1));
+        drop(sum.read());
+        assert!(*sum.read() <= 1);
         other.join().unwrap();
-        assert_eq!(*sum.read(), 5, "{LOST}");
-        *some_run.lock().unwrap() |= sum.stats().switches > 0;
+        assert_eq!(*sum.read(), 1, "{LOST}");
+        assert_eq!(sum.mode(), Mode::Shared);
     });
-    assert!(*has_switched.lock().unwrap(), "it has never changed its mode");
+}
+
+/// An update of a shared object by a thread that must not wait for its readers, of which one is the
+/// thread itself, while another reads it and a third waits for the value (adaptive.A5).
+#[test]
+fn loom_update_beside_readers_races_a_read() {
+    model(1, || {
+        let sum = pinned(Mode::Shared, false);
+        drop(sum.read()); // claims its lane
+        let other = spawn(&sum, |sum| {
+            drop(sum.read());
+            let first = *sum.read();
+            assert!(*sum.read() >= first, "{LOST}");
+        });
+        let guard = sum.read();
+        add(&sum, 1);
+        assert_eq!(*guard, 0);
+        drop(guard);
+        assert_eq!(*sum.read(), 1, "{LOST}");
+        other.join().unwrap();
+    });
 }
 
 type Act = Box<dyn FnOnce(&mut Vec<u32>) + Send>;
@@ -210,30 +227,45 @@ fn loom_updates_of_each_other_in_shared() {
     cross(Mode::Shared);
 }
 
-/// An update by a thread that holds another object, while this one gets logs (adaptive.A12).
-#[test]
-fn loom_update_from_inside_races_the_way_into_logs() {
-    model(2, || {
+/// An update by a thread that holds another object, while this one changes its mode (adaptive.A5).
+fn update_from_inside_races_the_way_into(mode: Mode) {
+    model(2, move || {
         let lists = two_in(Mode::Direct);
         let others = Arc::clone(&lists);
         let other = thread::spawn(move || {
             let _guard = others[1].read();
             others[0].update(push(1));
         });
-        lists[0].pin(Mode::Logs);
+        lists[0].pin(mode);
         other.join().unwrap();
         assert_eq!(*lists[0].read(), [1], "{LOST}");
     });
 }
 
 #[test]
-fn loom_logs_beside_updates_that_wait_are_caught() {
-    catches("late-logs", &["loom_update_from_inside_races_the_way_into_logs"], &[LOST]);
+fn loom_update_from_inside_races_the_way_into_logs() {
+    update_from_inside_races_the_way_into(Mode::Logs);
+}
+
+#[test]
+fn loom_update_from_inside_races_the_way_into_shared() {
+    update_from_inside_races_the_way_into(Mode::Shared);
+}
+
+#[test]
+fn loom_value_that_is_moved_under_readers_is_caught() {
+    catches("unparted-readers", &["loom_update_beside_readers_races_a_read"], &RACE);
+}
+
+#[test]
+fn loom_reader_that_enters_beside_logs_is_caught() {
+    let model = "loom_update_beside_readers_races_a_read";
+    catches("beside-logs", &[model], &[LOST, RACE[0]]);
 }
 
 fn catches(bug: &str, models: &[&str], signs: &[&str]) {
     for model in models {
-        must_catch(bug, &format!("cluster::adaptive::loom_tests::{model}"), signs);
+        must_catch(bug, &format!("oplog::loom_tests::adaptive::{model}"), signs);
     }
 }
 

@@ -1,11 +1,10 @@
 //! The read guard.
 
-use super::{
-    Adaptive,
-    lanes::{self, Lane},
-};
+use super::Adaptive;
 use crate::lock::held;
-use crate::oplog::{self, ColdGuard, Log};
+use crate::oplog::guard::Hold;
+use crate::oplog::log::Log;
+use crate::oplog::readers::{self, Lane};
 use crate::sync::ConstPtr;
 use std::fmt;
 use std::marker::PhantomData;
@@ -36,7 +35,7 @@ use std::ptr;
 pub struct ReadGuard<'a, T: Send + Sync + 'static, L: Log<T>> {
     object: &'a Adaptive<T, L>,
     value: ManuallyDrop<ConstPtr<MaybeUninit<T>>>,
-    hold: Hold<'a>,
+    entry: Entry<'a, T, L>,
     /// Locks and lanes have an owner thread.
     not_send: PhantomData<*mut ()>,
 }
@@ -46,52 +45,55 @@ unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 
 /// What keeps other threads from changing the value. Two words, so that the slow paths return it in
 /// registers, and the guard of the fast path needs no memory.
-pub(super) enum Hold<'a> {
+pub(super) enum Entry<'a, T: Send + 'static, L: Log<T>> {
     /// The thread is counted in its lane (adaptive.A1).
     Lane(&'a Lane),
-    /// The thread holds the lock of the core that the value is in; null stands for the object's
-    /// own.
-    Lock(*const ()),
-    /// The thread holds the object's own lock by a reservation.
-    Reserved,
+    /// The thread holds the object.
+    Hold(Hold<T, L>),
 }
 
-impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
-    /// The guard of a hold that this thread has.
+impl<T: Send + 'static, L: Log<T>> Clone for Entry<'_, T, L> {
     #[inline(always)]
-    pub(super) fn new(object: &'a Adaptive<T, L>, hold: Hold<'a>) -> Self {
-        let value = match hold {
-            Hold::Lock(core) if !core.is_null() => object.object.value_kept(core),
-            Hold::Lane(_) | Hold::Lock(_) | Hold::Reserved => object.object.value_unlocked(),
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Copy for Entry<'_, T, L> {}
+
+impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
+    /// The guard of what this thread has entered.
+    #[inline(always)]
+    pub(super) fn new(object: &'a Adaptive<T, L>, entry: Entry<'a, T, L>) -> Self {
+        let hot = match entry {
+            Entry::Hold(hold) => hold.state(),
+            Entry::Lane(_) => ptr::null(),
         };
-        Self { object, value: ManuallyDrop::new(value), hold, not_send: PhantomData }
+        // SAFETY: oplog.W1 - this thread has the lock of the hot state, so it is alive.
+        let place = unsafe { hot.as_ref() }.map_or(&*object.object.value, |hot| &hot.value);
+        let value = ManuallyDrop::new(place.get());
+        Self { object, value, entry, not_send: PhantomData }
     }
 
-    pub(super) fn locked(object: &'a Adaptive<T, L>, hold: ColdGuard<'a, T, L>) -> Self {
-        hold.keep();
-        Self::new(object, Hold::Lock(ptr::null()))
+    /// As [`new`](Self::new), for an object that was cold then.
+    #[inline(always)]
+    pub(super) fn of_cold(object: &'a Adaptive<T, L>, entry: Entry<'a, T, L>) -> Self {
+        let value = ManuallyDrop::new(object.object.value.get());
+        Self { object, value, entry, not_send: PhantomData }
     }
 
-    pub(super) fn logged(object: &'a Adaptive<T, L>, guard: oplog::ReadGuard<'a, T, L>) -> Self {
-        Self::new(object, Hold::Lock(guard.keep()))
-    }
-
-    /// Consumes the guard and keeps its hold.
-    pub(super) fn into_hold(self) -> Hold<'a> {
+    /// Passes the guard's duty to the caller.
+    pub(super) fn into_entry(self) -> Entry<'a, T, L> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: not used again.
         unsafe { ManuallyDrop::drop(&mut this.value) };
-        match this.hold {
-            Hold::Lane(lane) => Hold::Lane(lane),
-            Hold::Lock(core) => Hold::Lock(core),
-            Hold::Reserved => Hold::Reserved,
-        }
+        this.entry
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
-        match self.hold {
-            Hold::Lane(_) | Hold::Reserved => false,
-            Hold::Lock(core) => self.object.object.is_poisoned_kept(core),
+        match self.entry {
+            Entry::Lane(_) => false, // adaptive.A4
+            Entry::Hold(hold) => self.object.object.is_poisoned_held(hold.state()),
         }
     }
 }
@@ -101,8 +103,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the hold keeps all other threads from changing the value (adaptive.A1, or the
-        // lock) and from moving it, until the guard is dropped.
+        // SAFETY: adaptive.A1 or oplog.W1 - the entry keeps all other threads from changing the
+        // value and from moving it, until the guard is dropped.
         unsafe { (*self.value).deref().assume_init_ref() }
     }
 }
@@ -118,20 +120,22 @@ impl<T: Send + Sync + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
     fn drop(&mut self) {
         // SAFETY: not used again.
         unsafe { ManuallyDrop::drop(&mut self.value) };
-        match self.hold {
-            Hold::Lane(lane) => {
+        match self.entry {
+            Entry::Lane(lane) => {
                 held::leave();
-                if lanes::leave(lane) {
+                if readers::leave(lane) {
                     self.object.look_after_reads();
                 }
             }
-            // SAFETY: the guard was made of a hold that was kept, on this thread.
-            Hold::Lock(core) if core.is_null() => unsafe { self.object.object.release_cold() },
-            // SAFETY: the guard was made of a hold that was kept, on this thread.
-            Hold::Reserved => unsafe { self.object.object.release_reserved() },
-            // SAFETY: the hold was kept on this thread, `core` came with it, and the value is
-            // dropped above.
-            Hold::Lock(core) => unsafe { self.object.object.release_logged(core) },
+            Entry::Hold(hold) => {
+                // SAFETY: oplog.W1 - the guard has the hold, and the reference to the value is
+                // gone.
+                let released = unsafe { self.object.object.try_release(hold) };
+                if !released {
+                    // SAFETY: oplog.W1 - as above.
+                    unsafe { self.object.object.release_slow(hold, false) };
+                }
+            }
         }
     }
 }

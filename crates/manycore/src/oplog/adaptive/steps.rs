@@ -1,0 +1,247 @@
+//! What updates and reads do that the short paths leave to them, and how a shared object is used.
+
+use super::{Adaptive, Entry, ReadGuard};
+use crate::config::{self, BIASED_FROM};
+use crate::lock::error::would_deadlock;
+use crate::lock::{self, Refused, held};
+use crate::oplog;
+use crate::oplog::append::Rare;
+use crate::oplog::contention::Kind;
+use crate::oplog::guard::Hold;
+use crate::oplog::log::Log;
+use crate::oplog::push::Refusal;
+use crate::oplog::readers::{Lane, Readers};
+use crate::oplog::release::ColdGuard;
+use crate::percpu;
+use crate::profile;
+use crate::sync::{Ordering, seeded_bug};
+use std::ptr;
+
+impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
+    #[inline(always)]
+    pub(super) fn readers(&self) -> Option<&Readers> {
+        // ORDER: Acquire; pairs with the exchange in `readers_or_new`: contents before pointer.
+        let readers = self.readers.0.load(Ordering::Acquire);
+        // SAFETY: from a box, and freed only with the object.
+        unsafe { readers.as_ref() }
+    }
+
+    #[cold]
+    pub(super) fn readers_or_new(&self) -> &Readers {
+        if let Some(readers) = self.readers() {
+            return readers;
+        }
+        let created = Box::into_raw(Box::new(Readers::new()));
+        // ORDER: AcqRel; Release publishes the contents, Acquire reads another thread's.
+        let raced = self.readers.0.compare_exchange(
+            ptr::null_mut(),
+            created,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match raced {
+            // SAFETY: just made, and freed only with the object.
+            Ok(_) => unsafe { &*created },
+            Err(other) => {
+                // SAFETY: made above and shared with no other thread.
+                drop(unsafe { Box::from_raw(created) });
+                // SAFETY: another thread's, freed only with the object.
+                unsafe { &*other }
+            }
+        }
+    }
+
+    /// Lets the readers of a pinned object announce themselves by plain stores.
+    #[cfg(all(test, manycore_loom))]
+    pub(in crate::oplog) fn bias(&self) {
+        self.readers_or_new().open(true);
+    }
+
+    pub(super) fn is_read_by_lane(&self) -> bool {
+        self.readers().is_some_and(Readers::is_read_by_me)
+    }
+
+    /// Enters by the thread's lane, if the object is shared (adaptive.A1).
+    #[inline(always)]
+    pub(super) fn enter_lane(&self) -> Option<&Lane> {
+        let readers = self.readers()?;
+        // BUG: a reader enters though there are logs beside the value (adaptive.A1).
+        if self.object.has_hot_state() && !seeded_bug!("beside-logs") {
+            return None;
+        }
+        let lane = readers.enter()?;
+        held::enter();
+        Some(lane)
+    }
+
+    /// A read of an object that has logs, is held, poisoned, or shared.
+    #[inline(never)]
+    #[track_caller]
+    pub(super) fn read_rare(&self) -> Entry<'_, T, L> {
+        let guard = match self.enter(true) {
+            Ok(entry) => ReadGuard::new(self, entry),
+            Err(refused) => not_held(refused),
+        };
+        if guard.is_poisoned() {
+            drop(guard);
+            poisoned();
+        }
+        guard.into_entry()
+    }
+
+    #[track_caller]
+    pub(super) fn enter(&self, wait: bool) -> Result<Entry<'_, T, L>, Refused> {
+        if let Some(readers) = self.readers() {
+            readers.claim();
+            if let Some(lane) = self.enter_lane() {
+                return Ok(Entry::Lane(lane));
+            }
+        }
+        let inside = self.is_read_by_lane();
+        let hold = match self.object.acquire_hold(wait && !inside) {
+            Err(Refused::Busy) if inside => return Err(Refused::HeldBySelf),
+            hold => hold?,
+        };
+        self.let_in(hold);
+        Ok(Entry::Hold(hold))
+    }
+
+    /// Locks the object, up to date, and keeps out its readers. If the value is not as it should be,
+    /// they stay out; else the caller passes the guard to [`end`](Self::end).
+    #[track_caller]
+    pub(super) fn exclusive(&self) -> Result<oplog::ReadGuard<'_, T, L>, Refused> {
+        if self.is_read_by_lane() {
+            return Err(Refused::HeldBySelf);
+        }
+        let hold = self.object.acquire_hold(true)?;
+        // BUG: an object changes its mode while its gate is open (adaptive.A4).
+        if self.is_shared_by(hold) && !seeded_bug!("open-promotion") {
+            if let Err(refused) = self.readers_or_new().close(true) {
+                drop(ColdGuard::of_counted(&self.object));
+                return Err(refused);
+            }
+        }
+        Ok(oplog::ReadGuard::of(&self.object, hold))
+    }
+
+    /// Lets readers in again, and releases the object.
+    pub(super) fn end(&self, guard: oplog::ReadGuard<'_, T, L>) {
+        let hold = guard.into_hold();
+        self.let_in(hold);
+        drop(ReadGuard::new(self, Entry::Hold(hold)));
+    }
+
+    /// Whether the object that this thread holds so is cold and shared.
+    fn is_shared_by(&self, hold: Hold<T, L>) -> bool {
+        hold.state().is_null() && self.object.contention.load().is_shared()
+    }
+
+    /// Opens the gate of the object that this thread holds so, if it is shared and not poisoned.
+    fn let_in(&self, hold: Hold<T, L>) {
+        if self.is_shared_by(hold) && !self.object.contention.load().is_poisoned() {
+            let readers = self.readers_or_new();
+            if !readers.is_open() {
+                readers.open(false);
+            }
+        }
+    }
+
+    /// An update of a shared object, whose readers it keeps out. Returns the update, and whether it
+    /// must be logged, if it can't be made so.
+    fn update_shared(&self, op: L::Op) -> Result<(), (L::Op, bool)> {
+        match self.object.lock_word(true) {
+            Ok(()) => {}
+            Err(refused) => return Err((op, refused != Refused::Hot)),
+        }
+        let hold = ColdGuard::of_counted(&self.object);
+        let contention = self.object.contention.load();
+        if !contention.is_shared() {
+            return Err((op, false));
+        }
+        if contention.is_poisoned() {
+            return Err((op, true));
+        }
+        let readers = self.readers_or_new();
+        let Ok(closed) = readers.close(true) else { return Err((op, true)) };
+        let hold = self.object.apply_held(op, hold);
+        let contention = self.object.contention.load().with(Kind::Update);
+        self.object.contention.store(contention);
+        if contention.count(Kind::Update) < config::SHARED_UPDATES_PER_LOOK {
+            readers.open(closed.was_biased);
+        } else {
+            let ratio = self.take_ratio(readers);
+            if contention.is_pinned() || ratio >= config::SHARED_FROM / 2 {
+                let pays = if closed.was_biased { BIASED_FROM / 2 } else { BIASED_FROM };
+                readers.open(ratio >= pays);
+            } else {
+                self.object.contention.store(contention.flags().in_mode(false, false));
+            }
+        }
+        drop(hold);
+        Ok(())
+    }
+
+    /// Reads for each update of a shared object since the last call. This thread has the lock.
+    fn take_ratio(&self, readers: &Readers) -> u32 {
+        let contention = self.object.contention.load();
+        let updates = u64::from(contention.count(Kind::Update));
+        let reads = u64::from(contention.count(Kind::Read)) + readers.take_reads();
+        profile::operations(self.object.kind(), &self.object, updates, reads);
+        self.object.contention.store(contention.flags());
+        u32::try_from(reads / updates.max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// After many reads by one lane: whether the readers are to be biased, if no thread holds the
+    /// object.
+    #[cold]
+    pub(super) fn look_after_reads(&self) {
+        let Some(readers) = self.readers() else { return };
+        if lock::try_lock(self.object.lockable_word(), percpu::thread_token()).is_err() {
+            return;
+        }
+        let hold = ColdGuard::of(&self.object);
+        if readers.is_open() && self.take_ratio(readers) >= BIASED_FROM {
+            readers.open(true); // adaptive.A3: it was open, so this sets the bias at most
+        }
+        drop(hold);
+    }
+}
+
+impl<T: Send + Sync + 'static, L: Log<T>> Rare<L::Op> for Adaptive<T, L> {
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn append_rarely(&self, mut op: L::Op) {
+        loop {
+            op = match self.object.append_while_logged(op, Refusal::Stale) {
+                Ok(()) => return,
+                Err(op) => op,
+            };
+            // The object is shared, or its holder may make it so.
+            let must_wait_for_none = held::is_inside() || self.is_read_by_lane();
+            let refused = if must_wait_for_none { Err((op, true)) } else { self.update_shared(op) };
+            op = match refused {
+                Ok(()) => return,
+                Err((op, true)) => {
+                    self.object.publish_beside(self.readers_or_new());
+                    op
+                }
+                Err((op, false)) => op,
+            };
+        }
+    }
+}
+
+pub(super) fn poisoned() -> ! {
+    panic!("manycore: the object is poisoned: an update panicked; see repair()")
+}
+
+pub(super) fn not_held(refused: Refused) -> ! {
+    if refused == Refused::Deadlock {
+        would_deadlock();
+    }
+    panic!(
+        "manycore: this thread holds the object already: drop the guard first, and do not read an \
+         object from within its own updates"
+    )
+}

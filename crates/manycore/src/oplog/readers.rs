@@ -1,0 +1,160 @@
+//! Readers of a cold object that do not lock it: each writes a line of its own, its *lane*
+//! ([`crate::percpu::gate`]).
+//!
+//! Owns: when such a reader may be inside, and who excludes it. Does not own: when an object is
+//! *shared*, that is, lets readers in so (`adaptive`, which alone has such objects).
+//!
+//! Laws:
+//! - adaptive.A1 A reader looks that the object's word leads to no hot state, and enters while the
+//!   gate is open, by the bias in its word (gate.E1, gate.E4). A thread that is inside does not
+//!   enter again: it is refused as a holder of the object.
+//! - adaptive.A2 The holder of the word's lock may close the gate: it clears `OPEN`, passes the
+//!   barrier that the bias requires, and waits until no lane counts a reader. Then it has the value
+//!   exclusively until it opens the gate. If it may not wait, or the wait would be a deadlock as
+//!   `lock::held` finds out, it opens the gate again.
+//! - adaptive.A3 `BIASED` is cleared only on a closed gate (gate.E4). It may be set at any time
+//!   under the lock.
+//! - adaptive.A4 An object is shared while its `contention` says so, which changes only under the
+//!   word's lock. Without it the gate is closed and no lane counts a reader; with it, a thread
+//!   closes the gate before it changes the value. A panic that poisons the object leaves the gate
+//!   closed, until a holder of the lock finds the object repaired.
+//! - adaptive.A5 A thread that must not wait for readers gives the object logs beside them: the hot
+//!   state is published with [`Readers`] in it, and the value stays in the object. The next holder
+//!   of the hot state's lock closes the gate, and moves the value (oplog.W2). No reader enters in
+//!   between that would miss the update, because of adaptive.A1.
+
+use crate::config;
+use crate::lock::Refused;
+use crate::lock::wait_graph::{self, Awaited};
+use crate::percpu::{barrier, gate, thread_token};
+use crate::sync::{AtomicUsize, Ordering};
+
+/// Readers may enter.
+const OPEN: usize = 1;
+/// They announce themselves by plain stores.
+const BIASED: usize = 2;
+
+/// Reads so far. Written only by the lane's owner.
+#[derive(Default)]
+pub(super) struct Reads(AtomicUsize);
+
+pub(super) type Lane = gate::Lane<Reads>;
+
+/// Counts a reader out. Returns whether a look at the counts is due after so many reads.
+#[inline(always)]
+pub(super) fn leave(lane: &Lane) -> bool {
+    // ORDER: Relaxed (both); a statistic that only the owner writes.
+    let reads = lane.data.0.load(Ordering::Relaxed).wrapping_add(1);
+    lane.data.0.store(reads, Ordering::Relaxed);
+    lane.leave();
+    reads & (config::SHARED_READS_PER_LOOK - 1) == 0
+}
+
+impl Awaited for Lane {
+    fn is_held_by(&self, token: usize, _: &[usize]) -> bool {
+        self.is_held_by(token)
+    }
+}
+
+/// See the module header.
+#[repr(align(128))]
+pub(super) struct Readers {
+    gate: gate::Gate<Reads>,
+    /// The lanes' reads at the last look. Guarded by the word's lock.
+    seen: AtomicUsize,
+}
+
+/// What a gate was before it was closed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Closed {
+    pub(super) was_biased: bool,
+}
+
+impl Readers {
+    pub(super) fn new() -> Self {
+        Self { gate: gate::Gate::new(0), seen: AtomicUsize::new(0) }
+    }
+
+    fn state(&self) -> usize {
+        // ORDER: Relaxed; a thread that acts on it holds the lock, or checks again.
+        self.gate.word.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state() & OPEN != 0
+    }
+
+    pub(super) fn is_biased(&self) -> bool {
+        self.state() & BIASED != 0
+    }
+
+    /// Enters by the calling thread's lane, if it has one and the gate is open. The caller has
+    /// looked at the object's word (adaptive.A1).
+    #[inline(always)]
+    pub(super) fn enter(&self) -> Option<&Lane> {
+        let state = self.state();
+        if state & OPEN == 0 {
+            return None;
+        }
+        self.gate.enter(state, state & BIASED != 0)
+    }
+
+    /// Gives the calling thread a lane, if the gate is open and there is one for it.
+    pub(super) fn claim(&self) {
+        if self.is_open() {
+            self.gate.claim();
+        }
+    }
+
+    /// Whether the calling thread reads by a lane.
+    pub(super) fn is_read_by_me(&self) -> bool {
+        self.gate.inside().is_some()
+    }
+
+    /// Keeps readers out, and waits for those inside if `wait` is set (adaptive.A2).
+    ///
+    /// To be called by the holder of the object's lock.
+    pub(super) fn close(&self, wait: bool) -> Result<Closed, Refused> {
+        if self.is_read_by_me() {
+            return Err(Refused::HeldBySelf);
+        }
+        // ORDER: AcqRel; the barrier decides.
+        let was = self.gate.word.swap(0, Ordering::AcqRel);
+        let closed = Closed { was_biased: was & BIASED != 0 };
+        if was & OPEN == 0 {
+            return Ok(closed);
+        }
+        gate::pass_barrier(closed.was_biased);
+        let left = if wait {
+            let stuck = |lane: &Lane| wait_graph::enter(lane, thread_token());
+            self.gate.wait(stuck).map_err(|()| Refused::Deadlock)
+        } else if self.gate.is_empty() {
+            Ok(())
+        } else {
+            Err(Refused::Busy)
+        };
+        if left.is_err() {
+            self.open(closed.was_biased); // adaptive.A3: the bias is as it was
+        }
+        left.map(|()| closed)
+    }
+
+    /// Lets readers in. To be called by the holder of the word's lock.
+    pub(super) fn open(&self, biased: bool) {
+        let bias = if biased && barrier::is_asymmetric() { BIASED } else { 0 };
+        // ORDER: Release; pairs with Acquire in `gate::Gate::enter` (gate.E3): the value before the
+        // word.
+        self.gate.word.fetch_or(OPEN | bias, Ordering::Release);
+    }
+
+    /// Reads by lanes since the last call. To be called by the holder of the word's lock.
+    pub(super) fn take_reads(&self) -> u64 {
+        // ORDER: Relaxed (all); statistics.
+        let lanes = self.gate.lanes();
+        let reads =
+            lanes.fold(0, |sum: usize, lane| sum.wrapping_add(lane.data.0.load(Ordering::Relaxed)));
+        let seen = self.seen.load(Ordering::Relaxed);
+        self.seen.store(reads, Ordering::Relaxed);
+        reads.wrapping_sub(seen) as u64
+    }
+}
