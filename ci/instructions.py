@@ -58,7 +58,8 @@ def count(program, case, folder):
     """Instructions and locked instructions of a call."""
     file = os.path.join(folder, re.sub(r"\W", "-", case))
     command = ["valgrind", "--quiet", "--tool=callgrind", "--dump-instr=yes", "--dump-line=no"]
-    command += ["--collect-atstart=no", "--toggle-collect=*measured*", f"--callgrind-out-file={file}"]
+    command += ["--collect-atstart=no", "--toggle-collect=*measured*"]
+    command += ["--zero-before=*counted_from_here*", f"--callgrind-out-file={file}"]
     run = subprocess.run(command + [program, case], capture_output=True, text=True, check=False)
     if run.returncode != 0:
         raise SystemExit(f"{case}: {run.stderr}")
