@@ -31,7 +31,7 @@ oplog)
         oplog_inside oplog_own_end oplog_reentrancy oplog_faults oplog_tree order properties reserved"
     ;;
 ldu)
-    module manycore "$in_library/ldu/**/*.rs" "allocations ldu ldu_combined ldu_faults ldu_reentry
+    module manycore "$in_library/ldu/**/*.rs" "allocations ldu ldu_faults ldu_reentry
         ldu_set_domain ldu_set_domain_random ldu_shared"
     ;;
 maps)

@@ -118,9 +118,8 @@
 //!   [`oplog::Cancelling`] where one thread usually does both, [`oplog::Absorbing`] where not; or
 //!   your own [`oplog::Log`].
 //! - [`ldu`]: a set whose members are inserted and removed, often on different threads:
-//!   [`ldu::DeferredSet`]. A member carries marks, in which its insertion and removal cancel. If it
-//!   has other updates besides, whose order matters: [`ldu::Combined`]. Many small, short-lived
-//!   sets: [`ldu::SetDomain`].
+//!   [`ldu::DeferredSet`]. A member carries marks, in which its insertion and removal cancel. Many
+//!   small, short-lived sets: [`ldu::SetDomain`].
 //! - [`cluster`]: one interface and several representatives inside, [`cluster::Clustered`]; an
 //!   implementation that is replaced while it is in use (hot swap), [`cluster::Swappable`]; an
 //!   object of your own whose load you do not know, [`cluster::Adaptive`].

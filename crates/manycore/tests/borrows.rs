@@ -119,24 +119,6 @@ impl Combine for Add {
     }
 }
 
-impl Structure<Element<u8>> for Sum {
-    fn insert(&mut self, _: &Element<u8>) {}
-    fn remove(&mut self, _: &Element<u8>) {}
-}
-
-#[test]
-fn combined_object_reads_both_kinds() {
-    let object = Combined::<Sum, Element<u8>, Add>::default();
-    object.promote();
-    thread::scope(|scope| {
-        scope.spawn(|| (0..3).for_each(|_| object.append(Add(1))));
-        drop(object.add(1));
-        object.append(Add(1));
-        assert!(object.read().0 <= 4);
-    });
-    assert_eq!(object.into_inner().0, 4);
-}
-
 #[test]
 fn registries_free_what_leaked_entries_left() {
     let logs = |logs| Registry::builder().logs(logs).max_entries(2).build().unwrap();

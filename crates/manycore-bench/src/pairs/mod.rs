@@ -185,7 +185,7 @@ table!(
     TOPIC,
     topic::last_name,
     [topic::Unshared, "unshared", Baseline, "a set and a name of one thread"],
-    [topic::Combined, "combined", Ours, "ldu::Combined: marks, and names in order"],
+    [topic::Combined, "combined", Ours, "Deferred with a log of both kinds, as the example room"],
     [topic::Stamped, "ordered", Ours, "Deferred with Ordered: every update in a log"],
     [topic::Mutexed, "mutex", Rival, "a BTreeSet and a name behind std's Mutex"],
 );

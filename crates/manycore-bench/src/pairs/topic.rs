@@ -9,8 +9,8 @@ use std::{
 };
 
 use manycore::{
-    ldu::{self, Element, Structure},
-    oplog::{Deferred, Op, Ordered},
+    clock::{Clock, Stamp},
+    oplog::{Cancel, Cancelling, Deferred, Log, Op, Ordered},
 };
 
 use super::{Handle, Pairs};
@@ -162,44 +162,111 @@ impl Handle for &Logged {
     }
 }
 
-impl Structure<Element<u64>> for Topic {
-    fn insert(&mut self, member: &Element<u64>) {
-        self.subscribers.insert(**member);
-    }
+/// A subscription, which cancels, or the new name, in its order.
+pub(super) enum Either {
+    Subscriber(Subscriber),
+    Name(Stamp, Rename),
+}
 
-    fn remove(&mut self, member: &Element<u64>) {
-        self.subscribers.remove(&**member);
+/// A subscriber comes or goes.
+pub(super) struct Subscriber {
+    id: u64,
+    comes: bool,
+}
+
+impl Op<Topic> for Subscriber {
+    fn apply(self, topic: &mut Topic) {
+        if self.comes {
+            topic.subscribers.insert(self.id);
+        } else {
+            topic.subscribers.remove(&self.id);
+        }
     }
 }
 
-type Marked = ldu::Combined<Topic, Element<u64>, Rename>;
+impl Cancel for Subscriber {
+    type Key = u64;
 
-/// Subscribers by marks, names in order.
-pub(super) struct Combined(Marked);
-
-impl Pairs for Combined {
-    type Handle<'a> = &'a Marked;
-
-    fn new() -> Self {
-        Self(Marked::new(Topic::default()))
+    fn key(&self) -> u64 {
+        self.id
     }
 
-    fn handle(&self, _index: usize) -> &Marked {
+    fn inserts(&self) -> bool {
+        self.comes
+    }
+}
+
+/// A part for each kind, as in the library's example `room`.
+#[derive(Default)]
+pub(super) struct TwoKinds {
+    subscribers: Cancelling<Subscriber>,
+    names: Ordered<Rename>,
+}
+
+impl Log<Topic> for TwoKinds {
+    type Op = Either;
+    const ORDERED: bool = false;
+
+    fn apply(update: Either, topic: &mut Topic) {
+        match update {
+            Either::Subscriber(update) => update.apply(topic),
+            Either::Name(_, update) => update.apply(topic),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, update: Either, unused: Stamp) {
+        match update {
+            Either::Subscriber(update) => {
+                Log::<Topic>::push(&mut self.subscribers, update, unused);
+            }
+            Either::Name(stamp, update) => self.names.add(update, stamp),
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        Log::<Topic>::len(&self.subscribers) + Log::<Topic>::len(&self.names)
+    }
+
+    fn merge(logs: &mut [Self], topic: &mut Topic) -> usize {
+        let taken = logs.iter_mut().map(std::mem::take).map(|log| (log.subscribers, log.names));
+        let (mut subscribers, mut names): (Vec<_>, Vec<_>) = taken.unzip();
+        Log::merge(&mut subscribers, topic) + Log::merge(&mut names, topic)
+    }
+}
+
+type Mixed = Deferred<Topic, TwoKinds>;
+
+/// Subscribers cancel in the log, names keep their order.
+pub(super) struct Combined(Mixed);
+
+impl Pairs for Combined {
+    type Handle<'a> = &'a Mixed;
+
+    fn new() -> Self {
+        Self(Mixed::new(Topic::default()))
+    }
+
+    fn handle(&self, _index: usize) -> &Mixed {
         &self.0
     }
 }
 
-impl Handle for &Marked {
+impl Handle for &Mixed {
     #[inline]
     fn pair(&mut self, random: u64) {
-        let subscriber = self.add(random);
+        self.append(Either::Subscriber(Subscriber { id: random, comes: true }));
         if renames(random) {
-            self.append(Rename(random));
+            let clock = Clock::system();
+            let stamp = clock.stamp();
+            self.append(Either::Name(stamp, Rename(random)));
+            clock.commit_wait(stamp);
         }
-        drop(subscriber);
+        self.append(Either::Subscriber(Subscriber { id: black_box(random), comes: false }));
     }
 
     fn read(&mut self) -> u64 {
-        Marked::read(self).digest()
+        Deferred::read(self).digest()
     }
 }

@@ -128,6 +128,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
 
     /// Begins a read: changes that begin from here on note more than the cut (ldu.U6).
     fn raise(&self) -> u64 {
+        // BUG: readers collect whatever they find, queue after queue or log after log: no cut
+        // (`ldu`, ldu.U6; oplog.D2).
         if seeded_bug!("no-cut") {
             return u64::MAX;
         }

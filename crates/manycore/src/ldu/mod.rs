@@ -30,7 +30,6 @@
 //! | You have | Take |
 //! |---|---|
 //! | a set whose members come and go, seldom read | [DeferredSet] |
-//! | ... that has other updates besides, whose order matters | [Combined] |
 //! | many small, short-lived sets | [SetDomain], with a [FreeList] for each busy thread |
 //! | members of a type of your own that allocate nothing | [Linked], with [Links] among the fields |
 //!
@@ -108,7 +107,6 @@
 
 mod builder;
 mod change;
-mod combined;
 mod drain;
 mod eager;
 mod free_list;
@@ -132,7 +130,6 @@ mod raw;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};
-pub use combined::{Combined, CombinedState};
 pub use free_list::FreeList;
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};

@@ -145,7 +145,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         &self,
         pace: impl FnOnce(&mut T, Look) -> (bool, u32),
     ) -> ReadGuard<'_, T, E> {
-        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused, "set"));
+        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused));
         let held = Held { state: &self.state, poison: false };
         // SAFETY: the lock was taken just above.
         unsafe {
@@ -160,7 +160,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// before the epoch is raised.
     #[track_caller]
     pub(crate) fn read_cut(&self, before: impl FnOnce()) -> (ReadGuard<'_, T, E>, u64) {
-        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused, "set"));
+        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused));
         let held = Held { state: &self.state, poison: false };
         before();
         // SAFETY: the lock was taken just above.
@@ -193,7 +193,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
                 }
                 SharedGuard::after(held)
             }
-            Err(refused) => cannot_read(refused, "set"),
+            Err(refused) => cannot_read(refused),
         };
         assert!(!self.is_poisoned(), "{POISONED}");
         guard
@@ -219,7 +219,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// As [`read`](Self::read), poison apart.
     #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, E> {
-        self.hold(true, true).unwrap_or_else(|refused| cannot_read(refused, "set"))
+        self.hold(true, true).unwrap_or_else(|refused| cannot_read(refused))
     }
 
     /// As [`read`](Self::read), unless that would wait for another reader.
@@ -273,7 +273,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
                 }
                 SharedGuard::after(held)
             }
-            Err(refused) => cannot_read(refused, "set"),
+            Err(refused) => cannot_read(refused),
         };
         assert!(!self.is_poisoned(), "{POISONED}");
         guard
@@ -356,7 +356,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         if let Err(refused) = self.state.lock(true) {
-            cannot_read(refused, "set");
+            cannot_read(refused);
         }
         let held = Held { state: &*self.state, poison: false };
         let stats = self.state.pending.with(|pending| {

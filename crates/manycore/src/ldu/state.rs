@@ -151,15 +151,15 @@ impl<T, E: Linked> Drop for Held<'_, T, E> {
     }
 }
 
-/// Says why a read has no guard. `what` is what the readers call the object.
+/// Says why a read has no guard.
 #[cold]
 #[track_caller]
-pub(super) fn cannot_read(refused: Refused, what: &str) -> ! {
+pub(super) fn cannot_read(refused: Refused) -> ! {
     if refused == Refused::Deadlock {
         would_deadlock();
     }
     panic!(
-        "manycore: this thread reads the {what} already; drop the guard before reading again, and \
+        "manycore: this thread reads the set already; drop the guard before reading again, and \
          do not read it from within its own structure"
     )
 }

@@ -3,10 +3,9 @@
 //! is freed.
 
 use crate::common::fuse::{Value, every_fault, over, step, tick};
-use crate::common::watchdog::ends;
 use manycore::collections::{ActiveSet, IntervalRegistry, Lru, Registry, TimerQueue};
 use manycore::ldu::*;
-use manycore::oplog::{Logs, Op};
+use manycore::oplog::Logs;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -37,38 +36,6 @@ impl Structure<SetElement<Value>> for Told {
     fn remove(&mut self, member: &SetElement<Value>) {
         assert!(self.0.remove(&member.0), "{} was never told", member.0);
         tick();
-    }
-}
-
-struct Add(u32);
-
-impl Op<BTreeSet<u32>> for Add {
-    fn apply(self, sum: &mut BTreeSet<u32>) {
-        assert!(sum.insert(self.0), "{} is applied twice", self.0);
-        tick();
-    }
-}
-
-impl Op<Both2> for Add {
-    fn apply(self, both: &mut Both2) {
-        self.apply(&mut both.sum);
-    }
-}
-
-/// A structure that has ordered updates, too.
-#[derive(Default)]
-struct Both2 {
-    told: Told,
-    sum: BTreeSet<u32>,
-}
-
-impl Structure<Element<Value>> for Both2 {
-    fn insert(&mut self, member: &Element<Value>) {
-        self.told.insert(member);
-    }
-
-    fn remove(&mut self, member: &Element<Value>) {
-        self.told.remove(member);
     }
 }
 
@@ -176,29 +143,6 @@ fn free_list_keeps_its_members_whatever_panics() {
         over();
         domain.clear_poison();
         assert!(set.read().0.is_empty());
-    });
-}
-
-#[test]
-fn combined_object_applies_each_update_once() {
-    every_fault("a combined object", || {
-        let object = Combined::<Both2, Element<Value>, Add>::new(Both2::default());
-        object.promote();
-        let kept = object.add(Value::new(1));
-        elsewhere(|| (0..3).for_each(|number| object.append(Add(number))));
-        step(|| drop(object.read()));
-        object.clear_poison();
-        (3..6).for_each(|number| object.append(Add(number)));
-        step(|| drop(object.add(Value::new(2))));
-        step(|| drop(object.try_read()));
-        object.clear_poison();
-        step(|| object.synchronize());
-        over();
-        object.clear_poison();
-        let seen = object.read();
-        assert_eq!((&seen.told.0, &seen.sum), (&[1].into(), &(0..6).collect()));
-        drop(seen);
-        drop(kept);
     });
 }
 
@@ -442,30 +386,5 @@ fn set_that_is_poisoned_keeps_only_what_is_in_it() {
         set.clear_poison();
         set.synchronize();
         assert_eq!(LEFT.load(SeqCst), 0);
-    }
-}
-
-#[test]
-fn owner_of_a_combined_object_waits_for_no_forgotten_guard() {
-    struct More(usize);
-    impl Op<Count> for More {
-        fn apply(self, count: &mut Count) {
-            count.0 += self.0;
-        }
-    }
-    type Object = Combined<Count, Element<u8>, More>;
-    let uses: [fn(Object); 3] = [
-        |mut object| assert_eq!(object.get_mut().0, 3),
-        |object| assert_eq!(object.into_inner().0, 3),
-        drop,
-    ];
-    for use_it in uses {
-        let object = Object::new(Count::default());
-        object.append(More(1));
-        std::mem::forget(object.read());
-        ends("a forgotten guard", move || {
-            object.append(More(2));
-            use_it(object);
-        });
     }
 }

@@ -62,8 +62,6 @@ mod hash_map_direct;
 mod intervals;
 #[cfg(feature = "ldu")]
 mod ldu;
-#[cfg(feature = "ldu")]
-mod ldu_combined;
 #[cfg(feature = "collections")]
 mod ldu_faults;
 #[cfg(feature = "collections")]
@@ -103,6 +101,8 @@ mod oplog_inside;
 mod oplog_own_end;
 #[cfg(feature = "cluster")]
 mod oplog_reentrancy;
+#[cfg(feature = "oplog")]
+mod oplog_room;
 #[cfg(feature = "oplog")]
 mod oplog_tree;
 #[cfg(feature = "oplog")]

@@ -6,7 +6,6 @@
 //! when the member is its own again; and links know when their member's time is over. Freed members
 //! stay in memory, so that a model that goes wrong says how.
 
-mod combined;
 mod eager;
 mod lives;
 mod reads;

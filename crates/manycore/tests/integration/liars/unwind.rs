@@ -3,7 +3,7 @@
 use crate::common::kinds::Add;
 use manycore::cluster::Adaptive;
 use manycore::collections::*;
-use manycore::ldu::{Combined, DeferredSet, Element, Structure};
+use manycore::ldu::{DeferredSet, Element, Structure};
 use manycore::namespace::IdSpace;
 use manycore::oplog::{Commuting, Deferred, Op};
 use std::cell::{Cell, RefCell};
@@ -116,7 +116,6 @@ fn objects_that_are_poisoned_may_cross_a_catch_with_any_value() {
     unwinds::<Deferred<Half, Commuting<Add>>>();
     unwinds::<Adaptive<u64, Commuting<Add>>>();
     unwinds::<DeferredSet<Half, Element<u8>>>();
-    unwinds::<Combined<Half, Element<u8>, Add>>();
 }
 
 /// As with `RefCell`, a closure that panics may leave a part of these half changed.
