@@ -195,37 +195,41 @@ fn sets_with_marks_are_linearizable() {
 struct OneOfMany {
     domain: Arc<Domain>,
     id: ldu::SetId,
-    members: Vec<NonNull<ldu::SetElement<u8>>>,
+    members: Vec<NonNull<ldu::SetMember<u8>>>,
 }
 
-type Domain = ldu::SetDomain<Counts, ldu::SetElement<u8>>;
+type Domain = ldu::SetDomain<Counts, u8>;
 
 // SAFETY: members may be used by any thread (`Linked`).
 unsafe impl Send for OneOfMany {}
 // SAFETY: shared access gives out members, which are `Sync` (`Linked`).
 unsafe impl Sync for OneOfMany {}
 
-impl ldu::Structure<ldu::SetElement<u8>> for Counts {
-    fn insert(&mut self, key: &ldu::SetElement<u8>) {
-        Op::apply(Toggle { key: **key, insert: true }, &mut self.0);
+impl ldu::Structure<ldu::SetMember<u8>> for Counts {
+    fn insert(&mut self, member: &ldu::SetMember<u8>) {
+        Op::apply(Toggle { key: member.1, insert: true }, &mut self.0);
     }
 
-    fn remove(&mut self, key: &ldu::SetElement<u8>) {
-        Op::apply(Toggle { key: **key, insert: false }, &mut self.0);
+    fn remove(&mut self, member: &ldu::SetMember<u8>) {
+        Op::apply(Toggle { key: member.1, insert: false }, &mut self.0);
     }
 }
 
 impl OneOfMany {
     fn new(domain: &Arc<Domain>) -> Self {
         let id = ldu::SetId::new();
-        let member = |key| NonNull::from(Box::leak(Box::new(ldu::SetElement::new(id, key))));
+        let member = |key| NonNull::from(Box::leak(Box::new(ldu::SetMember::new((id, key)))));
         Self { domain: Arc::clone(domain), id, members: (0..110).map(member).collect() }
+    }
+
+    fn own(&self, all: &ldu::SetMap<Counts>) -> Set {
+        all.get(self.id).map(|own| own.0.clone()).unwrap_or_default()
     }
 }
 
 impl Drop for OneOfMany {
     fn drop(&mut self) {
-        let there = self.domain.set(self.id).read().0.clone();
+        let there = self.own(&self.domain.read());
         for (key, member) in self.members.drain(..).enumerate() {
             // SAFETY: as in `update`, and the member is not used afterwards.
             unsafe {
@@ -250,16 +254,13 @@ impl Shared<Set, Toggle> for OneOfMany {
     }
 
     fn read(&self) -> Set {
-        self.domain.set(self.id).read().0.clone()
+        self.own(&self.domain.read())
     }
 
     fn disturb(&self, how: Disturb) -> Option<Set> {
         match how {
-            Disturb::TryRead => {
-                let seen = self.domain.try_read().ok()?;
-                return Some(seen.get_or_empty(self.id).0.clone());
-            }
-            Disturb::Promote => return Some(self.domain.set(self.id).read_shared().0.clone()),
+            Disturb::TryRead => return Some(self.own(&*self.domain.try_read().ok()?)),
+            Disturb::Promote => return Some(self.own(&self.domain.read_shared())),
             _ => self.domain.synchronize(),
         }
         None
@@ -282,7 +283,9 @@ fn sets_of_one_domain_are_linearizable() {
         Ok(histories) => println!("sets of a domain: {histories} histories"),
         Err(violation) => panic!("sets of a domain: {}", violation.report),
     }
-    domains.iter().for_each(|domain| assert!(domain.read().is_empty(), "a set is left over"));
+    domains
+        .iter()
+        .for_each(|domain| assert!(domain.read().iter().next().is_none(), "a set is left"));
 }
 
 /// A log that dawdles wherever the library calls it: between an update's stamp and its

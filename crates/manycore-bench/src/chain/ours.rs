@@ -8,7 +8,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 use manycore::{
     ldu::{
-        Attached, DeferredSet, Element, FreeList, Queue, Set, SetDomain, SetElement, SetId, SetMap,
+        Attached, DeferredSet, Element, FreeList, Queue, SetDomain, SetId, SetMap, SetMember,
         Structure,
     },
     oplog::{Cancel, Cancelling, Deferred, Logs, Op},
@@ -40,7 +40,7 @@ macro_rules! told {
     };
 }
 told!(Element<u32>, |member: &Element<u32>| **member);
-told!(SetElement<u32>, |member: &SetElement<u32>| **member);
+told!(SetMember<u32>, |member: &SetMember<u32>| member.1);
 
 /// A set with marks and queues of its own.
 type OneSet = DeferredSet<Told, Element<u32>>;
@@ -90,22 +90,13 @@ impl<const GLOBAL: bool> Chains for EachMarked<GLOBAL> {
 
 /// One lock and one set of queues for all sets.
 pub(super) struct Domain<const GLOBAL: bool> {
-    domain: SetDomain<Told, SetElement<u32>>,
+    domain: SetDomain<Told, u32>,
     root: SetId,
 }
 
-type InDomain<'a> = Set<'a, Told, SetElement<u32>>;
-
-impl<const GLOBAL: bool> Domain<GLOBAL> {
-    #[inline]
-    fn at<'a>(&'a self, set: Option<&InDomain<'a>>) -> InDomain<'a> {
-        set.copied().unwrap_or_else(|| self.domain.set(self.root))
-    }
-}
-
 impl<const GLOBAL: bool> Chains for Domain<GLOBAL> {
-    type Set<'a> = InDomain<'a>;
-    type Link<'a> = Attached<'a, SetMap<Told>, SetElement<u32>>;
+    type Set<'a> = SetId;
+    type Link<'a> = Attached<'a, SetMap<Told>, SetMember<u32>>;
     type Own<'a> = ();
 
     fn new() -> Self {
@@ -116,22 +107,24 @@ impl<const GLOBAL: bool> Chains for Domain<GLOBAL> {
 
     fn own(&self) {}
 
-    fn set(&self) -> InDomain<'_> {
-        self.domain.new_set()
+    fn set(&self) -> SetId {
+        SetId::new()
     }
 
     #[inline]
-    fn link<'a>(&'a self, (): &mut (), set: Option<&InDomain<'a>>, process: u32) -> Self::Link<'a> {
-        self.at(set).add(process)
+    fn link<'a>(&'a self, (): &mut (), set: Option<&SetId>, process: u32) -> Self::Link<'a> {
+        self.domain.add((*set.unwrap_or(&self.root), process))
     }
 
     #[inline]
-    fn unlink<'a>(&'a self, (): &mut (), _: Option<&InDomain<'a>>, link: Self::Link<'a>) {
+    fn unlink<'a>(&'a self, (): &mut (), _: Option<&SetId>, link: Self::Link<'a>) {
         drop(link);
     }
 
-    fn for_each<'a>(&'a self, set: Option<&InDomain<'a>>, f: impl FnMut(u32)) {
-        self.at(set).read_shared().0.iter().copied().for_each(f);
+    fn for_each(&self, set: Option<&SetId>, f: impl FnMut(u32)) {
+        let seen = self.domain.read_shared();
+        let told = seen.get(*set.unwrap_or(&self.root));
+        told.into_iter().flat_map(|told| &told.0).copied().for_each(f);
     }
 }
 
@@ -140,7 +133,7 @@ pub(super) struct Reused(Domain<false>);
 
 impl Chains for Reused {
     type Set<'a> = SetId;
-    type Link<'a> = Attached<'a, SetMap<Told>, SetElement<u32>>;
+    type Link<'a> = Attached<'a, SetMap<Told>, SetMember<u32>>;
     type Own<'a> = FreeList<'a, Told, u32>;
 
     fn new() -> Self {
@@ -162,7 +155,7 @@ impl Chains for Reused {
         set: Option<&SetId>,
         process: u32,
     ) -> Self::Link<'a> {
-        own.add(set.copied().unwrap_or(self.0.root), process)
+        own.add(*set.unwrap_or(&self.0.root), process)
     }
 
     #[inline]
@@ -171,7 +164,7 @@ impl Chains for Reused {
     }
 
     fn for_each(&self, set: Option<&SetId>, f: impl FnMut(u32)) {
-        self.0.for_each(set.map(|set| self.0.domain.set(*set)).as_ref(), f);
+        self.0.for_each(set, f);
     }
 }
 

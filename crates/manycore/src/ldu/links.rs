@@ -259,6 +259,17 @@ impl<V> Element<V> {
     pub fn into_value(self) -> V {
         self.value
     }
+
+    /// Exchanges the value of an idle member, whose marks a drain may read at the same time.
+    ///
+    /// # Safety
+    /// The member is live, and its value is the caller's: no other thread accesses it.
+    #[inline]
+    pub(super) unsafe fn replace(member: NonNull<Self>, value: V) -> V {
+        // SAFETY: the caller promises that the member is live, and that no other thread looks at
+        // its value (# Safety). The pointer is to the value alone, not to the marks.
+        unsafe { (&raw mut (*member.as_ptr()).value).replace(value) }
+    }
 }
 
 // SAFETY: the offset is the field's, which is private and unused.

@@ -1,16 +1,16 @@
 //! Many small sets in one domain: one lock, and one set of queues for all of them.
 //!
-//! Owns: [`SetMap`], the numbers of its sets ([`SetId`]), what a member needs to be in one
-//! ([`SetMember`]), and the handles. Everything else is the [`DeferredSet`]'s around it: changes,
-//! queues, reads, members' memory, poison.
+//! Owns: the numbers of sets ([`SetId`]), the map of their structures ([`SetMap`]), and members
+//! that serve set after set ([`FreeList`]). Everything else is the [`DeferredSet`]'s around it.
 //!
 //! Laws (U numbers are the parent module's):
 //! - **ldu.F1** A set is a number, given out once in a process. So a member that waits in a queue
 //!   is never taken for one of a later set, and a set needs no end.
 //! - **ldu.F2** The map has a set from the first insertion that a read applies until the last of
 //!   its members is taken out by one. A set that came and went between two reads is never in it.
-//! - **ldu.F3** A member says the same set from its insertion until no queue has it, or until
-//!   [`recycle_raw`](DeferredSet::recycle_raw) has said that its data are free (ldu.U4).
+//! - **ldu.F3** A member in a free list is idle: no structure has it, and no read will ask for it,
+//!   although a queue may have it still (as [`recycle_raw`](DeferredSet::recycle_raw) says). So its
+//!   set and its value are the list's, and its marks are not.
 //! - **ldu.F4** A set's count of members is right also after a panic of its structure's: the call
 //!   counts as made (ldu.U7), before the structure is called. So no set is left over without
 //!   members.
@@ -18,9 +18,8 @@
 //! Source: LDU, section 2.5.1 and 2.5.3: the anonymous reverse map has queues for each core, but
 //! not for each root, because roots come and go too fast, and one lock for the drain.
 
-use super::guard::{ReadGuard, SharedGuard};
 use super::handle::Attached;
-use super::links::{Linked, Links};
+use super::links::{Element, links_of};
 use super::set::DeferredSet;
 use super::structure::Structure;
 use crate::config::SMALL;
@@ -29,15 +28,16 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// Numbers that a thread takes at once.
 const BLOCK: u64 = if SMALL { 2 } else { 1024 };
 
 /// Places of the table below which it does not shrink.
 const PLACES_KEPT: usize = 64;
+
+/// Members that a free list keeps.
+const KEPT: usize = if SMALL { 1 } else { 64 };
 
 /// The number of a set: no other set of this process has had it, in whichever domain.
 ///
@@ -70,7 +70,7 @@ impl SetId {
         OWN.with(|own| {
             let (mut next, mut end) = own.get();
             if next == end {
-                // ORDER: Relaxed; only that no two get the same.
+                // ORDER: Relaxed; only that no two get the same (ldu.F1).
                 next = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
                 end = next + BLOCK;
             }
@@ -80,258 +80,88 @@ impl SetId {
     }
 }
 
-impl From<SetId> for u64 {
-    fn from(id: SetId) -> Self {
-        id.0
-    }
-}
-
-/// Hashes consecutive numbers; they are not chosen by users.
-#[derive(Default)]
-struct MultiplyHasher(u64);
-
-impl Hasher for MultiplyHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.rotate_left(26) // the product's upper bits are the good ones, the table takes both
-    }
-}
-
-/// A member that says which set of a [`SetMap`] it is in.
+/// A member of a [`SetDomain`]: the set that it is in, and a value.
 ///
-/// For types that have [`Links`] of their own. All others use [`SetElement`].
-///
-/// # Safety
-/// [`set`](Self::set) gives the same answer from the member's insertion until no queue has it, or
-/// until [`recycle_raw`](DeferredSet::recycle_raw) has given its data back.
-///
-/// ```
-/// use manycore::ldu::{Linked, Links, SetDomain, SetId, SetMember, Structure};
-///
-/// struct Player {
-///     room: SetId, // never changes
-///     score: u64,
-///     links: Links,
-/// }
-/// // SAFETY: the offset is the field's, which is used for this alone.
-/// unsafe impl Linked for Player {
-///     const LINKS: usize = std::mem::offset_of!(Player, links);
-/// }
-/// // SAFETY: the field is private, and no code changes it.
-/// unsafe impl SetMember for Player {
-///     fn set(&self) -> SetId {
-///         self.room
-///     }
-/// }
-///
-/// #[derive(Default)]
-/// struct Score(u64);
-/// impl Structure<Player> for Score {
-///     fn insert(&mut self, player: &Player) {
-///         self.0 += player.score;
-///     }
-///     fn remove(&mut self, player: &Player) {
-///         self.0 -= player.score;
-///     }
-/// }
-///
-/// let rooms = SetDomain::<Score, Player>::default();
-/// let (red, blue) = (rooms.new_set(), rooms.new_set());
-/// let join = |room: SetId, score| Box::new(Player { room, score, links: Links::new() });
-/// let ann = red.insert(join(red.id(), 7));
-/// let bob = blue.insert(join(blue.id(), 9));
-/// assert_eq!(red.read().0, 7);
-/// assert_eq!(blue.read().0, 9);
-/// # drop((ann, bob));
-/// ```
-pub unsafe trait SetMember: Linked {
-    /// The set that the member is in, or goes to.
-    fn set(&self) -> SetId;
-}
+/// See [`SetDomain`] for an example.
+pub type SetMember<V> = Element<(SetId, V)>;
 
-/// A value with links and the number of its set. Gives access to the value.
-///
-/// See [`SetMap`] for an example.
-#[derive(Debug)]
-pub struct SetElement<V> {
-    links: Links,
-    set: SetId,
-    /// Missing only in a [`FreeList`](super::FreeList).
-    value: Option<V>,
-}
-
-const HERE: &str = "only members of a free list have no value";
-
-impl<V> SetElement<V> {
-    /// A value for that set, not in it yet: [`Set::insert`] does that.
-    #[must_use]
-    pub fn new(set: SetId, value: V) -> Self {
-        Self { links: Links::new(), set, value: Some(value) }
-    }
-
-    /// Says that the value goes to another set. It is in none now: one that is can't be had
-    /// mutably.
-    pub fn move_to(&mut self, set: SetId) {
-        self.set = set;
-    }
-
-    /// The value alone.
-    #[must_use]
-    pub fn into_value(self) -> V {
-        self.value.expect(HERE)
-    }
-
-    /// Takes the value out of an idle member, whose marks a drain may read concurrently.
-    ///
-    /// # Safety
-    /// The member is live, and its set and value are the caller's: no other thread accesses them.
-    #[inline]
-    pub(super) unsafe fn take(member: NonNull<Self>) -> Option<V> {
-        // SAFETY: the caller promises that the member is live, and that no other thread looks at
-        // its value (# Safety). The reference is to the value alone, not to the marks.
-        unsafe { &mut (*member.as_ptr()).value }.take()
-    }
-
-    /// Gives it to another set, with another value.
-    ///
-    /// # Safety
-    /// As [`take`](Self::take), which was called before: an old value is not dropped.
-    #[inline]
-    pub(super) unsafe fn refill(member: NonNull<Self>, set: SetId, value: V) {
-        // SAFETY: the caller promises that the member is live, and its set and value the caller's
-        // alone (# Safety). Both are places within the member, beside its marks.
-        unsafe {
-            (&raw mut (*member.as_ptr()).set).write(set);
-            (&raw mut (*member.as_ptr()).value).write(Some(value));
-        }
-    }
-}
-
-// SAFETY: the offset is the field's, which is private and unused.
-unsafe impl<V: Send + Sync + 'static> Linked for SetElement<V> {
-    const LINKS: usize = std::mem::offset_of!(Self, links);
-}
-
-// SAFETY: ldu.F3 - `move_to` needs the element mutably, and an insertion gives it away until
-// `into_box` has settled it, or a free list has it, where it is idle.
-unsafe impl<V: Send + Sync + 'static> SetMember for SetElement<V> {
-    #[inline]
-    fn set(&self) -> SetId {
-        self.set
-    }
-}
-
-impl<V> Deref for SetElement<V> {
-    type Target = V;
-
-    fn deref(&self) -> &V {
-        self.value.as_ref().expect(HERE)
-    }
-}
-
-impl<V> DerefMut for SetElement<V> {
-    fn deref_mut(&mut self) -> &mut V {
-        self.value.as_mut().expect(HERE)
-    }
-}
-
-/// Many small sets that share one lock and one set of queues: the structure of a [`SetDomain`].
+/// Many small sets behind one lock and one set of queues.
 ///
 /// For sets that are many and do not live long: the mappings of each process in a family that
-/// forks, the children of a request, the members of a room. A set is nothing but a number, so to
-/// make one and to be done with it costs neither memory nor a line that others write. A set
-/// that came and went between two reads is never in the map.
+/// forks, the children of a request. A set is nothing but a number, so to make one and to be done
+/// with it costs neither memory nor a line that others write. A set that came and went between two
+/// reads is never made.
 ///
-/// `T` is a set's structure, made at its first member that a read applies, and dropped, under the
-/// domain's lock, with its last one.
+/// `T` is a set's structure. It is made at the set's first member that a read applies, and dropped,
+/// under the domain's lock, with the last one.
 ///
 /// # A queue for each set, or for all?
 ///
 /// | | a [`DeferredSet`] for each set | a [`SetDomain`] for all |
 /// |---|---|---|
 /// | a set costs | its memory (1,250 bytes and the queues), making it and dropping it | nothing until a read finds members in it, then a place in a table |
-/// | a change costs | as written there | the same |
 /// | a set that came and went without a read | is emptied when it is dropped | waits in the queues until a read, or until they are full |
 /// | a read of one set | applies what changed in that set | applies what changed in all, then looks the set up |
-/// | two readers of different sets | do not contend | wait for each other, or share one round ([`Set::read_shared`]) |
+/// | two readers of different sets | do not contend | wait for each other, or share one round ([`DeferredSet::read_shared`]) |
 /// | a panic of a structure's | poisons its set | poisons the domain |
 /// | pays for | few sets, or long-lived ones, or read often | many short-lived sets, read rarely |
 ///
 /// In both, [`Queue`](super::Queue) says whether each thread has a queue or all have one. For a
 /// million sets of their own that decides the memory; a domain has its queues once.
 ///
-/// Measured by `manycore bench fork-chain`, on two cores: a domain with a
-/// [`FreeList`](super::FreeList) is nine times as fast as a lock at the root without reads, five
-/// times with a read after each 1,000 changes and 1.3 times after each 100; after each 10, it has
-/// 0.4 of the lock's speed. Sets of their own with one queue each have 1.8, 1.8, 1.7 and 1.1 times;
-/// a domain without a free list 2.0, 1.6, 1.3 and 0.4.
-///
-/// # Ends
-///
-/// A [`Set`] is a name, and may be copied and forgotten while the set has members: they stay in it
-/// until their own handles go. So members may outlive the set that their maker knew, and others may
-/// join them by the number ([`DeferredSet::set`]).
-///
-/// # Members' memory
-///
-/// Each insertion makes a box, and the next read frees it. A thread that inserts and removes all
-/// the time has a [`FreeList`](super::FreeList), which uses members again while queues have them
-/// still; types with links of their own do that by [`recycle_raw`](DeferredSet::recycle_raw).
+/// Measured by `manycore bench fork-chain`, on two cores: a domain with a [`FreeList`] is nine
+/// times as fast as a lock at the root without reads, five times with a read after each 1,000
+/// changes and 1.3 times after each 100; after each 10, it has 0.4 of the lock's speed. Sets of
+/// their own with one queue each have 1.8, 1.8, 1.7 and 1.1 times; a domain without a free list
+/// 2.0, 1.6, 1.3 and 0.4.
 ///
 /// ```
-/// use manycore::ldu::{SetDomain, SetElement, Structure};
+/// use manycore::ldu::{SetDomain, SetId, SetMember, Structure};
 /// use std::collections::BTreeSet;
 ///
 /// #[derive(Default)]
 /// struct Pids(BTreeSet<u32>);
-/// impl Structure<SetElement<u32>> for Pids {
-///     fn insert(&mut self, pid: &SetElement<u32>) {
-///         self.0.insert(**pid);
+/// impl Structure<SetMember<u32>> for Pids {
+///     fn insert(&mut self, member: &SetMember<u32>) {
+///         self.0.insert(member.1);
 ///     }
-///     fn remove(&mut self, pid: &SetElement<u32>) {
-///         self.0.remove(&**pid);
+///     fn remove(&mut self, member: &SetMember<u32>) {
+///         self.0.remove(&member.1);
 ///     }
 /// }
 ///
-/// let mapped = SetDomain::<Pids, _>::default();
-/// let parent = mapped.new_set(); // pages that the parent made
-/// let own = parent.add(1);
+/// let mapped = SetDomain::<Pids, u32>::default();
+/// let parent = SetId::new(); // pages that the parent made
+/// let own = mapped.add((parent, 1));
 /// std::thread::scope(|s| {
 ///     s.spawn(|| {
-///         let child = mapped.new_set();
-///         let links = (parent.add(2), child.add(2)); // may map its parent's pages, and its own
+///         let child = SetId::new(); // it may map its parent's pages, and its own
+///         let links = (mapped.add((parent, 2)), mapped.add((child, 2)));
 ///         drop(links); // exit: no tree has heard of it
 ///     });
 /// });
-/// assert_eq!(parent.read().0, [1].into());
-/// assert_eq!(mapped.read().created(), 1);
+/// assert_eq!(mapped.read().get(parent).unwrap().0, [1].into());
 /// drop(own);
-/// assert!(parent.read().0.is_empty());
+/// assert!(mapped.read().get(parent).is_none());
 /// ```
 ///
-/// - Consistency: linearizable, all sets of a domain together: a [`read`](DeferredSet::read) of the
-///   domain is a moment of all of them.
+/// - Consistency: linearizable, all sets of a domain together: a read is a moment of all of them.
 /// - Progress, cost of a change: those of a [`DeferredSet`].
 /// - Cost of a read: that of the [`DeferredSet`], and a look in a table for each call of a
 ///   structure.
 /// - Memory: a domain's, once; for each set that a read found members in, its structure and 20 to
 ///   40 bytes of table, given back when few sets are left.
-/// - Errors, panics: see [`DeferredSet::read`]. A structure may change members of its domain, and
-///   name new sets, from within its calls; reading the domain there panics.
+/// - Errors, panics: see [`DeferredSet::read`]. A structure may change members of its domain from
+///   within its calls; reading the domain there panics. So does a read after another one has
+///   exchanged the map.
 /// - Source: [LDU](crate#sources), sections 2.5.1 and 2.5.3.
+pub type SetDomain<T, V> = DeferredSet<SetMap<T>, SetMember<V>>;
+
+/// The structures of a [`SetDomain`]'s sets.
+///
+/// See [`SetDomain`] for an example.
 pub struct SetMap<T> {
-    sets: HashMap<SetId, SetState<T>, BuildHasherDefault<MultiplyHasher>>,
-    /// What a set without members looks like.
-    empty: T,
-    make: Box<dyn Fn() -> T + Send + Sync>,
-    created: u64,
+    sets: HashMap<SetId, SetState<T>>,
 }
 
 /// One set.
@@ -342,85 +172,33 @@ struct SetState<T> {
     structure: Option<T>,
 }
 
-/// Many small sets behind one lock and one set of queues: see [`SetMap`].
-///
-/// See [`SetMap`] for an example.
-pub type SetDomain<T, E> = DeferredSet<SetMap<T>, E>;
-
 impl<T> SetMap<T> {
-    /// A map without sets, whose structures `make` makes, empty: one at once, which stands for
-    /// every set without members, and one for each set. Later calls are made under the domain's
-    /// lock; a panic there is as one of the structure's `insert`.
-    pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
-        Self { sets: HashMap::default(), empty: make(), make: Box::new(make), created: 0 }
-    }
-
     /// A set's structure, if the set has members.
     #[must_use]
     pub fn get(&self, set: SetId) -> Option<&T> {
         self.sets.get(&set)?.structure.as_ref()
     }
 
-    /// The same, to change what is not the domain's to tell: anything but the members.
-    #[must_use]
-    pub fn get_mut(&mut self, set: SetId) -> Option<&mut T> {
-        self.sets.get_mut(&set)?.structure.as_mut()
-    }
-
-    /// A set's structure, or an empty one.
-    #[must_use]
-    pub fn get_or_empty(&self, set: SetId) -> &T {
-        self.get(set).unwrap_or(&self.empty)
-    }
-
     /// The sets that have members, in any order.
     pub fn iter(&self) -> impl Iterator<Item = (SetId, &T)> {
         self.sets.iter().filter_map(|(id, set)| Some((*id, set.structure.as_ref()?)))
     }
-
-    /// Sets that have members.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.sets.len()
-    }
-
-    /// Whether no set has members.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.sets.is_empty()
-    }
-
-    /// Sets that a read has found members in so far. All others have come and gone unseen.
-    #[must_use]
-    pub fn created(&self) -> u64 {
-        self.created
-    }
-
-    fn shrink(&mut self) {
-        let len = self.sets.len();
-        if self.sets.capacity() > PLACES_KEPT.max(8 * len) {
-            self.sets.shrink_to(PLACES_KEPT.max(2 * len));
-        }
-    }
 }
 
-impl<T: Structure<E>, E: SetMember> Structure<E> for SetMap<T> {
-    fn insert(&mut self, member: &E) {
-        let set = self.sets.entry(member.set()).or_insert_with(|| {
-            self.created += 1;
-            SetState { members: 0, structure: None }
-        });
+impl<V, T> Structure<SetMember<V>> for SetMap<T>
+where
+    T: Structure<SetMember<V>> + Default,
+{
+    fn insert(&mut self, member: &SetMember<V>) {
+        let new = || SetState { members: 0, structure: None };
+        let set = self.sets.entry(member.0).or_insert_with(new);
         set.members += 1; // ldu.F4
-        set.structure.get_or_insert_with(&self.make).insert(member);
+        set.structure.get_or_insert_default().insert(member);
     }
 
-    fn remove(&mut self, member: &E) {
-        let Entry::Occupied(mut entry) = self.sets.entry(member.set()) else {
-            panic!(
-                "manycore: {} leaves a set that the map does not have; a reader must not \
-                 exchange the map, nor a member say another set",
-                member.name()
-            );
+    fn remove(&mut self, member: &SetMember<V>) {
+        let Entry::Occupied(mut entry) = self.sets.entry(member.0) else {
+            panic!("manycore: a reader has exchanged the map of a domain that has members");
         };
         let set = entry.get_mut();
         debug_assert!(set.members > 0, "ldu.F2: the map has a set without members");
@@ -429,14 +207,16 @@ impl<T: Structure<E>, E: SetMember> Structure<E> for SetMap<T> {
             return set.structure.iter_mut().for_each(|structure| structure.remove(member));
         }
         let last = entry.remove();
-        self.shrink();
+        if self.sets.capacity() > PLACES_KEPT.max(8 * self.sets.len()) {
+            self.sets.shrink_to(PLACES_KEPT.max(2 * self.sets.len()));
+        }
         last.structure.into_iter().for_each(|mut structure| structure.remove(member));
     }
 }
 
-impl<T: Default + 'static> Default for SetMap<T> {
+impl<T> Default for SetMap<T> {
     fn default() -> Self {
-        Self::new(T::default)
+        Self { sets: HashMap::new() }
     }
 }
 
@@ -446,125 +226,139 @@ impl<T: fmt::Debug> fmt::Debug for SetMap<T> {
     }
 }
 
-/// One set of a [`SetDomain`], by name: a number and the domain. See [`SetMap`].
+/// Members of a [`SetDomain`] that came and went between two reads, kept to serve another set.
 ///
-/// See [`SetMap`] for an example.
-pub struct Set<'d, T: Structure<E>, E: SetMember> {
-    domain: &'d SetDomain<T, E>,
-    id: SetId,
+/// For a thread whose sets and members come and go all the time. What it takes out through the
+/// list it puts in again, also into another set, and also while a queue still has it: then the
+/// whole life of a member is two atomic instructions on a line of the thread's own, with neither
+/// memory nor a queue. On two cores, sets of one to five members come and go four times as fast so
+/// without reads (`manycore bench fork-chain`). Queues for each set cannot do that: a member
+/// that waits in one can't serve another set.
+///
+/// One for each thread; it may be moved to another. It may take members that other threads
+/// inserted.
+///
+/// ```
+/// use manycore::ldu::{FreeList, SetDomain, SetId, SetMember, Structure};
+///
+/// #[derive(Default)]
+/// struct Sum(u64);
+/// impl Structure<SetMember<u64>> for Sum {
+///     fn insert(&mut self, number: &SetMember<u64>) {
+///         self.0 += number.1;
+///     }
+///     fn remove(&mut self, number: &SetMember<u64>) {
+///         self.0 -= number.1;
+///     }
+/// }
+///
+/// let domain = SetDomain::<Sum, u64>::default();
+/// let mut free = FreeList::new(&domain);
+/// for number in 0..1000 {
+///     let member = free.add(SetId::new(), number);
+///     free.remove(member); // no read in between
+/// }
+/// assert_eq!(domain.stats().queued, 1);
+/// ```
+///
+/// - Cost: that of an insertion or a removal. Where a read has seen the member, or the list is
+///   empty or full, that of the memory, too.
+/// - Memory: at most 64 members, given back with the list. A value that was removed is dropped when
+///   its member is used again, or with the list; a panic there reaches that call, after it has
+///   removed the new member.
+/// - Panics: as [`DeferredSet`].
+#[doc(alias = "free list")]
+pub struct FreeList<'d, T: Structure<SetMember<V>> + Default, V: Send + Sync + 'static> {
+    domain: &'d SetDomain<T, V>,
+    idle: Vec<NonNull<SetMember<V>>>,
 }
 
-impl<T: Structure<E>, E: SetMember> DeferredSet<SetMap<T>, E> {
-    /// Names a new set, without members. Cost: that of [`SetId::new`].
-    #[inline]
-    #[must_use]
-    pub fn new_set(&self) -> Set<'_, T, E> {
-        self.set(SetId::new())
-    }
-
-    /// The set of that number: of one that a member says, or of one that was named before.
-    #[inline]
-    #[must_use]
-    pub fn set(&self, id: SetId) -> Set<'_, T, E> {
-        Set { domain: self, id }
-    }
+// SAFETY: ldu.F3 - the members are the list's, and may be sent (`Linked`).
+unsafe impl<T, V> Send for FreeList<'_, T, V>
+where
+    T: Structure<SetMember<V>> + Default,
+    V: Send + Sync + 'static,
+{
 }
 
-impl<'d, T: Structure<E>, E: SetMember> Set<'d, T, E> {
-    /// The set's number, which may be kept where no reference can.
-    #[inline]
+impl<'d, T, V> FreeList<'d, T, V>
+where
+    T: Structure<SetMember<V>> + Default,
+    V: Send + Sync + 'static,
+{
+    /// An empty list.
     #[must_use]
-    pub fn id(&self) -> SetId {
-        self.id
+    pub fn new(domain: &'d SetDomain<T, V>) -> Self {
+        Self { domain, idle: Vec::new() }
     }
 
-    /// Inserts a member. The next read sees it.
+    /// Inserts a value into a set of the domain, with a member of the list's, if there is one.
+    #[inline]
+    pub fn add(&mut self, set: SetId, value: V) -> Attached<'d, SetMap<T>, SetMember<V>> {
+        let Some(member) = self.idle.pop() else { return self.domain.add((set, value)) };
+        debug_assert!(is_idle(member), "ldu.F3: a member of a free list is in use");
+        // SAFETY: ldu.F3 - set and value are the list's to exchange; the member's memory is held,
+        // and it is in no other domain than this.
+        let (old, added) = unsafe {
+            let old = Element::replace(member, (set, value));
+            (old, Attached::from_raw(self.domain, member))
+        };
+        drop(old); // the user's code: with the member in a handle
+        added
+    }
+
+    /// Takes a member out and keeps its memory, if no read has to hear of it; else the domain drops
+    /// it with the next read.
     ///
     /// # Panics
-    /// If the member says another set.
+    /// If the member is in another domain.
     #[inline]
     #[track_caller]
-    pub fn insert(&self, member: Box<E>) -> Attached<'d, SetMap<T>, E> {
+    pub fn remove(&mut self, member: Attached<'d, SetMap<T>, SetMember<V>>) {
         assert!(
-            member.set() == self.id,
-            "manycore: the member says another set than it is inserted into; say this one's id() \
-             first"
+            ptr::eq(member.domain(), self.domain),
+            "manycore: the member is in another domain than the list; remove it through its handle"
         );
-        self.domain.insert(member)
-    }
-
-    /// Brings the domain up to date and holds it, with this set's structure in hand; one without
-    /// members if the set has none.
-    ///
-    /// # Panics
-    /// As [`DeferredSet::read`].
-    #[track_caller]
-    pub fn read(&self) -> SetGuard<ReadGuard<'d, SetMap<T>, E>> {
-        SetGuard { guard: self.domain.read(), id: self.id }
-    }
-
-    /// As [`read`](Self::read), in parallel with other shared readers of the domain.
-    ///
-    /// # Panics
-    /// As [`DeferredSet::read_shared`].
-    #[track_caller]
-    pub fn read_shared(&self) -> SetGuard<SharedGuard<'d, SetMap<T>, E>>
-    where
-        T: Sync,
-    {
-        SetGuard { guard: self.domain.read_shared(), id: self.id }
+        let member = member.into_raw();
+        // SAFETY: the handle was the only one, and is spent.
+        if !unsafe { self.domain.recycle_raw(member) } {
+            return;
+        }
+        debug_assert!(is_idle(member), "ldu.F3: a member of a free list is in use");
+        if self.idle.len() < KEPT {
+            self.idle.push(member);
+        } else {
+            // SAFETY: not in the domain, and not used afterwards.
+            unsafe { self.domain.free_raw(member) };
+        }
     }
 }
 
-impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> Set<'d, T, SetElement<V>> {
-    /// Inserts a value, in a box with links.
-    #[inline]
-    pub fn add(&self, value: V) -> Attached<'d, SetMap<T>, SetElement<V>> {
-        self.domain.insert(Box::new(SetElement::new(self.id, value)))
+/// Whether a member is as one of a list must be (ldu.F3).
+fn is_idle<V: Send + Sync + 'static>(member: NonNull<SetMember<V>>) -> bool {
+    // SAFETY: ldu.F3 - the list has the member, so it lives; its marks are atomic.
+    unsafe { links_of(member).as_ref() }.load().is_idle()
+}
+
+impl<T, V> Drop for FreeList<'_, T, V>
+where
+    T: Structure<SetMember<V>> + Default,
+    V: Send + Sync + 'static,
+{
+    fn drop(&mut self) {
+        sync::run_each(self.idle.drain(..), |member| {
+            // SAFETY: ldu.F3 - not in the domain, and not used afterwards.
+            unsafe { self.domain.free_raw(member) };
+        });
     }
 }
 
-impl<T: Structure<E>, E: SetMember> Clone for Set<'_, T, E> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Structure<E>, E: SetMember> Copy for Set<'_, T, E> {}
-
-impl<T: Structure<E>, E: SetMember> fmt::Debug for Set<'_, T, E> {
+impl<T, V> fmt::Debug for FreeList<'_, T, V>
+where
+    T: Structure<SetMember<V>> + Default,
+    V: Send + Sync + 'static,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Set").field("id", &self.id.0).finish_non_exhaustive()
-    }
-}
-
-/// One set's structure, up to date, in the hands of a reader of its domain: `G` is the domain's
-/// guard. Each access looks the set up; keep the reference for several.
-///
-/// See [`SetMap`] for an example.
-pub struct SetGuard<G> {
-    guard: G,
-    id: SetId,
-}
-
-impl<G> SetGuard<G> {
-    /// The whole domain, at the same moment.
-    #[must_use]
-    pub fn into_domain(self) -> G {
-        self.guard
-    }
-}
-
-impl<T, G: Deref<Target = SetMap<T>>> Deref for SetGuard<G> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.guard.get_or_empty(self.id)
-    }
-}
-
-impl<T: fmt::Debug, G: Deref<Target = SetMap<T>>> fmt::Debug for SetGuard<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
+        f.debug_struct("FreeList").field("idle", &self.idle.len()).finish_non_exhaustive()
     }
 }

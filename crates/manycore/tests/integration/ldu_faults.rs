@@ -27,14 +27,27 @@ impl Structure<Element<Value>> for Told {
     }
 }
 
-impl Structure<SetElement<Value>> for Told {
-    fn insert(&mut self, member: &SetElement<Value>) {
-        assert!(self.0.insert(member.0), "{} is told twice", member.0);
+/// One set's, whose making is a call, too.
+#[derive(Debug)]
+struct One(Told);
+
+impl Default for One {
+    fn default() -> Self {
+        tick();
+        Self(Told::default())
+    }
+}
+
+impl Structure<SetMember<Value>> for One {
+    fn insert(&mut self, member: &SetMember<Value>) {
+        let number = member.1.0;
+        assert!(self.0.0.insert(number), "{number} is told twice");
         tick();
     }
 
-    fn remove(&mut self, member: &SetElement<Value>) {
-        assert!(self.0.remove(&member.0), "{} was never told", member.0);
+    fn remove(&mut self, member: &SetMember<Value>) {
+        let number = member.1.0;
+        assert!(self.0.0.remove(&number), "{number} was never told");
         tick();
     }
 }
@@ -91,35 +104,25 @@ fn set_that_ends_with_a_panic_frees_what_is_its_own() {
 #[test]
 fn domain_loses_no_member_of_another_set() {
     every_fault("a domain", || {
-        let make = || {
-            tick();
-            Told::default()
-        };
-        // The first call of `make` is made here, and its panic is the caller's.
-        let mut map = None;
-        step(|| map = Some(SetMap::new(make)));
-        let Some(map) = map else {
-            over();
-            return;
-        };
-        let domain: SetDomain<Told, SetElement<Value>> =
-            DeferredSet::builder().max_queued(2).build(map).unwrap();
-        let (one, two) = (domain.new_set(), domain.new_set());
-        let mut ones = elsewhere(|| (0..4).map(|at| one.add(Value::new(at))).collect::<Vec<_>>());
-        let mut twos: Vec<_> = (4..8).map(|at| two.add(Value::new(at))).collect();
-        step(|| drop(one.read()));
+        let builder = DeferredSet::builder().max_queued(2);
+        let domain: SetDomain<One, Value> = builder.build(SetMap::default()).unwrap();
+        let (one, two) = (SetId::new(), SetId::new());
+        let add = |set, at| domain.add((set, Value::new(at)));
+        let mut ones = elsewhere(|| (0..4).map(|at| add(one, at)).collect::<Vec<_>>());
+        let mut twos: Vec<_> = (4..8).map(|at| add(two, at)).collect();
+        step(|| drop(domain.read()));
         domain.clear_poison();
         step(|| drop(ones.pop()));
         step(|| drop(twos.pop()));
-        step(|| drop(two.read_shared()));
+        step(|| drop(domain.read_shared()));
         domain.clear_poison();
-        step(|| twos.push(two.add(Value::new(9))));
+        step(|| twos.push(add(two, 9)));
         step(|| drop(domain.read()));
         over();
         domain.clear_poison();
         // Making the structure may have panicked for one member of one set.
         let all = domain.read();
-        let told = all.get_or_empty(one.id()).0.len() + all.get_or_empty(two.id()).0.len();
+        let told: usize = all.iter().map(|(_, set)| set.0.0.len()).sum();
         assert!((ones.len() + twos.len()).abs_diff(told) <= 1, "members were lost: {all:?}");
         drop(all);
         drop((ones, twos));
@@ -129,20 +132,22 @@ fn domain_loses_no_member_of_another_set() {
 #[test]
 fn free_list_keeps_its_members_whatever_panics() {
     every_fault("a free list", || {
-        let domain = SetDomain::<Told, SetElement<Value>>::default();
+        let domain = SetDomain::<One, Value>::default();
         let mut list = FreeList::new(&domain);
-        let set = domain.new_set();
+        let set = SetId::new();
         for turn in 0..9 {
-            let member = list.add(set.id(), Value::new(turn));
+            let mut member = None;
+            step(|| member = Some(list.add(set, Value::new(turn))));
             if turn % 2 == 1 {
                 step(|| drop(domain.read()));
                 domain.clear_poison();
             }
-            step(|| drop(list.remove(member)));
+            step(|| member.into_iter().for_each(|member| list.remove(member)));
         }
+        step(|| drop(list));
         over();
         domain.clear_poison();
-        assert!(set.read().0.is_empty());
+        assert!(domain.read().iter().next().is_none());
     });
 }
 

@@ -157,23 +157,22 @@ fn sharer_and_update_of_an_object_do_not_wait_for_each_other() {
 #[test]
 fn sharer_of_one_set_of_a_domain_changes_another() {
     ends("a domain", || {
-        let domain: Arc<SetDomain<Count, SetElement<u32>>> = Arc::new(
-            DeferredSet::builder().max_queued(1).build(SetMap::new(Count::default)).unwrap(),
-        );
-        let (one, two) = (domain.new_set(), domain.new_set());
-        let kept = one.add(0);
-        let shared = one.read_shared();
+        let domain: Arc<SetDomain<Count, u32>> =
+            Arc::new(DeferredSet::builder().max_queued(1).build(SetMap::default()).unwrap());
+        let (one, two) = (SetId::new(), SetId::new());
+        let kept = domain.add((one, 0));
+        let shared = domain.read_shared();
         let other = {
             let domain = Arc::clone(&domain);
-            thread::spawn(move || domain.read().len())
+            thread::spawn(move || domain.read().iter().count())
         };
         let_others_come();
-        let members: Vec<_> = (0..10).map(|number| two.add(number)).collect();
-        assert!(message(|| drop(two.read())).contains("this thread"));
-        assert_eq!(shared.0, 1);
+        let members: Vec<_> = (0..10).map(|number| domain.add((two, number))).collect();
+        assert!(message(|| drop(domain.read())).contains("this thread"));
+        assert_eq!(shared.get(one).unwrap().0, 1);
         drop(shared);
         assert!(other.join().unwrap() <= 2);
-        assert_eq!(two.read().0, 10);
+        assert_eq!(domain.read().get(two).unwrap().0, 10);
         drop((members, kept));
     });
 }

@@ -48,6 +48,30 @@ fn loom_ldu_member_taken_back_may_change() {
     });
 }
 
+/// A member that came and went comes again with other data, while a queue has it still.
+#[test]
+fn loom_ldu_recycled_member_comes_again_with_other_data() {
+    model(3, || {
+        let set = set(Queue::PerThread);
+        let other = spawn(&set, |set: &Set| {
+            let member = NonNull::from(Box::leak(Member::boxed(1)));
+            // SAFETY: the member is in this set alone, and is used no more if it is not idle.
+            unsafe {
+                set.insert_raw(member);
+                if set.recycle_raw(member) {
+                    member.as_ref().set(2);
+                    set.insert_raw(member);
+                    set.retire_raw(member);
+                }
+            }
+        });
+        let seen = contents(&set);
+        assert!(matches!(seen[..], [] | [1] | [2]), "{seen:?} was never the set");
+        other.join().unwrap();
+        assert_eq!(contents(&set), [0_u32; 0]);
+    });
+}
+
 /// Inserted by one thread, removed by another beside a reader, and freed by the last user.
 #[test]
 fn loom_ldu_member_changes_hands() {

@@ -10,7 +10,6 @@ mod eager;
 mod lives;
 mod reads;
 mod seeded;
-mod set_domain;
 mod shared;
 
 use super::{DeferredSet, Linked, Links, Queue, Structure};

@@ -34,7 +34,6 @@ fn loom_ldu_read_without_a_cut_is_caught() {
         "reads::loom_ldu_reader_never_sees_effect_without_cause",
         "reads::loom_ldu_read_sees_a_state_that_was",
         "reads::loom_ldu_global_read_sees_a_state_that_was",
-        "set_domain::loom_ldu_set_domain_read_of_two_sets_is_one_moment",
     ];
     catches("no-cut", &models, &["effect without its cause", "was never the set"]);
 }
