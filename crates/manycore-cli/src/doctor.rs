@@ -10,7 +10,7 @@ use manycore::{
         Clock,
         probe::{self, PairDelta, ProbeError},
     },
-    percpu::{barrier, mm_cid, topology::Topology},
+    percpu::{barrier, topology::Topology},
 };
 use manycore_bench::{limits, machine::Machine, output::number};
 
@@ -80,12 +80,6 @@ fn threads() -> String {
         "no: every update publishes with one locked instruction"
     };
     line(&mut text, "membarrier", membarrier);
-    let cids = if mm_cid::is_available() {
-        "yes: the kernel numbers running threads (rseq mm_cid)"
-    } else {
-        "no: needs Linux 6.3 and glibc 2.35; thread slots serve instead"
-    };
-    line(&mut text, "concurrency ids", cids);
     text
 }
 

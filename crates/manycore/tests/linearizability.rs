@@ -37,7 +37,6 @@ fn builders<S: State, U: Update<S>, L: Log<S, Op = U>>() -> Vec<Builder<S, L>> {
             let plain = Deferred::builder().publish(publish).logs(logs);
             let small = plain.clone().max_entries(2);
             all.push(plain.clone());
-            all.push(plain.clone().slots(Slots::Cpu));
             all.push(plain.clone().merge(MergeStrategy::Tree));
             all.push(small.clone().merge(MergeStrategy::Tree).clock(Arc::clone(&counter)));
             all.push(plain.clone().clock(Arc::clone(&counter)));
@@ -45,7 +44,6 @@ fn builders<S: State, U: Update<S>, L: Log<S, Op = U>>() -> Vec<Builder<S, L>> {
             all.push(small.clone().when_full(WhenFull::Drain { growth: 1 }));
             all.push(small.clone().when_full(WhenFull::Grow { growth: 2 }));
             all.push(small.clone().max_entries(1).clock(Arc::clone(&counter)));
-            all.push(small.clone().slots(Slots::Cpu));
             all.push(small.table(Arc::clone(&place)).max_delay(Duration::from_nanos(1)));
         }
     }

@@ -27,18 +27,10 @@ fn often(run: impl FnMut(u64) -> Outcome) -> Outcome {
     }
 }
 
-/// How an update reaches its log.
-type Way = (Slots, Publish);
+const WAYS: [Publish; 3] = [Publish::Locked, Publish::Biased, Publish::Auto];
 
-const WAYS: [Way; 4] = [
-    (Slots::Thread, Publish::Locked),
-    (Slots::Thread, Publish::Biased),
-    (Slots::Thread, Publish::Auto),
-    (Slots::Cpu, Publish::Auto),
-];
-
-fn object<L: Log<Marks, Op = Mark>>((slots, publish): Way) -> Deferred<Marks, L> {
-    let builder = Deferred::builder().logs(Logs::Always).slots(slots).publish(publish);
+fn object<L: Log<Marks, Op = Mark>>(publish: Publish) -> Deferred<Marks, L> {
+    let builder = Deferred::builder().logs(Logs::Always).publish(publish);
     builder.build(Marks::default()).expect("the default bounds")
 }
 
@@ -48,9 +40,9 @@ fn assert_sound(race: &str, outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// Runs a race in every way, and again as long as the two sides have not met in any of them. None
-/// may find a violation.
-fn sound_in_every_way(race: &str, mut run: impl FnMut(Way, u64) -> Outcome) {
+/// Runs a race with every way to publish, and again as long as the two sides have not met in any of
+/// them. None may find a violation.
+fn sound_in_every_way(race: &str, mut run: impl FnMut(Publish, u64) -> Outcome) {
     let _alone = env::alone();
     let started = Instant::now();
     loop {

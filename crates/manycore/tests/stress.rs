@@ -59,7 +59,6 @@ fn builder<T: Send + 'static, L: Log<T>>(rng: &mut Rng, tiny: &Arc<LogTable>) ->
     let mut builder = Deferred::builder()
         .logs(*rng.pick(&[Logs::Always, Logs::Always, Logs::Auto]))
         .publish(*rng.pick(&[Publish::Auto, Publish::Biased, Publish::Locked]))
-        .slots(*rng.pick(&[Slots::Thread, Slots::Thread, Slots::Cpu]))
         .max_entries(*rng.pick(&[2, 100, 4096]))
         .when_full(*rng.pick(&[
             WhenFull::Drain { growth: 1 },

@@ -3,7 +3,7 @@
 use super::configurations::ConfigId;
 use super::log::Log;
 use super::object::Deferred;
-use super::settings::{BuildError, Config, Logs, MergeStrategy, Publish, Slots, WhenFull};
+use super::settings::{BuildError, Config, Logs, MergeStrategy, Publish, WhenFull};
 use super::table::LogTable;
 use crate::clock::Clock;
 use std::marker::PhantomData;
@@ -99,13 +99,6 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     #[must_use]
     pub fn publish(mut self, publish: Publish) -> Self {
         self.config.publish = publish;
-        self
-    }
-
-    /// Whose log an update goes to (default: [`Slots::Thread`]).
-    #[must_use]
-    pub fn slots(mut self, slots: Slots) -> Self {
-        self.config.slots = slots;
         self
     }
 

@@ -2,14 +2,13 @@
 //!
 //! Owns: the ways to collect without the updaters' help, flat under one gate or log by log up to a
 //! cut, and what they share with the combining tree: closing, waiting, emptying a slot. Everything
-//! here runs with the hot state's lock held. Laws oplog.C1 to oplog.C6 are in the header of
+//! here runs with the hot state's lock held. Laws oplog.C1 to oplog.C5 are in the header of
 //! `hot_state`, those of answers in `gate`.
 
 use super::gate::Gate;
 use super::hot_state::HotState;
 use super::log::Log;
 use super::log_set::Inner;
-use super::per_cpu_logs::Turn;
 use super::promotion;
 use super::slot_log::{Local, SlotLog};
 use crate::clock::Stamp;
@@ -42,11 +41,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) fn collect_frozen(&self, inner: &mut Inner<L>) {
         let closed = inner.numbers.next_closed();
         self.gate.close(closed);
-        let _open = self.gate.open_later(self.open);
+        let _open = self.gate.open_later();
         barrier::fence_full();
         self.list_dirty(&mut inner.slots);
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
-        let _turns = self.wait_for_updaters(&inner.slots, answered);
+        self.wait_for_updaters(&inner.slots, answered);
         inner.late = self.late.count(Stamp::MAX); // all updaters are stopped (oplog.L4)
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
@@ -62,7 +61,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.collect_late(inner);
         let closed = inner.numbers.next_closed();
         self.collecting.close(closed);
-        let _collecting = self.collecting.open_later(Gate::OPEN);
+        let _collecting = self.collecting.open_later();
         self.list_dirty(&mut inner.slots);
         let rest = ReopenAll { hot: self, closed };
         for index in &inner.slots {
@@ -77,8 +76,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             let Some(slot) = self.slot_log(index) else { continue };
-            let _open = slot.gate.open_later(Gate::OPEN);
-            let _turns = self.wait_for_updaters(&[index], answered);
+            let _open = slot.gate.open_later();
+            self.wait_for_updaters(&[index], answered);
             // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
             unsafe { self.collect_slot(index, cut, answered, inner) };
         }
@@ -87,11 +86,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     /// Called after closing the gates, a fence and `list_dirty`: ensures that the biased stores of
     /// the slots' updaters are visible. Returns whether all updaters have answered, so that none is
-    /// inside. Where logs belong to CPUs, turns exclude the updaters instead of announcements
-    /// (oplog.V3).
+    /// inside.
     pub(super) fn settle(&self, slots: &[usize], unanswered: &mut bool, closed: Gate) -> bool {
         *unanswered = false;
-        if self.is_per_cpu() || !self.is_biased() {
+        if !self.is_biased() {
             return false;
         }
         let answered = self.is_answered(slots, closed);
@@ -103,18 +101,14 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 
     /// Waits until no updater has one of these slots' logs in hand. No updater takes one while the
-    /// gate is closed and, where logs belong to CPUs, the turns are held.
-    pub(super) fn wait_for_updaters(&self, slots: &[usize], answered: bool) -> Vec<Turn<'_>> {
-        if self.is_per_cpu() {
-            return self.take_turns(slots);
-        }
+    /// gate is closed.
+    pub(super) fn wait_for_updaters(&self, slots: &[usize], answered: bool) {
         if answered {
-            return Vec::new();
+            return;
         }
         for index in slots {
             percpu::records().wait_for(*index, |announced| promotion::updates(announced, self));
         }
-        Vec::new()
     }
 
     /// Lists the dirty slots.
@@ -209,12 +203,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         })
     }
 
-    /// Takes the turns of these slots, for a reader that needs all their updaters stopped at one
-    /// moment.
-    fn take_turns(&self, slots: &[usize]) -> Vec<Turn<'_>> {
-        slots.iter().filter_map(|index| self.slot_log(*index)?.turn.take()).collect()
-    }
-
     /// Moves the late updates that were counted into a log in the collected logs.
     pub(super) fn collect_late(&self, inner: &mut Inner<L>) {
         if inner.late == 0 {
@@ -271,7 +259,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for ReopenAll<'_, T, L> {
     fn drop(&mut self) {
         for slot in self.hot.slot_logs() {
             if slot.gate.of_holder() == self.closed {
-                slot.gate.open(Gate::OPEN);
+                slot.gate.open();
             }
         }
     }

@@ -49,7 +49,7 @@ use std::mem;
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Whether a collection of `dirty` dirty slots uses branches.
     pub(super) fn wants_tree(&self, dirty: usize, inner: &Inner<L>) -> bool {
-        if self.is_per_cpu() || seeded_bug!("no-cut") {
+        if seeded_bug!("no-cut") {
             return false;
         }
         match self.config.merge {
@@ -108,11 +108,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // A waiter sees the end of the collection by this (`wait_for_collection`).
         let _collecting = L::ORDERED.then(|| {
             self.collecting.close(closed);
-            self.collecting.open_later(Gate::OPEN)
+            self.collecting.open_later()
         });
         // It also publishes the tree's hints and members to helpers.
         self.gate.close(closed);
-        let _open = self.gate.open_later(self.open);
+        let _open = self.gate.open_later();
         barrier::fence_full();
         // Slots that are not dirty need no answer (oplog.G4).
         self.list_dirty(&mut inner.slots);
@@ -126,7 +126,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         rest.clear();
         rest.extend(inner.slots.iter().copied().filter(|index| !harvest.slots.has(*index)));
         let answered = self.settle(&rest, &mut inner.unanswered, closed);
-        let _turns = self.wait_for_updaters(&rest, answered);
+        self.wait_for_updaters(&rest, answered);
         inner.late = self.late.count(Stamp::MAX);
         for index in &rest {
             // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside, no helper

@@ -22,7 +22,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
             self.logs(); // the log set exists before the gate is open (oplog.C10)
-            self.gate.revive(self.open);
+            self.gate.revive();
         }
     }
 

@@ -34,11 +34,9 @@ const BLOCK: u64 = 1 << 16;
 /// A collection is in progress; its number is in the bits above.
 const FROZEN: u64 = 1;
 const EVICTED: u64 = 2;
-/// Logs belong to CPUs, not threads. Not zero, so that updates to threads' logs pay nothing for it.
-const PER_CPU: u64 = 4;
 /// With `FROZEN`: waiting updaters may help the collection (`combining_tree`).
-const TREE: u64 = 8;
-const NUMBER_SHIFT: u32 = 4;
+const TREE: u64 = 4;
+const NUMBER_SHIFT: u32 = 3;
 
 /// The value of a gate.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,8 +44,6 @@ pub(super) struct Gate(u64);
 
 impl Gate {
     pub(super) const OPEN: Self = Self(0);
-    /// Open, and logs belong to CPUs.
-    pub(super) const OPEN_PER_CPU: Self = Self(PER_CPU);
     /// Closed for good (oplog.C7).
     pub(super) const EVICTED: Self = Self(EVICTED);
     /// Closed by a reader that collects nothing, and so needs no number.
@@ -55,7 +51,7 @@ impl Gate {
 
     #[inline(always)]
     pub(super) fn is_open(self) -> bool {
-        self == Self::OPEN || self == Self::OPEN_PER_CPU
+        self == Self::OPEN
     }
 
     /// Whether a collection is in progress.
@@ -97,9 +93,9 @@ impl fmt::Debug for Gate {
 pub(super) struct AtomicGate(AtomicU64);
 
 impl AtomicGate {
-    pub(super) fn new(open: Gate) -> Self {
-        debug_assert!(open.is_open(), "oplog.C1: a gate starts as {open:?}");
-        Self(AtomicU64::new(open.0))
+    /// An open gate.
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(Gate::OPEN.0))
     }
 
     /// For an updater, which has announced the hot state before (oplog.C1).
@@ -132,17 +128,16 @@ impl AtomicGate {
     }
 
     /// Ends a collection, also one that did not come to close this gate.
-    pub(super) fn open(&self, open: Gate) {
-        debug_assert!(open.is_open(), "oplog.C1: a gate opens to {open:?}");
+    pub(super) fn open(&self) {
         debug_assert!(self.is_found(|gate| gate != Gate::EVICTED), "oplog.C7: evicted, and opens");
         // ORDER: Release; pairs with Acquire in `load`: the log as the reader left it.
-        self.0.store(open.0, Ordering::Release);
+        self.0.store(Gate::OPEN.0, Ordering::Release);
     }
 
     /// [`open`](Self::open)s the gate when the result is dropped, also by a panic.
     #[must_use]
-    pub(super) fn open_later(&self, open: Gate) -> Opening<'_> {
-        Opening { gate: self, open }
+    pub(super) fn open_later(&self) -> Opening<'_> {
+        Opening(self)
     }
 
     /// Closes the gate for good; only [`revive`](Self::revive) opens it.
@@ -156,25 +151,22 @@ impl AtomicGate {
     }
 
     /// Opens the gate of an evicted hot state, which has a log set again.
-    pub(super) fn revive(&self, open: Gate) {
+    pub(super) fn revive(&self) {
         debug_assert!(
             self.is_found(|gate| gate == Gate::EVICTED),
             "oplog.C7: revived, not evicted"
         );
         // ORDER: Release; pairs with Acquire in `load`: the log set.
-        self.0.store(open.0, Ordering::Release);
+        self.0.store(Gate::OPEN.0, Ordering::Release);
     }
 }
 
 /// Opens a gate when it is dropped.
-pub(super) struct Opening<'a> {
-    gate: &'a AtomicGate,
-    open: Gate,
-}
+pub(super) struct Opening<'a>(&'a AtomicGate);
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        self.gate.open(self.open);
+        self.0.open();
     }
 }
 

@@ -29,9 +29,6 @@
 //!   bits are read (oplog.D2).
 //! - oplog.C5 Updates that were collected and not applied are in `collected_logs`, in the order in
 //!   which they must be applied.
-//! - oplog.C6 With `PER_CPU` in an open gate, logs belong to CPUs, and the slot log's turn instead
-//!   of the announcement decides which thread has exclusive access under oplog.C1 (see
-//!   `per_cpu_logs`).
 //! - oplog.C7 While the hot state's gate says `EVICTED`, no updater is inside and no slot has a
 //!   log.
 //! - oplog.C8 A reader waits for the updaters that were inside when it closed the gate, and for no
@@ -47,7 +44,7 @@ use super::log::Log;
 use super::log_set::LogSet;
 use super::promotion::{self, Membership};
 use super::readers::Readers;
-use super::settings::{Config, Slots};
+use super::settings::Config;
 use super::slot_log::{FIRST, Padded, SlotLog};
 use super::table::{self, Denied, Eviction, LogTable};
 use crate::clock::{Clock, Hardware};
@@ -74,8 +71,6 @@ pub(super) struct HotState<T, L: Log<T>> {
     pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
     /// Null once an eviction has freed it (oplog.C10).
     pub(super) logs: AtomicPtr<LogSet<L>>,
-    /// The gate's value when it is open.
-    pub(super) open: Gate,
     /// The time bound in ticks; `u64::MAX` if there is none.
     pub(super) max_delay: u64,
     pub(super) config: Arc<Config>,
@@ -106,7 +101,7 @@ pub(super) struct HotState<T, L: Log<T>> {
 // one thread at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
 unsafe impl<T: Send, L: Log<T>> Send for HotState<T, L> {}
 // SAFETY: shared, the hot state gives the value and `inner` to the lock's holder, and a log to its
-// updater, the reader or a helper (oplog.C1, oplog.C6, oplog.B3), one thread at a time; late
+// updater, the reader or a helper (oplog.C1, oplog.B3), one thread at a time; late
 // updates are `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync`
 // only if `T: Sync`.
 unsafe impl<T: Send, L: Log<T>> Sync for HotState<T, L> {}
@@ -169,24 +164,21 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> *mut Self {
         let clock = clock_of(&config);
         let max_delay = config.max_delay.map_or(u64::MAX, |delay| clock.duration_to_ticks(delay));
-        let by_cpu = config.slots == Slots::Cpu && percpu::mm_cid::is_available();
-        let open = if by_cpu { Gate::OPEN_PER_CPU } else { Gate::OPEN };
         Box::into_raw(Box::new(Self {
-            gate: AtomicGate::new(open),
+            gate: AtomicGate::new(),
             unchecked_entries: if max_delay == u64::MAX { config.max_entries } else { 0 },
             max_bytes: config.max_bytes,
             hardware: clock.hardware(),
             biased: Flag::new(biased),
             first: std::array::from_fn(SlotPtr::from),
             logs: AtomicPtr::new(LogSet::with_collected_logs(Vec::new())),
-            open,
             max_delay,
             config,
             next_line: Padded(()),
             lock: AtomicUsize::new(token | lock::LOCKED),
             late: Late::new(),
             counts: UnsafeCell::new(Counts::default()),
-            collecting: AtomicGate::new(Gate::OPEN),
+            collecting: AtomicGate::new(),
             has_value: Flag::new(false),
             retired: Flag::new(false),
             membership: Membership::new(),
@@ -216,11 +208,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Whether logs belong to CPUs.
-    pub(super) fn is_per_cpu(&self) -> bool {
-        self.open == Gate::OPEN_PER_CPU
-    }
-
     /// Whether there is a time bound.
     #[inline(always)]
     pub(super) fn is_timed(&self) -> bool {
@@ -235,9 +222,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     /// Whether updates take more than the short path, whatever their logs hold.
     pub(super) fn needs_slow_path(&self) -> bool {
-        let plain = !self.is_per_cpu() && !self.is_timed();
-        let stamps = !L::ORDERED || self.stamps_in_hardware();
-        !(plain && stamps)
+        self.is_timed() || L::ORDERED && !self.stamps_in_hardware()
     }
 
     /// Whether an eviction has freed the logs. For the lock's holder; else a hint.

@@ -9,7 +9,7 @@ use super::object::Deferred;
 use super::promotion;
 use super::readers::Readers;
 use super::release::ColdGuard;
-use super::settings::{Config, Publish, Slots};
+use super::settings::{Config, Publish};
 use super::table::Eviction;
 use super::word::Word;
 use crate::lock::{self, LOCKED};
@@ -35,8 +35,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     fn new_hot_state(&self, token: usize) -> (*mut HotState<T, L>, Word) {
         let config: Arc<Config> = self.config.config();
         // `Auto` starts biased, too: only a read switches, and an object may never be read.
-        let wanted = config.publish != Publish::Locked || config.slots == Slots::Cpu;
-        let biased = wanted && barrier::is_asymmetric();
+        let biased = config.publish != Publish::Locked && barrier::is_asymmetric();
         let hot = HotState::<T, L>::new_locked(config, token, biased);
         // SAFETY: made just above.
         let slow_path = unsafe { (*hot).needs_slow_path() };

@@ -108,9 +108,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller holds the hot state's lock.
     pub(super) unsafe fn wants_bias(&self) -> Option<bool> {
-        if self.is_per_cpu() {
-            return None;
-        }
         let (biased, config) = (self.is_biased(), &self.config);
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // `inner`. No merge is in progress, and no user code runs in here.

@@ -122,7 +122,7 @@
 // | `word`, `gate`, `contention` | states with their transitions |
 // | `comparison`, `policy` | decisions |
 // | `table`, `promotion` | what objects share, `Counter` and `ScalableArc` too |
-// | `per_cpu_logs`, `slot_log`, `late`, `collected_logs`, `branches`, `log_set` | waiting updates |
+// | `slot_log`, `late`, `collected_logs`, `branches`, `log_set` | waiting updates |
 // | `hot_state`, `log_access` | the layout of a hot object |
 // | `push`, `collect`, `combining_tree`, `merge`, `wait`, `evict`, `stats` | work on a hot state |
 // | `object`, `release`, `guard`, `lifecycle`, `acquire`, `append` | work on an object |
@@ -159,7 +159,6 @@ mod log_set;
 mod loom_tests;
 mod merge;
 mod object;
-mod per_cpu_logs;
 mod policy;
 pub(crate) mod promotion;
 mod push;
@@ -181,6 +180,6 @@ pub use guard::ReadGuard;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
 pub use object::Deferred;
-pub use settings::{BuildError, Logs, MergeStrategy, Publish, Slots, WhenFull};
+pub use settings::{BuildError, Logs, MergeStrategy, Publish, WhenFull};
 pub use stats::Stats;
 pub use table::LogTable;

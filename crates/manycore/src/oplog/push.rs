@@ -1,7 +1,6 @@
 //! The updater's side of a hot state: an update goes to its slot's log.
 //!
-//! Laws oplog.C1 to oplog.C6 are in the header of `hot_state`, and those of logs that belong to
-//! CPUs in `per_cpu_logs`.
+//! Laws oplog.C1 to oplog.C5 are in the header of `hot_state`.
 
 use super::gate::Gate;
 use super::hot_state::HotState;
@@ -99,7 +98,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // With the announcement before it, the updater's half of oplog.C1.
         let gate = self.gate.load();
         if gate != Gate::OPEN {
-            return self.push_unless_open(gate, index, op, growth);
+            return Err((op, self.refuse(gate, index)));
         }
         // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and one owner
         // succeeds another by Release and Acquire (percpu.P2).
@@ -126,40 +125,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         unsafe { self.push_to(slot, index, op, growth) }
     }
 
-    /// Pushes an update when the gate is not plainly `OPEN`: it is closed, or logs belong to CPUs.
-    #[cold]
-    fn push_unless_open(
-        &self,
-        gate: Gate,
-        index: usize,
-        op: L::Op,
-        growth: usize,
-    ) -> Result<Stamp, (L::Op, Refusal)> {
-        if gate != Gate::OPEN_PER_CPU {
-            return Err((op, self.refuse(gate, index)));
-        }
-        let mut index = percpu::mm_cid::current().unwrap_or(index);
-        loop {
-            // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
-            // announced updater.
-            let slot = unsafe { &*self.find_or_make_slot(index) };
-            let Some(_turn) = slot.turn.take() else {
-                index += 1;
-                continue;
-            };
-            let gate = self.gate.load(); // after the turn (oplog.V1)
-            if gate != Gate::OPEN_PER_CPU {
-                return Err((op, refusal(gate)));
-            }
-            // SAFETY: oplog.V1 - this thread has the turn.
-            return unsafe { self.push_to(slot, index, op, growth) };
-        }
-    }
-
     /// Pushes an update to a log to which the caller has exclusive access.
     ///
     /// # Safety
-    /// The caller has exclusive access to the log (oplog.C1 or oplog.C6).
+    /// The caller has exclusive access to the log (oplog.C1).
     #[inline(always)]
     unsafe fn push_to(
         &self,
@@ -170,8 +139,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     ) -> Result<Stamp, (L::Op, Refusal)> {
         // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
         let local = slot.local.get_mut();
-        // SAFETY: the caller promises exclusive access to the log, by oplog.C1 or by the turn
-        // (oplog.C6), until this returns (# Safety).
+        // SAFETY: oplog.C1 - the caller promises exclusive access to the log until this returns
+        // (# Safety).
         let local = unsafe { local.deref() };
         if !local.dirty {
             if let Err(refused) = self.mark_dirty(index, local) {
@@ -291,7 +260,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
         // The second half of oplog.C3.
         let gate = self.gate.load();
-        if gate == self.open { Ok(()) } else { Err(refusal(gate)) }
+        if gate == Gate::OPEN { Ok(()) } else { Err(refusal(gate)) }
     }
 }
 

@@ -132,51 +132,10 @@ pub enum Publish {
     Biased,
 }
 
-/// Whose log an update goes to.
-///
-/// ```
-/// use manycore::oplog::{Commuting, Deferred, Logs, Op, Slots};
-/// use manycore::percpu::{mm_cid, topology::Topology};
-///
-/// # struct Add(u64);
-/// # impl Op<u64> for Add {
-/// #     fn apply(self, sum: &mut u64) {
-/// #         *sum += self.0;
-/// #     }
-/// # }
-/// let sum = Deferred::<u64, Commuting<Add>>::builder()
-///     .logs(Logs::Always)
-///     .slots(Slots::Cpu)
-///     .build(0)?;
-/// std::thread::scope(|s| {
-///     for _ in 0..16 {
-///         s.spawn(|| sum.append(Add(1)));
-///     }
-/// });
-/// if mm_cid::is_available() {
-///     assert!(sum.stats().logs <= Topology::detect().cpus().len());
-/// }
-/// assert_eq!(*sum.read(), 16);
-/// # Ok::<(), manycore::oplog::BuildError>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Slots {
-    /// The thread's own. The default, and the fastest: no other thread writes that log.
-    #[default]
-    Thread,
-    /// The CPU's, by the kernel's concurrency id: an object has at most as many logs as the process
-    /// runs on CPUs, however many threads it has. An update takes one locked instruction, because
-    /// it may be preempted with the log in hand. For programs with more than twice as many threads
-    /// as CPUs, and where the memory of an object matters. Where the kernel provides no such id
-    /// (before Linux 6.3), as `Thread`. With `Cpu`, [`Publish`] is ignored.
-    Cpu,
-}
-
 /// How a read collects the logs.
 ///
 /// ```
-/// use manycore::oplog::{BuildError, Commuting, Deferred, MergeStrategy, Op, Slots};
+/// use manycore::oplog::{BuildError, Commuting, Deferred, MergeStrategy, Op};
 ///
 /// # struct Add(u64);
 /// # impl Op<u64> for Add {
@@ -194,9 +153,6 @@ pub enum Slots {
 ///     }
 /// });
 /// assert_eq!(*sum.read(), 4);
-///
-/// let tree = Sum::builder().merge(MergeStrategy::Tree).slots(Slots::Cpu).build(0);
-/// assert_eq!(tree.unwrap_err(), BuildError::TreeOfCpus);
 /// # Ok::<(), BuildError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -215,7 +171,7 @@ pub enum MergeStrategy {
     /// these, and the logs that none of them has collected. For tests, and where `Auto` does not
     /// detect that it pays. Costs up to 6 KiB per object from its first such read on, and the first
     /// such read of a process reads the map of the machine
-    /// ([`Topology`](crate::percpu::topology::Topology)). Not together with [`Slots::Cpu`].
+    /// ([`Topology`](crate::percpu::topology::Topology)).
     Tree,
 }
 
@@ -236,8 +192,6 @@ pub enum BuildError {
         /// The size of one update.
         entry: usize,
     },
-    /// [`MergeStrategy::Tree`] together with [`Slots::Cpu`].
-    TreeOfCpus,
     /// Objects with 65,535 different configurations exist at this time. Two configurations differ
     /// if a setting, the table or the clock does; one that no object uses does not count.
     TooManyConfigurations,
@@ -252,9 +206,6 @@ impl fmt::Display for BuildError {
             }
             Self::BytesBelowOneEntry { max_bytes, entry } => {
                 write!(f, "max_bytes {max_bytes} does not hold one update of {entry} bytes")
-            }
-            Self::TreeOfCpus => {
-                write!(f, "MergeStrategy::Tree needs Slots::Thread: a log of a CPU has no thread")
             }
             Self::TooManyConfigurations => {
                 write!(
@@ -279,7 +230,6 @@ pub(crate) struct Config {
     pub(crate) when_full: WhenFull,
     pub(crate) logs: Logs,
     pub(crate) publish: Publish,
-    pub(crate) slots: Slots,
     pub(crate) merge: MergeStrategy,
     pub(crate) clock: Option<Arc<Clock>>,
     pub(crate) table: Option<Arc<LogTable>>,
@@ -300,7 +250,6 @@ impl Default for Config {
             when_full: WhenFull::default(),
             logs: Logs::default(),
             publish: Publish::default(),
-            slots: Slots::default(),
             merge: MergeStrategy::default(),
             clock: None,
             table: None,
@@ -316,7 +265,7 @@ impl Config {
     pub(super) fn settings(&self) -> impl Hash + Eq + use<> {
         (
             (self.max_entries, self.max_bytes, self.max_delay, self.when_full),
-            (self.logs, self.publish, self.slots, self.merge),
+            (self.logs, self.publish, self.merge),
             (self.idle_reads, self.ratio_for_bias),
             self.clock.as_ref().map(|clock| Arc::as_ptr(clock).addr()),
             self.table.as_ref().map(|table| Arc::as_ptr(table).addr()),
@@ -342,9 +291,6 @@ impl Config {
         }
         if self.max_bytes < entry {
             return Err(BuildError::BytesBelowOneEntry { max_bytes: self.max_bytes, entry });
-        }
-        if self.merge == MergeStrategy::Tree && self.slots == Slots::Cpu {
-            return Err(BuildError::TreeOfCpus);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@
 
 use super::{
     Absorbing, Cancelling, Combining, Commuting, Deferred, Log, Logs, MergeStrategy, Ordered,
-    Publish, Slots, WhenFull,
+    Publish, WhenFull,
 };
 use crate as manycore;
 use crate::sync::{AtomicBool, Ordering, thread};
@@ -79,16 +79,10 @@ impl Machine for Stage {
 }
 
 fn object<S: State, L: Log<S>>(rng: &mut Rng) -> Deferred<S, L> {
-    let (slots, merge) = *rng.pick(&[
-        (Slots::Thread, MergeStrategy::Flat),
-        (Slots::Thread, MergeStrategy::Tree),
-        (Slots::Cpu, MergeStrategy::Auto),
-    ]);
     let builder = Deferred::builder()
-        .merge(merge)
+        .merge(*rng.pick(&[MergeStrategy::Flat, MergeStrategy::Tree]))
         .logs(*rng.pick(&[Logs::Always, Logs::Auto]))
         .publish(*rng.pick(&[Publish::Locked, Publish::Biased, Publish::Auto]))
-        .slots(slots)
         .max_entries(1 + rng.below(3))
         .when_full(*rng.pick(&[
             WhenFull::Drain { growth: 1 },

@@ -2,8 +2,7 @@
 //!
 //! Owns: their layout. Which thread may access them, and when, is in the header of `hot_state`.
 
-use super::gate::{AtomicGate, Gate};
-use super::per_cpu_logs::TurnHolder;
+use super::gate::AtomicGate;
 use crate::clock::Stamp;
 use crate::config;
 use crate::sync::{AtomicU64, Ordering, UnsafeCell, seeded_bug};
@@ -25,8 +24,6 @@ pub(super) struct SlotLog<L> {
     /// The number of updates pushed; only the updater writes it.
     pub(super) appended: AtomicU64,
     pub(super) local: UnsafeCell<Local<L>>,
-    /// The thread that has the log in hand, if logs belong to CPUs.
-    pub(super) turn: TurnHolder,
 }
 
 /// The part of a slot's log that oplog.C1 guards.
@@ -45,8 +42,7 @@ pub(super) struct Local<L> {
 impl<L: Default> SlotLog<L> {
     pub(super) fn new() -> Self {
         Self {
-            gate: AtomicGate::new(Gate::OPEN),
-            turn: TurnHolder::none(),
+            gate: AtomicGate::new(),
             appended: AtomicU64::new(0),
             local: UnsafeCell::new(Local {
                 log: L::default(),

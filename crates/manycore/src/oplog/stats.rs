@@ -128,7 +128,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let inspected = (!self.is_evicted()).then(|| {
             self.collecting.close(Gate::INSPECTED);
             self.gate.close(Gate::INSPECTED);
-            (self.gate.open_later(self.open), self.collecting.open_later(Gate::OPEN))
+            (self.gate.open_later(), self.collecting.open_later())
         });
         promotion::wait_for_updaters(self, self.is_biased());
         for slot in self.slot_logs() {

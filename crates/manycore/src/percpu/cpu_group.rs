@@ -5,7 +5,7 @@
 //! groups are numbered densely from zero, and all threads are in group zero where the machine does
 //! not provide its topology.
 
-use super::mm_cid;
+use super::rseq;
 use super::topology::{Cpu, Topology};
 use crate::config;
 
@@ -92,7 +92,7 @@ crate::sync::global! {
 /// Cost: some loads where libc keeps the CPU's number in memory, else a call into libc.
 #[inline(always)]
 pub(crate) fn group(kind: Kind) -> usize {
-    match mm_cid::cpu() {
+    match rseq::cpu() {
         Some(cpu) => MAP.group(cpu, kind),
         None => group_slow(kind),
     }
@@ -110,9 +110,9 @@ pub(crate) fn branches() -> usize {
 #[inline]
 pub(crate) fn branch(slot: usize) -> usize {
     if cfg!(any(manycore_loom, manycore_shuttle, miri)) {
-        return mm_cid::current().unwrap_or(slot) % branches(); // a model moves its threads
+        return slot % branches();
     }
-    match mm_cid::cpu().or_else(|| super::pin::current_cpu().ok()) {
+    match rseq::cpu().or_else(|| super::pin::current_cpu().ok()) {
         Some(cpu) => MAP.groups.get(cpu).map_or(0, |groups| groups.branch as usize),
         None => slot % MAP.branches,
     }

@@ -17,7 +17,6 @@
 //! | ... as a number that no live thread shares | [thread_token] |
 //! | which CPU it runs on, and which it may | [pin] |
 //! | which CPUs share a core, a cache, a node | [topology] |
-//! | the kernel's small number for this CPU's thread | [mm_cid] |
 //! | whether fences can be left to the rare side | [barrier] |
 //! | that a lock of the process is free after `fork` | [AtFork] |
 //!
@@ -51,8 +50,8 @@ mod fork;
 pub(crate) mod gate;
 #[cfg(all(test, manycore_loom))]
 pub(crate) mod loom_tests;
-pub mod mm_cid;
 pub mod pin;
+mod rseq;
 pub(crate) mod segmented;
 pub(crate) mod slot_table;
 mod slots;

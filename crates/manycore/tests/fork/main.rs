@@ -30,11 +30,11 @@ struct Objects {
     cold: Deferred<u64, Commuting<Add>>,
 }
 
-fn filled(publish: Publish, slots: Slots) -> Objects {
+fn filled(publish: Publish) -> Objects {
     let objects = Objects {
-        list: builder(publish, slots).build(List::new()).unwrap(),
-        sum: builder(publish, slots).build(0).unwrap(),
-        set: builder(publish, slots).build(Set::new()).unwrap(),
+        list: builder(publish).build(List::new()).unwrap(),
+        sum: builder(publish).build(0).unwrap(),
+        set: builder(publish).build(Set::new()).unwrap(),
         cold: Deferred::new(0),
     };
     for thread in 0..5_u8 {
@@ -53,8 +53,8 @@ fn filled(publish: Publish, slots: Slots) -> Objects {
     objects
 }
 
-fn builder<T: Send + 'static, L: Log<T>>(publish: Publish, slots: Slots) -> Builder<T, L> {
-    Deferred::builder().logs(Logs::Always).publish(publish).slots(slots)
+fn builder<T: Send + 'static, L: Log<T>>(publish: Publish) -> Builder<T, L> {
+    Deferred::builder().logs(Logs::Always).publish(publish)
 }
 
 /// Reads what was logged before, appends `more` of each, and reads that.
@@ -80,18 +80,12 @@ fn uses(objects: &Objects, more: u8) -> bool {
 fn forked_child_has_what_the_parent_had_logged_and_goes_on_by_itself() {
     in_own_process("forked_child_has_what_the_parent_had_logged_and_goes_on_by_itself", || {
         for publish in [Publish::Locked, Publish::Biased, Publish::Auto] {
-            for slots in [Slots::Thread, Slots::Cpu] {
-                let objects = filled(publish, slots);
-                assert_eq!(
-                    objects.sum.stats().pending,
-                    50,
-                    "nothing is left for the child to read"
-                );
-                assert_eq!(in_child(|| uses(&objects, 7)), 0, "{publish:?}, {slots:?}");
-                // The parent's copies know nothing of that.
-                assert_eq!(objects.sum.stats().pending, 50);
-                assert!(uses(&objects, 20), "{publish:?}, {slots:?}");
-            }
+            let objects = filled(publish);
+            assert_eq!(objects.sum.stats().pending, 50, "nothing is left for the child to read");
+            assert_eq!(in_child(|| uses(&objects, 7)), 0, "{publish:?}");
+            // The parent's copies know nothing of that.
+            assert_eq!(objects.sum.stats().pending, 50);
+            assert!(uses(&objects, 20), "{publish:?}");
         }
     });
 }
@@ -99,7 +93,7 @@ fn forked_child_has_what_the_parent_had_logged_and_goes_on_by_itself() {
 #[test]
 fn forked_child_starts_threads_of_its_own() {
     in_own_process("forked_child_starts_threads_of_its_own", || {
-        let objects = filled(Publish::Auto, Slots::Thread);
+        let objects = filled(Publish::Auto);
         let status = in_child(|| {
             thread::scope(|scope| {
                 for _ in 0..4 {
@@ -116,8 +110,7 @@ fn forked_child_starts_threads_of_its_own() {
 #[test]
 fn child_of_a_parent_that_never_ran_a_barrier_can_run_one() {
     in_own_process("child_of_a_parent_that_never_ran_a_barrier_can_run_one", || {
-        let sum: Deferred<u64, Commuting<Add>> =
-            builder(Publish::Biased, Slots::Thread).build(0).unwrap();
+        let sum: Deferred<u64, Commuting<Add>> = builder(Publish::Biased).build(0).unwrap();
         let status = in_child(|| {
             sum.append(Add(1));
             *sum.read() == 1

@@ -109,12 +109,12 @@ fn update_stamped_early_and_published_late_is_out_of_order_with_concurrent_ones_
 
 // ---- from core to core (requirement O-03) ----
 
-fn moves_between_cores<L: Log<Set, Op = Toggle>>(slots: Slots) {
+fn moves_between_cores<L: Log<Set, Op = Toggle>>() {
     let Ok(cpus) = pin::allowed() else {
         println!("skipped: this system does not say where threads run");
         return;
     };
-    let builder = Deferred::<Set, L>::builder().logs(Logs::Always).slots(slots);
+    let builder = Deferred::<Set, L>::builder().logs(Logs::Always);
     let set = builder.build(Set::new()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -148,11 +148,9 @@ fn moves_between_cores<L: Log<Set, Op = Toggle>>(slots: Slots) {
 #[test]
 fn insert_on_one_core_and_remove_on_another_leave_nothing() {
     let _alone = env::alone();
-    for slots in [Slots::Thread, Slots::Cpu] {
-        moves_between_cores::<Ordered<Toggle>>(slots);
-        moves_between_cores::<Absorbing<Toggle>>(slots);
-        moves_between_cores::<Cancelling<Toggle>>(slots);
-    }
+    moves_between_cores::<Ordered<Toggle>>();
+    moves_between_cores::<Absorbing<Toggle>>();
+    moves_between_cores::<Cancelling<Toggle>>();
 }
 
 // ---- clocks that disagree (requirement O-16) ----

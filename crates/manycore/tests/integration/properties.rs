@@ -49,15 +49,14 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
 fn builder<T: Debug + Send + 'static, L: Log<T> + Debug>() -> impl Strategy<Value = Builder<T, L>> {
     let logs = prop_oneof![Just(Logs::Auto), Just(Logs::Always), Just(Logs::Never)];
     let publish = prop_oneof![Just(Publish::Auto), Just(Publish::Locked), Just(Publish::Biased)];
-    let slots = prop_oneof![Just(Slots::Thread), Just(Slots::Cpu)];
     let full = prop_oneof![
         Just(WhenFull::Drain { growth: 1 }),
         Just(WhenFull::Drain { growth: 4 }),
         Just(WhenFull::Grow { growth: 2 }),
     ];
     let entries = prop_oneof![1_usize..4, Just(4096)];
-    (logs, publish, slots, full, entries).prop_map(|(logs, publish, slots, full, entries)| {
-        let builder = Deferred::builder().logs(logs).publish(publish).slots(slots);
+    (logs, publish, full, entries).prop_map(|(logs, publish, full, entries)| {
+        let builder = Deferred::builder().logs(logs).publish(publish);
         builder.when_full(full).max_entries(entries)
     })
 }

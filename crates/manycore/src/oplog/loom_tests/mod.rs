@@ -1,5 +1,5 @@
 //! Models of deferred updates: laws oplog.D1, oplog.D2, oplog.D6, oplog.D8, oplog.D10, oplog.C1 to
-//! oplog.C6, oplog.W1 to oplog.W3, oplog.B1 to oplog.B4, and adaptive.A1 to adaptive.A6, in every
+//! oplog.C5, oplog.W1 to oplog.W3, oplog.B1 to oplog.B4, and adaptive.A1 to adaptive.A6, in every
 //! interleaving up to a bound.
 //! What loom can and can't show, and how a model is itself tested, is in the header of
 //! [`crate::percpu::loom_tests`].
@@ -15,7 +15,6 @@ mod hardware;
 mod inside;
 mod life;
 mod ordered;
-mod per_cpu_logs;
 mod promotion;
 mod races;
 mod reserved;
