@@ -103,7 +103,7 @@ curves)
     only=capacity=sufficient curve kv cache throughput --set 0 --keys 10000 --ops 240000
     ;;
 audit)
-    for impl in section section-epoch section-clock crossbeam-epoch urcu brlock; do
+    for impl in section section-epoch crossbeam-epoch urcu brlock; do
         "$manycore" sim --plain --audit --cores 4 --set slice=24000 -- manycore bench smr \
             --impl "$impl" --threads 4 --update 0 --ops 400000 --duration 100us --repeat 1 \
             >"$work/one" 2>"$work/said" || die "$impl: $(tail -n 1 "$work/said")"

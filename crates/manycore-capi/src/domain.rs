@@ -52,7 +52,7 @@ pub unsafe extern "C" fn mc_domain_new(out: *mut *const Domain, options: *const 
     }
     // SAFETY: null, or as long as it says, which the caller promises.
     let Some(options) = (unsafe { Options::read(options) }) else { return -libc::EINVAL };
-    let built = options.builder().and_then(|builder| builder.build().ok());
+    let built = options.builder().build().ok();
     let Some(sections) = built else { return -libc::EINVAL };
     let domain = Box::into_raw(Domain::new(sections, options.is_bounded()));
     fork::prepare();

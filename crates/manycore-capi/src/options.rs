@@ -15,8 +15,7 @@ pub type BudgetCallback = unsafe extern "C-unwind" fn(*mut c_void, *const Backlo
 pub struct Options {
     /// Of the struct as the caller knows it.
     pub size: usize,
-    /// Bit 0: readers pay a fence, and no system call is made. Bit 1: by clocks instead of eras.
-    /// Bit 2: objects have births.
+    /// Bit 0: readers pay a fence, and no system call is made. Bit 1: objects have births.
     pub flags: u64,
     /// Nodes of a batch.
     pub batch_nodes: usize,
@@ -35,8 +34,7 @@ pub struct Options {
 }
 
 const FENCES: u64 = 1;
-const CLOCK: u64 = 2;
-const BOUNDED: u64 = 4;
+const BOUNDED: u64 = 2;
 
 /// The call-back's argument, which its giver lets any thread have.
 struct Argument(*mut c_void);
@@ -70,7 +68,7 @@ impl Options {
     pub(crate) unsafe fn read(options: *const Self) -> Option<Self> {
         // SAFETY: what the caller promises.
         let read = unsafe { versioned::read(options, Self::NONE) };
-        read.filter(|read| read.flags & !(FENCES | CLOCK | BOUNDED) == 0)
+        read.filter(|read| read.flags & !(FENCES | BOUNDED) == 0)
     }
 
     /// Whether objects have births in the domain.
@@ -78,19 +76,9 @@ impl Options {
         self.flags & BOUNDED != 0
     }
 
-    /// The mode, unless two are asked for.
-    fn mode(&self) -> Option<Mode> {
-        match (self.flags & CLOCK != 0, self.is_bounded()) {
-            (false, false) => Some(Mode::Epoch),
-            (false, true) => Some(Mode::Bounded),
-            (true, false) => Some(Mode::Clock),
-            (true, true) => None,
-        }
-    }
-
-    /// A builder with these settings; `None` if they contradict each other.
-    pub(crate) fn builder(self) -> Option<Builder> {
-        let mode = self.mode()?;
+    /// A builder with these settings.
+    pub(crate) fn builder(self) -> Builder {
+        let mode = if self.is_bounded() { Mode::Bounded } else { Mode::Epoch };
         let mut builder = Domain::builder().mode(mode).asymmetric(self.flags & FENCES == 0);
         let mut set = |value: usize, setter: fn(Builder, usize) -> Builder| {
             if value != 0 {
@@ -111,6 +99,6 @@ impl Options {
                 unsafe { report(*argument, &raw const backlog) };
             });
         }
-        Some(builder.backpressure(Duration::from_micros(self.backpressure_us)))
+        builder.backpressure(Duration::from_micros(self.backpressure_us))
     }
 }

@@ -221,7 +221,7 @@ fn idle_thread<R>(domain: &Domain, tally: &Arc<Tally>, then: impl FnOnce() -> R)
 
 #[test]
 fn idle_threads_garbage_is_taken_over_by_those_that_retire() {
-    for mode in [Mode::Epoch, Mode::Bounded, Mode::Clock] {
+    for mode in [Mode::Epoch, Mode::Bounded] {
         let domain = Domain::builder().mode(mode).build().unwrap();
         let tally = Arc::default();
         idle_thread(&domain, &tally, || {
@@ -389,7 +389,7 @@ fn removed_value_is_dropped_at_the_end_of_the_section_whatever_it_weighs() {
 
 #[test]
 fn values_removed_in_haste_are_dropped_by_later_sections_that_only_read() {
-    for mode in [Mode::Epoch, Mode::Bounded, Mode::Clock] {
+    for mode in [Mode::Epoch, Mode::Bounded] {
         let domain = Domain::builder().mode(mode).build().unwrap();
         let (tally, link) = (Arc::default(), Atomic::null());
         beside_idle_threads(&domain, || {

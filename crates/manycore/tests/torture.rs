@@ -312,12 +312,11 @@ fn torture(name: &str, domain: Domain, share: Duration, seed: u64) -> Tally {
     tally
 }
 
-/// How many rounds were led, but for the clock's mode, where moments are times.
+/// How many rounds were led.
 fn rounds_of(domain: &Domain) -> u64 {
     let text = format!("{:?}", domain.now());
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
-    let is_clock = format!("{domain:?}").contains("Clock");
-    if is_clock { 0 } else { digits.parse().expect("a moment is a number") }
+    digits.parse().expect("a moment is a number")
 }
 
 /// Frees what is still linked, node after node.
@@ -341,7 +340,6 @@ fn nodes_are_never_freed_under_a_reader() {
         ("bounded, batches of 3", bounded().batch_nodes(3)),
         ("bounded, fenced", bounded().batch_nodes(5).asymmetric(false)),
         ("bounded, reclaiming", bounded().batch_nodes(8).bound(32)),
-        ("clock", Domain::builder().mode(Mode::Clock).batch_nodes(7)),
     ];
     let whole = env::number("MANYCORE_SOAK").map_or(Duration::from_secs(4), Duration::from_secs);
     let share = whole / kinds.len() as u32;

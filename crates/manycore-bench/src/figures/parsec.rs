@@ -5,7 +5,7 @@ use super::{Axis, Claim, Curve, Figure};
 const CORES: &[u32] = &[1, 10, 20, 40];
 const QUICK: &[u32] = &[1, 10, 40];
 const CURVES: &[Curve] = &[
-    Curve::new("ParSec, as published", "section-clock", &[]),
+    Curve::new("ParSec, as published", "parsec-4", &[]),
     Curve::new("ParSec, as here by default", "section", &[]),
     Curve::new("U-RCU, a port", "urcu", &[]),
     Curve::new("epochs", "crossbeam-epoch", &[]),
@@ -46,7 +46,7 @@ const fn rising(
 
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
-        why: &[CLOCK],
+        why: &[],
         ..rising(
             "parsec-4",
             "ParSec, Figure 4: sections without updates",
@@ -59,14 +59,10 @@ pub(super) const FIGURES: &[Figure] = &[
             &["--ops", "4000000", "--update", "0"],
             ("reads", "million reads/s"),
             &[
-                Claim::Linear {
-                    curve: "section-clock",
-                    to: 40.0,
-                    words: "near-linear scalability",
-                },
+                Claim::Linear { curve: "parsec-4", to: 40.0, words: "near-linear scalability" },
                 Claim::Linear { curve: "section", to: 40.0, words: "near-linear scalability" },
                 Claim::Linear { curve: "urcu", to: 40.0, words: "near-linear scalability" },
-                Claim::Order { curves: &["section-clock", "urcu"], from: 1.0 },
+                Claim::Order { curves: &["parsec-4", "urcu"], from: 1.0 },
                 Claim::Order { curves: &["section", "urcu"], from: 1.0 },
                 Claim::Order { curves: &["section", "rwlock"], from: 10.0 },
             ],
@@ -97,21 +93,19 @@ pub(super) const FIGURES: &[Figure] = &[
         relative: false,
         curves: CURVES,
         claims: &[
-            Claim::Grows { curve: "section-clock", from: 0.0, to: 90.0, published: 1.21 },
+            Claim::Grows { curve: "parsec-4", from: 0.0, to: 90.0, published: 1.21 },
             Claim::Grows { curve: "section", from: 0.0, to: 90.0, published: 1.21 },
-            Claim::Order { curves: &["rwlock", "crossbeam-epoch", "section-clock"], from: 10.0 },
+            Claim::Order { curves: &["rwlock", "crossbeam-epoch", "parsec-4"], from: 10.0 },
             Claim::Order { curves: &["rwlock", "crossbeam-epoch", "section"], from: 10.0 },
-            Claim::Order { curves: &["urcu", "section-clock"], from: 10.0 },
+            Claim::Order { curves: &["urcu", "parsec-4"], from: 10.0 },
         ],
         why: &[
             "It is this benchmark's, not the sections': in `sim-smr`, which makes the same reads \
              and updates without it, on threads that have done as much before, a read takes 24.5 \
              ns alone and 24.2 beside 90 % updates, on the same 40 cores (`manycore sim --machine \
-             xeon-4x10 --cores 40 -- sim-smr 90 2000`). Here it takes 19.5 and 72 ns, and 64 and \
-             184 with the clock's form; epochs take 127 and 458, U-RCU 27 and 263. Where reads \
-             and updates come by turns on each thread, the end of a read's section frees what \
-             earlier updates left.",
-            CLOCK,
+             xeon-4x10 --cores 40 -- sim-smr 90 2000`). Here it takes 19.5 and 72 ns; epochs take \
+             127 and 458, U-RCU 27 and 263. Where reads and updates come by turns on each thread, \
+             the end of a read's section frees what earlier updates left.",
         ],
     },
     updates("parsec-5-updates-10", "ParSec, Figure 5: updates, at 10 %", "10"),
@@ -191,12 +185,6 @@ pub(super) const FIGURES: &[Figure] = &[
     ),
 ];
 
-/// Why U-RCU is ahead where there are few updates.
-const CLOCK: &str = "The clock's form reads the clock in each section, in order with what \
-    surrounds it. Without updates an operation takes 64 ns with it here and 27 with U-RCU's two \
-    fences, so that U-RCU is ahead without updates and, with 54 ns to 99, at 10 % on 40 cores; \
-    from 50 % on it is behind. The default's section takes 19.5.";
-
 /// Figure 5's updates at a share of them.
 const fn updates(id: &'static str, title: &'static str, share: &'static str) -> Figure {
     let figure = rising(
@@ -208,9 +196,9 @@ const fn updates(id: &'static str, title: &'static str, share: &'static str) -> 
         at(share),
         ("updates", "million updates/s"),
         &[
-            Claim::Order { curves: &["section-clock", "crossbeam-epoch", "rwlock"], from: 10.0 },
+            Claim::Order { curves: &["parsec-4", "crossbeam-epoch", "rwlock"], from: 10.0 },
             Claim::Order { curves: &["section", "crossbeam-epoch", "rwlock"], from: 10.0 },
-            Claim::Order { curves: &["section-clock", "urcu"], from: 10.0 },
+            Claim::Order { curves: &["parsec-4", "urcu"], from: 10.0 },
         ],
     );
     Figure { why: ALLOCATOR, ..figure }
@@ -223,10 +211,9 @@ const ALLOCATOR: &[&str] = &[
      charged for each: a node that is freed on another core goes back to its owner and comes from \
      there. At 90 % on 40 cores, 30 % of all waiting is in that. With mimalloc in \
      the C library's place, which is instrumented too (`manycore sim --features mimalloc`), epochs \
-     make 30.0 million updates a second instead of 40.4, the clock's form 30.4 and the default \
-     26.5.",
+     make 30.0 million updates a second instead of 40.4, and the default 26.5.",
     "The default's swap moves a slot's line twice, first to read the pointer and then to write it, \
-     where the clock's form and epochs swap at once. A swap alone could return a node that the \
+     where epochs swap at once. A swap alone could return a node that the \
      section does not cover. To ask for the line to write it first (`prefetchw`) changes nothing \
      on two cores of an EPYC: 4,096 slots, 55 million swaps a second with it and without.",
 ];
@@ -241,9 +228,9 @@ const fn latency(id: &'static str, title: &'static str, share: &'static str) -> 
         at(share),
         ("p99", "ns"),
         &[
-            Claim::Order { curves: &["rwlock", "section-clock"], from: 10.0 },
+            Claim::Order { curves: &["rwlock", "parsec-4"], from: 10.0 },
             Claim::Order { curves: &["rwlock", "section"], from: 10.0 },
-            Claim::Order { curves: &["urcu", "section-clock"], from: 10.0 },
+            Claim::Order { curves: &["urcu", "parsec-4"], from: 10.0 },
         ],
     )
 }

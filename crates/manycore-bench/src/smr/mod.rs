@@ -303,7 +303,6 @@ pub static ENTRIES: &[Entry<Shape>] = &[
             "the same, told by the program when a thread rests, as urcu-qsbr",
         )
     },
-    ours::<ours::Clock>("section-clock", "sections as in the paper: the clock and a full fence"),
 ];
 
 /// The table's row for the library's sections.

@@ -33,10 +33,6 @@ setting!(
     /// Eras alone.
     Epoch
 );
-setting!(
-    /// The paper's literal form.
-    Clock
-);
 
 /// A table with a domain of its own.
 pub(super) struct Sections<M: Setting> {

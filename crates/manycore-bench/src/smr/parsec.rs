@@ -1,8 +1,8 @@
 //! ParSec's reclamation as published: the plain form, and its four optimisations one on the other.
 //!
 //! A port of the algorithm (Wang, Stamler and Parmer, EuroSys 2016, sections 3.2 and 3.3), so that
-//! what each optimisation brings can be seen beside the library's sections (`section-clock` is the
-//! library's own form of all of them). Differences from the text: the fence of a free stands before
+//! what each optimisation brings can be seen beside the library's sections, which read no clock.
+//! Differences from the text: the fence of a free stands before
 //! its clock and not after it, without which a node is freed too early; nodes come from the
 //! allocator as everyone's here, not from slabs; and the clock is [`Clock`], with its skew.
 //!

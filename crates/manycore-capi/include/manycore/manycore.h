@@ -129,8 +129,7 @@ struct mc_stalled {
 typedef void (*mc_over_budget)(void *argument, const struct mc_backlog *backlog);
 
 #define MC_DOMAIN_FENCES UINT64_C(1) /* readers pay a fence, and no membarrier is used */
-#define MC_DOMAIN_CLOCK UINT64_C(2) /* grace periods by clocks instead of eras: 25 ns a section */
-#define MC_DOMAIN_BOUNDED UINT64_C(4) /* a stalled section holds back little (mc_protect); not by clocks */
+#define MC_DOMAIN_BOUNDED UINT64_C(2) /* a stalled section holds back little (mc_protect) */
 
 /* Zero is the default of each field. */
 struct mc_domain_options {

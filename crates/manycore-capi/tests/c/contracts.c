@@ -230,7 +230,6 @@ int main(void)
 	moments();
 	budget();
 	fences(MC_DOMAIN_FENCES);
-	fences(MC_DOMAIN_CLOCK);
 	callbacks();
 	freed = 0;
 	CHECK(mc_domain_free(domain) == 0 && freed <= 1000 && depth_left < 0);

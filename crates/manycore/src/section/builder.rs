@@ -4,8 +4,6 @@ use super::domain::Domain;
 use super::gate::Gate;
 use super::report::Backlog;
 use super::settings::{Mode, Settings};
-#[cfg(all(test, manycore_loom))]
-use crate::clock::Clock;
 use crate::config::MAX_BOUND;
 use std::fmt;
 use std::time::Duration;
@@ -67,14 +65,6 @@ impl Builder {
     /// How grace periods are found; [`Mode::Epoch`] by default, as for [`Domain::new`].
     pub fn mode(mut self, mode: Mode) -> Self {
         self.settings.mode = mode;
-        self
-    }
-
-    /// The clock of [`Mode::Clock`], if not the system's. Not public, because one that breaks its
-    /// word frees memory under readers.
-    #[cfg(all(test, manycore_loom))]
-    pub(super) fn clock(mut self, clock: Clock) -> Self {
-        self.settings.clock = Some(clock);
         self
     }
 

@@ -70,8 +70,7 @@ use std::time::Duration;
 ///   It is dropped at the end of the outermost section in which it was retired, if no section is
 ///   open that was opened before. This costs a round (0.3 to 2 us), so a thread does it
 ///   [`PRESSING_BURST`](crate::config::PRESSING_BURST) (32) times in a row, and once every 100 us
-///   in the long run. Where several threads retire, it may leave the round to others. In
-///   [`Mode::Clock`](super::Mode::Clock) the grace period takes some microseconds longer.
+///   in the long run. Where several threads retire, it may leave the round to others.
 /// - Later: what is left after such a burst, and what an open section held back. It is dropped at
 ///   the end of a later section of the same thread, whether it retires or not: the first that
 ///   closes 100 us later, or up to 128 sections after that.
@@ -299,8 +298,7 @@ impl Domain {
 
     /// Whether every section that was open at `moment`, of this domain, has been closed.
     ///
-    /// Does not wait (in [`Mode::Clock`](super::Mode::Clock) until some microseconds after the
-    /// moment). It uses the results of finished rounds, or else leads one round itself; if no
+    /// Does not wait. It uses the results of finished rounds, or else leads one round itself; if no
     /// section is open, two calls after the moment are enough. Inside a section of this domain that
     /// is as old as `moment` it is false.
     ///

@@ -6,7 +6,6 @@ use super::home::{HOME, NOWHERE};
 use super::leave::farewell;
 use super::local::{Local, SPARE};
 use super::report;
-use super::settings::Mode;
 use super::state::State;
 use crate::percpu::{self, barrier};
 use crate::sync::{Ordering, seeded_bug};
@@ -109,7 +108,7 @@ impl State {
     ///
     /// Not by [`crate::percpu::gate`], although the barriers are the same: a section is never
     /// turned away, so there is no word to look at afterwards, and no leader waits. A leader reads
-    /// *when* each section was opened, from an `AtomicU64` that holds an era or a clock's stamp.
+    /// *when* each section was opened, from an `AtomicU64` that holds an era.
     #[inline(always)]
     pub(super) fn open(&self, local: &Local) {
         debug_assert!(!local.is_inside(), "section.S4: a section is opened inside of another");
@@ -135,13 +134,8 @@ impl State {
 
     #[inline(never)]
     fn open_fenced(&self, local: &Local) {
-        let stamp = match self.mode {
-            Mode::Clock => self.clock().stamp().ticks().max(1),
-            Mode::Epoch | Mode::Bounded => self.era(),
-        };
-        debug_assert!(stamp != 0, "section.S4: a section has the stamp of none");
         // ORDER: SeqCst and a full fence; pairs with the fence in `start` (section.E1).
-        local.lower.swap(stamp, Ordering::SeqCst);
+        local.lower.swap(self.era(), Ordering::SeqCst);
         barrier::full_after_rmw();
     }
 

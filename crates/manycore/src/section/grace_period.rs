@@ -5,11 +5,10 @@
 
 use super::local::Local;
 use super::report::Sightings;
-use super::settings::Mode;
-use super::state::{State, unpoisoned};
+use super::state::{MARGIN, State, unpoisoned};
 use crate::percpu::barrier;
 use crate::profile::{Timed, What};
-use crate::sync::{LoadToChange, MutexGuard, Ordering, hint, seeded_bug};
+use crate::sync::{LoadToChange, MutexGuard, Ordering, seeded_bug};
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -41,33 +40,14 @@ impl State {
         // the paper's Figure 2.
         if !seeded_bug!("unfenced-retire") {
             barrier::fence_full();
-            if self.mode == Mode::Clock {
-                barrier::stores_are_visible();
-            }
         }
-        match self.mode {
-            Mode::Clock => self.clock().cut().ticks(),
-            Mode::Epoch | Mode::Bounded => self.era(),
-        }
-    }
-
-    /// Waits until a stamp that was just taken is so old that a round may find it ripe: some
-    /// microseconds, where the clock is the machine's.
-    pub(super) fn let_pass(&self, stamp: u64) {
-        if self.transfer == 0 {
-            return;
-        }
-        let now = || self.clock().cut().ticks();
-        let last = now().min(stamp).saturating_add(self.margin.min(u64::from(self.transfer) + 1));
-        while now() < last {
-            hint::spin_loop();
-        }
+        self.era()
     }
 
     /// Whether the grace period of this stamp is over, as far as finished rounds know.
     pub(super) fn is_ripe(&self, stamp: u64) -> bool {
         // ORDER: Acquire; pairs with Release in `lead`: the readers' leaving before the free.
-        stamp.saturating_add(self.margin) <= self.found.0.safe.load(Ordering::Acquire)
+        stamp.saturating_add(MARGIN) <= self.found.0.safe.load(Ordering::Acquire)
     }
 
     /// Leads a round; `leader` is the leader's lock. Returns also what `f` says of what was seen.
@@ -98,9 +78,7 @@ impl State {
         let safe = round.least.max(self.found.0.safe.load_to_change(Ordering::Relaxed));
         self.found.0.safe.store(safe, Ordering::Release);
         debug_assert!(
-            cfg!(manycore_loom)
-                || self.mode == Mode::Clock
-                || self.found.0.looked.load(Ordering::Relaxed) < round.limit,
+            cfg!(manycore_loom) || self.found.0.looked.load(Ordering::Relaxed) < round.limit,
             "section.S3: a round is stamped before the one that came before it"
         );
         // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (section.E4).
@@ -132,10 +110,6 @@ impl State {
 
     /// Stamps the round and pays its barrier.
     fn start(&self) -> u64 {
-        if self.mode == Mode::Clock {
-            barrier::fence_full();
-            return self.clock().cut().ticks();
-        }
         // ORDER: Relaxed; only leaders write it, one after the other.
         let next = self.era.0.load_to_change(Ordering::Relaxed) + 1;
         // ORDER: Release; pairs with Acquire in `era` (section.E2, section.E3).
@@ -157,7 +131,7 @@ impl State {
             // with its nodes comes before their being freed.
             let lower = local.lower.load(Ordering::Acquire);
             debug_assert!(
-                lower <= limit || self.mode == Mode::Clock,
+                lower <= limit,
                 "section.E2: a section entered in an era that has not begun"
             );
             if lower != 0 && lower < limit {
@@ -211,7 +185,7 @@ impl State {
     pub(super) fn try_round(&self, whose: TakeOver) -> Option<bool> {
         let leader = unpoisoned(self.leader.0.try_lock())?;
         let (round, ()) = self.lead(leader, whose, |_| ());
-        Some(self.mode != Mode::Clock && round.least == round.limit)
+        Some(round.least == round.limit)
     }
 
     /// As [`try_round`](Self::try_round), after the round that another thread may be leading: that
@@ -223,7 +197,7 @@ impl State {
             return false;
         }
         let (round, ()) = self.lead(leader, whose, |_| ());
-        self.mode != Mode::Clock && round.least == round.limit
+        round.least == round.limit
     }
 
     /// Leads a round, after the present leader; then `f` with what was seen.
@@ -234,7 +208,6 @@ impl State {
 
     /// Leads a round if no other thread does, and says whether what was stamped so is ripe now.
     pub(super) fn round_is_over(&self, stamp: u64) -> bool {
-        self.let_pass(stamp);
         self.try_round(TakeOver::IDLE) == Some(true) || self.is_ripe(stamp)
     }
 
@@ -254,7 +227,7 @@ impl State {
 
     /// The open sections that may hold nodes of a batch with this stamp, and their stamps.
     fn holders(&self, stamp: u64) -> impl Iterator<Item = (u64, &Local)> {
-        let limit = stamp.saturating_add(self.margin);
+        let limit = stamp.saturating_add(MARGIN);
         self.locals().filter_map(move |(_, local)| {
             // ORDER: Acquire; pairs with Release in `open_light` and `leave`, as in `look`.
             let lower = local.lower.load(Ordering::Acquire);
@@ -274,35 +247,5 @@ impl State {
             && self.found.0.stalled.load(Ordering::Relaxed)
             && self.holders(stamp).all(is_stalled)
             && any
-    }
-}
-
-#[cfg(all(test, not(any(manycore_loom, manycore_shuttle))))]
-mod tests {
-    use super::*;
-    use crate::clock::{self, Clock};
-    use crate::section::settings::Settings;
-
-    fn state_with(clock: Clock) -> State {
-        State::new(Settings { mode: Mode::Clock, clock: Some(clock), ..Settings::new() })
-    }
-
-    /// That messages are never seen inverted says nothing about a read before an overwrite.
-    #[test]
-    fn machines_clock_is_trusted_but_for_the_way_of_a_message() {
-        let counts = state_with(Clock::counter());
-        assert_eq!((counts.margin, counts.transfer), (1, 0));
-        for skew in [0, 7] {
-            let state = state_with(Clock::bounded(skew));
-            if state.clock().mode() != clock::Mode::Counter {
-                assert!(state.margin > 10_000 + skew, "{}", state.margin);
-                let stamp = state.stamp();
-                state.round(|_| ());
-                state.let_pass(stamp);
-                state.round(|_| ());
-                let waited = state.is_ripe(stamp);
-                assert!(waited || skew > 0, "no section is open");
-            }
-        }
     }
 }

@@ -67,17 +67,17 @@
 //!
 //! # Modes
 //!
-//! A domain has one of three ways to find out that a grace period is over:
+//! A domain has one of two ways to find out that a grace period is over:
 //!
-//! | | [`Mode::Epoch`] | [`Mode::Bounded`] | [`Mode::Clock`] |
-//! |---|---|---|---|
-//! | made by | [`Domain::new`], [`global`] | [`Domain::bounded`] | [`Builder::mode`] |
-//! | textbook code is | right | wrong without tags | right |
-//! | a stalled section holds back | all retired since | what it can have seen | all retired since |
-//! | other garbage | within the budget | within the budget | within the budget |
-//! | a section costs | 2 ns | 2 ns | some 25 ns: clock and fence |
-//! | a load of a link costs | one load | two loads | one load |
-//! | safety rests on | laws of `retire` | the same, and tags | the same, and the clocks |
+//! | | [`Mode::Epoch`] | [`Mode::Bounded`] |
+//! |---|---|---|
+//! | made by | [`Domain::new`], [`global`] | [`Domain::bounded`] |
+//! | textbook code is | right | wrong without tags |
+//! | a stalled section holds back | all retired since | what it can have seen |
+//! | other garbage | within the budget | within the budget |
+//! | a section costs | 2 ns | 2 ns |
+//! | a load of a link costs | one load | two loads |
+//! | safety rests on | laws of `retire` | the same, and tags |
 //!
 //! - *Tags*: in a bounded domain, every link out of a node is tagged or null before the node is
 //!   unlinked ([`Section::retire`] says it in full). A list after Harris and Michael does that
@@ -101,9 +101,8 @@
 //!
 //! section.S1 to section.S11 and section.S13 state what holds, section.S12 what other languages may
 //! do, section.E1 to section.E4 why:
-//! - section.S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`]
-//!   they read no line that another thread writes; otherwise they read the era, which changes once
-//!   a round.
+//! - section.S1 Enter and leave write the thread's own line and nothing else. They read the era,
+//!   which changes once a round.
 //! - section.S2 The unlink is visible *before* the batch is stamped: a full fence lies between
 //!   them.
 //! - section.S3 What a round publishes about the others is stamped before the others are looked at.
@@ -174,10 +173,8 @@
 //!   a domain. (`upper` is the greater of `lower` and `raised`: what earlier sections raised is at
 //!   most `lower`, because one thread reads the eras in order. So to enter is one store.)
 //!
-//! In [`Mode::Clock`] stamps are times: the unlink is visible before the batch is stamped, the
-//! leader stamps its round before it looks, and a batch is ripe below all of these by more than two
-//! cores' clocks may differ, and some microseconds more where they are the machine's (`transfer` in
-//! `state` says why).
+//! (The paper stamps sections and batches by the clock, with a full fence in each section. The
+//! workload `smr` has that as a variant.)
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 2.2 and 3.1 to 3.5;
 //! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with

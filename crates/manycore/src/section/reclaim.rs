@@ -9,7 +9,6 @@ use super::grace_period::TakeOver;
 use super::limbo::{Handful, Legacy, Limbo, RetiredNode, RipeNode};
 use super::local::{FULL, Local, PRESSES};
 use super::report::Backlog;
-use super::settings::Mode;
 use super::state::{State, unpoisoned};
 use crate::config::STALLED_MILLIS;
 use crate::sync::{self, Backoff, Ordering, seeded_bug};
@@ -248,8 +247,7 @@ impl State {
     /// the era's line to every reader and the barriers, do not grow with the threads.
     fn is_left_to_others(&self, local: &Local, last: u64, stamp: u64) -> bool {
         const ENOUGH: u64 = 4;
-        self.mode != Mode::Clock
-            && last != 0
+        last != 0
             && stamp.saturating_sub(last) >= ENOUGH
             && local.with_limbo(|limbo| {
                 limbo.waiting() < self.bound && limbo.bytes() <= BATCHES * self.share()
@@ -272,7 +270,7 @@ impl State {
             let is_sealed = limbo.open().0 == 0;
             let last = limbo.seal(stamp, now);
             debug_assert!(
-                is_sealed || self.mode == Mode::Clock || last <= stamp,
+                is_sealed || last <= stamp,
                 "section.E2: the stamps of a thread's batches fall"
             );
             self.count(limbo);
@@ -280,9 +278,6 @@ impl State {
         });
         let is_flush = most == usize::MAX; // `collect`
         had_some |= self.inherit(local, is_flush);
-        if is_flush {
-            self.let_pass(stamp);
-        }
         let whose = TakeOver { all: is_flush, own: local.slot };
         let mut all = !skip(last, stamp) && self.round_for(local, whose, stamp);
         // BUG: a batch that presses is freed when it is closed, with no grace period (section.S10).

@@ -2,7 +2,6 @@
 
 use super::gate::Gate;
 use super::report::Backlog;
-use crate::clock::Clock;
 use crate::config::{DEFAULT_BATCH_BYTES, DEFAULT_BATCH_NODES, DEFAULT_BUDGET_BYTES, MAX_BOUND};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
 /// ```
 /// use manycore::section::{Domain, Mode};
 ///
-/// let domain = Domain::builder().mode(Mode::Clock).build()?;
+/// let domain = Domain::builder().mode(Mode::Bounded).build()?;
 /// drop(domain.enter());
 /// # Ok::<(), manycore::section::BuildError>(())
 /// ```
@@ -41,21 +40,11 @@ pub enum Mode {
     ///
     /// [`Section::retire`]: super::Section::retire
     Bounded,
-    /// The paper's literal form: each section stamps itself by the clock and pays a full fence, and
-    /// reads nothing that another thread writes. One stalled section holds back everything.
-    ///
-    /// Memory safety rests here on the machine's clocks: what [`Clock`] decided about them, or what
-    /// the environment variable `MANYCORE_CLOCK` says, if it is set. Cores whose counters are
-    /// further apart than that, and some microseconds more, free memory under readers. The other
-    /// modes trust no clock. [`Domain::quiesced`](super::Domain::quiesced) and
-    /// [`Domain::collect`](super::Domain::collect) wait those microseconds out.
-    Clock,
 }
 
 /// A domain's settings; what each means is said where [`Builder`](super::Builder) takes it.
 pub(super) struct Settings {
     pub(super) mode: Mode,
-    pub(super) clock: Option<Clock>,
     pub(super) batch_nodes: usize,
     pub(super) batch_bytes: usize,
     pub(super) bound: usize,
@@ -70,7 +59,6 @@ impl Settings {
     pub(super) fn new() -> Self {
         Self {
             mode: Mode::default(),
-            clock: None,
             batch_nodes: DEFAULT_BATCH_NODES,
             batch_bytes: DEFAULT_BATCH_BYTES,
             bound: MAX_BOUND,

@@ -9,7 +9,6 @@ use super::local::Local;
 use super::parts::{FirstPart, LocalTable};
 use super::report::Sightings;
 use super::settings::{Mode, Report, Settings};
-use crate::clock::{self, Clock};
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, global, model_failed, run_each,
@@ -19,6 +18,9 @@ use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 use std::sync::{TryLockError, TryLockResult};
 use std::time::Duration;
+
+/// How far below `safe` a stamp is ripe (section.E2).
+pub(super) const MARGIN: u64 = 2;
 
 /// Alone on its cache lines.
 #[repr(align(128))]
@@ -41,7 +43,7 @@ pub(super) struct HeldLocks<'a> {
 
 /// What rounds found out.
 pub(super) struct Found {
-    /// What is stamped `margin` below this is ripe. Rises.
+    /// What is stamped [`MARGIN`] below this is ripe. Rises.
     pub(super) safe: AtomicU64,
     /// The limit of the last round that is over: it looked at all threads after a barrier that came
     /// after every seal with a lower stamp.
@@ -74,8 +76,6 @@ pub(super) struct State {
     pub(super) number: u64,
     /// Where it is in the list of domains; under the list's lock.
     pub(super) place: AtomicUsize,
-    /// How far below `safe` a stamp is ripe (section.E2).
-    pub(super) margin: u64,
     pub(super) batch_nodes: usize,
     pub(super) batch_bytes: usize,
     /// Waiting nodes from which a thread is made to reclaim (section.S5).
@@ -86,13 +86,10 @@ pub(super) struct State {
     pub(super) wait: Option<Duration>,
     pub(super) report: Option<Box<Report>>,
     pub(super) gate: Option<Box<dyn Gate>>,
-    clock: Option<Box<Clock>>,
-    /// What of the margin is for the way of messages between cores.
-    pub(super) transfer: u32,
     pub(super) mode: Mode,
     /// Whether births are looked at (section.E4).
     pub(super) bounded: bool,
-    /// Whether readers pay no fence: the mode has eras, and there is a membarrier.
+    /// Whether readers pay no fence: there is a membarrier.
     pub(super) light: bool,
     /// Whether the room for the first thread's part is taken.
     pub(super) is_first_taken: AtomicBool,
@@ -105,10 +102,6 @@ const _: () = assert!(cfg!(any(manycore_loom, manycore_shuttle)) || size_of::<St
 impl State {
     pub(super) fn new(settings: Settings) -> Self {
         let mode = settings.mode;
-        let has_eras = mode != Mode::Clock;
-        let clock = settings.clock;
-        let transfer = if has_eras { 0 } else { transfer(clock.as_ref()) };
-        let apart = skew(clock.as_ref()).saturating_add(transfer.into());
         Self {
             era: Line(AtomicU64::new(1)),
             found: Line(Found {
@@ -126,7 +119,6 @@ impl State {
             // ORDER: Relaxed; only uniqueness matters.
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             place: AtomicUsize::new(usize::MAX),
-            margin: if has_eras { 2 } else { apart.saturating_add(1) },
             batch_nodes: settings.batch_nodes,
             batch_bytes: settings.batch_bytes,
             bound: settings.bound,
@@ -134,14 +126,9 @@ impl State {
             wait: settings.wait,
             report: settings.report,
             gate: settings.gate,
-            clock: clock.map(Box::new),
-            transfer,
             mode,
             bounded: mode == Mode::Bounded,
-            light: has_eras
-                && settings.asymmetric
-                && barrier::is_asymmetric()
-                && !barrier::is_denied(),
+            light: settings.asymmetric && barrier::is_asymmetric() && !barrier::is_denied(),
             is_first_taken: AtomicBool::new(false),
         }
     }
@@ -210,10 +197,6 @@ impl State {
         parts.filter(|(_, part)| !part.is_null())
     }
 
-    pub(super) fn clock(&self) -> &Clock {
-        self.clock.as_deref().unwrap_or_else(|| Clock::system())
-    }
-
     /// The present era.
     #[inline(always)]
     pub(super) fn era(&self) -> u64 {
@@ -246,28 +229,6 @@ impl Drop for State {
                 if part == first { ptr::drop_in_place(first) } else { drop(Box::from_raw(part)) }
             }
         });
-    }
-}
-
-/// How far two cores' stamps may differ (clock.C2).
-fn skew(clock: Option<&Clock>) -> u64 {
-    match clock.unwrap_or_else(|| Clock::system()).mode() {
-        clock::Mode::Bounded { skew_ticks } | clock::Mode::Fake { skew_ticks } => skew_ticks,
-        clock::Mode::Synchronized | clock::Mode::Counter => 0,
-    }
-}
-
-/// The ticks by which a stamp must be older than a section beside what the clock promises. It
-/// promises that no message is seen before it was sent (clock.C2); but that a reader found a link
-/// as it was *before* another thread changed it is no message that was received, and so the two
-/// stamps may be inverted by as much as messages take. This is 3 us or more by a counter of 5 GHz
-/// or less, some ten times what a line takes between sockets; batches are ripe that much later. A
-/// counter in memory needs nothing: its stamps are in one order, and fences put the loads and
-/// stores in it.
-fn transfer(clock: Option<&Clock>) -> u32 {
-    match clock.unwrap_or_else(|| Clock::system()).mode() {
-        clock::Mode::Bounded { .. } | clock::Mode::Synchronized => 1 << 14,
-        clock::Mode::Fake { .. } | clock::Mode::Counter => 0,
     }
 }
 

@@ -5,12 +5,11 @@ use super::manycore::section::{Domain, Mode};
 type Make = fn() -> Domain;
 
 /// A domain of each kind. Batches are small, so that nodes are freed early.
-pub fn domains() -> [(&'static str, Make); 4] {
+pub fn domains() -> [(&'static str, Make); 3] {
     [
         ("epoch", || small(Mode::Epoch, true)),
         ("bounded", || small(Mode::Bounded, true)),
         ("bounded, fenced", || small(Mode::Bounded, false)),
-        ("clock", || small(Mode::Clock, true)),
     ]
 }
 

@@ -160,7 +160,7 @@ fn child_can_end_the_sections_of_threads_that_it_does_not_have() {
             (0..4).for_each(|_| domain.collect());
             FREED.load(SeqCst) == before + kept + 1 && domain.backlog(Duration::ZERO).nodes == 0
         };
-        for mode in [Mode::Epoch, Mode::Bounded, Mode::Clock] {
+        for mode in [Mode::Epoch, Mode::Bounded] {
             let new = || Domain::builder().mode(mode).batch_nodes(1).build().unwrap();
             let domain = new();
             retire(&domain, None::<fn()>);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const MODES: [Mode; 3] = [Mode::Epoch, Mode::Bounded, Mode::Clock];
+const MODES: [Mode; 2] = [Mode::Epoch, Mode::Bounded];
 
 /// A domain that seals every batch at once, with both barriers.
 fn domains() -> Vec<Domain> {
@@ -125,27 +125,25 @@ fn stalled_reader_holds_little_back_in_a_bounded_domain() {
 
 #[test]
 fn stalled_reader_is_named_and_what_it_held_is_freed_soon_after() {
-    for mode in [Mode::Epoch, Mode::Clock] {
-        let domain = Domain::builder().mode(mode).batch_nodes(64).build().unwrap();
-        let freed = Arc::default();
-        let link = Atomic::new(Counted(Arc::clone(&freed)));
-        with_stalled_reader(&domain, &link, || {
-            let _ = domain.backlog(Duration::ZERO);
-            thread::sleep(Duration::from_millis(20));
-            for _ in 0..10_000 {
-                replace(&link, &freed, &domain.enter());
-            }
-            let backlog = domain.backlog(Duration::from_millis(20));
-            assert!(backlog.nodes > 9_900, "{backlog}");
-            assert_eq!(backlog.stalled.len(), 1, "{backlog}");
-            assert_eq!(backlog.stalled[0].name.as_deref(), Some("sleepy"));
-            assert!(backlog.to_string().contains("sleepy"), "{backlog}");
-            assert!(domain.backlog(Duration::from_secs(3600)).stalled.is_empty());
-        });
-        drain(&domain);
-        assert_eq!(freed.load(SeqCst), 10_000);
-        forget(link);
-    }
+    let domain = Domain::builder().batch_nodes(64).build().unwrap();
+    let freed = Arc::default();
+    let link = Atomic::new(Counted(Arc::clone(&freed)));
+    with_stalled_reader(&domain, &link, || {
+        let _ = domain.backlog(Duration::ZERO);
+        thread::sleep(Duration::from_millis(20));
+        for _ in 0..10_000 {
+            replace(&link, &freed, &domain.enter());
+        }
+        let backlog = domain.backlog(Duration::from_millis(20));
+        assert!(backlog.nodes > 9_900, "{backlog}");
+        assert_eq!(backlog.stalled.len(), 1, "{backlog}");
+        assert_eq!(backlog.stalled[0].name.as_deref(), Some("sleepy"));
+        assert!(backlog.to_string().contains("sleepy"), "{backlog}");
+        assert!(domain.backlog(Duration::from_secs(3600)).stalled.is_empty());
+    });
+    drain(&domain);
+    assert_eq!(freed.load(SeqCst), 10_000);
+    forget(link);
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn garbage_is_as_much_where_memory_is_reused() {
 
 #[test]
 fn memory_that_a_reader_has_is_not_reused() {
-    for mode in [Mode::Epoch, Mode::Bounded, Mode::Clock] {
+    for mode in [Mode::Epoch, Mode::Bounded] {
         let domain = Domain::builder().mode(mode).batch_nodes(64).build().unwrap();
         let link = AtomicPtr::new(make::<3>(0, &domain.enter()).0.as_ptr());
         let reused = AtomicUsize::new(0);

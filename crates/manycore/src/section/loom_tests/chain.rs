@@ -124,8 +124,3 @@ fn loom_section_bounded_walker_keeps_what_it_stands_on() {
 fn loom_section_fenced_walker_keeps_what_it_stands_on() {
     walker_keeps_what_it_stands_on("bounded, fenced");
 }
-
-#[test]
-fn loom_section_clock_walker_keeps_what_it_stands_on() {
-    walker_keeps_what_it_stands_on("clock");
-}

@@ -14,7 +14,6 @@ mod reuse;
 mod seeded;
 
 use super::{Atomic, Builder, Domain, Mode, Owned, Section};
-use crate::clock::Clock;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
 
@@ -103,12 +102,11 @@ impl Drop for Cage {
 type Kind = (&'static str, fn() -> Builder);
 
 /// A builder for each way to find grace periods.
-fn kinds() -> [Kind; 4] {
+fn kinds() -> [Kind; 3] {
     [
         ("epoch", || Domain::builder().mode(Mode::Epoch)),
         ("bounded", || Domain::builder().mode(Mode::Bounded)),
         ("bounded, fenced", || Domain::builder().mode(Mode::Bounded).asymmetric(false)),
-        ("clock", || Domain::builder().mode(Mode::Clock).clock(Clock::counter())),
     ]
 }
 

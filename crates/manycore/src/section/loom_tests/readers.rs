@@ -38,11 +38,6 @@ fn loom_section_fenced_reader_keeps_its_node() {
     reader_keeps_its_node("bounded, fenced");
 }
 
-#[test]
-fn loom_section_clock_reader_keeps_its_node() {
-    reader_keeps_its_node("clock");
-}
-
 /// Retires a node as one that owns nothing: the end of the section leads no round for it.
 ///
 /// # Safety
@@ -82,11 +77,6 @@ fn shared_quiescence_keeps_the_node(kind_of: &str) {
 #[test]
 fn loom_section_epoch_shared_quiescence_keeps_the_node() {
     shared_quiescence_keeps_the_node("epoch");
-}
-
-#[test]
-fn loom_section_clock_shared_quiescence_keeps_the_node() {
-    shared_quiescence_keeps_the_node("clock");
 }
 
 #[test]

@@ -51,11 +51,6 @@ fn loom_section_stamp_without_a_fence_after_the_unlink_is_caught() {
 }
 
 #[test]
-fn loom_section_round_stamped_after_its_look_is_caught() {
-    catches("late-round", &["loom_section_clock_shared_quiescence_keeps_the_node"]);
-}
-
-#[test]
 fn loom_section_sieve_that_does_not_look_at_births_is_caught() {
     catches("eager-sieve", &["loom_section_bounded_sieve_frees_nothing_that_the_reader_covers"]);
 }

@@ -34,7 +34,7 @@ fn text_in(said: Box<dyn std::any::Any + Send>) -> String {
     }
 }
 
-const MODES: [Mode; 3] = [Mode::Epoch, Mode::Bounded, Mode::Clock];
+const MODES: [Mode; 2] = [Mode::Epoch, Mode::Bounded];
 
 #[test]
 fn nodes_of_slices_are_read_by_one_thread_while_another_replaces_and_retires_them() {
