@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Builder for [`Deferred`] objects.
 ///
 /// Bounds hold per slot (thread) and object. Objects built from one builder share one
-/// configuration. It lives, with its table and its clock, as long as an object uses it; a process
-/// may use up to 65,535 different configurations at a time.
+/// configuration. It lives as long as an object uses it; a process may use up to 65,535 different
+/// configurations at a time.
 ///
 /// ```
 /// use manycore::oplog::{BuildError, Commuting, Deferred, Op, WhenFull};
@@ -109,14 +109,16 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         self
     }
 
-    /// The clock that stamps updates (default: [`Clock::system`]).
+    /// The clock that stamps updates: for tests, of clocks that differ between cores.
+    #[doc(hidden)]
     #[must_use]
     pub fn clock(mut self, clock: Arc<Clock>) -> Self {
         self.config.clock = Some(clock);
         self
     }
 
-    /// The table that decides which objects may have logs (default: one for the whole process).
+    /// The table that decides which objects may have logs: for tests, of evictions.
+    #[doc(hidden)]
     #[must_use]
     pub fn table(mut self, table: Arc<LogTable>) -> Self {
         self.config.table = Some(table);

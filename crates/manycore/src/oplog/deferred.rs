@@ -225,8 +225,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Gives the object logs now, without waiting for contention. Returns whether it has them:
-    /// false if this thread holds the object, or if its place in the [`LogTable`](super::LogTable)
-    /// is in use at this moment.
+    /// false if this thread holds the object, or if its place in the table of objects with logs is
+    /// in use at this moment.
     #[track_caller]
     pub fn promote(&self) -> bool {
         if self.has_hot_state() && !self.is_hot() && !held::is_inside() {

@@ -44,6 +44,21 @@
 //! Linearizable: an update takes effect, as far as any read can tell, at one moment between its
 //! call and its return.
 //!
+//! # Evictions
+//!
+//! At most 4,096 objects of a process have logs at a time: an object that wants logs takes the
+//! place its address hashes to, and the object that had it is synchronized and continues without
+//! logs. So the memory of logs is bounded, however many objects there are. Each promotion also
+//! inspects one place, and evicts an object that was not updated since the inspection before the
+//! last. (An object that was updated while it was poisoned, or by a thread that must not wait, has
+//! logs without a place until its next read.)
+//!
+//! To synchronize an object is to apply its updates, in the thread that needs the place: an
+//! `append` to one object, or [`Counter::add`](crate::collections::Counter::add), may run another
+//! object's updates; but not while that thread holds an object or runs a log's code. So do not
+//! append or count under a lock of your own that updates of other objects take. A panic of these
+//! updates is caught; it poisons the object that was evicted.
+//!
 //! # Threads, forks, panics, recursion
 //!
 //! - The logs of a thread that ends stay; the next read collects them, and the next thread that
@@ -105,7 +120,7 @@
 //!   log is caught where the log is freed.
 //! - **oplog.D8** A cold object costs its value plus 16 bytes and applies updates at once.
 //!   Contention promotes it to logs. Reads that find too few updates demote it. It is evicted by a
-//!   busier object that needs its place in the [`LogTable`], or if it is idle while others are
+//!   busier object that needs its place in the table of 4,096, or if it is idle while others are
 //!   promoted; then 256 bytes besides the value's own place stay allocated until the object is next
 //!   used.
 //! - **oplog.D10** No thread waits for itself: see the next sections.
@@ -182,4 +197,5 @@ pub use log::{Log, Op};
 pub use object::Deferred;
 pub use settings::{BuildError, Logs, MergeStrategy, Publish, WhenFull};
 pub use stats::Stats;
+#[doc(hidden)]
 pub use table::LogTable;

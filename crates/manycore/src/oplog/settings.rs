@@ -193,7 +193,7 @@ pub enum BuildError {
         entry: usize,
     },
     /// Objects with 65,535 different configurations exist at this time. Two configurations differ
-    /// if a setting, the table or the clock does; one that no object uses does not count.
+    /// if a setting does; one that no object uses does not count.
     TooManyConfigurations,
 }
 
@@ -211,7 +211,7 @@ impl fmt::Display for BuildError {
                 write!(
                     f,
                     "objects with {} different configurations exist, and there can be no more at \
-                     a time; give objects that may be alike the same settings, table and clock",
+                     a time; give objects that may be alike the same settings",
                     u16::MAX
                 )
             }

@@ -132,27 +132,9 @@ impl Drop for Eviction {
     }
 }
 
-/// Bounds how many objects have logs at the same time.
-///
-/// Every object uses one table of 4,096 places for the whole process, unless its
-/// [`Builder`](super::Builder) names another. An object that wants logs takes the place its address
-/// hashes to; the object that had it is synchronized and continues without logs. So the memory of
-/// logs is bounded by places x slots x the bounds of one log, however many objects there are. Each
-/// promotion also inspects one place, and evicts an object that was not updated since the
-/// inspection before the last.
-///
-/// An eviction can't access the object itself, which may be moved at any time. So the value stays
-/// in 256 bytes (or more, if the value has more than 8) until the object is next read, updated or
-/// dropped; [`Deferred::is_hot`](super::Deferred::is_hot) returns false. An object that was
-/// updated while it was poisoned, or by a thread that must not wait ([the module](super) says
-/// which), has logs without a place in the table until its next read.
-///
-/// To synchronize an object is to apply its updates, in the thread that needs the place: an
-/// `append` to one object, or [`Counter::add`](crate::collections::Counter::add), may run another
-/// object's updates; but not while that thread holds an object or runs a log's code, where
-/// evictions are denied. So do not append or count under a lock of your own that updates of other
-/// objects take, or give those objects a table of their own. A panic of these updates is caught; it
-/// poisons the object that was evicted.
+/// Bounds how many objects have logs at the same time: one for the process, of 4,096 places. What
+/// it means for users is in the [module](super). Tests have others, of a few places, by
+/// `Builder::table`.
 ///
 /// ```
 /// use manycore::oplog::{Commuting, Deferred, LogTable, Op};
@@ -183,7 +165,6 @@ pub struct LogTable {
     /// The number of places that sweeps have inspected (oplog.T7).
     swept: AtomicUsize,
     evictions: AtomicU64,
-    denied: AtomicU64,
 }
 
 impl fmt::Debug for LogTable {
@@ -193,12 +174,6 @@ impl fmt::Debug for LogTable {
             .field("hot_objects", &self.hot_objects())
             .field("evictions", &self.evictions())
             .finish()
-    }
-}
-
-impl Default for LogTable {
-    fn default() -> Self {
-        Self::new(DEFAULT_TABLE_OBJECTS)
     }
 }
 
@@ -216,7 +191,6 @@ impl LogTable {
             places,
             swept: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
-            denied: AtomicU64::new(0),
         }
     }
 
@@ -232,13 +206,6 @@ impl LogTable {
     pub fn evictions(&self) -> u64 {
         // ORDER: Relaxed; a statistic.
         self.evictions.load(Ordering::Relaxed)
-    }
-
-    /// The number of promotions so far that were denied because a busier object has the place.
-    #[must_use]
-    pub fn denied(&self) -> u64 {
-        // ORDER: Relaxed; a statistic.
-        self.denied.load(Ordering::Relaxed)
     }
 
     /// The object's place (oplog.T5).
@@ -284,8 +251,6 @@ impl LogTable {
             };
             if used || !claimed {
                 *place = Some(old);
-                // ORDER: Relaxed; a statistic.
-                self.denied.fetch_add(1, Ordering::Relaxed);
                 return Err(Denied);
             }
         }
@@ -341,7 +306,7 @@ fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
 
 crate::sync::global! {
     /// The table of every object that is built by default.
-    made static OF_PROCESS: LogTable = LogTable::default();
+    made static OF_PROCESS: LogTable = LogTable::new(DEFAULT_TABLE_OBJECTS);
 }
 
 /// The process's table.

@@ -112,7 +112,7 @@ fn too_many_at_a_time() {
     assert_eq!(
         error.to_string(),
         "objects with 65535 different configurations exist, and there can be no more at a time; \
-         give objects that may be alike the same settings, table and clock"
+         give objects that may be alike the same settings"
     );
     // A known one and the default are no new ones.
     assert_eq!(with(9).build(5).unwrap().into_inner(), 5);

@@ -48,8 +48,8 @@ use word::GroupWord;
 ///   shared line and no read-modify-write (one on the thread's own line where the kernel has no
 ///   `membarrier`). Cost of `sum`: one cache miss per thread that has counted.
 /// - Memory: 16 bytes while cold; while hot 264 bytes more (some 530 if more than eight threads
-///   run) and 128 for each thread that counts, for at most as many counters as the
-///   [`LogTable`](crate::oplog::LogTable) has places: the counter that loses its place to another
+///   run) and 128 for each thread that counts, for at most 4,096 counters and other
+///   objects of [`oplog`](crate::oplog#evictions): the counter that loses its place to another
 ///   keeps the 264 bytes until it is next used. Consecutive reads that find a change by less than 4
 ///   demote the counter and free all of it.
 /// - Overflow wraps around, as with atomics.
