@@ -92,14 +92,6 @@ pub(crate) const LOOKS_FOR_ANSWER: u32 = if SMALL { 1 } else { 100 };
 /// reads (1.6x). Back below half of it, so as not to flap.
 pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
 
-/// Updates per read above which fewer may do, where the updaters answer a closed gate by
-/// themselves, so that no membarrier is needed: between the two ratios, the rates decide. And
-/// below, the ratio under which the bias costs more than it saves.
-pub(crate) const RATIO_FOR_ANSWERS: u64 = if SMALL { 1 } else { 8 };
-
-/// See above.
-pub(crate) const RATIO_AGAINST_ANSWERS: u64 = if SMALL { 1 } else { 4 };
-
 /// Reads that an object goes without the bias after its updaters failed to answer, doubled each
 /// time that they fail again, up to so many times.
 pub(crate) const READS_BEFORE_PROBE: u32 = if SMALL { 1 } else { 64 };

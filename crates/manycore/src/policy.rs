@@ -22,6 +22,21 @@
 //! - policy.P3 [`Probes`] tell when an attempt that may fail is made: at once, and after a failure
 //!   only once a pause is over, which doubles as in policy.P2. So failures cost a share that
 //!   becomes smaller with each of them, down to one attempt in each of the longest pauses.
+//! - policy.P4 A [`Trial`] measures two forms one after the other, and keeps the second only if it
+//!   does more work in the same time by an eighth. The rate of a form is the second best of five
+//!   windows: one in which a thread was preempted tells nothing, nor one in which it was alone, nor
+//!   the first after a change of form. The load may have changed in between, so a form that is kept
+//!   is doubted: the other one is tried again at once.
+//! - policy.P5 A trial that fails is followed by a pause of a hundred times what it has cost: what
+//!   it took longer than its work would have taken in the other form, and a sixteenth of its time
+//!   for the changes of form. So trials cost at most one percent of the time, the first apart.
+//! - policy.P6 While nothing changes, the pause doubles with each failure, up to a bound. A rate
+//!   that has become half or twice what it was takes the doublings back, but not policy.P5's pause:
+//!   so a load that alternates pays no more than that.
+
+mod trial;
+
+pub(crate) use trial::Trial;
 
 /// How often a change was called for in a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

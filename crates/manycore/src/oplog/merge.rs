@@ -92,15 +92,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         inner.collected_logs.keep_buffers();
     }
 
-    /// What the last read found. The caller holds the lock: it has `inner`.
-    fn found(&self, inner: &Inner<L>) -> Evidence {
-        Evidence {
-            // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which
-            // only the lock's holder reaches.
-            read: unsafe { self.counts() }.merges,
-            updates: inner.window,
-            unanswered: inner.unanswered,
-        }
+    /// What the last read found.
+    fn found(inner: &Inner<L>) -> Evidence {
+        Evidence { updates: inner.window, unanswered: inner.unanswered }
     }
 
     /// After a read: whether to switch publication, and to which mode.
@@ -113,7 +107,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // `inner`. No merge is in progress, and no user code runs in here.
         let wanted = self.logs().inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
-            let (found, asymmetric) = (self.found(inner), barrier::is_asymmetric());
+            let (found, asymmetric) = (Self::found(inner), barrier::is_asymmetric());
             let ratio = config.ratio_for_bias;
             let now = || self.clock().ticks_now();
             inner.policy.publication(found, config.publish, biased, asymmetric, ratio, now)
@@ -130,7 +124,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // `inner`. No user code runs in here.
         self.logs().inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
-            let found = self.found(inner);
+            let found = Self::found(inner);
             inner.policy.wants_demotion(found, self.config.idle_reads)
         })
     }

@@ -157,7 +157,6 @@ mod builder;
 mod collect;
 mod collected_logs;
 mod combining_tree;
-mod comparison;
 mod configurations;
 mod contention;
 mod evict;

@@ -4,17 +4,18 @@
 //! Owns: the decisions. The mechanisms count evidence, ask here, and obey: updates of a cold object
 //! (`contention`), and the reads of a hot one ([`Policy`], of which each hot object has one, in
 //! its log set). An eviction forgets what it has learned. Like [`crate::policy`], of which it is
-//! made, it knows no atomic and no clock; time is the number of the read.
+//! made, it knows no atomic and no clock.
 
-use super::comparison::{Comparison, Step};
 use super::settings::Publish;
 use crate::config;
-use crate::policy::{Pauses, Probes, Streak};
+use crate::policy::{Pauses, Probes, Streak, Trial};
+use std::mem::{replace, take};
 
 /// Reads in a row that call for the other way to publish.
 const READS_FOR_SWITCH: u32 = 2;
-/// Reads between two attempts that rely on updaters: that they answer, that they help. (The first
-/// failure counts as a doubling already.)
+/// Reads in a window of the trial.
+const READS: u32 = 32;
+/// Reads between two attempts to get help. (The first failure counts as a doubling already.)
 const PAUSES: Pauses = Pauses {
     first: 2 * config::READS_BEFORE_PROBE,
     doublings: config::FAILED_PROBES_MAX.saturating_sub(1),
@@ -23,8 +24,6 @@ const PAUSES: Pauses = Pauses {
 /// What a read of a hot object has found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
-    /// The number of the read.
-    pub(super) read: u64,
     /// Updates since the read before.
     pub(super) updates: u64,
     /// Updates are biased, and one of the updaters did not answer in time.
@@ -36,11 +35,12 @@ pub(super) struct Evidence {
 pub(super) struct Policy {
     demotion: Streak,
     publication: Streak,
-    comparison: Comparison,
-    /// Trials of the bias, and the times that updaters did not answer.
-    bias: Probes,
-    /// Trials of locked updates.
-    locked: Probes,
+    /// Whether updates are biased, where their ratio to reads does not decide.
+    trial: Trial,
+    /// Reads and updates in its window, and the time at which that began.
+    reads: u32,
+    updates: u64,
+    began: u64,
     /// Attempts to get help.
     tree: Probes,
     /// The number of collections with a tree since trees were last abandoned.
@@ -72,49 +72,28 @@ impl Policy {
             Publish::Biased => asymmetric,
             Publish::Auto if found.updates == 0 => biased, // it has cost no barrier
             Publish::Auto if !asymmetric => false,
-            Publish::Auto if self.switches_by_ratio(found, biased, ratio) => !biased,
-            Publish::Auto => biased != self.switches_by_rate(found, biased, ratio, now),
+            Publish::Auto => {
+                let switches = self.switches_by_ratio(found, biased, ratio);
+                self.reads += 1;
+                self.updates = self.updates.saturating_add(found.updates);
+                if !switches && self.reads < READS {
+                    return biased;
+                }
+                let now = now();
+                let ticks = now.saturating_sub(replace(&mut self.began, now));
+                let updates = take(&mut self.updates);
+                self.reads = 0;
+                self.trial.note(biased ^ switches, updates, ticks, found.updates <= ratio)
+            }
         }
     }
 
     fn switches_by_ratio(&mut self, found: Evidence, biased: bool, ratio: u64) -> bool {
         let calls = match biased {
             false => found.updates > ratio,
-            true if found.unanswered => found.updates <= (ratio / 2).max(1),
-            true => found.updates < config::RATIO_AGAINST_ANSWERS,
+            true => found.unanswered && found.updates <= (ratio / 2).max(1),
         };
-        let switches = self.publication.observe(calls).take(READS_FOR_SWITCH);
-        if switches {
-            self.comparison.restart();
-            if biased && found.unanswered {
-                self.bias.failed(found.read, PAUSES);
-            }
-        }
-        switches
-    }
-
-    fn switches_by_rate(
-        &mut self,
-        found: Evidence,
-        biased: bool,
-        ratio: u64,
-        now: impl FnOnce() -> u64,
-    ) -> bool {
-        let (this, other) = match biased {
-            true => (&mut self.bias, &mut self.locked),
-            false => (&mut self.locked, &mut self.bias),
-        };
-        let is_open = found.updates > config::RATIO_FOR_ANSWERS && found.updates <= ratio;
-        let step = self.comparison.look(found.updates, now, is_open && other.is_due(found.read));
-        match step {
-            Step::Stay | Step::Try => {}
-            Step::Keep => {
-                this.succeeded();
-                other.failed(found.read, PAUSES);
-            }
-            Step::Return => this.failed(found.read, PAUSES),
-        }
-        matches!(step, Step::Try | Step::Return)
+        self.publication.observe(calls).take(READS_FOR_SWITCH)
     }
 
     /// Whether the read with this number, which finds so many dirty slots, uses a tree.
@@ -143,10 +122,10 @@ mod tests {
 
     const RATIO: u64 = config::RATIO_FOR_BIAS;
     /// Updates per read that pay only if the updaters answer.
-    const FEW: u64 = config::RATIO_FOR_ANSWERS + 1;
+    const FEW: u64 = 9;
 
-    fn found(read: u64, updates: u64) -> Evidence {
-        Evidence { read, updates, unanswered: false }
+    fn found(updates: u64) -> Evidence {
+        Evidence { updates, unanswered: false }
     }
 
     /// A stream of (updates, unanswered while biased), in which a read and its updates take so much
@@ -156,14 +135,14 @@ mod tests {
     /// The bias after each read.
     fn biases(policy: &mut Policy, first: bool, load: Load<'_>) -> Vec<bool> {
         let (mut biased, mut time) = (first, 0);
-        let step = |(read, &(updates, unanswered)): (usize, &(u64, bool))| {
+        let step = |&(updates, unanswered): &(u64, bool)| {
             let unanswered = biased && unanswered;
             time += if biased { load.1[0] } else { load.1[1] };
-            let found = Evidence { unanswered, ..found(read as u64, updates) };
+            let found = Evidence { updates, unanswered };
             biased = policy.publication(found, Publish::Auto, biased, true, RATIO, || time);
             biased
         };
-        load.0.iter().enumerate().map(step).collect()
+        load.0.iter().map(step).collect()
     }
 
     const EVEN: [u64; 2] = [1000, 1000];
@@ -188,9 +167,10 @@ mod tests {
 
     #[test]
     fn first_trial_comes_soon() {
-        let reads = vec![(FEW, false); 400];
+        let reads = vec![(FEW, false); 1000];
         let chosen = biases(&mut Policy::default(), true, Load(&reads, [2000, 1000]));
-        assert!(chosen[200..].iter().all(|biased| !biased));
+        assert!(chosen[..20 * READS as usize].iter().any(|biased| !biased));
+        assert!(chosen[20 * READS as usize..].iter().all(|biased| !biased));
     }
 
     #[test]
@@ -198,7 +178,7 @@ mod tests {
         let pays = u64::from(config::RATIO_FOR_LOGS / 2);
         let reads = [0, pays - 1, pays, 0, 0, 0, 0];
         let mut policy = Policy::default();
-        let wants = reads.map(|updates| policy.wants_demotion(found(0, updates), 3));
+        let wants = reads.map(|updates| policy.wants_demotion(found(updates), 3));
         assert_eq!(wants, [false, false, false, false, false, true, true]);
     }
 
@@ -211,7 +191,7 @@ mod tests {
             (Publish::Biased, false, false),
         ] {
             let chosen =
-                policy.publication(found(0, RATIO * 2), publish, !biased, asymmetric, RATIO, || 0);
+                policy.publication(found(RATIO * 2), publish, !biased, asymmetric, RATIO, || 0);
             assert_eq!(chosen, biased);
         }
     }
@@ -220,7 +200,9 @@ mod tests {
     fn two_reads_in_a_row_switch_publication() {
         let answered = |updates| (updates, false);
         let many = RATIO + 1;
-        let reads = [many, 1, many, many, 0, 1, many, 1, 1].map(answered);
+        let [few, no_answer] = [(1, false), (1, true)];
+        let many = answered(many);
+        let reads = [many, few, many, many, answered(0), no_answer, many, no_answer, no_answer];
         let chosen = biases(&mut Policy::default(), false, Load(&reads, EVEN));
         assert_eq!(chosen, [false, false, false, true, true, true, true, true, false]);
     }
@@ -228,9 +210,8 @@ mod tests {
     #[test]
     fn without_asymmetric_barriers_no_load_is_biased() {
         let mut policy = Policy::default();
-        let chosen = (0..9).map(|read| {
-            policy.publication(found(read, u64::MAX), Publish::Auto, false, false, RATIO, || 0)
-        });
+        let chosen = (0..9)
+            .map(|_| policy.publication(found(u64::MAX), Publish::Auto, false, false, RATIO, || 0));
         assert!(chosen.collect::<Vec<_>>().iter().all(|biased| !biased));
     }
 

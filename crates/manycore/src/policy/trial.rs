@@ -1,0 +1,379 @@
+//! Which of two forms is faster, here and now: both are measured, and the faster one is kept.
+//!
+//! ```text
+//!              measured, and a trial is due         faster by an eighth: it stays
+//! form in use ------------------------------> trial ------------------------------> form in use
+//!      ^                                        |
+//!      +----------------------------------------+
+//!          not faster, or slower in the first two windows
+//! ```
+//!
+//! Owns: the measurements, when the next trial is due, and its result. Does not own: the clock
+//! (windows carry their time), what a window is, nor the change of form; these are the mechanism's.
+//! The laws are in the parent module (policy.P4 to policy.P6).
+
+use super::Doubling;
+use std::mem::replace;
+
+/// Windows in a measurement.
+const WINDOWS: u32 = 5;
+/// Trials that fail cost at most one in so many ticks (policy.P4).
+const SHARE: u64 = 100;
+/// What a change of form costs at least: one in so many ticks of its trial.
+const CHANGE: u64 = 16;
+/// How often a pause is doubled while nothing changes, at most.
+const DOUBLINGS_MAX: u32 = 6;
+/// Rates are in work for so many ticks.
+const TICKS: u64 = 1 << 32;
+
+/// See the module header. In the beginning the first form is in use, and a trial of the second one
+/// is due.
+#[derive(Debug, Default)]
+pub(crate) struct Trial {
+    /// Whether the second form is in use.
+    is_second: bool,
+    /// Windows in this measurement, and the two best rates in them.
+    windows: u32,
+    best: [u64; 2],
+    /// The other form's rate, while the one in use is on trial.
+    before: Option<u64>,
+    /// Ticks that this trial has taken, and that its work would have taken in the other form.
+    spent: u64,
+    usual: u64,
+    /// The rate by which the form in use was kept.
+    kept: u64,
+    /// The time; when the next trial is due; and when it is due if the load changes.
+    now: u64,
+    due: u64,
+    due_if_changed: u64,
+    failures: Doubling,
+    /// The form in use has come by a trial, and the other one is to be tried again at once: the
+    /// load may have changed between the two measurements.
+    is_doubted: bool,
+}
+
+/// `TICKS` times how often `many` contains `one`.
+fn parts(many: u64, one: u64) -> u64 {
+    many.saturating_mul(TICKS) / one.max(1)
+}
+
+impl Trial {
+    /// Whether the second form is in use, on trial or for good.
+    pub(crate) fn is_second(&self) -> bool {
+        self.is_second
+    }
+
+    /// Whether windows may be longer, because nothing is decided soon.
+    pub(crate) fn rests(&self) -> bool {
+        self.before.is_none() && self.now < self.due
+    }
+
+    /// Forgets the measurement: what comes is another load. The next window does not count.
+    pub(crate) fn measure_anew(&mut self) {
+        (self.windows, self.best) = (0, [0; 2]);
+    }
+
+    /// Notes that something else has changed the form. A trial that this ends has failed.
+    pub(crate) fn force(&mut self, is_second: bool) {
+        if self.before.take().is_some() {
+            self.usual = 0; // all of it was in vain
+            self.end(false);
+        }
+        self.is_second = is_second;
+        self.measure_anew();
+    }
+
+    /// Notes a window in which a form was in use, and so much work took so many ticks; `may_try`
+    /// says whether it is a reason to try the other form. Returns whether the second form is to be
+    /// in use from now on.
+    pub(crate) fn note(&mut self, is_second: bool, work: u64, ticks: u64, may_try: bool) -> bool {
+        self.now = self.now.saturating_add(ticks);
+        if let Some(before) = self.before {
+            self.spent = self.spent.saturating_add(ticks);
+            self.usual = self.usual.saturating_add(parts(work, before));
+        }
+        if is_second != self.is_second {
+            self.force(is_second);
+        } else if work == 0 || ticks == 0 || self.before.is_none() && !may_try {
+            self.measure_anew();
+        } else {
+            self.measure(parts(work, ticks));
+        }
+        self.is_second
+    }
+
+    fn measure(&mut self, rate: u64) {
+        self.windows += 1;
+        if self.windows == 1 {
+            return; // it began before the change of form, or has its cold misses
+        }
+        let [best, second] = self.best;
+        self.best = [best.max(rate), second.max(best.min(rate))];
+        let [best, second] = self.best;
+        let is_measured = self.windows > WINDOWS;
+        match self.before {
+            Some(before) if is_measured || self.windows == 3 && best < before => {
+                self.before = None;
+                let is_faster = second > before.saturating_add(before / 8);
+                self.end(is_faster);
+                if is_faster {
+                    self.kept = second;
+                    self.decide(second);
+                } else {
+                    self.kept = before;
+                    self.is_second ^= true;
+                    self.measure_anew();
+                }
+            }
+            None if is_measured => self.decide(second),
+            _ => {}
+        }
+    }
+
+    /// The form in use is measured: begins a trial if one is due, unless the load changes now.
+    fn decide(&mut self, rate: u64) {
+        let kept = self.kept;
+        self.measure_anew();
+        if kept != 0 && (rate < kept / 2 || rate / 2 > kept) {
+            (self.kept, self.failures, self.due) = (rate, Doubling::NONE, self.due_if_changed);
+        } else if self.now >= self.due {
+            self.before = Some(rate);
+            self.is_second ^= true;
+            return;
+        }
+        self.windows = 1; // the form stays, so the next window counts
+    }
+
+    /// Ends a trial (policy.P5, policy.P6).
+    fn end(&mut self, has_succeeded: bool) {
+        let (spent, usual) = (replace(&mut self.spent, 0), replace(&mut self.usual, 0));
+        // (What made a trial that succeeds take longer was a thread that was preempted.)
+        let longer = if has_succeeded { 0 } else { spent.saturating_sub(usual) };
+        let cost = longer.saturating_add(spent / CHANGE);
+        self.is_doubted = has_succeeded && !self.is_doubted;
+        let pause = if self.is_doubted { 0 } else { cost.saturating_mul(SHARE) };
+        self.due_if_changed = self.now.saturating_add(pause);
+        let doubled = pause.saturating_mul(self.failures.of(1).into());
+        self.due = self.now.saturating_add(doubled);
+        match has_succeeded {
+            true => self.failures = Doubling::NONE,
+            false => self.failures.double(DOUBLINGS_MAX),
+        }
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A mechanism that obeys a trial, in windows of a hundred units of work.
+    #[derive(Default)]
+    struct World {
+        trial: Trial,
+        time: u64,
+        windows: u64,
+        /// Windows in the second form, and changes of form.
+        second: u64,
+        changes: u64,
+    }
+
+    impl World {
+        const WORK: u64 = 100;
+
+        /// So many windows, in which a unit takes so many ticks in each form; `noise` says in
+        /// percent of which other time.
+        fn run_with(&mut self, windows: u64, ticks: [u64; 2], noise: impl Fn(u64) -> u64) {
+            for _ in 0..windows {
+                let was = self.trial.is_second();
+                let usual = ticks[usize::from(was)] * Self::WORK;
+                let took = usual * noise(self.windows) / 100;
+                self.windows += 1;
+                self.time += took;
+                self.second += u64::from(was);
+                self.changes += u64::from(self.trial.note(was, Self::WORK, took, true) != was);
+            }
+        }
+
+        fn run(&mut self, windows: u64, ticks: [u64; 2]) -> &mut Self {
+            self.run_with(windows, ticks, |_| 100);
+            self
+        }
+
+        /// The share of windows in the second form, in percent, of so many more.
+        fn share(&mut self, windows: u64, ticks: [u64; 2]) -> u64 {
+            let before = self.second;
+            self.run(windows, ticks);
+            (self.second - before) * 100 / windows
+        }
+    }
+
+    #[test]
+    fn first_trial_follows_the_first_measurement_and_its_windows_are_few() {
+        let mut world = World::default();
+        world.run(6, [100, 50]);
+        assert!(world.trial.is_second() && !world.trial.rests());
+        world.run(6 + 3, [100, 50]);
+        assert!(world.trial.is_second() && world.trial.rests(), "it was doubted, and is kept");
+        assert_eq!(world.changes, 3);
+        let mut world = World::default();
+        world.run(6 + 3, [100, 1000]);
+        assert!(!world.trial.is_second(), "a form that is far slower is found out at once");
+        assert_eq!((world.second, world.changes), (3, 2));
+    }
+
+    #[test]
+    fn faster_form_is_found_whatever_was_before() {
+        let mut world = World::default();
+        for _ in 0..3 {
+            for ticks in [[100, 50], [1000, 500]] {
+                world.run(20_000, ticks);
+                assert!(world.share(20_000, ticks) >= 99);
+            }
+            for ticks in [[100, 130], [1000, 3000]] {
+                world.run(20_000, ticks);
+                assert!(world.share(20_000, ticks) <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn form_that_is_hardly_faster_is_not_kept() {
+        let mut world = World::default();
+        world.run(10_000, [100, 95]);
+        assert!(world.share(10_000, [100, 95]) <= 1);
+    }
+
+    #[test]
+    fn pauses_double_while_nothing_changes_and_a_change_takes_the_doublings_back() {
+        let mut world = World::default();
+        let mut gaps = Vec::new();
+        for _ in 0..12 {
+            let began = world.windows;
+            let changes = world.changes;
+            while world.changes == changes || world.trial.is_second() {
+                world.run(1, [100, 200]);
+            }
+            gaps.push(world.windows - began);
+        }
+        assert!(gaps[1..6].windows(2).all(|pair| pair[1] > pair[0] * 3 / 2), "{gaps:?}");
+        let most = *gaps.last().unwrap();
+        assert!(gaps[8..].iter().all(|gap| gap.abs_diff(most) < most / 8), "{gaps:?}");
+        let changes = world.changes;
+        world.run(most / 8, [1000, 2000]);
+        assert!(world.changes > changes, "another load is tried soon");
+    }
+
+    #[test]
+    fn window_without_work_or_reason_tells_nothing() {
+        let mut trial = Trial::default();
+        for window in 0..1000 {
+            let has_work = window % 4 != 0;
+            assert!(!trial.note(false, u64::from(has_work), 100, window % 3 != 0));
+        }
+        assert!((0..6).any(|_| trial.note(false, 1, 100, true)));
+        assert!(
+            (0..9).any(|_| !trial.note(true, 1, 200, false)),
+            "a trial ends without reason, too"
+        );
+    }
+
+    #[test]
+    fn form_that_cannot_be_had_is_asked_for_ever_more_rarely() {
+        let (mut trial, mut asked) = (Trial::default(), Vec::new());
+        for window in 0..10_000_u64 {
+            if trial.note(false, 100, 100, true) {
+                asked.push(window);
+            }
+        }
+        assert!((2..10).contains(&asked.len()), "{asked:?}");
+    }
+
+    #[test]
+    fn largest_numbers_do_not_overflow() {
+        let mut trial = Trial::default();
+        for window in 0..100_u64 {
+            let most = |at| if window / at % 2 == 0 { u64::MAX } else { 1 };
+            trial.note(trial.is_second(), most(1), most(3), true);
+        }
+    }
+
+    /// Ticks that a pair of changes took in windows of 256 reads of an `ActiveSet` under two
+    /// threads on two cores; in the windows with large numbers one of them was preempted, in those
+    /// with small ones it was not there yet.
+    #[test]
+    fn recorded_windows_with_preemptions_give_the_rate() {
+        let deferred = [411, 402, 2911, 398, 405, 129, 404, 410, 1790, 399];
+        let eager = [214, 220, 218, 3004, 221, 96, 217, 219, 2500, 222];
+        let (mut trial, mut second) = (Trial::default(), 0);
+        for window in 0..2000 {
+            let is_second = trial.is_second();
+            let ticks = if is_second { eager } else { deferred }[window % 10];
+            trial.note(is_second, 1, ticks, true);
+            second += u64::from(is_second);
+        }
+        assert!(second > 1950, "{second} windows of 2000");
+    }
+
+    proptest! {
+        /// policy.P4: the faster form, with threads that are preempted, or alone for a while.
+        #[test]
+        fn faster_form_is_kept_in_noise(
+            fast in 20_u64..1000,
+            more in 30_u64..2000,
+            is_second in any::<bool>(),
+            noise in prop::collection::vec(
+                prop_oneof![39 => 98_u64..103, 10 => 150_u64..3000, 1 => 40_u64..60],
+                503,
+            ),
+        ) {
+            let slow = fast + fast * more / 100;
+            let ticks = if is_second { [slow, fast] } else { [fast, slow] };
+            let mut world = World::default();
+            let noise = |window| noise[window as usize % 503];
+            world.run_with(5_000, ticks, noise);
+            let before = world.second;
+            world.run_with(20_000, ticks, noise);
+            let share = (world.second - before) / 200;
+            prop_assert!(if is_second { share >= 85 } else { share <= 15 }, "{share} %");
+        }
+
+        /// policy.P5: whichever form is slower, and by how much.
+        #[test]
+        fn trials_cost_at_most_their_share(
+            fast in 20_u64..1000,
+            more in 0_u64..10_000,
+            is_second in any::<bool>(),
+        ) {
+            let slow = fast + fast * more / 100;
+            let ticks = if is_second { [slow, fast] } else { [fast, slow] };
+            let mut world = World::default();
+            world.run(100, ticks); // the first measurement, and the first trial
+            let (time, windows) = (world.time, world.windows);
+            world.run(30_000, ticks);
+            let best = if is_second && more > 15 { fast } else { ticks[0].min(slow) };
+            let best = (world.windows - windows) * World::WORK * best;
+            let lost = (world.time - time).saturating_sub(best);
+            prop_assert!(lost <= best / 100, "{lost} of {best}");
+        }
+
+        /// policy.P6: a load that alternates, and may do so during a trial.
+        #[test]
+        fn load_that_alternates_costs_little(
+            phase in 60_u64..3000,
+            factor in 2_u64..20,
+            more in 20_u64..1000,
+        ) {
+            let mut world = World::default();
+            let (mut best, mut at) = (0, 0);
+            while world.windows < 60_000 {
+                at += 1;
+                let fast = if at % 2 == 0 { 100 } else { 100 * factor };
+                world.run(phase, [fast, fast + fast * more / 100]);
+                best += phase * World::WORK * fast;
+            }
+            let lost = world.time - best;
+            prop_assert!(lost <= best / 20, "{lost} of {best}");
+        }
+    }
+}
