@@ -31,7 +31,7 @@
 //!   it took longer than its work would have taken in the other form, and a sixteenth of its time
 //!   for the changes of form. So trials cost at most one percent of the time, the first apart.
 //! - policy.P6 While nothing changes, the pause doubles with each failure, up to a bound. A rate
-//!   that has become half or twice what it was takes the doublings back, but not policy.P5's pause:
+//!   that has changed by a quarter takes the doublings back, but not policy.P5's pause:
 //!   so a load that alternates pays no more than that.
 
 mod trial;
@@ -104,20 +104,9 @@ impl Doubling {
         self.0 = self.0.saturating_add(1).min(most);
     }
 
-    /// Takes back one doubling.
-    pub(crate) fn halve(&mut self) {
-        self.0 = self.0.saturating_sub(1);
-    }
-
-    /// `base`, doubled so many times, of which `most` count.
-    pub(crate) fn of_at_most(self, base: u32, most: u32) -> u32 {
-        let factor = 1_u32.checked_shl(self.0.min(most)).unwrap_or(u32::MAX);
-        base.saturating_mul(factor)
-    }
-
     /// `base`, doubled so many times.
     pub(crate) fn of(self, base: u32) -> u32 {
-        self.of_at_most(base, u32::MAX)
+        base.saturating_mul(1_u32.checked_shl(self.0).unwrap_or(u32::MAX))
     }
 }
 
@@ -139,8 +128,6 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    pub(crate) const NONE: Self = Self { from: 0, failures: Doubling::NONE };
-
     /// Whether an attempt may be made now.
     #[inline(always)]
     pub(crate) fn is_due(&self, now: u64) -> bool {
@@ -157,18 +144,6 @@ impl Probes {
     #[inline(always)]
     pub(crate) fn succeeded(&mut self) {
         self.failures = Doubling::NONE;
-    }
-
-    /// Forgets one failure, because the load has changed: the pause that is left is at most what
-    /// the others call for.
-    pub(crate) fn forgive(&mut self, now: u64, pauses: Pauses) {
-        self.failures.halve();
-        self.from = self.from.min(now + u64::from(self.failures.of(pauses.first)));
-    }
-
-    /// How often the pause has been doubled, for a patience that grows with it.
-    pub(crate) fn failures(&self) -> Doubling {
-        self.failures
     }
 }
 
@@ -216,8 +191,6 @@ mod tests {
             })
             .collect();
         assert_eq!(patience, [4, 8, 16, 16, 16]);
-        doubling.halve();
-        assert_eq!((doubling.of(2), doubling.of_at_most(2, 1)), (8, 4));
         assert_eq!(Doubling::after(u64::MAX, 40).of(3), u32::MAX);
         assert_eq!(Doubling::after(2, 40).of(3), 12);
     }
@@ -226,7 +199,7 @@ mod tests {
 
     #[test]
     fn failed_attempt_rests_twice_as_long_each_time() {
-        let mut probes = Probes::NONE;
+        let mut probes = Probes::default();
         let mut tried = Vec::new();
         for now in 0..150 {
             if probes.is_due(now) {
@@ -238,15 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn success_and_forgiveness_shorten_the_pause() {
-        let mut probes = Probes::NONE;
+    fn success_shortens_the_pause() {
+        let mut probes = Probes::default();
         (0..3).for_each(|_| probes.failed(100, PAUSES));
         assert!(!probes.is_due(139) && probes.is_due(140));
-        probes.forgive(105, PAUSES);
-        assert!(!probes.is_due(124) && probes.is_due(125));
-        // A pause that is shorter already stays as it is.
-        probes.forgive(120, PAUSES);
-        assert!(probes.is_due(125));
         probes.failed(130, PAUSES);
         probes.succeeded();
         probes.failed(200, PAUSES);
@@ -346,7 +314,7 @@ mod tests {
         ) {
             const LENGTH: u64 = 20_000;
             let pauses = Pauses { first, doublings };
-            let (mut probes, mut now, mut failed) = (Probes::NONE, 0, 0);
+            let (mut probes, mut now, mut failed) = (Probes::default(), 0, 0);
             while now < LENGTH {
                 if probes.is_due(now) {
                     failed += 1;

@@ -24,7 +24,7 @@
 //! one would have begun after that.
 
 use super::links::{Linked, links_of};
-use super::pending::{Drained, Look};
+use super::pending::Look;
 use super::set::DeferredSet;
 use super::state::{EAGER, Held, State};
 use super::structure::Structure;
@@ -110,10 +110,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         });
         let Some(reads) = reads else { return };
         // SAFETY: the caller has the structure alone, and with it `pending` (# Safety).
-        let drained = self.pending.with(|pending| unsafe {
-            Drained { visited: (*pending).visited, applied: (*pending).applied }
-        });
-        let look = Look { reads, drained, is_eager: self.read_side.rounds.is_kept() };
+        let visited = self.pending.with(|pending| unsafe { (*pending).visited });
+        let look = Look { reads, visited, is_eager: self.read_side.rounds.is_kept() };
         // SAFETY: the caller has the structure alone (# Safety).
         let (eager, next) = self.value.with_mut(|value| pace(unsafe { &mut *value }, look));
         // SAFETY: the caller has the structure alone, and with it the turn (# Safety).

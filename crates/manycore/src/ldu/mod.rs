@@ -132,7 +132,7 @@ pub use builder::{BuildError, Builder, Queue};
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};
-pub(crate) use pending::{Drained, Look};
+pub(crate) use pending::Look;
 pub use set::{DeferredSet, Stats};
 pub use set_domain::{FreeList, SetDomain, SetId, SetMap, SetMember};
 pub use structure::Structure;

@@ -4,15 +4,6 @@ use super::links::{Linked, Links, member_of};
 use super::retired::Retired;
 use std::ptr::NonNull;
 
-/// What reads have done so far, for the owner that sets the pace.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Drained {
-    /// Members looked at.
-    pub(crate) visited: u64,
-    /// Of them, those of which the structure was told.
-    pub(crate) applied: u64,
-}
-
 /// When the owner is asked for the pace. Guarded by the set's lock, and beside it: every read and
 /// every eager change writes this, and has that line.
 #[derive(Debug, Default)]
@@ -29,8 +20,8 @@ pub(super) struct Turn {
 pub(crate) struct Look {
     /// Reads since the last look.
     pub(crate) reads: u32,
-    /// What all reads have done.
-    pub(crate) drained: Drained,
+    /// Members that all reads have looked at.
+    pub(crate) visited: u64,
     pub(crate) is_eager: bool,
 }
 

@@ -13,16 +13,15 @@
 //! The laws are in the parent module (policy.P4 to policy.P6).
 
 use super::Doubling;
-use std::mem::replace;
 
 /// Windows in a measurement.
 const WINDOWS: u32 = 5;
-/// Trials that fail cost at most one in so many ticks (policy.P4).
+/// Trials that fail cost at most one in so many ticks (policy.P5).
 const SHARE: u64 = 100;
 /// What a change of form costs at least: one in so many ticks of its trial.
 const CHANGE: u64 = 16;
 /// How often a pause is doubled while nothing changes, at most.
-const DOUBLINGS_MAX: u32 = 6;
+const DOUBLINGS_MAX: u32 = 8;
 /// Rates are in work for so many ticks.
 const TICKS: u64 = 1 << 32;
 
@@ -37,9 +36,8 @@ pub(crate) struct Trial {
     best: [u64; 2],
     /// The other form's rate, while the one in use is on trial.
     before: Option<u64>,
-    /// Ticks that this trial has taken, and that its work would have taken in the other form.
-    spent: u64,
-    usual: u64,
+    /// The work in this trial.
+    work: u64,
     /// The rate by which the form in use was kept.
     kept: u64,
     /// The time; when the next trial is due; and when it is due if the load changes.
@@ -75,9 +73,8 @@ impl Trial {
 
     /// Notes that something else has changed the form. A trial that this ends has failed.
     pub(crate) fn force(&mut self, is_second: bool) {
-        if self.before.take().is_some() {
-            self.usual = 0; // all of it was in vain
-            self.end(false);
+        if let Some(before) = self.before.take() {
+            self.end(false, parts(self.work, before), 0); // all of it was in vain
         }
         self.is_second = is_second;
         self.measure_anew();
@@ -88,10 +85,7 @@ impl Trial {
     /// in use from now on.
     pub(crate) fn note(&mut self, is_second: bool, work: u64, ticks: u64, may_try: bool) -> bool {
         self.now = self.now.saturating_add(ticks);
-        if let Some(before) = self.before {
-            self.spent = self.spent.saturating_add(ticks);
-            self.usual = self.usual.saturating_add(parts(work, before));
-        }
+        self.work = self.work.saturating_add(work);
         if is_second != self.is_second {
             self.force(is_second);
         } else if work == 0 || ticks == 0 || self.before.is_none() && !may_try {
@@ -109,23 +103,24 @@ impl Trial {
         }
         let [best, second] = self.best;
         self.best = [best.max(rate), second.max(best.min(rate))];
-        let [best, second] = self.best;
         let is_measured = self.windows > WINDOWS;
+        let [best, second] = self.best;
+        let rate = if is_measured { second } else { best };
         match self.before {
-            Some(before) if is_measured || self.windows == 3 && best < before => {
+            Some(before) if is_measured || self.windows == 3 && rate < before => {
                 self.before = None;
-                let is_faster = second > before.saturating_add(before / 8);
-                self.end(is_faster);
+                let is_faster = rate > before.saturating_add(before / 8);
+                self.end(is_faster, parts(self.work, rate), parts(self.work, before));
                 if is_faster {
-                    self.kept = second;
-                    self.decide(second);
+                    self.kept = rate;
+                    self.decide(rate);
                 } else {
                     self.kept = before;
                     self.is_second ^= true;
                     self.measure_anew();
                 }
             }
-            None if is_measured => self.decide(second),
+            None if is_measured => self.decide(rate),
             _ => {}
         }
     }
@@ -134,22 +129,20 @@ impl Trial {
     fn decide(&mut self, rate: u64) {
         let kept = self.kept;
         self.measure_anew();
-        if kept != 0 && (rate < kept / 2 || rate / 2 > kept) {
+        if kept != 0 && rate.abs_diff(kept) > kept / 4 {
             (self.kept, self.failures, self.due) = (rate, Doubling::NONE, self.due_if_changed);
         } else if self.now >= self.due {
-            self.before = Some(rate);
+            (self.before, self.work) = (Some(rate), 0);
             self.is_second ^= true;
             return;
         }
         self.windows = 1; // the form stays, so the next window counts
     }
 
-    /// Ends a trial (policy.P5, policy.P6).
-    fn end(&mut self, has_succeeded: bool) {
-        let (spent, usual) = (replace(&mut self.spent, 0), replace(&mut self.usual, 0));
-        // (What made a trial that succeeds take longer was a thread that was preempted.)
-        let longer = if has_succeeded { 0 } else { spent.saturating_sub(usual) };
-        let cost = longer.saturating_add(spent / CHANGE);
+    /// Ends a trial that took so many ticks, and would have taken so many in the other form
+    /// (policy.P5, policy.P6).
+    fn end(&mut self, has_succeeded: bool, ticks: u64, usual: u64) {
+        let cost = ticks.saturating_sub(usual).saturating_add(ticks / CHANGE);
         self.is_doubted = has_succeeded && !self.is_doubted;
         let pause = if self.is_doubted { 0 } else { cost.saturating_mul(SHARE) };
         self.due_if_changed = self.now.saturating_add(pause);
@@ -248,7 +241,7 @@ mod tests {
     fn pauses_double_while_nothing_changes_and_a_change_takes_the_doublings_back() {
         let mut world = World::default();
         let mut gaps = Vec::new();
-        for _ in 0..12 {
+        for _ in 0..14 {
             let began = world.windows;
             let changes = world.changes;
             while world.changes == changes || world.trial.is_second() {
@@ -258,7 +251,7 @@ mod tests {
         }
         assert!(gaps[1..6].windows(2).all(|pair| pair[1] > pair[0] * 3 / 2), "{gaps:?}");
         let most = *gaps.last().unwrap();
-        assert!(gaps[8..].iter().all(|gap| gap.abs_diff(most) < most / 8), "{gaps:?}");
+        assert!(gaps[10..].iter().all(|gap| gap.abs_diff(most) < most / 8), "{gaps:?}");
         let changes = world.changes;
         world.run(most / 8, [1000, 2000]);
         assert!(world.changes > changes, "another load is tried soon");
