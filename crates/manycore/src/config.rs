@@ -89,15 +89,8 @@ pub(crate) const LOOKS_FOR_ANSWER: u32 = if SMALL { 1 } else { 100 };
 /// Updates per read above which the reader's membarrier is cheaper than one locked instruction in
 /// every update. The call takes about 2 us, and it interrupts the other threads for longer than
 /// that: on two cores, locked updates win at 2,000 updates a read (1.3x) and biased ones without
-/// reads (1.6x). Back below half of it, so as not to flap.
+/// reads (1.6x). Below it, a trial decides.
 pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
-
-/// Reads that an object goes without the bias after its updaters failed to answer, doubled each
-/// time that they fail again, up to so many times.
-pub(crate) const READS_BEFORE_PROBE: u32 = if SMALL { 1 } else { 64 };
-
-/// See above.
-pub(crate) const FAILED_PROBES_MAX: u32 = if SMALL { 1 } else { 10 };
 
 /// Dirty slots from which a read uses a combining tree.
 pub(crate) const TREE_SLOTS_MIN: usize =

@@ -28,8 +28,9 @@
 //!   the first after a change of form. The load may have changed in between, so a form that is kept
 //!   is doubted: the other one is tried again at once.
 //! - policy.P5 A trial that fails is followed by a pause of a hundred times what it has cost: what
-//!   it took longer than its work would have taken in the other form, and a sixteenth of its time
-//!   for the changes of form. So trials cost at most one percent of the time, the first apart.
+//!   it took longer than its work would have taken in the other form; its first window, with the
+//!   change of form, counts twice, because the way back costs as much, and a sixteenth of its time
+//!   at least. So trials cost at most one percent of the time, the first apart.
 //! - policy.P6 While nothing changes, the pause doubles with each failure, up to a bound. A rate
 //!   that has changed by a quarter takes the doublings back, but not policy.P5's pause:
 //!   so a load that alternates pays no more than that.

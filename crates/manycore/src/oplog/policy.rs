@@ -15,10 +15,10 @@ use std::mem::{replace, take};
 const READS_FOR_SWITCH: u32 = 2;
 /// Reads in a window of the trial.
 const READS: u32 = 32;
-/// Reads between two attempts to get help. (The first failure counts as a doubling already.)
-const PAUSES: Pauses = Pauses {
-    first: 2 * config::READS_BEFORE_PROBE,
-    doublings: config::FAILED_PROBES_MAX.saturating_sub(1),
+/// Reads between two attempts to get help.
+const PAUSES: Pauses = match () {
+    () if config::SMALL => Pauses { first: 2, doublings: 0 },
+    () => Pauses { first: 128, doublings: 9 },
 };
 
 /// What a read of a hot object has found.
@@ -245,7 +245,7 @@ mod tests {
                 policy.note_tree(read, SLOTS / 2 - 1, SLOTS);
             }
         }
-        let first = u64::from(2 * config::READS_BEFORE_PROBE);
+        let first = u64::from(PAUSES.first);
         let tries = config::TREE_TRIES as usize;
         let pauses: Vec<_> = tried.chunks(tries).map(|run| run[0]).collect();
         let expected = |at: usize| {

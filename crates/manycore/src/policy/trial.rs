@@ -36,8 +36,9 @@ pub(crate) struct Trial {
     best: [u64; 2],
     /// The other form's rate, while the one in use is on trial.
     before: Option<u64>,
-    /// The work in this trial.
+    /// The work in this trial, but for its first window, and what that took longer.
     work: u64,
+    change: u64,
     /// The rate by which the form in use was kept.
     kept: u64,
     /// The time; when the next trial is due; and when it is due if the load changes.
@@ -91,16 +92,20 @@ impl Trial {
         } else if work == 0 || ticks == 0 || self.before.is_none() && !may_try {
             self.measure_anew();
         } else {
-            self.measure(parts(work, ticks));
+            self.measure(work, ticks);
         }
         self.is_second
     }
 
-    fn measure(&mut self, rate: u64) {
+    fn measure(&mut self, work: u64, ticks: u64) {
         self.windows += 1;
         if self.windows == 1 {
-            return; // it began before the change of form, or has its cold misses
+            // It has the change of form, and what that leaves behind: cold misses, waiters.
+            let usual = self.before.map_or(ticks, |before| parts(work, before));
+            (self.work, self.change) = (0, ticks.saturating_sub(usual));
+            return;
         }
+        let rate = parts(work, ticks);
         let [best, second] = self.best;
         self.best = [best.max(rate), second.max(best.min(rate))];
         let is_measured = self.windows > WINDOWS;
@@ -132,7 +137,7 @@ impl Trial {
         if kept != 0 && rate.abs_diff(kept) > kept / 4 {
             (self.kept, self.failures, self.due) = (rate, Doubling::NONE, self.due_if_changed);
         } else if self.now >= self.due {
-            (self.before, self.work) = (Some(rate), 0);
+            (self.before, self.work, self.change) = (Some(rate), 0, 0);
             self.is_second ^= true;
             return;
         }
@@ -142,7 +147,8 @@ impl Trial {
     /// Ends a trial that took so many ticks, and would have taken so many in the other form
     /// (policy.P5, policy.P6).
     fn end(&mut self, has_succeeded: bool, ticks: u64, usual: u64) {
-        let cost = ticks.saturating_sub(usual).saturating_add(ticks / CHANGE);
+        let change = self.change.saturating_mul(2).saturating_add(ticks / CHANGE); // and back
+        let cost = ticks.saturating_sub(usual).saturating_add(change);
         self.is_doubted = has_succeeded && !self.is_doubted;
         let pause = if self.is_doubted { 0 } else { cost.saturating_mul(SHARE) };
         self.due_if_changed = self.now.saturating_add(pause);
