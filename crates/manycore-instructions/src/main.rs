@@ -9,7 +9,7 @@
 //! compiler takes out of the loop, where a call is inlined: the address of the thread's own block,
 //! two instructions, in `deferred read`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
@@ -19,7 +19,7 @@ use std::{array, thread};
 use arc_swap::ArcSwap;
 use manycore::cluster::Adaptive;
 use manycore::collections::{
-    BudgetTree, Counter, EventQueue, Lru, ObjectPool, Registry, ScalableArc, TimerQueue,
+    ActiveSet, BudgetTree, Counter, EventQueue, Lru, ObjectPool, Registry, ScalableArc, TimerQueue,
 };
 use manycore::namespace::IdSpace;
 use manycore::oplog::{Deferred, Logs, Op, Ordered};
@@ -338,6 +338,24 @@ static CASES: &[Case] = &[
         count(|| {
             key = (key + 7) % 64;
             black_box(list.lock().get(&black_box(key)));
+        });
+    }),
+    ("active set register + leave, oldest after each", || {
+        let set = ActiveSet::new();
+        count(|| {
+            let member = set.register(black_box(7_u64));
+            black_box(set.oldest());
+            member.leave();
+            black_box(set.oldest());
+        });
+    }),
+    ("rival: parking_lot b-tree set insert + remove, first after each", || {
+        let set = Mutex::new(BTreeSet::new());
+        count(|| {
+            set.lock().insert(black_box(7_u64));
+            black_box(set.lock().first().copied());
+            set.lock().remove(&black_box(7));
+            black_box(set.lock().first().copied());
         });
     }),
     ("timer queue insert + fire", || {
