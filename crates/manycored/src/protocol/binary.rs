@@ -503,3 +503,125 @@ pub(crate) fn scan_key(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
     }
     Some((packet.key, from.checked_add(packet.used)?.checked_add(packet.value? as usize)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+        let body = extras.len() + key.len() + value.len();
+        let mut packet = vec![MAGIC, opcode, 0, 0, extras.len() as u8, 0, 0, 0];
+        packet[2..4].copy_from_slice(&(key.len() as u16).to_be_bytes());
+        packet.extend_from_slice(&(body as u32).to_be_bytes());
+        packet.extend_from_slice(&[0; 12]);
+        [&packet, extras, key, value].concat()
+    }
+
+    fn request<'a>(parser: &mut Parser, input: &'a [u8]) -> (usize, Request<'a>) {
+        match parser.next(input) {
+            Step::Request(used, _, request) => (used, request),
+            more @ Step::More(_) => panic!("{more:?}"),
+        }
+    }
+
+    #[test]
+    fn a_request_that_breaks_a_law_is_caught() {
+        let is_caught = |request: Request<'_>, used| {
+            catch_unwind(AssertUnwindSafe(|| request.check(used, &[0; 9]))).is_err()
+        };
+        assert_eq!(
+            [0, 1, 9, 10].map(|used| is_caught(Request::Noop, used)),
+            [true, false, false, true]
+        );
+        let look = Look { touch: None, key: false, value: true };
+        let requests: [&dyn Fn(&'static [u8]) -> Request<'static>; 5] = [
+            &|key| Request::Look(key, look),
+            &|key| Request::Store(Store { key, flags: 0, exptime: 0, mode: Mode::Set, data: b"" }),
+            &|key| Request::Delete(key),
+            &|key| Request::Arith(key, delta(Arith::Incr, &[])),
+            &|key| Request::TooLarge(Some(key)),
+        ];
+        for request in requests {
+            let caught =
+                [0, 1, 250, 251].map(|length| is_caught(request(&[b'k'; 251][..length]), 9));
+            assert_eq!(caught, [true, false, false, true], "{:?}", request(b"k"));
+        }
+    }
+
+    #[test]
+    fn an_awaited_value_can_be_refused_and_is_dropped_as_it_comes() {
+        let set = packet(0x01, &[0; 8], b"k", b"value");
+        let head = set.len() - 5;
+        let mut parser = Parser::new(100, Access::Unrestricted);
+        assert_eq!(parser.next(&set[..head + 2]), Step::More(0));
+        assert_eq!((parser.is_between(), parser.awaited()), (true, 0));
+        let Some(Step::Request(used, _, refused)) = parser.refuse_value(&set[..head + 2]) else {
+            panic!("no value is awaited");
+        };
+        assert_eq!((used, refused), (head, Request::TooLarge(Some(b"k"))));
+        assert_eq!((parser.is_between(), parser.awaited()), (false, 5));
+        assert_eq!(parser.next(&set[head..head + 2]), Step::More(2));
+        assert_eq!((parser.is_between(), parser.awaited()), (false, 3));
+        assert_eq!(parser.next(&[b"lue", &set[..]].concat()), Step::More(3));
+        assert_eq!((parser.is_between(), parser.awaited()), (true, 0));
+        for none in [&set[..head - 1], &packet(0x00, b"", b"k", b""), b""] {
+            assert_eq!(parser.refuse_value(none), None);
+            assert!(parser.is_between());
+        }
+    }
+
+    #[test]
+    fn an_item_of_just_the_limit_is_taken() {
+        // Key, value and header are 100 bytes.
+        let set = packet(0x01, &[0; 8], b"kk", &[b'x'; 48]);
+        let (used, taken) = request(&mut Parser::new(100, Access::Unrestricted), &set);
+        assert!(used == set.len() && matches!(taken, Request::Store(_)), "{taken:?}");
+        let (used, refused) = request(&mut Parser::new(99, Access::Unrestricted), &set);
+        assert_eq!((used, refused), (set.len() - 48, Request::TooLarge(Some(b"kk"))));
+    }
+
+    #[test]
+    fn credentials_have_at_most_2048_bytes_and_mechanisms_32() {
+        let name = |length| [b'M'; 33][..length].to_vec();
+        for access in [Access::Denied, Access::Granted] {
+            for (mechanism, length, expected) in [
+                (32, 2048, None),
+                (33, 2048, Some(Status::Invalid)),
+                (32, 2049, Some(Status::AuthFailed)),
+            ] {
+                let (mechanism, proof) = (name(mechanism), vec![b'p'; length]);
+                let auth = packet(0x21, b"", &mechanism, &proof);
+                let mut parser = Parser::new(100, access);
+                let (used, found) = request(&mut parser, &auth);
+                let (taken, is_left) = match expected {
+                    None => (Request::Auth(&mechanism, &proof), 0),
+                    Some(status) => (Request::Error(status), length),
+                };
+                assert_eq!((used, found), (auth.len() - is_left, taken));
+                let after =
+                    if expected == Some(Status::AuthFailed) { Access::Denied } else { access };
+                assert_eq!(parser.access, after);
+            }
+        }
+    }
+
+    #[test]
+    fn verbosity_is_told_from_a_noop() {
+        let verbosity = packet(0x1b, &[0; 4], b"", b"");
+        let mut parser = Parser::new(100, Access::Unrestricted);
+        assert_eq!(request(&mut parser, &verbosity), (28, Request::Verbosity));
+        assert_eq!(request(&mut parser, &packet(0x0a, b"", b"", b"")), (24, Request::Noop));
+    }
+
+    #[test]
+    fn keys_are_guessed_only_where_a_packet_begins() {
+        let get = packet(0x00, b"", b"key", b"");
+        let two = [&get[..], &packet(0x01, &[0; 8], b"k", b"value")].concat();
+        assert_eq!(scan_key(&two, 0), Some((&b"key"[..], get.len())));
+        assert_eq!(scan_key(&two, get.len()), Some((&b"k"[..], two.len())));
+        assert_eq!(scan_key(&two, 1), None);
+        assert_eq!(scan_key(&two, two.len()), None);
+        assert_eq!(scan_key(&packet(0x0a, b"", b"", b""), 0), None);
+    }
+}

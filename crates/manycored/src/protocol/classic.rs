@@ -169,7 +169,6 @@ fn header<'a>(mode: Mode, words: &mut Words<'a>) -> Result<Store<'a>, &'static s
 fn least(command: &[u8]) -> usize {
     match command {
         b"incr" | b"decr" | b"touch" => 2,
-        b"delete" => 1,
         _ => 0,
     }
 }
@@ -282,8 +281,7 @@ fn shutdown(mut words: Words<'_>) -> Plain<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::plain_set;
-    use crate::protocol::{Parser, Request, Step};
+    use super::*;
 
     #[test]
     fn a_plain_set_is_what_the_whole_parser_makes_of_it() {
@@ -313,5 +311,61 @@ mod tests {
             }
         }
         assert_eq!(plain_set(b"set k 0 0 99\r\n", 100), None);
+        for (length, is_plain) in [(KEY_MAX, true), (KEY_MAX + 1, false)] {
+            let text = format!("set {} 0 0 1\r\nx\r\n", "k".repeat(length));
+            assert_eq!(plain_set(text.as_bytes(), 1000).is_some(), is_plain, "{length}");
+        }
+        // Key, value and header are 100 bytes.
+        let text = format!("set kk 0 0 48\r\n{}\r\n", "x".repeat(48));
+        let is_plain = |value_max| plain_set(text.as_bytes(), value_max).is_some();
+        assert_eq!((is_plain(99), is_plain(100)), (false, true));
+    }
+
+    #[test]
+    fn commands_without_a_value_are_what_their_words_say() {
+        let words = |text: &'static str| Words::new(text.as_bytes());
+        let operator = |operator| Request::Admin(Admin::Operator(operator, words(" a b")));
+        let (error, format) = (Request::Error(ERROR), Request::Error(BAD_FORMAT));
+        let shutdown = |graceful| Request::Admin(Admin::Shutdown { graceful });
+        let prefix = |quiet| Request::Admin(Admin::FlushPrefix(b"a", quiet));
+        let cases = [
+            ("version", Request::Admin(Admin::Version), false),
+            ("version noreply", Request::Admin(Admin::Version), false),
+            ("stats a", Request::Admin(Admin::Stats(words(" a"))), false),
+            ("quit noreply", Request::Quit, false),
+            ("refresh_certs", Request::Admin(Admin::RefreshCerts), false),
+            ("lru_crawler a b", operator(Operator::LruCrawler), false),
+            ("watch a b", operator(Operator::Watch), false),
+            ("slabs a b", operator(Operator::Slabs), false),
+            ("lru a b", operator(Operator::Lru), false),
+            ("shutdown", shutdown(Some(false)), false),
+            ("shutdown graceful", shutdown(Some(true)), false),
+            ("shutdown graceful x", shutdown(None), false),
+            ("shutdown x", shutdown(None), false),
+            ("cache_memlimit 1000000000", Request::Admin(Admin::Memlimit(1_000_000_000)), false),
+            ("cache_memlimit 1000000001", Request::Error(HUGE_LIMIT), false),
+            ("flush_prefix a", prefix(false), false),
+            ("flush_prefix a noreply", prefix(true), false),
+            ("flush_prefix a b", error, false),
+            ("flush_prefix a b noreply", error, true),
+            ("flush_prefix", error, false),
+            ("noreply", error, true),
+            ("noreply a", error, false),
+            ("a noreply", error, true),
+            ("delete", format, false),
+            ("delete a noreply", Request::Delete(b"a"), true),
+            ("incr noreply", format, false),
+            ("incr a noreply", Request::Error(BAD_DELTA), true),
+        ];
+        for (text, request, quiet) in cases {
+            let line = format!("{text}\r\n");
+            let expected = Step::Request { used: line.len(), request, quiet };
+            assert_eq!(Parser::new(100).next(line.as_bytes()), expected, "{text:?}");
+        }
+        // Only in builds for tests: it moves the clock.
+        let debug = operator(Operator::DebugTime);
+        let request = if cfg!(debug_assertions) { debug } else { error };
+        let expected = Step::Request { used: 15, request, quiet: false };
+        assert_eq!(Parser::new(100).next(b"debugtime a b\r\n"), expected);
     }
 }

@@ -256,7 +256,7 @@ fn read<'a>(sent: &'a [u8], words: Words<'a>, words_before: usize, taken: u128) 
 
 /// Whether this is a key in base64.
 fn can_be_decoded(sent: &[u8]) -> bool {
-    STANDARD.decode_slice(sent, &mut [0; KEY_MAX]).is_ok_and(|length| length > 0)
+    STANDARD.decode_slice(sent, &mut [0; KEY_MAX]).is_ok()
 }
 
 /// A whole line of a command without a value.
@@ -328,6 +328,40 @@ impl Parser {
             Data::Whole(data, used) => {
                 step(used, Request::MetaStore(named, mode, flags, data), false)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_meta_commands_have_at_most_250_bytes() {
+        for (length, is_key) in [(KEY_MAX, true), (KEY_MAX + 1, false)] {
+            let line = format!("mg {} v\r\n", "k".repeat(length));
+            let Step::Request { used, request, .. } = Parser::new(100).next(line.as_bytes()) else {
+                panic!("{length}");
+            };
+            assert_eq!(used, line.len());
+            assert_eq!(matches!(request, Request::MetaGet(..)), is_key, "{request:?}");
+            assert_eq!(request == Request::Error(BAD_FORMAT), !is_key, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn no_value_is_expected_behind_a_store_of_a_key_alone() {
+        for line in [&b"ms key\r\n"[..], b"ms k\r\n"] {
+            let mut parser = Parser::new(100);
+            let refused = Step::Request {
+                used: line.len(),
+                request: Request::Error(BAD_FORMAT),
+                quiet: false,
+            };
+            assert_eq!(parser.next(line), refused);
+            // protocol.P5 does not apply: the next line is a request.
+            let next = Step::Request { used: 4, request: Request::MetaNoop, quiet: false };
+            assert_eq!(parser.next(b"mn\r\n"), next);
         }
     }
 }

@@ -406,7 +406,115 @@ fn line_of(input: &[u8]) -> Line<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KEY_MAX, single};
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    const NO_KEYS: Gets = Gets { cas: false, touch: None };
+
+    fn request<'a>(parser: &mut Parser, input: &'a [u8]) -> (usize, Request<'a>) {
+        match parser.next(input) {
+            Step::Request { used, request, .. } => (used, request),
+            more @ Step::More(_) => panic!("{more:?}"),
+        }
+    }
+
+    #[test]
+    fn a_request_that_breaks_a_law_is_caught() {
+        let input = b"a key of a request";
+        let store =
+            |key| Request::Store(Store { key, flags: 0, exptime: 0, mode: Mode::Set, data: b"" });
+        let requests: [fn(&[u8]) -> Request<'_>; 5] = [
+            |key| Request::Get(key, NO_KEYS),
+            |key| Request::GetOne(key),
+            |key| Request::Delete(key),
+            |key| Request::Arith(key, Arith::Incr, 1),
+            |key| Request::Touch(key, 0),
+        ];
+        let is_caught = |request: Request<'_>, used, input: &[u8]| {
+            catch_unwind(AssertUnwindSafe(|| request.check(used, input))).is_err()
+        };
+        for used in [0, input.len() + 1] {
+            assert!(is_caught(Request::Quit, used, input));
+        }
+        assert!(!is_caught(Request::Quit, input.len(), input));
+        let too_long = [b'k'; KEY_MAX + 1];
+        for key in [&b""[..], b"elsewhere", &input[2..], &too_long] {
+            // Only the last bytes of the key are not used.
+            for request in requests.map(|request| request(key)).into_iter().chain([store(key)]) {
+                assert!(is_caught(request, 2, input), "{request:?}");
+            }
+        }
+        for request in requests.map(|request| request(&input[2..5])) {
+            assert!(!is_caught(request, 5, input), "{request:?}");
+        }
+        assert!(is_caught(Request::GetOne(&too_long), KEY_MAX + 1, &too_long));
+        assert!(is_caught(Request::GetOne(&input[..0]), 5, input));
+    }
+
+    #[test]
+    fn a_stream_may_not_end_among_the_keys_of_a_get_or_within_a_refused_value() {
+        let state = |parser: &Parser| (parser.is_between(), parser.begins_request());
+        let mut parser = Parser::new(100);
+        assert_eq!(state(&parser), (true, true));
+        let input = b"get a b\r\n";
+        let (used, _) = request(&mut parser, input);
+        assert_eq!(state(&parser), (false, false));
+        let (more, _) = request(&mut parser, &input[used..]);
+        assert_eq!(state(&parser), (false, false));
+        assert_eq!(request(&mut parser, &input[used + more..]), (2, Request::GetEnd));
+        assert_eq!(state(&parser), (true, true));
+        request(&mut parser, b"set k 0 0 1000\r\n");
+        assert_eq!(state(&parser), (false, false));
+        assert_eq!(parser.next(&[b'x'; 1002]), Step::More(1002));
+        assert_eq!(state(&parser), (true, true));
+        // A value of unknown length may be over, or may not.
+        request(&mut parser, b"set k 0 0 x\r\n");
+        assert_eq!(state(&parser), (true, false));
+    }
+
+    #[test]
+    fn a_carriage_return_is_a_part_of_a_key_except_at_the_end_of_the_line() {
+        let mut parser = Parser::new(100);
+        let mut input = &b"get a\r b\r\n"[..];
+        for key in [&b"a\r"[..], b"b"] {
+            let (used, found) = request(&mut parser, input);
+            assert_eq!(found, Request::Get(key, NO_KEYS));
+            input = &input[used..];
+        }
+        assert_eq!(request(&mut parser, input), (2, Request::GetEnd));
+    }
+
+    #[test]
+    fn lines_are_too_long_by_the_place_of_their_end_alone() {
+        let closes = |input: &[u8]| match Parser::new(100).next(input) {
+            Step::Request { request, .. } => request == Request::Close(""),
+            more => more != Step::More(0),
+        };
+        for (start, most) in [("x", 2_048), ("get ", 1_048_576), (" gats 1 ", 1_048_576)] {
+            for length in [most - 1, most, most + 1, most + 2] {
+                // Of many keys, for a key has its own limit.
+                let mut line = [start.as_bytes(), &b"k ".repeat(length / 2)].concat();
+                line.truncate(length);
+                assert_eq!(closes(&line), length > most, "{start:?}, {length}");
+                line.push(b'\n');
+                assert_eq!(closes(&line), length > most, "{start:?}, {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_item_of_just_the_limit_is_taken_in_every_command() {
+        // Key, value and header are 100 bytes.
+        let lines =
+            ["set kk 0 0 48\r\n", "set  kk 0 0 48\r\n", "add kk 0 0 48\r\n", "ms kk 48\r\n"];
+        for line in lines {
+            let input = [line.as_bytes(), &[b'x'; 48], b"\r\n"].concat();
+            assert_eq!(request(&mut Parser::new(100), &input).0, input.len(), "{line:?}");
+            let (used, refused) = request(&mut Parser::new(99), &input);
+            assert_eq!(used, line.len(), "{line:?}");
+            assert!(matches!(refused, Request::TooLarge(..)), "{line:?}");
+        }
+    }
 
     #[test]
     fn only_a_plain_get_of_one_key_is_single() {

@@ -118,7 +118,8 @@ mod tests {
         assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(number(b"18446744073709551616"), None);
         assert_eq!([number(b""), number(b"+"), number(b"-1"), number(b"1x")], [None; 4]);
-        assert_eq!((signed(b"-5"), signed(b"+5"), signed(b"--5")), (Some(-5), Some(5), None));
+        assert_eq!((signed(b"-5"), signed(b"+5")), (Some(-5), Some(5)));
+        assert_eq!([signed(b"--5"), signed(b"-+5"), signed(b"-")], [None; 3]);
         assert_eq!(signed(b"9223372036854775808"), None);
     }
 
