@@ -62,3 +62,27 @@ impl Ghosts {
         })
     }
 }
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_two_of_each_bucket_are_remembered() {
+        assert_eq!((Ghosts::lines(16), Ghosts::lines(17)), (1, 2));
+        let lines = Arc::new(ZeroedLines::zeroed(2, 0));
+        let ghosts = Ghosts::new(&lines, 0, 17);
+        assert_eq!((ghosts.bytes(), ghosts.is_empty()), (68, false));
+        let tags = [0x0001, 0x3fff, 0x1234];
+        for tag in tags {
+            ghosts.remember(16, tag);
+        }
+        assert_eq!(tags.map(|tag| ghosts.remembers(16, tag)), [false, true, true]);
+        assert_eq!(tags.map(|tag| ghosts.remembers(15, tag)), [false; 3]);
+        // There is no such bucket.
+        ghosts.remember(17, 1);
+        assert!(!ghosts.remembers(17, 1));
+        let none = Ghosts::new(&lines, 0, 0);
+        assert_eq!((none.bytes(), none.is_empty()), (0, true));
+    }
+}

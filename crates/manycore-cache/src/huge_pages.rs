@@ -190,6 +190,10 @@ mod tests {
             let all: Vec<_> = (0..count).map(|number| lines.line(number)).chain(spare).collect();
             let mapped = cfg!(all(unix, not(miri))) && count >= many;
             assert_eq!(all.len(), if mapped { count + count / 2 } else { count });
+            // The last request found none.
+            assert_eq!(lines.spares(), all.len() - count + 1);
+            let align = if count * LINE >= HUGE { HUGE } else { LINE };
+            assert_eq!(lines.line(0).addr().get() % align, 0);
             for line in all {
                 assert!(line.addr().get() % LINE == 0 && lines.has(line));
                 let line = line.cast::<[u64; 8]>();

@@ -34,3 +34,29 @@ impl KeyHash {
         self.0
     }
 }
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::*;
+
+    /// Also if only some bits of the hasher's result differ.
+    #[test]
+    fn hashes_that_differ_in_any_bits_spread_over_segments_buckets_and_tags() {
+        for shift in [0, 16, 32, 48] {
+            let (mut segments, mut buckets) = ([0; 64], [0; 64]);
+            let mut tags = std::collections::BTreeSet::new();
+            for number in 0..6400_u64 {
+                let hash = KeyHash::of(number << shift);
+                segments[hash.segment(64)] += 1;
+                buckets[(hash.upper() >> 26) as usize] += 1;
+                assert!((1..1 << 14).contains(&hash.tag()));
+                tags.insert(hash.tag());
+            }
+            let is_even = |counts: &[u32]| counts.iter().all(|count| (25..400).contains(count));
+            assert!(is_even(&segments), "{shift}: {segments:?}");
+            assert!(is_even(&buckets), "{shift}: {buckets:?}");
+            assert!(tags.len() > 3000, "{shift}: {} tags", tags.len());
+        }
+        assert_ne!(KeyHash::of(1).whole(), KeyHash::of(2).whole());
+    }
+}

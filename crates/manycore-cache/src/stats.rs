@@ -233,3 +233,19 @@ impl Counts {
         }
     }
 }
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_of_all_loads_those_that_failed_too() {
+        let stats = |loads, load_failures, secs| {
+            let load_time = Duration::from_secs(secs);
+            Stats { loads, load_failures, load_time, ..Stats::default() }.mean_load_time()
+        };
+        assert_eq!(stats(2, 1, 9), Duration::from_secs(3));
+        assert_eq!([stats(3, 0, 9), stats(0, 3, 9)], [Duration::from_secs(3); 2]);
+        assert_eq!(stats(0, 0, 0), Duration::ZERO);
+    }
+}

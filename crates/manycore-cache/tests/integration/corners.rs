@@ -1,9 +1,9 @@
-//! Empty types, walks in time, and `catch_unwind`.
+//! Empty types, walks in time, `catch_unwind`, and settings that are seldom used.
 
-use manycore_cache::{Cache, Eviction};
-use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
-use std::sync::Arc;
+use manycore_cache::{Builder, Cache, Cause, Eviction};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 #[test]
@@ -73,4 +73,202 @@ fn an_update_does_not_evict_its_own_entry() {
         }
         assert!(updates > 100, "{updates}");
     }
+}
+
+/// A cache of a hundred entries or of entries that weigh has no room for a million at first.
+#[test]
+fn a_new_cache_has_room_for_what_its_capacity_says() {
+    let tables = |builder: Builder<u64, u64>| builder.build().unwrap().footprint().tables;
+    let few = tables(Cache::builder(1_000));
+    let weighed = tables(Cache::builder(1 << 30).weigher(|_, _| 1));
+    let many = tables(Cache::builder(1 << 30));
+    assert!((64..2 << 10).contains(&few), "{few} bytes of a few entries");
+    assert!((32 << 10..1 << 20).contains(&weighed), "{weighed} bytes of entries that weigh");
+    assert!((8 << 20..64 << 20).contains(&many), "{many} bytes of many entries");
+    let asked = |builder: Builder<u64, u64>| tables(builder.initial_entries(100_000));
+    for builder in [Cache::builder(1 << 30).weigher(|_, _| 1), Cache::builder(1 << 30)] {
+        let found = asked(builder);
+        assert!((1 << 20..4 << 20).contains(&found), "{found} bytes of 100,000 entries");
+    }
+    // No more than can be there.
+    assert!(asked(Cache::builder(1_000)) < 32 << 10);
+}
+
+#[test]
+fn the_parts_of_a_footprint_are_what_is_in_use() {
+    let cache = Cache::builder(10_000).initial_entries(10).build().unwrap();
+    (0..10_000_u64).for_each(|key| _ = cache.insert(key, key));
+    let all = cache.footprint();
+    assert!(all.entries >= 160_000 && all.tables > 0);
+    assert_eq!(all.in_use(), all.entries + all.tables + all.chains);
+    cache.invalidate_all();
+    (0..4).for_each(|_| cache.collect());
+    let none = cache.footprint();
+    assert!(none.free >= 160_000 && none.entries < 80_000, "{none:?}");
+    // Their memory is shared with other caches: only what they take is counted.
+    let few = Cache::new(1_000);
+    (0..1_000_u64).for_each(|key| _ = few.insert(key, key));
+    let few = few.footprint();
+    assert!((16_000..64_000).contains(&few.entries) && few.free == 0, "{few:?}");
+}
+
+#[test]
+fn an_entry_weighs_what_it_owns_and_what_it_takes_here() {
+    let builder = Cache::builder(1 << 20).byte_weigher(|_: &u64, owned: &Vec<u8>| owned.capacity());
+    let cache = builder.build().unwrap();
+    cache.insert(1, Vec::new());
+    // Key and value are 32 bytes, and so is what is kept besides; and a place in a table.
+    let least = cache.weight();
+    assert!((64 + 20..200).contains(&least), "{least}");
+    cache.insert(2, Vec::with_capacity(5_000));
+    assert_eq!(cache.weight(), 2 * least + 5_000);
+}
+
+#[test]
+fn a_listener_hears_of_each_cause_that_it_asked_for_and_of_no_other() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listener = told.clone();
+    let cache = Cache::builder(10)
+        .listener(move |key: &u32, _: &u32, cause| listener.lock().unwrap().push((*key, cause)))
+        // Twice is not different from once.
+        .listener_causes(&[Cause::Removed, Cause::Replaced, Cause::Removed])
+        .build()
+        .unwrap();
+    (0..20).for_each(|key| _ = cache.insert(key, 0));
+    let there: Vec<u32> = cache.iter().map(|entry| *entry.key()).collect();
+    cache.insert(there[0], 1);
+    assert!(cache.remove(&there[1]).is_some());
+    let expected = [(there[0], Cause::Replaced), (there[1], Cause::Removed)];
+    assert_eq!(*told.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_guard_of_a_batch_outlives_the_visit_and_is_of_the_batch_s_cache() {
+    let (cache, other) = (Cache::new(100), Cache::new(100));
+    cache.insert(1, 'a');
+    other.insert(1, 'b');
+    let mut kept = Vec::new();
+    cache.visit_many([1, 2].iter(), |_, key| kept.push(key.guard(&cache)));
+    assert!(cache.remove(&1).is_some());
+    let kept: Vec<_> = kept.iter().map(|guard| guard.as_deref().copied()).collect();
+    assert_eq!(kept, [Some('a'), None]);
+    let of_another = || cache.visit_many([1].iter(), |_, key| drop(key.guard(&other)));
+    assert!(catch_unwind(AssertUnwindSafe(of_another)).is_err());
+}
+
+#[test]
+fn what_another_thread_kept_from_being_freed_is_freed_by_collect() {
+    let value = Arc::new(());
+    let cache = Cache::new(100);
+    cache.insert(1, value.clone());
+    let step = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let held = cache.get(&1);
+            step.wait();
+            step.wait();
+            drop(held);
+            step.wait();
+        });
+        step.wait();
+        cache.insert(1, Arc::default());
+        cache.collect();
+        assert_eq!(Arc::strong_count(&value), 2, "the reader has it");
+        step.wait();
+        step.wait();
+        // A grace period is over when a later round finds no reader.
+        (0..4).for_each(|_| cache.collect());
+        assert_eq!(Arc::strong_count(&value), 1);
+    });
+}
+
+/// An insertion makes a larger table when the entries no longer fit, so that chains stay short.
+#[test]
+fn tables_grow_with_their_entries_and_no_more_than_they_need() {
+    let builder = Cache::builder(1 << 20).weigher(|_: &u64, _: &u64| 1);
+    for cache in [builder.initial_entries(1), Cache::builder(1 << 20).initial_entries(1)] {
+        let cache = cache.build().unwrap();
+        let mut entries = 0;
+        for most in [10_000, 30_000, 100_000] {
+            (entries..most).for_each(|key| _ = cache.insert(key, key));
+            entries = most;
+            let all = cache.footprint();
+            let each = (all.tables + all.chains) / entries;
+            assert!((8..40).contains(&each), "{each} bytes of each of {entries}: {all:?}");
+            assert!(all.chains < all.tables / 2, "{entries}: {all:?}");
+        }
+        // Not every bucket has room for what belongs there.
+        let all = cache.footprint();
+        assert!(all.chains > all.tables / 50 && all.chains % 64 == 0, "{all:?}");
+    }
+}
+
+/// Capacity is one for all segments: what an entry's own segment does not have, others give.
+#[test]
+fn an_entry_that_weighs_nearly_all_makes_room_in_every_segment() {
+    const ALL: u64 = 16_384;
+    let builder = Cache::builder(ALL).weigher(|_: &u32, weight: &u32| *weight);
+    let cache = builder.build().unwrap();
+    for round in 0..3_u32 {
+        // One that goes leaves more than the next takes, so that segments have some to spare.
+        (0..20_000).for_each(|key| _ = cache.insert(key, 1 + key % 7));
+        assert!(cache.weight() <= ALL && cache.weight() > ALL / 2, "{}", cache.weight());
+        let (heavy, weight) = (100_000 + round, ALL as u32 - 100);
+        cache.insert(heavy, weight);
+        assert_eq!(cache.get(&heavy).as_deref(), Some(&weight));
+        let sum: u64 = cache.iter().map(|entry| u64::from(*entry)).sum();
+        assert_eq!((cache.weight(), cache.iter().count()), (sum, cache.len()));
+        assert!(sum <= ALL, "{sum}");
+        assert!(cache.remove(&heavy).is_some());
+        assert_eq!(cache.weight(), sum - u64::from(weight));
+    }
+}
+
+#[test]
+fn a_dropped_cache_drops_what_is_in_it() {
+    let value = Arc::new(());
+    let builders: [Builder<u32, Arc<()>>; 5] = [
+        Cache::builder(100),
+        Cache::builder(100).time_to_live(Duration::from_secs(100)),
+        Cache::builder(5_000),
+        Cache::builder(5_000).weigher(|_, _| 1),
+        Cache::builder(5_000).without_metadata(|_, _| None),
+    ];
+    for (at, builder) in builders.into_iter().enumerate() {
+        let cache = builder.build().unwrap();
+        (0..1_000).for_each(|key| _ = cache.insert(key, value.clone()));
+        (0..1_000).for_each(|key| _ = cache.insert(key, value.clone()));
+        assert!(Arc::strong_count(&value) > 100);
+        drop(cache);
+        assert_eq!(Arc::strong_count(&value), 1, "{at}");
+    }
+}
+
+#[test]
+fn no_two_entries_have_one_version_whichever_threads_insert_them() {
+    let cache = Cache::<u32, u32>::new(10);
+    // More than a thread takes at once.
+    let versions = |key| (0..70_000).map(|at| cache.insert(key, at)).collect::<Vec<_>>();
+    let mut all = std::thread::scope(|scope| {
+        let threads = [1, 2].map(|key| scope.spawn(move || versions(key)));
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(!all.contains(&0));
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 140_000);
+}
+
+#[test]
+fn tables_become_smaller_if_less_than_half_of_the_capacity_is_left() {
+    let cache = Cache::<u64, u64>::builder(40_000).initial_entries(40_000).build().unwrap();
+    let tables = || cache.footprint().tables;
+    let full = tables();
+    cache.set_capacity(20_000);
+    assert_eq!(tables(), full);
+    cache.set_capacity(9_999);
+    let less = tables();
+    assert!(less < full / 2, "{less} of {full}");
+    cache.set_capacity(80_000);
+    assert_eq!(tables(), less, "they grow with their entries");
 }

@@ -1,6 +1,7 @@
 //! Times, under a clock that only the test moves.
 
 use manycore_cache::{BuildError, Builder, Cache, Cause, Eviction};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -66,6 +67,46 @@ fn a_used_entry_stays_and_an_idle_one_goes() {
 }
 
 #[test]
+fn a_use_is_noted_if_the_last_note_is_older_than_a_sixteenth_of_the_time() {
+    for (after, left) in [(10, 150), (11, 160)] {
+        let (cache, hands, _) = timed(|builder| builder.time_to_idle(secs(160)));
+        cache.insert(1, 1);
+        hands.forward(after);
+        assert!(cache.get(&1).is_some());
+        hands.forward(left - 1);
+        assert!(cache.contains_key(&1), "used after {after} s");
+        hands.forward(1);
+        assert!(!cache.contains_key(&1), "used after {after} s");
+    }
+}
+
+#[test]
+fn an_entry_without_an_end_is_there_at_the_end_of_all_time() {
+    let builder = Cache::builder(10).expire_after(|_: &u32, _: &u32| None);
+    let cache = builder.clock(|| Duration::MAX).build().unwrap();
+    cache.insert(1, 1);
+    cache.insert_for(2, 2, secs(1));
+    cache.purge();
+    assert!(cache.get(&1).is_some() && cache.get(&2).is_some());
+    assert_eq!((cache.iter().count(), cache.len()), (2, 2));
+    assert_eq!(cache.time_left(&1), Some(Duration::MAX));
+}
+
+#[test]
+fn a_time_for_one_entry_needs_a_cache_that_keeps_times() {
+    let without_times = Cache::builder(10);
+    let without_metadata = Cache::builder(10).without_metadata(|_, _| None);
+    for builder in [without_times, without_metadata] {
+        let cache: Cache<u32, u32> = builder.build().unwrap();
+        let insert = AssertUnwindSafe(|| cache.insert_for(1, 1, secs(1)));
+        assert!(catch_unwind(insert).is_err());
+        assert!(cache.is_empty());
+        cache.insert(1, 1);
+        assert!(catch_unwind(AssertUnwindSafe(|| cache.expire(&1, None))).is_err());
+    }
+}
+
+#[test]
 fn every_entry_may_have_a_time_of_its_own_and_get_another() {
     let own = |_: &u32, value: &u32| (*value > 0).then(|| secs(u64::from(*value)));
     let (cache, hands, _) = timed(|builder| builder.expire_after(own));
@@ -103,16 +144,25 @@ fn what_is_expired_counts_as_missing_for_every_update() {
 
 #[test]
 fn updates_sweep_out_what_nobody_asks_for() {
-    let (cache, hands, expired) = timed(|builder| builder.time_to_live(secs(10)));
-    (0..800).for_each(|key| {
-        cache.insert(key, 0);
-    });
-    hands.forward(10);
-    // As many updates as there are buckets: a segment of 1,000 has 179.
-    (0..200).for_each(|_| {
-        cache.insert(5_000, 0);
-    });
-    assert_eq!((cache.len(), expired.load(SeqCst)), (1, 800));
+    type Set = fn(Builder<u32, u32>) -> Builder<u32, u32>;
+    let settings: [Set; 4] = [
+        |builder| builder.time_to_live(secs(10)),
+        |builder| builder.time_to_idle(secs(10)),
+        |builder| builder.expire_after(|_, _| Some(secs(10))),
+        |builder| builder.idle_after(|_, _| Some(secs(10))),
+    ];
+    for (at, set) in settings.into_iter().enumerate() {
+        let (cache, hands, expired) = timed(set);
+        (0..800).for_each(|key| {
+            cache.insert(key, 0);
+        });
+        hands.forward(10);
+        // As many updates as there are buckets: a segment of 1,000 has 179.
+        (0..200).for_each(|_| {
+            cache.insert(5_000, 0);
+        });
+        assert_eq!((cache.len(), expired.load(SeqCst)), (1, 800), "{at}");
+    }
 }
 
 #[test]

@@ -239,14 +239,22 @@ fn weights_are_kept_to_and_the_too_heavy_is_turned_away() {
     assert!(cache.get(&2).is_none());
     assert_eq!((cache.len(), cache.weight()), (1, 4));
     assert_eq!(*cache.get_or_insert_with(3, || 100), 100, "what was loaded is shown, not kept");
+    cache.insert(4, 11);
+    assert_eq!((cache.len(), cache.weight(), cache.contains_key(&1)), (1, 4, true));
     assert!(cache.remove(&1).is_some() && cache.weight() == 0);
+    cache.insert(5, 10);
+    assert_eq!((cache.len(), cache.weight()), (1, 10), "as heavy as the capacity");
+    cache.insert(5, 10);
+    assert_eq!((cache.len(), cache.weight()), (1, 10));
     let told = told.lock().unwrap();
     let expected = [
         (2, 6, Cause::Replaced),
         (2, 5, Cause::Replaced),
         (2, 11, Cause::Evicted),
         (3, 100, Cause::Evicted),
+        (4, 11, Cause::Evicted),
         (1, 4, Cause::Removed),
+        (5, 10, Cause::Replaced),
     ];
     assert_eq!(*told, expected);
 }
