@@ -395,3 +395,86 @@ fn clone_of_a_flat_map_is_equal_and_apart() {
     assert!(map != copy && map.get(&7) == Some(7));
     assert_eq!(format!("{:?}", FlatHashMap::from([(1, 2)])), "{1: 2}");
 }
+
+#[test]
+fn value_of_the_flat_map_is_exchanged_only_for_the_one_that_was_seen() {
+    let map = FlatHashMap::new();
+    assert_eq!(map.compare_exchange(&1, 10, 11), Err(None));
+    assert_eq!((map.get(&1), map.len()), (None, 0));
+    for key in 0..200 {
+        map.insert(key, 10);
+        assert_eq!(map.compare_exchange(&key, 11, 12), Err(Some(10)), "{key}");
+        assert_eq!(map.compare_exchange(&key, 10, 11), Ok(10), "{key}");
+        assert_eq!(map.compare_exchange(&key, 10, 12), Err(Some(11)), "{key}");
+        assert_eq!((map.get(&key), map.len()), (Some(11), key as usize + 1));
+        assert_eq!(map.remove_if(&key, |value| *value == 10), None);
+    }
+    assert_eq!((map.remove_if(&7, |value| *value == 11), map.len()), (Some(11), 199));
+    assert!(!map.is_empty());
+    let mut sum = 0;
+    map.for_each(|key, value| sum += key + value);
+    assert_eq!(sum, (0..200).sum::<u32>() - 7 + 199 * 11);
+}
+
+#[test]
+fn flat_map_has_the_room_that_was_asked_for() {
+    assert_eq!(FlatHashMap::<u32, u32>::new().capacity(), 0);
+    assert_eq!(FlatHashMap::<u32, u32>::with_capacity(0).capacity(), 0);
+    for asked in [1, 7, 100, 10_000] {
+        let map = FlatHashMap::<u32, u32>::with_capacity(asked);
+        let least = map.capacity();
+        assert!((asked..=4 * asked + 64).contains(&least), "{least} for {asked}");
+        let other = FlatHashMap::with_capacity_and_hasher(asked, RandomState::new());
+        (0..asked as u32).for_each(|key| ignore(other.insert(key, key)));
+        assert_eq!(other.capacity(), least, "it did not grow");
+    }
+    let map = FlatHashMap::<u32, u32>::new();
+    map.reserve(1_000);
+    assert!((1_000..8_000).contains(&map.capacity()));
+    (0..10_000).for_each(|key| ignore(map.insert(key, key)));
+    assert!((10_000..80_000).contains(&map.capacity()));
+    assert!(map.contains_key(&9_999) && !map.contains_key(&10_000));
+    map.clear();
+    assert!(map.is_empty() && !map.contains_key(&9_999));
+    map.shrink_to_fit();
+    assert!(map.capacity() < 64, "{}", map.capacity());
+}
+
+#[test]
+fn walk_over_the_flat_map_goes_on_in_a_smaller_table_and_in_a_larger_one() {
+    let stays = |key: &u32| key % 50 == 0;
+    for is_larger in [false, true] {
+        for seen in [0, 1, 10, 100, 1_000] {
+            let map: FlatHashMap<u32, u32> = (0..5_000).map(|key| (key, key)).collect();
+            let mut walk = map.iter();
+            let mut found: Vec<u32> = walk.by_ref().take(seen).map(|(key, _)| key).collect();
+            if is_larger {
+                map.reserve(40_000);
+            } else {
+                map.retain(|key, _| stays(key));
+                map.shrink_to_fit();
+            }
+            found.extend(walk.map(|(key, _)| key));
+            found.retain(stays);
+            found.sort_unstable();
+            assert!(found.into_iter().eq((0..5_000).filter(stays)), "{is_larger}, after {seen}");
+        }
+    }
+}
+
+/// Words that differ in the same bits are no less different together.
+#[test]
+fn keys_and_values_of_two_words_are_equal_in_both_or_not_at_all() {
+    let map = FlatHashMap::with_hasher(OneHash::default());
+    for key in [[0_u64, 0], [1, 1], [0, 1], [1, 0]] {
+        assert_eq!(map.insert(key, key), None);
+    }
+    assert_eq!(map.len(), 4);
+    for key in [[0, 0], [1, 1], [0, 1], [1, 0]] {
+        assert_eq!(map.get(&key), Some(key));
+        let other = key.map(|word| word ^ 1);
+        assert_eq!(map.compare_exchange(&key, other, [7, 7]), Err(Some(key)));
+        assert_eq!(map.remove_if(&key, |value| *value == other), None);
+    }
+    assert_eq!(map.get(&[2, 2]), None);
+}

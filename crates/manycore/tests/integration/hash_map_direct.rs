@@ -2,7 +2,10 @@
 //! growth, and with values whose number of owners says what was dropped.
 
 use manycore::collections::{HashMap, HashSet};
+use manycore::section::Domain;
 use std::collections::{BTreeSet, HashMap as Sequential};
+use std::hash::{Hash, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -189,4 +192,169 @@ fn set_does_as_the_map_without_values() {
     assert!(shared.insert(1) && shared.capacity() >= 7);
     shared.clear();
     assert!(shared.is_empty());
+}
+
+/// A key that has something besides what makes it equal: which of two equal ones is kept shows.
+#[derive(Clone, Debug)]
+struct Named(u32, &'static str);
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Named {}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn own_key_is_told_with_its_value_and_an_insertion_brings_its_own() {
+    let map = HashMap::from([(Named(1, "first"), 'a')]);
+    let mut view = map.enter();
+    let told = |found: Option<(&Named, &char)>| found.map(|(key, value)| (key.1, *value));
+    let (one, two) = (Named(1, "sought"), Named(2, "sought"));
+    assert_eq!(told(view.get_key_value(&one)), Some(("first", 'a')));
+    assert_eq!(told(view.get_key_value(&two)), None);
+    assert_eq!(view.get_key_value_now(&one).map(told), Some(Some(("first", 'a'))));
+    assert_eq!(view.get_key_value_now(&two).map(told), Some(None));
+    assert_eq!(told(view.insert_entry(Named(1, "second"), 'b')), Some(("first", 'a')));
+    assert_eq!(told(view.insert_entry(Named(2, "other"), 'c')), None);
+    assert_eq!(told(view.get_key_value(&one)), Some(("second", 'b')));
+    assert_eq!((*view.get_or_insert(one.clone(), 'd'), view.len()), ('b', 2));
+    assert_eq!(*view.get_or_insert(Named(3, "third"), 'e'), 'e');
+    assert_eq!(told(view.remove_entry(&one)), Some(("second", 'b')));
+    assert_eq!((told(view.remove_entry(&one)), view.len()), (None, 2));
+    view.refresh();
+    assert_eq!(told(view.get_key_value(&two)), Some(("other", 'c')));
+    assert!(std::ptr::eq(view.map(), &map) && !view.is_empty() && !map.is_empty());
+}
+
+#[test]
+fn map_and_set_have_the_room_that_was_asked_for() {
+    assert_eq!((HashMap::<u32, u32>::new().capacity(), HashSet::<u32>::new().capacity()), (0, 0));
+    assert_eq!(HashMap::<u32, u32>::with_capacity(0).capacity(), 0);
+    for asked in [1, 7, 100, 10_000] {
+        let map = HashMap::<u32, u32>::with_capacity(asked);
+        let set = HashSet::<u32>::with_capacity(asked);
+        let builders = HashMap::<u32, u32>::builder().capacity(asked).build();
+        let hasher = HashMap::with_capacity_and_hasher(asked, RandomState::new());
+        // As much as the smallest power of two of buckets has, and not all that there is.
+        let least = map.capacity();
+        assert!((asked..=4 * asked + 64).contains(&least), "{least} for {asked}");
+        assert_eq!([set.capacity(), builders.capacity(), hasher.capacity()], [least; 3]);
+        (0..asked as u32).for_each(|key| assert!(hasher.insert(key, key)));
+        assert_eq!(hasher.capacity(), least, "it did not grow");
+    }
+    let map = HashMap::<u32, u32>::new();
+    map.reserve(1_000);
+    let reserved = map.capacity();
+    assert!((1_000..8_000).contains(&reserved));
+    (0..10_000).for_each(|key| assert!(map.insert(key, key)));
+    assert!((10_000..80_000).contains(&map.capacity()));
+    map.clear();
+    map.shrink_to_fit();
+    assert!(map.capacity() < 64, "{}", map.capacity());
+}
+
+#[test]
+fn view_is_in_a_section_of_the_map_s_own_domain_only() {
+    let map = HashMap::from([(1, 'a')]);
+    let view = map.view_in(map.domain().enter());
+    assert_eq!(view.get(&1), Some(&'a'));
+    let another = Domain::new();
+    let in_another = AssertUnwindSafe(|| map.view_in(another.enter()).len());
+    assert!(catch_unwind(in_another).is_err());
+    let domain = Arc::new(Domain::new());
+    let shared = HashMap::builder().domain(Arc::clone(&domain)).build();
+    assert!(std::ptr::eq(shared.domain(), &*domain) && shared.insert(1, 2));
+    assert_eq!(shared.view_in(domain.enter()).get(&1), Some(&2));
+}
+
+#[test]
+fn sets_are_compared_member_by_member() {
+    let some = HashSet::from([1, 2]);
+    let (all, others) = (HashSet::from([1, 2, 3]), HashSet::from([3, 4]));
+    let none = HashSet::<u32>::new();
+    let subset = |of: &HashSet<u32>| [&none, &some, &all, &others].map(|one| one.is_subset(of));
+    assert_eq!(subset(&none), [true, false, false, false]);
+    assert_eq!(subset(&some), [true, true, false, false]);
+    assert_eq!(subset(&all), [true, true, true, false]);
+    assert_eq!([some.is_superset(&all), all.is_superset(&some)], [false, true]);
+    let disjoint = |of: &HashSet<u32>| [&none, &some, &all, &others].map(|one| one.is_disjoint(of));
+    assert_eq!(disjoint(&some), [true, false, false, true]);
+    assert_eq!(disjoint(&none), [true; 4]);
+    assert!(some != all && some == HashSet::from([2, 1]) && none.is_empty());
+}
+
+#[test]
+fn set_keeps_the_member_that_was_there_and_gives_it_back() {
+    let set = HashSet::from([Named(1, "first")]);
+    assert!(!set.insert(Named(1, "second")) && set.insert(Named(2, "other")));
+    let sought = Named(1, "sought");
+    assert_eq!(set.get_cloned(&sought).map(|own| own.1), Some("first"));
+    assert!(set.contains(&sought) && !set.contains(&Named(3, "")));
+    let mut view = set.enter();
+    assert_eq!(view.get(&sought).map(|own| own.1), Some("first"));
+    assert!(view.contains(&sought) && !view.contains(&Named(3, "")) && !view.is_empty());
+    assert!(!view.insert(Named(1, "third")) && view.insert(Named(3, "third")));
+    view.retain(|own| own.0 != 2);
+    let mut members: Vec<_> = view.iter().chain(&view).map(|own| own.1).collect();
+    members.sort_unstable();
+    assert_eq!(members, ["first", "first", "third", "third"]);
+    let mut sum = 0;
+    set.for_each(|own| sum += own.0);
+    assert_eq!((sum, set.len()), (4, 2));
+    view.clear();
+    view.refresh();
+    assert!(view.is_empty() && set.is_empty());
+    assert_eq!(view.len(), 0);
+    let mut all: HashSet<u32> = (0..9).collect();
+    all.extend([8, 9]);
+    assert!(!all.is_empty());
+    let mut rest = all.into_iter();
+    assert_eq!((rest.size_hint(), rest.len()), ((10, Some(10)), 10));
+    assert!(rest.next().is_some());
+    assert_eq!((rest.len(), rest.count()), (9, 9));
+}
+
+#[test]
+fn entries_are_lent_and_copied_one_by_one() {
+    let map: HashMap<u32, u32> = (0..100).map(|key| (key, 2 * key)).collect();
+    let mut copy = HashMap::<u32, u32>::new();
+    copy.extend(map.enter().iter());
+    (&copy).extend([(100, 200)]);
+    let view = copy.enter();
+    let sorted = |found: Vec<u32>| found.into_iter().collect::<BTreeSet<_>>();
+    let expected = |times: u32| (0..101_u32).map(|key| key * times).collect::<BTreeSet<u32>>();
+    assert_eq!(sorted(view.keys().copied().collect()), expected(1));
+    assert_eq!(sorted(view.values().copied().collect()), expected(2));
+    assert!(view.iter().chain(&view).all(|(key, value)| *value == 2 * key));
+}
+
+/// What a view has seen is kept until it is refreshed, and not longer.
+#[test]
+fn refreshed_view_holds_nothing_back() {
+    let value = Arc::new(());
+    let map = Arc::new(HashMap::from([(1, value.clone())]));
+    let set = HashSet::from([Named(1, "")]);
+    let (mut view, mut owned, mut members) = (map.enter(), map.enter_owned(), set.enter());
+    assert!(view.get(&1).is_some() && owned.get(&1).is_some());
+    assert!(map.remove(&1));
+    (0..4).for_each(|_| map.domain().collect());
+    assert_eq!(Arc::strong_count(&value), 2, "two views may have it");
+    owned.refresh();
+    (0..4).for_each(|_| map.domain().collect());
+    assert_eq!(Arc::strong_count(&value), 2, "a view may have it");
+    view.refresh();
+    members.refresh();
+    owned.refresh();
+    (0..4).for_each(|_| map.domain().collect());
+    assert_eq!(Arc::strong_count(&value), 1);
+    assert!(view.is_empty() && owned.get(&1).is_none() && members.len() == 1);
+    assert!(!std::ptr::eq(set.domain(), map.domain()));
 }
