@@ -39,7 +39,10 @@ maps)
         $in_library/collections/flat_hash_map/**/*.rs $in_library/collections/growth.rs" \
         "collection_faults flat_hash_map hash_map hash_map_direct map_faults own_type"
     ;;
-cache) module manycore-cache 'crates/manycore-cache/src/**/*.rs' '' --lib ;;
+cache)
+    module manycore-cache 'crates/manycore-cache/src/**/*.rs' '' --lib --test byte_weight --test footprint \
+        --test garbage --test small
+    ;;
 protocol)
     module manycored 'crates/manycored/src/protocol/**/*.rs' "arbitrary binary commands fragments fuzzed
         gathered logged meta_flags recorded refused protocol::" --lib
@@ -94,8 +97,9 @@ set -f
 for file in $files; do options+=(--file "$file"); done
 set +f
 for argument in --test integration "${arguments[@]}"; do options+=("--cargo-arg=$argument"); done
-# What no test should look at: the texts for debuggers.
-options+=(--exclude-re 'impl (fmt::)?Debug for')
+# What no test should look at: the texts for debuggers; and tests, of which models are not even compiled.
+options+=(--exclude-re 'impl (fmt::)?Debug for' --exclude-re 'loom_tests::')
+options+=(--exclude '**/*tests.rs' --exclude '**/*_tests/**' --exclude '**/tests/**')
 # A mutant must not take the machine's memory with it.
 ulimit -v 16000000
 export CARGO_TARGET_DIR=$work/build CARGO_INCREMENTAL=1 CARGO_PROFILE_DEV_DEBUG=none
