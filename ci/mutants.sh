@@ -24,15 +24,16 @@ in_library=crates/manycore/src
 case ${1:-} in
 section)
     module manycore "$in_library/section/**/*.rs" "allocations domains gates node_lock section
-        section_inline section_list section_reuse textbook" --test section_ends --test section_birth
+        section_inline section_list section_reuse textbook" --lib --test section_ends --test section_birth
     ;;
 oplog)
     module manycore "$in_library/oplog/**/*.rs" "configurations deferred evictions log_panics
-        oplog_inside oplog_own_end oplog_reentrancy oplog_faults oplog_tree order properties reserved"
+        oplog_inside oplog_own_end oplog_reentrancy oplog_faults oplog_tree order properties reserved
+        oplog::" --lib
     ;;
 ldu)
     module manycore "$in_library/ldu/**/*.rs" "allocations ldu ldu_faults ldu_reentry
-        ldu_set_domain ldu_set_domain_random ldu_shared"
+        ldu_set_domain ldu_set_domain_random ldu_shared" --lib
     ;;
 maps)
     module manycore "$in_library/collections/hash_map/**/*.rs $in_library/collections/hash_set.rs
@@ -98,7 +99,7 @@ for file in $files; do options+=(--file "$file"); done
 set +f
 for argument in --test integration "${arguments[@]}"; do options+=("--cargo-arg=$argument"); done
 # What no test should look at: the texts for debuggers; and tests, of which models are not even compiled.
-options+=(--exclude-re 'impl (fmt::)?Debug for' --exclude-re 'loom_tests::')
+options+=(--exclude-re 'impl (fmt::)?Debug for' --exclude-re 'tests::')
 options+=(--exclude '**/*tests.rs' --exclude '**/*_tests/**' --exclude '**/tests/**')
 # A mutant must not take the machine's memory with it.
 ulimit -v 16000000
