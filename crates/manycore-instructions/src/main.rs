@@ -47,7 +47,7 @@ impl Op<u64> for Add {
 
 type Sum = Deferred<u64, Ordered<Add>>;
 
-/// Counts `call` after a warm-up. Both in one place, or it would depend on the size of a call whether
+/// Counts `call` after a warm-up. Both in one place: else it depends on the size of a call whether
 /// it is inlined, as it is in a program that makes it in one place.
 fn count(call: impl FnMut()) {
     measured(call);

@@ -5,11 +5,11 @@
 //! of `object`.
 
 use super::contention::{Contention, Kind};
+use super::guard::{ColdGuard, Locked};
 use super::guard::{Hold, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
-use super::release::{ColdGuard, Locked};
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, barrier};
 use crate::profile::{self, Of, What};
@@ -156,7 +156,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         None
     }
 
-    /// Whether a cold object that this thread has locked, and that is due, is to be reserved for it.
+    /// Whether a cold object that this thread has locked, and that is due, is to be reserved for
+    /// it.
     pub(super) fn wants_reservation(&self, contention: Contention) -> bool {
         contention.wants_reservation() && !profile::counts() // which needs to see each use
     }

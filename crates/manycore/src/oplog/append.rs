@@ -5,13 +5,13 @@
 //! parent module.
 
 use super::contention::Kind;
+use super::guard::{ColdGuard, UserCode};
 use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
 use super::promotion;
 use super::push::{ANY_GROWTH, Refusal};
-use super::release::{ColdGuard, UserCode};
 use super::settings::WhenFull;
 use super::word::Word;
 use crate::lock::reservation::{self, Entry};
@@ -281,7 +281,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Retries until the update is done. Returns it if the object is shared; or if this thread must
-    /// not wait for the object's holder, who may make it so.
+    /// not wait for the object's holder, which may make it so.
     ///
     /// A thread that is inside (`held`) never waits here: the holder of the lock or log may be
     /// waiting for this thread, or be this thread.

@@ -5,8 +5,8 @@
 //!
 //! An update or a read of the cold object makes one addition. It is looked at after a wait for the
 //! lock, and when one of the counts is *due*, after some thousand uses: then both are halved, so
-//! that they stay below their bounds and their ratio stays what it is. Each use changes the word, so
-//! that the lock's waiters can tell one hold from the next.
+//! that they stay below their bounds and their ratio stays what it is. Each use changes the word,
+//! so that the lock's waiters can tell one hold from the next.
 
 use crate::config::{self, USES_FOR_RESERVATION as DUE};
 use crate::sync::{AtomicU32, Ordering, const_fn};
@@ -177,7 +177,7 @@ impl Contention {
     /// Whether so many reads, which are due, for each update pay for lanes.
     pub(super) fn wants_readers(self) -> bool {
         let (updates, reads) = (self.count(Kind::Update), self.count(Kind::Read));
-        self.0 & PINNED == 0 && reads >= updates.saturating_mul(config::SHARED_FROM)
+        self.0 & (PINNED | RESTING) == 0 && reads >= updates.saturating_mul(config::SHARED_FROM)
     }
 
     /// Whether readers may be inside by lanes.

@@ -1,11 +1,11 @@
 //! The public interface of [`Deferred`].
 
 use super::configurations::ConfigId;
+use super::guard::{ColdGuard, Locked};
 use super::guard::{Hold, ReadGuard};
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
-use super::release::{ColdGuard, Locked};
 use super::stats::Stats;
 use crate::config;
 use crate::lock::error::{TryReadError, would_deadlock};

@@ -1,7 +1,7 @@
 //! Gates: how a reader excludes updaters, and how it learns that they have left.
 //!
 //! Owns: a gate's values and transitions, the numbers of collections, and the laws of *answers*,
-//! which `collect` reads and `wait` gives. Source of the answers: Liu, Zhang, Chen, *Scalable
+//! which `collect` reads and `push` gives. Source of the answers: Liu, Zhang, Chen, *Scalable
 //! Read-mostly Synchronization Using Passive Reader-Writer Locks*, USENIX ATC 2014, section 3
 //! (there a reader reports the version of the lock that it has seen).
 //!

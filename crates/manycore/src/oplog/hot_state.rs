@@ -1,7 +1,7 @@
 //! The hot state of an object: value, lock, and one log per slot.
 //!
 //! Owns: the layout of a hot state, its flags and counts, and its memory. The updater's side is in
-//! `push` and `wait`, the reader's in `collect` and `merge`; which object has a hot state, and
+//! `push`, the reader's in `collect` and `merge`; which object has a hot state, and
 //! when, in `lifecycle`.
 //!
 //! There are two roles. An *updater* announces the hot state in its slot's record, checks that the
@@ -74,6 +74,8 @@ pub(super) struct HotState<T, L: Log<T>> {
     /// The time bound in ticks; `u64::MAX` if there is none.
     pub(super) max_delay: u64,
     pub(super) config: Arc<Config>,
+    /// Readers that may be inside of the value, which is in the object yet (adaptive.A5); or null.
+    readers: AtomicPtr<Readers>,
     // Written by readers, from here on.
     next_line: Padded<()>,
     pub(super) lock: AtomicUsize,
@@ -92,8 +94,6 @@ pub(super) struct HotState<T, L: Log<T>> {
     pub(super) membership: Membership,
     orphaned: Flag,
     poisoned: Flag,
-    /// Readers that may be inside of the value, which is in the object yet (adaptive.A5); or null.
-    readers: AtomicPtr<Readers>,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -174,6 +174,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             logs: AtomicPtr::new(LogSet::with_collected_logs(Vec::new())),
             max_delay,
             config,
+            readers: AtomicPtr::new(ptr::null_mut()),
             next_line: Padded(()),
             lock: AtomicUsize::new(token | lock::LOCKED),
             late: Late::new(),
@@ -184,7 +185,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             membership: Membership::new(),
             orphaned: Flag::new(false),
             poisoned: Flag::new(false),
-            readers: AtomicPtr::new(ptr::null_mut()),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }))
     }

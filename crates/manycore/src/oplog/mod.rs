@@ -135,12 +135,12 @@
 // |---|---|
 // | `settings`, `configurations`, `log`, `kinds` | what users choose |
 // | `word`, `gate`, `contention` | states with their transitions |
-// | `comparison`, `policy` | decisions |
+// | `policy` | decisions |
 // | `table`, `promotion` | what objects share, `Counter` and `ScalableArc` too |
 // | `slot_log`, `late`, `collected_logs`, `branches`, `log_set` | waiting updates |
 // | `hot_state`, `log_access` | the layout of a hot object |
-// | `push`, `collect`, `combining_tree`, `merge`, `wait`, `evict`, `stats` | work on a hot state |
-// | `object`, `release`, `guard`, `lifecycle`, `acquire`, `append` | work on an object |
+// | `push`, `collect`, `combining_tree`, `merge`, `stats` | work on a hot state |
+// | `object`, `guard`, `lifecycle`, `acquire`, `append` | work on an object |
 // | `readers` | readers without the lock |
 // | `deferred`, `adaptive`, `builder` | the interface |
 
@@ -159,7 +159,6 @@ mod collected_logs;
 mod combining_tree;
 mod configurations;
 mod contention;
-mod evict;
 mod gate;
 mod guard;
 mod hot_state;
@@ -177,14 +176,12 @@ mod policy;
 pub(crate) mod promotion;
 mod push;
 mod readers;
-mod release;
 mod settings;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
 pub(crate) mod slot_log;
 mod stats;
 pub(crate) mod table;
-mod wait;
 mod word;
 
 pub use crate::lock::error::TryReadError;

@@ -2,7 +2,7 @@
 //! hot.
 //!
 //! Owns: the layout, and the laws of the value's place. What threads do with an object is in the
-//! modules above: `release`, `lifecycle`, `acquire`, `append`, and the public interface in
+//! modules above: `guard`, `lifecycle`, `acquire`, `append`, and the public interface in
 //! `deferred`.
 //!
 //! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a hot state (`word`,
@@ -93,7 +93,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 ///   the read once, from some hundred nanoseconds to some microseconds, and may collect other
 ///   threads' logs while it waits. A read that finds all logs empty costs the lock and a load of
 ///   the dirty bits.
-/// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
+/// - Memory: the value plus 16 bytes while cold; while hot, about 1.3 KB more and one log per slot
 ///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
 ///   which stays in the hot state) until the object is next used. While an object is poisoned, its
 ///   updates are kept without bound.

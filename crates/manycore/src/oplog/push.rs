@@ -1,15 +1,18 @@
-//! The updater's side of a hot state: an update goes to its slot's log.
+//! The updater's side of a hot state: an update goes to its slot's log, or waits for the end of a
+//! collection, during which the updater answers and helps.
 //!
-//! Laws oplog.C1 to oplog.C5 are in the header of `hot_state`.
+//! Laws oplog.C1 to oplog.C9 are in the header of `hot_state`, oplog.G2 in that of `gate`.
 
 use super::gate::Gate;
 use super::hot_state::HotState;
 use super::log::Log;
+use super::promotion;
 use super::slot_log::{Local, SlotLog};
 use crate::clock::{Clock, Stamp};
+use crate::config;
 use crate::lock::held;
-use crate::percpu::{self, barrier};
-use crate::sync::{Ordering, seeded_bug};
+use crate::percpu::{self, Slot, barrier};
+use crate::sync::{Backoff, Ordering, hint, seeded_bug};
 use std::ptr;
 
 /// The growth that waives a log's bounds.
@@ -267,4 +270,59 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 /// The refusal that the value of a closed gate means to an updater.
 fn refusal(gate: Gate) -> Refusal {
     if gate == Gate::EVICTED { Refusal::Evicted } else { Refusal::Closed }
+}
+
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// Waits for the end of a collection (oplog.C8), and answers it. The caller announces the hot
+    /// state as a waiter in `slot`'s record (promotion.H3).
+    pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
+        debug_assert!(
+            cfg!(manycore_loom) || !self.is_updated_by(slot.index()),
+            "promotion.H3: an updater waits for the collection that waits for it"
+        );
+        let mut answered = None;
+        let mut looks = 0;
+        loop {
+            // Logs with stamps have gates of their own, which a waiter may not touch.
+            let gated = L::ORDERED || seeded_bug!("no-cut");
+            let seen = if gated { self.collecting.load() } else { self.gate.load() };
+            if !seen.is_frozen() {
+                if answered.is_none() {
+                    backoff.pause(); // the collection is over, or the refusal has another cause
+                }
+                return;
+            }
+            if answered != Some(seen) {
+                slot.answer(seen.answer());
+                answered = Some(seen);
+                if seen.is_helped() {
+                    self.help_as_updater(seen, slot);
+                }
+            }
+            // (Not `<`: the bound is 0 under a model checker, and no `u32` is below 0.)
+            if looks != config::LOOKS_AT_GATE {
+                looks += 1;
+                hint::spin_loop();
+            } else {
+                backoff.pause();
+            }
+        }
+    }
+
+    /// Helps the collection (`combining_tree`), announced as an updater: an eviction after the
+    /// collection may free the log set, where the branches are, and waits for updaters but not for
+    /// waiters (oplog.C10).
+    #[cold]
+    fn help_as_updater(&self, seen: Gate, slot: Slot) {
+        // BUG: a helper reads the branches while announced as a waiter, for which no eviction waits
+        // (oplog.C10).
+        promotion::announce_again(slot, self, seeded_bug!("waiting-helper"));
+        // After the announcement, as in `push`.
+        if self.gate.load() == seen {
+            // SAFETY: announced as an updater, and the gate said after that that the collection is
+            // in progress (oplog.C10).
+            unsafe { self.help(seen, slot.index()) };
+        }
+        promotion::announce_again(slot, self, true);
+    }
 }

@@ -1,7 +1,7 @@
 //! Readers of a cold object that do not lock it: each writes a line of its own, its *lane*
 //! ([`crate::percpu::gate`]).
 //!
-//! Owns: when such a reader may be inside, and who excludes it. Does not own: when an object is
+//! Owns: when such a reader may be inside, and what excludes it. Does not own: when an object is
 //! *shared*, that is, lets readers in so (`adaptive`, which alone has such objects).
 //!
 //! Laws:

@@ -7,11 +7,11 @@ use crate::lock::{self, Refused, held};
 use crate::oplog;
 use crate::oplog::append::Rare;
 use crate::oplog::contention::Kind;
+use crate::oplog::guard::ColdGuard;
 use crate::oplog::guard::Hold;
 use crate::oplog::log::Log;
 use crate::oplog::push::Refusal;
 use crate::oplog::readers::{Lane, Readers};
-use crate::oplog::release::ColdGuard;
 use crate::percpu;
 use crate::profile;
 use crate::sync::{Ordering, seeded_bug};
@@ -106,8 +106,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         Ok(Entry::Hold(hold))
     }
 
-    /// Locks the object, up to date, and keeps out its readers. If the value is not as it should be,
-    /// they stay out; else the caller passes the guard to [`end`](Self::end).
+    /// Locks the object, up to date, and keeps out its readers. They stay out if the caller
+    /// panics; else it passes the guard to [`end`](Self::end).
     #[track_caller]
     pub(super) fn exclusive(&self) -> Result<oplog::ReadGuard<'_, T, L>, Refused> {
         if self.is_read_by_lane() {

@@ -3,7 +3,7 @@
 
 use super::{Bag, Builder, Commuting, builder, contents, push, spawn};
 use crate::oplog::contention::Contention;
-use crate::oplog::release::ColdGuard;
+use crate::oplog::guard::ColdGuard;
 use crate::oplog::{Deferred, Log, Logs, Publish};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
 use std::sync::Arc;
