@@ -13,15 +13,14 @@
 //!   of it finds the pool's poison.
 //! - **member_pool.F3** A node whose owner came and went before the structure was told is free at
 //!   once: it gives its value up, if that is small, and waits for the next member. So is one that
-//!   the structure has let go by itself ([`change_and_free`](FewMembers::change_and_free)), and one
-//!   that it was told to, if there is nothing in it to drop.
+//!   the structure has let go by itself ([`change_and_free`](FewMembers::change_and_free)).
 
 use super::{Member, MemberPool, MemberStore, SPARE, node_of};
 use crate::collections::promoted::{Holding, Promotable, SmallForm};
 use crate::config;
 use crate::ldu::{Linked, Links, Queue};
 use crate::sync::{Ordering, caught, model_failed, resume_first, run_each};
-use std::mem::{needs_drop, take};
+use std::mem::take;
 use std::ptr::NonNull;
 
 /// Members as in a [`MemberPool`], which this becomes when many threads use it.
@@ -307,11 +306,6 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
                 if links.is_here() {
                     links.note_told();
                     self.structure.insert(node);
-                } else if !needs_drop::<T>() && self.spare.len() < SPARE {
-                    self.structure.remove(node);
-                    // ORDER: Relaxed; guarded by the lock.
-                    node.as_ref().full.store(false, Ordering::Relaxed);
-                    self.spare.push(node);
                 } else {
                     garbage.push(node);
                     self.structure.remove(node);
