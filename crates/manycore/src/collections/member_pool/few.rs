@@ -13,14 +13,15 @@
 //!   of it finds the pool's poison.
 //! - **member_pool.F3** A node whose owner came and went before the structure was told is free at
 //!   once: it gives its value up, if that is small, and waits for the next member. So is one that
-//!   the structure has let go by itself ([`change_and_free`](FewMembers::change_and_free)).
+//!   the structure has let go by itself ([`change_and_free`](FewMembers::change_and_free)), and one
+//!   that it was told to, if there is nothing in it to drop.
 
 use super::{Member, MemberPool, MemberStore, SPARE, node_of};
 use crate::collections::promoted::{Holding, Promotable, SmallForm};
 use crate::config;
 use crate::ldu::{Linked, Links, Queue};
 use crate::sync::{Ordering, caught, model_failed, resume_first, run_each};
-use std::mem::take;
+use std::mem::{needs_drop, take};
 use std::ptr::NonNull;
 
 /// Members as in a [`MemberPool`], which this becomes when many threads use it.
@@ -307,7 +308,13 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
                     links.note_told();
                     self.structure.insert(node);
                 } else {
-                    garbage.push(node);
+                    if !needs_drop::<T>() && self.spare.len() < SPARE {
+                        // ORDER: Relaxed; guarded by the lock.
+                        node.as_ref().full.store(false, Ordering::Relaxed);
+                        self.spare.push(node);
+                    } else {
+                        garbage.push(node);
+                    }
                     self.structure.remove(node);
                 }
             }
@@ -323,8 +330,8 @@ impl<T: Send + Sync + 'static, S: Store<T>> Drop for FewMembers<T, S> {
         }
         let mut garbage = Vec::new();
         let few = self.forms.get_mut();
-        free_spare(&mut few.spare, 0);
         let told = caught(|| few.tell(&mut garbage));
+        free_spare(&mut few.spare, 0); // what was told has left nodes here
         // After a panic: what has gone is freed all the same.
         // SAFETY: member_pool.F1 - what is in the list is held.
         garbage
@@ -392,6 +399,23 @@ mod tests {
             here.into_iter().for_each(|value| unsafe { members.leave(value) });
             assert_eq!(count(&members), 0);
         }
+    }
+
+    #[test]
+    fn node_with_nothing_to_drop_is_used_again_after_its_structure_was_told() {
+        let members = Members::new(Queue::PerThread);
+        let first = members.enter(1);
+        assert_eq!(count(&members), 1);
+        // SAFETY: `enter` returned it, and it is not used afterwards.
+        unsafe { members.leave(first) };
+        assert_eq!(count(&members), 0);
+        let second = members.enter(2);
+        assert_eq!(second, first);
+        // SAFETY: `enter` returned it, and it is read before it is given back.
+        assert_eq!(unsafe { *second.as_ref() }, 2);
+        assert_eq!(count(&members), 1);
+        // SAFETY: as for the first.
+        unsafe { members.leave(second) }; // the end tells the structure, and frees the node
     }
 
     #[test]
