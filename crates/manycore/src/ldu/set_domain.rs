@@ -109,11 +109,15 @@ pub type SetMember<V> = Element<(SetId, V)>;
 /// In both, [`Queue`](super::Queue) says whether each thread has a queue or all have one. For a
 /// million sets of their own that decides the memory; a domain has its queues once.
 ///
-/// Measured by `manycore bench fork-chain`, on two cores: a domain with a [`FreeList`] is nine
-/// times as fast as a lock at the root without reads, five times with a read after each 1,000
-/// changes and 1.3 times after each 100; after each 10, it has 0.4 of the lock's speed. Sets of
-/// their own with one queue each have 1.8, 1.8, 1.7 and 1.1 times; a domain without a free list
-/// 2.0, 1.6, 1.3 and 0.4.
+/// Forks in a millisecond by two threads of an EPYC, as `manycore bench fork-chain` counts them:
+///
+/// | a read after each | 1,000 changes | 100 | 10 |
+/// |---|---|---|---|
+/// | a domain with a [`FreeList`] | 21,050 | 2,540 | 750 |
+/// | a domain | 5,110 | 2,080 | 740 |
+/// | sets of their own, one queue each | 6,350 | 3,490 | 1,940 |
+/// | a mutex of std at the root | 2,100 | 1,530 | 1,260 |
+/// | a mutex of parking_lot there | 6,290 | 4,260 | 3,610 |
 ///
 /// ```
 /// use manycore::ldu::{SetDomain, SetId, SetMember, Structure};

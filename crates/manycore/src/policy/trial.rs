@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// Ticks that a pair of changes took in windows of 256 reads of an `ActiveSet` under two
-    /// threads on two cores; in the windows with large numbers one of them was preempted, in those
+    /// threads on two cores. In the windows with large numbers one of them was preempted; in those
     /// with small ones it was not there yet.
     #[test]
     fn recorded_windows_with_preemptions_give_the_rate() {
