@@ -5,8 +5,7 @@
 //! of `object`.
 
 use super::contention::{Contention, Kind};
-use super::guard::{ColdGuard, Locked};
-use super::guard::{Hold, ReadGuard};
+use super::guard::{ColdGuard, Hold, Locked, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;

@@ -231,12 +231,15 @@ impl AtomicContention {
         self.0.store(to.0, Ordering::Relaxed);
     }
 
-    /// The object keeps its mode or not. For the holder of either lock.
-    pub(super) fn pin(&self, pinned: bool) {
-        match pinned {
-            true => self.0.fetch_or(PINNED, Ordering::Relaxed),
-            false => self.0.fetch_and(!PINNED, Ordering::Relaxed),
-        };
+    /// The object, which is hot, keeps its logs. For the holder of the hot state's lock.
+    pub(super) fn pin_to_logs(&self) {
+        self.0.fetch_and(!SHARED, Ordering::Relaxed);
+        self.0.fetch_or(PINNED, Ordering::Relaxed);
+    }
+
+    /// The load decides on the object's mode. For the holder of either lock.
+    pub(super) fn unpin(&self) {
+        self.0.fetch_and(!PINNED, Ordering::Relaxed);
     }
 
     /// The object has become hot.

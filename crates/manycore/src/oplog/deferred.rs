@@ -1,8 +1,7 @@
 //! The public interface of [`Deferred`].
 
 use super::configurations::ConfigId;
-use super::guard::{ColdGuard, Locked};
-use super::guard::{Hold, ReadGuard};
+use super::guard::{ColdGuard, Hold, Locked, ReadGuard};
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;

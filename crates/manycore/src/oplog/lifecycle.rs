@@ -8,13 +8,7 @@
 //!
 //! Laws oplog.W1 to oplog.W4 are in the header of `object`.
 
-use crate::lock::{self, LOCKED, held};
-use crate::percpu::{self, barrier};
-use crate::profile::{self, What};
-use crate::sync::{self, MutPtr, Ordering, Panic, seeded_bug};
-
-use super::guard::ColdGuard;
-use super::guard::{Hold, ReadGuard};
+use super::guard::{ColdGuard, Hold, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
@@ -23,6 +17,10 @@ use super::readers::Readers;
 use super::settings::{Config, Publish};
 use super::table::{Evictable, Eviction};
 use super::word::Word;
+use crate::lock::{self, LOCKED, held};
+use crate::percpu::{self, barrier};
+use crate::profile::{self, What};
+use crate::sync::{self, MutPtr, Ordering, Panic, seeded_bug};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 use std::sync::Arc;

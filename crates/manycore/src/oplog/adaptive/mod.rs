@@ -107,8 +107,9 @@ use std::ptr;
 ///   update looks at a line for each thread that has read, and then calls `membarrier` (some
 ///   microseconds). The object looks at its counts each thousand reads, so it settles within
 ///   milliseconds of load.
-/// - Memory: the value plus 24 bytes; once it has been `Shared`, 384 bytes more and 128 for each
-///   slot, at least 4 KiB; in `Logs` as [`Deferred`].
+/// - Memory: the value plus 24 bytes; in `Logs` as [`Deferred`]. 384 bytes more once it has been
+///   `Shared`, or was updated by a thread that held it, and 128 for each slot that has read it in
+///   `Shared`, at least 4 KiB.
 /// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
 ///   [`repair`](Self::repair). A panic in a reader does not.
 /// - Source: see the [module](self).
@@ -118,7 +119,7 @@ pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     readers: Lazy,
 }
 
-/// The readers of an object; null until it is shared for the first time.
+/// The readers of an object; null until it is shared, or might be, for the first time.
 struct Lazy(AtomicPtr<Readers>);
 
 impl Drop for Lazy {
@@ -234,10 +235,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// Changes the object's mode now and keeps it there until [`unpin`](Self::unpin). Returns
-    /// whether it worked: not if this thread holds the object, if a thread that holds it waits for
-    /// an object that this thread holds, if the object is poisoned, or if its slot in the table of
-    /// logs is in use at this moment. A busier object that takes that slot later ends a pin to
-    /// `Logs`.
+    /// whether it worked. It does not if the object is poisoned, or this thread holds it; if a
+    /// thread that holds it waits for an object that this thread holds; or if its place in the
+    /// table of logs is in use at this moment. A busier object that takes that place later ends a
+    /// pin to `Logs`.
     ///
     /// # Panics
     /// If an update that waits panics while it is applied.
@@ -248,7 +249,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
         if guard.is_hot() {
             if mode == Mode::Logs {
-                self.object.contention.pin(true);
+                self.object.contention.pin_to_logs();
                 return true;
             }
             for _ in 0..config::ROUNDS_OF_DEMOTION {
@@ -290,7 +291,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             not_held(Refused::HeldBySelf);
         }
         match self.object.lock_as_it_is() {
-            Ok(_locked) => self.object.contention.pin(false),
+            Ok(_locked) => self.object.contention.unpin(),
             Err(refused) => not_held(refused),
         }
     }
