@@ -117,7 +117,7 @@ pub type SetMember<V> = Element<(SetId, V)>;
 /// | a domain | 5,110 | 2,080 | 740 |
 /// | sets of their own, one queue each | 6,350 | 3,490 | 1,940 |
 /// | a mutex of std at the root | 2,100 | 1,530 | 1,260 |
-/// | a mutex of parking_lot there | 6,290 | 4,260 | 3,610 |
+/// | a mutex that spins a little first | 6,290 | 4,260 | 3,610 |
 ///
 /// ```
 /// use manycore::ldu::{SetDomain, SetId, SetMember, Structure};
