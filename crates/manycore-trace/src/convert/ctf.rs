@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes the records into a new folder as a trace of the Common Trace Format 2 (`CTF2-SPEC-2.0`).
 ///
@@ -42,8 +42,8 @@ pub fn ctf(trace: &mut Trace, filter: &Filter, folder: impl AsRef<Path>) -> io::
         let stream = match streams.entry(record.slot) {
             Entry::Occupied(stream) => stream.into_mut(),
             Entry::Vacant(place) => {
-                let file = File::create(folder.join(format!("slot-{}", record.slot)))?;
-                place.insert(Stream { file, packet: Vec::new(), first: 0, last: 0 })
+                let path = folder.join(format!("slot-{}", record.slot));
+                place.insert(Stream { path, packet: Vec::new(), first: 0, last: 0 })
             }
         };
         let time = start.saturating_add_signed(record.nanos());
@@ -60,9 +60,10 @@ const PACKET_HEAD: usize = 4 + 4 * 8;
 /// Bytes after which a packet ends.
 const PACKET: usize = 64 << 10;
 
-/// A slot's file, and its packet that is not written yet.
+/// A slot's file, and its packet that is not written yet. The file is open only while a packet is
+/// written: there may be more slots than a process may have descriptors.
 struct Stream {
-    file: File,
+    path: PathBuf,
     packet: Vec<u8>,
     first: u64,
     last: u64,
@@ -88,7 +89,7 @@ impl Stream {
         for (at, value) in [bits, bits, self.first, self.last].into_iter().enumerate() {
             self.packet[4 + 8 * at..][..8].copy_from_slice(&value.to_le_bytes());
         }
-        self.file.write_all(&self.packet)?;
+        File::options().append(true).create(true).open(&self.path)?.write_all(&self.packet)?;
         self.packet.clear();
         Ok(())
     }

@@ -148,6 +148,47 @@ fn common_trace_format_has_metadata_in_json_and_records_of_their_length() -> io:
     std::fs::remove_dir_all(&folder)
 }
 
+/// In a child of `fork`, which has a limit of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn common_trace_format_takes_more_slots_than_there_are_descriptors() -> io::Result<()> {
+    const SLOTS: usize = 40;
+    let _alone = alone();
+    let folder = Temporary::new("ctf-slots");
+    let recording = Recorder::new().start()?;
+    let all = std::sync::Barrier::new(SLOTS);
+    std::thread::scope(|scope| {
+        for n in 0..SLOTS {
+            let all = &all;
+            scope.spawn(move || {
+                event!(TEST, Step { n: usize });
+                all.wait();
+            });
+        }
+    });
+    let mut trace = Trace::from_bytes(recording.finish()?)?;
+    let mut convert = || {
+        let limit = libc::rlimit { rlim_cur: 16, rlim_max: 16 };
+        // SAFETY: `limit` is valid, and the limit is this process's alone.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        convert::ctf(&mut trace, &Filter::default(), &folder)
+    };
+    let mut status = 0;
+    // SAFETY: the child does what this crate and the standard library allow after a fork, and
+    // leaves at once.
+    unsafe {
+        let process = libc::fork();
+        if process == 0 {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut convert));
+            libc::_exit(i32::from(!matches!(result, Ok(Ok(_)))));
+        }
+        assert_eq!(libc::waitpid(process, &raw mut status, 0), process);
+    }
+    assert_eq!(status, 0, "the child failed");
+    assert_eq!(std::fs::read_dir(&folder)?.count(), SLOTS + 1);
+    std::fs::remove_dir_all(&folder)
+}
+
 /// babeltrace2 that reads version 2 of the format: that of `MANYCORE_BABELTRACE`, or the system's.
 fn babeltrace() -> Option<std::process::Command> {
     let program = std::env::var_os("MANYCORE_BABELTRACE");
