@@ -59,6 +59,36 @@ fn loads_of_different_keys_run_at_once() {
     assert!(cache.get(&'a').unwrap().is_ok(), "the load of 'b' waited for that of 'a'");
 }
 
+/// A child of `fork` does not have the thread that loads.
+#[cfg(unix)]
+#[test]
+fn load_of_another_thread_does_not_end_in_a_child_and_other_loads_do() {
+    let name = "load_of_another_thread_does_not_end_in_a_child_and_other_loads_do";
+    crate::process::in_own_process(name, || {
+        let (come, has_come) = mpsc::channel();
+        let (go, goes) = mpsc::channel::<()>();
+        let cache: &Cache<char, u32> = Box::leak(Box::new(Cache::new(10)));
+        let loader = thread::spawn(move || {
+            let load = || {
+                come.send(()).unwrap();
+                goes.recv().unwrap_err();
+                7
+            };
+            *cache.get_or_insert_with('a', load)
+        });
+        has_come.recv().unwrap();
+        let child = || {
+            let other = *cache.get_or_insert_with('b', || 8) == 8 && cache.get(&'a').is_none();
+            let waits = thread::spawn(|| *cache.get_or_insert_with('a', || 9));
+            thread::sleep(Duration::from_millis(20));
+            other && !waits.is_finished()
+        };
+        assert_eq!(crate::process::in_child(child), 0);
+        drop(go);
+        assert_eq!(loader.join().unwrap(), 7);
+    });
+}
+
 #[test]
 fn a_load_that_panics_is_its_callers_and_the_next_one_loads() {
     let (cache, loads) = (Cache::new(10), Loads::default());

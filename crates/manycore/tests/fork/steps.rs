@@ -4,13 +4,13 @@
 use crate::Stop;
 use crate::common::kinds::Add;
 use crate::common::process::{in_child, in_own_process};
-use manycore::cluster::{Adaptive, adaptive};
+use manycore::cluster::{Adaptive, Family, SwapFailure, Swappable, adaptive};
 use manycore::collections::{Counter, HashMap, ScalableArc};
 use manycore::lock::TicketLock;
-use manycore::oplog::{Commuting, Deferred, TryReadError};
+use manycore::oplog::{Commuting, Deferred, Op, Ordered, TryReadError};
 use manycore::section::{Atomic, Domain, Mode};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -202,6 +202,57 @@ fn child_can_end_the_sections_of_threads_that_it_does_not_have() {
     });
 }
 
+/// An update that is there while it is applied.
+struct Visit<F: FnOnce()>(F);
+
+impl<F: FnOnce()> Op<u64> for Visit<F> {
+    fn apply(self, visits: &mut u64) {
+        *visits += 1;
+        (self.0)();
+    }
+}
+
+struct Version(u32);
+
+impl Family for Version {
+    type Part = ();
+    fn export(&self, _: usize) {}
+    fn import(&self, (): ()) {}
+}
+
+/// What another thread has not left at the fork is never left in the child.
+#[test]
+fn childs_updates_and_calls_of_other_threads_do_not_end() {
+    in_own_process("childs_updates_and_calls_of_other_threads_do_not_end", || {
+        type Visits = Deferred<u64, Ordered<Visit<Box<dyn FnOnce() + Send>>>>;
+        let visits = Visits::new(0);
+        let (come, has_come) = mpsc::channel();
+        let (go, goes) = mpsc::channel::<()>();
+        let visit = move || {
+            come.send(()).unwrap();
+            goes.recv().unwrap_err();
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| visits.append(Visit(Box::new(visit))));
+            has_come.recv().unwrap();
+            let status = in_child(|| matches!(visits.try_read(), Err(TryReadError::Busy)));
+            drop(go);
+            assert_eq!(status, 0, "in an update");
+        });
+        assert_eq!(*visits.read(), 1);
+
+        let service = Swappable::new(Arc::new(Version(1)));
+        let calls = |here: &mut dyn FnMut()| service.call(|_| here());
+        fork_while("in a call", calls, || {
+            let swapped = service.swap_within(Arc::new(Version(2)), Duration::from_millis(20));
+            let reason = swapped.err().map(|error| error.reason);
+            let is_stuck = matches!(reason, Some(SwapFailure::TimedOut));
+            is_stuck && service.call(|version| version.0) == 1
+        });
+        assert!(service.swap(Arc::new(Version(2))).is_ok());
+    });
+}
+
 /// Of what other threads hold, the child is told at once where a call has a way to say it.
 #[test]
 fn child_is_told_of_what_other_threads_hold() {
@@ -241,6 +292,10 @@ fn child_can_use_what_other_threads_use_without_locks() {
             *counted.clone() == 1 && counter.sum() > 0
         };
         let lock = TicketLock::new(());
+        let waits = || {
+            let profile = manycore::profile::read();
+            profile.hottest(usize::MAX).iter().map(|object| object.waits).sum::<u64>()
+        };
         manycore::profile::start();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -257,12 +312,13 @@ fn child_can_use_what_other_threads_use_without_locks() {
             }
             for round in 0..30 {
                 thread::sleep(Duration::from_micros(300));
+                let counted = waits();
                 let status = in_child(|| {
                     // SAFETY: ends the child if it hangs.
                     unsafe { libc::alarm(20) };
-                    drop(manycore::profile::read());
+                    let goes_on = waits() >= counted;
                     manycore::profile::start();
-                    use_all()
+                    use_all() && goes_on
                 });
                 assert_eq!(status, 0, "round {round}");
             }
