@@ -137,6 +137,10 @@ pub const DEFAULT_BATCH_BYTES: usize = 1 << 18;
 /// full size.
 pub const DEFAULT_BUDGET_BYTES: usize = 1 << 25;
 
+/// The same in a map's own domain for each core, if that is less. It also bounds what entries of
+/// unknown weight keep: with values of 1 KiB, three times as much.
+pub(crate) const CORE_BUDGET_BYTES: usize = 1 << 21;
+
 /// What a retired node with drop glue counts as beside its own size, if its weight is not given.
 pub const ASSUMED_HEAP_BYTES: usize = 256;
 

@@ -4,7 +4,7 @@
 mod common;
 
 use manycore::collections::HashMap;
-use manycore::config::{PRESSING_BURST, STALLED_MILLIS};
+use manycore::config::{ASSUMED_HEAP_BYTES, PRESSING_BURST, STALLED_MILLIS};
 use manycore::section::{Atomic, Builder, Domain, Mode, Owned, Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
@@ -157,6 +157,51 @@ fn garbage_of_every_size_and_number_of_threads_keeps_to_the_formula() {
                     "{threads} threads, {bytes} bytes, stalled {is_stalled}: {most} > {bound}"
                 );
             }
+        }
+    }
+}
+
+/// The most bytes of removed values that waited in a map while so many threads replaced values of
+/// 1 KiB, and how long the longest call took.
+fn most_waiting_in(map: &HashMap<u64, Value>, threads: u64) -> (usize, Duration) {
+    const KEYS: u64 = 100;
+    let tally = Arc::new(Tally::default());
+    let value = || Value(Node { tally: Arc::clone(&tally), bytes: 1 << 10 });
+    let insert = |key| {
+        let start = Instant::now();
+        let waiting = tally.waiting.fetch_add(1 << 10, SeqCst) + (1 << 10);
+        tally.most.fetch_max(waiting, SeqCst);
+        map.insert(key, value());
+        start.elapsed()
+    };
+    let longest = thread::scope(|scope| {
+        let work = |thread| (0..40_000 / threads).map(move |n| (n + 7 * thread) % KEYS);
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || work(thread).map(insert).max()))
+            .collect();
+        workers.into_iter().filter_map(|worker| worker.join().unwrap()).max()
+    });
+    let linked = (KEYS as usize) << 10;
+    (usize::try_from(tally.most.load(SeqCst)).unwrap() - linked, longest.unwrap())
+}
+
+/// A value of 1 KiB on the heap, as it says itself.
+struct Value(Node);
+
+#[test]
+fn removed_values_of_a_map_keep_to_its_budget_whatever_the_number_of_writers() {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let budget = (cores * (2 << 20)).min(32 << 20);
+    for threads in [1, 8, 64] {
+        let weighed = HashMap::builder().weigher(|_, value: &Value| value.0.bytes).build();
+        for (map, counted) in [(HashMap::new(), ASSUMED_HEAP_BYTES), (weighed, 1 << 10)] {
+            let (most, longest) = most_waiting_in(&map, threads);
+            if longest > Duration::from_millis(STALLED_MILLIS) / 2 {
+                println!("a call lasted {longest:?}: its section may have counted as stalled");
+                continue;
+            }
+            let bound = bound(budget, threads as usize, 1 << 10) / counted << 10;
+            assert!(most <= bound, "{threads} threads, counted as {counted}: {most} > {bound}");
         }
     }
 }

@@ -124,6 +124,8 @@ pub struct Domain {
     /// Of the state that is made then.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     mode: Mode,
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    by_cores: bool,
     /// Model checkers look at domains that are made at once: a load of a pointer in each section
     /// would make models larger, and nothing waits for the making of a state.
     #[cfg(any(manycore_loom, manycore_shuttle))]
@@ -160,7 +162,7 @@ impl Domain {
         /// drop(DOMAIN.enter());
         /// ```
         pub const fn new() -> Self {
-            Self::unmade(Mode::Epoch)
+            Self::unmade(Mode::Epoch, false)
         }
     }
 
@@ -195,18 +197,26 @@ impl Domain {
         /// drop(stalled);
         /// ```
         pub const fn bounded() -> Self {
-            Self::unmade(Mode::Bounded)
+            Self::unmade(Mode::Bounded, false)
+        }
+    }
+
+    const_fn! {
+        /// As [`bounded`](Self::bounded), with a budget of 2 MiB for each core that the process
+        /// may use, if that is less than the default.
+        pub(crate) const fn bounded_by_cores() -> Self {
+            Self::unmade(Mode::Bounded, true)
         }
     }
 
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-    const fn unmade(mode: Mode) -> Self {
-        Self { state: AtomicPtr::new(std::ptr::null_mut()), mode }
+    const fn unmade(mode: Mode, by_cores: bool) -> Self {
+        Self { state: AtomicPtr::new(std::ptr::null_mut()), mode, by_cores }
     }
 
     #[cfg(any(manycore_loom, manycore_shuttle))]
-    fn unmade(mode: Mode) -> Self {
-        Self::from_settings(Settings { mode, ..Settings::new() })
+    fn unmade(mode: Mode, by_cores: bool) -> Self {
+        Self::from_settings(Settings { mode, ..Settings::with_budget(by_cores) })
     }
 
     pub(super) fn from_settings(settings: Settings) -> Self {
@@ -214,7 +224,10 @@ impl Domain {
         // SAFETY: made just now; `drop` takes it out of the list before it frees it.
         unsafe { domain_list::add(state) };
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        let made = Self { state: AtomicPtr::new(state.as_ptr()), mode: Mode::default() };
+        let made = {
+            let state = AtomicPtr::new(state.as_ptr());
+            Self { state, mode: Mode::default(), by_cores: false }
+        };
         #[cfg(any(manycore_loom, manycore_shuttle))]
         let made = Self { state };
         made
@@ -257,7 +270,7 @@ impl Domain {
     #[cold]
     #[inline(never)]
     fn make(&self) -> &State {
-        let settings = Settings { mode: self.mode, ..Settings::new() };
+        let settings = Settings { mode: self.mode, ..Settings::with_budget(self.by_cores) };
         let made = State::new(settings).keep();
         // SAFETY: made just now; `drop` takes it out of the list before it frees it.
         let state = unsafe { domain_list::add_first(&self.state, made) };

@@ -2,7 +2,10 @@
 
 use super::gate::Gate;
 use super::report::Backlog;
-use crate::config::{DEFAULT_BATCH_BYTES, DEFAULT_BATCH_NODES, DEFAULT_BUDGET_BYTES, MAX_BOUND};
+use crate::config::{
+    CORE_BUDGET_BYTES, DEFAULT_BATCH_BYTES, DEFAULT_BATCH_NODES, DEFAULT_BUDGET_BYTES, MAX_BOUND,
+};
+use crate::sync::parallelism;
 use std::time::Duration;
 
 /// What is told that a domain is over its budget.
@@ -68,5 +71,11 @@ impl Settings {
             gate: None,
             asymmetric: true,
         }
+    }
+
+    /// As `new`, but the budget may be less on few cores.
+    pub(super) fn with_budget(by_cores: bool) -> Self {
+        let budget = if by_cores { parallelism() * CORE_BUDGET_BYTES } else { usize::MAX };
+        Self { budget: budget.min(DEFAULT_BUDGET_BYTES), ..Self::new() }
     }
 }
