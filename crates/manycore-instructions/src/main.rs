@@ -17,6 +17,7 @@ use std::time::Duration;
 use std::{array, thread};
 
 use arc_swap::ArcSwap;
+use foldhash::fast::FixedState as Hasher;
 use manycore::cluster::Adaptive;
 use manycore::collections::{
     ActiveSet, BudgetTree, Counter, EventQueue, Lru, ObjectPool, Registry, ScalableArc, TimerQueue,
@@ -25,8 +26,10 @@ use manycore::namespace::IdSpace;
 use manycore::oplog::{Deferred, Logs, Op, Ordered};
 use manycore::percpu;
 use manycore::section;
+use manycore_cache::Cache;
 use manycore_trace::{Class, Classes, Policy, Recorder, event};
 use parking_lot::Mutex;
+use quick_cache::{UnitWeighter, sync::DefaultLifecycle};
 
 /// Calls that are counted.
 const CALLS: u32 = 1000;
@@ -125,6 +128,23 @@ fn a_burst(queue: &EventQueue<u64>, events: &mut Vec<u64>) {
     (0..64).for_each(|event| assert!(queue.send(black_box(event)).is_ok(), "the queue is open"));
     queue.drain_into(events);
     events.clear();
+}
+
+/// What a cache here has place for. The two hash with the same constants.
+const CACHED: u64 = 1000;
+
+fn full_cache() -> Cache<u64, u64, Hasher> {
+    let cache = Cache::builder(CACHED).hasher(Hasher::default()).build().expect("a valid cache");
+    (0..CACHED).for_each(|key| _ = cache.insert(key, 7));
+    cache
+}
+
+fn full_quick_cache() -> quick_cache::sync::Cache<u64, u64, UnitWeighter, Hasher> {
+    let lifecycle = DefaultLifecycle::default();
+    let (items, hasher) = (CACHED as usize, Hasher::default());
+    let cache = quick_cache::sync::Cache::with(items, CACHED, UnitWeighter, hasher, lifecycle);
+    (0..CACHED).for_each(|key| cache.insert(key, 7));
+    cache
 }
 
 /// The cases of one family stand together, the library's first and then what it is compared with.
@@ -378,6 +398,62 @@ static CASES: &[Case] = &[
             let mut timers = timers.lock();
             let later = timers.split_off(&(now + 1, 0));
             black_box(std::mem::replace(&mut *timers, later));
+        });
+    }),
+    ("cache get", || {
+        let cache = full_cache();
+        let mut key = 0;
+        count(|| {
+            key = (key + 7) % CACHED;
+            black_box(cache.get(&black_box(key)));
+        });
+    }),
+    ("cache get, absent", || {
+        let cache = full_cache();
+        count(|| _ = black_box(cache.get(&black_box(CACHED + 7))));
+    }),
+    ("cache insert over", || {
+        let cache = full_cache();
+        let mut key = 0;
+        count(|| {
+            key = (key + 7) % CACHED;
+            cache.insert(black_box(key), 8);
+        });
+    }),
+    ("cache insert, evicting", || {
+        let cache = full_cache();
+        let mut key = CACHED;
+        count(|| {
+            key += 1;
+            cache.insert(black_box(key), 8);
+        });
+    }),
+    ("rival: quick_cache get", || {
+        let cache = full_quick_cache();
+        let mut key = 0;
+        count(|| {
+            key = (key + 7) % CACHED;
+            black_box(cache.get(&black_box(key)));
+        });
+    }),
+    ("rival: quick_cache get, absent", || {
+        let cache = full_quick_cache();
+        count(|| _ = black_box(cache.get(&black_box(CACHED + 7))));
+    }),
+    ("rival: quick_cache insert over", || {
+        let cache = full_quick_cache();
+        let mut key = 0;
+        count(|| {
+            key = (key + 7) % CACHED;
+            cache.insert(black_box(key), 8);
+        });
+    }),
+    ("rival: quick_cache insert, evicting", || {
+        let cache = full_quick_cache();
+        let mut key = CACHED;
+        count(|| {
+            key += 1;
+            cache.insert(black_box(key), 8);
         });
     }),
     ("trace event", || {
