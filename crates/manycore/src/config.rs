@@ -16,6 +16,9 @@ pub const CACHE_LINE_BYTES: usize = 128;
 /// log2 of the first segment of a per-slot table (see `percpu::segmented`).
 pub(crate) const SEGMENT_BITS: u32 = if SMALL { 1 } else { 5 };
 
+/// Slots whose part of a hot state is one load away, in its own lines; nearly all in use.
+pub(crate) const FIRST_SLOTS: usize = if SMALL { 1 } else { 8 };
+
 /// Nested calls of exchangeable objects that a thread announces on its own line; deeper ones are
 /// counted in the object.
 pub(crate) const CALLS_DEEP: usize = if SMALL { 2 } else { 16 };

@@ -24,7 +24,8 @@
 //! Laws:
 //! - promotion.H1 A thread reaches the hot state only between an announcement and its withdrawal,
 //!   having seen *after* the announcement that the word still leads there ([`enter`]). It changes
-//!   its own part only if, after the announcement, it has also seen it open.
+//!   its own part only if, after the announcement, it has also seen it open, or found that part
+//!   there, which a folding thread takes out first.
 //! - promotion.H2 The hot state is folded by one thread, which has closed it, has passed the
 //!   barrier, and has then seen no record that announces it as an updater ([`wait_for_updaters`]).
 //!   With promotion.H1 that is the store-buffering race that `percpu::barrier` decides: the updater
@@ -50,7 +51,7 @@ use super::table::{Denied, Evictable, Eviction, LogTable};
 use super::word;
 pub(crate) use super::word::{Word, freed_by, updates};
 use crate::lock::held;
-use crate::percpu::{self, Announced, Slot, barrier, gate};
+use crate::percpu::{self, Announced, Biased, Slot, barrier, gate};
 use crate::sync::{
     self, AtomicBool, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking, seeded_bug,
 };
@@ -93,6 +94,27 @@ pub(crate) unsafe fn enter<H>(
 ) -> Option<Inside<H>> {
     let announced = slot.announce(word::announcement(hot, false), biased);
     // BUG: a thread enters a hot state that the object may no longer lead to (promotion.H1).
+    (is_current() || seeded_bug!("unchecked-entry")).then_some(Inside {
+        hot,
+        _announced: announced,
+        not_send: PhantomData,
+    })
+}
+
+/// As [`enter`] with the bias, for the shortest paths. `announcement` names an updater in `hot`: it
+/// is its address, perhaps with the other bits of a [`Word`].
+///
+/// # Safety
+/// As [`enter`].
+#[inline(always)]
+pub(crate) unsafe fn enter_straight<H>(
+    slot: impl Biased,
+    hot: *const H,
+    announcement: usize,
+    is_current: impl FnOnce() -> bool,
+) -> Option<Inside<H>> {
+    debug_assert!(updates(announcement, hot), "promotion.H2: {announcement:#x} in {hot:?}");
+    let announced = slot.announce(announcement);
     (is_current() || seeded_bug!("unchecked-entry")).then_some(Inside {
         hot,
         _announced: announced,

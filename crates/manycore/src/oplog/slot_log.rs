@@ -9,7 +9,7 @@ use crate::sync::{AtomicU64, Ordering, UnsafeCell, seeded_bug};
 
 /// The number of slots whose parts a hot state refers to directly, limited so that the pointers
 /// take at most two cache lines.
-pub(crate) const FIRST: usize = if config::SMALL { 1 } else { 8 };
+pub(super) const FIRST: usize = config::FIRST_SLOTS;
 
 /// Avoids false sharing between fields that several cores write and those that they read.
 #[repr(align(128))]

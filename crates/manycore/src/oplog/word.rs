@@ -19,12 +19,14 @@ use std::ptr;
 
 /// Announcements are plain stores, and the thread that closes the hot state pays the barrier.
 const BIASED: usize = 8;
-/// The hot state is about to be freed: updaters retry later.
-const CLOSING: usize = 16;
+/// The hot state is not about to be freed. (Without it, updaters retry later.)
+const OPEN: usize = 16;
 /// In an announcement: promotion.H3.
 const WAITING: usize = 32;
 /// Updates must take the slow path.
 const SLOW_PATH: usize = 64;
+/// The bits of a word that is nothing but open and biased.
+const PLAIN_BIASED: usize = lock::HOT | BIASED | OPEN;
 /// Hot states are aligned to 128 bytes.
 const ADDRESS: usize = !0x7f;
 const _: () = assert!(lock::HOT & ADDRESS == 0 && lock::HOT < BIASED);
@@ -47,7 +49,7 @@ impl Word {
         debug_assert!(!hot.is_null() && hot as usize & !ADDRESS == 0, "hot states are aligned");
         let bias = if biased { BIASED } else { 0 };
         let address = hot.expose_provenance();
-        Self(address | lock::HOT | bias | if slow_path { SLOW_PATH } else { 0 })
+        Self(address | lock::HOT | OPEN | bias | if slow_path { SLOW_PATH } else { 0 })
     }
 
     /// The word of the same hot state, with or without the bias.
@@ -59,7 +61,7 @@ impl Word {
     /// The word of the same hot state, closed.
     pub(crate) fn closing(self) -> Self {
         debug_assert!(self.is_open(), "promotion.H2: {self:?} is closed by two threads");
-        Self(self.0 | CLOSING)
+        Self(self.0 & !OPEN)
     }
 
     #[inline(always)]
@@ -76,17 +78,23 @@ impl Word {
     /// Whether there is a hot state and the word does not close it.
     #[inline(always)]
     pub(crate) fn is_open(self) -> bool {
-        self.0 & (lock::HOT | CLOSING) == lock::HOT
+        self.0 & (lock::HOT | OPEN) == lock::HOT | OPEN
+    }
+
+    /// As [`is_open`](Self::is_open), of an object whose word is zero while it is cold.
+    #[inline(always)]
+    pub(crate) fn is_open_if_not_zero(self) -> bool {
+        self.0 & OPEN != 0
     }
 
     fn is_closing(self) -> bool {
-        self.0 & (lock::HOT | CLOSING) == lock::HOT | CLOSING
+        self.0 & (lock::HOT | OPEN) == lock::HOT
     }
 
     /// Whether the fast path may be tried.
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
-        self.0 & (lock::HOT | CLOSING | SLOW_PATH) == lock::HOT
+        self.0 & (lock::HOT | OPEN | SLOW_PATH) == lock::HOT | OPEN
     }
 
     #[inline(always)]
@@ -97,8 +105,15 @@ impl Word {
     /// The hot state, if the word is nothing but open and biased: nearly always, while it is hot.
     #[inline(always)]
     pub(crate) fn plain_biased<H>(self) -> Option<*mut H> {
-        let address = self.0.wrapping_sub(lock::HOT | BIASED);
+        let address = self.0.wrapping_sub(PLAIN_BIASED);
         (address & !ADDRESS == 0).then(|| ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// The same, for a caller that knows it.
+    #[inline(always)]
+    pub(crate) fn state_of_plain_biased<H>(self) -> *mut H {
+        debug_assert!(self.plain_biased::<H>().is_some(), "promotion.H1: {self:?} has other bits");
+        ptr::with_exposed_provenance_mut(self.0.wrapping_sub(PLAIN_BIASED))
     }
 
     /// The address of the hot state that the word leads to.

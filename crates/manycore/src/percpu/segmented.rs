@@ -25,6 +25,28 @@ pub(crate) struct Segmented<T> {
     segments: [AtomicPtr<T>; SEGMENTS],
 }
 
+/// Where an index is in a table of elements of [`CACHE_LINE_BYTES`], for a caller that looks it up
+/// again and again ([`Segmented::get_at`]).
+#[derive(Clone, Copy)]
+pub(crate) struct Location {
+    number: usize,
+    /// In its segment, in bytes.
+    offset: usize,
+}
+
+impl Location {
+    /// That of the first index.
+    pub(crate) const FIRST: Self = Self { number: 0, offset: 0 };
+
+    /// # Panics
+    /// If no table can have the index.
+    pub(crate) fn of(index: usize) -> Self {
+        assert!(index < CAPACITY, "manycore: slot index {index} is out of range");
+        let (number, offset, _) = locate(index);
+        Self { number, offset: offset * CACHE_LINE_BYTES }
+    }
+}
+
 /// Segment number and offset of an index, and the length of that segment.
 #[inline(always)]
 fn locate(index: usize) -> (usize, usize, usize) {
@@ -104,6 +126,23 @@ impl<T: From<usize>> Segmented<T> {
         // SAFETY: percpu.G1, percpu.G2 - `locate` names the only segment that has the index; a
         // published one has `len > offset` elements and lives as long as self.
         Some(unsafe { &*segment.add(offset) })
+    }
+
+    /// The element at this location, if its segment exists.
+    #[inline(always)]
+    pub(crate) fn get_at(&self, at: Location) -> Option<&T> {
+        const { assert!(size_of::<T>() == CACHE_LINE_BYTES, "percpu.G2: a location of others") };
+        debug_assert!(at.number < SEGMENTS, "percpu.G2: a location beyond all segments");
+        // SAFETY: `Location::of` has found that a table can have the index.
+        let segment = unsafe { self.segments.get_unchecked(at.number) };
+        // ORDER: Acquire; as in `get`.
+        let segment = segment.load(Ordering::Acquire);
+        if segment.is_null() {
+            return None;
+        }
+        // SAFETY: percpu.G1, percpu.G2 - a published segment has all elements that `locate` finds
+        // in it, and lives as long as self.
+        Some(unsafe { &*segment.byte_add(at.offset) })
     }
 
     /// `len` elements from this one on, if their segment exists.

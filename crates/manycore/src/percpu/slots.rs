@@ -2,9 +2,10 @@
 
 use super::announcement::{announce, announced, wait_forever_while, withdraw};
 use super::call_stack::CallStack;
-use super::segmented::Segmented;
+use super::segmented::{Location, Segmented};
 #[cfg(manycore_loom)]
 use super::token::Token;
+use crate::config::FIRST_SLOTS;
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -45,7 +46,7 @@ impl Record {
     pub(crate) fn announce(&self, word: usize, biased: bool) -> Announced<'_> {
         debug_assert!(word != 0, "percpu.P3: a record announces no object");
         announce(&self.active, word, biased);
-        Announced { record: self }
+        Announced { line: &self.active }
     }
 
     /// Announces another word in place of the one that is announced, without the bias. The
@@ -87,13 +88,13 @@ impl Record {
 
 /// An announcement; dropping it withdraws it, also when user code panics.
 pub(crate) struct Announced<'a> {
-    record: &'a Record,
+    line: &'a AtomicUsize,
 }
 
 impl Drop for Announced<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        withdraw(&self.record.active);
+        withdraw(self.line);
     }
 }
 
@@ -293,6 +294,13 @@ struct Fast {
     /// The slot's number, and `usize::MAX` without one: a comparison with the length of a table
     /// asks both at once.
     index: Cell<usize>,
+    /// The announced word of the slot's record, if announcements may be plain stores; else
+    /// [`NO_LINE`].
+    biased: Cell<*const AtomicUsize>,
+    /// The slot's location in a table by slots, if `biased` has its record.
+    location: Cell<Location>,
+    /// As `biased`, if the slot is also one of the first; else [`NO_LINE`].
+    straight: Cell<*const AtomicUsize>,
     /// The [`WithLog`]s that there are.
     with_log: Cell<usize>,
 }
@@ -301,8 +309,42 @@ impl Fast {
     fn set(&self, slot: Option<Slot>) {
         self.slot.set(slot);
         self.index.set(slot.map_or(usize::MAX, Slot::index));
+        self.biased.set(NO_LINE);
+        self.straight.set(NO_LINE);
+    }
+
+    #[cold]
+    fn note_biased(&self, line: *const AtomicUsize, index: usize) {
+        self.location.set(Location::of(index));
+        self.biased.set(line);
+        if index < FIRST_SLOTS {
+            self.straight.set(line);
+        }
+    }
+
+    /// The word at one of these two, if it is that of an idle record.
+    #[inline(always)]
+    fn idle(line: *const AtomicUsize) -> Option<&'static AtomicUsize> {
+        if cfg!(any(manycore_loom, manycore_shuttle)) && line.is_null() {
+            return None;
+        }
+        // SAFETY: a static, or the word of a record, and records are never freed (percpu.G1).
+        let line = unsafe { &*line };
+        // ORDER: Relaxed; the owner reads its own word, or one that never changes.
+        (line.load(Ordering::Relaxed) == 0).then_some(line)
     }
 }
+
+/// A word that is never zero, as of a record that is busy for ever: so the question whether the
+/// thread's record is idle also asks whether the thread has one.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static BUSY: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+const NO_LINE: *const AtomicUsize = &raw const BUSY;
+/// (Models ask for null: their atomics are not made at compile time.)
+#[cfg(any(manycore_loom, manycore_shuttle))]
+const NO_LINE: *const AtomicUsize = std::ptr::null();
 
 /// The slow half: gives the slot back when the thread ends.
 struct Owner {
@@ -358,6 +400,9 @@ sync::thread_local! {
         Fast {
             slot: Cell::new(None),
             index: Cell::new(usize::MAX),
+            biased: Cell::new(NO_LINE),
+            location: Cell::new(Location::FIRST),
+            straight: Cell::new(NO_LINE),
             with_log: Cell::new(0),
         }
     };
@@ -368,6 +413,106 @@ sync::thread_local! {
 #[inline(always)]
 pub(crate) fn idle_slot() -> Option<Slot> {
     FAST.with(|fast| fast.slot.get()).filter(|slot| !slot.record.is_busy())
+}
+
+/// A slot that is idle, in a process where announcements are plain stores: what the short paths
+/// know of it.
+#[derive(Clone, Copy)]
+pub(crate) struct BiasedSlot {
+    line: &'static AtomicUsize,
+    index: usize,
+    location: Location,
+}
+
+impl BiasedSlot {
+    #[inline(always)]
+    pub(crate) fn index(self) -> usize {
+        self.index
+    }
+
+    /// Where a table by slots has the slot's part.
+    #[inline(always)]
+    pub(crate) fn location(self) -> Location {
+        self.location
+    }
+}
+
+/// The same of one of the first [`FIRST_SLOTS`].
+#[derive(Clone, Copy)]
+pub(crate) struct StraightSlot {
+    line: &'static AtomicUsize,
+    index: usize,
+}
+
+impl StraightSlot {
+    /// The slot's part of what the first slots have.
+    #[inline(always)]
+    pub(crate) fn part_of<P>(self, parts: &[P; FIRST_SLOTS]) -> &P {
+        debug_assert!(self.index < FIRST_SLOTS, "percpu.P3: slot {} is not among them", self.index);
+        // SAFETY: `note_biased`, which alone lets a thread have a straight slot, has compared its
+        // index, and each change of that ends it (`Fast::set`).
+        unsafe { parts.get_unchecked(self.index) }
+    }
+}
+
+/// A slot that announces by plain stores.
+pub(crate) trait Biased: Copy {
+    /// The announced word of its record.
+    fn line(self) -> &'static AtomicUsize;
+
+    /// See [`Record::announce`]; with the bias.
+    #[inline(always)]
+    fn announce(self, word: usize) -> Announced<'static> {
+        debug_assert!(word != 0, "percpu.P3: a record announces no object");
+        announce(self.line(), word, true);
+        Announced { line: self.line() }
+    }
+}
+
+impl Biased for BiasedSlot {
+    #[inline(always)]
+    fn line(self) -> &'static AtomicUsize {
+        self.line
+    }
+}
+
+impl Biased for StraightSlot {
+    #[inline(always)]
+    fn line(self) -> &'static AtomicUsize {
+        self.line
+    }
+}
+
+/// The calling thread's slot, if it is idle, and [`note_biased`] was called for it in this thread.
+#[inline(always)]
+pub(crate) fn biased_slot() -> Option<BiasedSlot> {
+    FAST.with(|fast| {
+        let line = Fast::idle(fast.biased.get())?;
+        Some(BiasedSlot { line, index: fast.index.get(), location: fast.location.get() })
+    })
+}
+
+/// The same, if it is one of the first.
+#[inline(always)]
+pub(crate) fn straight_slot() -> Option<StraightSlot> {
+    FAST.with(|fast| {
+        let line = Fast::idle(fast.straight.get())?;
+        Some(StraightSlot { line, index: fast.index.get() })
+    })
+}
+
+/// Announcements may be plain stores in this process: from here on, the thread that has this slot
+/// finds it as a [`biased_slot`].
+#[inline]
+pub(crate) fn note_biased(slot: Slot) {
+    debug_assert!(super::barrier::is_asymmetric(), "percpu.B1: no barrier for a plain store");
+    FAST.with(|fast| {
+        let line = &raw const slot.record.active;
+        // Not a spare slot.
+        if fast.biased.get() != line && fast.index.get() == slot.index {
+            fast.note_biased(line, slot.index);
+        }
+    });
 }
 
 /// The calling thread's slot, whatever it announces: for what is kept by slot and needs no

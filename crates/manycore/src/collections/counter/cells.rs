@@ -9,12 +9,16 @@
 //!   updating it (oplog.D4).
 //! - counter.N2 Only its slot's owner writes a row, with plain stores, between announcing the cells
 //!   and withdrawing the announcement; after the announcement it has checked that the counters
-//!   still have these cells and that they are open.
+//!   still have these cells, and has found its row in them. A row is made by an owner that has
+//!   also found the cells open, after the announcement.
 //! - counter.N3 Cells are a hot state as [`promotion`] defines it: they are folded and freed as
 //!   promotion.H2 and promotion.H4 require. A reader enters them as an updater does.
 //! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: no reader sees a
 //!   total that lacks what is being folded. A reader waits without announcing the cells, or
 //!   announced as a waiter (promotion.H3).
+//! - counter.N7 An eviction waits twice. It sets FOLDING, and waits: then no thread is inside that
+//!   makes a row, or adds rows up. It takes the rows out of the cells, and waits: then no thread
+//!   is inside that has found its row. So an add looks for its row alone, and not at the gate.
 //! - counter.N5 A counter is set by one compare-exchange of its value, from what the total was
 //!   added up with to what makes the total the new one. So of two that set it, each returns what
 //!   the other left, and no add is lost: one that the total had not yet counted stays in its row.
@@ -27,10 +31,9 @@ use super::word::GroupWord;
 use super::words::Words;
 use crate::config;
 use crate::oplog::promotion::{self, Membership, Word};
-use crate::oplog::slot_log::FIRST;
 use crate::oplog::table::{self, Evictable};
 use crate::percpu::slot_table::{SlotPtr, SlotTable};
-use crate::percpu::{self, Slot, barrier};
+use crate::percpu::{self, Biased, Slot, StraightSlot, barrier};
 use crate::policy::Streak;
 use crate::profile::{self, What};
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering, seeded_bug};
@@ -40,6 +43,8 @@ const OPEN: u32 = 0;
 const FOLDING: u32 = 1;
 const EVICTED: u32 = 2;
 
+/// Slots whose rows are one load away.
+const FIRST: usize = config::FIRST_SLOTS;
 /// Words in a pair of cache lines.
 const LINE: usize = config::CACHE_LINE_BYTES / size_of::<u64>();
 /// After this many failed compare-exchanges of one thread, the counter that the last one failed on
@@ -51,7 +56,7 @@ const IDLE_READS: u32 = config::IDLE_READS;
 
 /// A row: one slot's part of every counter of a group, on lines of its own.
 #[repr(align(128))]
-struct Line([AtomicU64; LINE]);
+struct Line(#[allow(dead_code, reason = "reached as words: `word_of`")] [AtomicU64; LINE]);
 
 /// A slot's row: its first line.
 type RowPtr = SlotPtr<Line>;
@@ -152,6 +157,14 @@ impl Cells {
         self.gate.load(Ordering::Acquire) == OPEN
     }
 
+    /// Whether an evictor is adding the rows up. A reader asks after the announcement (counter.N3,
+    /// counter.N4).
+    #[inline(always)]
+    fn is_folding(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `finish_eviction`: the base before EVICTED.
+        self.gate.load(Ordering::Acquire) == FOLDING
+    }
+
     /// Adds to a counter's word in a row.
     ///
     /// # Safety
@@ -159,11 +172,28 @@ impl Cells {
     #[inline(always)]
     unsafe fn add(&self, row: *mut Line, index: usize, n: u64) {
         debug_assert!(index < self.len, "counter.N1: the group has no counter {index}");
-        // SAFETY: a row has `lines()` lines, and `index < len`; counter.N3 keeps it while it is
-        // announced (# Safety).
-        let word = unsafe { &(*row.add(index / LINE)).0[index % LINE] };
+        // SAFETY: a row has words for all counters, and `index < len`; counter.N3 keeps it while it
+        // is announced (# Safety).
+        let word = unsafe { word_of(row, index) };
         // ORDER: Relaxed (both); single writer (counter.N2).
         word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add), if the slot has a row.
+    ///
+    /// # Safety
+    /// It is the calling thread's slot, which announces these cells.
+    #[inline(always)]
+    unsafe fn add_straight(&self, slot: StraightSlot, index: usize, n: u64) -> bool {
+        // ORDER: Relaxed, as in `row`. After the announcement: an evictor that has taken the row
+        // out sees that, or this sees no row (counter.N7, percpu.B1).
+        let row = slot.part_of(&self.first).0.load(Ordering::Relaxed);
+        if row.is_null() {
+            return false;
+        }
+        // SAFETY: the slot's row, in cells that it announces (# Safety).
+        unsafe { self.add(row, index, n) };
+        true
     }
 
     /// The row of the calling thread's slot.
@@ -188,51 +218,113 @@ impl Cells {
                 more.get_or_init(slot)
             }
         };
-        // ORDER: Release; pairs with Acquire in `rows`: zeros before the pointer.
+        // ORDER: Release; pairs with Acquire in `add_counted`: zeros before the pointer.
         place.0.store(row, Ordering::Release);
         row
     }
 
-    /// Every row that exists.
-    fn rows(&self) -> impl Iterator<Item = *mut Line> {
-        let more = self.more().into_iter().flat_map(MoreRows::iter);
-        let places = self.first.iter().chain(more.map(|(_, place)| place));
-        // ORDER: Acquire; pairs with Release in `make_row`.
-        places.map(|place| place.0.load(Ordering::Acquire)).filter(|row| !row.is_null())
-    }
-
     /// The hot part of a counter's total (counter.N1).
+    #[inline]
     fn part(&self, index: usize) -> u64 {
         // ORDER: Relaxed; the caller's gate check ordered the base, and a row's word is read for
         // what it is at some moment during the call.
         let base = self.base[index].load(Ordering::Relaxed);
-        self.rows().fold(base, |sum, row| {
-            // SAFETY: a row has `lines()` lines; the caller has announced or owns the cells
-            // (counter.N3).
-            let word = unsafe { &(*row.add(index / LINE)).0[index % LINE] };
-            sum.wrapping_add(word.load(Ordering::Relaxed))
-        })
+        // SAFETY: the caller has announced or owns the cells (counter.N3).
+        let add = |sum: u64, row| unsafe { add_counted(sum, row, index) };
+        let part = self.first.iter().fold(base, add);
+        match self.more() {
+            None => part,
+            Some(more) => Self::part_with(part, more, index),
+        }
+    }
+
+    /// The same, with the other rows.
+    #[inline(never)]
+    fn part_with(part: u64, more: &MoreRows, index: usize) -> u64 {
+        // SAFETY: the caller of `part`, which has found them, keeps them (counter.N3).
+        more.iter().fold(part, |sum, (_, row)| unsafe { add_counted(sum, row, index) })
     }
 
     fn leave_table(&self) {
         self.membership.leave(table::shared(), ptr::from_ref(self));
     }
 
-    fn free_rows(&self) {
-        // ORDER: Acquire; pairs with the exchange in `make_more`.
+    /// Takes all rows out of the cells (counter.N7).
+    fn take_rows(&self) -> TakenRows {
+        // ORDER: Acquire (both); pairs with the exchange in `make_more`, and with Release in
+        // `make_row`.
         let more = self.more.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: made by `Box::into_raw` in `make_more`; counter.N3 - no thread is inside.
-        let more = (!more.is_null()).then(|| unsafe { Box::from_raw(more) });
-        let others = more.iter().flat_map(|more| more.iter().map(|(_, place)| place));
-        for place in self.first.iter().chain(others) {
-            // ORDER: Acquire; pairs with Release in `make_row`.
-            let row = place.0.swap(ptr::null_mut(), Ordering::Acquire);
-            if !row.is_null() {
-                let row = ptr::slice_from_raw_parts_mut(row, self.lines());
-                // SAFETY: made by `Box::into_raw` of so many lines; counter.N3 - no thread is
-                // inside.
-                drop(unsafe { Box::from_raw(row) });
-            }
+        let take = |at: usize| self.first[at].0.swap(ptr::null_mut(), Ordering::Acquire);
+        TakenRows { first: std::array::from_fn(take), more, lines: self.lines() }
+    }
+}
+
+/// The word of a counter in a row.
+///
+/// # Safety
+/// The row is there as long as the result, and has lines for so many counters.
+#[inline(always)]
+unsafe fn word_of<'a>(row: *mut Line, index: usize) -> &'a AtomicU64 {
+    // SAFETY: lines are words and nothing else, and there are enough of them (# Safety).
+    unsafe { &*row.cast::<AtomicU64>().add(index) }
+}
+
+/// The sum with what is counted in the row at this place, if there is one.
+///
+/// # Safety
+/// The row, if there is one, has lines for so many counters, and is not freed during the call.
+#[inline(always)]
+unsafe fn add_counted(sum: u64, place: &RowPtr, index: usize) -> u64 {
+    // ORDER: Acquire; pairs with Release in `make_row`.
+    let row = place.0.load(Ordering::Acquire);
+    if row.is_null() {
+        return sum;
+    }
+    // ORDER: Relaxed; a count orders nothing.
+    // SAFETY: the row is there (# Safety).
+    sum.wrapping_add(unsafe { word_of(row, index) }.load(Ordering::Relaxed))
+}
+
+/// Rows that are in no cells any more; dropping this frees them, after the last thread that has
+/// found one there (counter.N7).
+struct TakenRows {
+    first: [*mut Line; FIRST],
+    more: *mut MoreRows,
+    lines: usize,
+}
+
+impl TakenRows {
+    fn iter(&self) -> impl Iterator<Item = *mut Line> {
+        // SAFETY: made by `Box::into_raw` in `make_more`, taken out of the cells by this thread
+        // alone, and freed in `drop`.
+        let more = unsafe { self.more.as_ref() };
+        let others = more.into_iter().flat_map(MoreRows::iter);
+        // ORDER: Acquire; pairs with Release in `make_row`.
+        let others = others.map(|(_, place)| place.0.load(Ordering::Acquire));
+        self.first.iter().copied().chain(others).filter(|row| !row.is_null())
+    }
+
+    /// The sum of the words of a counter.
+    fn part(&self, index: usize) -> u64 {
+        self.iter().fold(0, |sum, row| {
+            // ORDER: Relaxed; the last thread that wrote it has withdrawn its announcement.
+            // SAFETY: a row has lines for all counters of its group, and is freed in `drop`.
+            sum.wrapping_add(unsafe { word_of(row, index) }.load(Ordering::Relaxed))
+        })
+    }
+}
+
+impl Drop for TakenRows {
+    fn drop(&mut self) {
+        for row in self.iter() {
+            let row = ptr::slice_from_raw_parts_mut(row, self.lines);
+            // SAFETY: made by `Box::into_raw` of so many lines, in no cells any more, and found
+            // there by no thread that is still inside (counter.N7, counter.N3).
+            drop(unsafe { Box::from_raw(row) });
+        }
+        if !self.more.is_null() {
+            // SAFETY: made by `Box::into_raw` in `make_more`; taken out by this thread alone.
+            drop(unsafe { Box::from_raw(self.more) });
         }
     }
 }
@@ -244,7 +336,7 @@ impl Drop for Cells {
             self.gate.load(Ordering::Relaxed) != FOLDING || sync::panicking(),
             "counter.N3: cells are freed during an eviction"
         );
-        self.free_rows();
+        drop(self.take_rows());
     }
 }
 
@@ -268,11 +360,18 @@ impl Evictable for Cells {
         debug_assert_eq!(cells.gate.load(Ordering::Relaxed), OPEN, "counter.N3: evicted twice");
         cells.gate.store(FOLDING, Ordering::Release);
         promotion::wait_for_updaters(this, cells.biased);
-        for index in 0..cells.len {
-            // ORDER: Relaxed; published by the gate's Release below.
-            cells.base[index].store(cells.part(index), Ordering::Relaxed);
+        let rows = cells.take_rows();
+        // BUG: rows are added up while a thread that has found its row may be adding to it
+        // (counter.N7).
+        if !seeded_bug!("unwaited-rows") {
+            promotion::wait_for_updaters(this, cells.biased);
         }
-        cells.free_rows();
+        for (index, base) in cells.base.iter().enumerate() {
+            // ORDER: Relaxed (both); published by the gate's Release below.
+            let before = base.load(Ordering::Relaxed);
+            base.store(before.wrapping_add(rows.part(index)), Ordering::Relaxed);
+        }
+        drop(rows);
         // ORDER: Release; pairs with Acquire of the gate in `sum`: base before EVICTED.
         cells.gate.store(EVICTED, Ordering::Release);
         // SAFETY: claimed by `try_claim`.
@@ -311,25 +410,43 @@ impl<W: Words + ?Sized> Group<'_, W> {
             self.values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             return;
         }
-        if self.hot.load().is_hot() {
-            Self::add_straight(self.values, self.hot, index, n);
-        } else {
+        let seen = self.hot.load();
+        // Closing cells are as good as none: the value is always part of the total (counter.N1).
+        if !seen.is_open_if_not_zero() {
             self.add_cold(index, n);
+        } else if !self.add_straight(seen, index, n) {
+            Self::add_apart(self.values, self.hot, index, n);
         }
     }
 
-    /// The straight path while hot: as [`add_hot`](Self::add_hot), to a row that is there. Not
-    /// inlined, so that it alone saves registers.
+    /// The straight path while hot: to a row that is there, of a slot that is as in
+    /// [`StraightSlot`]. False: nothing was done.
+    #[inline(always)]
+    fn add_straight(self, seen: Word, index: usize, n: u64) -> bool {
+        let Some(slot) = percpu::straight_slot() else { return false };
+        // SAFETY: this thread's slot, by which it has entered the cells.
+        self.enter_straight(slot, seen)
+            .is_some_and(|cells| unsafe { cells.add_straight(slot, index, n) })
+    }
+
+    /// Enters the cells of `seen`, which is open, as an updater.
+    #[inline(always)]
+    fn enter_straight(self, slot: impl Biased, seen: Word) -> Option<promotion::Inside<Cells>> {
+        // Where a slot is biased, all cells are (percpu.B1), so the word has no other bits.
+        let cells: *mut Cells = seen.state_of_plain_biased();
+        let is_current = || self.hot.load() == seen;
+        // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are freed
+        // only as promotion.H4 allows.
+        unsafe { promotion::enter_straight(slot, cells, seen.raw(), is_current) }
+    }
+
+    /// The path of the other slots to a row that is there. Not inlined, so that it alone saves
+    /// registers.
     #[inline(never)]
-    fn add_straight(values: &W, hot: &GroupWord, index: usize, n: u64) {
-        let seen = hot.load();
-        if let (Some(slot), Some(cells)) = (percpu::idle_slot(), seen.plain_biased()) {
-            let is_current = || hot.load() == seen;
-            // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are
-            // freed only as promotion.H4 allows.
-            let entered: Option<promotion::Inside<Cells>> =
-                unsafe { promotion::enter(slot, cells, true, is_current) };
-            if let Some(cells) = entered.filter(|cells| cells.is_open()) {
+    fn add_apart(values: &W, hot: &GroupWord, index: usize, n: u64) {
+        let (group, seen) = (Group { values, hot }, hot.load());
+        if let Some(slot) = percpu::biased_slot().filter(|_| seen.is_open_if_not_zero()) {
+            if let Some(cells) = group.enter_straight(slot, seen).filter(|c| c.is_open()) {
                 if let Some(place) = cells.row_ptr(slot.index()) {
                     // ORDER: Relaxed; as in `row`.
                     let row = place.0.load(Ordering::Relaxed);
@@ -380,6 +497,9 @@ impl<W: Words + ?Sized> Group<'_, W> {
         if !hot.is_open() {
             return None;
         }
+        if hot.is_biased() {
+            percpu::note_biased(slot);
+        }
         // SAFETY: counter.N3 - this is the group's word, and its cells are freed only as
         // promotion.H4 allows.
         unsafe { promotion::enter_by(slot, self.hot.raw(), hot) }
@@ -412,7 +532,11 @@ impl<W: Words + ?Sized> Group<'_, W> {
     /// The total of a counter (counter.N1).
     #[inline]
     pub(super) fn sum(self, index: usize) -> u64 {
-        if self.is_read_cold(index) { self.value(index) } else { self.sum_hot(index) }
+        if self.is_read_cold(index) {
+            self.value(index)
+        } else {
+            Self::sum_hot(self.values, self.hot, index)
+        }
     }
 
     /// Whether the group is cold for a read that begins here: then its values, loaded after this,
@@ -432,10 +556,26 @@ impl<W: Words + ?Sized> Group<'_, W> {
         self.values.get(index).map_or(0, |value| value.load(Ordering::Relaxed))
     }
 
-    /// As [`sum`](Self::sum), of a group that was hot a moment ago.
+    /// As [`sum`](Self::sum), of a group that was hot a moment ago: on the straight path, to
+    /// cells that are not being folded, of a slot that is as in [`StraightSlot`].
     #[inline(never)]
-    fn sum_hot(self, index: usize) -> u64 {
-        self.with_part(index, |part| self.value(index).wrapping_add(part))
+    fn sum_hot(values: &W, hot: &GroupWord, index: usize) -> u64 {
+        let (group, seen) = (Group { values, hot }, hot.load());
+        if seen.is_open_if_not_zero() {
+            if let Some(slot) = percpu::straight_slot() {
+                if let Some(cells) = group.enter_straight(slot, seen).filter(|c| !c.is_folding()) {
+                    let part = cells.part(index);
+                    return group.value(index).wrapping_add(part);
+                }
+            }
+        }
+        Self::sum_slow(values, hot, index)
+    }
+
+    #[inline(never)]
+    fn sum_slow(values: &W, hot: &GroupWord, index: usize) -> u64 {
+        let group = Group { values, hot };
+        group.with_part(index, |part| group.value(index).wrapping_add(part))
     }
 
     /// Sets the total of a counter (counter.N5). What it was.
@@ -479,9 +619,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
             if hot.is_open() {
                 let entered = percpu::with_slot(|slot| {
                     let cells = self.enter(slot, hot)?;
-                    // ORDER: Acquire; after the announcement (counter.N3, counter.N4).
-                    let is_folding = cells.gate.load(Ordering::Acquire) == FOLDING;
-                    (!is_folding).then(|| f(cells.part(index)))
+                    (!cells.is_folding()).then(|| f(cells.part(index)))
                 });
                 if let Some(result) = entered {
                     return result;
@@ -496,8 +634,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
     #[cold]
     fn wait_for_folding(self, backoff: &mut Backoff) {
         self.look_on(|cells| {
-            // ORDER: Acquire; pairs with Release in `finish_eviction`: the base before EVICTED.
-            while cells.gate.load(Ordering::Acquire) == FOLDING {
+            while cells.is_folding() {
                 backoff.pause();
             }
         });

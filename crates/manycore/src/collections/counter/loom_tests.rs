@@ -60,6 +60,18 @@ fn loom_counter_demoted_under_adds_loses_none() {
     });
 }
 
+/// The thread that adds has a straight slot, the first, and finds its row there.
+#[test]
+fn loom_counter_demoted_under_straight_adds_loses_none() {
+    model(3, || {
+        let counter = hot(1);
+        let demoter = spawn(&counter, Counter::demote);
+        (0..2).for_each(|_| counter.inc());
+        demoter.join().unwrap();
+        assert_eq!(counter.sum(), 3, "an add was lost");
+    });
+}
+
 /// A reader never sees a total without the part that is being folded (counter.N4).
 #[test]
 fn loom_counter_demoted_under_sum_hides_nothing() {
@@ -101,6 +113,20 @@ fn loom_counter_evicted_under_adds_and_sum_loses_none() {
         adder.join().unwrap();
         evictor.join().unwrap();
         assert_eq!((victim.sum(), newcomer.sum()), (2, 1));
+    });
+}
+
+/// The same, where the thread that adds looks for its row alone (counter.N7).
+#[test]
+fn loom_counter_evicted_under_straight_adds_loses_none() {
+    model(3, || {
+        let (victim, newcomer) = (hot(1), Arc::new(Counter::new(0)));
+        let evictor = spawn(&newcomer, |newcomer| assert!(newcomer.promote()));
+        victim.inc();
+        assert_eq!(victim.sum(), 2, "a sum lacks an add");
+        victim.inc();
+        evictor.join().unwrap();
+        assert_eq!((victim.sum(), newcomer.sum()), (3, 0), "an add was lost");
     });
 }
 
@@ -176,4 +202,17 @@ fn loom_counter_taken_under_promotion_and_add_loses_none() {
 fn loom_counter_seeded_set_unseen_is_caught() {
     let test = "collections::counter::loom_tests::loom_counter_taken_twice_under_add_loses_none";
     must_catch("set-unseen", test, &["a take lost an add", "taken"]);
+}
+
+#[test]
+fn loom_counter_rows_folded_under_straight_adds_are_caught() {
+    let signs = ["an add was lost", "a sum lacks an add"];
+    let demoted =
+        "collections::counter::loom_tests::loom_counter_demoted_under_straight_adds_loses_none";
+    must_catch("unwaited-updaters", demoted, &signs);
+    must_catch("plain-publish", demoted, &signs);
+    let evicted =
+        "collections::counter::loom_tests::loom_counter_evicted_under_straight_adds_loses_none";
+    // Or the row is freed: then the word that is added to is no object of loom's any more.
+    must_catch("unwaited-rows", evicted, &[signs[0], signs[1], "failed to get object"]);
 }

@@ -158,7 +158,7 @@ impl Head {
                 self.acquire_central();
                 return CENTRAL;
             }
-            if self.add_hot_slow(seen, 1) {
+            if self.add_hot(seen, 1) {
                 return seen.tag();
             }
         }
@@ -170,7 +170,7 @@ impl Head {
         loop {
             let seen = self.look();
             if seen.is_hot() {
-                if self.add_own(seen, 1) || self.add_hot_slow(seen, 1) {
+                if self.add_straight(seen, 1) || self.add_hot(seen, 1) {
                     return Some(seen.tag()); // scalable_arc.A7
                 }
                 continue;
@@ -207,7 +207,7 @@ impl Head {
     #[inline(always)]
     pub(super) fn release_hot(&self, tag: u64) -> bool {
         let seen = self.look();
-        seen.is_hot_with(tag) && self.add_own(seen, u64::MAX)
+        seen.is_hot_with(tag) && self.add_straight(seen, u64::MAX)
     }
 
     /// Whether the caller's handle is the only one of either kind, and there never was a weak one:
@@ -235,7 +235,7 @@ impl Head {
             let seen = self.look();
             if seen.is_hot() {
                 if tag == seen.tag() {
-                    if self.add_hot_slow(seen, u64::MAX) {
+                    if self.add_hot(seen, u64::MAX) {
                         return false;
                     }
                     continue;
@@ -318,23 +318,27 @@ impl Head {
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the row of the calling thread's slot (scalable_arc.A4), if there is one, and the
-    /// word is still `seen`.
+    /// Adds to the row of the calling thread's slot (scalable_arc.A4), if there is one, the slot is
+    /// as in [`percpu::biased_slot`], and the word is still `seen`.
     #[inline(always)]
-    pub(super) fn add_own(&self, seen: Word, n: u64) -> bool {
-        let Some(slot) = percpu::idle_slot() else { return false };
-        let side = self.seen_side(seen);
-        // SAFETY: the side is never changed while the head lives, and its bias is the one passed.
-        let entered = unsafe { promotion::enter(slot, side, side.biased, || self.now() == seen) };
+    pub(super) fn add_straight(&self, seen: Word, n: u64) -> bool {
+        let Some(slot) = percpu::biased_slot() else { return false };
+        let side: *const Side = self.seen_side(seen);
+        let is_current = || self.now() == seen;
+        // SAFETY: the side is never changed while the head lives. Where a slot is biased, all sides
+        // are (percpu.B1).
+        let entered = unsafe { promotion::enter_straight(slot, side, side.addr(), is_current) };
         entered.is_some_and(|side| {
             // SAFETY: scalable_arc.A4, of `add_to`.
-            unsafe { add_to(&side, |rows| rows.get(slot.index()), n) }
+            unsafe { add_to(&side, |rows| rows.get_at(slot.location()), n) }
         })
     }
 
-    /// The same from any slot, whatever it announces and the counts have become; allocates the row
-    /// if there is none.
-    fn add_hot_slow(&self, seen: Word, n: u64) -> bool {
+    /// The same from any slot, whatever it announces and the counts have become; makes the row if
+    /// there is none.
+    #[cold]
+    #[inline(never)]
+    fn add_hot(&self, seen: Word, n: u64) -> bool {
         percpu::with_slot(|slot| {
             self.enter(slot, seen).is_some_and(|side| {
                 // SAFETY: scalable_arc.A4, of `add_to`.
@@ -365,6 +369,9 @@ impl Head {
     /// Enters the side, if flags and period of the word have not changed.
     fn enter(&self, slot: Slot, seen: Word) -> Option<promotion::Inside<Side>> {
         let side = self.seen_side(seen);
+        if side.biased {
+            percpu::note_biased(slot);
+        }
         // SAFETY: the side is never changed while the head lives. `fold`, which waits, passes the
         // side's bias, too.
         unsafe { promotion::enter(slot, side, side.biased, || self.now().is_in_state_of(seen)) }
@@ -537,33 +544,24 @@ impl Head {
         unsafe { &*side }
     }
 
+    /// Frees the side, if there is one.
+    ///
+    /// # Safety
+    /// Neither the head nor its side is used after this.
+    #[inline]
+    pub(super) unsafe fn free_side(&self) {
+        // ORDER: Relaxed; the drop of the last handle has ordered all others' use before.
+        let side = self.side.load(Ordering::Relaxed);
+        if !side.is_null() && !sync::model_failed() {
+            // SAFETY: made by `Box::into_raw`, and freed here alone.
+            drop(unsafe { Box::from_raw(side) });
+        }
+    }
+
     /// The object's generation, which lives as long as its memory.
     #[inline]
     pub(super) fn generation(&self) -> &AtomicU64 {
         &self.side().generation.0
-    }
-}
-
-impl Drop for Head {
-    #[inline]
-    fn drop(&mut self) {
-        // ORDER: Relaxed; `&mut self` proves that no other thread is left.
-        let side = self.side.load(Ordering::Relaxed);
-        if !side.is_null() {
-            // SAFETY: made by `Box::into_raw`, and freed here alone.
-            unsafe { free_side(side) };
-        }
-    }
-}
-
-/// # Safety
-/// The side came from `Box::into_raw`, and is used no more.
-#[cold]
-#[inline(never)]
-unsafe fn free_side(side: *mut Side) {
-    if !sync::model_failed() {
-        // SAFETY: the caller promises it.
-        drop(unsafe { Box::from_raw(side) });
     }
 }
 

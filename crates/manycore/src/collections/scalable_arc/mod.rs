@@ -399,6 +399,7 @@ impl<T: ?Sized> ScalableArc<T> {
     }
 
     /// The clone of a handle that the straight paths have not counted.
+    #[cold]
     #[inline(never)]
     fn clone_slow(&self) -> Self {
         Self::counted(self.untagged(), self.head().acquire_slow())
@@ -407,28 +408,34 @@ impl<T: ?Sized> ScalableArc<T> {
     /// The drop of a handle that the straight paths have not uncounted.
     #[inline(never)]
     fn drop_slow(this: ManuallyDrop<Self>) {
-        if this.head().is_lone() { this.destroy() } else { Self::drop_shared(this) }
+        if this.head().is_lone() { this.destroy::<true>() } else { Self::drop_shared(this) }
     }
 
     /// The same, of a handle that is not the only one.
     #[inline(never)]
     fn drop_shared(this: ManuallyDrop<Self>) {
         if this.head().release_slow(this.tag()) {
-            this.destroy();
+            this.destroy::<false>();
         }
     }
 
-    /// Drops the value and frees the memory unless there are weak handles.
-    fn destroy(&self) {
-        struct Memory<T: ?Sized>(NonNull<Inner<T>>);
-        impl<T: ?Sized> Drop for Memory<T> {
+    /// Drops the value and frees the memory unless there are weak handles. `LONE`: the handle was
+    /// found to be the only one of either kind (scalable_arc.A3).
+    fn destroy<const LONE: bool>(&self) {
+        struct Memory<T: ?Sized, const LONE: bool>(NonNull<Inner<T>>);
+        impl<T: ?Sized, const LONE: bool> Drop for Memory<T, LONE> {
             fn drop(&mut self) {
+                if LONE {
+                    // SAFETY: allocated as a box is (in `new`, or for a slice); there is neither
+                    // another handle nor a side, and the value is gone (its field drops nothing).
+                    return drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+                }
                 // SAFETY: the value has been dropped, or its destructor has panicked and it is not
                 // touched again.
                 unsafe { weak::release_memory(self.0) };
             }
         }
-        let memory = Memory(self.untagged());
+        let memory = Memory::<T, LONE>(self.untagged());
         // SAFETY: called only when the count is zero (scalable_arc.A3): no other thread can read
         // the value.
         unsafe { ManuallyDrop::drop(&mut (*memory.0.as_ptr()).value) };
@@ -443,7 +450,7 @@ impl<T: ?Sized> Clone for ScalableArc<T> {
             self.head().acquire_central();
             return Self::counted(self.untagged(), CENTRAL);
         }
-        if seen.is_hot() && self.head().add_own(seen, 1) {
+        if seen.is_hot() && self.head().add_straight(seen, 1) {
             return Self::counted(self.untagged(), seen.tag());
         }
         self.clone_slow()

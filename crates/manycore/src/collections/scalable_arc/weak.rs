@@ -142,7 +142,10 @@ impl<T: ?Sized> Drop for ScalableWeak<T> {
 pub(super) unsafe fn release_memory<T: ?Sized>(inner: NonNull<Inner<T>>) {
     // SAFETY: the caller promises that the handle was counted, so it keeps the memory until here.
     // The reference does not cover the value.
-    if unsafe { &(*inner.as_ptr()).head }.release_weak() {
+    let head = unsafe { &(*inner.as_ptr()).head };
+    if head.release_weak() {
+        // SAFETY: no handle is left.
+        unsafe { head.free_side() };
         // SAFETY: allocated as a box is (in `new`, or for a slice); no handle is left, and the
         // value is gone (its field drops nothing).
         drop(unsafe { Box::from_raw(inner.as_ptr()) });

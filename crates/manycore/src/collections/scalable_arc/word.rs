@@ -2,24 +2,24 @@
 //!
 //! Owns: the layout. No other file of this module tests or sets a bit.
 //!
-//! The word holds, from the low end: HOT, FOLDING, RETIRED, the period (how often the object has
-//! become hot), and the *central count*. The top 16 bits tell contention: the *mark* of the thread
-//! that dropped a central handle last (10 bits), and the *changes* (6 bits), how many more of these
-//! drops have found another thread's mark than their own. Nothing but the decision to become hot
-//! depends on these two. (While folding, a count below zero borrows from them, and the fold gives
-//! back what it can.) A handle carries a tag: the period in which it was
-//! counted in a row, or zero if it was counted in the word. A handle is *central* unless its tag is
-//! the period of the object and the object is hot.
+//! The word holds, from the low end: the period (how often the object has become hot), HOT,
+//! FOLDING, RETIRED, and the *central count*. The top 16 bits tell contention: the *mark* of the
+//! thread that dropped a central handle last (10 bits), and the *changes* (6 bits), how many more
+//! of these drops have found another thread's mark than their own. Nothing but the decision to
+//! become hot depends on these two. (While folding, a count below zero borrows from them, and the
+//! fold gives back what it can.) A handle carries a tag: the period in which it was counted in a
+//! row, or zero if it was counted in the word. A handle is *central* unless its tag is the period
+//! of the object and the object is hot.
 
-/// Handles are counted in rows.
-const HOT: u64 = 1;
-/// A thread is adding the rows to the word.
-const FOLDING: u64 = 2;
-/// No weak handle can be upgraded any more, and the object stays cold.
-const RETIRED: u64 = 4;
-/// One period.
-const PERIOD: u64 = 8;
+/// One period. They are the lowest bits, as a handle's tag is.
+const PERIOD: u64 = 1;
 const PERIODS: u64 = TAGS * PERIOD;
+/// Handles are counted in rows.
+const HOT: u64 = 16;
+/// A thread is adding the rows to the word, which has HOT no more.
+const FOLDING: u64 = 32;
+/// No weak handle can be upgraded any more, and the object stays cold.
+const RETIRED: u64 = 64;
 /// One central handle.
 const ONE: u64 = 128;
 /// One change, in the bits above the central count.
@@ -72,7 +72,7 @@ impl Word {
     /// Handles are counted in rows.
     #[inline(always)]
     pub(super) fn is_hot(self) -> bool {
-        self.0 & (HOT | FOLDING) == HOT
+        self.0 & HOT != 0
     }
 
     /// Handles are counted in the word, and the rows are empty.
@@ -129,7 +129,7 @@ impl Word {
     /// The tag of handles counted in rows in this period.
     #[inline(always)]
     pub(super) fn tag(self) -> u64 {
-        self.0 % ONE / PERIOD
+        self.0 / PERIOD % (TAGS + 1)
     }
 
     /// The central count.
@@ -188,7 +188,7 @@ impl Word {
     pub(super) fn folding(self) -> Self {
         debug_assert!(self.is_hot(), "scalable_arc.A4: {self:?} is folded by two threads");
         debug_assert!(self.central() >= 1, "scalable_arc.A2: {self:?} is hot without an owner");
-        Self(self.0 | FOLDING)
+        Self(self.0 ^ (HOT | FOLDING))
     }
 
     /// The retired word; folding or not, as before.
@@ -198,7 +198,7 @@ impl Word {
 
     /// The change of the word at the end of a fold: adds the rows' sum and makes the word cold.
     pub(super) fn fold(rows: u64) -> u64 {
-        rows.wrapping_mul(ONE).wrapping_sub(HOT | FOLDING)
+        rows.wrapping_mul(ONE).wrapping_sub(FOLDING)
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
             left(1),
             Word(2 * ONE),
             left(2).promoted(),
-            Word(left(2).promoted().0 | FOLDING),
+            left(2).promoted().folding(),
             left(2).marked(Mark::of(OWN + 1)),
             left(2).marked(Mark::of(OWN + 1)).marked(own),
         ];
