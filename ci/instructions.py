@@ -43,13 +43,16 @@ def costs(lines):
             is_call = True
         elif POSITION.match(line):
             position, *rest = line.split()
+            at = address
             if position.startswith("0x"):
-                address = int(position, 16)
+                at = int(position, 16)
             elif position != "*":
-                address += int(position, 16) if position[1:].startswith("0x") else int(position)
-            # A line after "calls=" has the cost of the function that was called.
+                at += int(position, 16) if position[1:].startswith("0x") else int(position)
+            # The line after "calls=" has the cost of the function that was called, and the next
+            # position is not relative to it.
             if not is_call:
-                found[path, address] += int(rest[-1])
+                found[path, at] += int(rest[-1])
+                address = at
             is_call = False
     return found
 
