@@ -84,6 +84,13 @@ impl Contention {
         self.0 & (SHARED | RESERVED | HOT | POISONED) == RESERVED
     }
 
+    /// As [`is_reserved`](Self::is_reserved), of an object that is as the reservation made it: it
+    /// has no other flag, and no uses were counted since.
+    #[inline(always)]
+    pub(super) fn is_merely_reserved(self) -> bool {
+        self.0 == SPENT | RESERVED
+    }
+
     /// After a use by the holder of the word's lock.
     #[inline(always)]
     pub(super) fn with(self, kind: Kind) -> Self {
@@ -109,6 +116,13 @@ impl Contention {
     #[inline(always)]
     pub(super) fn is_due(self, kind: Kind) -> bool {
         self.0 & (DUE * kind.one()) != 0
+    }
+
+    /// Whether a use of this kind, which is counted here, is over with its own work: no flag keeps
+    /// it from the shortest path, and nothing is due.
+    #[inline(always)]
+    pub(super) fn needs_no_look(self, kind: Kind) -> bool {
+        self.0 & (SHARED | RESERVED | HOT | POISONED | (DUE * kind.one())) == 0
     }
 
     /// Whether an object that is due is to be reserved for the thread that holds it: it never was,

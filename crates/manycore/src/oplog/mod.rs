@@ -162,6 +162,7 @@ mod contention;
 mod gate;
 mod guard;
 mod hot_state;
+mod in_place;
 mod kinds;
 mod late;
 mod lifecycle;

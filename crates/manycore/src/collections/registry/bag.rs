@@ -118,16 +118,33 @@ impl<T> Bag<T> {
 
     #[inline(always)]
     fn make(&mut self, value: T) -> NonNull<Node<T>> {
-        let Some(node) = self.nodes.get(self.live).copied() else {
-            return self.make_new(value);
-        };
-        // SAFETY: registry.G1 - memory of a node, without a value, and not shared.
+        let value = ManuallyDrop::new(value);
+        // SAFETY: the value is here, and is read once: by this call, or below.
+        match unsafe { self.enter_free(&value) } {
+            Some(node) => node,
+            None => self.make_new(ManuallyDrop::into_inner(value)),
+        }
+    }
+
+    /// Moves a value into a free node, if there is one.
+    ///
+    /// # Safety
+    /// The value is not used afterwards, if this returns a node.
+    #[inline(always)]
+    pub(super) unsafe fn enter_free(
+        &mut self,
+        value: &ManuallyDrop<T>,
+    ) -> Option<NonNull<Node<T>>> {
+        let node = self.nodes.get(self.live).copied()?;
+        // SAFETY: registry.G1 - memory of a node, without a value, and not shared. The caller
+        // promises that the value is read here for the last time.
         unsafe {
-            (&raw mut (*node.as_ptr()).value).write(value);
-            self.settle(node, self.live);
+            (&raw mut (*node.as_ptr()).value).write(std::ptr::read(&raw const **value));
+            // ORDER: Relaxed; a hint. (On the value's line, so it costs nothing to store it again.)
+            (*node.as_ptr()).place.store(self.live, Ordering::Relaxed);
         }
         self.live += 1;
-        node
+        Some(node)
     }
 
     #[inline(never)]
@@ -209,6 +226,43 @@ impl<T> Bag<T> {
         true
     }
 
+    /// Ends a node's stay, if this bag has it and keeps its memory. Returns the value, if that
+    /// wants dropping.
+    ///
+    /// # Safety
+    /// The node is its entry's, which does not use it any more if this returns something
+    /// (registry.R1).
+    #[inline(always)]
+    pub(super) unsafe fn leave_free(&mut self, node: NonNull<Node<T>>) -> Option<MaybeUninit<T>> {
+        if !Self::KEEPS || self.nodes.len() - self.live >= SPARE {
+            return None;
+        }
+        // SAFETY: registry.R1 - the caller promises that the node is its entry's, so it has a value
+        // still.
+        if !unsafe { self.take(node) } {
+            return None;
+        }
+        // SAFETY: registry.G1 - no reference to the value is left, and the node counts as free.
+        Some(unsafe { Self::taken_out(node) })
+    }
+
+    /// Whether the memory of a node that goes is kept: its value is moved out, or needs no drop.
+    const KEEPS: bool = !needs_drop::<T>() || size_of::<T>() <= MOVED_BYTES;
+
+    /// The value of a node that has gone, if it wants dropping.
+    ///
+    /// # Safety
+    /// The node is free, and was not when this was called last.
+    #[inline(always)]
+    unsafe fn taken_out(node: NonNull<Node<T>>) -> MaybeUninit<T> {
+        if !needs_drop::<T>() {
+            return MaybeUninit::uninit();
+        }
+        // SAFETY: the caller promises that the node has just become free, so the value is there,
+        // and is read once.
+        MaybeUninit::new(unsafe { std::ptr::read(&raw const (*node.as_ptr()).value) })
+    }
+
     /// Ends a node's stay, if this bag has it, and says in the frame what is left to do.
     ///
     /// # Safety
@@ -229,14 +283,12 @@ impl<T> Bag<T> {
         // alone.
         let frame = unsafe { &mut *frame.as_ptr() };
         debug_assert!(matches!(frame.rest, Rest::Nothing), "registry.R2: a departure leaves twice");
-        let moves = needs_drop::<T>() && size_of::<T>() <= MOVED_BYTES;
-        if (needs_drop::<T>() && !moves) || self.nodes.len() - self.live > SPARE {
+        if !Self::KEEPS || self.nodes.len() - self.live > SPARE {
             self.nodes.swap_remove(self.live);
             frame.rest = Rest::Node;
-        } else if moves {
-            // SAFETY: no reference to the value is left, and the node counts as free
-            // (registry.G1).
-            frame.value.write(unsafe { std::ptr::read(&raw const (*node.as_ptr()).value) });
+        } else if needs_drop::<T>() {
+            // SAFETY: registry.G1 - no reference to the value is left, and the node counts as free.
+            frame.value = unsafe { Self::taken_out(node) };
             frame.rest = Rest::Value;
         }
         true

@@ -73,6 +73,12 @@ impl<T> Members<T> {
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.nodes.values()
     }
+
+    /// The list, for what comes and goes while there are no logs.
+    #[inline(always)]
+    pub(super) fn nodes(&mut self) -> &mut Bag<T> {
+        &mut self.nodes
+    }
 }
 
 impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {

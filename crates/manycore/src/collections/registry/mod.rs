@@ -9,7 +9,8 @@
 //!   one log, or in the list. Its entry only uses it. Dropping the entry appends `Leave`, after
 //!   which the entry does not touch the node, unless `Leave` gave it back. So a node's address is
 //!   no other node's while any log holds it, which is what makes it an identity (O-09): no numbers
-//!   are given out.
+//!   are given out. While the registry has no logs, both are made in place where that runs no code
+//!   of the user's, and allocates and frees nothing (`Deferred::change_in_place`).
 //! - **registry.R2** `push` and `apply` run on the appending thread before `append` returns, so
 //!   `Enter` and `Leave` can point into its frame. If `Leave` finds the `Enter` in the same log, or
 //!   the node in a cold list, no other reference to the node is left: the entry drops its value,
@@ -41,7 +42,7 @@ use churn::{Change, Churn, Members};
 use list::List;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::offset_of;
+use std::mem::{ManuallyDrop, needs_drop, offset_of};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -132,7 +133,7 @@ const _SHARED: () = {
 struct Anchor<T: Send + Sync + 'static>(Arc<Shared<T>>);
 
 /// So that owned entries of different threads count their references on different lines.
-type Anchors<T> = Box<[Line<Raced<Arc<Anchor<T>>, ()>>]>;
+type Anchors<T> = [Line<Raced<Arc<Anchor<T>>, ()>>; ANCHORS];
 
 /// Threads that share an anchor are this far apart in slots.
 const ANCHORS: usize = 64;
@@ -140,9 +141,26 @@ const ANCHORS: usize = 64;
 impl<T: Send + Sync + 'static> Logged<T> {
     #[inline(always)]
     fn enter(&self, value: T) -> NonNull<T> {
+        let value = ManuallyDrop::new(value);
+        // SAFETY: registry.R2 - this runs now or not at all; the value is not used again if there
+        // is a node.
+        let node =
+            self.members.change_in_place(|members| unsafe { members.nodes().enter_free(&value) });
+        match node {
+            Some(node) => Self::value_of(node),
+            None => self.append_enter(ManuallyDrop::into_inner(value)),
+        }
+    }
+
+    #[inline(never)]
+    fn append_enter(&self, value: T) -> NonNull<T> {
         let mut arrival = Arrival::new(value);
         self.members.append(Change::enter(NonNull::from(&mut arrival)));
-        let node = arrival.node().expect("the change was pushed or applied: registry.R2");
+        Self::value_of(arrival.node().expect("the change was pushed or applied: registry.R2"))
+    }
+
+    #[inline(always)]
+    fn value_of(node: NonNull<Node<T>>) -> NonNull<T> {
         // SAFETY: registry.R1 - the node is alive. The pointer leads to the value and back to the
         // node.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).value) }
@@ -155,6 +173,24 @@ impl<T: Send + Sync + 'static> Logged<T> {
         // SAFETY: the caller promises that `value` came from `enter`, which made the pointer from
         // one to the whole node; registry.R1 - the node is alive until this entry's `Leave` below.
         let node: NonNull<Node<T>> = unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() };
+        // SAFETY: registry.R1 - the node is this entry's, which is over if the list has let it go.
+        let left =
+            self.members.change_in_place(|members| unsafe { members.nodes().leave_free(node) });
+        let Some(mut value) = left else {
+            // SAFETY: registry.R1 - the node is this entry's, and was not given up.
+            return unsafe { self.append_leave(node) };
+        };
+        if needs_drop::<T>() {
+            // SAFETY: registry.R6 - the node's value was moved here, if it needs to be dropped.
+            unsafe { value.assume_init_drop() };
+        }
+        self.deferred_drops.sweep();
+    }
+
+    /// # Safety
+    /// The node is an entry's that ends.
+    #[inline(never)]
+    unsafe fn append_leave(&self, node: NonNull<Node<T>>) {
         let mut departure = Departure::new();
         self.members.append(Change::leave(node, NonNull::from(&mut departure)));
         // SAFETY: registry.R2 - if the departure has something of the node, no other thread does.
@@ -248,13 +284,20 @@ impl<T: Send + Sync + 'static> Registry<T> {
     ///
     /// Costs two more read-modify-writes for each entry, on a line that the threads of one slot in
     /// 64 share.
+    #[inline]
     pub fn register_owned(&self, value: T) -> OwnedEntry<T> {
-        let anchors =
-            self.anchors.get_or_make(|| (0..ANCHORS).map(|_| Line(Raced::unmade())).collect());
-        let anchor = anchors[percpu::current_slot() % ANCHORS]
-            .0
-            .get_or_make(|| Arc::new(Anchor(Arc::clone(&self.shared))));
-        OwnedEntry { value: self.shared.enter(value), anchor: Arc::clone(anchor) }
+        // After its destructors, a thread has no slot.
+        let at = percpu::own_slot().map_or(0, |slot| slot.index()) % ANCHORS;
+        let made = self.anchors.get().and_then(|anchors| anchors[at].0.get());
+        let anchor = Arc::clone(made.unwrap_or_else(|| self.make_anchor(at)));
+        OwnedEntry { value: anchor.0.enter(value), anchor }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_anchor(&self, at: usize) -> &Arc<Anchor<T>> {
+        let anchors = self.anchors.get_or_make(|| std::array::from_fn(|_| Line(Raced::unmade())));
+        anchors[at].0.get_or_make(|| Arc::new(Anchor(Arc::clone(&self.shared))))
     }
 
     /// Calls `f` with every value that is registered, in no particular order.
@@ -404,6 +447,7 @@ impl<T: Send + Sync + 'static> Drop for Entry<'_, T> {
 }
 
 impl<T: Send + Sync + 'static> Drop for OwnedEntry<T> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: registry.R1 - an entry is dropped once, and its value came from `enter`.
         unsafe { self.anchor.0.leave(self.value) };

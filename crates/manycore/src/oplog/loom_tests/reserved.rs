@@ -113,6 +113,73 @@ fn loom_reserved_update_races_a_promotion_in_its_name() {
     });
 }
 
+/// As the collections do: in place if that can be, else by an update.
+fn push_in_place(bag: &Bag, number: u32) {
+    let pushed = bag.change_in_place(|list| {
+        list.push(number);
+        Some(())
+    });
+    if pushed.is_none() {
+        bag.append(push(number));
+    }
+}
+
+#[test]
+fn loom_reserved_changes_in_place_race_append() {
+    model(3, || {
+        let bag = cold();
+        reserve(&bag);
+        let updater = spawn(&bag, |bag| bag.append(push(2)));
+        (0..2).for_each(|number| push_in_place(&bag, number));
+        updater.join().unwrap();
+        assert_eq!(contents(&bag), [0, 1, 2]);
+    });
+}
+
+/// Of an object that is free, and of which a look is due.
+#[test]
+fn loom_changes_in_place_of_two_threads_and_a_read_lose_nothing() {
+    model(2, || {
+        let bag = cold();
+        bag.contention.store(Contention::DUE);
+        let other = spawn(&bag, |bag| push_in_place(bag, 2));
+        push_in_place(&bag, 0);
+        let seen = contents(&bag);
+        assert!(seen.contains(&0), "{seen:?}");
+        push_in_place(&bag, 1);
+        other.join().unwrap();
+        assert_eq!(contents(&bag), [0, 1, 2]);
+    });
+}
+
+/// Another thread, which is inside another object, gives the object logs in the holder's name.
+fn change_in_place_races_a_promotion(reserved: bool) {
+    model(2, move || {
+        let bags = Arc::new([cold(), cold()]);
+        if reserved {
+            reserve(&bags[0]);
+        }
+        let updater = spawn(&bags, |bags| {
+            let other = bags[1].read();
+            bags[0].append(push(2));
+            drop(other);
+        });
+        push_in_place(&bags[0], 1);
+        updater.join().unwrap();
+        assert_eq!(contents(&bags[0]), [1, 2]);
+    });
+}
+
+#[test]
+fn loom_change_in_place_races_a_promotion_in_its_name() {
+    change_in_place_races_a_promotion(false);
+}
+
+#[test]
+fn loom_reserved_change_in_place_races_a_promotion_in_its_name() {
+    change_in_place_races_a_promotion(true);
+}
+
 type Act = Box<dyn FnOnce(&mut Vec<u32>) + Send>;
 type Acts = Deferred<Vec<u32>, Commuting<Act>>;
 
@@ -142,5 +209,18 @@ fn loom_revocation_without_the_barrier_is_caught() {
 #[test]
 fn loom_promotion_that_a_reservations_owner_leaves_unfinished_is_caught() {
     let test = "oplog::loom_tests::reserved::loom_reserved_update_races_a_promotion_in_its_name";
+    must_catch("unfinished-promotion", test, &["this thread holds the object already", "deadlock"]);
+}
+
+#[test]
+fn loom_change_in_place_of_a_revoked_object_is_caught() {
+    let test = "oplog::loom_tests::reserved::loom_reserved_changes_in_place_race_append";
+    must_catch("unfenced-revocation", test, &RACE);
+}
+
+#[test]
+fn loom_promotion_that_a_change_in_place_leaves_unfinished_is_caught() {
+    let test =
+        "oplog::loom_tests::reserved::loom_reserved_change_in_place_races_a_promotion_in_its_name";
     must_catch("unfinished-promotion", test, &["this thread holds the object already", "deadlock"]);
 }

@@ -1,0 +1,101 @@
+//! Changes of a cold object that are made in place, and return something.
+//!
+//! Owns: [`Deferred::change_in_place`], the shortest path of the library's own collections, whose
+//! changes run no code of the user's. Nothing in one can call the object again, or panic. So it is
+//! not counted as a hold (`lock::held`), no guard catches a panic, and a thread that has a log in
+//! hand may make one: it waits for no other thread. Whatever is rare is left to `append`, before
+//! anything has been changed. Laws oplog.W1 to oplog.W3 are in the header of `object`.
+
+use super::contention::Kind;
+use super::log::Log;
+use super::object::Deferred;
+use crate::lock;
+use crate::lock::reservation::{self, Entry};
+use crate::percpu;
+
+impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    /// Runs `change` on the value of a cold object that is free, or reserved for this thread, and
+    /// counts it as an update. `None` if the object is in another state, or if `change` returns
+    /// `None`, before which it has changed nothing: then the caller appends.
+    ///
+    /// `change` runs no code of the user's, and does not panic.
+    #[inline(always)]
+    pub(crate) fn change_in_place<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        if self.contention.load().is_merely_reserved() {
+            return self.change_reserved(change);
+        }
+        if self.contention.load().is_plain() { self.change_locked(change) } else { None }
+    }
+
+    #[inline(always)]
+    fn change_reserved<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        let (word, token) = (self.word.raw(), percpu::thread_token());
+        match reservation::enter(word, &self.inside, token) {
+            Entry::Inside => {}
+            Entry::Refused => return None,
+            Entry::Changed => return self.leave_changed_with(token, None),
+        }
+        let Some(result) = self.change_value(change) else {
+            return self.leave_unchanged(token);
+        };
+        match reservation::leave(word, &self.inside, token) {
+            true => Some(result),
+            false => Some(self.leave_changed_with(token, result)),
+        }
+    }
+
+    /// Leaves the object, which this thread has entered by its reservation, as it was.
+    #[inline(never)]
+    fn leave_unchanged<R>(&self, token: usize) -> Option<R> {
+        self.leave_reserved(token);
+        None
+    }
+
+    #[inline(always)]
+    fn change_locked<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        let (word, token) = (self.word.raw(), percpu::thread_token());
+        if !lock::try_lock_plain(word, token) {
+            return None;
+        }
+        // (Asked under the lock, which waits for the loads before it.)
+        let contention = self.contention.load().with(Kind::Update);
+        if !contention.needs_no_look(Kind::Update) {
+            return self.release_marked_with(token, None);
+        }
+        let Some(result) = self.change_value(change) else {
+            return self.release_marked_with(token, None);
+        };
+        self.contention.store(contention);
+        match lock::unlock_plain(word, token) {
+            true => Some(result),
+            false => Some(self.release_marked_with(token, result)),
+        }
+    }
+
+    /// The caller holds the object, which is cold.
+    #[inline(always)]
+    fn change_value<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        // SAFETY: oplog.W1 - this thread holds the word, by its lock or by its reservation, and the
+        // word was not HOT when it took it, so the value is inline.
+        self.value.with_mut(|value| change(unsafe { (*value).assume_init_mut() }))
+    }
+
+    /// Passes `result` on, so that the caller has nothing to keep.
+    #[cold]
+    #[inline(never)]
+    fn leave_changed_with<R>(&self, token: usize, result: R) -> R {
+        self.leave_changed(token);
+        result
+    }
+
+    /// As [`leave_changed_with`](Self::leave_changed_with), of the word's lock, which this thread
+    /// holds.
+    #[cold]
+    #[inline(never)]
+    fn release_marked_with<R>(&self, token: usize, result: R) -> R {
+        // SAFETY: oplog.W1 - the caller holds the lock, which it has taken of a cold object, and
+        // its reference to the value has gone.
+        unsafe { self.release_word(token) };
+        result
+    }
+}
