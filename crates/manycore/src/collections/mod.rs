@@ -84,6 +84,7 @@ mod flat_hash_map;
 mod growth;
 mod hash_map;
 mod hash_set;
+mod integer;
 mod interval_registry;
 mod lru;
 mod member_pool;

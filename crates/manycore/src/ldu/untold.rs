@@ -46,10 +46,14 @@ impl Links {
         self.untold().is_attached()
     }
 
-    /// The structure is about to be told that the member came.
+    /// Whether the member has not gone. If so, the structure is about to be told that it came.
     #[inline]
-    pub(crate) fn note_told(&self) {
-        self.set_untold(self.untold().telling(true).told());
+    pub(crate) fn note_told_if_here(&self) -> bool {
+        let word = self.untold();
+        if word.is_attached() {
+            self.set_untold(word.telling(true).told());
+        }
+        word.is_attached()
     }
 
     /// The member, of which the structure has been told, goes for good. It is to be told of that.

@@ -6,15 +6,14 @@
 //! snapshots that databases keep behind a lock.
 
 mod board;
-mod integer;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 
+use crate::collections::integer::{from_word, has_word, is_integer, to_word};
 use crate::collections::member_pool::{FewMembers, Many, Member, MemberStore, Store};
 use crate::ldu::Queue;
 use crate::percpu;
 use board::{Board, Taken};
-use integer::{from_word, has_word, is_integer, to_word};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
@@ -60,8 +59,10 @@ use std::ptr::NonNull;
 ///   changes leave it the time to load all places twice in the same state (it tries four times).
 /// - Cost: of a place, one atomic instruction to take and one to leave it; else see
 ///   [`DeferredSet`](crate::ldu::DeferredSet). No allocation in a steady state. Of `oldest`, if all
-///   members have places: two loads of a line for each thread that ever registered. Of another
-///   query: the lock, a load of these lines, a visit of each other member that changed since, and
+///   members have places: two loads of a line for each thread that ever registered. In a small set,
+///   if at most eight members have come since the last query and none that it saw has gone: the
+///   lock, and a look at these. Of another query: the lock, a load of these lines, a visit of each
+///   other member that changed since, and
 ///   a search tree's insertion or removal for each of them that did not cancel itself.
 /// - Memory: 128 bytes for a set, a key and 32 bytes for each member, and a tree of the keys that
 ///   were present at the last query. A set stays that small, with up to 64 free members, until
@@ -81,6 +82,13 @@ pub struct ActiveSet<K: Ord + Clone + Send + Sync + 'static> {
 
 /// How many members have each key.
 struct Keys<K>(BTreeMap<K, usize>);
+
+impl<K: Ord + Clone> Keys<K> {
+    #[inline(always)]
+    fn first(&self) -> Option<K> {
+        self.0.first_key_value().map(|(key, _)| key.clone())
+    }
+}
 
 impl<K> Default for Keys<K> {
     fn default() -> Self {
@@ -182,18 +190,14 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
     /// If comparing keys does.
     #[must_use]
     pub fn oldest(&self) -> Option<K> {
-        let many = self.members.many().filter(|_| has_word::<K>());
-        if let Some(oldest) = many.and_then(|many| many.beside.scan()) {
-            return oldest.map(from_word);
-        }
-        let first = |keys: &Keys<K>| keys.0.first_key_value().map(|(key, _)| key.clone());
-        match self.members.read_few(first) {
-            Ok(oldest) => oldest,
-            Err((first, many)) if !has_word::<K>() => many.pool.read(first),
-            Err((first, many)) => {
-                oldest_at_a_cut(many, |keys| first(keys).and_then(|key| to_word(&key)))
-                    .map(from_word)
+        let glanced = self.members.glance(Keys::first, |oldest: &mut Option<K>, key| {
+            if oldest.as_ref().is_none_or(|oldest| key < oldest) {
+                *oldest = Some(key.clone());
             }
+        });
+        match glanced {
+            Ok(oldest) => oldest,
+            Err(many) => oldest_of_many(many),
         }
     }
 
@@ -241,18 +245,27 @@ fn enter_pool<K: Ord + Clone + Send + Sync + 'static>(
     key
 }
 
+/// [`ActiveSet::oldest`], in the large form.
+#[inline(never)]
+fn oldest_of_many<K: Ord + Clone + Send + Sync + 'static>(many: &Many<K, Keys<K>>) -> Option<K> {
+    if !has_word::<K>() {
+        return many.pool.read(Keys::first);
+    }
+    match many.beside.scan() {
+        Some(oldest) => oldest.map(from_word),
+        None => oldest_at_a_cut(many).map(from_word),
+    }
+}
+
 /// The oldest at a cut, of this reader or of one that it has waited for; `first` tells the pool's.
 #[cold]
-fn oldest_at_a_cut<K: Ord + Clone + Send + Sync + 'static>(
-    many: &Many<K, Keys<K>>,
-    first: impl Fn(&Keys<K>) -> Option<u64>,
-) -> Option<u64> {
+fn oldest_at_a_cut<K: Ord + Clone + Send + Sync + 'static>(many: &Many<K, Keys<K>>) -> Option<u64> {
     let Many { pool, beside: board } = many;
     // A change that returned before this call, and that a cut has missed, has passed a full fence
     // since, so this is larger than that cut's number (ldu.U6): its result is not taken.
     let epoch = pool.epoch();
     let make = |keys: &mut Keys<K>, cut: u64| {
-        let mut oldest = first(keys);
+        let mut oldest = keys.first().and_then(|key| to_word(&key));
         board.each_at(cut, |key| oldest = Some(oldest.map_or(key, |oldest| oldest.min(key))));
         board.note_oldest(cut, oldest);
         board.admit(|| keys.0.is_empty() && pool.is_current());
@@ -396,6 +409,29 @@ mod tests {
         }
         drop(kept);
         assert!(set.is_empty());
+    }
+
+    /// Members come and go in any order, and the oldest is asked for: of none, of few that the tree
+    /// was not told of, and of many.
+    #[test]
+    fn oldest_of_a_small_set_is_that_of_a_list() {
+        let set = ActiveSet::new();
+        let mut members: Vec<Active<'_, u64>> = Vec::new();
+        let mut random = 0x9E37_79B9_u32;
+        for step in 0..if cfg!(miri) { 300 } else { 50_000 } {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let most = if step / 100 % 2 == 0 { 4 } else { 24 };
+            match random >> 29 {
+                0..=3 if members.len() < most => members.push(set.register((random >> 8).into())),
+                4 => assert_eq!(set.len(), members.len()),
+                _ if members.is_empty() => {}
+                _ => drop(members.swap_remove((random >> 8) as usize % members.len())),
+            }
+            if random >> 28 & 1 == 0 {
+                assert_eq!(set.oldest(), members.iter().map(|member| **member).min());
+            }
+        }
+        assert!(set.members.many().is_none());
     }
 
     #[test]

@@ -18,7 +18,7 @@
 
 use super::{Member, MemberPool, MemberStore, SPARE, node_of};
 use crate::collections::promoted::{Holding, Promotable, SmallForm};
-use crate::config;
+use crate::config::{self, SMALL};
 use crate::ldu::{Linked, Links, Queue};
 use crate::sync::{Ordering, caught, model_failed, resume_first, run_each};
 use std::mem::{needs_drop, take};
@@ -46,11 +46,11 @@ pub(in crate::collections) struct Many<T: Send + Sync + 'static, S: Store<T>> {
 
 struct Few<T, S> {
     structure: S,
-    /// Members that came, with their place here noted, and members that have gone, of which the
-    /// structure has been told (member_pool.F1).
-    untold: Vec<NonNull<Member<T>>>,
-    /// Nodes without a value, for members to come (member_pool.F3).
-    spare: Vec<NonNull<Member<T>>>,
+    /// First the untold ones: members that came, with their place here noted, and members that have
+    /// gone, of which the structure has been told (member_pool.F1). Then nodes without a value, for
+    /// members to come (member_pool.F3), whose `full` says nothing.
+    nodes: Vec<NonNull<Member<T>>>,
+    untold: usize,
     queue: Queue,
 }
 
@@ -64,6 +64,9 @@ enum Gone<T> {
     Node(NonNull<Member<T>>),
 }
 
+/// Untold members that a glance looks at: the first line of their list.
+const GLANCED: usize = if SMALL { 1 } else { 8 };
+
 /// Bytes of a value up to which it is moved out of its node, so that the node can be used again.
 const MOVED_BYTES: usize = 256;
 
@@ -75,8 +78,9 @@ impl<T: Send + Sync + 'static, S: Store<T>> SmallForm for Few<T, S> {
     type Large = Many<T, S>;
 
     fn promote(&mut self) -> Many<T, S> {
-        let (structure, untold) = (take(&mut self.structure), take(&mut self.untold));
-        free_spare(&mut self.spare, 0);
+        self.free_spare(0);
+        self.untold = 0;
+        let (structure, untold) = (take(&mut self.structure), take(&mut self.nodes));
         let mut pool = MemberPool::new(self.queue, config::DEFAULT_MAX_ENTRIES, structure);
         // SAFETY: member_pool.F1 - the list has every untold member, once; owners leave by way of
         // the pool from now on (promoted.P1).
@@ -87,8 +91,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> SmallForm for Few<T, S> {
 
 impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
     pub(in crate::collections) fn new(queue: Queue) -> Self {
-        let (structure, untold, spare) = (S::default(), Vec::new(), Vec::new());
-        let few = Few { structure, untold, spare, queue };
+        let few = Few { structure: S::default(), nodes: Vec::new(), untold: 0, queue };
         Self { forms: Promotable::new(few) }
     }
 
@@ -158,6 +161,33 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
+    /// What `of` says of the structure, and `with` makes of that for each member of which the
+    /// structure is not told, if these are so few that there is no need to tell it: it may never
+    /// have to put them in some order. In the small form, or the large one.
+    #[inline(always)]
+    pub(in crate::collections) fn glance<R>(
+        &self,
+        of: impl Fn(&S) -> R,
+        mut with: impl FnMut(&mut R, &T),
+    ) -> Result<R, &Many<T, S>> {
+        let few = self.few_for_a_look()?;
+        if few.untold > GLANCED {
+            return Ok(look_again(few, of));
+        }
+        let mut result = of(&few.structure);
+        for node in &few.nodes[..few.untold] {
+            // SAFETY: member_pool.F1 - what is in the list is held, with its value, until the
+            // structure is told.
+            unsafe {
+                if !node.as_ref().links.is_here() {
+                    return Ok(look_again(few, of));
+                }
+                with(&mut result, Member::value(*node));
+            }
+        }
+        Ok(result)
+    }
+
     /// As [`MemberPool::change`].
     pub(in crate::collections) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         match self.few_for_a_look() {
@@ -177,13 +207,13 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         let many = match self.few_for_a_look() {
             Ok(mut few) => {
                 let mut garbage = Vec::new();
-                let Few { structure, spare, .. } = &mut *few;
-                f(structure, spare);
+                let Few { structure, nodes, .. } = &mut *few;
+                f(structure, nodes);
                 few.tell(&mut garbage);
-                let Few { structure, spare, .. } = &mut *few;
-                f(structure, spare);
-                if spare.len() > SPARE {
-                    free_spare(spare, SPARE);
+                let Few { structure, nodes, .. } = &mut *few;
+                f(structure, nodes);
+                if few.nodes.len() > SPARE {
+                    few.free_spare(SPARE);
                 }
                 drop(few);
                 return free(garbage);
@@ -202,7 +232,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
     #[inline(always)]
     fn few_for_a_look(&self) -> Result<Holding<'_, Few<T, S>>, &Many<T, S>> {
         let few = self.forms.small()?;
-        match few.structure.runs_users_code(few.untold.len()) {
+        match few.structure.runs_users_code(few.untold) {
             true => Err(few.promote()),
             false => Ok(few),
         }
@@ -224,11 +254,14 @@ where
     result
 }
 
-/// Frees nodes without a value, all but so many.
-#[cold]
-fn free_spare<T>(spare: &mut Vec<NonNull<Member<T>>>, keep: usize) {
-    // SAFETY: member_pool.F3 - the nodes came from boxes, and are in no other list.
-    spare.drain(keep..).for_each(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
+/// As [`look`], for a look that began without telling the structure.
+#[inline(never)]
+fn look_again<T, S, R>(few: Holding<'_, Few<T, S>>, of: impl Fn(&S) -> R) -> R
+where
+    T: Send + Sync + 'static,
+    S: Store<T>,
+{
+    look(few, |structure| of(structure))
 }
 
 /// Frees members that have gone.
@@ -245,19 +278,31 @@ fn free<T: Send + Sync + 'static>(gone: Vec<NonNull<Member<T>>>) {
 impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
     #[inline(always)]
     fn enter(&mut self, value: T) -> NonNull<T> {
-        let node = self.spare.pop().unwrap_or_else(Member::new);
+        let node = match self.nodes.get(self.untold) {
+            Some(node) => *node,
+            None => self.make_node(),
+        };
         // SAFETY: the node is this call's: new, or free (member_pool.F3).
         unsafe {
             let place = Member::handle(node);
             place.write(value);
             let member = &mut *node.as_ptr();
             member.links = Links::coming();
-            // ORDER: Relaxed (all of `place` and `full`); guarded by the lock.
-            member.full.store(true, Ordering::Relaxed);
-            member.place.store(self.untold.len(), Ordering::Relaxed);
-            self.untold.push(node);
+            // ORDER: Relaxed (all of `place`); guarded by the lock.
+            member.place.store(self.untold, Ordering::Relaxed);
+            self.untold += 1;
             place
         }
+    }
+
+    /// A free node, in the first place behind the untold ones, where there is none.
+    #[cold]
+    #[inline(never)]
+    fn make_node(&mut self) -> NonNull<Member<T>> {
+        debug_assert!(self.nodes.len() == self.untold, "member_pool.F3: a free node is misplaced");
+        let node = Member::new();
+        self.nodes.push(node);
+        node
     }
 
     /// A member goes.
@@ -269,29 +314,48 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
         // SAFETY: member_pool.N1 - the caller is the owner, so the node is there.
         let member = unsafe { node.as_ref() };
         if !member.links.is_untold() {
-            member.links.go();
-            self.untold.push(node);
+            self.leave_told(node);
             return Gone::Untold;
         }
         let at = member.place.load(Ordering::Relaxed);
-        debug_assert!(self.untold[at] == node, "member_pool.F1: an untold member is misplaced");
-        self.untold.swap_remove(at);
-        if let Some(moved) = self.untold.get(at) {
-            // SAFETY: member_pool.F1 - what is in the list is held until the structure is told.
-            let moved = unsafe { moved.as_ref() };
-            // The place of one that has gone is the structure's still.
-            if moved.links.is_here() {
-                moved.place.store(at, Ordering::Relaxed);
-            }
+        debug_assert!(
+            at < self.untold && self.nodes[at] == node,
+            "member_pool.F1: an untold member is misplaced"
+        );
+        self.untold -= 1;
+        if at != self.untold {
+            self.close_gap(at);
         }
-        if size_of::<T>() > MOVED_BYTES || self.spare.len() >= SPARE {
+        if size_of::<T>() > MOVED_BYTES || self.nodes.len() - self.untold > SPARE {
+            self.nodes.swap_remove(self.untold);
             return Gone::Node(node);
         }
-        member.full.store(false, Ordering::Relaxed);
-        self.spare.push(node);
         // SAFETY: member_pool.F3 - the node has a value, which is read once, since it counts as
         // free from here on; its owner has gone.
         Gone::Value(unsafe { Member::handle(node).read() })
+    }
+
+    /// The structure is to be told that a member goes.
+    #[inline(never)]
+    fn leave_told(&mut self, node: NonNull<Member<T>>) {
+        // SAFETY: member_pool.N1 - the caller is the owner, so the node is there.
+        unsafe { node.as_ref() }.links.go();
+        self.nodes.push(node);
+        let last = self.nodes.len() - 1;
+        self.nodes.swap(self.untold, last);
+        self.untold += 1;
+    }
+
+    /// The last untold member changes places with a node before it.
+    #[inline(never)]
+    fn close_gap(&mut self, at: usize) {
+        self.nodes.swap(at, self.untold);
+        // SAFETY: member_pool.F1 - what is in the list is held until the structure is told.
+        let moved = unsafe { self.nodes[at].as_ref() };
+        // The place of one that has gone is the structure's still.
+        if moved.links.is_here() {
+            moved.place.store(at, Ordering::Relaxed);
+        }
     }
 
     /// Tells the structure what it does not know. What has gone comes back, to be freed.
@@ -299,26 +363,29 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
     /// # Panics
     /// If the structure does; it counts as told of that member (ldu.U7).
     fn tell(&mut self, garbage: &mut Vec<NonNull<Member<T>>>) {
-        while let Some(node) = self.untold.pop() {
+        while let Some(last) = self.untold.checked_sub(1) {
+            let node = self.nodes.swap_remove(last);
+            self.untold = last;
             // SAFETY: member_pool.F1 - an untold member is held, with its value, until the
             // structure is told of it; one that has gone had been told of before.
             unsafe {
-                let links = &node.as_ref().links;
-                if links.is_here() {
-                    links.note_told();
+                if node.as_ref().links.note_told_if_here() {
                     self.structure.insert(node);
                 } else {
-                    if !needs_drop::<T>() && self.spare.len() < SPARE {
-                        // ORDER: Relaxed; guarded by the lock.
-                        node.as_ref().full.store(false, Ordering::Relaxed);
-                        self.spare.push(node);
-                    } else {
-                        garbage.push(node);
-                    }
+                    let is_kept = !needs_drop::<T>() && self.nodes.len() - last < SPARE;
+                    if is_kept { &mut self.nodes } else { &mut *garbage }.push(node);
                     self.structure.remove(node);
                 }
             }
         }
+    }
+
+    /// Frees nodes without a value, all but so many.
+    #[cold]
+    fn free_spare(&mut self, keep: usize) {
+        let from = self.nodes.len().min(self.untold + keep);
+        // SAFETY: member_pool.F3 - the nodes came from boxes, and are in no other list.
+        self.nodes.drain(from..).for_each(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
     }
 }
 
@@ -331,11 +398,11 @@ impl<T: Send + Sync + 'static, S: Store<T>> Drop for FewMembers<T, S> {
         let mut garbage = Vec::new();
         let few = self.forms.get_mut();
         let told = caught(|| few.tell(&mut garbage));
-        free_spare(&mut few.spare, 0); // what was told has left nodes here
+        few.free_spare(0); // what was told has left nodes here
         // After a panic: what has gone is freed all the same.
         // SAFETY: member_pool.F1 - what is in the list is held.
         garbage
-            .extend(few.untold.drain(..).filter(|node| !unsafe { node.as_ref() }.links.is_here()));
+            .extend(few.nodes.drain(..).filter(|node| !unsafe { node.as_ref() }.links.is_here()));
         resume_first([told, caught(|| free(garbage))]);
     }
 }

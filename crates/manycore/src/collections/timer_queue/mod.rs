@@ -362,8 +362,9 @@ impl<T: Send + 'static> Timer<'_, T> {
     #[inline]
     pub fn detach(self) {
         // ORDER: AcqRel; timer_queue.T2 - pairs with `take` of the firing thread, which comes
-        // before it or after it.
-        let before = self.item().state.fetch_or(LOOSE, Ordering::AcqRel);
+        // before it or after it. (Only the handle's end sets the bit, so that an addition does,
+        // which takes no loop.)
+        let before = self.item().state.fetch_add(LOOSE, Ordering::AcqRel);
         if before & TAKEN == 0 {
             forget(self);
         }

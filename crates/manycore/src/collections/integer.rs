@@ -1,4 +1,4 @@
-//! Keys that are integers, and the word that stands for one in a place.
+//! Keys that are integers: they run no code of the user's, and a word can stand for one.
 //!
 //! Owns: which types these are, and the order-preserving translation.
 
@@ -7,7 +7,8 @@ use std::any::{Any, TypeId};
 /// What makes words of signed numbers that have the numbers' order.
 const SIGN: u64 = 1 << 63;
 
-/// Whether `Ord`, `Clone` and `Drop` are the compiler's.
+/// Whether `Eq`, `Ord`, `Hash`, `Clone` and `Drop` are the compiler's.
+#[inline(always)]
 pub(super) fn is_integer<K: 'static>() -> bool {
     let key = TypeId::of::<K>();
     has_word::<K>() || key == TypeId::of::<u128>() || key == TypeId::of::<i128>()
