@@ -27,6 +27,20 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.contention.load().is_plain() { self.change_locked(change) } else { None }
     }
 
+    /// As [`change_in_place`](Self::change_in_place), of an object that is reserved for this
+    /// thread: for a change that is too long to stand in a caller's code twice.
+    #[inline(always)]
+    pub(crate) fn change_if_reserved<R>(
+        &self,
+        change: impl FnOnce(&mut T) -> Option<R>,
+    ) -> Option<R> {
+        if self.contention.load().is_merely_reserved() {
+            self.change_reserved(change)
+        } else {
+            None
+        }
+    }
+
     #[inline(always)]
     fn change_reserved<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         let (word, token) = (self.word.raw(), percpu::thread_token());

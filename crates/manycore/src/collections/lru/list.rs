@@ -61,15 +61,19 @@ impl<K: Eq> List<K> {
     /// Makes `key` the most recent one, inserting it if need be.
     #[inline(always)]
     pub(super) fn touch(&mut self, hash: u64, key: K) {
-        match self.find(hash, &key) {
-            Some(found) if node(&self.nodes, found).newer == END => {}
-            Some(found) => {
-                let nodes = &mut self.nodes[..];
-                unlink(nodes, found);
-                link_newest(nodes, found);
-            }
-            None => self.insert(hash, key),
+        if self.touch_again(hash, &key).is_none() {
+            self.insert(hash, key);
         }
+    }
+
+    /// Makes `key` the most recent one, if it is in.
+    #[inline(always)]
+    pub(super) fn touch_again(&mut self, hash: u64, key: &K) -> Option<()> {
+        let found = self.find(hash, key)?;
+        let nodes = &mut self.nodes[..];
+        unlink(nodes, found);
+        link_newest(nodes, found);
+        Some(())
     }
 
     /// Not inlined, so that a touch of a key that is in saves few registers (`oplog`'s `ColdGuard`

@@ -15,7 +15,9 @@
 //!   the cut for one above), and is collected whole, all logs at one moment.
 //! - **lru.L3** User code. Hashing runs in the caller's hands, `Eq` in `push` and in merges, `Drop`
 //!   of keys in both. When one of them panics, the update in hand may be lost, and the list stays
-//!   in order; so the object's poison is cleared by the thread that meets it.
+//!   in order; so the object's poison is cleared by the thread that meets it. Keys that are
+//!   integers run none, so that a list that is reserved for a thread may be touched in place
+//!   (`oplog::in_place`).
 //!
 //! lru.L4, when there are logs, is in `pace`.
 
@@ -23,7 +25,7 @@ mod list;
 mod pace;
 mod recent;
 
-use super::guarded;
+use super::{guarded, integer::is_integer};
 use crate::clock::Clock;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
 use hashbrown::DefaultHashBuilder;
@@ -93,9 +95,20 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
     }
 
     /// Makes `key` the most recently touched one, adding it if need be.
-    #[inline]
+    // (All but the shortest path is a call.)
+    #[inline(always)]
     pub fn touch(&self, key: K) {
-        self.list.append(Update::touch(self.hasher.hash_one(&key), key));
+        let hash = self.hasher.hash_one(&key);
+        // (lru.L3: an integer's `Eq` is no code of the user's.)
+        let touch_again = |list: &mut List<K>| list.touch_again(hash, &key);
+        if !is_integer::<K>() || self.list.change_if_reserved(touch_again).is_none() {
+            self.append_touch(hash, key);
+        }
+    }
+
+    #[inline(never)]
+    fn append_touch(&self, hash: u64, key: K) {
+        self.list.append(Update::touch(hash, key));
     }
 
     /// Takes `key` out, if it is in.
