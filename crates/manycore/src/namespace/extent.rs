@@ -185,9 +185,10 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         let local = self.local(section);
         local.count((removed as u64).wrapping_neg());
         let weight = Weight::holding::<T>(removed * size_of::<NodeSlot<T>>());
+        local.debit();
         // SAFETY: namespace.N4 - unlinked just now by us alone, since only the thread that retracts
         // the first id retracts the others; the rest as in `remove`.
-        local.debit(|| unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) });
+        local.in_removal(|| unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) });
         true
     }
 }

@@ -17,14 +17,20 @@ pub(super) const LAST_GENERATION: u32 = (1 << (TAG_SHIFT - GENERATION_SHIFT)) - 
 const INDEX: u64 = (1 << GENERATION_SHIFT) - 1;
 
 /// The tag of the `number`th namespace of the process: 1 to 63.
-pub(super) fn tag_of(number: u64) -> u64 {
-    (number % TAGS + 1) << TAG_SHIFT
+pub(super) fn tag_of(number: u64) -> NonZeroU64 {
+    NonZeroU64::new((number % TAGS + 1) << TAG_SHIFT).expect("one of the tags")
 }
 
 /// A dead word.
 #[inline(always)]
 pub(super) fn dead(index: u32, generation: u32, held: u64) -> u64 {
     DEAD | held | u64::from(generation) << GENERATION_SHIFT | u64::from(index)
+}
+
+/// The dead word of an id that has just been removed: its bits, and that there is a value.
+#[inline(always)]
+pub(super) fn held(id: Id) -> u64 {
+    id.to_bits() | DEAD | HELD
 }
 
 /// The index in a word.
@@ -66,11 +72,27 @@ pub(super) fn class_of(len: usize) -> usize {
 pub struct Id(NonZeroU64);
 
 impl Id {
-    /// `tag` is never zero.
     #[inline(always)]
-    pub(super) fn new(tag: u64, extent: u64, index: u32, generation: u32) -> Self {
+    pub(super) fn new(tag: NonZeroU64, extent: u64, index: u32, generation: u32) -> Self {
         let rest = u64::from(generation) << GENERATION_SHIFT | u64::from(index);
-        Self(NonZeroU64::new(tag | extent | rest).expect("a tag is not zero"))
+        Self(tag | extent | rest)
+    }
+
+    /// The next id of a slot whose last one, of the namespace with this tag, was removed and left
+    /// this word ([`held`]); `None` if there is none (namespace.N5).
+    #[inline(always)]
+    pub(super) fn after(held: u64, tag: NonZeroU64) -> Option<Self> {
+        debug_assert!(
+            held & (DEAD | HELD) == DEAD | HELD,
+            "namespace.N4: {held:x} is no removed id"
+        );
+        let next = held.wrapping_sub(DEAD | HELD).wrapping_add(1 << GENERATION_SHIFT);
+        // The generation after the last one runs over into the tag.
+        if (next ^ tag.get()) >> TAG_SHIFT != 0 {
+            return None;
+        }
+        // SAFETY: namespace.N5 - it has the bits of the tag, which is not zero.
+        Some(Self(unsafe { NonZeroU64::new_unchecked(next) }))
     }
 
     /// The id whose word is `word`, if that is a live one.

@@ -225,9 +225,16 @@ impl Local {
         self.account.store(account.wrapping_add(change), Ordering::Relaxed);
     }
 
-    /// Counts a block out, which `retire` retires in the course of a removal. By the owner.
+    /// Counts a block out, which is about to be retired. By the owner.
     #[inline(always)]
-    pub(super) fn debit(&self, retire: impl FnOnce()) {
+    pub(super) fn debit(&self) {
+        self.book(2_u64.wrapping_neg());
+    }
+
+    /// Runs `retire`, which retires a block, in the course of a removal: blocks that come back in
+    /// the course of it are credited by a load and a store. By the owner.
+    #[inline(always)]
+    pub(super) fn in_removal(&self, retire: impl FnOnce()) {
         /// Also if a destructor panics.
         struct Removing<'a>(&'a Cell<bool>, bool);
         impl Drop for Removing<'_> {
@@ -236,7 +243,6 @@ impl Local {
                 self.0.set(self.1);
             }
         }
-        self.book(2_u64.wrapping_neg());
         let outer = self.is_removing.replace(true); // a destructor removes nodes, too
         let _removing = Removing(&self.is_removing, outer);
         retire();

@@ -1,13 +1,14 @@
 //! [`IdSpace`]: single ids.
 
-use super::id::{HELD, Id, LAST_GENERATION, dead, generation_in, index_in, tag_of};
+use super::id::{Id, generation_in, held, index_in, tag_of};
 use super::local::Local;
 use super::state::{Block, Leaf, State, Trie};
 use super::trie::NodeSlot;
-use crate::section::{self, Domain, Section, Weight};
+use crate::section::{self, Domain, DomainMark, Section, Weight};
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;
 use std::mem;
+use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
 
 /// A table of nodes with an [`Id`] for each: what a slab or a file-descriptor table is, for many
@@ -109,8 +110,9 @@ use std::ptr::{self, NonNull};
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
     state: NonNull<State<T>>,
-    domain: &'d Domain,
-    pub(super) tag: u64,
+    /// Of the domain in whose sections nodes are looked up.
+    domain: DomainMark<'d>,
+    pub(super) tag: NonZeroU64,
 }
 
 // SAFETY: threads share `&T`, and values are dropped by other threads than their makers; the rest
@@ -159,7 +161,7 @@ impl<'d, T> IdSpace<'d, T> {
         // ORDER: Relaxed; only the number counts.
         let number = SPACES.fetch_add(1, Ordering::Relaxed);
         let state = State::leak();
-        Self { trie: Trie::new(), state, domain, tag: tag_of(number) }
+        Self { trie: Trie::new(), state, domain: domain.mark(), tag: tag_of(number) }
     }
 
     #[inline(always)]
@@ -176,7 +178,7 @@ impl<'d, T> IdSpace<'d, T> {
     /// Every operation's check: a section of another domain holds nothing back here.
     #[inline(always)]
     pub(super) fn expect_section(&self, section: &Section<'_>) {
-        if !section.is_of(self.domain) {
+        if !section.is_marked(self.domain) {
             wrong_domain();
         }
     }
@@ -227,14 +229,14 @@ impl<'d, T> IdSpace<'d, T> {
 
     /// The id that has `bits`, if it is one of this space: for numbers from outside the program.
     pub fn check(&self, bits: u64) -> Option<Id> {
-        Id::from_bits(bits).filter(|id| id.tag() == self.tag)
+        Id::from_bits(bits).filter(|id| id.tag() == self.tag.get())
     }
 
     /// An id that leads nowhere.
     #[inline(always)]
     pub(super) fn miss<R>(&self, id: Id) -> Option<R> {
         debug_assert!(
-            id.tag() == self.tag,
+            id.tag() == self.tag.get(),
             "manycore: {id:?} is of another namespace than it is used in; ids from outside the \
              program go through `IdSpace::check`"
         );
@@ -293,7 +295,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     pub fn insert(&self, value: T, section: &Section<'_>) -> Id {
         match self.take(section) {
             // No user code runs in between, so the value is made where it stays.
-            Ok((local, block, id)) => self.put(local, block.slot, id, value),
+            Ok((local, slot, id)) => self.put(local, slot, id, value),
             Err(Full) => out_of_ids(),
         }
     }
@@ -336,49 +338,49 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         f: impl FnOnce(Id) -> T,
         section: &Section<'_>,
     ) -> Result<Id, Full> {
-        let (local, block, id) = self.take(section)?;
-        let taken = Taken { space: self, local, block };
+        let (local, slot, id) = self.take(section)?;
+        let taken = Taken { space: self, local, slot, id };
         let value = f(id);
-        let slot = taken.block.slot;
         mem::forget(taken);
         Ok(self.put(local, slot, id, value))
     }
 
     /// A free slot, and its next id.
     #[inline(always)]
-    fn take(&self, section: &Section<'_>) -> Result<(&Local, Block<T>, Id), Full> {
+    fn take(&self, section: &Section<'_>) -> Result<(&Local, *mut NodeSlot<T>, Id), Full> {
         self.expect_section(section);
         let local = self.local(section);
-        let block = match self.reuse(local, section) {
-            Some(block) => block,
-            None => self.state().take(local, 0, &self.trie).ok_or(Full)?,
-        };
-        let id = Id::new(self.tag, 0, block.index, block.next_generation());
-        Ok((local, block, id))
+        if let Some((slot, id)) = self.reuse(local, section) {
+            return Ok((local, slot, id));
+        }
+        let block = self.state().take(local, 0, &self.trie).ok_or(Full)?;
+        Ok((local, block.slot, Id::new(self.tag, 0, block.index, block.next_generation())))
     }
 
     /// The place of a removed node whose grace period is over, straight out of the thread's limbo
-    /// (namespace.N6).
+    /// (namespace.N6), and its next id.
     #[inline(always)]
-    fn reuse(&self, local: &Local, section: &Section<'_>) -> Option<Block<T>> {
-        if mem::needs_drop::<T>() {
-            return None; // destructors run at removals
+    fn reuse(&self, local: &Local, section: &Section<'_>) -> Option<(*mut NodeSlot<T>, Id)> {
+        // (Destructors run at removals.)
+        if mem::needs_drop::<T>() || sync::seeded_bug!("same-generation") {
+            return None;
         }
         let address = section.reuse_raw(come_back::<T>)?;
         let slot = address.cast::<NodeSlot<T>>().as_ptr();
         // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. ORDER:
         // Relaxed; the word is ours, since the grace period is over.
-        let (state, index, generation) = unsafe {
+        let (word, state) = unsafe {
             let word = (*slot).word.load(Ordering::Relaxed);
-            ((*Leaf::of(slot, index_in(word))).state, index_in(word), generation_in(word))
+            (word, (*Leaf::of(slot, index_in(word))).state)
         };
-        if !ptr::eq(state, self.state.as_ptr()) || generation == LAST_GENERATION {
-            // SAFETY: this is what it was retired with, and it has not been called.
-            unsafe { come_back::<T>(address) };
-            return None;
+        if ptr::eq(state, self.state.as_ptr()) {
+            if let Some(id) = Id::after(word, self.tag) {
+                local.credit_borrowed();
+                return Some((slot, id));
+            }
         }
-        local.credit_borrowed();
-        Some(Block { slot, index, generation })
+        // SAFETY: this is what it was retired with, and it has not been called.
+        unsafe { come_back_unused::<T>(address) }
     }
 
     /// Puts a node into the slot that [`take`](Self::take) gave.
@@ -422,21 +424,45 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         }
         let local = self.local(section);
         local.count(1_u64.wrapping_neg());
-        local.debit(|| {
+        local.debit();
+        let eager = sync::seeded_bug!("eager-reuse");
+        // SAFETY: namespace.N4 - unlinked just now by us alone; looked up only in sections of
+        // this domain (`expect_section`); `T` may be dropped by any thread at any time.
+        let retire_for = |slot: NonNull<()>| unsafe {
+            section.retire_for_reused(slot, Self::WEIGHT, come_back::<T>)
+        };
+        if eager || mem::needs_drop::<T>() || !retire_for(slot.cast()) {
+            // SAFETY: namespace.N4, namespace.N7 - this call has made the id dead and debited the
+            // block, and the block was not retired.
+            unsafe { self.retire(local, section, slot) };
+        }
+        // SAFETY: namespace.N3 and namespace.N4 - the word was the id, and this section keeps the
+        // value.
+        Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
+    }
+}
+
+impl<T: Send + Sync + 'static> IdSpace<'_, T> {
+    const WEIGHT: Weight = Weight::holding::<T>(size_of::<NodeSlot<T>>());
+
+    /// The slot of an id that has been removed goes into the limbo.
+    ///
+    /// # Safety
+    /// namespace.N4, namespace.N7: the caller has made the id dead and debited the block, in a
+    /// section of this domain; called once for that.
+    #[inline(never)]
+    unsafe fn retire(&self, local: &Local, section: &Section<'_>, slot: NonNull<NodeSlot<T>>) {
+        local.in_removal(|| {
             // BUG: a removed id's slot is free at once, while sections may still look at the node
             // (namespace.N4).
             if sync::seeded_bug!("eager-reuse") {
                 // SAFETY: there is no reason, and a model shows it.
                 return unsafe { come_back::<T>(slot.cast()) };
             }
-            let weight = Weight::holding::<T>(size_of::<NodeSlot<T>>());
-            // SAFETY: namespace.N4 - unlinked just now by us alone; looked up only in sections of
-            // this domain (`expect_section`); `T` may be dropped by any thread at any time.
-            unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
+            // SAFETY: namespace.N4 - the caller has unlinked it, alone; it was looked up in
+            // sections of this domain only; `T` may be dropped by any thread at any time.
+            unsafe { section.retire_raw(slot.cast(), Self::WEIGHT, come_back::<T>) };
         });
-        // SAFETY: namespace.N3 and namespace.N4 - the word was the id, and this section keeps the
-        // value.
-        Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
     }
 }
 
@@ -454,11 +480,9 @@ pub(super) fn publish(word: &AtomicU64, id: Id) {
 /// Makes the id dead, and says whether this call did (namespace.N4).
 #[inline(always)]
 pub(super) fn retract(word: &AtomicU64, id: Id) -> bool {
-    let bits = id.to_bits();
-    let held = dead(index_in(bits), generation_in(bits), HELD);
     // ORDER: AcqRel; Acquire as in `get`. Release, so that what this thread did before comes before
     // the id's being dead for a thread that sees that.
-    word.compare_exchange(bits, held, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    word.compare_exchange(id.to_bits(), held(id), Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 #[cold]
@@ -480,12 +504,15 @@ fn wrong_domain() -> ! {
 struct Taken<'a, 'd, T> {
     space: &'a IdSpace<'d, T>,
     local: &'a Local,
-    block: Block<T>,
+    slot: *mut NodeSlot<T>,
+    id: Id,
 }
 
 impl<T> Drop for Taken<'_, '_, T> {
     fn drop(&mut self) {
-        self.space.state().untake(self.local, 0, &self.block);
+        let (index, generation) = (self.id.index(), generation_in(self.id.to_bits()));
+        let block = Block { slot: self.slot, index, generation: generation - 1 };
+        self.space.state().untake(self.local, 0, &block);
     }
 }
 
@@ -519,6 +546,18 @@ unsafe fn come_back<T>(address: NonNull<()>) {
     let _back = Back { state, slot, class: 0 };
     // SAFETY: namespace.N4 - no reader can hold it any more, and it was there (namespace.N3).
     unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
+}
+
+/// As [`come_back`], of a slot that an insertion has no use for.
+///
+/// # Safety
+/// That of `come_back`.
+#[cold]
+#[inline(never)]
+unsafe fn come_back_unused<T>(address: NonNull<()>) -> Option<(*mut NodeSlot<T>, Id)> {
+    // SAFETY: what the caller promises.
+    unsafe { come_back::<T>(address) };
+    None
 }
 
 impl<T> Drop for IdSpace<'_, T> {

@@ -211,16 +211,20 @@ impl<T, S> Trie<T, S> {
         // ORDER: Acquire here and below; pairs with Release in `grow` and `make_child`: a node's
         // contents before the link to it.
         let (mut node, mut above) = split(self.root.load(Ordering::Acquire));
-        if !reaches::<T, S>(above, index) {
-            return ptr::null_mut();
+        let leaf = index as usize >> Leaf::<T, S>::BITS;
+        if above == 0 {
+            return if leaf == 0 { node.cast() } else { ptr::null_mut() };
         }
-        while above != 0 {
+        above -= ID_FAN_BITS;
+        if leaf >> above >= FAN {
+            return ptr::null_mut(); // no root of this height leads there
+        }
+        // SAFETY: namespace.N2 - the root is above the leaves, and lives as long as the trie.
+        node = unsafe { link::<T, S>(node, above, index) }.load(Ordering::Acquire);
+        while above != 0 && !node.is_null() {
             above -= ID_FAN_BITS;
             // SAFETY: namespace.N2 - `node` is above the leaves, and lives as long as the trie.
             node = unsafe { link::<T, S>(node, above, index) }.load(Ordering::Acquire);
-            if node.is_null() {
-                break;
-            }
         }
         node.cast()
     }

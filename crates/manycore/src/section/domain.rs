@@ -9,6 +9,7 @@ use crate::sync::{self, const_fn};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::sync::{AtomicPtr, Ordering};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -378,7 +379,25 @@ impl Domain {
     }
 }
 
+/// What tells a domain's sections from others', for as long as the domain is borrowed.
+#[derive(Clone, Copy)]
+pub(crate) struct DomainMark<'d>(*const State, PhantomData<&'d Domain>);
+
+impl Domain {
+    /// The domain's mark. It makes the state, if there is none, which does not change.
+    #[inline]
+    pub(crate) fn mark(&self) -> DomainMark<'_> {
+        DomainMark(self.state(), PhantomData)
+    }
+}
+
 impl Section<'_> {
+    /// Whether this is a section of the domain with this mark.
+    #[inline(always)]
+    pub(crate) fn is_marked(&self, mark: DomainMark<'_>) -> bool {
+        std::ptr::eq(self.state(), mark.0)
+    }
+
     /// Whether this is a section of `domain`.
     ///
     /// ```

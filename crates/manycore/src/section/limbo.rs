@@ -244,25 +244,38 @@ impl Limbo {
     pub(super) fn pop_ripe(&mut self) -> Option<RetiredNode> {
         let node = self.first.pop();
         let Some(taken) = &node else { return self.next_batch() };
-        self.behind -= 1;
-        self.behind_bytes = self.behind_bytes.wrapping_sub(taken.bytes);
-        // It was out of sight for a thousand retires, and its memory is written when it is freed.
-        let later = self.first.len().checked_sub(FETCHED);
-        if let Some(later) = later.and_then(|at| self.first.get(at)) {
-            crate::sync::prefetch_for_write(later.address.as_ptr());
-        }
+        self.note_taken(taken.bytes);
         node
     }
 
-    /// The same of a batch that is begun, if the next one is freed by this function.
+    /// The memory of a ripe node of a batch that is begun, if the next one is freed by this
+    /// function.
     #[inline(always)]
-    pub(super) fn pop_ripe_of(&mut self, free: unsafe fn(NonNull<()>)) -> Option<RetiredNode> {
+    pub(super) fn pop_ripe_of(&mut self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
         // BUG: memory is used again whose grace period is not over (section.S13).
         if seeded_bug!("reused-unripe") {
             self.ripen(usize::MAX, |_| true);
         }
         let next = self.first.last()?;
-        if ptr::fn_addr_eq(next.free, free) { self.pop_ripe() } else { None }
+        if !ptr::fn_addr_eq(next.free, free) {
+            return None;
+        }
+        let (address, bytes) = (next.address, next.bytes);
+        self.first.pop();
+        self.note_taken(bytes);
+        Some(address)
+    }
+
+    /// A node of so many bytes was taken out of the first ripe batch.
+    #[inline(always)]
+    fn note_taken(&mut self, bytes: usize) {
+        self.behind -= 1;
+        self.behind_bytes = self.behind_bytes.wrapping_sub(bytes);
+        // It was out of sight for a thousand retires, and its memory is written when it is freed.
+        let later = self.first.len().checked_sub(FETCHED);
+        if let Some(later) = later.and_then(|at| self.first.get(at)) {
+            crate::sync::prefetch_for_write(later.address.as_ptr());
+        }
     }
 
     /// Takes out up to `most` ripe nodes, of which there is room for a handful.

@@ -44,7 +44,7 @@ pub(super) struct Local {
     /// owner alone.
     pub(super) extra: Cell<u32>,
     /// Whether the owner took a ripe node to use it again: the next retire frees one less
-    /// (section.S13).
+    /// (section.S13). Until then, `waiting` and `bytes` count that node.
     pub(super) reused: Cell<bool>,
     /// Null unless the owner is freeing a node: then the nodes that it frees next ([`Local::ONE`]
     /// for none), on its stack. What is retired in the course of it only waits, so that a chain of
@@ -258,11 +258,7 @@ impl DerefMut for TouchedLimbo<'_> {
 impl Drop for TouchedLimbo<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // ORDER: Relaxed; reports.
-        self.local.waiting.store(self.waiting(), Ordering::Relaxed);
-        if cfg!(not(manycore_loom)) {
-            self.local.bytes.store(self.bytes(), Ordering::Relaxed);
-        }
+        self.local.publish(self.waiting(), self.bytes());
     }
 }
 
@@ -288,6 +284,14 @@ impl From<usize> for Local {
 }
 
 impl Local {
+    /// As one whose limbo no thread may ever touch.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) fn claimed_for_good(self) -> Self {
+        // ORDER: Relaxed; not shared yet.
+        self.claim.store(OWNED, Ordering::Relaxed);
+        self
+    }
+
     /// The owner's limbo, for as long as `f` runs: no user code may run in there.
     pub(super) fn with_limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
         if self.is_inside() {
@@ -300,6 +304,13 @@ impl Local {
     /// The same for an owner that has a section open: no call, as a closure might be.
     #[inline(always)]
     pub(super) fn limbo_inside(&self) -> TouchedLimbo<'_> {
+        TouchedLimbo { local: self, limbo: self.limbo_unpublished() }
+    }
+
+    /// As [`limbo_inside`](Self::limbo_inside), for a change after which the same nodes and bytes
+    /// wait as others read. To be dropped before any code of the user's runs.
+    #[inline(always)]
+    pub(super) fn limbo_unpublished(&self) -> MutPtr<Limbo> {
         debug_assert!(self.is_inside(), "section.S9: a thread outside touches its limbo unclaimed");
         // ORDER: Acquire; pairs with Release in `take_over`. A leader that has announced itself
         // either sees the section or is seen here: the store of `lower` and a light barrier lie
@@ -307,7 +318,50 @@ impl Local {
         if self.claim.load(Ordering::Acquire) != UNCLAIMED {
             self.refuse();
         }
-        self.touch_limbo()
+        self.limbo.get_mut()
+    }
+
+    /// Says to others what waits here.
+    #[inline(always)]
+    fn publish(&self, waiting: usize, bytes: usize) {
+        // ORDER: Relaxed; reports.
+        self.waiting.store(waiting, Ordering::Relaxed);
+        if cfg!(not(manycore_loom)) {
+            self.bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Memory of a ripe node that `free` would free, for an owner that has a section open: there is
+    /// none while a leader wants the limbo, nor in a section that protects nothing.
+    #[inline(always)]
+    pub(super) fn reuse(&self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
+        // ORDER: Acquire; as in `limbo_inside`.
+        if self.claim.load(Ordering::Acquire) != UNCLAIMED {
+            return None;
+        }
+        debug_assert!(self.is_inside(), "section.S9: a thread outside touches its limbo unclaimed");
+        let limbo = self.limbo.get_mut();
+        // SAFETY: `claim` allows it to the owner, which is inside, and no code of the user's runs.
+        let limbo = unsafe { limbo.deref() };
+        if self.reused.get() {
+            return self.reuse_another(limbo, free);
+        }
+        let node = limbo.pop_ripe_of(free)?;
+        self.reused.set(true);
+        Some(node)
+    }
+
+    /// As [`reuse`](Self::reuse), by an owner that has retired nothing since the last time.
+    #[inline(never)]
+    fn reuse_another(
+        &self,
+        limbo: &mut Limbo,
+        free: unsafe fn(NonNull<()>),
+    ) -> Option<NonNull<()>> {
+        let (waiting, bytes) = (limbo.waiting(), limbo.bytes());
+        let node = limbo.pop_ripe_of(free)?;
+        self.publish(waiting, bytes); // with this node, and without the last one
+        Some(node)
     }
 
     /// For a caller that `claim` allows it: with a section open and the word unclaimed, or with the

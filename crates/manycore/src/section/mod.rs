@@ -215,6 +215,7 @@ mod weight;
 
 pub use builder::{BuildError, Builder};
 pub use counts::SectionCounts;
+pub(crate) use domain::DomainMark;
 pub use domain::{Domain, Moment};
 pub use gate::{Gate, Retired};
 pub use guard::Section;

@@ -183,13 +183,44 @@ impl Section<'_> {
     #[inline(always)]
     #[must_use = "memory that is not used again is leaked"]
     pub fn reuse_raw(&self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
-        let local = self.local();
-        if local.slot == NOWHERE {
-            return None;
+        self.local().reuse(free)
+    }
+
+    /// As [`retire_raw`](Self::retire_raw), if the thread has used memory again since its last
+    /// retire, so that this one frees nothing (section.S13). If it returns false, nothing was done.
+    /// Reports are left as they are: they count the memory that was used again in the node's stead.
+    ///
+    /// # Safety
+    /// As for [`retire_raw`](Self::retire_raw).
+    #[inline(always)]
+    pub(crate) unsafe fn retire_for_reused(
+        &self,
+        address: NonNull<()>,
+        weight: Weight,
+        free: unsafe fn(NonNull<()>),
+    ) -> bool {
+        let (state, local) = (self.state(), self.local());
+        if weight.presses() || !local.reused.get() {
+            return false;
         }
-        let node = local.limbo_inside().pop_ripe_of(free)?;
-        local.reused.set(true);
-        Some(node.address)
+        let full = {
+            let limbo = local.limbo_unpublished();
+            // SAFETY: `claim` allows it to the owner, which is inside, and no code of the user's
+            // runs.
+            let limbo = unsafe { limbo.deref() };
+            if limbo.share() > 1 {
+                return false;
+            }
+            limbo.push(RetiredNode { address, free, birth: 0, bytes: weight.bytes() }, false);
+            // (As many nodes wait as before the memory was used again.)
+            let (nodes, bytes) = limbo.open();
+            nodes >= state.batch_nodes || bytes >= limbo.limit()
+        };
+        local.reused.set(false);
+        if full {
+            state.batch_full(local);
+        }
+        true
     }
 
     /// As [`retire_raw`](Self::retire_raw), but no user code runs before the section is closed, as

@@ -28,15 +28,15 @@ mod unmodelled {
 
     // SAFETY: all threads may have the reference, because nothing writes what it leads to: loads
     // and stores touch the link alone in a domain that is not bounded, what retires looks at the
-    // slot first, which never changes, and the methods that write the section's words need `&mut`
-    // or ownership.
+    // slot first, and what uses memory again at the claim, which never change, and the methods
+    // that write the section's words need `&mut` or ownership.
     unsafe impl Sync for Unprotected {}
     // SAFETY: made by the thread that comes first, for all; it has no ties to that thread.
     unsafe impl Send for Unprotected {}
 
     static UNPROTECTED: Raced<Unprotected> = Raced::new(|| {
         static DOMAIN: Domain = Domain::new();
-        static LOCAL: Raced<Local> = Raced::new(|| Local::from(NOWHERE));
+        static LOCAL: Raced<Local> = Raced::new(|| Local::from(NOWHERE).claimed_for_good());
         Unprotected(ManuallyDrop::new(Section::opened(DOMAIN.state(), &LOCAL)))
     });
 
