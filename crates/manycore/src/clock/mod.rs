@@ -366,6 +366,11 @@ impl Clock {
         }
     }
 
+    /// Whether a stamp takes a [`commit_wait`](Clock::commit_wait).
+    pub(crate) fn is_skewed(&self) -> bool {
+        self.skew.is_some()
+    }
+
     /// The way to stamp by one instruction, if this clock does and needs no settling: for hot paths
     /// that keep it beside their data.
     pub(crate) fn hardware(&self) -> Option<Hardware> {

@@ -9,6 +9,7 @@ use super::guard::{ColdGuard, Hold, Locked, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
+use super::promotion;
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, barrier};
 use crate::profile::{self, Of, What};
@@ -31,6 +32,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// As [`acquire`](Self::acquire), without access to the value, which readers may be inside of.
     #[track_caller]
     pub(super) fn acquire_hold(&self, wait: bool) -> Result<Hold<T, L>, Refused> {
+        match self.hold_cold().or_else(|| self.acquire_hot()) {
+            Some(hold) => Ok(hold),
+            None => self.acquire_slow(wait),
+        }
+    }
+
+    /// As [`acquire_hold`](Self::acquire_hold), if the short paths have failed.
+    #[track_caller]
+    pub(super) fn acquire_slow(&self, wait: bool) -> Result<Hold<T, L>, Refused> {
         if percpu::has_log() {
             assert!(
                 !wait,
@@ -38,9 +48,6 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                  are allowed and reads are not"
             );
             return Err(Refused::Busy);
-        }
-        if let Some(hold) = self.hold_cold() {
-            return Ok(hold);
         }
         let mut backoff = Backoff::new();
         loop {
@@ -58,15 +65,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 }
             }
             match self.lock_hot_state(wait) {
-                Ok(hot) => {
-                    let guard = self.merge_held(hot);
-                    if profile::counts() {
-                        let updates = guard.window().unwrap_or(0);
-                        profile::operations(self.kind(), self, updates, 1);
-                        profile::happened(What::Merged, self.kind(), self, updates);
-                    }
-                    return Ok(guard.into_hold());
-                }
+                Ok(hot) => return Ok(self.merge_held(hot)),
                 Err(Refused::Hot) => backoff.pause(),
                 Err(refused) => return Err(refused),
             }
@@ -192,13 +191,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Merges under the hot state's lock, which this thread has just taken.
-    fn merge_held(&self, hot: *const HotState<T, L>) -> ReadGuard<'_, T, L> {
+    #[cold]
+    #[inline(never)]
+    fn merge_held(&self, hot: *const HotState<T, L>) -> Hold<T, L> {
         let release = Locked { object: self, hot };
         // SAFETY: the lock is held, so the hot state is alive.
         let held = unsafe { &*hot };
         if !held.is_evicted() {
-            // SAFETY: this thread has taken the hot state's lock, which the guard releases when it
-            // is dropped.
+            // SAFETY: this thread has taken the hot state's lock, which `release` has.
             unsafe {
                 held.merge();
                 if let Some(biased) = held.wants_bias() {
@@ -207,18 +207,82 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
         }
         std::mem::forget(release);
-        let mut guard = ReadGuard::of(self, Hold::hot(hot));
-        // SAFETY: this thread has taken the hot state's lock, which the guard releases when it is
-        // dropped.
-        let idle = unsafe { held.wants_demotion() };
         let contention = self.contention.load();
-        let is_kept = self.config.always_logs() || contention.is_pinned();
+        // SAFETY: this thread has the hot state's lock.
+        let idle = unsafe { held.wants_demotion() } && !self.keeps_logs(contention);
         // adaptive.A5: a shared object has logs for one update only.
         let is_over = contention.is_shared() || held.is_evicted() || held.is_without_place();
-        if (idle && !is_kept) || is_over || self.config.never_logs() {
+        self.end_read(hot, idle || is_over || self.config.never_logs())
+    }
+
+    fn keeps_logs(&self, contention: Contention) -> bool {
+        self.config.always_logs() || contention.is_pinned()
+    }
+
+    /// Counts a read, and takes the object's logs if they are no longer wanted.
+    #[cold]
+    #[inline(never)]
+    fn end_read(&self, hot: *const HotState<T, L>, ends: bool) -> Hold<T, L> {
+        let mut guard = ReadGuard::of(self, Hold::hot(hot));
+        if ends {
             self.demote_guard(&mut guard);
         }
-        guard
+        if profile::counts() {
+            let updates = guard.window().unwrap_or(0);
+            profile::operations(self.kind(), self, updates, 1);
+            profile::happened(What::Merged, self.kind(), self, updates);
+        }
+        guard.into_hold()
+    }
+
+    /// The short path of a read of an object with logs: takes the lock if it is free, and then
+    /// nearly always finds updates in the reader's own log alone.
+    #[inline(always)]
+    pub(super) fn acquire_hot(&self) -> Option<Hold<T, L>> {
+        let word = self.word.load();
+        // A thread whose slot is idle has no log in hand.
+        let slot = percpu::idle_slot().filter(|_| word.is_hot())?;
+        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
+        // promotion.H4 allows.
+        let hot =
+            unsafe { promotion::enter_to_look::<HotState<T, L>>(slot, self.word.raw(), word) }?;
+        hot.in_use();
+        if !lock::try_lock_plain(&hot.lock, percpu::thread_token()) {
+            return None;
+        }
+        fence_after_locking();
+        let raw = ptr::from_ref::<HotState<T, L>>(&hot);
+        drop(hot);
+        held::enter();
+        let release = Locked { object: self, hot: raw };
+        let contention = self.contention.load();
+        let is_plain = !contention.is_shared() && !self.config.never_logs() && !profile::counts();
+        // SAFETY: this thread has taken the hot state's lock, so it is alive, and has no log in
+        // hand.
+        let merged = is_plain && unsafe { (*raw).merge_own() };
+        std::mem::forget(release);
+        if !merged {
+            return self.merge_or_leave(raw);
+        }
+        // SAFETY: this thread has the hot state's lock still.
+        if !self.keeps_logs(contention) && unsafe { (*raw).wants_demotion() } {
+            return Some(self.end_read(raw, true));
+        }
+        Some(Hold::hot(raw))
+    }
+
+    /// The read that needs more than [`merge_own`](HotState::merge_own). Releases the lock instead
+    /// if the value has not come yet (adaptive.A5).
+    #[cold]
+    #[inline(never)]
+    fn merge_or_leave(&self, hot: *const HotState<T, L>) -> Option<Hold<T, L>> {
+        let locked = Locked { object: self, hot };
+        // SAFETY: the lock is held, so the hot state is alive.
+        if unsafe { (*hot).readers() }.is_some() {
+            return None;
+        }
+        std::mem::forget(locked);
+        Some(self.merge_held(hot))
     }
 
     /// Changes how updates publish. The caller holds the hot state's lock.
@@ -244,14 +308,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             } else {
                 lock::try_lock(&hot.lock, token)?;
             }
-            if hot.is_retired() {
+            fence_after_locking();
+            if let Err(refused) = self.part_from_readers(hot, wait) {
                 // SAFETY: oplog.W3 - this thread has taken the lock just above, and the hot state
                 // lives until its waiters have left.
-                unsafe { lock::unlock(&hot.lock, 0) };
-                return Err(Refused::Hot);
-            }
-            if let Err(refused) = self.part_from_readers(hot, wait) {
-                // SAFETY: oplog.W3 - as above.
                 unsafe { lock::unlock(&hot.lock, 0) };
                 return Err(refused);
             }
@@ -279,6 +339,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let token = percpu::thread_token();
         self.is_word_held_by(token)
             || self.with_hot_state(|hot, _| lock::is_held_by(&hot.lock, token)).unwrap_or(false)
+    }
+}
+
+/// With the lock of a hot state just before, the full fence of a read: oplog.D1, oplog.L2. Pairs
+/// with those of `mark_dirty` and of `Late::push`.
+#[inline(always)]
+fn fence_after_locking() {
+    // BUG: a reader looks for updates before its own earlier stores are visible (oplog.D1).
+    if !seeded_bug!("unfenced-read") {
+        barrier::full_after_rmw();
     }
 }
 

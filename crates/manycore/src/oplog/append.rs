@@ -10,7 +10,7 @@ use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
-use super::promotion;
+use super::promotion::{self, Inside};
 use super::push::{ANY_GROWTH, Refusal};
 use super::settings::WhenFull;
 use super::word::Word;
@@ -24,17 +24,17 @@ use std::mem::ManuallyDrop;
 /// An object whose updates take the short paths of a [`Deferred`]. (A trait and no closure, for the
 /// caller's location.)
 pub(super) trait Rare<Op> {
-    /// Makes an update that no short path has made.
+    /// Makes an update that no short path has made, and that a log has refused so.
     #[track_caller]
-    fn append_rarely(&self, op: Op);
+    fn append_rarely(&self, op: Op, refusal: Refusal);
 }
 
 impl<T: Send + 'static, L: Log<T>> Rare<L::Op> for Deferred<T, L> {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn append_rarely(&self, op: L::Op) {
-        let done = self.append_while_logged(op, Refusal::Stale);
+    fn append_rarely(&self, op: L::Op, refusal: Refusal) {
+        let done = self.append_while_logged(op, refusal);
         debug_assert!(done.is_ok(), "adaptive.A4: a shared object that is no `Adaptive`");
     }
 }
@@ -63,30 +63,47 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[track_caller]
     fn append_logged(&self, op: L::Op, of: &impl Rare<L::Op>) {
         let word = self.word.load();
-        let refused = match percpu::idle_slot() {
-            Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
-            _ => Err(op),
+        let slot = match percpu::idle_slot() {
+            Some(slot) if word.is_plain() => slot,
+            _ => return of.append_rarely(op, Refusal::Stale),
         };
-        if let Err(op) = refused {
-            of.append_rarely(op);
-        }
-    }
-
-    /// The fast path of [`append_hot`](Self::append_hot), which nearly all updates take.
-    #[inline(always)]
-    pub(super) fn append_plain(&self, slot: Slot, word: Word, op: L::Op) -> Result<(), L::Op> {
-        let _log = percpu::WithLog::only();
+        let log = percpu::WithLog::only();
         // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };
-        let Some(hot) = hot else { return Err(op) };
+        let Some(hot) = hot else {
+            drop(log);
+            return of.append_rarely(op, Refusal::Stale);
+        };
         // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and checked the word after
-        // that.
-        unsafe { hot.push_plain(slot.index(), op) }
+        // that, which says that it is plain.
+        if let Err(op) = unsafe { hot.push(slot.index(), op) } {
+            Self::append_entered(op, slot, (hot, log), of);
+        }
     }
 
-    #[inline(always)]
-    pub(super) fn append_hot(
+    /// An update in a hot state that this thread has entered, whose log is not dirty, full, or
+    /// closed.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn append_entered(
+        op: L::Op,
+        slot: Slot,
+        entered: (Inside<HotState<T, L>>, percpu::WithLog),
+        of: &impl Rare<L::Op>,
+    ) {
+        // SAFETY: oplog.C1 - the caller has announced the hot state, and checked the word after
+        // that.
+        let pushed = unsafe { entered.0.push_slow(slot.index(), op, 1) };
+        drop(entered);
+        if let Err((op, refusal)) = pushed {
+            of.append_rarely(op, refusal);
+        }
+    }
+
+    /// As [`append_logged`](Self::append_logged), whatever the word and the log say.
+    fn append_hot(
         &self,
         slot: Slot,
         word: Word,
@@ -100,8 +117,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let Some(hot) = hot else { return Err((op, Refusal::Stale)) };
         // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and checked the word after
         // that.
-        let stamp = unsafe { hot.push(slot.index(), op, growth) }?;
-        if !L::ORDERED || hot.stamps_in_hardware() {
+        let stamp = unsafe { hot.push_slow(slot.index(), op, growth) }?;
+        if !L::ORDERED || !hot.clock().is_skewed() {
             return Ok(());
         }
         // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
@@ -118,7 +135,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     fn append_locked(&self, op: L::Op, of: &impl Rare<L::Op>) {
         let token = percpu::thread_token();
         if !lock::try_lock_plain(self.word.raw(), token) {
-            return of.append_rarely(op);
+            return of.append_rarely(op, Refusal::Stale);
         }
         let contention = self.contention.load();
         // (Asked under the lock, which waits for the loads before it.)
@@ -147,12 +164,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     fn append_reserved(&self, op: L::Op, of: &impl Rare<L::Op>) {
         // With a log in hand it must be logged.
         if percpu::has_log() {
-            return of.append_rarely(op);
+            return of.append_rarely(op, Refusal::Stale);
         }
         let token = percpu::thread_token();
         match reservation::enter(self.word.raw(), &self.inside, token) {
             Entry::Inside => {}
-            Entry::Refused => return of.append_rarely(op),
+            Entry::Refused => return of.append_rarely(op, Refusal::Stale),
             Entry::Changed => return self.append_changed(op, token, of),
         }
         held::enter();
@@ -167,7 +184,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[track_caller]
     fn append_changed(&self, op: L::Op, token: usize, of: &impl Rare<L::Op>) {
         self.leave_changed(token);
-        of.append_rarely(op);
+        of.append_rarely(op, Refusal::Stale);
     }
 
     /// An update of a cold object whose lock this thread has taken without waiting, though a flag
@@ -177,7 +194,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[track_caller]
     fn append_flagged(&self, op: L::Op, of: &impl Rare<L::Op>) {
         drop(ColdGuard::of(self));
-        of.append_rarely(op);
+        of.append_rarely(op, Refusal::Stale);
     }
 
     /// Looks at the counts of the cold object, which are due, and releases its lock, or reserves

@@ -13,28 +13,14 @@ use super::promotion;
 use super::slot_log::{Local, SlotLog};
 use crate::clock::Stamp;
 use crate::config;
-use crate::percpu::dirty::DirtyWord;
 use crate::percpu::{self, barrier};
 use crate::sync::{Ordering, hint, seeded_bug};
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// The number of slots that may have updates for a read that begins now. A read that finds none
-    /// closes no gate and passes no barrier.
-    ///
-    /// oplog.C2: a slot with entries has its bit set, by an RMW and a full fence before its first
-    /// entry. So if a word is zero, an updater that sets a bit later has not returned yet, and will
-    /// then see all earlier stores of the calling thread: the two sides of oplog.D1. The words are
-    /// loaded one after the other, but nothing is collected, and the empty set is a consistent cut.
-    pub(super) fn count_dirty(&self) -> usize {
-        barrier::fence_full();
-        // ORDER: Acquire; pairs with `mark_dirty`. The fences on both sides decide the race.
-        let bits = |(_, word): (usize, &DirtyWord)| word.0.load(Ordering::Acquire).count_ones();
-        self.logs().dirty.0.iter().map(bits).sum::<u32>() as usize
-    }
-
     /// Whether a slot may have updates, for a caller with exclusive access to the hot state.
     pub(super) fn has_dirty(&self) -> bool {
-        self.count_dirty() != 0
+        // ORDER: Acquire; pairs with `mark_dirty`.
+        self.logs().dirty.0.iter().any(|(_, word)| word.0.load(Ordering::Acquire) != 0)
     }
 
     /// Logs without stamps: the updaters of all dirty slots are stopped at one moment (oplog.C3).
@@ -47,11 +33,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         self.wait_for_updaters(&inner.slots, answered);
         inner.late = self.late.count(Stamp::MAX); // all updaters are stopped (oplog.L4)
-        for place in 0..inner.slots.len() {
-            let index = inner.slots[place];
-            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
-            unsafe { self.collect_slot(index, Stamp::MAX, answered, inner) };
-        }
+        // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
+        unsafe { self.collect_listed(answered, inner) };
     }
 
     /// Logs with stamps: one after the other, up to the cut (oplog.C4).
@@ -62,7 +45,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let closed = inner.numbers.next_closed();
         self.collecting.close(closed);
         let _collecting = self.collecting.open_later();
-        self.list_dirty(&mut inner.slots);
         let rest = ReopenAll { hot: self, closed };
         for index in &inner.slots {
             if let Some(slot) = self.slot_log(*index) {
@@ -79,7 +61,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             let _open = slot.gate.open_later();
             self.wait_for_updaters(&[index], answered);
             // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
-            unsafe { self.collect_slot(index, cut, answered, inner) };
+            unsafe { self.collect_slot(slot, index, cut, answered, inner) };
         }
         std::mem::forget(rest);
     }
@@ -125,23 +107,37 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
+    /// Moves all entries of the listed slots to the collected logs.
+    ///
+    /// # Safety
+    /// As [`collect_slot`](Self::collect_slot), for each of them.
+    pub(super) unsafe fn collect_listed(&self, busy: bool, inner: &mut Inner<L>) {
+        for place in 0..inner.slots.len() {
+            let index = inner.slots[place];
+            if let Some(slot) = self.slot_log(index) {
+                // SAFETY: the caller's promise is the same (# Safety).
+                unsafe { self.collect_slot(slot, index, Stamp::MAX, busy, inner) };
+            }
+        }
+    }
+
     /// Moves a slot's entries up to `cut` to the collected logs.
     ///
-    /// The slot of an updater that answered (`busy`) is about to be updated again, and stays dirty:
-    /// that saves each side a locked instruction on a line that the other core has cached. Lines
-    /// that the updater reads next are written here only if necessary, because it would miss on
-    /// them.
+    /// The slot of the reader, or of an updater that answered (`busy`), is about to be updated
+    /// again, and stays dirty: that saves each side a locked instruction on a line that the other
+    /// core has cached. Lines that the updater reads next are written here only if necessary,
+    /// because it would miss on them.
     ///
     /// # Safety
     /// oplog.C1 holds for the caller as reader.
     pub(super) unsafe fn collect_slot(
         &self,
+        slot: &SlotLog<L>,
         index: usize,
         cut: Stamp,
         busy: bool,
         inner: &mut Inner<L>,
     ) {
-        let Some(slot) = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
             // SAFETY: oplog.C1 - the caller promises exclusive access to the slot's log as a reader
             // (# Safety): gate closed, barrier passed, no updater inside.
@@ -156,6 +152,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     /// Decides whether a slot whose log was collected stays dirty. Returns the number of updates
     /// since the previous collection.
+    #[inline(always)]
     pub(super) fn note_collected(
         &self,
         slot: &SlotLog<L>,
@@ -167,14 +164,19 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let new = local.new_since(slot.appended.load(Ordering::Relaxed));
         // Entries above the cut wait for the next read; oplog.C2 requires that the bit stays set.
         if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
-            local.dirty = false;
-            let word = self.logs().dirty.0.get_or_init(index / 64);
-            let bit = 1 << (index % 64);
-            // ORDER: Relaxed; passed on with the log (oplog.C1).
-            let before = word.0.fetch_and(!bit, Ordering::Relaxed);
-            debug_assert!(before & bit != 0, "oplog.C2: slot {index} was dirty without its bit");
+            self.mark_clean(local, index);
         }
         new
+    }
+
+    #[cold]
+    fn mark_clean(&self, local: &mut Local<L>, index: usize) {
+        local.dirty = false;
+        let word = self.logs().dirty.0.get_or_init(index / 64);
+        let bit = 1 << (index % 64);
+        // ORDER: Relaxed; passed on with the log (oplog.C1).
+        let before = word.0.fetch_and(!bit, Ordering::Relaxed);
+        debug_assert!(before & bit != 0, "oplog.C2: slot {index} was dirty without its bit");
     }
 
     /// Whether the updaters of these slots answer the collection that closed the gates with
@@ -240,11 +242,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             self.list_dirty(&mut inner.slots);
             inner.late = self.late.count(Stamp::MAX);
             self.collect_late(inner);
-            for place in 0..inner.slots.len() {
-                let index = inner.slots[place];
-                // SAFETY: oplog.C1 - no updater is inside and none will be.
-                unsafe { self.collect_slot(index, Stamp::MAX, false, inner) };
-            }
+            // SAFETY: oplog.C1 - no updater is inside and none will be.
+            unsafe { self.collect_listed(false, inner) };
         });
     }
 }

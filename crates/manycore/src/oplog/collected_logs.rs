@@ -11,35 +11,40 @@ use std::mem;
 
 /// See the module header.
 pub(super) struct CollectedLogs<L> {
+    /// Those that were collected, and behind them emptied ones. The slot that a collection visits
+    /// first always gets the first log, so each slot keeps its buffers as long as the same slots
+    /// are dirty.
     logs: Vec<L>,
-    /// Some of `logs` may be empty, because user code panicked.
+    /// The number of logs that were collected.
+    used: usize,
+    /// Some of these may be empty, because user code panicked.
     untidy: bool,
-    spares: Vec<L>,
 }
 
 impl<L> CollectedLogs<L> {
     /// Logs that were collected before.
     pub(super) fn of(logs: Vec<L>) -> Self {
-        Self { untidy: !logs.is_empty(), logs, spares: Vec::new() }
+        Self { used: logs.len(), untidy: !logs.is_empty(), logs }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.logs.is_empty()
+        self.used == 0
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &L> {
-        self.logs.iter()
+        self.logs[..self.used].iter()
     }
 
-    /// Takes the logs out, without the spare ones.
+    /// Takes the logs out, without the emptied ones.
     pub(super) fn take(&mut self) -> Vec<L> {
         self.untidy = false;
-        mem::take(&mut self.logs)
+        self.logs.drain(..mem::take(&mut self.used)).collect()
     }
 
     /// Takes all logs out, one by one.
     pub(super) fn drain(&mut self, each: impl FnMut(L)) {
-        self.logs.drain(..).chain(self.spares.drain(..)).for_each(each);
+        self.used = 0;
+        self.logs.drain(..).for_each(each);
     }
 
     /// Begins a log behind the others. It may stay empty.
@@ -47,11 +52,12 @@ impl<L> CollectedLogs<L> {
     where
         L: Default,
     {
+        if self.used == self.logs.len() {
+            self.logs.push(L::default());
+        }
         self.untidy = true;
-        let spare = self.spares.pop().unwrap_or_default();
-        self.logs.push(spare);
-        let last = self.logs.len() - 1;
-        &mut self.logs[last]
+        self.used += 1;
+        &mut self.logs[self.used - 1]
     }
 
     /// Moves the entries of `log` up to `cut` here.
@@ -65,7 +71,7 @@ impl<L> CollectedLogs<L> {
         let into = self.begin();
         log.collect(cut, into);
         if into.is_empty() {
-            self.spares.extend(self.logs.pop());
+            self.used -= 1;
         }
         self.untidy = was_untidy;
     }
@@ -79,50 +85,47 @@ impl<L> CollectedLogs<L> {
         spares: &mut Vec<L>,
         panicked: bool,
     ) {
-        let logs = usize::from(first.is_some()) + more.len();
-        let before = self.logs.len();
-        if logs != 0 {
-            let kept = self.spares.len().saturating_sub(logs);
-            spares.extend(self.spares.drain(kept..));
-            self.logs.extend(first.take());
-            self.logs.append(more);
+        for log in first.take().into_iter().chain(more.drain(..)) {
+            match self.logs.get_mut(self.used) {
+                Some(spare) => spares.push(mem::replace(spare, log)),
+                None => self.logs.push(log),
+            }
+            self.used += 1;
         }
         self.untidy |= panicked;
-        debug_assert_eq!(self.logs.len(), before + logs, "oplog.D4: a branch's logs stay there");
     }
 
-    /// Drops out logs that a panic has left empty.
-    pub(super) fn tidy<T>(&mut self)
+    /// Puts logs that a panic has left empty behind the others.
+    #[cold]
+    fn tidy<T>(&mut self)
     where
         L: Log<T>,
     {
-        if self.untidy {
-            self.logs.retain(|log| !log.is_empty());
-            self.untidy = false;
+        let mut kept = 0;
+        for place in 0..self.used {
+            if !self.logs[place].is_empty() {
+                self.logs.swap(kept, place);
+                kept += 1;
+            }
         }
+        (self.used, self.untidy) = (kept, false);
     }
 
     /// Applies all updates, and returns their number. A panic leaves those that were not applied.
+    /// Updates that a merge leaves behind stay queued.
     pub(super) fn merge<T>(&mut self, value: &mut T) -> usize
     where
         L: Log<T>,
     {
-        debug_assert!(!self.untidy, "oplog.C5: empty logs are merged");
-        self.untidy = true;
-        L::merge(&mut self.logs, value)
-    }
-
-    /// After a merge: keeps the buffers of the logs that it has emptied.
-    ///
-    /// In reverse, so that each slot gets its own buffers back as long as the same slots are dirty.
-    /// Updates that a merge leaves behind stay queued.
-    pub(super) fn keep_buffers<T>(&mut self)
-    where
-        L: Log<T>,
-    {
-        while self.logs.last().is_some_and(|log| log.is_empty()) {
-            self.spares.extend(self.logs.pop());
+        if self.untidy {
+            self.tidy();
         }
-        self.untidy = !self.logs.is_empty();
+        self.untidy = true;
+        let applied = L::merge(&mut self.logs[..self.used], value);
+        while self.used != 0 && self.logs[self.used - 1].is_empty() {
+            self.used -= 1;
+        }
+        self.untidy = self.used != 0;
+        applied
     }
 }

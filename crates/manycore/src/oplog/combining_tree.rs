@@ -44,11 +44,10 @@ use crate::clock::Stamp;
 use crate::config;
 use crate::percpu::{self, barrier, cpu_group};
 use crate::sync::{self, Ordering, Panic, hint, seeded_bug};
-use std::mem;
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Whether a collection of `dirty` dirty slots uses branches.
-    pub(super) fn wants_tree(&self, dirty: usize, inner: &Inner<L>) -> bool {
+    /// Whether a collection of the listed slots uses branches.
+    pub(super) fn wants_tree(&self, inner: &Inner<L>) -> bool {
         if seeded_bug!("no-cut") {
             return false;
         }
@@ -61,7 +60,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
                 // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`,
                 // which only the lock's holder reaches.
                 let read = unsafe { self.counts() }.merges;
-                inner.policy.wants_tree(read, dirty)
+                inner.policy.wants_tree(read, inner.slots.len())
                     && cpu_group::branches() >= config::TREE_BRANCHES_MIN
             }
         }
@@ -122,18 +121,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // the lock's holder reaches.
         let read = unsafe { self.counts() }.merges;
         inner.policy.note_tree(read, harvest.slots.len(), inner.slots.len());
-        let mut rest = mem::take(&mut inner.rest);
-        rest.clear();
-        rest.extend(inner.slots.iter().copied().filter(|index| !harvest.slots.has(*index)));
-        let answered = self.settle(&rest, &mut inner.unanswered, closed);
-        self.wait_for_updaters(&rest, answered);
+        inner.slots.retain(|index| !harvest.slots.has(*index));
+        let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
+        self.wait_for_updaters(&inner.slots, answered);
         inner.late = self.late.count(Stamp::MAX);
-        for index in &rest {
-            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside, no helper
-            // (oplog.B2).
-            unsafe { self.collect_slot(*index, Stamp::MAX, answered, inner) };
-        }
-        inner.rest = rest;
+        // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside, no helper (oplog.B2).
+        unsafe { self.collect_listed(answered, inner) };
         harvest.panic
     }
 

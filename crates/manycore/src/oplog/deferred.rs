@@ -75,7 +75,25 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(never)]
     #[track_caller]
     fn read_slow(&self) -> Hold<T, L> {
-        let guard = self.read_poisoned();
+        match self.acquire_hot() {
+            Some(hold) if !self.is_poisoned_held(hold.state()) => hold,
+            hold => self.read_rarely(hold),
+        }
+    }
+
+    /// A read of an object that is poisoned, or whose lock was not free.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn read_rarely(&self, hold: Option<Hold<T, L>>) -> Hold<T, L> {
+        let acquired = match hold {
+            Some(hold) => Ok(hold),
+            None => self.acquire_slow(true),
+        };
+        let guard = match acquired {
+            Ok(hold) => ReadGuard::of(self, hold),
+            Err(refused) => not_held(refused),
+        };
         assert!(
             !guard.is_poisoned(),
             "manycore: the object is poisoned, because an update panicked; repair it and call \
@@ -93,11 +111,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, L> {
         match self.acquire(true) {
             Ok(guard) => guard,
-            Err(Refused::Deadlock) => would_deadlock(),
-            Err(_) => panic!(
-                "manycore: this thread holds the object already; drop the guard before reading \
-                 again, and do not read an object from within its own updates"
-            ),
+            Err(refused) => not_held(refused),
         }
     }
 
@@ -294,6 +308,17 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
         }
     }
+}
+
+#[track_caller]
+fn not_held(refused: Refused) -> ! {
+    if refused == Refused::Deadlock {
+        would_deadlock();
+    }
+    panic!(
+        "manycore: this thread holds the object already; drop the guard before reading again, and \
+         do not read an object from within its own updates"
+    )
 }
 
 fn rethrow(result: Result<(), Panic>) {

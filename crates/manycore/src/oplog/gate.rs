@@ -46,8 +46,8 @@ impl Gate {
     pub(super) const OPEN: Self = Self(0);
     /// Closed for good (oplog.C7).
     pub(super) const EVICTED: Self = Self(EVICTED);
-    /// Closed by a reader that collects nothing, and so needs no number.
-    pub(super) const INSPECTED: Self = Self(FROZEN);
+    /// Closed by a thread that looks for no answers, and so needs no number.
+    pub(super) const UNANSWERED: Self = Self(FROZEN);
 
     #[inline(always)]
     pub(super) fn is_open(self) -> bool {
@@ -107,6 +107,7 @@ impl AtomicGate {
     }
 
     /// For the holder of the hot state's lock.
+    #[inline]
     pub(super) fn of_holder(&self) -> Gate {
         // ORDER: Relaxed; only the lock's holder changes it.
         Gate(self.0.load(Ordering::Relaxed))
@@ -119,6 +120,7 @@ impl AtomicGate {
     }
 
     /// Closes the gate for a collection.
+    #[inline]
     pub(super) fn close(&self, closed: Gate) {
         debug_assert!(closed.is_frozen(), "oplog.C1: a collection closes a gate by {closed:?}");
         debug_assert!(self.is_found(Gate::is_open), "oplog.C1: {:?} closed", self.of_holder());
@@ -128,6 +130,7 @@ impl AtomicGate {
     }
 
     /// Ends a collection, also one that did not come to close this gate.
+    #[inline]
     pub(super) fn open(&self) {
         debug_assert!(self.is_found(|gate| gate != Gate::EVICTED), "oplog.C7: evicted, and opens");
         // ORDER: Release; pairs with Acquire in `load`: the log as the reader left it.
@@ -136,6 +139,7 @@ impl AtomicGate {
 
     /// [`open`](Self::open)s the gate when the result is dropped, also by a panic.
     #[must_use]
+    #[inline]
     pub(super) fn open_later(&self) -> Opening<'_> {
         Opening(self)
     }
@@ -165,6 +169,7 @@ impl AtomicGate {
 pub(super) struct Opening<'a>(&'a AtomicGate);
 
 impl Drop for Opening<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.0.open();
     }

@@ -17,10 +17,11 @@
 //!   open. A reader touches it only after closing a gate, the barrier, and seeing the record
 //!   without this hot state, or after closing a gate and reading the updater's answer (oplog.G2,
 //!   oplog.G3). Announce then check, against close then look, is the store-buffering race that
-//!   `percpu::barrier` resolves.
+//!   `percpu::barrier` resolves. The log of the reader's own slot has no updater but the reader,
+//!   which needs none of this; it closes the log's gate to the updates of user code that it runs.
 //! - oplog.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`. Both
-//!   change only under oplog.C1. The slot of an updater that is busy stays dirty when it is
-//!   emptied.
+//!   change only under oplog.C1. The slot of an updater that is busy, or of the reader, stays dirty
+//!   when it is emptied.
 //! - oplog.C3 A log without stamps is collected under the hot state's gate: the updaters of all
 //!   dirty slots are stopped at one moment, so what is collected is a consistent cut. The updater
 //!   of a slot that becomes dirty during the collection checks the gate again after setting its
@@ -50,7 +51,7 @@ use super::table::{self, Denied, Eviction, LogTable};
 use crate::clock::{Clock, Hardware};
 use crate::lock;
 use crate::percpu::{self, slot_table::SlotPtr};
-use crate::sync::{self, AtomicBool, AtomicPtr, AtomicUsize, Ordering, UnsafeCell, panicking};
+use crate::sync::{self, AtomicPtr, AtomicU32, AtomicUsize, Ordering, UnsafeCell, panicking};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -66,7 +67,6 @@ pub(super) struct HotState<T, L: Log<T>> {
     pub(super) max_bytes: usize,
     /// The hardware counter, if reading it is all that a stamp takes.
     pub(super) hardware: Option<Hardware>,
-    biased: Flag,
     /// The logs of the first slots, reached with one load less than those in the log set.
     pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
     /// Null once an eviction has freed it (oplog.C10).
@@ -87,13 +87,8 @@ pub(super) struct HotState<T, L: Log<T>> {
     /// Closed during a collection. Where each slot has a gate of its own, updaters that find theirs
     /// closed wait until this is open (oplog.C8).
     pub(super) collecting: AtomicGate,
-    /// Whether the value is in the hot state.
-    has_value: Flag,
-    /// Set when the object no longer uses this hot state.
-    retired: Flag,
+    flags: AtomicU32,
     pub(super) membership: Membership,
-    orphaned: Flag,
-    poisoned: Flag,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -106,23 +101,15 @@ unsafe impl<T: Send, L: Log<T>> Send for HotState<T, L> {}
 // only if `T: Sync`.
 unsafe impl<T: Send, L: Log<T>> Sync for HotState<T, L> {}
 
-/// A flag that the hot state's lock guards; without the lock, a hint.
-// ORDER: Relaxed (all); the lock orders them.
-struct Flag(AtomicBool);
-
-impl Flag {
-    fn new(set: bool) -> Self {
-        Self(AtomicBool::new(set))
-    }
-
-    fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, to: bool) {
-        self.0.store(to, Ordering::Relaxed);
-    }
-}
+// The flags. The lock's holder changes them, but for `POISONED`, which any thread may clear;
+// without the lock they are hints. (So ORDER: Relaxed for all; the lock orders them.)
+/// The value is in the hot state.
+const HAS_VALUE: u32 = 1;
+const POISONED: u32 = 2;
+/// Updates publish with plain stores.
+const BIASED: u32 = 4;
+/// The object was dropped within its own eviction (oplog.W4).
+const ORPHANED: u32 = 8;
 
 /// Counts kept by the holder of a hot state's lock, apart from `Inner`, which is borrowed while
 /// user code runs: no reference to this outlives a call.
@@ -140,17 +127,17 @@ pub(super) struct Counts {
 /// A merge in progress; dropping this ends it.
 pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
     hot: &'a HotState<T, L>,
-    outer: bool,
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
     fn drop(&mut self) {
         // SAFETY: `begin_merging`'s caller promised to hold the hot state's lock until this is
         // dropped.
-        unsafe { self.hot.count(|counts| counts.merging = self.outer) };
+        unsafe { self.hot.count(|counts| counts.merging = false) };
     }
 }
 
+#[inline]
 fn clock_of(config: &Config) -> &Clock {
     match &config.clock {
         Some(clock) => clock,
@@ -169,7 +156,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             unchecked_entries: if max_delay == u64::MAX { config.max_entries } else { 0 },
             max_bytes: config.max_bytes,
             hardware: clock.hardware(),
-            biased: Flag::new(biased),
             first: std::array::from_fn(SlotPtr::from),
             logs: AtomicPtr::new(LogSet::with_collected_logs(Vec::new())),
             max_delay,
@@ -180,11 +166,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             late: Late::new(),
             counts: UnsafeCell::new(Counts::default()),
             collecting: AtomicGate::new(),
-            has_value: Flag::new(false),
-            retired: Flag::new(false),
+            flags: AtomicU32::new(if biased { BIASED } else { 0 }),
             membership: Membership::new(),
-            orphaned: Flag::new(false),
-            poisoned: Flag::new(false),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }))
     }
@@ -214,15 +197,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.max_delay != u64::MAX
     }
 
-    /// Whether stamps need no [`commit_wait`](Clock::commit_wait).
-    #[inline(always)]
-    pub(super) fn stamps_in_hardware(&self) -> bool {
-        self.hardware.is_some()
-    }
-
     /// Whether updates take more than the short path, whatever their logs hold.
     pub(super) fn needs_slow_path(&self) -> bool {
-        self.is_timed() || L::ORDERED && !self.stamps_in_hardware()
+        self.is_timed() || L::ORDERED && self.clock().is_skewed()
     }
 
     /// Whether an eviction has freed the logs. For the lock's holder; else a hint.
@@ -248,8 +225,29 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     // ---- the flags ----
 
+    #[inline(always)]
+    fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    fn set(&self, flag: u32, to: bool) {
+        if to {
+            self.flags.fetch_or(flag, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the value is here, and the hot state is neither poisoned nor evicted, and in the
+    /// table. For the lock's holder.
+    #[inline(always)]
+    pub(super) fn is_ordinary(&self) -> bool {
+        let flags = self.flags.load(Ordering::Relaxed) & !BIASED;
+        flags == HAS_VALUE && !self.is_evicted() && self.membership.is_placed()
+    }
+
     pub(super) fn is_biased(&self) -> bool {
-        self.biased.get()
+        self.has(BIASED)
     }
 
     /// The lock's holder has changed the object's word, and has passed a heavy barrier if the bias
@@ -257,25 +255,25 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) fn note_bias(&self, biased: bool) {
         debug_assert!(biased != self.is_biased(), "promotion.H2: the bias changes to what it is");
         debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
-        self.biased.set(biased);
+        self.set(BIASED, biased);
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
-        self.poisoned.get()
+        self.has(POISONED)
     }
 
     pub(super) fn poison(&self) {
-        self.poisoned.set(true);
+        self.set(POISONED, true);
     }
 
     pub(super) fn clear_poison(&self) {
-        self.poisoned.set(false);
+        self.set(POISONED, false);
     }
 
     /// Whether the object was dropped within its own eviction, whose thread then frees value and
     /// hot state (oplog.W4).
     pub(super) fn is_orphaned(&self) -> bool {
-        self.orphaned.get()
+        self.has(ORPHANED)
     }
 
     pub(super) fn orphan(&self) {
@@ -284,16 +282,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             cfg!(manycore_loom) || self.membership.is_claimed(),
             "oplog.W4: left to no evictor"
         );
-        self.orphaned.set(true);
-    }
-
-    /// Whether the object no longer uses this hot state, for a thread that has taken its lock.
-    pub(super) fn is_retired(&self) -> bool {
-        self.retired.get()
+        self.set(ORPHANED, true);
     }
 
     pub(super) fn has_value(&self) -> bool {
-        self.has_value.get()
+        self.has(HAS_VALUE)
     }
 
     /// See the field. The caller holds the lock, or has not published the hot state yet.
@@ -320,14 +313,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// holds the object's value.
     pub(super) unsafe fn move_in(&self, from: &UnsafeCell<MaybeUninit<T>>) {
         debug_assert!(!self.has_value(), "oplog.W2: a promotion is finished twice");
-        debug_assert!(!self.is_retired(), "oplog.W3: a retired hot state gets a value");
         debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
         // SAFETY: oplog.W1, oplog.W2 - the caller promises the lock or exclusive access, and that
         // the value is in `from` (# Safety). The place here is empty.
         unsafe {
             from.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
-        self.has_value.set(true);
+        self.set(HAS_VALUE, true);
         self.set_readers(None);
     }
 
@@ -338,15 +330,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// `to` is empty.
     pub(super) unsafe fn move_out(&self, to: &UnsafeCell<MaybeUninit<T>>) {
         debug_assert!(self.has_value(), "oplog.W1: the value is elsewhere");
-        debug_assert!(!self.is_retired(), "oplog.W3: a hot state is retired twice");
         debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
         // SAFETY: oplog.W1 - the value is here, the caller promises the lock or exclusive access,
         // and the place in the object is empty (# Safety).
         unsafe {
             self.value.with(|from| to.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
-        self.has_value.set(false);
-        self.retired.set(true);
+        self.set(HAS_VALUE, false);
     }
 
     /// Takes the value out for good.
@@ -355,7 +345,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// The caller has the only reference to the hot state.
     pub(super) unsafe fn take_value(&self) -> T {
         debug_assert!(self.has_value(), "oplog.W2: a value is taken that is not there");
-        self.has_value.set(false);
+        self.set(HAS_VALUE, false);
         // SAFETY: oplog.W1 - the value is here, and the caller promises that no other thread uses
         // it (# Safety). It is not used here again.
         self.value.with(|value| unsafe { ptr::read(value).assume_init() })
@@ -410,14 +400,15 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller holds the hot state's lock until the result is dropped.
     pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
-        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
-        // the counts.
-        let outer = unsafe { self.counts() }.merging;
-        debug_assert!(!outer, "oplog.D7: a merge within a merge");
         // SAFETY: the caller promises that it holds the hot state's lock until the result is
         // dropped (# Safety), which guards the counts now and at the drop.
-        unsafe { self.count(|counts| counts.merging = true) };
-        Merging { hot: self, outer }
+        unsafe {
+            self.count(|counts| {
+                debug_assert!(!counts.merging, "oplog.D7: a merge within a merge");
+                counts.merging = true;
+            });
+        }
+        Merging { hot: self }
     }
 }
 
@@ -451,7 +442,7 @@ impl<T, L: Log<T>> Drop for HotState<T, L> {
     /// Drops logs and late updates. Each panic of a destructor is caught here, so that all memory
     /// is freed.
     fn drop(&mut self) {
-        let has_value = self.has_value.get();
+        let has_value = self.flags.load(Ordering::Relaxed) & HAS_VALUE != 0;
         debug_assert!(!has_value || panicking(), "oplog.W1: freed with the value in it");
         // SAFETY: no other thread is left.
         unsafe { self.take_logs(ptr::null_mut()) };

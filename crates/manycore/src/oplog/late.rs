@@ -74,7 +74,7 @@ impl<Op> Late<Op> {
             queue.ops.push_back((stamp, op));
             Ok(stamp)
         });
-        // ORDER: oplog.L2; pairs with the fence of `count_dirty`.
+        // ORDER: oplog.L2; pairs with the fence of `lock_hot_state`.
         barrier::fence_full();
         pushed
     }

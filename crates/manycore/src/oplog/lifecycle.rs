@@ -182,10 +182,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.contention.note_cold(held.is_poisoned(), self.config.always_logs());
         self.word.make_cold(percpu::thread_token());
         // SAFETY: oplog.W3 - this thread holds the lock, and the hot state is freed below only
-        // after its waiters have left: they wake one by one, find it retired, and leave.
-        unsafe { lock::unlock(&raw const held.lock, 0) };
+        // after its waiters have left, which the HOT word refuses.
+        unsafe { lock::unlock(&raw const held.lock, lock::HOT) };
         held.leave_table();
-        promotion::wait_until_left(hot);
+        promotion::wait_until_left(hot, held.is_biased());
         // SAFETY: oplog.W3 - no thread can reach it any more; it came from `Box::into_raw`.
         drop(unsafe { Box::from_raw(promotion::freed_by(hot)) });
     }

@@ -59,7 +59,8 @@ impl<T> Op<T> for Box<dyn FnOnce(&mut T) + Send> {
 /// - the *updater* calls [`push`](Log::push). It runs while readers are excluded, so keep it short;
 ///   it must not read the same object.
 /// - the *reader* calls [`collect`](Log::collect) while the slot's updater is excluded, and then
-///   [`merge`](Log::merge) on the collected logs while updaters run again.
+///   [`merge`](Log::merge) on the collected logs while updaters run again. If no other thread has
+///   updates, it calls [`merge`](Log::merge) on its own thread's log alone.
 ///
 /// ```
 /// use manycore::clock::Stamp;

@@ -26,10 +26,8 @@ use std::ptr;
 pub(super) struct Inner<L> {
     /// Collected, not yet applied (oplog.C5).
     pub(super) collected_logs: CollectedLogs<L>,
-    /// Slots of the current collection.
+    /// Slots of the current collection, without those that helpers have collected.
     pub(super) slots: Vec<usize>,
-    /// Those of these slots that no helper has collected (`combining_tree`).
-    pub(super) rest: Vec<usize>,
     /// The number of late updates that the current collection takes (`late`, oplog.L4).
     pub(super) late: usize,
     pub(super) numbers: Numbers,
@@ -61,7 +59,6 @@ impl<L: Default> LogSet<L> {
         let inner = Inner {
             collected_logs: CollectedLogs::of(collected_logs),
             slots: Vec::new(),
-            rest: Vec::new(),
             late: 0,
             numbers: Numbers::default(),
             window: 0,

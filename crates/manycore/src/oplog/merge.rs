@@ -3,21 +3,107 @@
 //! Owns: the choice of the way to collect, applying, and what the controller is told (`policy`).
 //! Everything here runs with the hot state's lock held.
 
+use super::gate::Gate;
 use super::hot_state::HotState;
 use super::log::Log;
 use super::log_set::Inner;
 use super::policy::Evidence;
+use super::slot_log::SlotLog;
 use crate::clock::Stamp;
 use crate::lock::held;
-use crate::percpu::barrier;
-use crate::sync::seeded_bug;
+use crate::percpu::{self, barrier};
+use crate::sync::{Ordering, seeded_bug};
 use std::panic::resume_unwind;
+use std::slice;
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// Applies the updates that a read must see, if that takes nothing but the reader's own log:
+    /// no other is dirty, and no update waits elsewhere. Else it does nothing and returns false.
+    ///
+    /// oplog.C2: a slot with entries has its bit set, by an RMW and a full fence before its first
+    /// entry. So if a bit is clear here, an updater that sets it later has not returned yet, and
+    /// will then see all earlier stores of the calling thread: the two sides of oplog.D1. One load
+    /// looks at all slots, and what the calling thread has appended was before it: what is in its
+    /// own log and in no other is a consistent cut (oplog.D2). Its own log is in no other hands
+    /// (oplog.C1). The log's gate is closed to what user code appends.
+    ///
+    /// # Safety
+    /// The caller has taken the hot state's lock, and passed a full fence then. Its thread has no
+    /// log in hand.
+    ///
+    /// # Panics
+    /// As [`merge`](Self::merge).
+    #[inline(always)]
+    pub(super) unsafe fn merge_own(&self) -> bool {
+        // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
+        let late = !self.late.is_empty() && !seeded_bug!("forgotten-late");
+        if !self.is_ordinary() || late {
+            return false;
+        }
+        let Some(logs) = self.logs_if_any() else { return false };
+        let Some(word) = logs.dirty.0.only_word() else { return false };
+        // ORDER: Acquire; pairs with `mark_dirty`. The fences on both sides decide the race.
+        let bits = word.0.load(Ordering::Acquire);
+        // Not `with_mut`: its closure is not always inlined.
+        let inner = logs.inner.get_mut();
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // `inner`; user code that runs in here does not access it (`begin_merging`).
+        let inner = unsafe { inner.deref() };
+        if !inner.collected_logs.is_empty() {
+            return false;
+        }
+        inner.window = 0;
+        if bits != 0 {
+            let index = bits.trailing_zeros() as usize;
+            // BUG: a reader takes another thread's log for its own (oplog.C1).
+            let is_own = percpu::known_slot() == Some(index) || seeded_bug!("ungated-log");
+            if bits & (bits - 1) != 0 || !is_own {
+                return false;
+            }
+            let Some(slot) = self.slot_log(index) else { return false };
+            // SAFETY: oplog.C1 - the log is the calling thread's, which has none in hand.
+            inner.window = unsafe { self.apply_own(slot, index) };
+        }
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
+        unsafe { self.count(|counts| counts.merges += 1) };
+        true
+    }
+
+    /// Applies the updates in a log, and returns their number.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock, and has exclusive access to the log.
+    #[inline(always)]
+    unsafe fn apply_own(&self, slot: &SlotLog<L>, index: usize) -> u64 {
+        held::assert_no_leaf();
+        debug_assert!(self.has_value(), "oplog.W2: updates are applied to no value");
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
+        // dropped on return.
+        let _merging = unsafe { self.begin_merging() };
+        slot.gate.close(Gate::UNANSWERED);
+        let _open = slot.gate.open_later();
+        slot.local.with_mut(|local| {
+            // SAFETY: the caller promises exclusive access to the log (# Safety).
+            let local = unsafe { &mut *local };
+            let applied = self.value.with_mut(|value| {
+                let poison = Poison(self);
+                // SAFETY: the value is in the hot state while the hot state is in use (oplog.W2),
+                // and the caller holds the lock.
+                let value = unsafe { (*value).assume_init_mut() };
+                let applied = L::merge(slice::from_mut(&mut local.log), value) as u64;
+                std::mem::forget(poison);
+                applied
+            });
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
+            unsafe { self.count(|counts| counts.applied = counts.applied.wrapping_add(applied)) };
+            self.note_collected(slot, local, index, true)
+        })
+    }
+
     /// Collects the updates that a read must see (oplog.D2), and applies them.
     ///
     /// # Safety
-    /// The caller holds the hot state's lock.
+    /// The caller has taken the hot state's lock, and passed a full fence then.
     ///
     /// # Panics
     /// If applying does; updates not yet applied stay queued, and the hot state is poisoned
@@ -30,39 +116,42 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which
             // guards `inner`; user code that runs in here does not access it (`begin_merging`).
             let inner = unsafe { &mut *inner };
-            if L::ORDERED {
-                // This thread's earlier stores are visible before the cut; else an updater that has
-                // not seen them could have a stamp above the cut (oplog.D1). The full fence that
-                // this needs is the announcement's in `lock_hot_state`.
-                barrier::stores_are_visible();
-            }
-            // The cut is taken before the dirty bits are read: oplog.D2. (Harmless where it is not
-            // used.)
-            let cut =
-                if L::ORDERED && !seeded_bug!("no-cut") { self.clock().cut() } else { Stamp::MAX };
             inner.window = 0;
-            let dirty = self.count_dirty();
-            // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
-            if dirty == 0 && (self.late.is_empty() || seeded_bug!("forgotten-late")) {
-                // Updates that waited for the poison flag to be cleared.
-                // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
-                unsafe { self.apply(inner) };
-                return;
-            }
-            if self.wants_tree(dirty, inner) {
-                if let Some(panic) = self.collect_tree(inner) {
-                    let _poison = Poison(self);
-                    resume_unwind(panic); // oplog.D7
-                }
-            } else if L::ORDERED || seeded_bug!("no-cut") {
-                self.collect_each(inner, cut);
-            } else {
-                self.collect_frozen(inner);
-            }
-            self.collect_late(inner);
+            self.collect(inner);
             // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
             unsafe { self.apply(inner) };
         });
+    }
+
+    /// Collects every dirty slot and the late updates.
+    fn collect(&self, inner: &mut Inner<L>) {
+        if L::ORDERED {
+            // This thread's earlier stores are visible before the cut; else an updater that has not
+            // seen them could have a stamp above the cut (oplog.D1). The full fence that this needs
+            // is the one of `lock_hot_state`.
+            barrier::stores_are_visible();
+        }
+        // The cut is taken before the dirty bits are read: oplog.D2. (Harmless where it is not
+        // used.)
+        let cut =
+            if L::ORDERED && !seeded_bug!("no-cut") { self.clock().cut() } else { Stamp::MAX };
+        self.list_dirty(&mut inner.slots);
+        // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
+        let late = !self.late.is_empty() && !seeded_bug!("forgotten-late");
+        if inner.slots.is_empty() && !late {
+            return;
+        }
+        if self.wants_tree(inner) {
+            if let Some(panic) = self.collect_tree(inner) {
+                let _poison = Poison(self);
+                resume_unwind(panic); // oplog.D7
+            }
+        } else if L::ORDERED || seeded_bug!("no-cut") {
+            self.collect_each(inner, cut);
+        } else {
+            self.collect_frozen(inner);
+        }
+        self.collect_late(inner);
     }
 
     /// Applies the collected logs, unless the object is poisoned.
@@ -78,7 +167,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
         held::assert_no_leaf();
         debug_assert!(self.has_value(), "oplog.W2: updates are applied to no value");
-        inner.collected_logs.tidy();
         self.value.with_mut(|value| {
             let poison = Poison(self);
             // SAFETY: the value is in the hot state while the hot state is in use (oplog.W2), and
@@ -89,7 +177,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             unsafe { self.count(|counts| counts.applied = counts.applied.wrapping_add(applied)) };
             std::mem::forget(poison);
         });
-        inner.collected_logs.keep_buffers();
     }
 
     /// What the last read found.
@@ -97,7 +184,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         Evidence { updates: inner.window, unanswered: inner.unanswered }
     }
 
-    /// After a read: whether to switch publication, and to which mode.
+    /// After a [`merge`](Self::merge): whether to switch publication, and to which mode.
     ///
     /// # Safety
     /// The caller holds the hot state's lock.

@@ -104,7 +104,8 @@
 //! - **oplog.D2** A read sees every update that returned before the read began, and a consistent
 //!   cut of the concurrent ones. Logs with stamps are collected up to a cut in time; for logs
 //!   without stamps, and where the merge is a tree ([`MergeStrategy`]), all updaters are stopped at
-//!   one moment.
+//!   one moment. A read that finds updates in no other log than its own thread's applies these
+//!   where they are, and stops no other thread.
 //! - **oplog.D3** An update that is logged long after it took its stamp is concurrent with every
 //!   update that it could be out of order with. Batches are applied in the order of reads.
 //! - **oplog.D4** What a read collects is removed from the log: no update is applied twice.

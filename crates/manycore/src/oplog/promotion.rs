@@ -31,8 +31,8 @@
 //!   With promotion.H1 that is the store-buffering race that `percpu::barrier` decides: the updater
 //!   sees the hot state closed, or the folding thread sees the announcement.
 //! - promotion.H3 A thread that only reads, or that waits for a lock or a fold, announces the hot
-//!   state as a waiter ([`look_on`]): it accesses no updater's part, so a fold does not wait for
-//!   it. (It may itself be waiting for the fold.)
+//!   state as a waiter ([`look_on`]), by the bias in the word as an updater: it accesses no
+//!   updater's part, so a fold does not wait for it. (It may itself be waiting for the fold.)
 //! - promotion.H4 The hot state is freed by the thread that took it out of the word, after it has
 //!   left the table ([`Membership::leave`]) and no record announces it, not even as a waiter
 //!   ([`wait_until_left`]).
@@ -51,7 +51,7 @@ use super::table::{Denied, Evictable, Eviction, LogTable};
 use super::word;
 pub(crate) use super::word::{Word, freed_by, updates};
 use crate::lock::held;
-use crate::percpu::{self, Announced, Biased, Slot, barrier, gate};
+use crate::percpu::{self, Announced, Biased, Slot, gate};
 use crate::sync::{
     self, AtomicBool, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking, seeded_bug,
 };
@@ -136,6 +136,28 @@ pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> 
     unsafe { enter(slot, seen.state(), seen.is_biased(), is_current) }
 }
 
+/// [`enter`]s the hot state that `seen`, the object's word a moment ago, led to, as a waiter
+/// (promotion.H3).
+///
+/// # Safety
+/// As [`enter`]; the hot state is an `H`.
+#[inline(always)]
+pub(crate) unsafe fn enter_to_look<H>(
+    slot: Slot,
+    word: &AtomicUsize,
+    seen: Word,
+) -> Option<Inside<H>> {
+    let hot: *const H = seen.state();
+    let announced = slot.announce(word::announcement(hot, true), seen.is_biased());
+    // ORDER: Acquire; after the announcement (promotion.H1). Pairs with Release at promotion.
+    let is_current = Word::load(word, Ordering::Acquire).has_state_of(seen);
+    (is_current || seeded_bug!("unchecked-entry")).then_some(Inside {
+        hot,
+        _announced: announced,
+        not_send: PhantomData,
+    })
+}
+
 /// Runs `look` on the hot state that `word` leads to, if any, announced as a waiter (promotion.H3).
 ///
 /// # Safety
@@ -145,21 +167,15 @@ pub(crate) unsafe fn look_on<H, R>(
     look: impl FnOnce(&Inside<H>, Slot) -> R,
 ) -> Option<R> {
     // ORDER: Acquire; pairs with Release at promotion: the contents before the address.
-    let seen = Word::load(word, Ordering::Acquire);
-    if !seen.is_hot() {
-        return None;
-    }
+    let load = || Some(Word::load(word, Ordering::Acquire)).filter(|seen| seen.is_hot());
+    load()?;
     percpu::with_slot(|slot| {
-        let hot: *const H = seen.state();
-        let announced = slot.announce(word::announcement(hot, true), false);
-        // ORDER: Acquire; after the announcement (promotion.H1).
-        let now = Word::load(word, Ordering::Acquire);
-        let is_current = now.is_hot() && now.state() == hot.cast_mut();
-        if !is_current && !seeded_bug!("unchecked-entry") {
-            return None;
+        loop {
+            // SAFETY: the caller promises that the word's hot states are freed so (# Safety).
+            if let Some(inside) = unsafe { enter_to_look(slot, word, load()?) } {
+                return Some(look(&inside, slot));
+            }
         }
-        let inside = Inside { hot, _announced: announced, not_send: PhantomData };
-        Some(look(&inside, slot))
     })
 }
 
@@ -179,11 +195,10 @@ pub(crate) fn wait_for_updaters<H>(hot: *const H, biased: bool) {
     }
 }
 
-/// Waits until no record announces the hot state, to which no word leads any more (promotion.H4).
-/// The updaters have left since it was closed, so only announcements made with a fence are left to
-/// wait for.
-pub(crate) fn wait_until_left<H>(hot: *const H) {
-    barrier::fence_full();
+/// Waits until no record announces the hot state, to which no word leads any more (promotion.H4),
+/// and did so with this bias.
+pub(crate) fn wait_until_left<H>(hot: *const H, biased: bool) {
+    gate::pass_barrier(biased);
     // BUG: a hot state is freed while a thread may wait for its lock (promotion.H4).
     if !seeded_bug!("unwaited-waiters") {
         percpu::records().wait_until_none(|announced| word::names(announced, hot));
@@ -252,6 +267,7 @@ impl Membership {
 
     /// Whether it is in the table, for the only thread that may enter or claim it: the holder of
     /// its lock.
+    #[inline]
     pub(crate) fn is_placed(&self) -> bool {
         // ORDER: Relaxed; guarded by the lock.
         self.is_placed.load(Ordering::Relaxed)

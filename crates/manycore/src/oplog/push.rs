@@ -36,33 +36,35 @@ pub(super) enum Refusal {
 }
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Pushes an update to the slot's log if that needs no slow path; else returns it. Calls no
-    /// function, so that its caller has no registers to save.
+    /// Pushes an update to the slot's log if that is below its bounds and its slot dirty: nearly
+    /// always. Else returns it, for [`push_slow`](Self::push_slow).
     ///
     /// # Safety
-    /// As [`push`](Self::push).
+    /// The record of slot `index` announces this hot state as an updater, and the object had this
+    /// hot state after that (oplog.C1). There is neither a time bound nor a skew.
     #[inline(always)]
-    pub(super) unsafe fn push_plain(&self, index: usize, op: L::Op) -> Result<(), L::Op> {
+    pub(super) unsafe fn push(&self, index: usize, op: L::Op) -> Result<(), L::Op> {
         self.in_use();
         debug_assert!(
             cfg!(manycore_loom) || self.is_updated_by(index),
             "oplog.C1: slot {index} does not announce this"
         );
-        // ORDER: Relaxed; as in `push`.
+        // With the announcement before it, the updater's half of oplog.C1.
         if self.gate.load() != Gate::OPEN {
             return Err(op);
         }
         // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
         // that.
         let Some(place) = (unsafe { self.near_place(index) }) else { return Err(op) };
+        // ORDER: Relaxed; as in `push_slow`.
         // SAFETY: oplog.C10 - freed only by an evictor, which waits for this announced updater.
         let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
             return Err(op);
         };
-        let gated = L::ORDERED || seeded_bug!("no-cut");
-        if gated && slot.gate.load() != Gate::OPEN {
+        if slot.gate.load() != Gate::OPEN {
             return Err(op);
         }
+        // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
         let local = slot.local.get_mut();
         // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
         // this slot's log.
@@ -70,35 +72,23 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if !local.dirty || !self.is_roomy(local) {
             return Err(op);
         }
-        let stamp = match self.hardware {
-            _ if !L::ORDERED => Stamp::ZERO,
-            Some(hardware) => local.next_stamp(|| hardware.stamp()),
-            None => return Err(op),
-        };
-        held::assert_no_leaf();
-        local.log.push(op, stamp);
-        slot.count();
+        self.push_to(slot, local, op);
         Ok(())
     }
 
-    /// Pushes an update to the slot's log.
+    /// As [`push`](Self::push), in each state of log and gates; `growth` times the bounds are the
+    /// log's. Returns the stamp.
     ///
     /// # Safety
-    /// The record of slot `index` announces this hot state as an updater, and the object had this
-    /// hot state after that (oplog.C1).
-    #[inline(always)]
-    pub(super) unsafe fn push(
+    /// As there, also with a time bound or a skew.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn push_slow(
         &self,
         index: usize,
         op: L::Op,
         growth: usize,
     ) -> Result<Stamp, (L::Op, Refusal)> {
-        self.in_use();
-        debug_assert!(
-            cfg!(manycore_loom) || self.is_updated_by(index),
-            "oplog.C1: slot {index} does not announce this"
-        );
-        // With the announcement before it, the updater's half of oplog.C1.
         let gate = self.gate.load();
         if gate != Gate::OPEN {
             return Err((op, self.refuse(gate, index)));
@@ -115,49 +105,31 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
         // announced updater.
         let slot = unsafe { &*slot };
-        // The gate of logs with stamps (oplog.C4).
-        let gated = L::ORDERED || seeded_bug!("no-cut");
-        if gated {
-            let gate = slot.gate.load();
-            if gate != Gate::OPEN {
-                return Err((op, self.refuse(gate, index)));
-            }
+        let gate = slot.gate.load();
+        if gate != Gate::OPEN {
+            return Err((op, self.refuse(gate, index)));
         }
+        let local = slot.local.get_mut();
         // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
         // this slot's log.
-        unsafe { self.push_to(slot, index, op, growth) }
+        let local = unsafe { local.deref() };
+        let refused =
+            if local.dirty { self.is_full(local, growth) } else { self.mark_dirty(index, local) };
+        match refused {
+            Some(refused) => Err((op, refused)),
+            None => Ok(self.push_to(slot, local, op)),
+        }
     }
 
-    /// Pushes an update to a log to which the caller has exclusive access.
-    ///
-    /// # Safety
-    /// The caller has exclusive access to the log (oplog.C1).
+    /// Pushes an update to a log to which the caller has exclusive access (oplog.C1).
     #[inline(always)]
-    unsafe fn push_to(
-        &self,
-        slot: &SlotLog<L>,
-        index: usize,
-        op: L::Op,
-        growth: usize,
-    ) -> Result<Stamp, (L::Op, Refusal)> {
-        // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
-        let local = slot.local.get_mut();
-        // SAFETY: oplog.C1 - the caller promises exclusive access to the log until this returns
-        // (# Safety).
-        let local = unsafe { local.deref() };
-        if !local.dirty {
-            if let Err(refused) = self.mark_dirty(index, local) {
-                return Err((op, refused));
-            }
-        } else if let Some(refused) = self.is_full(local, growth) {
-            return Err((op, refused));
-        }
+    fn push_to(&self, slot: &SlotLog<L>, local: &mut Local<L>, op: L::Op) -> Stamp {
         debug_assert!(local.dirty, "oplog.C2: an entry in a slot that is not dirty");
         let stamp = self.stamp(local);
         held::assert_no_leaf();
         local.log.push(op, stamp);
         slot.count();
-        Ok(stamp)
+        stamp
     }
 
     #[inline(always)]
@@ -172,8 +144,14 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     fn clock_stamp(&self) -> Stamp {
         match self.hardware {
             Some(hardware) => hardware.stamp(),
-            None => self.clock().stamp(),
+            None => self.stamp_in_software(),
         }
+    }
+
+    /// Not inlined: the first use of the system's clock needs much of the stack.
+    #[inline(never)]
+    fn stamp_in_software(&self) -> Stamp {
+        self.clock().stamp()
     }
 
     /// Queues an update of a thread that must not wait (`late`), or returns it if the hot state is
@@ -188,16 +166,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     ) -> Result<Option<(&'a Clock, Stamp)>, L::Op> {
         let stamp = || if L::ORDERED { self.clock_stamp() } else { Stamp::ZERO };
         let stamp = self.late.push(op, stamp)?;
-        let skewed = L::ORDERED && !self.stamps_in_hardware();
+        let skewed = L::ORDERED && self.clock().is_skewed();
         // SAFETY: oplog.O1 - the caller promises to use the clock only while the object that has
         // this hot state is borrowed (# Safety).
         Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
-    }
-
-    /// Checks the log against `growth` times its bounds; `ANY_GROWTH` waives them all.
-    #[inline(always)]
-    fn is_full(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
-        if self.is_roomy(local) { None } else { self.is_full_closer(local, growth) }
     }
 
     /// Whether the log is below its bounds and has no time bound.
@@ -206,8 +178,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         local.log.len() < self.unchecked_entries && local.log.bytes() < self.max_bytes
     }
 
-    #[cold]
-    fn is_full_closer(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
+    /// Checks the log against `growth` times its bounds; `ANY_GROWTH` waives them all.
+    fn is_full(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
         if local.log.len() >= self.config.max_entries.saturating_mul(growth)
             || local.log.bytes() >= self.max_bytes.saturating_mul(growth)
         {
@@ -244,11 +216,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 
     /// The first update since the last collection: sets the slot's dirty bit (oplog.C2, oplog.C3).
-    #[cold]
-    fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
+    fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Option<Refusal> {
         debug_assert!(!local.dirty, "oplog.C2: a dirty slot is marked again");
-        // SAFETY: oplog.C10 - `push_to` calls this for an updater with a log in hand, which it has
-        // only while it is announced and has found the gate open.
+        // SAFETY: oplog.C10 - `push_slow` calls this for an updater with a log in hand, which it
+        // has only while it is announced and has found the gate open.
         let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
         // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
         // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. Only
@@ -263,7 +234,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
         // The second half of oplog.C3.
         let gate = self.gate.load();
-        if gate == Gate::OPEN { Ok(()) } else { Err(refusal(gate)) }
+        (gate != Gate::OPEN).then(|| refusal(gate))
     }
 }
 

@@ -126,8 +126,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         stats.logs = 0;
         // An evicted hot state's gate is closed already.
         let inspected = (!self.is_evicted()).then(|| {
-            self.collecting.close(Gate::INSPECTED);
-            self.gate.close(Gate::INSPECTED);
+            self.collecting.close(Gate::UNANSWERED);
+            self.gate.close(Gate::UNANSWERED);
             (self.gate.open_later(), self.collecting.open_later())
         });
         promotion::wait_for_updaters(self, self.is_biased());

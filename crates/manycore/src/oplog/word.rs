@@ -87,6 +87,12 @@ impl Word {
         self.0 & OPEN != 0
     }
 
+    /// Whether both words lead to one hot state, with one bias.
+    #[inline(always)]
+    pub(super) fn has_state_of(self, other: Self) -> bool {
+        (self.0 ^ other.0) & (ADDRESS | lock::HOT | BIASED) == 0
+    }
+
     fn is_closing(self) -> bool {
         self.0 & (lock::HOT | OPEN) == lock::HOT
     }

@@ -32,6 +32,12 @@ impl DirtyTable {
         }
     }
 
+    /// The word of the first 64 slots, if there is no other.
+    #[inline(always)]
+    pub(crate) fn only_word(&self) -> Option<&DirtyWord> {
+        self.far.is_unused().then_some(&self.near)
+    }
+
     /// Every word that exists, with its number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &DirtyWord)> {
         let far = self.far.iter().map(|(far, word)| (far + 1, word));

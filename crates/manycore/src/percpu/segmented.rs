@@ -258,6 +258,13 @@ impl<T: From<usize>> Lazy<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Whether no element exists.
+    #[inline(always)]
+    pub(crate) fn is_unused(&self) -> bool {
+        // ORDER: Acquire; as in `table`.
+        self.0.load(Ordering::Acquire).is_null()
+    }
+
     /// The element, if its segment exists.
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         self.table()?.get(index)

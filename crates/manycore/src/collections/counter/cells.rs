@@ -766,7 +766,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
             }
         }
         self.hot.make_cold(hot);
-        promotion::wait_until_left(raw);
+        promotion::wait_until_left(raw, hot.is_biased());
         // SAFETY: counter.N3 - out of the table, out of the group, announced by no record.
         drop(unsafe { Box::from_raw(raw) });
         profile::happened(What::Demoted, "Counter", self.values, 0);

@@ -210,12 +210,13 @@ impl<T: Send + Sync + 'static, L: Log<T>> Rare<L::Op> for Adaptive<T, L> {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn append_rarely(&self, mut op: L::Op) {
+    fn append_rarely(&self, mut op: L::Op, mut refusal: Refusal) {
         loop {
-            op = match self.object.append_while_logged(op, Refusal::Stale) {
+            op = match self.object.append_while_logged(op, refusal) {
                 Ok(()) => return,
                 Err(op) => op,
             };
+            refusal = Refusal::Stale;
             // The object is shared, or its holder may make it so.
             let must_wait_for_none = held::is_inside() || self.is_read_by_lane();
             let refused = if must_wait_for_none { Err((op, true)) } else { self.update_shared(op) };

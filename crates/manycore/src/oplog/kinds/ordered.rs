@@ -65,7 +65,14 @@ impl<T, O: Op<T> + Send + 'static> Log<T> for Ordered<O> {
         self.take_until(cut, into);
     }
 
+    #[inline(always)]
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
+        if let [Self { entries }] = logs {
+            if let [_] = entries[..] {
+                entries.pop().into_iter().for_each(|(_, op)| op.apply(target));
+                return 1;
+            }
+        }
         merge(logs, |_, op| op.apply(target))
     }
 }
@@ -117,8 +124,7 @@ pub(crate) fn merge<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O))
         visit(stamp, op);
     };
     let total = logs.iter().map(|log| log.entries.len()).sum();
-    let used = logs.iter().filter(|log| !log.entries.is_empty()).count();
-    if used > SCAN_LIMIT {
+    if logs.len() > SCAN_LIMIT {
         merge_by_sort(logs, visit);
     } else {
         merge_by_scan(logs, visit);

@@ -62,8 +62,9 @@ fn loom_tree_helper_races_an_eviction() {
         let victim: Arc<Bag> = Arc::new(builder.build(Vec::new()).unwrap());
         let newcomer: Bag = builder.build(Vec::new()).unwrap();
         assert!(victim.promote());
-        victim.with_hot_state(|hot, _| hot.presume_members(&[&[0, 1]]));
-        victim.append(push(1)); // slot 0
+        victim.with_hot_state(|hot, _| hot.presume_members(&[&[0, 1, 2]]));
+        // Of another slot than the reader's, which would need no collection.
+        spawn(&victim, |victim| victim.append(push(1))).join().unwrap();
         let helper = spawn(&victim, |victim| victim.append(push(2)));
         assert!(contents(&victim).contains(&1));
         newcomer.promote();

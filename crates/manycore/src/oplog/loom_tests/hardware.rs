@@ -1,4 +1,4 @@
-//! Logs with stamps of the hardware counter: the fast path of updates (`push_plain`), and clocks
+//! Logs with stamps of the hardware counter: the fast path of updates (`push`), and clocks
 //! that differ between cores (clock.C4, oplog.D1 to oplog.D3).
 //!
 //! Reading a hardware counter makes no store visible. So only the announcements, the gates, the
@@ -12,6 +12,8 @@ use super::races::{reader_ahead_sees_cause_before_effect, reader_sees_cause_befo
 use super::{Deferred, List, Log, Op, Ordered, Push, builder, push, spawn};
 use crate::clock::{self, Clock, Stamp};
 use crate::oplog::Publish;
+use crate::oplog::hot_state::HotState;
+use crate::oplog::promotion::{self, Inside};
 use crate::percpu;
 use crate::percpu::loom_tests::model;
 use std::mem;
@@ -38,7 +40,12 @@ fn loom_stamped_second_update_goes_the_plain_way() {
             let word = list.word.load();
             assert!(word.is_plain(), "updates are told not to try");
             let slot = percpu::idle_slot().unwrap();
-            assert!(list.append_plain(slot, word, push(2)).is_ok());
+            // SAFETY: this is the list's word.
+            let hot = unsafe { promotion::enter_by(slot, list.word.raw(), word) };
+            let hot: Inside<HotState<Vec<u32>, Ordered<Push>>> = hot.unwrap();
+            // SAFETY: `enter_by` has announced the hot state.
+            assert!(unsafe { hot.push(slot.index(), push(2)) }.is_ok());
+            drop(hot);
             assert_eq!(*list.read(), [1, 2]);
         });
     }

@@ -1,7 +1,7 @@
 //! Logs with stamps: collected up to a cut, applied in the order of stamps (oplog.C4, oplog.D2).
 //! The clock is a counter here; `hardware` has the same races with hardware stamps.
 
-use super::races::reader_sees_cause_before_effect;
+use super::races::{reader_sees_cause_before_effect, reads_of_own_updates_race_a_read};
 use super::{List, builder, push, spawn};
 use crate::clock::Clock;
 use crate::oplog::Publish;
@@ -98,14 +98,27 @@ fn loom_ordered_biased_one_of_two_readers_sees_the_other() {
     one_of_two_readers_sees_the_other(|| list(Publish::Biased));
 }
 
+#[test]
+fn loom_ordered_reads_of_own_updates_race_a_read() {
+    for publish in [Publish::Locked, Publish::Biased] {
+        for appends in [false, true] {
+            reads_of_own_updates_race_a_read(appends, move || list(publish));
+        }
+    }
+}
+
 /// The same with an atomic of the program for the second object: an update is published before the
-/// loads that follow it (oplog.D1), a slot's first one and the others.
+/// loads that follow it (oplog.D1), a slot's first one and the others. The reader may have updates
+/// of its own.
 pub(super) fn append_or_store_is_seen(
     updates: u32,
     make: impl Fn() -> Arc<List> + Sync + Send + 'static,
 ) {
     large_model(3, move || {
         let shared = Arc::new((make(), AtomicBool::new(false)));
+        if updates == 1 {
+            shared.0.append(push(0));
+        }
         let other = spawn(&shared, move |(list, flag)| {
             (1..=updates).for_each(|number| list.append(push(number)));
             flag.load(Ordering::Acquire)

@@ -177,7 +177,7 @@ impl Object {
         promotion::wait_for_updaters(raw, seen.is_biased());
         hot.fold();
         self.word.store(0, Ordering::Release);
-        promotion::wait_until_left(raw);
+        promotion::wait_until_left(raw, seen.is_biased());
         // SAFETY: promotion.H4 - loom checks it.
         hot.is_freed.with_mut(|freed| unsafe { *freed = true });
         self.ended.lock().unwrap().push(raw as usize);

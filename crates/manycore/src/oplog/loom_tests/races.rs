@@ -84,3 +84,29 @@ pub(super) fn reader_ahead_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>
         assert_eq!(all, expected, "lost or doubled, or effect before its cause");
     });
 }
+
+/// A thread reads what it alone has appended, where that is, and its log stays dirty; another one
+/// reads, too, and perhaps appends before: nothing is lost, doubled or taken back.
+pub(super) fn reads_of_own_updates_race_a_read<L: Log<Vec<u32>, Op = Push>>(
+    appends: bool,
+    make: impl Fn() -> Arc<Deferred<Vec<u32>, L>> + Sync + Send + 'static,
+) {
+    large_model(2, move || {
+        let list = make();
+        let other = spawn(&list, move |list| {
+            if appends {
+                list.append(push(9));
+            }
+            let seen = list.read().clone();
+            assert!(!appends || seen.contains(&9), "what returned before the read is missing");
+        });
+        for number in 1..=2 {
+            list.append(push(number));
+            let seen = list.read().iter().copied().filter(|seen| *seen != 9).collect::<Vec<_>>();
+            assert!((1..=number).eq(seen), "what returned before the read began is missing");
+        }
+        other.join().unwrap();
+        let expected: &[u32] = if appends { &[1, 2, 9] } else { &[1, 2] };
+        assert_eq!(contents(&list), expected, "lost or doubled");
+    });
+}

@@ -1,6 +1,9 @@
 //! Logs without stamps: all updaters are stopped at one moment (oplog.C3).
 
-use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
+use super::races::{
+    appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect,
+    reads_of_own_updates_race_a_read,
+};
 use super::{Bag, Commuting, Push, contents, hot, push, spawn};
 use crate::oplog::Publish;
 use crate::percpu::loom_tests::{large_model, model};
@@ -54,11 +57,24 @@ fn loom_unordered_biased_one_of_two_readers_sees_the_other() {
     one_of_two_readers_sees_the_other(Publish::Biased);
 }
 
+#[test]
+fn loom_unordered_reads_of_own_updates_race_a_read() {
+    for publish in [Publish::Locked, Publish::Biased] {
+        for appends in [false, true] {
+            reads_of_own_updates_race_a_read(appends, move || hot::<Commuting<Push>>(publish));
+        }
+    }
+}
+
 /// The same with an atomic of the program for the second object: an update is published before the
-/// loads that follow it (oplog.D1), a slot's first one and the others.
+/// loads that follow it (oplog.D1), a slot's first one and the others. The reader may have updates
+/// of its own.
 fn append_or_store_is_seen(publish: Publish, updates: u32) {
     large_model(3, move || {
-        let shared = Arc::new((hot(publish), AtomicBool::new(false)));
+        let shared = Arc::new((hot::<Commuting<Push>>(publish), AtomicBool::new(false)));
+        if updates == 1 {
+            shared.0.append(push(0));
+        }
         let other = spawn(&shared, move |(bag, flag)| {
             (1..=updates).for_each(|number| bag.append(push(number)));
             flag.load(Ordering::Acquire)
