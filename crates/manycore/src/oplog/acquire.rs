@@ -271,6 +271,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Some(Hold::hot(raw))
     }
 
+    /// As [`acquire_hot`](Self::acquire_hot), in a guard.
+    #[inline(always)]
+    pub(crate) fn acquire_hot_guard(&self) -> Option<ReadGuard<'_, T, L>> {
+        self.acquire_hot().map(|hold| ReadGuard::of(self, hold))
+    }
+
     /// The read that needs more than [`merge_own`](HotState::merge_own). Releases the lock instead
     /// if the value has not come yet (adaptive.A5).
     #[cold]

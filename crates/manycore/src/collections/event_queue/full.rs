@@ -8,7 +8,7 @@ use super::signals::Signals;
 use super::waiter::Waiter;
 use super::{RecvError, SendError};
 use crate::collections::Line;
-use crate::oplog::Deferred;
+use crate::oplog::{Deferred, ReadGuard};
 use crate::percpu::barrier;
 use crate::sync::{self, Mutex, seeded_bug};
 use std::collections::VecDeque;
@@ -70,20 +70,17 @@ impl<E: Send + 'static> Full<E> {
     #[inline(never)]
     pub(super) fn receive(&self, polls: bool) -> Result<E, RecvError> {
         self.with_front(|front| {
-            let event = match front.pop().or_else(|| front.pop_ring()) {
-                Some(event) => event,
-                None => {
-                    let closed = self.signals().is_closed(); // before the merge: event_queue.Q3
-                    // The memory of a peak is given back by a merge that finds nothing.
-                    if polls && !closed && !front.is_roomy && self.is_surely_empty(front) {
-                        return Err(RecvError::Empty);
-                    }
-                    self.fill(front, Self::take_merged);
-                    front.pop().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })?
-                }
-            };
-            front.note_left(self.signals());
-            Ok(event)
+            if let Some(event) = front.pop().or_else(|| front.pop_ring()) {
+                front.note_left(self.signals());
+                return Ok(event);
+            }
+            let closed = self.signals().is_closed(); // before the merge: event_queue.Q3
+            // The memory of a peak is given back by a merge that finds nothing.
+            if polls && !closed && !front.is_roomy && self.is_surely_empty(front) {
+                return Err(RecvError::Empty);
+            }
+            let next = self.next_merged(front);
+            next.ok_or(if closed { RecvError::Closed } else { RecvError::Empty })
         })
     }
 
@@ -101,13 +98,41 @@ impl<E: Send + 'static> Full<E> {
         self.signals().has_none() && front.ring.as_ref().is_none_or(|ring| ring.is_empty())
     }
 
-    /// Merges, by `take`, because the front is empty.
+    /// Merges, because the front is empty, and takes the next event. One that came alone is taken
+    /// where it is: no buffers change hands.
+    #[inline(always)]
+    fn next_merged(&self, front: &mut Front<E>) -> Option<E> {
+        let mut inbox = match self.inbox.acquire_hot_guard() {
+            Some(inbox) if !inbox.is_poisoned() => inbox,
+            inbox => {
+                drop(inbox);
+                self.inbox.read()
+            }
+        };
+        let has_ring = front.ring.as_ref().is_some_and(|ring| !ring.is_empty());
+        if inbox.len() > 1 || front.is_roomy || has_ring || !inbox.is_hot() {
+            self.fill(front, |front, events| self.take_from(inbox, front, events));
+            let next = front.pop();
+            if next.is_some() {
+                front.note_left(self.signals());
+            }
+            return next;
+        }
+        let event = inbox.take_only();
+        self.tune(front, usize::from(event.is_some()), &inbox);
+        if self.signals().is_full() {
+            front.note_left(self.signals());
+        }
+        event
+    }
+
+    /// Takes events, because the front is empty.
     #[cold]
-    fn fill(&self, front: &mut Front<E>, take: fn(&Self, &mut Front<E>, &mut Vec<E>) -> Vec<E>) {
+    fn fill(&self, front: &mut Front<E>, take: impl FnOnce(&mut Front<E>, &mut Vec<E>) -> Vec<E>) {
         front.events.clear(); // its first place is free: the vector below copies nothing
         let mut ready = Vec::from(std::mem::take(&mut front.events));
         let was_roomy = front.is_roomy;
-        let first = take(self, front, &mut ready);
+        let first = take(front, &mut ready);
         if was_roomy && !front.is_roomy {
             ready = Vec::new(); // nothing came, and the other buffers are gone
         }
@@ -115,25 +140,30 @@ impl<E: Send + 'static> Full<E> {
         first.into_iter().rev().for_each(|event| front.events.push_front(event));
     }
 
-    /// As [`take_merged`](Self::take_merged), for a receiver of batches: not soon after a merge
-    /// that brought little.
+    /// Merges and [takes](Self::take_from), for a receiver of batches: not soon after a merge that
+    /// brought little.
     fn take_batch(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
         self.signals().use_ring::<E>(std::ptr::null()); // no single events any more
         front.pace.rest();
         let others_send = self.signals().others_send();
         let began = (others_send && self.inbox.is_hot()).then(Instant::now);
-        let first = self.take_merged(front, events);
+        let first = self.take_from(self.inbox.read(), front, events);
         if others_send {
             front.pace.note(events.len() + front.pending.len(), began);
         }
         first
     }
 
-    /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are
-    /// empty. What was in the ring comes back: it is before all.
-    fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
+    /// Moves what was merged to `events` and, coming later, `front.pending`. Both are empty. What
+    /// was in the ring comes back: it is before all.
+    fn take_from(
+        &self,
+        inbox: ReadGuard<'_, Inbox<E>, Run<E>>,
+        front: &mut Front<E>,
+        events: &mut Vec<E>,
+    ) -> Vec<E> {
         let mut _unused = None; // freed without the object's lock
-        let mut inbox = self.inbox.read();
+        let mut inbox = inbox;
         // BUG: a merge leaves events in the ring that were sent before (event_queue.Q10).
         let ring = if seeded_bug!("ring-after-merge") { &None } else { &front.ring };
         let first = match ring {
@@ -154,12 +184,19 @@ impl<E: Send + 'static> Full<E> {
             front.events = VecDeque::new();
             _unused = Some((inbox.take_buffers(), std::mem::take(&mut front.pending)));
         }
+        self.tune(front, taken, &inbox);
+        first
+    }
+
+    /// After so many events were taken: what is to be done about the logs.
+    #[inline(always)]
+    fn tune(&self, front: &mut Front<E>, taken: usize, inbox: &ReadGuard<'_, Inbox<E>, Run<E>>) {
         if !self.tunes {
-            return first;
+            return;
         }
         let seen = Batch {
             events: taken,
-            is_hot: self.inbox.is_hot(),
+            is_hot: inbox.is_hot() || self.inbox.is_hot(),
             many_senders: self.signals().has_many_senders(),
             single_merges: inbox.single_merges(),
         };
@@ -168,7 +205,6 @@ impl<E: Send + 'static> Full<E> {
             self.signals().forget_senders();
         }
         front.advice = advice;
-        first
     }
 
     /// As [`EventQueue::drain_into`](super::EventQueue::drain_into).
@@ -192,7 +228,7 @@ impl<E: Send + 'static> Full<E> {
     pub(super) fn drain_at_most(&self, most: usize, events: &mut Vec<E>) {
         self.with_front(|front| {
             if front.len() == 0 && most > 0 {
-                self.fill(front, Self::take_batch);
+                self.fill(front, |front, events| self.take_batch(front, events));
             }
             front.move_to(most, events);
             front.note_left(self.signals());
