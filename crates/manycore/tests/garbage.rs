@@ -200,7 +200,8 @@ fn removed_values_of_a_map_keep_to_its_budget_whatever_the_number_of_writers() {
                 println!("a call lasted {longest:?}: its section may have counted as stalled");
                 continue;
             }
-            let bound = bound(budget, threads as usize, 1 << 10) / counted << 10;
+            let values = bound(budget, threads as usize, 1 << 10) / counted;
+            let bound = values << 10;
             assert!(most <= bound, "{threads} threads, counted as {counted}: {most} > {bound}");
         }
     }
