@@ -51,7 +51,7 @@ use super::table::{Denied, Evictable, Eviction, LogTable};
 use super::word;
 pub(crate) use super::word::{Word, freed_by, updates};
 use crate::lock::held;
-use crate::percpu::{self, Announced, Biased, Slot, gate};
+use crate::percpu::{self, Announced, BiasedSlot, Slot, gate};
 use crate::sync::{
     self, AtomicBool, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking, seeded_bug,
 };
@@ -108,7 +108,7 @@ pub(crate) unsafe fn enter<H>(
 /// As [`enter`].
 #[inline(always)]
 pub(crate) unsafe fn enter_straight<H>(
-    slot: impl Biased,
+    slot: BiasedSlot,
     hot: *const H,
     announcement: usize,
     is_current: impl FnOnce() -> bool,

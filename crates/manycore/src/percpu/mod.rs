@@ -63,8 +63,7 @@ pub mod topology;
 pub use fork::AtFork;
 pub(crate) use slots::Announced;
 pub(crate) use slots::{
-    Biased, Slot, StraightSlot, WithLog, biased_slot, give_back, has_log, home_slot, idle_slot,
-    known_slot, note_biased, own_slot, records, spare_slot, straight_slot, with_free_slot,
-    with_own_slot, with_slot,
+    BiasedSlot, Slot, WithLog, biased_slot, give_back, has_log, home_slot, idle_slot, known_slot,
+    note_biased, own_slot, records, spare_slot, with_free_slot, with_own_slot, with_slot,
 };
 pub use slots::{current_slot, end_thread, slot_count, thread_token};

@@ -5,7 +5,6 @@ use super::call_stack::CallStack;
 use super::segmented::{Location, Segmented};
 #[cfg(manycore_loom)]
 use super::token::Token;
-use crate::config::FIRST_SLOTS;
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -299,8 +298,6 @@ struct Fast {
     biased: Cell<*const AtomicUsize>,
     /// The slot's location in a table by slots, if `biased` has its record.
     location: Cell<Location>,
-    /// As `biased`, if the slot is also one of the first; else [`NO_LINE`].
-    straight: Cell<*const AtomicUsize>,
     /// The [`WithLog`]s that there are.
     with_log: Cell<usize>,
 }
@@ -310,19 +307,15 @@ impl Fast {
         self.slot.set(slot);
         self.index.set(slot.map_or(usize::MAX, Slot::index));
         self.biased.set(NO_LINE);
-        self.straight.set(NO_LINE);
     }
 
     #[cold]
     fn note_biased(&self, line: *const AtomicUsize, index: usize) {
         self.location.set(Location::of(index));
         self.biased.set(line);
-        if index < FIRST_SLOTS {
-            self.straight.set(line);
-        }
     }
 
-    /// The word at one of these two, if it is that of an idle record.
+    /// The word at `biased`, if it is that of an idle record.
     #[inline(always)]
     fn idle(line: *const AtomicUsize) -> Option<&'static AtomicUsize> {
         if cfg!(any(manycore_loom, manycore_shuttle)) && line.is_null() {
@@ -402,7 +395,6 @@ sync::thread_local! {
             index: Cell::new(usize::MAX),
             biased: Cell::new(NO_LINE),
             location: Cell::new(Location::FIRST),
-            straight: Cell::new(NO_LINE),
             with_log: Cell::new(0),
         }
     };
@@ -435,51 +427,13 @@ impl BiasedSlot {
     pub(crate) fn location(self) -> Location {
         self.location
     }
-}
-
-/// The same of one of the first [`FIRST_SLOTS`].
-#[derive(Clone, Copy)]
-pub(crate) struct StraightSlot {
-    line: &'static AtomicUsize,
-    index: usize,
-}
-
-impl StraightSlot {
-    /// The slot's part of what the first slots have.
-    #[inline(always)]
-    pub(crate) fn part_of<P>(self, parts: &[P; FIRST_SLOTS]) -> &P {
-        debug_assert!(self.index < FIRST_SLOTS, "percpu.P3: slot {} is not among them", self.index);
-        // SAFETY: `note_biased`, which alone lets a thread have a straight slot, has compared its
-        // index, and each change of that ends it (`Fast::set`).
-        unsafe { parts.get_unchecked(self.index) }
-    }
-}
-
-/// A slot that announces by plain stores.
-pub(crate) trait Biased: Copy {
-    /// The announced word of its record.
-    fn line(self) -> &'static AtomicUsize;
 
     /// See [`Record::announce`]; with the bias.
     #[inline(always)]
-    fn announce(self, word: usize) -> Announced<'static> {
+    pub(crate) fn announce(self, word: usize) -> Announced<'static> {
         debug_assert!(word != 0, "percpu.P3: a record announces no object");
-        announce(self.line(), word, true);
-        Announced { line: self.line() }
-    }
-}
-
-impl Biased for BiasedSlot {
-    #[inline(always)]
-    fn line(self) -> &'static AtomicUsize {
-        self.line
-    }
-}
-
-impl Biased for StraightSlot {
-    #[inline(always)]
-    fn line(self) -> &'static AtomicUsize {
-        self.line
+        announce(self.line, word, true);
+        Announced { line: self.line }
     }
 }
 
@@ -489,15 +443,6 @@ pub(crate) fn biased_slot() -> Option<BiasedSlot> {
     FAST.with(|fast| {
         let line = Fast::idle(fast.biased.get())?;
         Some(BiasedSlot { line, index: fast.index.get(), location: fast.location.get() })
-    })
-}
-
-/// The same, if it is one of the first.
-#[inline(always)]
-pub(crate) fn straight_slot() -> Option<StraightSlot> {
-    FAST.with(|fast| {
-        let line = Fast::idle(fast.straight.get())?;
-        Some(StraightSlot { line, index: fast.index.get() })
     })
 }
 

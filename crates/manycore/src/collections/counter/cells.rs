@@ -33,7 +33,7 @@ use crate::config;
 use crate::oplog::promotion::{self, Membership, Word};
 use crate::oplog::table::{self, Evictable};
 use crate::percpu::slot_table::{SlotPtr, SlotTable};
-use crate::percpu::{self, Biased, Slot, StraightSlot, barrier};
+use crate::percpu::{self, BiasedSlot, Slot, barrier};
 use crate::policy::Streak;
 use crate::profile::{self, What};
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering, seeded_bug};
@@ -184,10 +184,11 @@ impl Cells {
     /// # Safety
     /// It is the calling thread's slot, which announces these cells.
     #[inline(always)]
-    unsafe fn add_straight(&self, slot: StraightSlot, index: usize, n: u64) -> bool {
+    unsafe fn add_straight(&self, slot: BiasedSlot, index: usize, n: u64) -> bool {
+        let Some(place) = self.row_ptr(slot.index()) else { return false };
         // ORDER: Relaxed, as in `row`. After the announcement: an evictor that has taken the row
-        // out sees that, or this sees no row (counter.N7, percpu.B1).
-        let row = slot.part_of(&self.first).0.load(Ordering::Relaxed);
+        // out, or the table that it is in, sees that, or this sees no row (counter.N7, percpu.B1).
+        let row = place.0.load(Ordering::Relaxed);
         if row.is_null() {
             return false;
         }
@@ -415,15 +416,15 @@ impl<W: Words + ?Sized> Group<'_, W> {
         if !seen.is_open_if_not_zero() {
             self.add_cold(index, n);
         } else if !self.add_straight(seen, index, n) {
-            Self::add_apart(self.values, self.hot, index, n);
+            Self::add_slow(self.values, self.hot, index, n);
         }
     }
 
     /// The straight path while hot: to a row that is there, of a slot that is as in
-    /// [`StraightSlot`]. False: nothing was done.
+    /// [`BiasedSlot`]. False: nothing was done.
     #[inline(always)]
     fn add_straight(self, seen: Word, index: usize, n: u64) -> bool {
-        let Some(slot) = percpu::straight_slot() else { return false };
+        let Some(slot) = percpu::biased_slot() else { return false };
         // SAFETY: this thread's slot, by which it has entered the cells.
         self.enter_straight(slot, seen)
             .is_some_and(|cells| unsafe { cells.add_straight(slot, index, n) })
@@ -431,33 +432,13 @@ impl<W: Words + ?Sized> Group<'_, W> {
 
     /// Enters the cells of `seen`, which is open, as an updater.
     #[inline(always)]
-    fn enter_straight(self, slot: impl Biased, seen: Word) -> Option<promotion::Inside<Cells>> {
+    fn enter_straight(self, slot: BiasedSlot, seen: Word) -> Option<promotion::Inside<Cells>> {
         // Where a slot is biased, all cells are (percpu.B1), so the word has no other bits.
         let cells: *mut Cells = seen.state_of_plain_biased();
         let is_current = || self.hot.load() == seen;
         // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are freed
         // only as promotion.H4 allows.
         unsafe { promotion::enter_straight(slot, cells, seen.raw(), is_current) }
-    }
-
-    /// The path of the other slots to a row that is there. Not inlined, so that it alone saves
-    /// registers.
-    #[inline(never)]
-    fn add_apart(values: &W, hot: &GroupWord, index: usize, n: u64) {
-        let (group, seen) = (Group { values, hot }, hot.load());
-        if let Some(slot) = percpu::biased_slot().filter(|_| seen.is_open_if_not_zero()) {
-            if let Some(cells) = group.enter_straight(slot, seen).filter(|c| c.is_open()) {
-                if let Some(place) = cells.row_ptr(slot.index()) {
-                    // ORDER: Relaxed; as in `row`.
-                    let row = place.0.load(Ordering::Relaxed);
-                    if !row.is_null() {
-                        // SAFETY: the slot's row, which is in the cells that were just entered.
-                        return unsafe { cells.add(row, index, n) };
-                    }
-                }
-            }
-        }
-        Self::add_slow(values, hot, index, n);
     }
 
     /// Adds to the slot's row, if the word still leads to the cells of `hot` and they are open.
@@ -557,12 +538,12 @@ impl<W: Words + ?Sized> Group<'_, W> {
     }
 
     /// As [`sum`](Self::sum), of a group that was hot a moment ago: on the straight path, to
-    /// cells that are not being folded, of a slot that is as in [`StraightSlot`].
+    /// cells that are not being folded, of a slot that is as in [`BiasedSlot`].
     #[inline(never)]
     fn sum_hot(values: &W, hot: &GroupWord, index: usize) -> u64 {
         let (group, seen) = (Group { values, hot }, hot.load());
         if seen.is_open_if_not_zero() {
-            if let Some(slot) = percpu::straight_slot() {
+            if let Some(slot) = percpu::biased_slot() {
                 if let Some(cells) = group.enter_straight(slot, seen).filter(|c| !c.is_folding()) {
                     let part = cells.part(index);
                     return group.value(index).wrapping_add(part);
