@@ -115,7 +115,7 @@ fn deferred_objects() {
         object.promote();
         object
     };
-    takes("a hot Deferred", 24 + 1250..=24 + 1350, hot);
+    takes("a hot Deferred", 24 + 1100..=24 + 1200, hot);
     takes("a cold Counter", 16..=16, || Counter::new(0));
     let hot = || {
         let counter = Counter::new(0);

@@ -93,7 +93,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 ///   the read once, from some hundred nanoseconds to some microseconds, and may collect other
 ///   threads' logs while it waits. A read that finds updates in no log but its own thread's
 ///   costs the lock, a load of the dirty bits, and these updates.
-/// - Memory: the value plus 16 bytes while cold; while hot, about 1.3 KB more and one log per slot
+/// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
 ///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
 ///   which stays in the hot state) until the object is next used. While an object is poisoned, its
 ///   updates are kept without bound.
