@@ -314,8 +314,8 @@ mod tests {
         assert!(second > 1950, "{second} windows of 2000");
     }
 
-    /// policy.P4: the faster form, with threads that are preempted, or alone for a while. A fifth of
-    /// the windows is wrong, so trial after trial may be deceived; of 200 loads, few are.
+    /// policy.P4: the faster form, with threads that are preempted, or alone for a while. A fifth
+    /// of the windows is wrong, so trial after trial may be deceived; of 200 loads, few are.
     #[test]
     fn faster_form_is_kept_in_noise() {
         let mut random = 0x9E37_79B9_7F4A_7C15_u64;
@@ -375,7 +375,6 @@ mod tests {
             assert!(lost <= best / 10, "{lost} of {best}: {phase}, {factor}, {more}");
             costly += u64::from(lost > best / 20);
         }
-        println!("{costly}");
         assert!(costly <= 6, "{costly} of 300 lose more than a twentieth");
     }
 
