@@ -67,19 +67,21 @@ fn load_of_another_thread_does_not_end_in_a_child_and_other_loads_do() {
     crate::process::in_own_process(name, || {
         let (come, has_come) = mpsc::channel();
         let (go, goes) = mpsc::channel::<()>();
-        let cache: &Cache<char, u32> = Box::leak(Box::new(Cache::new(10)));
+        let cache = Arc::new(Cache::new(10));
+        let of_loader = Arc::clone(&cache);
         let loader = thread::spawn(move || {
             let load = || {
                 come.send(()).unwrap();
                 goes.recv().unwrap_err();
                 7
             };
-            *cache.get_or_insert_with('a', load)
+            *of_loader.get_or_insert_with('a', load)
         });
         has_come.recv().unwrap();
         let child = || {
             let other = *cache.get_or_insert_with('b', || 8) == 8 && cache.get(&'a').is_none();
-            let waits = thread::spawn(|| *cache.get_or_insert_with('a', || 9));
+            let of_waiter = Arc::clone(&cache);
+            let waits = thread::spawn(move || *of_waiter.get_or_insert_with('a', || 9));
             thread::sleep(Duration::from_millis(20));
             other && !waits.is_finished()
         };
