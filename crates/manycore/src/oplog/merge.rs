@@ -85,6 +85,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         slot.local.with_mut(|local| {
             // SAFETY: the caller promises exclusive access to the log (# Safety).
             let local = unsafe { &mut *local };
+            // The slot stays dirty when its log has been emptied, and no merge gets an empty log.
+            if local.log.is_empty() {
+                return self.note_collected(slot, local, index, true);
+            }
             let applied = self.value.with_mut(|value| {
                 let poison = Poison(self);
                 // SAFETY: the value is in the hot state while the hot state is in use (oplog.W2),

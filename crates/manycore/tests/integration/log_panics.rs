@@ -36,6 +36,49 @@ impl Log<usize> for Meddling {
     }
 }
 
+/// A log that takes its documentation at its word.
+#[derive(Default)]
+struct Trusting(Vec<usize>);
+
+impl Log<usize> for Trusting {
+    type Op = usize;
+    const ORDERED: bool = false;
+
+    fn apply(more: usize, sum: &mut usize) {
+        *sum += more;
+    }
+    fn push(&mut self, more: usize, _: Stamp) {
+        self.0.push(more);
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn merge(logs: &mut [Self], sum: &mut usize) -> usize {
+        logs.iter_mut().fold(0, |merged, log| {
+            assert!(!log.0.is_empty(), "a log of a slot that had no updates");
+            *sum += log.0.iter().sum::<usize>();
+            merged + std::mem::take(&mut log.0).len()
+        })
+    }
+}
+
+#[test]
+fn merge_gets_no_empty_log_whatever_threads_read() {
+    let sum = Deferred::<usize, Trusting>::builder().logs(Logs::Always).build(0).unwrap();
+    for round in 1..=3 {
+        (0..3).for_each(|_| assert_eq!(*sum.read(), 2 * (round - 1)));
+        sum.append(1);
+        (0..3).for_each(|_| assert_eq!(*sum.read(), 2 * round - 1));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(*sum.read(), 2 * round - 1);
+                sum.append(1);
+                (0..3).for_each(|_| assert_eq!(*sum.read(), 2 * round));
+            });
+        });
+    }
+}
+
 fn nothing() -> Meddle {
     Box::new(|| ())
 }
