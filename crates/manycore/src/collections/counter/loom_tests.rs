@@ -130,6 +130,18 @@ fn loom_counter_evicted_under_straight_adds_loses_none() {
     });
 }
 
+/// The same, where the row is not among the first: the thread's first add makes it.
+#[test]
+fn loom_counter_evicted_under_straight_adds_to_another_row_loses_none() {
+    model(2, || {
+        let (victim, newcomer) = (hot(1), Arc::new(Counter::new(0)));
+        let adder = spawn(&victim, |victim| (0..2).for_each(|_| victim.inc()));
+        assert!(newcomer.promote());
+        adder.join().unwrap();
+        assert_eq!((victim.sum(), newcomer.sum()), (3, 0), "an add was lost");
+    });
+}
+
 #[test]
 fn loom_counter_evicted_under_demotion_folds_once() {
     model(3, || {
@@ -211,8 +223,10 @@ fn loom_counter_rows_folded_under_straight_adds_are_caught() {
         "collections::counter::loom_tests::loom_counter_demoted_under_straight_adds_loses_none";
     must_catch("unwaited-updaters", demoted, &signs);
     must_catch("plain-publish", demoted, &signs);
-    let evicted =
-        "collections::counter::loom_tests::loom_counter_evicted_under_straight_adds_loses_none";
-    // Or the row is freed: then the word that is added to is no object of loom's any more.
-    must_catch("unwaited-rows", evicted, &[signs[0], signs[1], "failed to get object"]);
+    for row in ["", "_to_another_row"] {
+        let tests = "collections::counter::loom_tests";
+        let test = format!("{tests}::loom_counter_evicted_under_straight_adds{row}_loses_none");
+        // Or the row is freed: then the word that is added to is no object of loom's any more.
+        must_catch("unwaited-rows", &test, &[signs[0], signs[1], "failed to get object"]);
+    }
 }
