@@ -62,8 +62,8 @@ use std::ptr::NonNull;
 ///   members have places: two loads of a line for each thread that ever registered. In a small set,
 ///   if at most eight members have come since the last query and none that it saw has gone: the
 ///   lock, and a look at these. Of another query: the lock, a load of these lines, a visit of each
-///   other member that changed since, and
-///   a search tree's insertion or removal for each of them that did not cancel itself.
+///   other member that changed since, and a search tree's insertion or removal for each of them
+///   that did not cancel itself.
 /// - Memory: 128 bytes for a set, a key and 32 bytes for each member, and a tree of the keys that
 ///   were present at the last query. A set stays that small, with up to 64 free members, until
 ///   threads meet at its lock. Then it becomes large, for good: 2 KiB, and for every 32 threads of

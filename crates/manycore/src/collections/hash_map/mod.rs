@@ -95,14 +95,15 @@ pub use view::HashMapView;
 ///   one) only those that a view may still see: see [`section::Mode`](crate::section::Mode). Their
 ///   bytes are bounded as [`Domain`] says; the map's own has a budget of 2 MiB for each core that
 ///   the process may use, and 32 MiB at most. What entries own on the heap is known if the map has
-///   a [`weigher`](HashMapBuilder::weigher). Without one they count 256 bytes each: while 8 or 64
-///   threads on two cores replace values of 1 KiB, at most 14 MiB of removed ones are alive, and of
-///   values of 64 KiB up to 90 or 400. A removed entry with drop glue is dropped at the end of the
-///   view in which it was removed, if no older view is open and few were removed in the last
-///   milliseconds; else some 100 us later, if this thread goes on to use the map. [`Domain`] says
-///   what becomes of it if it does not. A map with few entries takes 2 KiB: its domain 1,200 bytes
-///   from the first view on, and 400 more for each further thread that uses the map; its table the
-///   rest. Many small maps can share a domain: see [`HashMapBuilder::domain`].
+///   a [`weigher`](HashMapBuilder::weigher). Without one they count 256 bytes each. So while 8 or
+///   64 threads on two cores replace values of 1 KiB, at most 14 MiB of removed ones are alive. Of
+///   values of 64 KiB it was 90 MiB with 8 threads, and 400 with 64. A removed entry with drop glue
+///   is dropped at the end of the view in which it was removed, if no older view is open and few
+///   were removed in the last milliseconds; else some 100 us later, if this thread goes on to use
+///   the map. [`Domain`] says what becomes of it if it does not. A map with few entries takes 2
+///   KiB: its domain 1,200 bytes from the first view on, and 400 more for each further thread that
+///   uses the map; its table the rest. Many small maps can share a domain: see
+///   [`HashMapBuilder::domain`].
 /// - Hashing: `RandomState` is safe against keys chosen by an attacker, and takes a good part of a
 ///   read's time in a small map. If keys cannot be chosen by an attacker, take a faster hasher, by
 ///   [`with_hasher`](Self::with_hasher). It should spread over both the low bits (the bucket) and

@@ -161,9 +161,9 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
-    /// What `of` says of the structure, and `with` makes of that for each member of which the
-    /// structure is not told, if these are so few that there is no need to tell it: it may never
-    /// have to put them in some order. In the small form, or the large one.
+    /// What `of` says of the structure, which `with` changes for each member of which the structure
+    /// was not told. If there are more than a few of these, the structure is told first. In the
+    /// small form, or the large one.
     #[inline(always)]
     pub(in crate::collections) fn glance<R>(
         &self,
