@@ -26,11 +26,13 @@ pub async fn yield_once() {
     .await;
 }
 
-/// What `work` returns, on a thread of its own; panics if that takes longer.
+/// What `work` returns, on a thread of its own; panics if that takes longer. A build for sanitizers
+/// has five times as long: it may run beside other checks.
 #[track_caller]
 pub fn within<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || send.send(work()));
+    let seconds = if cfg!(manycore_sanitized) { 5 * seconds } else { seconds };
     match receive.recv_timeout(Duration::from_secs(seconds)) {
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
