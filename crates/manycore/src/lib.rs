@@ -31,6 +31,7 @@
 //! | a number that goes up and down; a distribution with quantiles | [Gauge], [Histogram] |
 //! | a map: values by key; reads take no lock and write nothing | [HashMap] |
 //! | ... of small plain keys and values (numbers, ids), copied in and out | [FlatHashMap] |
+//! | ... in the order of its keys: ranges, first and last | [OrderedMap] |
 //! | a set: members looked up, as in that map | [HashSet] |
 //! | a map replicated near each reader | [ReplicatedMap] |
 //! | ... with a part of each value for each thread | [DHash] |
@@ -179,6 +180,7 @@
 //! [HashMap]: collections::HashMap
 //! [FlatHashMap]: collections::FlatHashMap
 //! [HashSet]: collections::HashSet
+//! [OrderedMap]: collections::OrderedMap
 //! [RangeMap]: collections::RangeMap
 //! [ReplicatedMap]: collections::ReplicatedMap
 //! [DHash]: collections::DHash

@@ -243,6 +243,37 @@ fn entries_of_a_flat_map_go_in_and_out_by_words() {
 }
 
 #[test]
+fn entries_of_an_ordered_map_are_found_moved_and_taken() {
+    let (inline, apart) = (OrderedMap::new(), OrderedMap::new());
+    thread::scope(|scope| {
+        for thread in 0..2_u32 {
+            let (inline, apart) = (&inline, &apart);
+            scope.spawn(move || {
+                for number in 0..12 {
+                    inline.insert(number * 2 + thread, (number as u8, true));
+                    apart.insert(text(number), text(thread));
+                    let view = apart.enter();
+                    let first = view.first().map(|(key, _)| key);
+                    apart.remove(&text(number / 2));
+                    assert!(first.is_none_or(|key| !key.is_empty()));
+                    inline.update(&(number + thread), |value| (value.0, !value.1));
+                }
+            });
+        }
+    });
+    let keys: Vec<u32> = inline.enter().keys().copied().collect();
+    assert!(keys.into_iter().eq(0..24));
+    let view = apart.enter();
+    let held: Vec<_> = view.range(text(3)..=text(8)).rev().collect();
+    apart.clear();
+    assert!(held.iter().all(|(key, value)| !key.is_empty() && !value.is_empty()));
+    drop(held);
+    drop(view);
+    assert_eq!((apart.len(), inline.pop_last_cloned()), (0, Some((23, (11, true)))));
+    assert!(inline.into_iter().rev().map(|(key, _)| key).eq((0..23).rev()));
+}
+
+#[test]
 fn objects_with_logs_are_updated_and_read() {
     let object = Deferred::<Sum, Combining<Add>>::builder().logs(Logs::Always).build(Sum(0));
     let object = object.unwrap();

@@ -14,7 +14,7 @@ mod common;
 use common::env;
 use common::kinds::{Add, SumLog};
 use common::process::in_own_process;
-use manycore::collections::HashMap;
+use manycore::collections::{HashMap, OrderedMap};
 use manycore::namespace::IdSpace;
 use manycore::oplog::*;
 use manycore::section::{Atomic, Domain, Owned};
@@ -287,6 +287,29 @@ fn small_domains_and_maps() {
 #[test]
 fn domain_or_small_map_of_one_thread_takes_two_kilobytes() {
     measure("domain_or_small_map_of_one_thread_takes_two_kilobytes", small_domains_and_maps);
+}
+
+fn entries_of_an_ordered_map() {
+    const MANY: usize = 500_000;
+    let scattered = |number: usize| (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let before = resident();
+    let map = OrderedMap::new();
+    (0..MANY).for_each(|number| assert!(map.insert(scattered(number), number)));
+    map.domain().collect();
+    let bytes = (resident() - before) / MANY;
+    println!("an entry takes {bytes} bytes");
+    assert!((16..=36).contains(&bytes), "an entry takes {bytes} bytes, and not the 30 documented");
+    let before = resident();
+    let dense: OrderedMap<u64, usize> = (0..MANY).map(|number| (number as u64, number)).collect();
+    let bytes = (resident() - before) / MANY;
+    println!("of a map that was collected, {bytes}");
+    assert!((16..=26).contains(&bytes), "an entry takes {bytes} bytes, and not the 22 documented");
+    assert_eq!(map.len() + dense.len(), 2 * MANY);
+}
+
+#[test]
+fn entry_of_an_ordered_map_takes_what_is_documented() {
+    measure("entry_of_an_ordered_map_takes_what_is_documented", entries_of_an_ordered_map);
 }
 
 fn domains_that_went() {

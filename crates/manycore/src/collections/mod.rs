@@ -34,6 +34,7 @@
 //! | members looked up all the time: names in use, seen messages | [HashSet] |
 //! | a map replicated near each reader: routes, configuration | [ReplicatedMap] |
 //! | a map with a part of each value for each thread: descriptors, dirty bits | [DHash] |
+//! | values by key, in the keys' order: ranges, neighbours, the first and last | [OrderedMap] |
 //! | values under ranges of 64-bit keys: mappings, leases of blocks | [RangeMap] |
 //! | pages of a slow store, pinned while in use and changed in place | [PageCache] |
 //! | private, copy-on-write views of such pages: snapshots, undo, scratch copies | [PrivatePages] |
@@ -54,6 +55,7 @@
 //! | [ObjectPool] | the constructor; the recycle hook; an object's drop; a waker | works |
 //! | [ScalableArc] | the value's drop | works; a weak handle of the value is dead |
 //! | [FlatHashMap] | a key's hash; a closure | works |
+//! | [OrderedMap] | a key's comparison or clone; a value's clone or drop; a closure | works |
 //! | [RangeMap] | a value's clone or drop | works |
 //! | | under a guard | a lookup and the guard work; an update by the view is an error |
 //! | [Counter], [BudgetTree] | the drop of a thread-local | works |
@@ -89,6 +91,7 @@ mod interval_registry;
 mod lru;
 mod member_pool;
 mod object_pool;
+mod ordered_map;
 mod page_cache;
 mod private_pages;
 mod promoted;
@@ -122,6 +125,10 @@ pub use hash_set::{HashSet, HashSetIntoIter, HashSetIter, HashSetView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
 pub use lru::{Lru, LruBuilder};
 pub use object_pool::{ObjectPool, ObjectPoolBuilder, OwnedPooled, PoolFuture, Pooled};
+pub use ordered_map::{
+    OrderedMap, OrderedMapIntoIter, OrderedMapIter, OrderedMapKeys, OrderedMapValues,
+    OrderedMapView,
+};
 pub use page_cache::{PageCache, PageStore, PinError, Pinned};
 pub use private_pages::{PrivatePage, PrivatePages};
 pub use range_map::{Gaps, RangeError, RangeGuard, RangeMap, RangeMapIter, RangeMapView, Removed};

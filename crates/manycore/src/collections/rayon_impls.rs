@@ -8,8 +8,10 @@
 
 use super::hash_map::HashMapView;
 use super::hash_set::HashSetView;
-use super::{HashMap, HashSet};
+use super::ordered_map::OrderedMapView;
+use super::{HashMap, HashSet, OrderedMap};
 use rayon::iter::{FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
 use std::hash::{BuildHasher, Hash};
 
 /// The entries that are there when it is called: no snapshot, as [`HashMapView::iter`].
@@ -31,6 +33,26 @@ impl<'v, K: Sync, V: Sync, S> IntoParallelIterator for &'v HashMapView<'_, K, V,
 
     fn into_par_iter(self) -> Self::Iter {
         self.iter().collect::<Vec<_>>().into_par_iter()
+    }
+}
+
+/// The entries that are there when it is called, in order: as those of a [`HashMapView`].
+impl<'v, K: Ord + Sync, V: Sync> IntoParallelIterator for &'v OrderedMapView<'_, K, V> {
+    type Item = (&'v K, &'v V);
+    type Iter = rayon::vec::IntoIter<(&'v K, &'v V)>;
+
+    fn into_par_iter(self) -> Self::Iter {
+        self.iter().collect::<Vec<_>>().into_par_iter()
+    }
+}
+
+/// The entries themselves, in order.
+impl<K: Send, V: Send> IntoParallelIterator for OrderedMap<K, V> {
+    type Item = (K, V);
+    type Iter = rayon::vec::IntoIter<(K, V)>;
+
+    fn into_par_iter(self) -> Self::Iter {
+        self.into_iter().collect::<Vec<_>>().into_par_iter()
     }
 }
 
@@ -103,6 +125,40 @@ where
         let map = Self::with_capacity_and_hasher(capacity, S::default());
         (&map).par_extend(entries);
         map
+    }
+}
+
+/// Of two entries with one key, either stays: threads insert at once.
+impl<K, V> ParallelExtend<(K, V)> for &OrderedMap<K, V>
+where
+    K: Ord + Clone + Send + Sync,
+    V: Clone + Send + Sync,
+{
+    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+        entries.into_par_iter().for_each(|(key, value)| {
+            self.insert(key, value);
+        });
+    }
+}
+
+/// As that of `&OrderedMap`.
+impl<K, V> ParallelExtend<(K, V)> for OrderedMap<K, V>
+where
+    K: Ord + Clone + Send + Sync,
+    V: Clone + Send + Sync,
+{
+    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+        (&*self).par_extend(entries);
+    }
+}
+
+/// Gathers the entries, sorts them in parallel, and builds the map of them. Of two entries with one
+/// key the last one counts.
+impl<K: Ord + Clone + Send, V: Send> FromParallelIterator<(K, V)> for OrderedMap<K, V> {
+    fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {
+        let mut entries: Vec<(K, V)> = entries.into_par_iter().collect();
+        entries.par_sort_by(|one, other| one.0.cmp(&other.0));
+        entries.into_iter().collect()
     }
 }
 

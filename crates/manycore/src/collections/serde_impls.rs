@@ -4,7 +4,7 @@
 //! weakly consistent. Their number is written before them, so they are gathered first (two words
 //! each); they stay valid as long as the view is open, which it is while user code writes them.
 
-use super::{HashMap, HashSet};
+use super::{HashMap, HashSet, OrderedMap};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use std::fmt;
@@ -26,6 +26,15 @@ where
     V: Serialize + Send + Sync,
     S: BuildHasher,
 {
+    fn serialize<W: Serializer>(&self, serializer: W) -> Result<W::Ok, W::Error> {
+        let view = self.enter();
+        let entries: Vec<_> = view.iter().collect();
+        serializer.collect_map(entries)
+    }
+}
+
+/// As a map, of the entries that are there, in order: no snapshot, as `iter` of a view.
+impl<K: Serialize + Ord, V: Serialize> Serialize for OrderedMap<K, V> {
     fn serialize<W: Serializer>(&self, serializer: W) -> Result<W::Ok, W::Error> {
         let view = self.enter();
         let entries: Vec<_> = view.iter().collect();
@@ -79,6 +88,39 @@ where
             map.insert(key, value);
         }
         Ok(map)
+    }
+}
+
+/// Of two entries with one key the last one counts.
+impl<'de, K, V> Deserialize<'de> for OrderedMap<K, V>
+where
+    K: Deserialize<'de> + Ord + Clone,
+    V: Deserialize<'de>,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(InOrder(PhantomData))
+    }
+}
+
+struct InOrder<K, V>(PhantomData<(K, V)>);
+
+impl<'de, K, V> Visitor<'de> for InOrder<K, V>
+where
+    K: Deserialize<'de> + Ord + Clone,
+    V: Deserialize<'de>,
+{
+    type Value = OrderedMap<K, V>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::with_capacity(capacity::<(K, V)>(entries.size_hint()));
+        while let Some(entry) = entries.next_entry()? {
+            all.push(entry);
+        }
+        Ok(all.into_iter().collect())
     }
 }
 

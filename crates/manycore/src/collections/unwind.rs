@@ -11,7 +11,8 @@
 use super::{
     ActiveSet, Counter, CounterArray, DHash, Entry, EventQueue, FlatHashMap, FlatHashMapIter, Gaps,
     HashMap, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapValues, HashMapView, Histogram,
-    Interval, IntervalRegistry, Lru, ObjectPool, OwnedEntry, PageCache, PageStore, Pinned,
+    Interval, IntervalRegistry, Lru, ObjectPool, OrderedMap, OrderedMapIntoIter, OrderedMapIter,
+    OrderedMapKeys, OrderedMapValues, OrderedMapView, OwnedEntry, PageCache, PageStore, Pinned,
     RangeGuard, RangeMap, RangeMapIter, RangeMapView, Registry, Removed, ReplicatedMap,
     ScalableArc, ScalableWeak, Timer, TimerQueue,
 };
@@ -41,6 +42,8 @@ owners! {
     [] Histogram: ;
     [K, V, S] HashMap<K, V, S>: K, V, S;
     [K, V, S] HashMapIntoIter<K, V, S>: K, V, S;
+    [K, V] OrderedMap<K, V>: K, V;
+    [K, V] OrderedMapIntoIter<K, V>: K, V;
     [K, V, S] FlatHashMap<K, V, S>: K, V, S;
     [K: Send + Sync + 'static, V: Send + Sync + 'static, S: Clone + Send + Sync + 'static]
         ReplicatedMap<K, V, S>: K, V, S;
@@ -57,6 +60,10 @@ owners! {
 
 handles! {
     ['m, K, V, S] HashMapView<'m, K, V, S>: K, V, S;
+    ['m, K, V] OrderedMapView<'m, K, V>: K, V;
+    ['v, K, V] OrderedMapIter<'v, K, V>: K, V;
+    ['v, K, V] OrderedMapKeys<'v, K, V>: K, V;
+    ['v, K, V] OrderedMapValues<'v, K, V>: K, V;
     ['v, K, V] HashMapIter<'v, K, V>: K, V;
     ['v, K, V] HashMapKeys<'v, K, V>: K, V;
     ['v, K, V] HashMapValues<'v, K, V>: K, V;

@@ -108,6 +108,8 @@ mod oplog_tree;
 #[cfg(feature = "oplog")]
 mod order;
 #[cfg(feature = "collections")]
+mod ordered_map;
+#[cfg(feature = "collections")]
 mod own_type;
 #[cfg(feature = "collections")]
 mod page_cache;

@@ -245,6 +245,17 @@ pub struct Key {
     other: Wrong,
 }
 
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.own.cmp(&other.own)
+    }
+}
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// Takes part in no comparison.
 #[derive(Clone)]
 struct Wrong(Probe);

@@ -4,7 +4,7 @@ use super::liar::{KEYS, Key, Ledger, Probe, Soul, Subject, attempt, lies, panics
 use crate::common::rng::Rng;
 use manycore::cluster::Placement;
 use manycore::collections::{
-    DHash, DHashBuilder, Distribution, HashMap, HashMapView, ReplicatedMap,
+    DHash, DHashBuilder, Distribution, HashMap, HashMapView, OrderedMap, ReplicatedMap,
 };
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -99,6 +99,97 @@ fn hash_map_among_liars() {
 #[test]
 fn hash_map_and_panics_at_every_call() {
     panics::<Map>("HashMap");
+}
+
+struct Ordered(OrderedMap<Key, Soul>);
+
+impl Ordered {
+    fn step(&self, ledger: &Arc<Ledger>, rng: &mut Rng) {
+        let view = self.0.enter();
+        let (key, probe) = (Key::any(rng, ledger), Probe::any(rng, ledger));
+        let value = || Soul::new(ledger);
+        let user = || {
+            ledger.call();
+            Soul::new(ledger)
+        };
+        let look = |(key, value): (&Key, &Soul)| {
+            key.look();
+            value.look();
+        };
+        let seen = match rng.below(20) {
+            0..=4 => attempt(|| view.insert(key, value())).flatten(),
+            5 => attempt(|| view.get_or_insert(key, value())),
+            6..=8 => attempt(|| view.remove(&probe)).flatten(),
+            9 => attempt(|| view.update(&probe, |_| user())).flatten(),
+            10 => attempt(|| view.compute(key, |old| old.is_none().then(user))).flatten(),
+            11 => {
+                let keep = |key: &Key, value: &Soul| {
+                    key.look();
+                    value.look();
+                    ledger.call();
+                    key != &Key::new(3, ledger)
+                };
+                attempt(|| view.retain(keep)).and(None)
+            }
+            12 => {
+                attempt(|| view.range::<Probe, _>(&probe..).take(30).for_each(look));
+                attempt(|| view.range::<Probe, _>(..&probe).rev().take(30).for_each(look)).and(None)
+            }
+            13 => {
+                let mut walk = view.iter();
+                let both = || {
+                    while let (Some(one), Some(other)) = (walk.next(), walk.next_back()) {
+                        look(one);
+                        look(other);
+                    }
+                };
+                attempt(both).and(None)
+            }
+            14 => attempt(|| view.first()).flatten().map(|(key, value)| (key.look(), value).1),
+            15 => attempt(|| view.last()).flatten().map(|(key, value)| (key.look(), value).1),
+            16 => attempt(|| view.pop_first()).flatten().map(|entry| entry.1),
+            17 => attempt(|| view.pop_last()).flatten().map(|entry| entry.1),
+            18 => attempt(|| view.try_insert(key, value()).ok()).flatten(),
+            _ => attempt(|| view.get(&probe)).flatten(),
+        };
+        seen.into_iter().for_each(Soul::look);
+    }
+}
+
+impl Subject for Ordered {
+    const FORMS: usize = 1;
+
+    fn new(_: usize, _: &Arc<Ledger>) -> Self {
+        Self(OrderedMap::new())
+    }
+
+    fn run(&self, ledger: &Arc<Ledger>, rng: &mut Rng, steps: usize) {
+        (0..steps).for_each(|_| self.step(ledger, rng));
+    }
+
+    fn check(self, ledger: &Arc<Ledger>) {
+        let view = self.0.enter();
+        let mut there = 0;
+        let mut walk = view.iter();
+        // A walk compares no keys, so each entry comes once.
+        while let Some((key, value)) = attempt(|| walk.next()).flatten() {
+            key.look();
+            value.look();
+            there += 1;
+        }
+        assert_eq!(view.len(), there, "what is counted is there");
+        assert!(ledger.living() >= 3 * there as i64, "a key's two and a value's");
+    }
+}
+
+#[test]
+fn ordered_map_among_liars() {
+    lies::<Ordered>("OrderedMap");
+}
+
+#[test]
+fn ordered_map_and_panics_at_every_call() {
+    panics::<Ordered>("OrderedMap");
 }
 
 type Dispersed = DHash<Key, Soul, u64, Hasher>;

@@ -1,0 +1,341 @@
+//! A map as one section sees it: what can be done with it.
+
+use super::OrderedMap;
+use super::iter::{OrderedMapIter, OrderedMapKeys, OrderedMapValues};
+use super::tree::Position;
+use super::value::Fresh;
+use crate::section::Section;
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::RangeBounds;
+
+/// An [`OrderedMap`] and an open section: references to keys and values borrow from it.
+///
+/// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
+/// for anything: see [`Section`]. It stays with its thread. Views nest.
+///
+/// ```
+/// let scores = manycore::collections::OrderedMap::from([(10, "ann"), (30, "bob"), (20, "cyd")]);
+/// let view = scores.enter();
+/// assert_eq!(view.last(), Some((&30, &"bob")));
+/// assert_eq!(view.range(15..).map(|(score, _)| *score).collect::<Vec<_>>(), [20, 30]);
+/// let bob = view.remove(&30);
+/// assert_eq!(bob, Some(&"bob")); // valid as long as the view
+/// assert_eq!(view.last(), Some((&20, &"cyd")));
+/// ```
+pub struct OrderedMapView<'m, K, V> {
+    map: &'m OrderedMap<K, V>,
+    section: Section<'m>,
+}
+
+impl<'m, K, V> OrderedMapView<'m, K, V> {
+    #[inline(always)]
+    pub(super) fn new(map: &'m OrderedMap<K, V>, section: Section<'m>) -> Self {
+        Self { map, section }
+    }
+
+    /// The map.
+    pub fn map(&self) -> &'m OrderedMap<K, V> {
+        self.map
+    }
+
+    /// As [`OrderedMap::len`].
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// As [`OrderedMap::is_empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Lets go of everything that was removed before, as if the view were closed and opened again.
+    pub fn refresh(&mut self) {
+        self.section.refresh();
+    }
+}
+
+impl<K: Ord, V> OrderedMapView<'_, K, V> {
+    #[inline(always)]
+    fn find<Q>(&self, key: &Q) -> Option<Position<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.map.find(&self.section, &|own| own.borrow().cmp(key)).filter(|place| place.is_there)
+    }
+
+    /// The key's value.
+    #[inline]
+    #[must_use]
+    pub fn get<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.get_key_value(key).map(|(_, value)| value)
+    }
+
+    /// The key as it is in the map, and its value.
+    #[inline]
+    #[must_use]
+    pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.find(key).map(|place| place.entry())
+    }
+
+    /// Whether the key is there.
+    #[inline]
+    #[must_use]
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.find(key).is_some()
+    }
+
+    /// Every entry, by its key's order, from both ends.
+    ///
+    /// Consistency: not a snapshot. An entry that is present throughout is yielded exactly once, in
+    /// its place; an entry that is inserted or removed in between may be yielded or not. No key is
+    /// yielded twice, or out of order. Cost: two pointers for each level of the tree, on the heap.
+    #[must_use]
+    pub fn iter(&self) -> OrderedMapIter<'_, K, V> {
+        OrderedMapIter::new(self.map, &self.section)
+    }
+
+    /// The entries whose keys are in a range, as [`iter`](Self::iter) finds them. A bounded end is
+    /// at the last entry that is within now: one that is inserted beyond is not yielded. If the
+    /// start is beyond the end, there is none.
+    ///
+    /// ```
+    /// use manycore::collections::OrderedMap;
+    ///
+    /// let squares: OrderedMap<u32, u32> = (0..100).map(|n| (n, n * n)).collect();
+    /// let view = squares.enter();
+    /// assert!(view.range(10..=12).map(|(_, square)| *square).eq([100, 121, 144]));
+    /// assert_eq!(view.range(..50).next_back(), Some((&49, &2401)));
+    /// ```
+    #[must_use]
+    pub fn range<Q, R>(&self, range: R) -> OrderedMapIter<'_, K, V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+        R: RangeBounds<Q>,
+    {
+        let (from, to) = (range.start_bound(), range.end_bound());
+        let compare = |own: &K, bound: &&Q| own.borrow().cmp(*bound);
+        OrderedMapIter::within(self.map, &self.section, from, to, compare)
+    }
+
+    /// The keys, as [`iter`](Self::iter) finds them.
+    #[must_use]
+    pub fn keys(&self) -> OrderedMapKeys<'_, K, V> {
+        OrderedMapKeys(self.iter())
+    }
+
+    /// The values, as [`iter`](Self::iter) finds them.
+    #[must_use]
+    pub fn values(&self) -> OrderedMapValues<'_, K, V> {
+        OrderedMapValues(self.iter())
+    }
+}
+
+impl<K, V> OrderedMapView<'_, K, V>
+where
+    K: Ord + Clone + Send + Sync,
+    V: Clone + Send + Sync,
+{
+    /// The entry with the least key.
+    ///
+    /// Consistency: linearizable. It writes only if the first leaf is empty, which a removal has
+    /// not seen to yet.
+    #[doc(alias = "first_key_value")]
+    #[must_use]
+    pub fn first(&self) -> Option<(&K, &V)> {
+        self.map.end(&self.section, true).map(|place| place.entry())
+    }
+
+    /// The entry with the greatest key, as [`first`](Self::first).
+    #[doc(alias = "last_key_value")]
+    #[must_use]
+    pub fn last(&self) -> Option<(&K, &V)> {
+        self.map.end(&self.section, false).map(|place| place.entry())
+    }
+
+    /// Takes the entry with the least key out. Linearizable.
+    pub fn pop_first(&self) -> Option<(&K, &V)> {
+        self.map.pop(&self.section, true)
+    }
+
+    /// Takes the entry with the greatest key out. Linearizable.
+    pub fn pop_last(&self) -> Option<(&K, &V)> {
+        self.map.pop(&self.section, false)
+    }
+
+    /// Puts an entry in; the value that it replaces. (The key is replaced, too.)
+    #[doc(alias = "upsert")]
+    pub fn insert(&self, key: K, value: V) -> Option<&V> {
+        let mut entry = (key, Fresh::new(value));
+        loop {
+            match self.map.put(entry.0, entry.1, &self.section) {
+                Ok(_) => return None,
+                Err((key, value, place)) => {
+                    match self.map.replace(&place, key, value, &self.section) {
+                        Ok(_) => return Some(place.value()),
+                        Err(again) => entry = again,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts an entry in if its key is absent.
+    ///
+    /// # Errors
+    /// The key and the value, if the key is there.
+    pub fn try_insert(&self, key: K, value: V) -> Result<&V, (K, V)> {
+        self.map
+            .put(key, Fresh::new(value), &self.section)
+            .map_err(|(key, value, _)| (key, value.into_inner()))
+    }
+
+    /// The key's value; if it is absent, this one, which is put in.
+    pub fn get_or_insert(&self, key: K, value: V) -> &V {
+        match self.map.put(key, Fresh::new(value), &self.section) {
+            Ok(value) => value,
+            Err((_, _, place)) => place.entry().1,
+        }
+    }
+
+    /// The key's value; if it is absent, that which `make` returns, which is put in. If another
+    /// thread puts one in first, that one stays.
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
+        if let Some(value) = self.get(&key) {
+            return value;
+        }
+        self.get_or_insert(key, make())
+    }
+
+    /// Takes the key out; its value.
+    pub fn remove<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.remove_if(key, |_, _| true)
+    }
+
+    /// Takes the key out if `condition` is true for what is there; its value. `condition` is asked
+    /// again if another thread replaces the value in between.
+    pub fn remove_if<Q>(&self, key: &Q, mut condition: impl FnMut(&K, &V) -> bool) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        loop {
+            let place = self.find(key)?;
+            if !condition(place.key(), place.value()) {
+                return None;
+            }
+            if self.map.take(&place, &self.section, &|own| own.borrow().cmp(key)) {
+                return Some(place.value());
+            }
+        }
+    }
+
+    /// Replaces the key's value by what `f` makes of it; the new one. `f` is called again if
+    /// another thread replaces the value in between; no lock is held.
+    #[doc(alias = "get_mut")]
+    #[doc(alias = "alter")]
+    pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        loop {
+            let place = self.find(key)?;
+            let (own, next) = (place.key().clone(), Fresh::new(f(place.value())));
+            if let Ok(next) = self.map.replace(&place, own, next, &self.section) {
+                return Some(next);
+            }
+        }
+    }
+
+    /// Makes of the key's value, or of its absence, what `f` says: another value, or none; the
+    /// value that is there afterwards. `f` is called again if another thread changes the entry
+    /// in between; no lock is held.
+    ///
+    /// ```
+    /// let counts = manycore::collections::OrderedMap::new();
+    /// let view = counts.enter();
+    /// for word in ["a", "b", "a"] {
+    ///     view.compute(word, |count| Some(count.map_or(1, |count| count + 1)));
+    /// }
+    /// assert!(view.iter().eq([(&"a", &2), (&"b", &1)]));
+    /// ```
+    #[doc(alias = "entry")]
+    pub fn compute(&self, key: K, mut f: impl FnMut(Option<&V>) -> Option<V>) -> Option<&V> {
+        let mut key = key;
+        loop {
+            let Some(place) = self.find(&key) else {
+                let value = Fresh::new(f(None)?);
+                match self.map.put(key, value, &self.section) {
+                    Ok(value) => return Some(value),
+                    Err((own, ..)) => key = own,
+                }
+                continue;
+            };
+            match f(Some(place.value())).map(Fresh::new) {
+                Some(next) => match self.map.replace(&place, key, next, &self.section) {
+                    Ok(next) => return Some(next),
+                    Err((own, _)) => key = own,
+                },
+                None => {
+                    if self.map.take(&place, &self.section, &|own| own.cmp(&key)) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes out each entry for which `keep` is false, as [`iter`](Self::iter) finds them.
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        for (key, value) in self.iter() {
+            if !keep(key, value) {
+                let mut is_first = true;
+                self.remove_if(key, |key, now| {
+                    let is_same = std::mem::take(&mut is_first) && std::ptr::eq(now, value);
+                    is_same || !keep(key, now)
+                });
+            }
+        }
+    }
+
+    /// Takes out each entry that is there, as [`iter`](Self::iter) finds them.
+    pub fn clear(&self) {
+        self.retain(|_, _| false);
+    }
+}
+
+impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for OrderedMapView<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl<'v, K: Ord, V> IntoIterator for &'v OrderedMapView<'_, K, V> {
+    type Item = (&'v K, &'v V);
+    type IntoIter = OrderedMapIter<'v, K, V>;
+
+    fn into_iter(self) -> OrderedMapIter<'v, K, V> {
+        self.iter()
+    }
+}

@@ -1,0 +1,544 @@
+//! The ordered map: against the sequential one, for linearizability, under stress with keys and
+//! values that notice being used after they were freed, and with user code that panics or lies.
+//!
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! programs again.
+
+use crate::collection_faults::{Operation, State, every_fault};
+use crate::common::calls::{self, Model, Subject};
+use crate::common::canary::{Aviary, Canary};
+use crate::common::env;
+use crate::common::fuse::{Value, tick};
+use crate::common::rng::Rng;
+use manycore::collections::OrderedMap;
+use proptest::prelude::*;
+use std::cmp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+fn ignore<T>(_: T) {}
+
+const SHARE: Duration = Duration::from_millis(700);
+
+#[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
+#[derive(Debug, Clone, Copy)]
+pub enum Call {
+    Get(u32),
+    Insert(u32, u32),
+    Remove(u32),
+    GetOrInsert(u32, u32),
+    Add(u32, u32),
+    TakeOdd(u32),
+    First,
+    Last,
+    PopFirst,
+    PopLast,
+}
+
+/// What histories begin with: two leaves, or some more.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Values(BTreeMap<u32, u32>);
+
+impl Default for Values {
+    fn default() -> Self {
+        Self((0..18).map(|key| (3 * key, 0)).collect())
+    }
+}
+
+fn any_call(keys: u32) -> impl Strategy<Value = Call> {
+    let pair = (0..keys, 0..100_u32);
+    prop_oneof![
+        2 => (0..keys).prop_map(Call::Get),
+        6 => pair.clone().prop_map(|(key, value)| Call::Insert(key, value)),
+        4 => (0..keys).prop_map(Call::Remove),
+        1 => pair.clone().prop_map(|(key, value)| Call::GetOrInsert(key, value)),
+        1 => pair.prop_map(|(key, value)| Call::Add(key, value)),
+        1 => (0..keys).prop_map(Call::TakeOdd),
+        1 => Just(Call::First),
+        1 => Just(Call::Last),
+        1 => Just(Call::PopFirst),
+        1 => Just(Call::PopLast),
+    ]
+}
+
+/// A key and its value in one.
+fn one((key, value): (u32, u32)) -> u32 {
+    key * 1_000 + value
+}
+
+/// An odd value goes, none becomes 0, an even one grows.
+fn next_even(value: Option<&u32>) -> Option<u32> {
+    value.map_or(Some(0), |value| (value % 2 == 0).then_some(value + 2))
+}
+
+impl Model for Values {
+    type Call = Call;
+    type Answer = Option<u32>;
+
+    fn call(rng: &mut Rng) -> Call {
+        // Some are there, and some of the others come between them.
+        let (key, value) = (*rng.pick(&[0, 1, 24, 25, 26, 51]), rng.below(100) as u32);
+        match rng.below(12) {
+            0 | 1 => Call::Get(key),
+            2 | 3 => Call::Insert(key, value),
+            4 => Call::Remove(key),
+            5 => Call::GetOrInsert(key, value),
+            6 => Call::Add(key, value),
+            7 => Call::TakeOdd(key),
+            8 => Call::First,
+            9 => Call::Last,
+            10 => Call::PopFirst,
+            _ => Call::PopLast,
+        }
+    }
+
+    fn answer(&mut self, call: &Call) -> Option<u32> {
+        let Self(map) = self;
+        match *call {
+            Call::Get(key) => map.get(&key).copied(),
+            Call::Insert(key, value) => map.insert(key, value),
+            Call::Remove(key) => map.remove(&key),
+            Call::GetOrInsert(key, value) => Some(*map.entry(key).or_insert(value)),
+            Call::Add(key, more) => map.get_mut(&key).map(|value| {
+                *value += more;
+                *value
+            }),
+            Call::TakeOdd(key) => {
+                let next = next_even(map.remove(&key).as_ref());
+                next.inspect(|next| ignore(map.insert(key, *next)))
+            }
+            Call::First => map.first_key_value().map(|(key, value)| one((*key, *value))),
+            Call::Last => map.last_key_value().map(|(key, value)| one((*key, *value))),
+            Call::PopFirst => map.pop_first().map(one),
+            Call::PopLast => map.pop_last().map(one),
+        }
+    }
+}
+
+impl Subject<Values> for OrderedMap<u32, u32> {
+    fn answer(&self, call: &Call) -> Option<u32> {
+        let view = self.enter();
+        let both = |entry: Option<(&u32, &u32)>| entry.map(|(key, value)| one((*key, *value)));
+        let answer = match *call {
+            Call::Get(key) => view.get(&key),
+            Call::Insert(key, value) => view.insert(key, value),
+            Call::Remove(key) => view.remove(&key),
+            Call::GetOrInsert(key, value) => Some(view.get_or_insert(key, value)),
+            Call::Add(key, more) => view.update(&key, |value| value + more),
+            Call::TakeOdd(key) => view.compute(key, next_even),
+            Call::First => return both(view.first()),
+            Call::Last => return both(view.last()),
+            Call::PopFirst => return both(view.pop_first()),
+            Call::PopLast => return both(view.pop_last()),
+        };
+        answer.copied()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn ordered_map_answers_as_the_sequential_one_does(
+        begin in 0..300_u32,
+        calls in prop::collection::vec(any_call(150), 0..400),
+        ranges in prop::collection::vec((0..160_u32, 0..160_u32, 0..4_u32, any::<u64>()), 8),
+    ) {
+        let mut model = Values((0..begin).map(|key| (key * 7 % 150, key % 100)).collect());
+        let map: OrderedMap<u32, u32> =
+            (0..begin).map(|key| (key * 7 % 150, key % 100)).collect();
+        for call in &calls {
+            prop_assert_eq!(Subject::answer(&map, call), Model::answer(&mut model, call));
+            prop_assert_eq!(map.len(), model.0.len());
+        }
+        let (view, Values(mut model)) = (map.enter(), model);
+        prop_assert!(view.iter().eq(&model));
+        prop_assert!(view.iter().rev().eq(model.iter().rev()));
+        for (from, to, kind, sides) in ranges {
+            let (from, to) = (from.min(to), from.max(to) + 1);
+            let (mine, theirs) = match kind {
+                0 => (view.range(from..to), model.range(from..to)),
+                1 => (view.range(from..=to), model.range(from..=to)),
+                2 => (view.range(from..), model.range(from..)),
+                _ => (view.range(..to), model.range(..to)),
+            };
+            from_both_sides(mine, theirs, sides)?;
+        }
+        drop(view);
+        let clone = map.clone();
+        prop_assert_eq!(&clone, &map);
+        from_both_sides(map.into_iter(), model.clone().into_iter(), begin.into())?;
+        clone.retain(|_, value| value % 2 == 0);
+        model.retain(|_, value| *value % 2 == 0);
+        prop_assert!(clone.enter().iter().eq(&model));
+        clone.clear();
+        prop_assert!(clone.is_empty() && clone.enter().iter().next().is_none());
+        prop_assert_eq!(clone.first_cloned(), None);
+    }
+}
+
+/// Takes items from the side that the next bit says.
+fn from_both_sides<T: PartialEq + std::fmt::Debug>(
+    mut mine: impl DoubleEndedIterator<Item = T>,
+    mut theirs: impl DoubleEndedIterator<Item = T>,
+    sides: u64,
+) -> Result<(), TestCaseError> {
+    for step in 0.. {
+        let is_front = sides >> (step % 64) & 1 == 0;
+        let (mine, theirs) = if is_front {
+            (mine.next(), theirs.next())
+        } else {
+            (mine.next_back(), theirs.next_back())
+        };
+        prop_assert_eq!(&mine, &theirs);
+        if mine.is_none() {
+            break;
+        }
+    }
+    prop_assert_eq!((mine.next(), mine.next_back()), (None, None));
+    Ok(())
+}
+
+#[test]
+fn histories_of_the_ordered_map_are_linearizable() {
+    let _alone = env::alone();
+    let until = env::deadline("MANYCORE_SOAK", 3 * SHARE);
+    let make = |rng: &mut Rng| {
+        let Values(begin) = Values::default();
+        // Nodes are full, or half full, or have slots that were used, and few entries.
+        let (map, more) = (OrderedMap::new(), *rng.pick(&[0, 0, 1, 100, 1_000]));
+        let step = *rng.pick(&[1, 5, 7]);
+        for number in 0..18 + more {
+            map.insert(3 * (number * step % (18 + more)), 0);
+        }
+        (0..18 + more).filter(|key| !begin.contains_key(&(3 * key))).for_each(|key| {
+            map.remove(&(3 * key));
+        });
+        begin.keys().for_each(|key| ignore(map.insert(*key, 0)));
+        map
+    };
+    match calls::check::<Values, _>(env::seed(), until, make) {
+        Ok(histories) => println!("{histories} histories"),
+        Err(report) => panic!("{report}"),
+    }
+}
+
+/// Threads insert, replace and remove keys while nodes are replaced; every value says its key,
+/// whatever is read is alive, walks are in order, and in the end everything was freed once.
+#[test]
+fn ordered_map_under_stress_frees_everything_once_and_nothing_early() {
+    const THREADS: usize = 4;
+    let _alone = env::alone();
+    let (seed, aviary) = (env::seed(), Aviary::new());
+    let until = env::deadline("MANYCORE_SOAK", 2 * SHARE);
+    let map: OrderedMap<Canary, (Canary, u64)> = OrderedMap::new();
+    let next = AtomicU64::new(0);
+    let work = |thread: usize| {
+        let mut rng = Rng::part(seed, thread as u64);
+        let (mut calls, mut balance) = (0_u64, 0_i64);
+        while calls % 64 != 0 || std::time::Instant::now() < until {
+            calls += 1;
+            // Up and down again, so that nodes are split and joined.
+            let turn = next.fetch_add(1, Relaxed) / 64 % 400;
+            let keys = 8 + 3 * turn.min(400 - turn) as usize;
+            let number = rng.below(keys) as u32;
+            let key = aviary.hatch(number);
+            let view = map.enter();
+            let is_own = |entry: Option<(&Canary, &(Canary, u64))>| {
+                entry.is_none_or(|(key, (value, _))| key.sing() == value.sing())
+            };
+            match rng.below(12) {
+                0..3 => {
+                    let old = view.insert(key, (aviary.hatch(number), 0));
+                    assert!(old.is_none_or(|(value, _)| value.sing() == number));
+                    balance += i64::from(old.is_none());
+                }
+                3..6 => {
+                    let old = view.remove(&key);
+                    assert!(old.is_none_or(|(value, _)| value.sing() == number));
+                    balance -= i64::from(old.is_some());
+                }
+                6 => {
+                    let new = view.update(&key, |(value, count)| (value.clone(), count + 1));
+                    assert!(new.is_none_or(|(value, _)| value.sing() == number));
+                }
+                7 => {
+                    let entry = if calls % 2 == 0 { view.pop_first() } else { view.pop_last() };
+                    balance -= i64::from(entry.is_some());
+                    assert!(is_own(entry));
+                }
+                8 if calls % 64 == 0 => {
+                    let keys: Vec<u32> = view.keys().map(Canary::sing).collect();
+                    assert!(keys.is_sorted_by(|one, next| one < next), "seed {seed:#x}");
+                }
+                9 => {
+                    let from = view.range(&key..).take(20).map(|(key, _)| key.sing());
+                    let from: Vec<u32> = from.collect();
+                    assert!(from.is_sorted_by(|one, next| one < next), "seed {seed:#x}");
+                    assert!(from.first().is_none_or(|first| *first >= number), "seed {seed:#x}");
+                }
+                10 => assert!(is_own(view.first()) && is_own(view.last())),
+                _ => {
+                    let found = view.get(&key);
+                    assert!(found.is_none_or(|(value, _)| value.sing() == number));
+                }
+            }
+        }
+        balance
+    };
+    let balance: i64 = thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..THREADS).map(|t| scope.spawn(move || work(t))).collect();
+        threads.into_iter().map(|t| t.join().expect("a worker panicked")).sum()
+    });
+    assert_eq!(map.len() as i64, balance, "seed {seed:#x}");
+    assert_eq!(map.enter().iter().count() as i64, balance, "seed {seed:#x}");
+    drop(map);
+    assert_eq!(aviary.living(), 0, "leaked or freed twice; seed {seed:#x}");
+}
+
+#[test]
+fn walk_sees_what_stays_exactly_once_and_in_order() {
+    let _alone = env::alone();
+    for round in 0..6 {
+        // What stays lies among what comes and goes, or before it.
+        let stays = |key: u32| if round % 2 == 0 { key * 100 } else { key };
+        let map: OrderedMap<u32, ()> = (0..50).map(|key| (stays(key), ())).collect();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let others = || (50..5_000).filter(|key| key % 100 != 0);
+                for _ in 0..4 {
+                    others().for_each(|key| ignore(map.insert(key, ())));
+                    others().for_each(|key| ignore(map.remove(&key)));
+                }
+                stop.store(true, Relaxed);
+            });
+            scope.spawn(|| {
+                let mut is_over = false;
+                let own = |key: &&u32| **key < 50 && round % 2 == 1 || **key % 100 == 0;
+                while !is_over {
+                    is_over = stop.load(Relaxed);
+                    let view = map.enter();
+                    let seen: Vec<u32> = view.keys().filter(own).copied().collect();
+                    assert!(seen.iter().copied().eq((0..50).map(stays)), "round {round}: {seen:?}");
+                    let seen: Vec<u32> = view.keys().rev().filter(own).copied().collect();
+                    assert!(seen.iter().copied().eq((0..50).rev().map(stays)), "round {round}");
+                    assert!((0..50).all(|key| view.contains_key(&stays(key))), "round {round}");
+                }
+            });
+        });
+    }
+}
+
+/// A queue by priority: each entry is taken once, and by each thread in order.
+#[test]
+fn entries_are_popped_once_and_in_order() {
+    let _alone = env::alone();
+    let map: OrderedMap<u32, u32> = (0..20_000).map(|key| (key, key)).collect();
+    let all = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (map, all) = (&map, &all);
+            scope.spawn(move || {
+                let pop = || match thread % 2 {
+                    0 => map.pop_first_cloned(),
+                    _ => map.pop_last_cloned(),
+                };
+                let mine: Vec<u32> = std::iter::from_fn(pop).map(|(key, _)| key).collect();
+                let rises = mine.is_sorted();
+                assert!(if thread % 2 == 0 { rises } else { mine.iter().rev().is_sorted() });
+                all.lock().unwrap().extend(mine);
+            });
+        }
+    });
+    let mut all = all.into_inner().unwrap();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..20_000));
+    assert_eq!((map.len(), map.first_cloned()), (0, None));
+}
+
+/// A queue that moves on for ever takes no more memory, and what is first is soon found.
+#[test]
+fn keys_that_only_rise_leave_no_nodes_behind() {
+    let map = OrderedMap::new();
+    for key in 0..100_000_u64 {
+        map.insert(key, key);
+        if key >= 100 {
+            assert_eq!(map.pop_first_cloned().map(|(key, _)| key), Some(key - 100));
+        }
+    }
+    let keys: Vec<u64> = map.enter().keys().copied().collect();
+    assert!(keys.into_iter().eq(99_900..100_000));
+}
+
+#[test]
+fn value_stays_readable_in_its_view_after_it_was_removed() {
+    let map = OrderedMap::from([(1, String::from("one"))]);
+    let view = map.enter();
+    let one = view.get(&1).expect("it is there");
+    assert_eq!(map.enter().remove(&1).map(String::as_str), Some("one"));
+    (0..10_000).for_each(|n| ignore(map.enter().insert(n % 70 + 2, n.to_string())));
+    assert_eq!((one.as_str(), view.get(&1)), ("one", None));
+}
+
+#[test]
+fn values_without_size_and_of_great_alignment_work() {
+    #[repr(align(128))]
+    #[derive(Clone)]
+    struct Wide(u8);
+    let (set, wide) = (OrderedMap::new(), OrderedMap::new());
+    for key in 0..500_u16 {
+        assert!(set.insert(key, ()) && !set.insert(key, ()));
+        wide.insert(key, Wide(key as u8));
+    }
+    assert!((0..500).all(|key| set.contains_key(&key) && set.remove(&key) && !set.remove(&key)));
+    let view = wide.enter();
+    assert!(
+        view.iter().all(|(key, wide)| {
+            wide.0 == *key as u8 && std::ptr::from_ref(wide).addr() % 128 == 0
+        })
+    );
+}
+
+/// User code may use the map from within `Ord` and `Clone`.
+#[test]
+fn comparisons_and_clones_may_use_the_map() {
+    static MAP: OrderedMap<Meddler, u32> = OrderedMap::new();
+    #[derive(PartialEq, Eq)]
+    struct Meddler(u32);
+    thread_local!(static IS_INSIDE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    fn meddle() {
+        if !IS_INSIDE.replace(true) {
+            static TURN: AtomicU64 = AtomicU64::new(0);
+            let turn = TURN.fetch_add(1, Relaxed) as u32;
+            MAP.insert(Meddler(turn * 7 % 1_000), turn);
+            MAP.remove(&Meddler(turn * 3 % 1_000));
+            IS_INSIDE.set(false);
+        }
+    }
+    impl Ord for Meddler {
+        fn cmp(&self, other: &Self) -> cmp::Ordering {
+            meddle();
+            self.0.cmp(&other.0)
+        }
+    }
+    impl PartialOrd for Meddler {
+        fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+    impl Clone for Meddler {
+        fn clone(&self) -> Self {
+            meddle();
+            Self(self.0)
+        }
+    }
+    (0..3_000).for_each(|key| ignore(MAP.insert(Meddler(key * 11 % 1_000), key)));
+    IS_INSIDE.set(true);
+    let keys: Vec<u32> = MAP.enter().keys().map(|key| key.0).collect();
+    assert!(keys.is_sorted_by(|one, next| one < next) && keys.len() == MAP.len());
+}
+
+// ---- One panic of user code at every place where an operation calls it ----
+
+type Map = OrderedMap<Value, Value>;
+
+fn entry(number: u32) -> (Value, Value) {
+    (Value::new(number), Value::new(number))
+}
+
+fn small() -> Map {
+    (0..5).map(entry).collect()
+}
+
+/// The next insertion replaces full nodes, up to the root.
+fn full() -> Map {
+    let map = Map::new();
+    (0..400).for_each(|number| ignore(map.insert(Value::new(number * 2), Value::new(number))));
+    map
+}
+
+/// The next removals join nodes.
+fn sparse() -> Map {
+    let map = full();
+    (0..400).filter(|number| number % 5 != 0).for_each(|number| {
+        map.remove(&Value::new(number * 2));
+    });
+    map
+}
+
+/// Operations leave multiples of 20 below a thousand alone.
+fn stays(number: u32) -> bool {
+    number % 20 == 0 && number < 1_000
+}
+
+fn works(map: Map, least: &BTreeSet<u32>) {
+    let keys: Vec<u32> = map.enter().keys().map(|key| key.0).collect();
+    assert!(keys.is_sorted_by(|one, next| one < next), "out of order: {keys:?}");
+    assert_eq!(keys.len(), map.len(), "the count");
+    assert!(keys.iter().all(|key| map.contains_key(&Value::new(*key))), "shown, but not found");
+    let keys: BTreeSet<u32> = keys.into_iter().collect();
+    assert!(least.is_subset(&keys), "lost {:?}", least - &keys);
+    (2_000..2_100).for_each(|number| ignore(map.insert(Value::new(number), Value::new(0))));
+    assert!((2_000..2_100).all(|number| map.remove(&Value::new(number))), "put in and lost");
+    while map.pop_first_cloned().is_some() {}
+    assert!(map.is_empty() && map.enter().iter().next().is_none());
+}
+
+#[test]
+fn ordered_map_is_in_order_after_a_panic_of_any_call() {
+    let states: [State<Map>; 3] = [("small", small), ("full", full), ("sparse", sparse)];
+    let operations: [Operation<Map>; 12] = [
+        ("insert", |map| {
+            let map = map.as_ref().unwrap();
+            (0..8).for_each(|number| ignore(map.insert(Value::new(51 + number), Value::new(0))));
+        }),
+        ("insert again", |map| {
+            map.as_ref().unwrap().insert(Value::new(2), Value::new(0));
+        }),
+        ("remove", |map| {
+            let map = map.as_ref().unwrap();
+            (41..60).for_each(|number| ignore(map.remove(&Value::new(number))));
+        }),
+        ("pop", |map| {
+            let map = map.as_ref().unwrap();
+            let pop = map.first_cloned().is_some_and(|(key, _)| !stays(key.0));
+            drop(pop.then(|| map.pop_first_cloned()));
+            let last = map.last_cloned().is_some_and(|(key, _)| !stays(key.0));
+            drop(last.then(|| map.pop_last_cloned()));
+        }),
+        ("update", |map| {
+            let new = |old: &Value| (tick(), Value::new(old.0 + 1)).1;
+            map.as_ref().unwrap().update(&Value::new(2), new);
+        }),
+        ("compute", |map| {
+            let map = map.as_ref().unwrap();
+            map.compute(Value::new(2), |_| (tick(), None).1);
+            map.compute(Value::new(2), |_| (tick(), Some(Value::new(0))).1);
+        }),
+        ("retain", |map| map.as_ref().unwrap().retain(|key, _| (tick(), stays(key.0)).1)),
+        ("clone", |map| drop(map.clone())),
+        ("==", |map| assert!(map.as_ref() == map.as_ref())),
+        ("range", |map| {
+            let map = map.as_ref().unwrap();
+            let view = map.enter();
+            let mut range = view.range(Value::new(3)..Value::new(90));
+            while range.next().is_some() && range.next_back().is_some() {}
+        }),
+        ("into_iter", |map| {
+            map.take().into_iter().flatten().skip(1).for_each(|entry| drop((tick(), entry)));
+        }),
+        ("end", |map| drop(map.take())),
+    ];
+    let collect: Operation<Map> = ("collect", |_| drop((0..100).rev().map(entry).collect::<Map>()));
+    every_fault("OrderedMap", &states[..1], &[collect], drop);
+    for state in states {
+        let least: BTreeSet<u32> = crate::common::fuse::alone(|| {
+            state.1().enter().keys().map(|key| key.0).filter(|key| stays(*key)).collect()
+        });
+        every_fault("OrderedMap", &[state], &operations, move |map| works(map, &least));
+    }
+}
