@@ -172,6 +172,20 @@ pub static WORKLOADS: &[Workload] = &[
         groups: map::groups,
     },
     Workload {
+        name: "ordered",
+        about: "look up, insert and remove keys of one map that is in order",
+        options: &[UPDATE, ("keys", Some("1000000"))],
+        impls: || abouts(map::ordered::ENTRIES),
+        groups: map::ordered::groups,
+    },
+    Workload {
+        name: "walks",
+        about: "visit fifty entries of such a map from a key on",
+        options: &[UPDATE, ("keys", Some("1000000"))],
+        impls: || abouts(map::ordered::WALK_ENTRIES),
+        groups: map::ordered::walk_groups,
+    },
+    Workload {
         name: "ids",
         about: "look up, give out and take back ids of nodes (ParSec, section 3.6)",
         options: &[],

@@ -9,6 +9,7 @@
 
 #[cfg(feature = "c-rivals")]
 mod c;
+pub mod ordered;
 mod ours;
 pub mod regions;
 mod rivals;
