@@ -4,15 +4,15 @@
 //! are the object's own.
 //!
 //! ```text
-//! word:   0  <->  token | LOCKED  ->  HOT | address of the large form
+//! word:   0  <->  token | LOCKED  ->  HOT: there is a large form
 //!         small form, free or locked      for good
 //! ```
 //!
 //! Laws:
-//! - **promoted.P1** One word is the small form's lock, until it leads to the large form, for good.
-//!   The large form is made of the small one under that lock, and the instruction that releases the
-//!   lock shows it. So all uses of the small form come before all uses of the large one: both
-//!   together are as one object.
+//! - **promoted.P1** One word is the small form's lock, until it says that there is a large form,
+//!   for good. That is made of the small one under the lock, its address is shown before the lock
+//!   is released, and the instruction that does so keeps all others out of the small form. So all
+//!   uses of the small form come before all uses of the large one: both together are as one object.
 //! - **promoted.P2** Contention alone decides: an object is promoted when a thread had to wait for
 //!   the lock, or when it is asked for what the small form can't do. How often it is changed says
 //!   nothing: for one thread, the small form is the faster one.
@@ -21,7 +21,7 @@ use super::reentrancy_lock::cannot_hold;
 use crate::lock::{self, HOT, Refused};
 use crate::percpu::thread_token;
 use crate::profile::Of;
-use crate::sync::{AtomicUsize, MutPtr, Ordering, UnsafeCell, model_failed, seeded_bug};
+use crate::sync::{AtomicPtr, AtomicUsize, MutPtr, Ordering, UnsafeCell, model_failed, seeded_bug};
 use std::marker::PhantomData;
 use std::mem::forget;
 use std::ops::{Deref, DerefMut};
@@ -36,12 +36,15 @@ pub(super) trait SmallForm {
     fn promote(&mut self) -> Self::Large;
 }
 
-/// An object in one of two forms. In lines of its own: each use loads `word`, and what a program
+/// An object in one of two forms. In lines of its own: each use loads `large`, and what a program
 /// has beside the object may be written all the time.
 #[repr(align(128))]
 pub(super) struct Promotable<S: SmallForm> {
     /// See the module header.
     word: AtomicUsize,
+    /// The large form, or null. (Not in `word`: a load of that waits for the instruction by which
+    /// the same thread has just released the lock.)
+    large: AtomicPtr<S::Large>,
     small: UnsafeCell<S>,
     owned: PhantomData<Box<S::Large>>,
 }
@@ -64,8 +67,12 @@ struct Lock<'a, S: SmallForm>(&'a Promotable<S>);
 
 impl<S: SmallForm> Promotable<S> {
     pub(super) fn new(form: S) -> Self {
-        const { assert!(align_of::<S::Large>() > HOT, "an address has room for the mark") };
-        Self { word: AtomicUsize::new(0), small: UnsafeCell::new(form), owned: PhantomData }
+        Self {
+            word: AtomicUsize::new(0),
+            large: AtomicPtr::new(ptr::null_mut()),
+            small: UnsafeCell::new(form),
+            owned: PhantomData,
+        }
     }
 
     /// The large form, if it is there.
@@ -73,12 +80,9 @@ impl<S: SmallForm> Promotable<S> {
     pub(super) fn large(&self) -> Option<&S::Large> {
         // ORDER: Acquire; pairs with Release in `Holding::promote`: all that was done to the small
         // form, and the large one, before its address.
-        let word = self.word.load(Ordering::Acquire);
-        if word & HOT == 0 {
-            return None;
-        }
+        let large = self.large.load(Ordering::Acquire);
         // SAFETY: promoted.P1 - from the box of `Holding::promote`, which is freed with self alone.
-        unsafe { large_at::<S>(word).as_ref() }
+        unsafe { large.as_ref() }
     }
 
     /// The small form, under its lock, or the large one (promoted.P1).
@@ -113,7 +117,12 @@ impl<S: SmallForm> Promotable<S> {
     fn wait(&self) -> &S::Large {
         match lock::lock_nested(&self.word, thread_token(), Of::new("collection", self), None) {
             Ok(_) => self.holding().promote(),
-            Err(Refused::Hot) => self.large().expect("promoted.P1: the large form has gone"),
+            Err(Refused::Hot) => {
+                // ORDER: Acquire; pairs with the release of the lock in `Holding::promote`: the
+                // address of the large form before.
+                self.word.load(Ordering::Acquire);
+                self.large().expect("promoted.P1: the large form has gone")
+            }
             Err(refused) => cannot_hold(refused),
         }
     }
@@ -131,12 +140,6 @@ impl<S: SmallForm> Promotable<S> {
         // SAFETY: `&mut self` is more than the lock.
         self.small.with_mut(|small| unsafe { &mut *small })
     }
-}
-
-/// Where the large form is that a word with `HOT` leads to.
-#[inline(always)]
-fn large_at<S: SmallForm>(word: usize) -> *mut S::Large {
-    ptr::with_exposed_provenance_mut(word & !HOT)
 }
 
 impl<'a, S: SmallForm> Holding<'a, S> {
@@ -159,8 +162,10 @@ impl<'a, S: SmallForm> Holding<'a, S> {
             lock::lock_nested(&of.word, thread_token(), Of::new("collection", of), None)
                 .expect("promoted.P1: an object is promoted twice");
         }
+        // ORDER: Release; pairs with Acquire in `Promotable::large`.
+        of.large.store(large, Ordering::Release);
         // SAFETY: lock.K3 - this thread holds the lock, and `of` is borrowed.
-        unsafe { lock::unlock(&of.word, large.expose_provenance() | HOT) };
+        unsafe { lock::unlock(&of.word, HOT) };
         // SAFETY: from the box above, which is freed with `of` alone.
         unsafe { &*large }
     }
@@ -199,10 +204,10 @@ impl<S: SmallForm> Drop for Lock<'_, S> {
 impl<S: SmallForm> Drop for Promotable<S> {
     fn drop(&mut self) {
         // ORDER: Relaxed; `&mut self` is exclusive.
-        let word = self.word.load(Ordering::Relaxed);
-        if word & HOT != 0 && !model_failed() {
+        let large = self.large.load(Ordering::Relaxed);
+        if !large.is_null() && !model_failed() {
             // SAFETY: from the box of `Holding::promote`, and no reference to it outlives self.
-            drop(unsafe { Box::from_raw(large_at::<S>(word)) });
+            drop(unsafe { Box::from_raw(large) });
         }
     }
 }
