@@ -36,6 +36,10 @@ const TAKEN: usize = 1;
 /// There is no handle (timer_queue.T2).
 const LOOSE: usize = 2;
 
+/// Timers that the vector of those that fire has room for at first: as one that grows, which takes
+/// forty instructions more to begin.
+const FIRED: usize = 4;
+
 /// A timer.
 struct Item<T> {
     deadline: u64,
@@ -273,6 +277,9 @@ impl<T: Send + 'static> TimerQueue<T> {
             timers.0.advance(now, |timer| {
                 let item = timer.item();
                 if let Some((value, is_loose)) = item.fire() {
+                    if fired.is_empty() {
+                        fired = Vec::with_capacity(FIRED);
+                    }
                     fired.push((item.deadline, value));
                     // timer_queue.T2 - this call is its owner, and its value was taken.
                     if is_loose {
