@@ -359,7 +359,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<rivals::Concurrent>("concurrent-queue", "concurrent-queue, unbounded"),
     Entry {
         kind: Kind::Ours,
-        ..entry::<ours::Auto>("event-queue", "EventQueue: one locked queue until senders contend")
+        ..entry::<ours::Auto>("event-queue", "EventQueue: one locked queue, or logs where they pay")
     },
     Entry {
         kind: Kind::Ours,

@@ -4,7 +4,7 @@ use manycore::{collections::EventQueue, oplog::Logs};
 
 use super::{Event, EventDrainer, EventSender, QueueImpl};
 
-/// With the defaults: one locked queue until senders contend.
+/// With the defaults: one locked queue, or logs where they pay.
 pub(super) struct Auto(EventQueue<Event>);
 
 impl QueueImpl for Auto {

@@ -32,8 +32,9 @@ pub(super) trait SmallForm {
     /// The large one.
     type Large;
 
-    /// The large form, with what is in this one, which is left empty. Runs no code of the user's.
-    fn promote(&mut self) -> Self::Large;
+    /// The large form, with what is in this one, which is left empty; whether threads contend for
+    /// it. Runs no code of the user's.
+    fn promote(&mut self, contended: bool) -> Self::Large;
 }
 
 /// An object in one of two forms. In lines of its own: each use loads `large`, and what a program
@@ -116,7 +117,7 @@ impl<S: SmallForm> Promotable<S> {
     #[cold]
     fn wait(&self) -> &S::Large {
         match lock::lock_nested(&self.word, thread_token(), Of::new("collection", self), None) {
-            Ok(_) => self.holding().promote(),
+            Ok(_) => self.holding().promote_as(true),
             Err(Refused::Hot) => {
                 // ORDER: Acquire; pairs with the release of the lock in `Holding::promote`: the
                 // address of the large form before.
@@ -149,9 +150,13 @@ impl<'a, S: SmallForm> Holding<'a, S> {
     }
 
     /// The large form is there from now on, for good.
+    pub(super) fn promote(self) -> &'a S::Large {
+        self.promote_as(false)
+    }
+
     #[cold]
-    pub(super) fn promote(mut self) -> &'a S::Large {
-        let large = Box::into_raw(Box::new((*self).promote()));
+    fn promote_as(mut self, contended: bool) -> &'a S::Large {
+        let large = Box::into_raw(Box::new((*self).promote(contended)));
         let lock = self.into_lock();
         let of = lock.0;
         forget(lock);
@@ -224,7 +229,7 @@ mod tests {
     impl SmallForm for Number {
         type Large = u64;
 
-        fn promote(&mut self) -> u64 {
+        fn promote(&mut self, _: bool) -> u64 {
             u64::from(self.0)
         }
     }

@@ -239,6 +239,13 @@ impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    /// As [`ReadGuard::rest`], for an object that no other thread knows of yet.
+    pub(crate) fn rest_at_first(&mut self, reads: u32) {
+        if !self.config.always_logs() {
+            self.contention.store(self.contention.load().resting_for(reads));
+        }
+    }
+
     /// The short path of [`release_slow`](Self::release_slow): releases a cold object to which
     /// nothing happened while it was held. If that returns false, the object is released by
     /// `release_slow`.

@@ -93,7 +93,7 @@ impl<E: Send + 'static> Sender<E> {
     /// # Errors
     /// [`SendError::Closed`] with the event if the receiver is gone or has closed the queue, also
     /// while this waits.
-    #[inline]
+    #[inline(always)]
     pub fn send(&self, event: E) -> Result<(), SendError<E>> {
         self.queue.send(event)
     }
@@ -102,7 +102,7 @@ impl<E: Send + 'static> Sender<E> {
     ///
     /// # Errors
     /// [`SendError::Full`] or [`SendError::Closed`], with the event.
-    #[inline]
+    #[inline(always)]
     pub fn try_send(&self, event: E) -> Result<(), SendError<E>> {
         self.queue.try_send(event)
     }

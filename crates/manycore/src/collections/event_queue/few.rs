@@ -26,11 +26,15 @@ pub(super) struct Few<E> {
 impl<E: Send + 'static> SmallForm for Few<E> {
     type Large = Full<E>;
 
-    fn promote(&mut self) -> Full<E> {
+    fn promote(&mut self, contended: bool) -> Full<E> {
         let signals = Arc::new(Signals::new(self.max_events));
         let inbox = Inbox::new(Arc::clone(&signals), take(&mut self.events).into());
         let settings = self.settings.take().expect("promoted.P1: a queue is promoted once");
-        Full::new(settings.build(inbox), signals, self.tunes)
+        let mut inbox = settings.build(inbox);
+        if contended && self.tunes {
+            inbox.rest_at_first(u32::MAX); // the receiver finds out whether logs pay (`front`)
+        }
+        Full::new(inbox, signals, self.tunes)
     }
 }
 
@@ -69,11 +73,10 @@ impl<E> Few<E> {
 
     /// Moves up to `most` events to the end of `out`.
     pub(super) fn move_at_most(&mut self, most: usize, out: &mut Vec<E>) {
-        let count = most.min(self.events.len());
-        if count == 0 && most > 0 {
-            self.give_back();
+        if most >= self.events.len() {
+            return self.move_all(out);
         }
-        out.extend(self.events.drain(..count));
+        out.extend(self.events.drain(..most));
     }
 }
 

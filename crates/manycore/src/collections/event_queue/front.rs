@@ -1,21 +1,27 @@
 //! The receivers' side: events that are handed out one by one, and when the queue has logs.
 //!
-//! Owns: the policies. A sole sender is best off with a log (it takes no stamp there, 8 ns against
-//! 15 of a cold queue). Several senders pay a stamp for a log, so they begin on the cold queue's
-//! lock, and its contention promotes. And senders stand still while a merge takes their logs, so a
-//! receiver of batches that polls without a pause would leave them no time to send: it is paced. It
-//! rests for a multiple of its merge's duration, by how many events that brought, and yields its
-//! core for that time, because the senders may need it: with two senders and a receiver on two
-//! cores, merges then bring 4,000 events instead of 40, and 2.4 to 3 times as many get through.
+//! Owns: the policies. A sole sender takes no stamp for a log, so it gets one when it is busy. Each
+//! of two pays a stamp, and saves turns at a lock that it mostly finds free. What these cost
+//! differs from machine to machine, so a trial decides (policy.P4); for a sole sender, too, once it
+//! has a log. Of more than two, several would wait at once: when they contend, they get logs, which
+//! stay.
+//!
+//! Senders stand still while a merge takes their logs, so a receiver of batches that polls without
+//! a pause would leave them no time to send: it is paced. It rests for a multiple of its merge's
+//! duration, by how many events that brought, and yields its core for that time, because the
+//! senders may need it: with two senders and a receiver on two cores, merges then bring 4,000
+//! events instead of 40, and 2.4 to 3 times as many get through.
 
 use super::merge::Pending;
 use super::ring::Ring;
+use super::run::Senders;
 use super::signals::Signals;
 use super::waiter::Waiter;
 use crate::config::SMALL;
-use crate::policy::Streak;
+use crate::policy::{Streak, Trial};
 use crate::sync::thread;
 use std::collections::VecDeque;
+use std::mem::{replace, take};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,8 +31,8 @@ const BATCH_FOR_LOGS: usize = 16;
 const BATCHES_FOR_LOGS: u32 = 4;
 /// Merges in a row that found one sender's events only until the others are forgotten.
 const MERGES_TO_FORGET: u32 = 64;
-/// Batches of a cold queue until its senders are forgotten.
-const BATCHES_TO_FORGET: u32 = 32;
+/// Batches in a window of the trial.
+const BATCHES: u32 = 32;
 
 /// See the module header.
 #[derive(Debug)]
@@ -41,8 +47,8 @@ pub(super) struct Front<E> {
     pub(super) is_roomy: bool,
     pub(super) tuning: Tuning,
     pub(super) pace: Pace,
-    /// Of the last merge, to be followed when the receivers' lock has been released.
-    pub(super) advice: Advice,
+    /// The queue is to have logs, when the receivers' lock has been released.
+    pub(super) promotes: bool,
     /// Senders to be woken then, because there is room.
     pub(super) released: Vec<Waiter>,
 }
@@ -51,8 +57,8 @@ impl<E> Default for Front<E> {
     fn default() -> Self {
         let (events, pending) = (VecDeque::new(), Pending::default());
         let (tuning, pace) = (Tuning::default(), Pace::default());
-        let (advice, released) = (Advice::default(), Vec::new());
-        Self { events, pending, ring: None, is_roomy: false, tuning, pace, advice, released }
+        let (promotes, released) = (false, Vec::new());
+        Self { events, pending, ring: None, is_roomy: false, tuning, pace, promotes, released }
     }
 }
 
@@ -72,7 +78,12 @@ impl<E> Front<E> {
     }
 
     /// The next event of those that were taken.
+    #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<E> {
+        if self.len() == 0 { None } else { self.pop_taken() }
+    }
+
+    fn pop_taken(&mut self) -> Option<E> {
         self.events.pop_front().or_else(|| self.pending.pop())
     }
 
@@ -85,7 +96,7 @@ impl<E> Front<E> {
     /// Asks senders for single events (event_queue.Q10).
     pub(super) fn ask(&mut self, signals: &Signals) {
         let ring = self.ring.get_or_insert_with(|| Arc::new(Ring::new()));
-        signals.use_ring(Arc::as_ptr(ring));
+        signals.ask(&**ring);
     }
 
     /// Moves up to `most` events to the end of `out`.
@@ -143,13 +154,15 @@ fn rest_after(events: usize, took: Duration) -> Duration {
     (took * events.clamp(1, REST) as u32).min(REST_MOST)
 }
 
-/// What a receiver saw when it merged.
+/// What a receiver saw when it took some events.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch {
     pub(super) events: usize,
     pub(super) is_hot: bool,
-    pub(super) many_senders: bool,
-    /// Merges that found the events of one sender only.
+    pub(super) senders: Senders,
+    /// Whether events are stamped in logs, as those of many senders.
+    pub(super) has_stamps: bool,
+    /// Merges in a row that found the events of one sender only.
     pub(super) single_merges: Streak,
 }
 
@@ -158,53 +171,87 @@ pub(super) struct Batch {
 pub(super) enum Advice {
     #[default]
     Keep,
+    /// The queue is to have logs.
     Promote,
-    Demote,
-    ForgetSenders,
+    /// It is to have none, not even if senders contend.
+    Rest,
+    /// It is to have logs if senders contend.
+    Contend,
 }
 
 /// The state of the policy.
 #[derive(Debug, Default)]
 pub(super) struct Tuning {
     large_batches: Streak,
-    /// Batches of a cold queue with many senders.
-    cold_batches: Streak,
-    /// Whether the logs that the queue has now were given to a sole sender, by this policy.
-    given_alone: bool,
+    /// Of no logs, and of logs.
+    trial: Trial,
+    /// Whether logs were given to the sole sender that there is, without a trial.
+    has_given: bool,
+    /// Whether senders get logs when they contend.
+    contends: bool,
+    /// Batches and events of a window, and when that began.
+    batches: u32,
+    events: u64,
+    began: u64,
 }
 
 impl Tuning {
-    pub(super) fn advise(&mut self, batch: Batch) -> Advice {
-        if batch.events == 0 {
-            return Advice::Keep; // a receiver that polls says nothing about the senders
-        }
+    /// After a batch; a receiver that finds none says nothing about the senders.
+    pub(super) fn advise(&mut self, batch: Batch, now: impl FnOnce() -> u64) -> Advice {
         self.large_batches.observe(batch.events >= BATCH_FOR_LOGS);
-        if batch.is_hot { self.advise_hot(batch) } else { self.advise_cold(batch) }
-    }
-
-    fn advise_hot(&mut self, batch: Batch) -> Advice {
-        self.cold_batches.clear();
-        let is_alone_again = batch.single_merges.is_due(MERGES_TO_FORGET);
-        if !batch.many_senders || !(self.given_alone || is_alone_again) {
-            return Advice::Keep;
+        self.batches += 1;
+        self.events += batch.events as u64;
+        let is_sole = !batch.has_stamps && batch.senders.are_one();
+        let was_given = self.has_given;
+        self.has_given &= is_sole;
+        // What one sender was given is no choice of two; and of two that sent, the one that is left
+        // is alone again when the object has had no logs.
+        let is_past = was_given || batch.single_merges.is_due(MERGES_TO_FORGET);
+        if batch.is_hot && batch.has_stamps && !batch.senders.are_crowd() && is_past {
+            self.large_batches.clear();
+            return self.rest();
         }
-        self.given_alone = false;
-        self.large_batches.clear();
-        Advice::Demote
-    }
-
-    fn advise_cold(&mut self, batch: Batch) -> Advice {
-        self.given_alone = !batch.many_senders && self.large_batches.is_due(BATCHES_FOR_LOGS);
-        if self.given_alone {
+        if !batch.is_hot && batch.senders.are_crowd() && !self.contends {
+            self.contends = true;
+            return Advice::Contend;
+        }
+        let is_busy = !batch.is_hot && self.large_batches.is_due(BATCHES_FOR_LOGS);
+        if is_busy && is_sole && !self.has_given {
+            self.has_given = true;
+            self.trial.force(true);
             return Advice::Promote;
         }
-        if !batch.many_senders {
+        match self.batches < BATCHES {
+            true => Advice::Keep,
+            false => self.end_window(batch, is_sole, now()),
+        }
+    }
+
+    /// Whether a window begins with the next batch.
+    pub(super) fn begins(&self) -> bool {
+        self.batches == 0
+    }
+
+    #[inline(never)]
+    fn end_window(&mut self, batch: Batch, is_sole: bool, now: u64) -> Advice {
+        let ticks = now.saturating_sub(replace(&mut self.began, now));
+        let (_, events) = (take(&mut self.batches), take(&mut self.events));
+        if batch.senders.are_crowd() {
+            self.trial.measure_anew(); // several would wait at once
             return Advice::Keep;
         }
-        match self.cold_batches.observe(true).take(BATCHES_TO_FORGET) {
-            true => Advice::ForgetSenders,
-            false => Advice::Keep,
+        let may_try = batch.is_hot || self.large_batches.is_due(1);
+        match self.trial.note(batch.is_hot, events, ticks, may_try) {
+            true if batch.is_hot => Advice::Keep,
+            true => Advice::Promote,
+            false if is_sole && !batch.is_hot => Advice::Keep, // no sender contends with it
+            false => self.rest(),
         }
+    }
+
+    fn rest(&mut self) -> Advice {
+        self.contends = false;
+        Advice::Rest
     }
 }
 
@@ -212,13 +259,47 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    const COLD: Batch =
-        Batch { events: 100, is_hot: false, many_senders: false, single_merges: Streak::NONE };
-    const HOT: Batch = Batch { is_hot: true, ..COLD };
+    const COLD: Batch = Batch {
+        events: 100,
+        is_hot: false,
+        senders: Senders::ONE,
+        has_stamps: false,
+        single_merges: Streak::NONE,
+    };
+    const TWO: Batch = Batch { senders: Senders::TWO, ..COLD };
+    const CROWD: Batch = Batch { senders: Senders::CROWD, ..COLD };
 
     fn nth_advice(tuning: &mut Tuning, batch: Batch, n: u32) -> Advice {
-        (1..n).for_each(|_| assert_eq!(tuning.advise(batch), Advice::Keep));
-        tuning.advise(batch)
+        let advise = |tuning: &mut Tuning| tuning.advise(batch, || 0);
+        (1..n).for_each(|_| assert_eq!(advise(tuning), Advice::Keep));
+        advise(tuning)
+    }
+
+    /// A queue that obeys.
+    #[derive(Default)]
+    struct Obeying {
+        tuning: Tuning,
+        is_hot: bool,
+        ticks: u64,
+    }
+
+    impl Obeying {
+        /// The share of batches, in percent, that came by logs. `ticks` is what an event takes
+        /// without logs and with them.
+        fn logged_share(&mut self, batch: Batch, ticks: [u64; 2], batches: u64) -> u64 {
+            let mut logged = 0;
+            for _ in 0..batches {
+                logged += u64::from(self.is_hot);
+                self.ticks += batch.events as u64 * ticks[usize::from(self.is_hot)];
+                match self.tuning.advise(Batch { is_hot: self.is_hot, ..batch }, || self.ticks) {
+                    Advice::Promote => self.is_hot = true,
+                    Advice::Rest => self.is_hot = false,
+                    Advice::Keep => {}
+                    Advice::Contend => panic!("they are no crowd"),
+                }
+            }
+            logged * 100 / batches
+        }
     }
 
     #[test]
@@ -234,36 +315,61 @@ mod tests {
         let mut tuning = Tuning::default();
         let small = Batch { events: BATCH_FOR_LOGS - 1, ..COLD };
         assert_eq!(nth_advice(&mut tuning, small, 1000), Advice::Keep);
-        tuning.advise(COLD);
-        tuning.advise(Batch { events: 0, ..COLD }); // does not interrupt
-        assert_eq!(nth_advice(&mut tuning, COLD, BATCHES_FOR_LOGS - 1), Advice::Promote);
+        assert_eq!(nth_advice(&mut tuning, COLD, BATCHES_FOR_LOGS), Advice::Promote);
     }
 
     #[test]
-    fn second_sender_takes_the_sole_senders_log_away_once() {
+    fn one_or_two_senders_have_logs_where_a_trial_finds_these_faster() {
+        for batch in [COLD, TWO] {
+            let mut queue = Obeying::default();
+            for _ in 0..3 {
+                for ticks in [[10, 5], [100, 50]] {
+                    queue.logged_share(batch, ticks, 400_000);
+                    let share = queue.logged_share(batch, ticks, 400_000);
+                    assert!(share >= 98, "logs are faster: {share}");
+                }
+                for ticks in [[10, 20], [100, 300]] {
+                    queue.logged_share(batch, ticks, 400_000);
+                    let share = queue.logged_share(batch, ticks, 400_000);
+                    assert!(share <= 2, "the lock is faster: {share}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_senders_of_small_batches_have_no_logs() {
+        let batch = Batch { events: BATCH_FOR_LOGS - 1, ..TWO };
+        assert_eq!(Obeying::default().logged_share(batch, [100, 10], 100_000), 0);
+    }
+
+    #[test]
+    fn more_senders_get_logs_when_they_contend_and_keep_them() {
+        let mut tuning = Tuning::default();
+        assert_eq!(tuning.advise(CROWD, || 0), Advice::Contend);
+        assert_eq!(nth_advice(&mut tuning, CROWD, 10 * BATCHES), Advice::Keep);
+        let hot = Batch { is_hot: true, ..CROWD };
+        assert_eq!(nth_advice(&mut tuning, hot, 10 * BATCHES), Advice::Keep);
+    }
+
+    #[test]
+    fn second_sender_takes_away_what_the_first_was_given() {
         let mut tuning = Tuning::default();
         assert_eq!(nth_advice(&mut tuning, COLD, BATCHES_FOR_LOGS), Advice::Promote);
-        assert_eq!(nth_advice(&mut tuning, HOT, 100), Advice::Keep);
-        let many = Batch { many_senders: true, ..HOT };
-        assert_eq!(tuning.advise(many), Advice::Demote);
-        // Contention gives logs again, and then they stay.
-        tuning.advise(Batch { many_senders: true, ..COLD });
-        assert_eq!(nth_advice(&mut tuning, many, 1000), Advice::Keep);
-    }
-
-    #[test]
-    fn logs_that_contention_gave_before_the_first_look_stay() {
-        let many = Batch { many_senders: true, ..HOT };
-        assert_eq!(nth_advice(&mut Tuning::default(), many, 1000), Advice::Keep);
+        let hot = Batch { is_hot: true, ..COLD };
+        assert_eq!(nth_advice(&mut tuning, hot, BATCHES / 2), Advice::Keep);
+        let stamped = Batch { has_stamps: true, ..hot };
+        assert_eq!(tuning.advise(stamped, || 0), Advice::Rest);
+        // What a trial or contention gives stays.
+        assert_eq!(nth_advice(&mut tuning, stamped, 8), Advice::Keep);
     }
 
     #[test]
     fn one_of_many_senders_left_is_found_out() {
         let mut tuning = Tuning::default();
-        let many_cold = Batch { many_senders: true, ..COLD };
-        assert_eq!(nth_advice(&mut tuning, many_cold, BATCHES_TO_FORGET), Advice::ForgetSenders);
-        let alone =
-            Batch { many_senders: true, single_merges: Streak::from_raw(MERGES_TO_FORGET), ..HOT };
-        assert_eq!(tuning.advise(alone), Advice::Demote);
+        let single_merges = Streak::from_raw(MERGES_TO_FORGET);
+        let alone = Batch { is_hot: true, has_stamps: true, single_merges, ..COLD };
+        assert_eq!(tuning.advise(alone, || 0), Advice::Rest);
+        assert_eq!(nth_advice(&mut tuning, COLD, BATCHES_FOR_LOGS), Advice::Promote);
     }
 }

@@ -7,9 +7,10 @@ use super::run::{Inbox, KEPT, Outgoing, Run, room};
 use super::signals::Signals;
 use super::waiter::Waiter;
 use super::{RecvError, SendError};
+use crate::clock::Clock;
 use crate::collections::Line;
 use crate::oplog::{Deferred, ReadGuard};
-use crate::percpu::barrier;
+use crate::percpu::{barrier, thread_token};
 use crate::sync::{self, Mutex, seeded_bug};
 use std::collections::VecDeque;
 use std::iter::from_fn;
@@ -70,8 +71,14 @@ impl<E: Send + 'static> Full<E> {
     #[inline(never)]
     pub(super) fn receive(&self, polls: bool) -> Result<E, RecvError> {
         self.with_front(|front| {
-            if let Some(event) = front.pop().or_else(|| front.pop_ring()) {
+            if let Some(event) = front.pop() {
                 front.note_left(self.signals());
+                return Ok(event);
+            }
+            if let Some(event) = front.pop_ring() {
+                if self.signals().is_full() {
+                    front.note_left(self.signals());
+                }
                 return Ok(event);
             }
             let closed = self.signals().is_closed(); // before the merge: event_queue.Q3
@@ -119,7 +126,6 @@ impl<E: Send + 'static> Full<E> {
             return next;
         }
         let event = inbox.take_only();
-        self.tune(front, usize::from(event.is_some()), &inbox);
         if self.signals().is_full() {
             front.note_left(self.signals());
         }
@@ -143,11 +149,13 @@ impl<E: Send + 'static> Full<E> {
     /// Merges and [takes](Self::take_from), for a receiver of batches: not soon after a merge that
     /// brought little.
     fn take_batch(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
-        self.signals().use_ring::<E>(std::ptr::null()); // no single events any more
+        self.signals().ask_no_more();
         front.pace.rest();
-        let others_send = self.signals().others_send();
-        let began = (others_send && self.inbox.is_hot()).then(Instant::now);
-        let first = self.take_from(self.inbox.read(), front, events);
+        let is_merge = self.inbox.is_hot() && self.signals().others_send();
+        let began = is_merge.then(Instant::now);
+        let inbox = self.inbox.read();
+        let others_send = is_merge || inbox.senders().are_others_than(thread_token());
+        let first = self.take_from(inbox, front, events);
         if others_send {
             front.pace.note(events.len() + front.pending.len(), began);
         }
@@ -184,27 +192,41 @@ impl<E: Send + 'static> Full<E> {
             front.events = VecDeque::new();
             _unused = Some((inbox.take_buffers(), std::mem::take(&mut front.pending)));
         }
-        self.tune(front, taken, &inbox);
+        if self.tunes && taken > 0 {
+            self.tune(front, taken, &mut inbox);
+        }
         first
     }
 
-    /// After so many events were taken: what is to be done about the logs.
-    #[inline(always)]
-    fn tune(&self, front: &mut Front<E>, taken: usize, inbox: &ReadGuard<'_, Inbox<E>, Run<E>>) {
-        if !self.tunes {
-            return;
-        }
-        let seen = Batch {
-            events: taken,
-            is_hot: inbox.is_hot() || self.inbox.is_hot(),
-            many_senders: self.signals().has_many_senders(),
-            single_merges: inbox.single_merges(),
-        };
-        let advice = front.tuning.advise(seen);
-        if advice == Advice::ForgetSenders && !self.inbox.is_hot() {
+    /// After so many events were taken: the queue has logs or none, as the policy says. What can't
+    /// be done here is left to [`with_front`](Self::with_front).
+    fn tune(
+        &self,
+        front: &mut Front<E>,
+        taken: usize,
+        inbox: &mut ReadGuard<'_, Inbox<E>, Run<E>>,
+    ) {
+        let is_hot = inbox.is_hot() || self.inbox.is_hot();
+        if !is_hot && self.signals().has_many_senders() {
             self.signals().forget_senders();
         }
-        front.advice = advice;
+        let has_stamps = self.signals().has_many_senders();
+        let seen = Batch {
+            events: taken,
+            is_hot,
+            senders: inbox.senders(),
+            has_stamps,
+            single_merges: inbox.single_merges(),
+        };
+        match front.tuning.advise(seen, || Clock::system().ticks_now()) {
+            Advice::Keep => {}
+            Advice::Promote => front.promotes = true,
+            Advice::Rest => inbox.rest(u32::MAX),
+            Advice::Contend => inbox.rest(0),
+        }
+        if front.tuning.begins() {
+            inbox.forget_senders();
+        }
     }
 
     /// As [`EventQueue::drain_into`](super::EventQueue::drain_into).
@@ -243,31 +265,29 @@ impl<E: Send + 'static> Full<E> {
         in_ring + inbox.len() + front.len()
     }
 
-    /// Runs `f` under the receivers' lock, and does without it what a merge found advisable: a
+    /// Runs `f` under the receivers' lock, and then without it what a merge found advisable: a
     /// promotion may apply updates of another object, and these may use this queue.
     #[inline(always)]
     fn with_front<R>(&self, f: impl FnOnce(&mut Front<E>) -> R) -> R {
         let mut front = self.front();
         let result = f(&mut front);
-        if front.advice == Advice::Keep && front.released.is_empty() {
+        if !front.promotes && front.released.is_empty() {
             return result;
         }
-        let advice = std::mem::take(&mut front.advice);
+        let promotes = std::mem::take(&mut front.promotes);
         let released = std::mem::take(&mut front.released);
         drop(front);
-        self.follow(advice, released);
+        self.follow(promotes, released);
         result
     }
 
     #[cold]
-    fn follow(&self, advice: Advice, released: Vec<Waiter>) {
+    fn follow(&self, promotes: bool, released: Vec<Waiter>) {
         if !released.is_empty() {
             wake_senders(released);
         }
-        match advice {
-            Advice::Promote => drop(self.inbox.promote()),
-            Advice::Demote => self.inbox.demote(),
-            Advice::Keep | Advice::ForgetSenders => {}
+        if promotes {
+            self.inbox.promote();
         }
     }
 

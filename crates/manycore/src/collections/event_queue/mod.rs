@@ -18,8 +18,8 @@
 //!     (law clock.C2). A sole sender that has not heard yet gives a key below all
 //!     stamps; it can't have begun after an event of the second thread was sent, or it would have
 //!     heard. So every event from before is below, and whatever is after it sees `MANY` too.
-//!   - While the queue is cold, events go to the inbox at once, in the order of the lock; and it
-//!     becomes cold only after its logs have been merged.
+//!   - While the queue is cold, events go to the inbox at once, in the order of the lock, and need
+//!     no key; and it becomes cold only after its logs have been merged.
 //!
 //!   A large merge of many logs is left to the receiver (`merge`): its logs are taken at that
 //!   moment all the same, and whatever comes to the inbox later is put behind all of it.
@@ -416,7 +416,8 @@ impl<E: Send + 'static> EventQueueBuilder<E> {
         self
     }
 
-    /// When the queue has logs (default: when senders contend for it).
+    /// When the queue has logs (default: a busy sole sender gets one, more than two get them when
+    /// they contend, and a trial finds out whether one or two are faster with or without).
     #[must_use]
     pub fn logs(mut self, logs: Logs) -> Self {
         self.logs = logs;

@@ -7,7 +7,7 @@ use super::ring::{Ring, RingTail};
 use super::signals::Signals;
 use crate::clock::Stamp;
 use crate::oplog::Log;
-use crate::percpu::barrier;
+use crate::percpu::{barrier, thread_token};
 use crate::policy::Streak;
 use crate::sync::prefetch_for_write;
 use std::cell::Cell;
@@ -73,10 +73,16 @@ impl<E> Default for Run<E> {
     }
 }
 
-/// The underlying queue: events in order, for the receivers to take all at once.
+/// The underlying queue: events in order, for the receivers to take all at once. What each sender
+/// changes comes first, in one line.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Inbox<E> {
     ready: Vec<E>,
+    /// How many events may be ready so that one more is put behind them and nothing else is to do:
+    /// none while others are pending.
+    straight: usize,
+    senders: Senders,
     /// Comes after what is ready.
     pending: Pending<E>,
     /// The events that a receiver took last: it has no more of them in its hands.
@@ -85,6 +91,53 @@ pub(super) struct Inbox<E> {
     /// Merges in a row that found events of one sender only.
     single_merges: Streak,
     signals: Arc<Signals>,
+}
+
+/// The senders since the receiver last forgot them: one thread, two, or more.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Senders {
+    /// The tokens of the last two that sent to the cold queue; 0 for none.
+    last: usize,
+    other: usize,
+    is_crowd: bool,
+}
+
+impl Senders {
+    #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+    pub(super) const ONE: Self = Self { last: 16, other: 0, is_crowd: false };
+    #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+    pub(super) const TWO: Self = Self { other: 32, ..Self::ONE };
+    #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+    pub(super) const CROWD: Self = Self { is_crowd: true, ..Self::TWO };
+
+    #[inline(always)]
+    fn note(&mut self, token: usize) {
+        if token != self.last {
+            self.note_change(token);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_change(&mut self, token: usize) {
+        self.is_crowd |= self.other != 0 && self.other != token;
+        (self.last, self.other) = (token, self.last);
+    }
+
+    /// Whether there were more than two.
+    pub(super) fn are_crowd(self) -> bool {
+        self.is_crowd
+    }
+
+    /// Whether there was one at most.
+    pub(super) fn are_one(self) -> bool {
+        self.other == 0 && !self.is_crowd
+    }
+
+    /// Whether another thread than this one has sent to the cold queue.
+    pub(super) fn are_others_than(self, token: usize) -> bool {
+        self.last != 0 && (self.last != token || self.other != 0)
+    }
 }
 
 /// Events of many logs from which on their merge is left to the receiver: the first event is then
@@ -105,14 +158,32 @@ impl<E> Inbox<E> {
     pub(super) fn new(signals: Arc<Signals>, ready: Vec<E>) -> Self {
         let mut inbox = Self {
             ready,
+            straight: 0,
             pending: Pending::default(),
             handed: 0,
             tail: RingTail::default(),
             single_merges: Streak::NONE,
+            senders: Senders::default(),
             signals,
         };
+        inbox.look_ahead();
         inbox.note_merged();
         inbox
+    }
+
+    pub(super) fn senders(&self) -> Senders {
+        self.senders
+    }
+
+    pub(super) fn forget_senders(&mut self) {
+        self.senders = Senders::default();
+    }
+
+    /// Sets `straight`, after what it depends on has changed.
+    #[inline]
+    fn look_ahead(&mut self) {
+        let is_settled = self.pending.len() == 0;
+        self.straight = if is_settled { self.signals.unwatched(self.handed) } else { 0 };
     }
 
     pub(super) fn single_merges(&self) -> Streak {
@@ -132,6 +203,7 @@ impl<E> Inbox<E> {
             swap(&mut self.pending, pending);
         }
         self.handed = into.len() + pending.len();
+        self.look_ahead();
         self.signals.note_handed_over(self.handed);
     }
 
@@ -140,7 +212,10 @@ impl<E> Inbox<E> {
     pub(super) fn take_only(&mut self) -> Option<E> {
         self.settle();
         debug_assert!(self.ready.len() <= 1, "event_queue.Q2: events are passed by");
-        self.handed = 0;
+        if self.handed != 0 {
+            self.handed = 0;
+            self.look_ahead();
+        }
         self.signals.note_handed_over(0);
         self.ready.pop()
     }
@@ -160,13 +235,27 @@ impl<E> Inbox<E> {
     /// (event_queue.Q10).
     #[inline]
     fn put_in_ring(&mut self, event: E, signals: &Signals) -> Result<(), E> {
-        let ring = signals.ring::<E>();
-        if ring.is_null() || self.len() != 0 || !signals.has_room_for_ring(self.handed) {
-            return Err(event);
+        match signals.asked_ring() {
+            Some(ring) if self.len() == 0 && signals.has_room_for_ring(self.handed) => {
+                ring.put(&mut self.tail, event)
+            }
+            _ => Err(event),
         }
-        // SAFETY: event_queue.Q10 - the receivers' side keeps the ring as long as the queue, and
-        // made it for this queue's events.
-        unsafe { &*ring }.put(&mut self.tail, event)
+    }
+
+    /// Takes an event from its sender, whatever the queue's state.
+    #[inline(never)]
+    fn take_rarely(&mut self, event: &Cell<Option<E>>, signals: &Signals) {
+        if signals.is_closed() {
+            return; // event_queue.Q3
+        }
+        let Some(event) = event.take() else { return };
+        self.senders.note(thread_token());
+        if let Err(event) = self.put_in_ring(event, signals) {
+            self.settle();
+            self.ready.push(event);
+            self.note_merged();
+        }
     }
 
     /// Says how many merged events there are, and looks at the bound (event_queue.Q5).
@@ -174,9 +263,7 @@ impl<E> Inbox<E> {
     fn note_merged(&mut self) {
         let (merged, in_ring) = (self.len(), self.tail.len_most());
         if self.signals.note_merged(merged, self.handed + in_ring) {
-            // SAFETY: event_queue.Q10 - null while no receiver asks for single events, or a ring
-            // that the receivers' side keeps as long as the queue, made for this queue's events.
-            let ring = unsafe { self.signals.ring::<E>().as_ref() };
+            let ring = self.signals.ring::<E>();
             let in_ring = ring.map_or(in_ring, |ring| ring.len(&mut self.tail));
             self.signals.look_at_bound(merged, in_ring);
         }
@@ -196,6 +283,7 @@ impl<E> Inbox<E> {
     fn settle(&mut self) {
         if self.pending.len() > 0 {
             self.pending.move_to(usize::MAX, &mut self.ready);
+            self.look_ahead();
         }
     }
 }
@@ -205,17 +293,17 @@ impl<E: Send + 'static> Log<Inbox<E>> for Run<E> {
     /// Logs are collected all at one moment, and keys, not the object's stamps, give the order.
     const ORDERED: bool = false;
 
+    #[inline(always)]
     fn apply(call: Call<E>, inbox: &mut Inbox<E>) {
         let Outgoing { event, signals } = call.outgoing();
-        if signals.is_closed() {
-            return; // event_queue.Q3
-        }
-        let Some(event) = event.take() else { return };
-        signals.is_sole_sender(); // says so if it is not (event_queue.Q2)
-        if let Err(event) = inbox.put_in_ring(event, signals) {
-            inbox.settle();
-            inbox.ready.push(event);
-            inbox.note_merged();
+        if inbox.ready.len() < inbox.straight && signals.is_straight() {
+            if let Some(event) = event.take() {
+                inbox.senders.note(thread_token());
+                inbox.ready.push(event);
+                signals.show_merged(inbox.ready.len());
+            }
+        } else {
+            inbox.take_rarely(event, signals);
         }
         barrier::full_by_next_rmw(); // the lock's release: event_queue.Q9
     }
@@ -263,6 +351,7 @@ impl<E> Run<E> {
         inbox.settle();
         let before = inbox.len();
         inbox.single_merges.observe(runs.len() == 1);
+        inbox.senders.is_crowd |= runs.len() > 2;
         match runs {
             [] => {}
             [only] => inbox.ready.extend(only.entries.drain(..).map(|(_, event)| event)),
@@ -272,6 +361,7 @@ impl<E> Run<E> {
                 if inbox.pending.len() < MANY_EVENTS {
                     inbox.settle();
                 }
+                inbox.look_ahead();
             }
         }
         inbox.note_merged();

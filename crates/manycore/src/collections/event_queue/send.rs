@@ -19,7 +19,9 @@ impl<E: Send + 'static> EventQueue<E> {
     ///
     /// # Errors
     /// [`SendError::Closed`] with the event if the queue is closed, also while this waits.
-    #[inline]
+    // Inlined into whatever makes the event: a function that is given a pointer to it would load it
+    // before the stores to it are over, and wait for them. Likewise those below.
+    #[inline(always)]
     pub fn send(&self, event: E) -> Result<(), SendError<E>> {
         self.send_small(event, Ok(()), Full::send)
     }
@@ -28,7 +30,7 @@ impl<E: Send + 'static> EventQueue<E> {
     ///
     /// # Errors
     /// [`SendError::Full`] or [`SendError::Closed`], with the event.
-    #[inline]
+    #[inline(always)]
     pub fn try_send(&self, event: E) -> Result<(), SendError<E>> {
         self.send_small(event, Ok(()), Full::try_send)
     }

@@ -23,6 +23,8 @@ const SLEEPING: u32 = 2;
 const FULL: u32 = 4;
 /// Events may be in logs (event_queue.Q9).
 const LOGGED: u32 = 8;
+/// A receiver asks for single events (event_queue.Q10).
+const ASKED: u32 = 16;
 
 /// No thread has sent through a log yet.
 const NO_SENDER: usize = 0;
@@ -39,7 +41,7 @@ const STAMPED: u64 = 1 << 63;
 struct Flags {
     state: AtomicU32,
     sole: AtomicUsize,
-    /// The `Ring<E>` for the next events, of a receiver that asks for single ones; or null.
+    /// The `Ring<E>` for the next events if a receiver asks for single ones; null before one did.
     ring: AtomicPtr<()>,
     clock: &'static Clock,
     max_events: usize,
@@ -117,6 +119,12 @@ impl Signals {
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
         self.state() & FULL != 0
+    }
+
+    /// Whether the next event goes to the merged ones, if the bound allows it. From within `apply`.
+    #[inline(always)]
+    pub(super) fn is_straight(&self) -> bool {
+        self.state() & (CLOSED | ASKED) == 0
     }
 
     /// Whether an event may be logged: not if the queue is closed (event_queue.Q3). Says that
@@ -239,14 +247,32 @@ impl Signals {
 
     // ---- the bound ----
 
-    /// Says how many merged events there are. `before` is how many at most a receiver has in its
-    /// hands or finds in the ring; true if these may reach the bound: then
-    /// [`look_at_bound`](Self::look_at_bound). Under the object's lock.
-    #[inline]
-    pub(super) fn note_merged(&self, merged: usize, before: usize) -> bool {
+    /// How many events may be merged without a look at the bound: with these, so many that a
+    /// receiver took last, and a whole ring the queue stays below it (event_queue.Q5).
+    pub(super) fn unwatched(&self, handed: usize) -> usize {
+        self.flags.0.max_events.saturating_sub(handed.saturating_add(RING_MAX + 1))
+    }
+
+    /// Whether the events of a whole ring stay below the bound, with those that a receiver took
+    /// last: they are put there without a look at it (event_queue.Q5).
+    pub(super) fn has_room_for_ring(&self, handed: usize) -> bool {
+        handed.saturating_add(RING_MAX) < self.flags.0.max_events
+    }
+
+    /// Says how many merged events there are. Under the object's lock.
+    #[inline(always)]
+    pub(super) fn show_merged(&self, merged: usize) {
         // ORDER: Relaxed; a thread that acts on the bound takes the waiters' lock and looks again.
         // A receiver that polls it orders it by fences (event_queue.Q9).
         self.merged.0.store(merged, Ordering::Relaxed);
+    }
+
+    /// As [`show_merged`](Self::show_merged). `before` is how many at most a receiver has in its
+    /// hands or finds in the ring; true if these may reach the bound: then
+    /// [`look_at_bound`](Self::look_at_bound).
+    #[inline]
+    pub(super) fn note_merged(&self, merged: usize, before: usize) -> bool {
+        self.show_merged(merged);
         merged.saturating_add(before) >= self.flags.0.max_events
     }
 
@@ -264,29 +290,43 @@ impl Signals {
         }
     }
 
-    /// Whether the events of a whole ring stay below the bound, with those that a receiver took
-    /// last: they are put there without a look at it (event_queue.Q5).
-    #[inline]
-    pub(super) fn has_room_for_ring(&self, handed: usize) -> bool {
-        handed.saturating_add(RING_MAX) < self.flags.0.max_events
-    }
-
     // ---- the ring ----
 
-    /// Where the next event goes, if the queue is cold and nothing is merged (event_queue.Q10).
+    /// Where the next event goes, if a receiver asks for that and nothing is merged
+    /// (event_queue.Q10).
     #[inline]
-    pub(super) fn ring<E>(&self) -> *const Ring<E> {
-        // ORDER: Acquire; pairs with Release in `use_ring`: the ring before its address.
-        self.flags.0.ring.load(Ordering::Acquire).cast_const().cast()
+    pub(super) fn asked_ring<E>(&self) -> Option<&Ring<E>> {
+        if self.state() & ASKED == 0 {
+            return None;
+        }
+        self.ring()
     }
 
-    /// Sends events to a ring, or none to any. Under the receivers' lock.
-    pub(super) fn use_ring<E>(&self, ring: *const Ring<E>) {
-        // Not stored again: every sender reads this line.
-        if self.ring::<E>() != ring {
+    /// The ring, if a receiver has made one.
+    pub(super) fn ring<E>(&self) -> Option<&Ring<E>> {
+        // ORDER: Acquire; pairs with Release in `ask`: the ring before its address.
+        let ring: *const Ring<E> = self.flags.0.ring.load(Ordering::Acquire).cast_const().cast();
+        // SAFETY: event_queue.Q10 - null, or a ring that the receivers' side keeps as long as the
+        // queue, made for this queue's events.
+        unsafe { ring.as_ref() }
+    }
+
+    /// Sends events to the ring, the only one of this queue. Under the receivers' lock.
+    #[inline]
+    pub(super) fn ask<E>(&self, ring: &Ring<E>) {
+        // Not set again: every sender reads this line.
+        if self.state() & ASKED == 0 {
             // ORDER: Release; pairs with `ring`. (A sender that does not see it yet goes on as
             // before.)
-            self.flags.0.ring.store(ring.cast_mut().cast(), Ordering::Release);
+            self.flags.0.ring.store(ptr::from_ref(ring).cast_mut().cast(), Ordering::Release);
+            self.set(ASKED);
+        }
+    }
+
+    /// Sends no more events to a ring. Under the receivers' lock.
+    pub(super) fn ask_no_more(&self) {
+        if self.state() & ASKED != 0 {
+            self.clear(ASKED);
         }
     }
 

@@ -77,7 +77,7 @@ unsafe impl<T: Send + Sync, S: Send> Send for Few<T, S> {}
 impl<T: Send + Sync + 'static, S: Store<T>> SmallForm for Few<T, S> {
     type Large = Many<T, S>;
 
-    fn promote(&mut self) -> Many<T, S> {
+    fn promote(&mut self, _: bool) -> Many<T, S> {
         self.free_spare(0);
         self.untold = 0;
         let (structure, untold) = (take(&mut self.structure), take(&mut self.nodes));
