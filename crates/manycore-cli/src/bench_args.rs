@@ -134,12 +134,13 @@ struct Given {
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = What::from_str)]
     record: Vec<What>,
     /// A file with the requests, instead of generated ones: text, 'get KEY' or 'set KEY' a line, a
-    /// size behind it if you like; # begins a comment. The hits are those of an empty cache that
-    /// goes through it once
+    /// size behind it if you like; # begins a comment. Or a recorded trace in the form of LIRS, of
+    /// ARC, or of libCacheSim's oracleGeneral. The hits are those of an empty cache that goes
+    /// through it once
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<&'static FileTrace>,
-    /// Room in the caches: for 'all' keys, for a 'tenth' of them, with other orders of keys, or
-    /// 'both'
+    /// Room in the caches: for 'all' keys, for a 'tenth' of them, with other orders of keys,
+    /// 'both', or a number of entries
     #[arg(long, value_name = "WHAT", default_value = "both")]
     capacity: Capacity,
     /// Times that a batch goes through the trace

@@ -1,17 +1,23 @@
 //! Requests from a file: a recorded trace.
 //!
-//! Owns: the format. Text, a request a line, in the order in which they were made:
+//! Owns: the formats. Text, a line at a time, in the order in which the requests were made:
 //!
 //! ```text
 //! # a comment; empty lines are skipped, too
 //! get user:1017
 //! set user:1017 512
 //! set page:/index.html
+//! 4711                    a get, as in the traces of LIRS, whose lines of `*` are skipped
+//! 33 4 0 17               gets of 33, 34, 35 and 36, as in those of ARC
 //! ```
 //!
 //! A key is any bytes but white space, at most 250. What follows it in a `set` is the value's size
 //! in bytes; it may be left out. It is checked, and not used: values have 32 bytes here, and
 //! capacities count entries. A get that misses is followed by a set, as in the other orders.
+//!
+//! A file with `oracleGeneral` in its name is libCacheSim's binary form, not compressed: records of
+//! 24 bytes, little-endian, each a time (4), a key (8), a size (4) and the next use (8). All are
+//! gets.
 
 use std::{
     collections::HashMap,
@@ -30,6 +36,12 @@ use super::trace::{SET, Trace};
 const KEY_MAX: usize = 250;
 /// Bytes of a line, at most, with its end: a comment may be longer than a request.
 const LINE_MAX: usize = 64 << 10;
+
+/// Bytes of a record of libCacheSim's, and where its key is.
+const RECORD: usize = 24;
+const RECORD_KEY: std::ops::Range<usize> = 4..12;
+/// Keys of a line of ARC's, at most.
+const RANGE_MAX: u64 = 1 << 20;
 
 /// The requests of a file.
 #[derive(Debug)]
@@ -53,6 +65,8 @@ pub enum TraceError {
     Empty,
     /// There are more keys than numbers for them.
     TooManyKeys,
+    /// The last record is not whole.
+    Record,
 }
 
 impl fmt::Display for TraceError {
@@ -61,6 +75,7 @@ impl fmt::Display for TraceError {
             Self::Io(error) => error.fmt(f),
             Self::Line(line, what) => write!(f, "line {line}: {what}"),
             Self::Empty => f.write_str("there is no request in it"),
+            Self::Record => write!(f, "its length is no multiple of {RECORD} bytes"),
             Self::TooManyKeys => f.write_str("more than 2,147,483,648 different keys"),
         }
     }
@@ -68,12 +83,38 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// Whether the line is a set, and its key; `None` if it is empty or a comment.
-fn request(line: &[u8]) -> Result<Option<(bool, &[u8])>, String> {
+/// What a line asks for.
+#[derive(Debug)]
+enum Request<'l> {
+    Get(&'l [u8]),
+    Set(&'l [u8]),
+    /// Gets of so many keys from this one on.
+    Range(u64, u64),
+}
+
+/// The request of a line of numbers, if it is one.
+fn numbers(line: &[u8]) -> Option<Result<Request<'_>, String>> {
+    let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse::<u64>().ok();
+    let all: Vec<u64> = words.clone().take(5).map(number).collect::<Option<_>>()?;
+    match all[..] {
+        [_] => Some(Ok(Request::Get(words.clone().next()?))),
+        [first, keys @ 1..=RANGE_MAX, _, _] => Some(Ok(Request::Range(first, keys))),
+        _ => Some(Err(String::from("numbers are one key, or first key, keys and two others"))),
+    }
+}
+
+/// The request of a line; `None` if it is empty or a comment.
+fn request(line: &[u8]) -> Result<Option<Request<'_>>, String> {
     let shown = |word: &[u8]| String::from_utf8_lossy(&word[..word.len().min(40)]).into_owned();
     let words = line.split(u8::is_ascii_whitespace);
     let mut words = words.filter(|word| !word.is_empty());
-    let Some(verb) = words.next().filter(|verb| verb[0] != b'#') else { return Ok(None) };
+    let Some(verb) = words.next().filter(|verb| verb[0] != b'#' && *verb != b"*") else {
+        return Ok(None);
+    };
+    if let Some(request) = verb[0].is_ascii_digit().then(|| numbers(line)).flatten() {
+        return request.map(Some);
+    }
     let is_set = match verb {
         b"get" => false,
         b"set" => true,
@@ -93,7 +134,7 @@ fn request(line: &[u8]) -> Result<Option<(bool, &[u8])>, String> {
     }
     match words.next() {
         Some(more) => Err(format!("'{}' after the size", shown(more))),
-        None => Ok(Some((is_set, key))),
+        None => Ok(Some(if is_set { Request::Set(key) } else { Request::Get(key) })),
     }
 }
 
@@ -104,13 +145,30 @@ impl FileTrace {
     /// # Errors
     /// If it cannot be read, or a line is no request, or has 64 KiB.
     pub fn read(path: &Path) -> Result<&'static Self, TraceError> {
-        let file = File::open(path).map_err(TraceError::Io)?;
-        Ok(Box::leak(Box::new(Self::parse(BufReader::new(file))?)))
+        let file = BufReader::new(File::open(path).map_err(TraceError::Io)?);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_binary = name.contains("oracleGeneral");
+        let read = if is_binary { Self::records(file) } else { Self::parse(file) };
+        Ok(Box::leak(Box::new(read?)))
+    }
+
+    fn records(mut file: impl Read) -> Result<Self, TraceError> {
+        let (mut requests, mut record) = (Requests::default(), [0; RECORD]);
+        loop {
+            let mut length = 0;
+            while length < RECORD {
+                match file.read(&mut record[length..]).map_err(TraceError::Io)? {
+                    0 if length == 0 => return requests.done(),
+                    0 => return Err(TraceError::Record),
+                    more => length += more,
+                }
+            }
+            requests.add(&record[RECORD_KEY], false)?;
+        }
     }
 
     fn parse(mut text: impl BufRead) -> Result<Self, TraceError> {
-        let mut numbers: HashMap<Box<[u8]>, u32, RandomState> = HashMap::default();
-        let (mut requests, mut sets, mut at) = (Vec::new(), 0, 0);
+        let (mut requests, mut at) = (Requests::default(), 0);
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -125,21 +183,49 @@ impl FileTrace {
                 _ => {}
             }
             let found = request(&line).map_err(|what| TraceError::Line(at, what))?;
-            let Some((is_set, key)) = found else { continue };
-            let next = numbers.len() as u32;
-            let number = match numbers.get(key) {
-                Some(number) => *number,
-                None if next == SET => return Err(TraceError::TooManyKeys),
-                None => *numbers.entry(key.into()).or_insert(next),
-            };
-            requests.push(number | if is_set { SET } else { 0 });
-            sets += usize::from(is_set);
+            match found {
+                None => {}
+                Some(Request::Get(key)) => requests.add(key, false)?,
+                Some(Request::Set(key)) => requests.add(key, true)?,
+                Some(Request::Range(first, keys)) => {
+                    for key in first..first.saturating_add(keys) {
+                        requests.add(key.to_string().as_bytes(), false)?;
+                    }
+                }
+            }
         }
+        requests.done()
+    }
+}
+
+/// The requests so far.
+#[derive(Default)]
+struct Requests {
+    numbers: HashMap<Box<[u8]>, u32, RandomState>,
+    requests: Vec<u32>,
+    sets: usize,
+}
+
+impl Requests {
+    fn add(&mut self, key: &[u8], is_set: bool) -> Result<(), TraceError> {
+        let next = self.numbers.len() as u32;
+        let number = match self.numbers.get(key) {
+            Some(number) => *number,
+            None if next == SET => return Err(TraceError::TooManyKeys),
+            None => *self.numbers.entry(key.into()).or_insert(next),
+        };
+        self.requests.push(number | if is_set { SET } else { 0 });
+        self.sets += usize::from(is_set);
+        Ok(())
+    }
+
+    fn done(self) -> Result<FileTrace, TraceError> {
+        let Self { numbers, requests, sets } = self;
         if requests.is_empty() {
             return Err(TraceError::Empty);
         }
         let set = (100 * sets / requests.len()) as u8;
-        Ok(Self { trace: Arc::new(Trace { requests }), keys: numbers.len(), set })
+        Ok(FileTrace { trace: Arc::new(Trace { requests }), keys: numbers.len(), set })
     }
 }
 
@@ -153,6 +239,28 @@ mod tests {
         let file = FileTrace::parse(&text[..]).unwrap();
         assert_eq!(file.trace.requests, [0, 1 | SET, 0, 2 | SET, 1]);
         assert_eq!((file.keys, file.set), (3, 40));
+    }
+
+    #[test]
+    fn numbers_are_the_traces_of_lirs_and_of_arc() {
+        let file = FileTrace::parse(&b"7\n*\n 8 \n7\n"[..]).unwrap();
+        assert_eq!((&file.trace.requests[..], file.keys), (&[0, 1, 0][..], 2));
+        let file = FileTrace::parse(&b"33 3 0 1\n35 2 0 2\n34\n"[..]).unwrap();
+        assert_eq!((&file.trace.requests[..], file.keys), (&[0, 1, 2, 2, 3, 1][..], 4));
+    }
+
+    #[test]
+    fn records_of_24_bytes_are_those_of_libcachesim() {
+        let record = |key: u64| {
+            let parts = [&1_u32.to_le_bytes()[..], &key.to_le_bytes(), &[9; 4], &[0xff; 8]];
+            parts.concat()
+        };
+        let bytes = [record(5), record(1 << 40), record(5)].concat();
+        let file = FileTrace::records(&bytes[..]).unwrap();
+        assert_eq!((&file.trace.requests[..], file.keys), (&[0, 1, 0][..], 2));
+        let error = FileTrace::records(&bytes[..71]).map(|_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "its length is no multiple of 24 bytes");
+        assert!(FileTrace::records(&b""[..]).is_err());
     }
 
     /// A sparse file of 40 GiB would be one line.
@@ -178,6 +286,8 @@ mod tests {
             ("set a 1234567890123456789\n", "line 1: '1234567890123456789' is no size in bytes"),
             ("get a 5\n", "line 1: '5' after the key of a get"),
             ("set a 5 6\n", "line 1: '6' after the size"),
+            ("1 2\n", "line 1: numbers are one key, or first key, keys and two others"),
+            ("1 0 0 0\n", "line 1: numbers are one key, or first key, keys and two others"),
             ("# only\n\n", "there is no request in it"),
             ("", "there is no request in it"),
         ] {

@@ -20,6 +20,7 @@ mod rivals;
 pub(crate) mod trace;
 
 use std::{
+    fmt,
     hint::black_box,
     str::FromStr,
     sync::{
@@ -130,6 +131,16 @@ pub enum Capacity {
     All,
     /// A tenth of the keys, with the hit ratios of other orders.
     Tenth,
+    /// So many entries.
+    Entries(usize),
+}
+
+/// What a cache has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    All,
+    Tenth,
+    Entries(usize),
 }
 
 impl FromStr for Capacity {
@@ -140,18 +151,32 @@ impl FromStr for Capacity {
             "both" => Ok(Capacity::Both),
             "all" => Ok(Capacity::All),
             "tenth" => Ok(Capacity::Tenth),
-            _ => Err("say 'all', 'tenth' or 'both'"),
+            _ => match text.parse() {
+                Ok(entries @ 1..) => Ok(Capacity::Entries(entries)),
+                _ => Err("say 'all', 'tenth', 'both' or a number of entries"),
+            },
         }
     }
 }
 
 impl Capacity {
-    /// Whether it is sufficient, for each of the capacities to run.
-    fn each(self) -> &'static [bool] {
+    /// The capacities to run.
+    fn each(self) -> Vec<Room> {
         match self {
-            Capacity::Both => &[true, false],
-            Capacity::All => &[true],
-            Capacity::Tenth => &[false],
+            Capacity::Both => vec![Room::All, Room::Tenth],
+            Capacity::All => vec![Room::All],
+            Capacity::Tenth => vec![Room::Tenth],
+            Capacity::Entries(entries) => vec![Room::Entries(entries)],
+        }
+    }
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Room::All => f.write_str("sufficient"),
+            Room::Tenth => f.write_str("a tenth"),
+            Room::Entries(entries) => entries.fmt(f),
         }
     }
 }
@@ -163,7 +188,7 @@ pub struct Shape {
     wanted: Wanted,
     /// What is there instead.
     file: Option<&'static FileTrace>,
-    is_sufficient: bool,
+    room: Room,
 }
 
 impl Shape {
@@ -171,7 +196,11 @@ impl Shape {
     fn capacity(&self) -> usize {
         // Caches in shards and sets need more than the keys, to hold them all.
         let keys = self.wanted.keys;
-        if self.is_sufficient { keys + keys.div_ceil(4) } else { keys.div_ceil(10) }
+        match self.room {
+            Room::All => keys + keys.div_ceil(4),
+            Room::Tenth => keys.div_ceil(10),
+            Room::Entries(entries) => entries,
+        }
     }
 }
 
@@ -274,7 +303,7 @@ impl<C: KvImpl> Shared<C> {
             self.count(&seen);
             return;
         }
-        if self.shape.is_sufficient {
+        if self.shape.room == Room::All {
             part(self.shape.wanted.keys)
                 .for_each(|n| handle.set(key_of(n as u32), value_of(n as u64)));
             return;
@@ -450,15 +479,15 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("kv", ENTRIES, &options.impls)?;
     let mut groups = Vec::new();
     let KvOptions { trace: file, capacity } = options.own.get::<KvOptions>();
-    let mut group = |keys, threads, set, order: Keys, is_sufficient| {
+    let mut group = |keys, threads, set, order: Keys, room: Room| {
         let wanted = Wanted { set, requests: options.ops, order, keys };
-        let shape = |threads| Shape { threads, wanted, file, is_sufficient };
+        let shape = |threads| Shape { threads, wanted, file, room };
         let mut chosen = chosen.clone();
-        chosen.retain(|entry| is_sufficient || !UNBOUNDED.contains(&entry.name));
+        chosen.retain(|entry| room == Room::All || !UNBOUNDED.contains(&entry.name));
         let (cases, left_out) = cases(&chosen, threads, shape);
-        let capacity = if is_sufficient { "sufficient" } else { "a tenth" };
+        let capacity = room.to_string();
         let order = if file.is_some() { "trace" } else { order.word() };
-        let words = [("order", order), ("capacity", capacity)];
+        let words = [("order", order), ("capacity", &capacity)];
         let mut params = options.params([("set", set.into()), ("keys", keys.into())]);
         params.extend(words.map(|(name, word)| (name.to_owned(), word.into())));
         groups.push(Group {
@@ -475,24 +504,24 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
         });
     };
     if let Some(file) = file {
-        for &is_sufficient in capacity.each() {
+        for room in capacity.each() {
             for &threads in &options.threads {
-                group(file.keys, threads, file.set, Keys::Zipf, is_sufficient);
+                group(file.keys, threads, file.set, Keys::Zipf, room);
             }
         }
         return Ok(groups);
     }
     for &keys in options.keys_or(&[KEYS]) {
-        for &is_sufficient in capacity.each() {
+        for room in capacity.each() {
             for &set in &options.set {
                 for &threads in &options.threads {
-                    group(keys, threads, set, Keys::Zipf, is_sufficient);
+                    group(keys, threads, set, Keys::Zipf, room);
                 }
             }
         }
-        if capacity != Capacity::All {
+        if matches!(capacity, Capacity::Both | Capacity::Tenth) {
             for order in [Keys::Scan, Keys::Loop, Keys::Mixed] {
-                group(keys, 1, 0, order, false);
+                group(keys, 1, 0, order, Room::Tenth);
             }
         }
     }
