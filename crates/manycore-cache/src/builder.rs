@@ -5,7 +5,7 @@ use crate::node_memory::NodeMemory;
 use crate::segment::{Eviction, Segment};
 use crate::single_flight::Flights;
 use crate::stats::Counts;
-use crate::table::{Probation, Table};
+use crate::table::Table;
 use crate::{Cache, Cause, Line};
 use manycore::section::{Domain, Mode};
 use std::fmt;
@@ -520,12 +520,7 @@ impl<K, V, S> Builder<K, V, S> {
             () if is_timed => Kind::Full,
             () => Kind::Plain,
         };
-        let probation = match self.eviction {
-            Eviction::Clock => Probation::None,
-            Eviction::ScanResistant if by_weight => Probation::InQueue,
-            Eviction::ScanResistant => Probation::InBuckets,
-        };
-        let tables = Table::some(segments, buckets, probation);
+        let tables = Table::some(segments, buckets, self.eviction == Eviction::ScanResistant);
         let in_bytes = match self.in_bytes {
             None if by_weight => InBytes::Perhaps,
             Some(true) if by_weight => InBytes::Yes,

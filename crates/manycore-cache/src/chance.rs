@@ -6,7 +6,7 @@ thread_local! {
     static STATE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Twelve random bits, for choices that are independent of each other.
+/// Twelve random bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Chance(u32);
 
@@ -25,13 +25,11 @@ impl Chance {
 
     /// A number below this power of two.
     #[inline(always)]
-    pub(crate) fn one_of(&mut self, these: u32) -> u32 {
+    pub(crate) fn one_of(self, these: u32) -> u32 {
         debug_assert!(these.is_power_of_two(), "cache.G6: no mask takes one of {these}");
         if cfg!(manycore_loom) {
             return these - 1; // a model leaves nothing to chance
         }
-        let chosen = self.0 & (these - 1);
-        self.0 >>= these.trailing_zeros();
-        chosen
+        self.0 & (these - 1)
     }
 }

@@ -57,36 +57,6 @@ where
     }
 }
 
-/// An entry that was evicted for another one: unless that is linked, what must follow does when
-/// this is dropped.
-pub(crate) struct GoneOne<'a, K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher,
-{
-    pub(crate) cache: &'a Cache<K, V, S>,
-    pub(crate) segment: &'a Segment<K, V>,
-    pub(crate) section: &'a Section<'a>,
-    pub(crate) departed: Option<Departed<K, V>>,
-}
-
-impl<K, V, S> Drop for GoneOne<'_, K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher,
-{
-    #[inline(always)]
-    fn drop(&mut self) {
-        if let Some(departed) = self.departed.take() {
-            self.segment.count_less(1);
-            self.cache.give_back(departed.weight);
-            self.cache.part_with(&departed, self.section);
-        }
-    }
-}
-
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync,

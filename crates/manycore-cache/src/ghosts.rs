@@ -5,10 +5,29 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// For each bucket a word with the tags of the two keys that were evicted from it last; or none.
-/// A word is written and read under its bucket's lock. (Two or four make no difference to the hit
-/// ratio under a Zipfian load; under a loop two are better, for each key that is remembered takes
-/// the room of one that has proved itself.)
+/// Where an entry was when it was evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// On probation.
+    Probation,
+    /// Among those that have proved themselves.
+    Proved,
+}
+
+/// Bits of a ghost: nine of a tag, and its part.
+const BITS: u32 = 10;
+const TAG: u32 = (1 << (BITS - 1)) - 1;
+/// As many ghosts as a word has room for, and the same bit of each.
+const GHOSTS: u32 = 3;
+const EACH: u32 = 1 | 1 << BITS | 1 << (2 * BITS);
+
+/// For each bucket a word with the last three keys that were evicted from it, by some bits of their
+/// tags; or none. A word is written and read under its bucket's lock.
+///
+/// A new key is taken for one of them by mistake in three cases of 511. Three ghosts for each
+/// bucket are about half as many as there are entries. With more, the keys of a loop that is twice
+/// as long as the cache would be remembered, and would take the room of others that are worth as
+/// much.
 pub(crate) struct Ghosts {
     first: NonNull<AtomicU32>,
     len: usize,
@@ -35,31 +54,42 @@ impl Ghosts {
         size_of_val(self.words())
     }
 
+    #[inline(always)]
     fn words(&self) -> &[AtomicU32] {
         // SAFETY: so many words in lines that stay as long as `self`, zeroed, and written as
         // atomics alone.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
+    /// What a ghost keeps of a tag; not zero, which is no ghost.
+    #[inline(always)]
+    fn ghost(tag: usize) -> u32 {
+        debug_assert!(tag != 0, "cache.T1: a free place is remembered as evicted");
+        (tag as u32 & TAG).max(1)
+    }
+
     /// Remembers that an entry with this tag, which is not 0, was evicted from a bucket.
     #[inline(always)]
-    pub(crate) fn remember(&self, bucket: usize, tag: usize) {
+    pub(crate) fn remember(&self, bucket: usize, tag: usize, part: Part) {
         if let Some(word) = self.words().get(bucket) {
             // ORDER: Relaxed; written under the bucket's lock.
             let before = word.load(Ordering::Relaxed);
-            debug_assert!(tag != 0, "cache.T1: a free place is remembered as evicted");
-            word.store(before << 16 | tag as u32, Ordering::Relaxed);
+            let ghost = Self::ghost(tag) | (part as u32) << (BITS - 1);
+            let all = (before << BITS | ghost) & ((1 << (BITS * GHOSTS)) - 1);
+            word.store(all, Ordering::Relaxed);
         }
     }
 
-    /// Whether an entry with this tag is among the last that were evicted from a bucket.
+    /// Which part the last entry with this tag was in that was evicted from a bucket, if it is
+    /// among the last ones.
     #[inline(always)]
-    pub(crate) fn remembers(&self, bucket: usize, tag: usize) -> bool {
-        self.words().get(bucket).is_some_and(|word| {
-            // ORDER: Relaxed; written under the bucket's lock.
-            let tags = word.load(Ordering::Relaxed) as usize;
-            tags & 0xffff == tag || tags >> 16 == tag
-        })
+    pub(crate) fn recall(&self, bucket: usize, tag: usize) -> Option<Part> {
+        // ORDER: Relaxed; written under the bucket's lock.
+        let all = self.words().get(bucket)?.load(Ordering::Relaxed);
+        let other = all ^ (Self::ghost(tag) * EACH);
+        let at = (0..GHOSTS).find(|at| other >> (BITS * at) & TAG == 0)?;
+        let is_proved = all >> (BITS * at + BITS - 1) & 1 != 0;
+        Some(if is_proved { Part::Proved } else { Part::Probation })
     }
 }
 
@@ -68,20 +98,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_two_of_each_bucket_are_remembered() {
+    fn the_last_three_of_each_bucket_are_remembered() {
         assert_eq!((Ghosts::lines(16), Ghosts::lines(17)), (1, 2));
         let lines = Arc::new(ZeroedLines::zeroed(2, 0));
         let ghosts = Ghosts::new(&lines, 0, 17);
         assert_eq!((ghosts.bytes(), ghosts.is_empty()), (68, false));
-        let tags = [0x0001, 0x3fff, 0x1234];
-        for tag in tags {
-            ghosts.remember(16, tag);
+        let tags = [0x0001, 0x3fff, 0x1234, 0x2000];
+        let parts = [Part::Proved, Part::Proved, Part::Probation, Part::Proved];
+        assert_eq!(tags.map(|tag| ghosts.recall(16, tag)), [None; 4]);
+        for (tag, part) in tags.into_iter().zip(parts) {
+            ghosts.remember(16, tag, part);
+            assert_eq!(ghosts.recall(16, tag), Some(part));
         }
-        assert_eq!(tags.map(|tag| ghosts.remembers(16, tag)), [false, true, true]);
-        assert_eq!(tags.map(|tag| ghosts.remembers(15, tag)), [false; 3]);
+        ghosts.remember(16, 0x0155, Part::Probation);
+        let [_, _, third, last] = parts.map(Some);
+        assert_eq!(tags.map(|tag| ghosts.recall(16, tag)), [last, None, third, last]);
+        assert_eq!(tags.map(|tag| ghosts.recall(15, tag)), [None; 4]);
+        // The newest says where the key was.
+        ghosts.remember(16, 0x1234, Part::Proved);
+        assert_eq!(ghosts.recall(16, 0x1234), Some(Part::Proved));
         // There is no such bucket.
-        ghosts.remember(17, 1);
-        assert!(!ghosts.remembers(17, 1));
+        ghosts.remember(17, 1, Part::Proved);
+        assert_eq!(ghosts.recall(17, 1), None);
         let none = Ghosts::new(&lines, 0, 0);
         assert_eq!((none.bytes(), none.is_empty()), (0, true));
     }

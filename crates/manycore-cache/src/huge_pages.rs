@@ -86,6 +86,11 @@ impl ZeroedLines {
         (number < self.all).then(|| self.line(number))
     }
 
+    /// Whether less than half as many spare lines were requested as there are others.
+    pub(crate) fn has_spare(&self) -> bool {
+        2 * self.spares() < self.lines
+    }
+
     /// The number of calls of [`spare`](Self::spare).
     pub(crate) fn spares(&self) -> usize {
         // ORDER: Relaxed; a count.

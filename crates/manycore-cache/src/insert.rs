@@ -2,13 +2,12 @@
 
 use crate::Cache;
 use crate::cause::{Cause, Departed};
-use crate::departure::{Back, GoneOne};
+use crate::departure::Back;
 use crate::key_hash::KeyHash;
 use crate::node::Fresh;
 use crate::prefetch::prefetch_for_write;
-use crate::single_flight::Panics;
 use crate::stats::Event;
-use crate::table::{Bucket, Hit, Table, UNPROVED};
+use crate::table::{Bucket, Hit, Table};
 use crate::update::Asked;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
@@ -120,8 +119,7 @@ where
     }
 
     /// The same in a full cache that doesn't weigh: another entry goes, and leaves its capacity and
-    /// its count to the new one (cache.G1). One of the own bucket goes by the store that links the
-    /// new one, if cache.G5 has it so; if not, the hand makes room.
+    /// its count to the new one (cache.G1).
     #[inline(always)]
     fn put_for_another(
         &self,
@@ -130,57 +128,22 @@ where
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
-        let Some(locked) = table.lock(bucket) else { return Err(fresh) };
-        let own = locked.least_used_without(hash).filter(|least| {
-            let entries = || self.segment(hash).entries();
-            let is_crowded = || (least.entries + 1) * table.buckets().len() > entries();
-            least.frequency == UNPROVED || !table.knows(hash) && is_crowded()
-        });
-        let Some(old) = own else {
-            drop(locked);
-            return self.put_by_hand(hash, (table, bucket), fresh, section);
-        };
-        locked.supplant(table, &old, hash, fresh.address());
-        self.flights.note_change(hash, 0);
-        drop(locked);
-        fresh.publish();
-        let old = Departed { node: old.node, weight: 1, cause: Cause::Evicted };
-        if self.is_timed {
-            self.end_supplanting_timed(hash, old, section);
-        } else {
-            self.end_supplanting(hash, &old, section);
-        }
-        Ok(())
-    }
-
-    /// The same with the room of an entry that the hand finds.
-    #[inline(never)]
-    fn put_by_hand(
-        &self,
-        hash: KeyHash,
-        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
-        fresh: Fresh<K, V>,
-        section: &Section<'_>,
-    ) -> Result<(), Fresh<K, V>> {
         let segment = self.segment(hash);
-        if bucket.has_tag(hash) {
-            return Err(fresh);
-        }
-        let Some(departed) = segment.evict(None, None, section, |node| self.depart(node)) else {
+        let depart = |node| self.depart(node);
+        let Some(departed) = segment.evict(Some(hash), None, section, depart) else {
             return Err(fresh);
         };
-        let mut gone = GoneOne { cache: self, segment, section, departed: Some(departed) };
         let Some(locked) = table.lock(bucket).filter(|_| !bucket.has_tag(hash)) else {
-            drop(gone); // before there is a result, which a listener's panic would leak
+            segment.count_less(1);
+            self.give_back(departed.weight);
+            self.part_with(&departed, section);
             return Err(fresh);
         };
         locked.add(table, hash, fresh.address(), table.first_frequency(hash));
         self.flights.note_change(hash, 0);
         drop(locked);
         fresh.publish();
-        if let Some(departed) = gone.departed.take() {
-            self.end_supplanting(hash, &departed, section);
-        }
+        self.end_supplanting(hash, &departed, section);
         Ok(())
     }
 
@@ -195,16 +158,6 @@ where
             self.part_with(old, section);
         }
         self.end_put(hash, section);
-    }
-
-    /// The same if the old entry's time may be over. It has left by the store that linked the new
-    /// one: so whatever the clock does, what must follow does (cache.D2).
-    #[inline(never)]
-    fn end_supplanting_timed(&self, hash: KeyHash, mut old: Departed<K, V>, section: &Section<'_>) {
-        let mut panics = Panics::default();
-        panics.catch(|| old.cause = self.cause_of_eviction(old.node));
-        panics.catch(|| self.end_supplanting(hash, &old, section));
-        panics.resume();
     }
 
     /// Whether an entry of this hash needs the room of another one, of which any is enough: then

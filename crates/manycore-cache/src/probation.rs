@@ -1,23 +1,39 @@
-//! The queue of entries on probation, in a cache that weighs: a ring of records, oldest first.
+//! Probation: the queue of the entries on it, and how long that is to be.
 //!
 //! A record is the half of a hash that chooses the bucket, in a table of any size. The evictor that
-//! takes it searches that bucket for an entry on probation.
+//! takes it searches that bucket for an entry on probation. The queue is a ring, oldest first.
 //!
 //! Laws:
 //! - cache.Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing,
-//!   or another entry on probation in its bucket. A record that was lost, because it was taken
-//!   before it was written, leaves an entry on probation to the next record of its bucket.
+//!   or another entry on probation in its bucket. The ends of the queue are read and written
+//!   without a lock: threads at it at once may lose a record, or take one twice. A lost one leaves
+//!   an entry on probation to the next record of its bucket, or to the hand.
 //! - cache.Q2 Records are added with the lock of their entry's bucket held; so none is added to a
 //!   table that is being replaced.
+//! - cache.Q3 The queue's target is from an eighteenth of a record for each bucket, which is about
+//!   a hundredth of the entries, to seven eighths of the ring. Before the first eviction there is
+//!   none, and nothing is on probation. The target moves by half a record when a key comes back
+//!   that the ghosts remember: it grows if, of the entries that were evicted on probation, more
+//!   come back than of those that had proved themselves, and shrinks if not. What comes back is a
+//!   share of what left: an average that forgets, in which each of the last 256 or so counts.
 
+use crate::ghosts::Part;
 use crate::key_hash::KeyHash;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Buckets of which one entry is on probation at least.
+const BUCKETS_FOR_ONE: usize = 18;
+/// All entries that left have come back, in the averages.
+const ALL: u32 = 1 << 24;
+/// In the averages one that leaves, or comes back, counts as this share of all.
+const SHARE: u32 = 8;
 
 /// The queue of a table.
 #[derive(Clone, Copy)]
 pub(crate) struct ProbationQueue<'t> {
     records: &'t [AtomicU32],
     ends: &'t Ends,
+    buckets: usize,
 }
 
 /// Room for so many records or more; none if it is zero.
@@ -33,12 +49,16 @@ pub(crate) struct Ends {
     head: AtomicUsize,
     /// Records added so far.
     tail: AtomicUsize,
+    /// The target, in half records (cache.Q3).
+    target: AtomicUsize,
+    /// Of the entries that left each part, how many come back: averages.
+    returns: [AtomicU32; 2],
 }
 
 impl<'t> ProbationQueue<'t> {
     #[inline(always)]
-    pub(crate) fn of(records: &'t [AtomicU32], ends: &'t Ends) -> Self {
-        Self { records, ends }
+    pub(crate) fn of(records: &'t [AtomicU32], ends: &'t Ends, buckets: usize) -> Self {
+        Self { records, ends, buckets }
     }
 
     #[inline(always)]
@@ -50,7 +70,7 @@ impl<'t> ProbationQueue<'t> {
         size_of_val(self.records)
     }
 
-    #[inline]
+    #[inline(always)]
     fn record(self, at: usize) -> &'t AtomicU32 {
         debug_assert!(
             self.records.len().is_power_of_two(),
@@ -69,49 +89,107 @@ impl<'t> ProbationQueue<'t> {
         self.ends.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
+    /// The target, in half records; 0 before the first eviction (cache.Q3).
+    #[inline(always)]
+    fn target(self) -> usize {
+        // ORDER: Relaxed; a hint (cache.Q1).
+        self.ends.target.load(Ordering::Relaxed)
+    }
+
+    fn set_target(self, halves: usize) {
+        let most = 2 * (self.records.len() - self.records.len() / 8);
+        let least = (2 * self.buckets / BUCKETS_FOR_ONE).max(2);
+        // ORDER: Relaxed; a hint (cache.Q1), as are the averages.
+        self.ends.target.store(halves.min(most).max(least), Ordering::Relaxed);
+    }
+
+    /// Whether entries are put on probation: not before one was evicted (cache.Q3).
+    #[inline(always)]
+    pub(crate) fn is_open(self) -> bool {
+        self.target() != 0
+    }
+
+    /// Whether an entry on probation has to go before one that has proved itself.
+    #[inline(always)]
+    pub(crate) fn is_long(self) -> bool {
+        2 * self.len() > self.target()
+    }
+
+    /// An entry of this part is evicted (cache.Q3).
+    #[inline(always)]
+    pub(crate) fn note_eviction(self, part: Part) {
+        // ORDER: Relaxed; hints (cache.Q1): of two threads one may not be counted.
+        if !self.is_open() {
+            self.ends.returns.iter().for_each(|share| share.store(ALL / 2, Ordering::Relaxed));
+            self.set_target(0);
+        }
+        let share = &self.ends.returns[part as usize];
+        let before = share.load(Ordering::Relaxed);
+        share.store(before - (before >> SHARE), Ordering::Relaxed);
+    }
+
+    /// A key comes back that was evicted from this part (cache.Q3).
+    pub(crate) fn note_return(self, part: Part) {
+        // ORDER: Relaxed; hints (cache.Q1), as above.
+        let [probation, proved] = &self.ends.returns;
+        let share = &self.ends.returns[part as usize];
+        let before = share.load(Ordering::Relaxed);
+        share.store(before.saturating_add(ALL >> SHARE), Ordering::Relaxed);
+        let is_too_short = probation.load(Ordering::Relaxed) > proved.load(Ordering::Relaxed);
+        let target = self.target();
+        self.set_target(if is_too_short { target + 1 } else { target.saturating_sub(1) });
+    }
+
     /// Adds a record; false if there is no room. cache.Q2 is the caller's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(self, hash: KeyHash) -> bool {
         self.add(hash.upper())
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(self, record: u32) -> bool {
-        if self.len() >= self.records.len() {
+        // ORDER: Relaxed; cache.Q1. Not one step: of two threads that add at once one loses its
+        // record, and one that was stopped in between may set an end back.
+        let (head, tail) = (&self.ends.head, &self.ends.tail);
+        let at = tail.load(Ordering::Relaxed);
+        let oldest = head.load(Ordering::Relaxed);
+        if at < oldest {
+            head.store(at, Ordering::Relaxed);
+        } else if at - oldest >= self.records.len() {
             return false;
         }
-        // ORDER: Relaxed; cache.Q1.
-        let at = self.ends.tail.fetch_add(1, Ordering::Relaxed);
         self.record(at).store(record, Ordering::Relaxed);
+        tail.store(at + 1, Ordering::Relaxed);
         true
     }
 
     /// Takes the oldest record.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(self) -> Option<u32> {
-        // ORDER: Relaxed; cache.Q1.
-        let mut head = self.ends.head.load(Ordering::Relaxed);
-        while head < self.ends.tail.load(Ordering::Relaxed) {
-            // ORDER: Relaxed; cache.Q1.
-            let next = self.ends.head.compare_exchange(
-                head,
-                head + 1,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            match next {
-                // ORDER: Relaxed; cache.Q1.
-                Ok(_) => return Some(self.record(head).load(Ordering::Relaxed)),
-                Err(now) => head = now,
-            }
+        // ORDER: Relaxed; cache.Q1. Not one step, as above: two threads may take one record.
+        let tail = self.ends.tail.load(Ordering::Relaxed);
+        let head = self.ends.head.load(Ordering::Relaxed);
+        // What the ring has no room for was overwritten.
+        let head = head.max(tail.saturating_sub(self.records.len()));
+        if head >= tail {
+            return None;
         }
-        None
+        let record = self.record(head).load(Ordering::Relaxed);
+        self.ends.head.store(head + 1, Ordering::Relaxed);
+        Some(record)
     }
 
     /// Takes over what is in another queue, as far as there is room.
     pub(crate) fn take_over(self, old: Self) {
         while let Some(record) = old.pop() {
             self.add(record);
+        }
+        if old.is_open() {
+            self.set_target(old.target());
+        }
+        for (new, old) in self.ends.returns.iter().zip(&old.ends.returns) {
+            // ORDER: Relaxed; hints (cache.Q1).
+            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 }
@@ -123,7 +201,7 @@ mod tests {
     #[test]
     fn records_come_out_in_order_and_stop_at_the_room() {
         let (room, ends) = (records(3), Ends::default());
-        let probation = ProbationQueue::of(&room, &ends);
+        let probation = ProbationQueue::of(&room, &ends, 8);
         let hash = |n: u64| KeyHash::of(n);
         assert!((0..4).all(|n| probation.push(hash(n))));
         assert!(!probation.push(hash(4)));
@@ -133,10 +211,55 @@ mod tests {
         assert_eq!(probation.len(), 1);
     }
 
+    /// As if threads had been stopped between reading an end and writing it (cache.Q1).
+    #[test]
+    fn ends_that_were_set_back_come_into_step_again() {
+        let (room, ends) = (records(4), Ends::default());
+        let probation = ProbationQueue::of(&room, &ends, 4);
+        ends.tail.store(100, Ordering::Relaxed);
+        assert!(!probation.push(KeyHash::of(1)), "as if it were full");
+        let records: Vec<_> = std::iter::from_fn(|| probation.pop()).collect();
+        assert_eq!((records.len(), probation.len()), (4, 0));
+        ends.tail.store(50, Ordering::Relaxed);
+        assert_eq!((probation.pop(), probation.len()), (None, 0));
+        assert!(probation.push(KeyHash::of(2)));
+        assert_eq!((probation.len(), probation.pop()), (1, Some(KeyHash::of(2).upper())));
+    }
+
+    /// cache.Q3
+    #[test]
+    fn target_moves_to_the_part_of_which_more_comes_back() {
+        let (room, ends) = (records(64), Ends::default());
+        let probation = ProbationQueue::of(&room, &ends, 36);
+        assert!(!probation.is_open() && !probation.is_long());
+        probation.note_eviction(Part::Proved);
+        assert!(probation.is_open());
+        let add = |n: u64| (0..n).for_each(|n| assert!(probation.push(KeyHash::of(n))));
+        add(2);
+        assert!(!probation.is_long(), "two of 36 buckets");
+        add(1);
+        assert!(probation.is_long());
+        // All come back that were on probation.
+        (0..8).for_each(|_| probation.note_return(Part::Probation));
+        assert!(!probation.is_long());
+        (0..1000).for_each(|_| probation.note_return(Part::Probation));
+        add(53);
+        assert!(!probation.is_long(), "seven eighths of 64");
+        add(1);
+        assert!(probation.is_long());
+        // They leave in such numbers that few of them come back.
+        (0..2000).for_each(|_| probation.note_eviction(Part::Probation));
+        (0..200).for_each(|_| probation.note_return(Part::Proved));
+        while probation.is_long() {
+            probation.pop();
+        }
+        assert_eq!(probation.len(), 2);
+    }
+
     #[test]
     fn without_room_nothing_goes_in() {
         let (room, ends) = (records(0), Ends::default());
-        let probation = ProbationQueue::of(&room, &ends);
+        let probation = ProbationQueue::of(&room, &ends, 8);
         assert!(!probation.push(KeyHash::of(1)));
         assert_eq!(probation.pop(), None);
     }
@@ -145,7 +268,7 @@ mod tests {
     fn a_larger_queue_takes_over_the_records() {
         let (less, more) = ((records(4), Ends::default()), (records(8), Ends::default()));
         let (old, new) =
-            (ProbationQueue::of(&less.0, &less.1), ProbationQueue::of(&more.0, &more.1));
+            (ProbationQueue::of(&less.0, &less.1, 4), ProbationQueue::of(&more.0, &more.1, 8));
         assert!((0..4).all(|n| old.push(KeyHash::of(n))));
         new.take_over(old);
         assert_eq!((old.len(), new.len()), (0, 4));

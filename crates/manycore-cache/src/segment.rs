@@ -14,32 +14,39 @@
 //! - cache.G3 The hands are hints: two evictors at one hand may visit a bucket twice.
 //! - cache.G4 An eviction visits so many buckets at most, and then takes any entry.
 //! - cache.G5 The reference byte is the whole state of an entry: zero is probation, and each use
-//!   adds one. Room is made by an entry on probation, if one is found where it is looked for, and
-//!   then by the hand. In a cache that doesn't weigh that is the bucket of the key that comes: so
-//!   about one entry of a bucket is on probation, and the next that comes finds it. If it finds
-//!   none, the entry of the bucket that was used least goes, and the others cool by the uses that
-//!   it had left; but the hand makes room, and so the bucket grows at the cost of another one, if
-//!   the key was evicted not long ago, or the bucket has fewer entries than others. (Without that,
-//!   keys of a bucket would evict each other for ever where all would fit.) In a cache that weighs,
-//!   where an eviction may be too little or too much, it is the bucket that the oldest record of a
-//!   queue names, if more than a twentieth of the entries are on probation.
-//! - cache.G6 In a cache that doesn't weigh, no entry that is used no more stays for ever,
-//!   whichever keys come: of several that were used least a random one goes, and one in 128 of the
-//!   entries that replace one on probation takes a use from each other entry of its bucket. (New
-//!   keys that come in turns would else evict each other from the one place where the last is on
-//!   probation, before any is used again. Any regular choice could meet the same keys each time.)
+//!   adds one. A new entry is on probation and has a record in the queue of its segment. It has
+//!   proved itself at once if nothing was evicted yet, if the ghosts know its key from probation,
+//!   if there is no room in the queue, and by chance (cache.G6). Room is made by the entry of the
+//!   oldest record if the queue is longer than its target (cache.Q3), and else by the hand. But if
+//!   the chain of the key that comes has no free place, it makes the room itself: by an entry on
+//!   probation; in the hand's turn, by one with no uses left; if the table has no lines to spare,
+//!   by any.
+//! - cache.G6 No entry that is used no more stays for ever, whichever keys come: of several that
+//!   were used least a random one goes, and one in 128 new entries has proved itself at once, so
+//!   that the hand moves on. (New keys that come in turns would else evict each other from
+//!   probation before any is used again. Any regular choice could meet the same keys each time.)
+//!
+//! ```text
+//!       new ---> probation ---(oldest, if the queue is long)---> out
+//!        |           | used                                       | remembered by the ghosts,
+//!        |           v                                            | comes back: proved
+//!        +-----> proved <----------------------------------------+
+//!      first,        ^  | hand: cools
+//!      1 of 128      +--+--(no uses left)---> out
+//! ```
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016),
 //! section 5.2; the scan-resistant policy after Yang et al., "FIFO queues are all you need for
-//! cache eviction" (SOSP 2023), with a hand over the table in place of the main queue, and each
-//! bucket in place of the small one, where entries do not weigh.
+//! cache eviction" (SOSP 2023), with a hand over the table in place of the main queue. The share of
+//! probation is adapted by what comes back, as in Megiddo and Modha, "ARC" (FAST 2003); the chance
+//! of a new entry is that of BIP in Qureshi et al., "Adaptive insertion policies" (ISCA 2007).
 
 use crate::cause::Departed;
 use crate::key_hash::KeyHash;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
-use crate::table::{FREQUENCY_MAX, Locked, PROVED, Probation, Slot, Table, UNPROVED};
+use crate::table::{FREQUENCY_MAX, Locked, PROVED, Slot, Table, UNPROVED};
 use manycore::section::{Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
@@ -69,17 +76,15 @@ pub enum Eviction {
     /// A CLOCK in shards: an entry that was used since the hand came by stays for another round.
     /// The cheapest; a scan over many keys that are used once empties it.
     Clock,
-    /// New entries are on probation until they are used, and are the first to go: each when the
-    /// next one comes into its bucket, or, if the cache weighs, once a twentieth of the entries are
-    /// on probation. An entry that was used is evicted by the CLOCK. A scan passes through
+    /// New entries are on probation until they are used, and are the first to go, while they are
+    /// more than a share of the cache that adapts itself to what is looked up again: a hundredth
+    /// to a quarter. An entry that was used is evicted by the CLOCK. A scan passes through
     /// probation and leaves the rest alone, up to some hundred times the capacity. Keys that were
-    /// evicted from probation recently are remembered, and skip it. After S3-FIFO.
+    /// evicted from probation recently are remembered, and skip it. After S3-FIFO and ARC.
     #[default]
     ScanResistant,
 }
 
-/// Of how many entries one may be on probation, where there is a queue of them.
-const PROBATION_SHARE: usize = 20;
 /// Buckets that the main hand passes before it takes any entry: that bounds an update's time.
 const PATIENCE: usize = 64;
 
@@ -197,47 +202,56 @@ impl<K, V> Segment<K, V> {
         section: &Section<'_>,
         depart: impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
     ) -> Option<Departed<K, V>> {
-        let queue = || self.table(section).probation();
-        if queue().has_room() {
-            while queue().len() > (self.entries() / PROBATION_SHARE).max(1) {
-                let Some(record) = queue().pop() else { break };
-                if let Some(departed) = self.evict_unproved(record, kept, section, &depart) {
-                    return Some(departed);
-                }
+        let table = self.table(section);
+        let queue = table.probation();
+        if !queue.has_room() {
+            return self.sweep(kept, section, &depart);
+        }
+        let own =
+            near.map(|near| table.index(near)).filter(|own| !table.buckets()[*own].has_free());
+        if let Some(own) = own {
+            let most = match queue.is_long() {
+                _ if !table.lines().has_spare() => FREQUENCY_MAX,
+                true => UNPROVED,
+                false => PROVED,
+            };
+            let departed = self.evict_used_less(table, own, most, kept, &depart);
+            if departed.is_some() {
+                return departed;
             }
-        } else if let Some(departed) =
-            near.and_then(|near| self.evict_unproved(near.upper(), kept, section, &depart))
-        {
-            return Some(departed);
+        }
+        while queue.is_long() {
+            let Some(record) = queue.pop() else { break };
+            let index = table.index_of(record);
+            let departed = self.evict_used_less(table, index, UNPROVED, kept, &depart);
+            if departed.is_some() {
+                return departed;
+            }
         }
         self.sweep(kept, section, &depart)
     }
 
-    /// Unlinks an entry on probation, if there is one, from the bucket that the upper half of a
-    /// hash chooses.
-    fn evict_unproved(
+    /// Unlinks the entry of a bucket that was used least, unless its reference byte is above
+    /// `most`.
+    #[inline(always)]
+    fn evict_used_less(
         &self,
-        upper: u32,
+        table: &Table<K, V>,
+        index: usize,
+        most: u8,
         kept: Option<NonNull<Node<K, V>>>,
-        section: &Section<'_>,
         depart: &impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
     ) -> Option<Departed<K, V>> {
-        let table = self.table(section);
-        let index = table.index_of(upper);
         let bucket = &table.buckets()[index];
-        let least =
-            bucket.least_used(UNPROVED, kept).filter(|least| least.frequency == UNPROVED)?;
+        let least = bucket.least_used(UNPROVED..=most, kept)?;
         let (slot, node) = (least.slot, least.node);
         let departed = depart(node);
         let locked = table.lock(bucket)?;
-        if slot.node() != Some(node) || slot.frequency_now() != UNPROVED {
+        if slot.node() != Some(node) || slot.frequency_now() > most {
             return None; // it has gone, or was used
         }
         table.remember(index, slot);
         locked.clear(slot);
-        if !table.probation().has_room() {
-            locked.age_at_times(least.chance); // else the hand would pass by what no record names
-        }
         Some(departed)
     }
 
@@ -254,20 +268,19 @@ impl<K, V> Segment<K, V> {
         let table = self.table(section);
         let buckets = table.buckets();
         let mut index = self.changing.main.bucket(buckets.len());
-        // Those on probation are the queue's, if there is one.
-        let has_queue = table.probation().has_room();
-        let has_probation = table.kind_of_probation() != Probation::None;
+        // Those on probation are the queue's.
+        let has_probation = table.probation().has_room();
         // cache.G4: after PATIENCE buckets any entry goes, so a full turn finds one if there is
         // one.
         for step in 0..=PATIENCE + buckets.len() {
             let (at, bucket) = (index, &buckets[index]);
             index = if index + 1 == buckets.len() { 0 } else { index + 1 };
             crate::prefetch::prefetch(&buckets[index]);
-            let least = if has_queue && step < PATIENCE { PROVED } else { UNPROVED };
-            let Some(found) = bucket.least_used(least, kept) else { continue };
+            let least = if has_probation && step < PATIENCE { PROVED } else { UNPROVED };
+            let Some(found) = bucket.least_used(least..=FREQUENCY_MAX, kept) else { continue };
             let (slot, node) = (found.slot, found.node);
             if step < PATIENCE && found.frequency > PROVED {
-                bucket.cool(1);
+                bucket.cool();
                 continue;
             }
             let departed = depart(node);
@@ -319,7 +332,7 @@ impl<K, V> Segment<K, V> {
         let _resized = Resized(&self.changing.resizing);
         let old = self.table(section);
         let Some(buckets) = wanted(old.buckets().len()) else { return };
-        let next = Box::new(Table::new(buckets, old.kind_of_probation()));
+        let next = Box::new(Table::new(buckets, old.probation().has_room()));
         let turn = old.turn();
         let locks = old.lock_all(&turn).expect("only the thread that resizes replaces the table");
         debug_assert!(

@@ -17,14 +17,12 @@
 mod bucket;
 
 use self::bucket::{ADDRESS, Link, TAG_SHIFT, address_in, tag_in};
-pub(crate) use self::bucket::{
-    Bucket, FREQUENCY_MAX, Hit, LeastUsed, PROVED, SLOTS, Slot, UNPROVED,
-};
+pub(crate) use self::bucket::{Bucket, FREQUENCY_MAX, Hit, PROVED, SLOTS, Slot, UNPROVED};
 use crate::Line;
 use crate::bucket_lock::{BucketGuard, Queue, Turn};
 use crate::chance::Chance;
 use crate::compared::Compared;
-use crate::ghosts::Ghosts;
+use crate::ghosts::{Ghosts, Part};
 use crate::huge_pages::{LINE, ZeroedLines};
 use crate::key_hash::KeyHash;
 use crate::node::Node;
@@ -34,10 +32,10 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// One in so many of the entries that replace one on probation lets the rest of its bucket age
-/// (cache.G6). After a change of the working set, keys that come in turns hit again within some
-/// tens of turns; half as many would halve that, and a scan would then leave half as much.
-const INSERTIONS_FOR_AGE: u32 = 128;
+/// One in so many of the new keys has proved itself as it comes (cache.G6). After a change of the
+/// working set, keys that come in turns hit again within some tens of turns; half as many would
+/// halve that, and a scan would then leave half as much.
+const ONE_PROVED_OF: u32 = 128;
 
 /// Which of so many buckets the upper half of a hash chooses.
 #[inline(always)]
@@ -105,45 +103,6 @@ impl<'t, K, V> Locked<'t, K, V> {
         is_there
     }
 
-    /// The entry of the chain that was used least; none if there is one of this tag.
-    #[inline(always)]
-    pub(crate) fn least_used_without(&self, hash: KeyHash) -> Option<LeastUsed<'t, K, V>> {
-        self.first.least_used_without(UNPROVED, None, Some(hash.tag()))
-    }
-
-    /// Links a node in the place of `old`, of another key, which was found under this lock: one
-    /// store unlinks the one and links the other (cache.T2). The others of the chain cool by the
-    /// uses that it had left (cache.G5).
-    #[inline(always)]
-    pub(crate) fn supplant(
-        &self,
-        table: &Table<K, V>,
-        old: &LeastUsed<'t, K, V>,
-        hash: KeyHash,
-        node: NonNull<Node<K, V>>,
-    ) {
-        let slot = old.slot;
-        debug_assert_eq!(slot.node(), Some(old.node), "cache.T2: a link changed under its lock");
-        debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
-        let frequency = table.first_frequency(hash);
-        if old.frequency == UNPROVED {
-            table.remember(table.index(hash), slot);
-            self.age_at_times(old.chance);
-        } else if old.frequency > PROVED {
-            self.first.cool(old.frequency - PROVED);
-        }
-        self.set(slot, Self::link_to(node, hash.tag()));
-        slot.set_frequency(frequency);
-    }
-
-    /// To be called when an entry on probation goes (cache.G6).
-    #[inline(always)]
-    pub(crate) fn age_at_times(&self, mut chance: Chance) {
-        if chance.one_of(INSERTIONS_FOR_AGE) == 0 {
-            self.first.age();
-        }
-    }
-
     /// Unlinks.
     pub(crate) fn clear(&self, slot: Slot<'t, K, V>) {
         debug_assert!(slot.node().is_some(), "cache.N1: an entry is unlinked twice");
@@ -198,17 +157,6 @@ impl<'t, K, V> Locked<'t, K, V> {
     }
 }
 
-/// Which memories of the scan-resistant policy a table has beside its buckets.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probation {
-    /// None: every entry has proved itself.
-    None,
-    /// Ghosts: an entry on probation goes when the next comes into its bucket.
-    InBuckets,
-    /// Ghosts, and a queue of entries on probation.
-    InQueue,
-}
-
 /// The buckets of one segment, and what was evicted from them.
 pub(crate) struct Table<K, V> {
     buckets: NonNull<Bucket<K, V>>,
@@ -216,7 +164,7 @@ pub(crate) struct Table<K, V> {
     /// Where the buckets are.
     lines: Arc<ZeroedLines>,
     ghosts: Ghosts,
-    /// Of the queue of probation: without room unless the cache weighs (cache.G5).
+    /// Of the queue of probation: without room where there is no probation.
     records: Box<[AtomicU32]>,
     changing: Line<Changing>,
 }
@@ -251,12 +199,10 @@ impl<K, V> Table<K, V> {
     pub(crate) fn some(
         tables: usize,
         buckets: usize,
-        probation: Probation,
+        has_probation: bool,
     ) -> impl Iterator<Item = Self> {
         let total = tables.checked_mul(buckets).expect("manycore: capacity overflow");
-        let words = if probation == Probation::None { 0 } else { buckets };
-        // A twentieth of the entries are on probation, five or six of which have a bucket.
-        let room = if probation == Probation::InQueue { buckets.div_ceil(2) } else { 0 };
+        let words = if has_probation { buckets } else { 0 };
         let ghosts = Ghosts::lines(words);
         debug_assert!(tables > 0 && buckets > 0, "cache.T1: {tables} tables of {buckets} buckets");
         let lines = Arc::new(ZeroedLines::zeroed(total + tables * ghosts, total));
@@ -264,15 +210,15 @@ impl<K, V> Table<K, V> {
             buckets: lines.line(at * buckets).cast(),
             len: buckets,
             ghosts: Ghosts::new(&lines, total + at * ghosts, words),
-            records: probation::records(room),
+            records: probation::records(words),
             lines: Arc::clone(&lines),
             changing: Line(Changing { ends: Ends::default(), queue: Queue::new() }),
         })
     }
 
     /// A table of so many empty buckets.
-    pub(crate) fn new(buckets: usize, probation: Probation) -> Self {
-        Self::some(1, buckets, probation).next().expect("one was asked for")
+    pub(crate) fn new(buckets: usize, has_probation: bool) -> Self {
+        Self::some(1, buckets, has_probation).next().expect("one was asked for")
     }
 
     #[inline(always)]
@@ -281,18 +227,10 @@ impl<K, V> Table<K, V> {
         unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.len) }
     }
 
-    /// The queue of entries on probation, which has no room unless the cache weighs (cache.G5).
+    /// The queue of entries on probation, which has no room where there is no probation.
     #[inline(always)]
     pub(crate) fn probation(&self) -> ProbationQueue<'_> {
-        ProbationQueue::of(&self.records, &self.changing.0.ends)
-    }
-
-    pub(crate) fn kind_of_probation(&self) -> Probation {
-        match (self.ghosts.is_empty(), self.probation().has_room()) {
-            (true, _) => Probation::None,
-            (false, false) => Probation::InBuckets,
-            (false, true) => Probation::InQueue,
-        }
+        ProbationQueue::of(&self.records, &self.changing.0.ends, self.len)
     }
 
     /// The memory of this table, and of others that were made with it.
@@ -340,28 +278,32 @@ impl<K, V> Table<K, V> {
         self.buckets().iter().map(lock).collect()
     }
 
-    /// Remembers an entry that is about to be evicted from the bucket, if it is on probation. Under
-    /// the bucket's lock.
+    /// Remembers an entry that is about to be evicted from the bucket. Under the bucket's lock.
     #[inline(always)]
     pub(crate) fn remember(&self, index: usize, slot: Slot<'_, K, V>) {
-        if slot.frequency_now() == UNPROVED {
-            self.ghosts.remember(index, slot.tag());
+        if !self.ghosts.is_empty() {
+            let is_proved = slot.frequency_now() != UNPROVED;
+            let part = if is_proved { Part::Proved } else { Part::Probation };
+            self.ghosts.remember(index, slot.tag(), part);
+            self.probation().note_eviction(part);
         }
     }
 
-    /// Whether a key was evicted not long ago, as far as is remembered, or nothing is remembered.
-    #[inline(always)]
-    pub(crate) fn knows(&self, hash: KeyHash) -> bool {
-        self.ghosts.is_empty() || self.ghosts.remembers(self.index(hash), hash.tag())
-    }
-
-    /// The reference byte of an entry that comes: it is on probation, unless one of its key was
-    /// evicted from there not long ago, or probation has no room. Under the bucket's lock.
+    /// The reference byte of an entry that comes (cache.G5). Under the bucket's lock.
     #[inline(always)]
     pub(crate) fn first_frequency(&self, hash: KeyHash) -> u8 {
-        let probation = self.probation();
-        let is_known = self.knows(hash) || probation.has_room() && !probation.push(hash);
-        if is_known { PROVED } else { UNPROVED }
+        let queue = self.probation();
+        if !queue.has_room() || !queue.is_open() {
+            return PROVED;
+        }
+        let left = self.ghosts.recall(self.index(hash), hash.tag());
+        if let Some(part) = left {
+            queue.note_return(part);
+        }
+        let is_proved = left == Some(Part::Probation)
+            || Chance::draw().one_of(ONE_PROVED_OF) == 0
+            || !queue.push(hash);
+        if is_proved { PROVED } else { UNPROVED }
     }
 
     /// Copies all links of a table whose locks are held.

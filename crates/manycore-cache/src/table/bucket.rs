@@ -8,7 +8,7 @@ use crate::huge_pages::LINE;
 use crate::key_hash::KeyHash;
 use crate::node::Node;
 use crate::prefetch::prefetch;
-use std::ops::Range;
+use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
@@ -24,7 +24,7 @@ pub(crate) const UNPROVED: u8 = 0;
 /// The lowest one of an entry that has proved itself.
 pub(crate) const PROVED: u8 = 1;
 /// The highest one: the hand skips such an entry as often as it is above the lowest.
-pub(crate) const FREQUENCY_MAX: u8 = 4;
+pub(crate) const FREQUENCY_MAX: u8 = 3;
 
 pub(super) type Link<K, V> = *mut Node<K, V>;
 
@@ -138,40 +138,42 @@ impl<K, V> Bucket<K, V> {
         (at < SLOTS && self.link(at).is_null()).then_some(Slot { bucket: self, at })
     }
 
-    /// The entry of the chain that was used least, of those with this frequency or more, but for
-    /// `kept`; a random one of several (cache.G6). Without the lock.
+    /// Whether the chain has a free place. A hint without its lock.
+    #[inline(always)]
+    pub(crate) fn has_free(&self) -> bool {
+        let mut bucket = self;
+        loop {
+            if bucket.free().is_some() {
+                return true;
+            }
+            match Self::more(bucket.link(SLOTS - 1)) {
+                // SAFETY: chains live as long as their table, which the caller's section keeps.
+                Some(more) => bucket = unsafe { more.as_ref() },
+                None => return false,
+            }
+        }
+    }
+
+    /// The entry of the chain that was used least, of those with these frequencies, but for
+    /// `kept`; a random one of several in a bucket (cache.G6). Without the lock.
     #[inline(always)]
     pub(crate) fn least_used(
         &self,
-        lowest: u8,
+        mut of: RangeInclusive<u8>,
         kept: Option<NonNull<Node<K, V>>>,
     ) -> Option<LeastUsed<'_, K, V>> {
-        self.least_used_without(lowest, kept, None)
-    }
-
-    /// The same, and none if there is an entry of the tag `without`.
-    #[inline(always)]
-    pub(super) fn least_used_without(
-        &self,
-        lowest: u8,
-        kept: Option<NonNull<Node<K, V>>>,
-        without: Option<usize>,
-    ) -> Option<LeastUsed<'_, K, V>> {
-        let (mut bucket, mut found, mut entries) = (self, None::<(Slot<'_, K, V>, _, u8)>, 0);
-        let mut chance = Chance::draw();
-        let from = chance.one_of(8);
+        let (mut bucket, mut found) = (self, None::<LeastUsed<'_, K, V>>);
+        let from = Chance::draw().one_of(8);
         loop {
-            let seen = Snapshot::of(bucket);
-            if without.is_some_and(|tag| seen.hits(tag) != 0) {
-                return None;
-            }
-            let mut frequencies = seen.frequencies();
-            entries += frequencies.entries();
-            let below = found.map_or(FREQUENCY_MAX + 1, |(_, _, frequency)| frequency);
-            while let Some((at, frequency)) = frequencies.least(lowest..below, from) {
+            let mut frequencies = Snapshot::of(bucket).frequencies();
+            while let Some((at, frequency)) = frequencies.least(of.clone(), from) {
                 let slot = Slot { bucket, at };
                 if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
-                    found = Some((slot, node, frequency));
+                    found = Some(LeastUsed { slot, node, frequency });
+                    if frequency == *of.start() {
+                        return found;
+                    }
+                    of = *of.start()..=frequency - 1;
                     break;
                 }
                 frequencies.forget(at);
@@ -179,29 +181,16 @@ impl<K, V> Bucket<K, V> {
             match Self::more(bucket.link(SLOTS - 1)) {
                 // SAFETY: chains live as long as their table, which the caller's section keeps.
                 Some(more) => bucket = unsafe { more.as_ref() },
-                None => {
-                    let (slot, node, frequency) = found?;
-                    return Some(LeastUsed { slot, node, frequency, entries, chance });
-                }
+                None => return found,
             }
         }
     }
 
-    /// Takes some uses from each entry of the chain that has proved itself.
-    pub(crate) fn cool(&self, by: u8) {
+    /// Takes a use from each entry of the chain that has more than those that proved it.
+    pub(crate) fn cool(&self) {
         for slot in self.slots() {
             let frequency = slot.frequency_now();
             if frequency > PROVED {
-                slot.set_frequency(frequency.saturating_sub(by).max(PROVED));
-            }
-        }
-    }
-
-    /// Takes a use from each entry of the chain; one that has none left is on probation again.
-    pub(crate) fn age(&self) {
-        for slot in self.slots() {
-            let frequency = slot.frequency_now();
-            if frequency > UNPROVED {
                 slot.set_frequency(frequency - 1);
             }
         }
@@ -282,10 +271,6 @@ pub(crate) struct LeastUsed<'t, K, V> {
     pub(crate) slot: Slot<'t, K, V>,
     pub(crate) node: NonNull<Node<K, V>>,
     pub(crate) frequency: u8,
-    /// How many entries the chain has.
-    pub(crate) entries: usize,
-    /// What is left of the chance that chose it.
-    pub(crate) chance: Chance,
 }
 
 /// A byte for each place of a bucket, and one more: `0x80` and the frequency, or `0xff` where there
@@ -296,17 +281,10 @@ struct Frequencies(u64);
 const EACH: u64 = 0x0101_0101_0101_0101;
 
 impl Frequencies {
-    /// How many entries there are.
-    #[inline(always)]
-    fn entries(&self) -> usize {
-        let free = self.0 >> 6 & EACH; // of a frequency that bit is zero
-        8 - (free.wrapping_mul(EACH) >> 56) as usize
-    }
-
     /// The first place from this one on, in a circle, with the lowest of these frequencies, and
     /// which that is.
     #[inline(always)]
-    fn least(&self, mut of: Range<u8>, from: u32) -> Option<(usize, u8)> {
+    fn least(&self, mut of: RangeInclusive<u8>, from: u32) -> Option<(usize, u8)> {
         let turned = self.0.rotate_right(8 * from);
         of.find_map(|frequency| {
             let other = turned ^ ((0x80 | u64::from(frequency)) * EACH);

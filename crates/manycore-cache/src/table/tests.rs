@@ -9,7 +9,7 @@ fn link(tag: usize, rest: usize) -> Link<u8, u8> {
 
 #[test]
 fn every_link_with_the_tag_is_a_hit_and_nothing_else() {
-    let table = Table::<u8, u8>::new(1, Probation::None);
+    let table = Table::<u8, u8>::new(1, false);
     let bucket = &table.buckets()[0];
     for tag in [1, 2, 0x155, 0x2000, 0x3fff] {
         // What is behind the links must not look like one.
@@ -36,76 +36,57 @@ fn node(number: usize) -> NonNull<Node<u8, u8>> {
 }
 
 #[test]
-fn an_entry_is_supplanted_unless_one_of_the_new_keys_tag_is_there() {
-    let table = Table::<u8, u8>::new(1, Probation::InBuckets);
+fn keys_are_on_probation_once_one_was_evicted_and_prove_themselves_by_coming_back() {
+    let table = Table::<u8, u8>::new(1, true);
     let bucket = &table.buckets()[0];
     let hash = |n| KeyHash::of(n);
     let locked = table.lock(bucket).expect("the table is there");
-    locked.add(&table, hash(1), node(1), table.first_frequency(hash(1)));
-    assert!(bucket.least_used(UNPROVED, Some(node(1))).is_none());
-    assert!(locked.least_used_without(hash(1)).is_none(), "perhaps the same key");
-    let seen = locked.least_used_without(hash(2)).expect("it is there");
-    assert_eq!((seen.node, seen.frequency, seen.entries), (node(1), UNPROVED, 1));
-    locked.supplant(&table, &seen, hash(2), node(2));
-    assert_eq!(seen.slot.node(), Some(node(2)));
-    assert!(locked.least_used_without(hash(2)).is_none());
-    // The key that went is remembered, and skips probation.
-    assert_eq!([1, 2, 3].map(|n| table.first_frequency(hash(n))), [PROVED, UNPROVED, UNPROVED]);
-    assert_eq!([1, 2].map(|n| table.knows(hash(n))), [true, false]);
-    // So does not one that had proved itself.
-    seen.slot.set_frequency(PROVED);
-    let seen = locked.least_used_without(hash(3)).expect("it is there");
-    locked.supplant(&table, &seen, hash(3), node(3));
-    assert!(!table.knows(hash(2)));
-    // A tag in another bucket of the chain counts, too.
-    (4..20).for_each(|n| locked.add(&table, hash(n), node(n as usize), PROVED));
-    assert!((3..20).all(|n| locked.least_used_without(hash(n)).is_none()));
-    assert!(locked.least_used_without(hash(20)).is_some());
-}
-
-#[test]
-fn others_of_the_bucket_cool_by_what_the_supplanted_one_had_left() {
-    let table = Table::<u8, u8>::new(1, Probation::InBuckets);
-    let bucket = &table.buckets()[0];
-    let locked = table.lock(bucket).expect("the table is there");
-    for (n, frequency) in [4, 2, 3, 4].into_iter().enumerate() {
-        locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
+    let first = |n: u64| table.first_frequency(hash(n));
+    assert_eq!((first(1), table.probation().len()), (PROVED, 0), "nothing was evicted yet");
+    for n in 1..=3_u64 {
+        locked.add(&table, hash(n), node(n as usize), PROVED);
     }
-    let least = bucket.least_used(UNPROVED, None).expect("there are some");
-    assert_eq!((least.node, least.frequency, least.entries), (node(2), 2, 4));
-    locked.supplant(&table, &least, KeyHash::of(9), node(9));
-    let now: Vec<_> = bucket.slots().filter(|s| s.node().is_some()).collect();
-    let now: Vec<_> = now.iter().map(|s| (s.node().unwrap(), s.frequency_now())).collect();
-    let expected = [(1, 3), (9, UNPROVED), (3, 2), (4, 3)];
-    assert_eq!(now, expected.map(|(n, frequency)| (node(n), frequency)));
-    [1, 9, 3, 4].iter().for_each(|n| locked.clear(locked.slot_of(node(*n)).expect("linked")));
+    let slot = |n| locked.slot_of(node(n)).expect("linked");
+    let evict = |n| {
+        table.remember(0, slot(n));
+        locked.clear(slot(n));
+    };
+    evict(1);
+    // Not the key that had proved itself.
+    let all = (0..64).map(|_| first(1)).filter(|byte| *byte == UNPROVED).count();
+    assert!((1..=64).contains(&all), "{all} of 64 on probation");
+    while table.probation().pop().is_some() {}
+    slot(2).set_frequency(UNPROVED);
+    evict(2);
+    assert!((0..8).all(|_| first(2) == PROVED), "it was on probation when it went");
+    assert_eq!(table.probation().len(), 0);
+    evict(3);
+    // The queue has room for one record: a key that finds none is not on probation.
+    while first(9) == PROVED {}
+    assert!((0..8).all(|_| first(9) == PROVED));
 }
 
 #[test]
 fn each_of_several_that_were_used_least_goes_at_times() {
-    let table = Table::<u8, u8>::new(1, Probation::InBuckets);
+    let table = Table::<u8, u8>::new(1, true);
     let bucket = &table.buckets()[0];
     let locked = table.lock(bucket).expect("the table is there");
-    for (n, frequency) in [PROVED, 4, PROVED, PROVED].into_iter().enumerate() {
+    for (n, frequency) in [PROVED, 3, PROVED, PROVED].into_iter().enumerate() {
         locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
     }
     let mut times = [0; 5];
     for _ in 0..1000 {
-        let least = bucket.least_used(UNPROVED, None).expect("there are some");
+        let least = bucket.least_used(UNPROVED..=FREQUENCY_MAX, None).expect("there are some");
         times[(1..=4).find(|n| node(*n) == least.node).expect("one of them")] += 1;
     }
     assert_eq!(times[2], 0, "it was used most");
     assert!([1, 3, 4].iter().all(|n| times[*n] >= 100), "{times:?}");
-    // Entries that age are on probation in the end.
-    (0..3).for_each(|_| bucket.age());
-    let now: Vec<_> = bucket.slots().take(4).map(|slot| slot.frequency_now()).collect();
-    assert_eq!(now, [UNPROVED, 1, UNPROVED, UNPROVED]);
     (1..=4).for_each(|n| locked.clear(locked.slot_of(node(n)).expect("linked")));
 }
 
 #[test]
 fn least_used_is_what_a_look_at_each_place_finds() {
-    let table = Table::<u8, u8>::new(1, Probation::InBuckets);
+    let table = Table::<u8, u8>::new(1, true);
     let bucket = &table.buckets()[0];
     let mut state = 1_u64;
     let mut random = |below: u64| {
@@ -128,14 +109,13 @@ fn least_used_is_what_a_look_at_each_place_finds() {
         let meant = entries().filter(|slot| slot.node() != Some(kept));
         let meant = meant.filter(|slot| slot.frequency_now() >= from);
         let expected = meant.map(|slot| slot.frequency_now()).min();
-        let expected = expected.map(|frequency| (frequency, entries().count()));
-        let found = bucket.least_used(from, Some(kept));
+        let found = bucket.least_used(from..=FREQUENCY_MAX, Some(kept));
         if let Some(least) = &found {
             assert_eq!(least.slot.node(), Some(least.node));
             assert_eq!(least.slot.frequency_now(), least.frequency);
             assert_ne!(least.node, kept);
         }
-        assert_eq!(found.map(|least| (least.frequency, least.entries)), expected);
+        assert_eq!(found.map(|least| least.frequency), expected);
     }
     bucket.links.iter().for_each(|link| link.store(ptr::null_mut(), Ordering::Relaxed));
     bucket.lock.disguise(0);
@@ -143,22 +123,22 @@ fn least_used_is_what_a_look_at_each_place_finds() {
 
 #[test]
 fn hand_finds_the_least_used_and_cools_what_proved_itself() {
-    let table = Table::<u8, u8>::new(1, Probation::InQueue);
+    let table = Table::<u8, u8>::new(1, true);
     let bucket = &table.buckets()[0];
     let locked = table.lock(bucket).expect("the table is there");
     // More than a bucket holds: the chain has two.
-    let frequencies = [4, 3, 2, 4, 0, 3, 4, 2, 1];
+    let frequencies = [3, 3, 2, 3, 0, 3, 3, 2, 1];
     for (n, frequency) in frequencies.into_iter().enumerate() {
         locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
     }
-    let least = |from, kept| bucket.least_used(from, kept).map(|least| least.node);
+    let least = |from, kept| bucket.least_used(from..=FREQUENCY_MAX, kept).map(|least| least.node);
     assert_eq!(least(UNPROVED, None), Some(node(5)));
     assert_eq!(least(PROVED, None), Some(node(9)));
     assert_eq!(least(UNPROVED, Some(node(5))), Some(node(9)));
-    bucket.cool(1);
+    bucket.cool();
     let mut now: Vec<_> = bucket.slots().filter(|s| s.node().is_some()).collect();
     now.sort_by_key(|slot| slot.node());
     let now: Vec<_> = now.into_iter().map(Slot::frequency_now).collect();
-    assert_eq!(now, [3, 2, 1, 3, 0, 2, 3, 1, 1]);
+    assert_eq!(now, [2, 2, 1, 2, 0, 2, 2, 1, 1]);
     (0..9).for_each(|n| locked.clear(locked.slot_of(node(n + 1)).expect("linked")));
 }

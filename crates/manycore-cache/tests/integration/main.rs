@@ -31,6 +31,7 @@ mod deadlocks;
 mod expiry;
 mod failures;
 mod faults;
+mod hit_ratio;
 mod in_place;
 mod liars;
 mod loads;
