@@ -13,14 +13,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
-use std::{array, thread};
+use std::{array, thread, time::Duration};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState as Hasher;
 use manycore::cluster::Adaptive;
 use manycore::collections::{
-    ActiveSet, BudgetTree, Counter, EventQueue, Lru, ObjectPool, Registry, ScalableArc, TimerQueue,
+    ActiveSet, BudgetTree, Counter, EventQueue, HashMap, Lru, ObjectPool, Registry, ScalableArc,
+    TimerQueue,
 };
 use manycore::namespace::IdSpace;
 use manycore::oplog::{Deferred, Logs, Op, Ordered};
@@ -145,6 +145,36 @@ fn full_quick_cache() -> quick_cache::sync::Cache<u64, u64, UnitWeighter, Hasher
     let cache = quick_cache::sync::Cache::with(items, CACHED, UnitWeighter, hasher, lifecycle);
     (0..CACHED).for_each(|key| cache.insert(key, 7));
     cache
+}
+
+/// What a map has in it. All of them hash with the same constants.
+const MAPPED: u64 = 1000;
+
+fn full_map() -> HashMap<u64, u64, Hasher> {
+    let map = HashMap::with_hasher(Hasher::default());
+    (0..MAPPED).for_each(|key| _ = map.insert(key, 7));
+    map
+}
+
+fn full_dashmap() -> dashmap::DashMap<u64, u64, Hasher> {
+    let map = dashmap::DashMap::with_hasher(Hasher::default());
+    (0..MAPPED).for_each(|key| _ = map.insert(key, 7));
+    map
+}
+
+fn full_papaya() -> papaya::HashMap<u64, u64, Hasher> {
+    let map = papaya::HashMap::with_hasher(Hasher::default());
+    (0..MAPPED).for_each(|key| _ = map.pin().insert(key, 7));
+    map
+}
+
+/// Calls `f` with another key of a full map each time.
+fn count_by_key(mut f: impl FnMut(u64)) {
+    let mut key = 0;
+    count(|| {
+        key = (key + 7) % MAPPED;
+        f(black_box(key));
+    });
 }
 
 /// The cases of one family stand together, the library's first and then what it is compared with.
@@ -398,6 +428,75 @@ static CASES: &[Case] = &[
             let mut timers = timers.lock();
             let later = timers.split_off(&(now + 1, 0));
             black_box(std::mem::replace(&mut *timers, later));
+        });
+    }),
+    ("hash map get in a view", || {
+        let map = full_map();
+        let view = map.enter();
+        count_by_key(|key| _ = black_box(view.get(&key)));
+    }),
+    ("hash map get in a view, absent", || {
+        let map = full_map();
+        let view = map.enter();
+        count_by_key(|key| _ = black_box(view.get(&(MAPPED + key))));
+    }),
+    ("hash map get", || {
+        let map = full_map();
+        count_by_key(|key| _ = black_box(map.get_cloned(&key)));
+    }),
+    ("hash map insert over", || {
+        let map = full_map();
+        count_by_key(|key| _ = black_box(map.insert(key, 8)));
+    }),
+    ("hash map insert + remove", || {
+        let map = full_map();
+        count_by_key(|key| {
+            black_box(map.insert(MAPPED + key, 8));
+            black_box(map.remove(&(MAPPED + key)));
+        });
+    }),
+    ("rival: papaya get in a pin", || {
+        let map = full_papaya();
+        let pin = map.pin();
+        count_by_key(|key| _ = black_box(pin.get(&key)));
+    }),
+    ("rival: papaya get in a pin, absent", || {
+        let map = full_papaya();
+        let pin = map.pin();
+        count_by_key(|key| _ = black_box(pin.get(&(MAPPED + key))));
+    }),
+    ("rival: papaya get", || {
+        let map = full_papaya();
+        count_by_key(|key| _ = black_box(map.pin().get(&key).copied()));
+    }),
+    ("rival: papaya insert over", || {
+        let map = full_papaya();
+        count_by_key(|key| _ = black_box(map.pin().insert(key, 8).is_none()));
+    }),
+    ("rival: papaya insert + remove", || {
+        let map = full_papaya();
+        count_by_key(|key| {
+            black_box(map.pin().insert(MAPPED + key, 8).is_none());
+            black_box(map.pin().remove(&(MAPPED + key)).is_some());
+        });
+    }),
+    ("rival: dashmap get", || {
+        let map = full_dashmap();
+        count_by_key(|key| _ = black_box(map.get(&key).map(|found| *found)));
+    }),
+    ("rival: dashmap get, absent", || {
+        let map = full_dashmap();
+        count_by_key(|key| _ = black_box(map.get(&(MAPPED + key)).map(|found| *found)));
+    }),
+    ("rival: dashmap insert over", || {
+        let map = full_dashmap();
+        count_by_key(|key| _ = black_box(map.insert(key, 8)));
+    }),
+    ("rival: dashmap insert + remove", || {
+        let map = full_dashmap();
+        count_by_key(|key| {
+            black_box(map.insert(MAPPED + key, 8));
+            black_box(map.remove(&(MAPPED + key)));
         });
     }),
     ("cache get", || {
