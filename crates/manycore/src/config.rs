@@ -202,9 +202,19 @@ pub(crate) const ID_KEPT: usize = 2 * DEFAULT_BATCH_NODES / ID_MAGAZINE;
 /// Buckets of a `HashMap` without a given capacity.
 pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 4 };
 
-/// Entries for each bucket, of five places, beyond which a `HashMap` grows: a tenth of the buckets
-/// is then a chain of two.
-pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 3 };
+/// Entries for each bucket, of seven places, beyond which a `HashMap` grows: an eighth of the
+/// buckets is then a chain of two.
+pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 5 };
+
+/// The part of its entries to which a `HashMap` may shrink before its table does: so one that
+/// varies by less keeps its table.
+pub(crate) const MAP_SPARSE: usize = 8;
+
+/// Buckets below which no table shrinks by itself.
+pub(crate) const MAP_SHRINKS_TO: usize = if SMALL { 4 } else { 32 };
+
+/// Removals that leave a bucket empty, for one that looks whether the table should shrink.
+pub(crate) const MAP_REMOVALS_PER_LOOK: u64 = if SMALL { 1 } else { 4 };
 
 /// Buckets that an update moves while a `HashMap` grows, beside its own. Growth is over after a
 /// sixteenth as many updates as there are buckets, long before the next can begin.

@@ -139,14 +139,16 @@ impl<T> Growth<T> {
 pub(super) struct Root<T> {
     table: Atomic<T>,
     /// Held while a new table is made.
-    growing: Mutex<()>,
+    pub(super) growing: Mutex<()>,
+    /// Entries for which room was asked for (`set_floor`).
+    floor: AtomicUsize,
 }
 
 impl<T> Root<T> {
     const_fn! {
         /// No table.
         pub(super) const fn new() -> Self {
-            Self { table: Atomic::null(), growing: Mutex::new(()) }
+            Self { table: Atomic::null(), growing: Mutex::new(()), floor: AtomicUsize::new(0) }
         }
     }
 
@@ -156,14 +158,11 @@ impl<T> Root<T> {
         self.table.load(section)
     }
 
-    /// The same, unless the section has to raise its era for that.
+    /// The same; `None` also where the section has to raise its era for that.
     #[inline(always)]
-    pub(super) fn load_now<'s>(
-        &self,
-        section: &'s Section<'_>,
-        bounded: bool,
-    ) -> Option<Shared<'s, T>> {
-        self.table.load_now(section, bounded)
+    pub(super) fn load_now<'s>(&self, section: &'s Section<'_>) -> Option<&'s T> {
+        // SAFETY: what is stored here is a new table, which has no tag.
+        unsafe { self.table.look_untagged(section) }
     }
 }
 
@@ -176,6 +175,12 @@ impl<T: Growing> Root<T> {
     {
         let table = self.load(section).as_ref()?;
         table.growth().old.load(section).is_null().then_some(table)
+    }
+
+    /// Whether this is the table, and there is none before it. The section keeps it.
+    #[inline(always)]
+    pub(super) fn is_settled(&self, table: &T, section: &Section<'_>) -> bool {
+        self.table.load_if(table).is_some() && table.growth().old.leads_nowhere(section)
     }
 
     /// Makes the first table, unless another thread has.
@@ -214,6 +219,27 @@ impl<T: Growing> Root<T> {
     pub(super) fn grow(&self, root: Shared<'_, T>, section: &Section<'_>) {
         let buckets = root.as_ref().map_or(0, T::len) * 2;
         self.follow(root, buckets, section);
+    }
+
+    /// Puts a table of half the size in place of `root`, unless another thread replaces it or
+    /// entries are still moving to it (growth.G2).
+    #[cold]
+    pub(super) fn shrink(&self, root: Shared<'_, T>, section: &Section<'_>) {
+        let buckets = root.as_ref().map_or(0, T::len) / 2;
+        self.follow(root, buckets, section);
+    }
+
+    /// Room for so many entries was asked for: the table does not shrink below that by itself,
+    /// until the map has had half as many.
+    pub(super) fn set_floor(&self, entries: usize) {
+        // ORDER: Relaxed; a wish.
+        self.floor.store(entries, Ordering::Relaxed);
+    }
+
+    /// What [`set_floor`](Self::set_floor) has set.
+    pub(super) fn floor(&self) -> usize {
+        // ORDER: Relaxed; a wish.
+        self.floor.load(Ordering::Relaxed)
     }
 
     /// The table, which the map does not have any more; then the one before it.

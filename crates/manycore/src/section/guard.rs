@@ -98,12 +98,12 @@ impl<'d> Section<'d> {
     }
 
     /// As `protect`, but `None` where the section has to raise its era first: for a way that is
-    /// short because it calls nothing, and looks at [`is_bounded`](Self::is_bounded) once.
+    /// short because it calls nothing.
     #[inline(always)]
-    pub(super) fn protect_now<T>(&self, source: &AtomicPtr<T>, bounded: bool) -> Option<*mut T> {
+    pub(super) fn protect_now<T>(&self, source: &AtomicPtr<T>) -> Option<*mut T> {
         // ORDER: Acquire; as in `protect`.
         let found = source.load(Ordering::Acquire);
-        (!bounded || self.covers_now()).then_some(found)
+        self.covers_now().then_some(found)
     }
 
     /// As `protect`, for a link that the caller may write next.

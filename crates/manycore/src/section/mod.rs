@@ -223,6 +223,7 @@ pub use guard::Section;
 pub use inline::OpenSection;
 pub use node_lock::{NodeGuard, NodeLock, TryLockError};
 pub use owned::OwnedSection;
+pub(crate) use pointer::Look;
 pub use pointer::{Atomic, CompareExchangeError, Owned, Pointable, Pointer, Shared};
 pub use report::{Backlog, Stalled};
 pub use settings::Mode;

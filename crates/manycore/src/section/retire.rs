@@ -44,7 +44,7 @@ impl Section<'_> {
     ///
     /// # Safety
     /// As for [`retire`](Self::retire). A wrong weight is safe.
-    #[inline]
+    #[inline(always)] // of a weight that the compiler knows, not much is left
     pub unsafe fn retire_weighed<T: ?Sized + Pointable + Send>(
         &self,
         node: Shared<'_, T>,
@@ -52,7 +52,16 @@ impl Section<'_> {
     ) {
         let weight = node.weight(Some(weight.into()));
         let weight = if std::mem::needs_drop::<T>() { weight.urgent() } else { weight };
-        self.state().retire(self.local(), node.into_limbo(weight, self), weight);
+        // A node of a type whose memory is used again (`Owned::new_in`).
+        let into_limbo = || node.into_limbo(weight, self);
+        if weight.presses() || !self.state().retire_for_reused(self.local(), into_limbo) {
+            self.retire_now(node.into_limbo(weight, self), weight);
+        }
+    }
+
+    #[inline(never)]
+    fn retire_now(&self, node: RetiredNode, weight: Weight) {
+        self.state().retire(self.local(), node, weight);
     }
 
     /// As [`retire`](Self::retire), but no user code runs before the section is closed: nothing is
@@ -199,28 +208,8 @@ impl Section<'_> {
         weight: Weight,
         free: unsafe fn(NonNull<()>),
     ) -> bool {
-        let (state, local) = (self.state(), self.local());
-        if weight.presses() || !local.reused.get() {
-            return false;
-        }
-        let full = {
-            let limbo = local.limbo_unpublished();
-            // SAFETY: `claim` allows it to the owner, which is inside, and no code of the user's
-            // runs.
-            let limbo = unsafe { limbo.deref() };
-            if limbo.share() > 1 {
-                return false;
-            }
-            limbo.push(RetiredNode { address, free, birth: 0, bytes: weight.bytes() }, false);
-            // (As many nodes wait as before the memory was used again.)
-            let (nodes, bytes) = limbo.open();
-            nodes >= state.batch_nodes || bytes >= limbo.limit()
-        };
-        local.reused.set(false);
-        if full {
-            state.batch_full(local);
-        }
-        true
+        let node = || RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
+        !weight.presses() && self.state().retire_for_reused(self.local(), node)
     }
 
     /// As [`retire_raw`](Self::retire_raw), but no user code runs before the section is closed, as
@@ -262,6 +251,35 @@ impl Section<'_> {
 }
 
 impl State {
+    /// Puts a node that does not press into the owner's limbo, if the owner has used memory again
+    /// since its last retire, so that this one frees nothing (section.S13). Reports are left as
+    /// they are: they count the memory that was used again in the node's stead. If it returns
+    /// false, nothing was done, and `node` was not called.
+    #[inline(always)]
+    fn retire_for_reused(&self, local: &Local, node: impl FnOnce() -> RetiredNode) -> bool {
+        if !local.reused.get() {
+            return false;
+        }
+        let full = {
+            let limbo = local.limbo_unpublished();
+            // SAFETY: `claim` allows it to the owner, which is inside, and no code of the user's
+            // runs.
+            let limbo = unsafe { limbo.deref() };
+            if limbo.share() > 1 {
+                return false;
+            }
+            limbo.push(node(), false);
+            // (As many nodes wait as before the memory was used again.)
+            let (nodes, bytes) = limbo.open();
+            nodes >= self.batch_nodes || bytes >= limbo.limit()
+        };
+        local.reused.set(false);
+        if full {
+            self.batch_full(local);
+        }
+        true
+    }
+
     /// Puts a node into the owner's limbo and frees a few that are ripe (section.S5).
     #[inline(always)]
     pub(super) fn retire(&self, local: &Local, node: RetiredNode, weight: Weight) {

@@ -1,9 +1,9 @@
 //! A large array, in huge pages where Linux has some: an access anywhere in it is then one miss of
 //! the caches, and not another of the translation buffer.
 
-use super::system::HUGE;
+use super::system::{self, HUGE};
 use crate::sync::{caught, resume_first, run_each};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Deref;
 use std::ptr::NonNull;
 
@@ -29,30 +29,55 @@ fn layout<T>(len: usize) -> Layout {
     layout.align_to(align).expect("manycore: capacity overflow")
 }
 
+/// Whether so much memory is taken from the system, and not from the allocator, which may have to
+/// fill it with zeros.
+const fn is_mapped(layout: Layout) -> bool {
+    cfg!(all(unix, not(any(manycore_loom, manycore_shuttle, miri)))) && layout.size() >= HUGE
+}
+
+/// Memory of this layout, which [`layout`] has made.
+fn allocate(layout: Layout, zeroed: bool) -> NonNull<u8> {
+    let memory = if is_mapped(layout) {
+        system::take_large(layout.size())
+    } else {
+        // SAFETY: not of size zero, as `layout` asserts.
+        NonNull::new(unsafe { if zeroed { alloc_zeroed(layout) } else { alloc(layout) } })
+    };
+    memory.unwrap_or_else(|| handle_alloc_error(layout))
+}
+
 impl<T> LargeArray<T> {
     /// `len` elements, which `make` makes. If that panics, those that it made are leaked.
     ///
     /// # Panics
     /// If they need more memory than there can be, or no memory at all.
-    pub(crate) fn from_fn(len: usize, mut make: impl FnMut() -> T) -> Self {
-        let layout = layout::<T>(len);
-        // SAFETY: not of size zero, as `layout` asserts.
-        let Some(start) = NonNull::new(unsafe { alloc(layout) }.cast::<T>()) else {
-            handle_alloc_error(layout)
-        };
-        #[cfg(all(target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]
-        if layout.size() >= HUGE {
-            // SAFETY: memory that is ours, from a page's start on; the advice changes no content,
-            // and if it is refused, the pages are small.
-            unsafe {
-                libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE);
-            }
+    pub(crate) fn from_fn(len: usize, make: impl FnMut() -> T) -> Self {
+        let start = allocate(layout::<T>(len), false).cast();
+        Self::fill(start, len, make);
+        Self { start, len }
+    }
+
+    /// `len` elements as `make` makes them: zeroed memory, whose pages cost nothing before they are
+    /// touched. (Model checkers' atomics are more than their bytes, and are made.)
+    ///
+    /// # Panics
+    /// As [`from_fn`](Self::from_fn).
+    ///
+    /// # Safety
+    /// Zeroed memory is such an element, outside of models.
+    pub(crate) unsafe fn zeroed_or(len: usize, make: impl FnMut() -> T) -> Self {
+        let start = allocate(layout::<T>(len), true).cast();
+        if cfg!(any(manycore_loom, manycore_shuttle)) {
+            Self::fill(start, len, make);
         }
+        Self { start, len }
+    }
+
+    fn fill(start: NonNull<T>, len: usize, mut make: impl FnMut() -> T) {
         for index in 0..len {
             // SAFETY: within the array, and not initialized yet.
             unsafe { start.add(index).write(make()) };
         }
-        Self { start, len }
     }
 }
 
@@ -61,7 +86,7 @@ impl<T> Deref for LargeArray<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many elements, initialized by `from_fn`, and dropped with this alone.
+        // SAFETY: so many elements, initialized when it was made, and dropped with this alone.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -69,11 +94,20 @@ impl<T> Deref for LargeArray<T> {
 impl<T> Drop for LargeArray<T> {
     fn drop(&mut self) {
         let dropped = caught(|| {
-            // SAFETY: initialized by `from_fn`, and used by no other reference any more.
-            run_each(0..self.len, |index| unsafe { self.start.add(index).drop_in_place() });
+            if std::mem::needs_drop::<T>() {
+                // SAFETY: initialized, and used by no other reference any more.
+                run_each(0..self.len, |index| unsafe { self.start.add(index).drop_in_place() });
+            }
         });
-        // SAFETY: the memory came from `alloc` with the same layout, and its elements are gone.
-        unsafe { dealloc(self.start.as_ptr().cast(), layout::<T>(self.len)) };
+        let layout = layout::<T>(self.len);
+        // SAFETY: the memory came from `allocate` with the same layout, and its elements are gone.
+        unsafe {
+            if is_mapped(layout) {
+                system::give_large_back(self.start.cast(), layout.size());
+            } else {
+                dealloc(self.start.as_ptr().cast(), layout);
+            }
+        }
         resume_first([dropped]);
     }
 }
@@ -90,6 +124,20 @@ mod tests {
         assert_eq!((array.len(), Rc::strong_count(&one)), (100, 101));
         drop(array);
         assert_eq!(Rc::strong_count(&one), 1);
+    }
+
+    #[test]
+    fn zeroed_array_is_one_of_zeros_whatever_was_there() {
+        for len in [3, 1000, if cfg!(miri) { 10 } else { HUGE / 8 + 1 }] {
+            for _ in 0..2 {
+                // SAFETY: a number may be zero.
+                let array = unsafe { LargeArray::zeroed_or(len, || 0_u64) };
+                assert!(array.len() == len && array.iter().all(|number| *number == 0));
+                drop(array);
+                let filled = LargeArray::from_fn(len, || u64::MAX);
+                assert_eq!(filled[len - 1], u64::MAX);
+            }
+        }
     }
 
     #[test]

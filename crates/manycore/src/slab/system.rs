@@ -51,6 +51,21 @@ pub(super) fn take(bytes: usize) -> NonNull<u8> {
     imp::take(bytes).unwrap_or_else(|| std::alloc::handle_alloc_error(layout(bytes)))
 }
 
+/// Takes zeroed memory for so many bytes, aligned to huge pages, in huge pages where the system has
+/// some. Untouched pages cost nothing. `None` if there is none, or only the allocator knows how.
+pub(super) fn take_large(bytes: usize) -> Option<NonNull<u8>> {
+    imp::take_large(bytes.checked_next_multiple_of(HUGE)?)
+}
+
+/// Gives back what `take_large` returned.
+///
+/// # Safety
+/// `memory` came from `take_large(bytes)` with the same `bytes`, and is not used any more.
+pub(super) unsafe fn give_large_back(memory: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller promises the whole of what `take_large` gave (# Safety).
+    unsafe { imp::give_back(memory, bytes.next_multiple_of(HUGE)) }
+}
+
 /// Gives back what `take` returned, here or of a [`Reserve`].
 ///
 /// # Safety
@@ -103,20 +118,35 @@ mod imp {
     }
 
     pub(super) fn take(bytes: usize) -> Option<NonNull<u8>> {
+        take_aligned(bytes, bytes)
+    }
+
+    pub(super) fn take_large(bytes: usize) -> Option<NonNull<u8>> {
+        let memory = take_aligned(bytes, HUGE)?;
+        #[cfg(target_os = "linux")]
+        // SAFETY: memory that is ours; the advice changes no content.
+        unsafe {
+            libc::madvise(memory.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
+        }
+        Some(memory)
+    }
+
+    /// `bytes`: a multiple of `align`, which is a power of two and no less than a page.
+    fn take_aligned(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         // Mappings come one below the other, so after the first most are aligned already.
         let start = map(bytes)?;
-        if start.addr() % bytes == 0 {
+        if start.addr() % align == 0 {
             return NonNull::new(start);
         }
         // SAFETY: mapped just now.
         unsafe { unmap(start, bytes) };
-        let start = map(2 * bytes)?;
-        let skipped = start.addr().next_multiple_of(bytes) - start.addr();
+        let start = map(bytes.checked_add(align)?)?;
+        let skipped = start.addr().next_multiple_of(align) - start.addr();
         let chunk = start.wrapping_add(skipped);
         // SAFETY: both ends lie in the mapping, outside the chunk, and unused.
         unsafe {
             unmap(start, skipped);
-            unmap(chunk.wrapping_add(bytes), bytes - skipped);
+            unmap(chunk.wrapping_add(bytes), align - skipped);
         }
         NonNull::new(chunk)
     }
@@ -132,13 +162,7 @@ mod imp {
         if cfg!(not(target_os = "linux")) {
             return None; // other systems ignore the advice
         }
-        let page = take(HUGE)?;
-        #[cfg(target_os = "linux")]
-        // SAFETY: memory that is ours; the advice changes no content.
-        unsafe {
-            libc::madvise(page.as_ptr().cast(), HUGE, libc::MADV_HUGEPAGE);
-        }
-        Some(page)
+        take_large(HUGE)
     }
 }
 
@@ -154,6 +178,11 @@ mod imp {
 
     /// There are none.
     pub(super) fn take_huge() -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// There is none.
+    pub(super) fn take_large(_: usize) -> Option<NonNull<u8>> {
         None
     }
 

@@ -125,6 +125,159 @@ fn reserved_map_does_not_grow_and_threads_may_use_it_in_between() {
     assert_eq!(map.capacity(), capacity);
 }
 
+/// How many entries a map has, or may have, and what becomes of its table when most are removed.
+#[test]
+fn map_that_lost_most_of_its_entries_shrinks_within_its_removals() {
+    let most = if cfg!(miri) { 300 } else { 50_000 };
+    let map: HashMap<u32, u32> = (0..most).map(|key| (key, key)).collect();
+    let full = map.capacity();
+    for key in 10..most {
+        assert!(map.remove(&key));
+        assert_eq!(map.len(), (most - key + 9) as usize);
+    }
+    assert!(map.capacity() < 1_000 && map.capacity() * 2 <= full, "{} of {full}", map.capacity());
+    assert!((0..10).all(|key| map.get_cloned(&key) == Some(key)));
+    (0..most).for_each(|key| _ = map.insert(key, key));
+    map.clear();
+    assert!(map.is_empty() && map.capacity() < 1_000, "{}", map.capacity());
+}
+
+#[test]
+fn room_that_was_asked_for_stays_until_it_was_used() {
+    let room = if cfg!(miri) { 300 } else { 20_000 };
+    let map = HashMap::<u32, u32>::with_capacity(room);
+    let reserved = map.capacity();
+    let fill = |entries: usize| {
+        (0..entries as u32).for_each(|key| assert!(map.insert(key, key)));
+        map.retain(|key, _| *key == 7);
+        (8..200).for_each(|key| assert!(map.insert(key, key) && map.remove(&key)));
+        assert!(map.remove(&7) && map.is_empty());
+    };
+    (0..5).for_each(|_| fill(room / 4));
+    assert_eq!(map.capacity(), reserved);
+    (0..2).for_each(|_| fill(room));
+    assert!(map.capacity() <= reserved / 2, "{}", map.capacity());
+}
+
+/// Threads remove what others look for, insert and walk over, and the table halves again and again.
+#[test]
+fn map_that_shrinks_by_itself_loses_nothing() {
+    let (rounds, entries) = if cfg!(miri) { (1, 200) } else { (10, 20_000) };
+    let map: HashMap<u32, u32> = HashMap::new();
+    for _ in 0..rounds {
+        (0..4 * entries).for_each(|key| _ = map.insert(key, key));
+        thread::scope(|scope| {
+            for part in 0..2 {
+                let map = &map;
+                scope.spawn(move || {
+                    let mine = (entries..4 * entries).filter(|key| key % 2 == part);
+                    mine.for_each(|key| assert!(map.remove(&key)));
+                });
+            }
+            scope.spawn(|| {
+                let mut view = map.enter();
+                for key in 0..entries {
+                    assert_eq!(view.get(&key), Some(&key));
+                    if key % 100 == 0 {
+                        view.refresh();
+                    }
+                }
+                let stayed = view.keys().filter(|key| **key < entries).count();
+                assert_eq!(stayed, entries as usize);
+            });
+        });
+        assert_eq!((map.len(), map.enter().iter().count()), (entries as usize, entries as usize));
+    }
+}
+
+/// Hashers that hand keys on, which are pointers or multiples of a power of two, fill no chains: a
+/// comparison or two a look-up.
+#[test]
+fn hashes_of_poor_bits_cost_no_more_comparisons() {
+    thread_local!(static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+    #[derive(Clone, Copy, Eq)]
+    struct Key(u64);
+    impl PartialEq for Key {
+        fn eq(&self, other: &Self) -> bool {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0 == other.0
+        }
+    }
+    impl Hash for Key {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            state.write_u64(self.0);
+        }
+    }
+    #[derive(Default)]
+    struct Itself(u64);
+    impl Hasher for Itself {
+        fn write(&mut self, _: &[u8]) {
+            unreachable!("a key is a number");
+        }
+        fn write_u64(&mut self, number: u64) {
+            self.0 = number;
+        }
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+    let keys: u64 = if cfg!(miri) { 200 } else { 10_000 };
+    for step in [1, 16, 64, 4096, 1 << 32, 1 << 48, 0x7fff_1234_5678, u64::MAX / 3] {
+        let map = HashMap::with_hasher(std::hash::BuildHasherDefault::<Itself>::new());
+        (0..keys).for_each(|n| assert!(map.insert(Key(n.wrapping_mul(step)), n)));
+        COMPARED.set(0);
+        (0..keys).for_each(|n| assert_eq!(map.get_cloned(&Key(n.wrapping_mul(step))), Some(n)));
+        let each = COMPARED.get() as f64 / keys as f64;
+        assert!(each < 1.5, "step {step:#x}: {each} comparisons");
+        COMPARED.set(0);
+        (keys..2 * keys).for_each(|n| assert!(!map.contains_key(&Key(n.wrapping_mul(step)))));
+        let each = COMPARED.get() as f64 / keys as f64;
+        assert!(each < 0.5, "step {step:#x}: {each} comparisons in vain");
+    }
+}
+
+#[test]
+fn update_or_insert_with_counts_whichever_thread_comes_first() {
+    let map = HashMap::new();
+    let inserted = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for n in 0..if cfg!(miri) { 100 } else { 10_000 } {
+                    let was_there = map.update_or_insert_with(n % 10, |count| count + 1, || 1_u32);
+                    inserted.fetch_add(u64::from(!was_there), Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!((inserted.into_inner(), map.len()), (10, 10));
+    map.for_each(|_, count| assert_eq!(*count, if cfg!(miri) { 20 } else { 2_000 }));
+}
+
+/// Every key has the same hash: one chain has them all, longer than the table has room for.
+#[test]
+fn chain_of_all_keys_is_as_good_as_a_map() {
+    #[derive(Default)]
+    struct One;
+    impl Hasher for One {
+        fn write(&mut self, _: &[u8]) {}
+        fn finish(&self) -> u64 {
+            1
+        }
+    }
+    let keys = if cfg!(miri) { 40 } else { 500 };
+    let map = HashMap::with_hasher(std::hash::BuildHasherDefault::<One>::new());
+    (0..keys).for_each(|key| assert!(map.insert(key, key)));
+    (0..keys).step_by(3).for_each(|key| assert!(map.remove(&key)));
+    (0..keys).step_by(6).for_each(|key| assert!(map.insert(key, 7)));
+    map.shrink_to_fit();
+    for key in 0..keys {
+        let value = if key % 6 == 0 { Some(7) } else { (key % 3 != 0).then_some(key) };
+        assert_eq!(map.get_cloned(&key), value);
+    }
+    assert_eq!(map.enter().iter().count(), map.len());
+}
+
 #[test]
 fn clone_is_equal_and_apart() {
     in_every_state(|_, map, value| {

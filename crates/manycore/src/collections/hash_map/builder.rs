@@ -167,6 +167,7 @@ impl<K, V, S> HashMapBuilder<K, V, S> {
         map.domain = self.domain.map_or_else(MapDomain::own, MapDomain::Shared);
         if self.capacity > 0 {
             let buckets = buckets_for(self.capacity, MAP_LOAD);
+            map.root.set_floor(self.capacity);
             map.root.put(Owned::new(Table::with_buckets(buckets, Growth::none())));
         }
         map

@@ -8,7 +8,7 @@ use crate::sync::thread_local;
 use std::cell::Cell;
 use std::ptr;
 
-/// A comparison under a lock, and the one in whose `Eq` it runs.
+/// A search under a lock, or before one, and the one in whose `Eq` it runs.
 struct Comparison {
     map: *const (),
     outer: *const Comparison,
@@ -18,7 +18,7 @@ thread_local! {
     static INNERMOST: Cell<*const Comparison> = const { Cell::new(ptr::null()) };
 }
 
-/// Makes the comparison around it the innermost again.
+/// Makes the search around it the innermost again.
 struct Over<'a>(&'a Cell<*const Comparison>, *const Comparison);
 
 impl Drop for Over<'_> {
@@ -28,20 +28,27 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Runs `eq`, a comparison of keys of `map` under a lock, or before it locks.
+/// Runs `search`, which compares keys of `map` under a lock, or before it locks. It runs no other
+/// code of the user's.
+///
+/// # Panics
+/// If the calling thread is in such a search of `map` already.
 #[inline(always)]
-pub(super) fn comparing<M>(map: &M, eq: impl FnOnce() -> bool) -> bool {
+pub(super) fn comparing<M, T>(map: &M, search: impl FnOnce() -> T) -> T {
     INNERMOST.with(|innermost| {
-        let outer = innermost.get();
-        let mine = Comparison { map: ptr::from_ref(map).cast(), outer };
+        let (outer, map) = (innermost.get(), ptr::from_ref(map).cast());
+        if !outer.is_null() {
+            look_through(outer, map);
+        }
+        let mine = Comparison { map, outer };
         innermost.set(&raw const mine);
         let _over = Over(innermost, outer);
-        eq()
+        search()
     })
 }
 
 /// # Panics
-/// If the calling thread compares keys of `map` under a lock.
+/// If the calling thread compares keys of `map` under a lock, or before it locks.
 #[inline(always)]
 pub(super) fn forbid_in_eq<M>(map: &M) {
     let innermost = INNERMOST.with(Cell::get);
@@ -51,9 +58,10 @@ pub(super) fn forbid_in_eq<M>(map: &M) {
 }
 
 #[cold]
+#[inline(never)]
 fn look_through(mut comparison: *const Comparison, map: *const ()) {
     // SAFETY: each stands on the stack of this thread, in a call of `comparing` that has not
-    // returned: on the way out it takes itself from the list, also when `eq` panics.
+    // returned: on the way out it takes itself from the list, also when `search` panics.
     while let Some(Comparison { map: own, outer }) = unsafe { comparison.as_ref() } {
         assert!(*own != map, "manycore: a key's `Eq` updates the map that calls it");
         comparison = *outer;

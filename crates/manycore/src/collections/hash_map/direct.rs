@@ -260,6 +260,38 @@ where
         self.enter().compute(key, f).is_some()
     }
 
+    /// Replaces the key's value by what `f` makes of it, or inserts what `make` makes, if the key
+    /// is not there. Whether it was there.
+    ///
+    /// In place of an `entry` with `and_modify` and `or_insert`. Both closures run without a lock,
+    /// and again if another thread changed the key in between.
+    ///
+    /// ```
+    /// let words = manycore::collections::HashMap::new();
+    /// for word in ["to", "be", "or", "not", "to", "be"] {
+    ///     words.update_or_insert_with(word, |count| count + 1, || 1);
+    /// }
+    /// assert_eq!(words.get_cloned("be"), Some(2));
+    /// ```
+    #[doc(alias = "entry")]
+    #[doc(alias = "upsert")]
+    pub fn update_or_insert_with(
+        &self,
+        key: K,
+        mut f: impl FnMut(&V) -> V,
+        mut make: impl FnMut() -> V,
+    ) -> bool
+    where
+        K: Clone,
+    {
+        let mut was_there = false;
+        self.enter().compute(key, |old| {
+            was_there = old.is_some();
+            Some(old.map_or_else(&mut make, &mut f))
+        });
+        was_there
+    }
+
     /// Calls `f` with every entry, in no order. As
     /// [`HashMapView::iter`](super::HashMapView::iter), not a snapshot.
     pub fn for_each(&self, mut f: impl FnMut(&K, &V)) {
@@ -271,7 +303,7 @@ where
         self.enter().retain(keep);
     }
 
-    /// Removes every entry that is there when its bucket's turn comes. Keeps the table.
+    /// Removes every entry that is there when its bucket's turn comes.
     pub fn clear(&self) {
         self.enter().clear();
     }

@@ -3,6 +3,7 @@
 //! sections.
 
 use super::HashMap;
+use super::table::SLOTS;
 use crate::percpu::loom_tests::{huge_model, large_model, model, must_catch, unexplored};
 use crate::section::{Domain, Mode};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
@@ -200,8 +201,8 @@ fn catches(bug: &str, name: &str, sign: &str) {
 }
 
 #[test]
-fn loom_map_entry_taken_by_its_hash_is_caught() {
-    catches("replace-by-tag", "loom_map_insertions_over_one_entry_replace_each_once", TWICE);
+fn loom_map_entry_taken_by_its_place_is_caught() {
+    catches("replace-by-place", "loom_map_insertions_over_one_entry_replace_each_once", TWICE);
 }
 
 #[test]
@@ -214,10 +215,34 @@ fn loom_map_tag_cleared_before_the_link_is_caught() {
     catches("tag-before-unlink", "loom_map_key_that_is_not_found_is_not_shown", TAGLESS);
 }
 
+/// The bucket is full: its last entry moves to the next bucket of the chain, under a reader.
+#[test]
+fn loom_map_get_against_a_chain_that_grows() {
+    model(2, || {
+        let cage = Cage::new(Mode::Epoch, &[]);
+        let put = |key| {
+            let _growing = cage.map.root.growing.lock();
+            cage.put(key, 0);
+        };
+        unexplored(|| (1..=SLOTS as u8).for_each(put));
+        let reader = spawn(&cage, |cage| {
+            let is_there = cage.look(0).is_some();
+            assert_eq!(cage.look(SLOTS as u8), Some(0), "{LOST}");
+            assert!(!is_there || cage.look(0).is_some(), "{LOST}");
+        });
+        put(0);
+        reader.join().unwrap();
+        (0..=SLOTS as u8).for_each(|key| assert_eq!(cage.look(key), Some(0)));
+        assert_eq!(cage.map.len(), SLOTS + 1);
+    });
+}
+
+const LOST: &str = "a chain that grew has lost a key";
+
 /// A reader looks for a key that is there all the while, and for one that is replaced, while the
 /// table grows under it and the old one is freed.
 fn get_against_growth(mode: Mode) {
-    large_model(2, move || {
+    huge_model(2, move || {
         let cage = Cage::new(mode, &[1, 2]);
         let reader = spawn(&cage, |cage| {
             assert_eq!(cage.look(1), Some(0));
@@ -242,7 +267,7 @@ fn loom_map_get_against_growth_bounded() {
 
 #[test]
 fn loom_map_iteration_against_growth_sees_each_entry_once() {
-    large_model(2, || {
+    huge_model(2, || {
         let cage = Cage::new(Mode::Bounded, &[1, 2]);
         let reader = spawn(&cage, |cage| {
             let mut keys: Vec<u8> = cage.map.enter().keys().copied().collect();

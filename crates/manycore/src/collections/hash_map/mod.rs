@@ -4,8 +4,16 @@
 //! replaced, never changed; `table` has the buckets.
 //!
 //! Laws:
-//! - hash_map.H1 A bucket is a line: a word of tags, a lock, five links to entries, a link to more.
-//!   Writers hold the lock of the first bucket of the chain; no user code but `Eq` runs under it.
+//! ```text
+//! bucket: word | link | link | link | link | link | link | link, or the next bucket of the chain
+//! word:   tag  | tag  | tag  | tag  | tag  | tag  | tag  | HERE MOVED LOCKED MORE
+//!
+//! zero: pending --> HERE --> MOVED
+//! ```
+//!
+//! - hash_map.H1 A bucket is a line: a word, and seven links. The word of a chain's first bucket
+//!   has its lock. Only the holder writes the word, and a thread that takes the lock; so it is
+//!   released by a plain store. No user code but `Eq` runs under it.
 //! - hash_map.H2 A slot's link alone says what is in the map. Its tag is set before the link and
 //!   cleared after it, so a reader that finds no tag of a key finds no link either. A writer of a
 //!   key changes one link once: that store is the moment of the update.
@@ -14,10 +22,16 @@
 //!   say that they are gone, unlock. Until a link is tagged no thread can change the targets, so
 //!   what is found by an untagged link is in the map. So a table whose buckets have moved has
 //!   tagged links alone (growth.G3).
-//! - hash_map.H5 Entries have no links, and chains are part of their table.
+//! - hash_map.H5 Entries have no links, and chains are part of their table. The bucket that
+//!   continues a full one takes over the entry of its last slot, whose link then leads to that
+//!   bucket for ever, with a tag. First the link says so, and then the word, so a thread that looks
+//!   for that entry by either finds it. Only then is anything else linked in the new bucket.
 //! - hash_map.H7 What was found once, without a lock, is taken by its address from then on: updates
 //!   replace or remove that entry, or begin again because another thread has. So a key whose `Eq`
 //!   or `Clone` contradicts itself makes no call repeat itself.
+//! - hash_map.H8 A view keeps the table that it has found, as long as its section is open: it is
+//!   not freed before, and its buckets say when they have moved. Updates look whether it is the
+//!   root still.
 //! - hash_map.H6 Nodes are retired, and other user code runs, with no lock held and the map in
 //!   order. What `Eq` may not do under the lock, or in the search that comes before it in an
 //!   insertion or removal, `comparing` finds out.
@@ -83,15 +97,18 @@ pub use view::HashMapView;
 ///   [`update_or_insert_with`](HashMapView::update_or_insert_with) do what it is for, atomically.
 /// - Cost of a read: the hash, the bucket's line and the entry's line (two misses in a map beyond
 ///   the caches, where one with its entries in the table has one); if the key is absent, mostly the
-///   bucket's line alone. Of an update: an allocation, the bucket's lock, and the old entry to
-///   retire. [`enter`](Self::enter): some 2 ns; keep a view for many calls, not for ever.
-/// - Growth: the table doubles at three entries for each bucket of five. The first update that
-///   notices allocates the new one; then each update moves its own bucket and sixteen more, until
-///   all are moved. No caller waits for more than that, but to allocate and fill a large table
-///   takes one caller some time (64 bytes a bucket). The table shrinks only by
-///   [`shrink_to_fit`](Self::shrink_to_fit), which threads may call while others use the map.
-/// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
-///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the map's own is
+///   bucket's line alone. Of an update: an entry, in the memory of an old one or a new one, one
+///   locked instruction for the bucket's lock, and the old entry to retire. A key that is inserted
+///   or removed is counted, with another locked instruction. [`enter`](Self::enter): some 2 ns;
+///   keep a view for many calls, not for ever.
+/// - Growth: the table doubles at five entries for each bucket of seven. The first update that
+///   notices maps the new one, whose pages need not be filled; then each update moves its own
+///   bucket and sixteen more, until all are moved. No caller waits for more than that. The table
+///   shrinks in the same way, by half, within the removals of a map that has less than an eighth of
+///   the entries that fit into it, unless that much room was asked for and half of it was never
+///   used. [`shrink_to_fit`](Self::shrink_to_fit) shrinks it at once, while threads use the map.
+/// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 14 to
+///   28 bytes for each. Removed entries wait for open views, in a bounded domain (the map's own is
 ///   one) only those that a view may still see: see [`section::Mode`](crate::section::Mode). Their
 ///   bytes are bounded as [`Domain`] says; the map's own has a budget of 2 MiB for each core that
 ///   the process may use, and 32 MiB at most. What entries own on the heap is known if the map has
@@ -106,8 +123,8 @@ pub use view::HashMapView;
 ///   [`HashMapBuilder::domain`].
 /// - Hashing: `RandomState` is safe against keys chosen by an attacker, and takes a good part of a
 ///   read's time in a small map. If keys cannot be chosen by an attacker, take a faster hasher, by
-///   [`with_hasher`](Self::with_hasher). It should spread over both the low bits (the bucket) and
-///   the upper seven (the tag).
+///   [`with_hasher`](Self::with_hasher). The map multiplies what it returns once, so that it may be
+///   a poor one: the key itself, a pointer or a multiple of 64.
 /// - Panics: one in `Hash`, `Eq` or a closure leaves the map as it was. One in a `Drop` surfaces in
 ///   whichever call frees the entry, with that call's own work done; when the map is dropped, all
 ///   entries are dropped before it goes on, but what was removed before and still waited may leak.
@@ -138,6 +155,14 @@ pub struct HashMap<K, V, S = RandomState> {
     domain: MapDomain,
 }
 
+/// A key's hash, with every bit of it in the lower bits, which choose the bucket, and in the upper
+/// ones, which are its tag: a hasher may hand pointers on, or multiples of 64.
+#[inline(always)]
+fn mixed(hash: u64) -> u64 {
+    let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
+    product as u64 ^ (product >> 64) as u64
+}
+
 /// Whose sections a map uses.
 enum MapDomain {
     Own(Domain),
@@ -165,8 +190,8 @@ impl Deref for MapDomain {
 }
 
 impl<K, V, S> HashMap<K, V, S> {
-    /// How many entries there are: every update that happened before, and perhaps some that are
-    /// happening.
+    /// How many entries there are: exactly, if no thread is at an update. Counts every update that
+    /// happened before, and perhaps some that are happening.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.count.sum()).unwrap_or(0)

@@ -2,28 +2,42 @@
 //! hash_map.H5).
 
 use super::super::growth::{Growing, Growth};
-use crate::lock::{self, Refused};
-use crate::percpu::thread_token;
-use crate::profile::Of;
-use crate::section::{Atomic, Owned, Section, Shared};
+use crate::profile::{Of, Wait};
+use crate::section::{Atomic, Look, Owned, Section, Shared};
 use crate::slab::large_array::LargeArray;
 use crate::sync::{
-    AtomicPtr, AtomicU64, AtomicUsize, LoadToChange, Ordering, drop_each, fence, run_each,
-    seeded_bug,
+    AtomicU64, AtomicUsize, Backoff, LoadToChange, Mutex, Ordering, drop_each, run_each, seeded_bug,
 };
-use std::ptr;
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
 
-/// Entries in a bucket, so that it is one line of 64 bytes.
-pub(super) const SLOTS: usize = 5;
-/// The high bit of every slot's byte in `tags`: the slot is in use.
-const USED: u64 = 0x80_8080_8080;
-const ONES: u64 = 0x01_0101_0101;
-/// Flags above the slots' bytes: the entries are in the table before still...
-const PENDING: u64 = 1 << 56;
-/// ...or in the next table.
-const MOVED: u64 = 1 << 57;
+/// Entries in a bucket, so that it is one line of 64 bytes. (Models fill a bucket in few steps.)
+pub(super) const SLOTS: usize = if cfg!(manycore_loom) { 3 } else { 7 };
+/// The slot that leads to the next bucket of the chain, if there is one.
+const LAST: usize = SLOTS - 1;
+const ONES: u64 = {
+    let (mut ones, mut slot) = (0, 0);
+    while slot < SLOTS {
+        ones |= 1 << (8 * slot);
+        slot += 1;
+    }
+    ones
+};
+/// The high bit of every slot's byte in a bucket's word: the slot has an entry.
+const USED: u64 = ONES << 7;
+/// Flags above the slots' bytes. The entries are here. Before they are, they are in the table
+/// before, and the word is zero, as fresh memory is...
+const HERE: u64 = 1 << 63;
+/// ...and afterwards they are in the next table.
+const MOVED: u64 = 1 << 62;
+/// A writer is at it.
+const LOCKED: u64 = 1 << 61;
+/// The last slot has no entry, but leads to the next bucket of the chain.
+const MORE: u64 = 1 << 60;
 /// The tag of a link in a moved bucket.
 const GONE: usize = 1;
+/// The tag of the link to the next bucket of a chain.
+const CHAIN: usize = 2;
 
 /// A key and its value; never changed while linked.
 pub(super) struct Entry<K, V> {
@@ -32,27 +46,38 @@ pub(super) struct Entry<K, V> {
     pub(super) value: V,
 }
 
+/// Zeroed memory is a bucket that waits for its entries.
 #[repr(C, align(64))]
 pub(super) struct Bucket<K, V> {
-    /// For each slot in use a byte of its key's hash (hash_map.H2), and the flags.
-    tags: AtomicU64,
-    /// Of the first bucket of a chain; for writers. `HOT` once the bucket has moved.
-    lock: AtomicUsize,
+    /// For each slot in use a byte of its key's hash (hash_map.H2), and the flags. `LOCKED` is that
+    /// of the first bucket of a chain.
+    word: AtomicU64,
+    /// Entries; the last may lead to a bucket of the same table.
     slots: [Atomic<Entry<K, V>>; SLOTS],
-    /// The next bucket of the chain. Set once, owned by this bucket.
-    more: AtomicPtr<Bucket<K, V>>,
 }
 
 /// What a reader found.
 pub(super) enum Seen<'s, K, V> {
-    Here(Shared<'s, Entry<K, V>>),
+    Here(Found<'s, K, V>),
     Nowhere,
     /// The entries are in the table before, if it has not moved them in between.
     Pending,
     /// The entries are in the next table.
     Moved,
-    /// The section has to raise its era before it may look.
-    Behind,
+}
+
+/// An entry, and where it was found.
+pub(super) struct Found<'s, K, V> {
+    pub(super) entry: &'s Entry<K, V>,
+    /// The first bucket of a chain, if it was there; else null.
+    bucket: *const Bucket<K, V>,
+    at: usize,
+}
+
+impl<'s, K, V> From<&'s Entry<K, V>> for Found<'s, K, V> {
+    fn from(entry: &'s Entry<K, V>) -> Self {
+        Self { entry, bucket: ptr::null(), at: 0 }
+    }
 }
 
 /// An entry, and the slot that has it.
@@ -75,100 +100,131 @@ pub(super) enum SlotForKey<'s, K, V> {
 /// A bucket's lock is held; dropping this releases it.
 pub(super) struct Locked<'s, K, V> {
     first: &'s Bucket<K, V>,
-    /// What the lock's word becomes.
-    leave: usize,
 }
 
+#[inline(always)]
 fn tag_of(hash: u64) -> u64 {
     hash >> 57 | 0x80
 }
 
 /// The used slots whose byte is that of the hash: a bit each, and rarely one too many.
-fn hits(tags: u64, hash: u64) -> u64 {
-    let differ = tags ^ (tag_of(hash) * ONES);
+#[inline(always)]
+fn hits(word: u64, hash: u64) -> u64 {
+    let differ = word ^ (tag_of(hash) * ONES);
     differ.wrapping_sub(ONES) & !differ & USED
 }
 
+#[inline(always)]
 fn slot_of(hit: u64) -> usize {
     (hit.trailing_zeros() / 8) as usize
 }
 
 impl<K, V> Bucket<K, V> {
-    fn new(tags: u64) -> Self {
-        Self {
-            tags: AtomicU64::new(tags),
-            lock: AtomicUsize::new(0),
-            slots: std::array::from_fn(|_| Atomic::null()),
-            more: AtomicPtr::new(ptr::null_mut()),
-        }
+    fn new(word: u64) -> Self {
+        Self { word: AtomicU64::new(word), slots: std::array::from_fn(|_| Atomic::null()) }
     }
 
+    /// A slot by its number, as [`slot_of`] gives it.
     #[inline(always)]
-    fn more(&self) -> Option<&Self> {
-        // ORDER: Acquire; pairs with Release in `extend`: the bucket before its link.
-        let more = self.more.load(Ordering::Acquire);
-        // SAFETY: null, or a bucket that this one owns and frees when it is freed itself.
-        unsafe { more.as_ref() }
+    fn slot(&self, at: usize) -> &Atomic<Entry<K, V>> {
+        debug_assert!(at < SLOTS, "hash_map.H1: a bucket has no such slot");
+        // SAFETY: all numbers of slots are those of bits of `USED`, or zero or one: below `SLOTS`.
+        unsafe { self.slots.get_unchecked(at) }
     }
 
+    /// Where the last slot leads, of a bucket with `MORE` or with `CHAIN` in that slot.
+    #[inline(always)]
+    fn next(&self) -> &Self {
+        let (next, tag) = self.slots[LAST].marked();
+        debug_assert!(tag == CHAIN, "hash_map.H5: a chain leads to what is no bucket");
+        // SAFETY: hash_map.H5 - the slot leads to a bucket of the same table for ever, which
+        // `Table::spare` made and published by the link; this bucket is of that table.
+        unsafe { &*next }
+    }
+
+    /// The next bucket of a chain whose lock is held, or whose table no other thread has.
+    fn more(&self) -> Option<&Self> {
+        // ORDER: Relaxed; under the lock.
+        (self.word.load(Ordering::Relaxed) & MORE != 0).then(|| self.next())
+    }
+
+    /// The same for all of them.
     fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |bucket| bucket.more())
     }
 
-    /// Looks for a key without a lock (hash_map.H2).
-    pub(super) fn find<'s>(
-        &self,
-        hash: u64,
-        is_key: impl Fn(&K) -> bool,
-        section: &'s Section<'_>,
-    ) -> Seen<'s, K, V> {
-        self.find_by(hash, is_key, |link| Some(link.load(section)))
+    /// The slots that may have entries, of a bucket as `more` wants it.
+    fn entries(&self) -> &[Atomic<Entry<K, V>>] {
+        let own = if self.more().is_some() { LAST } else { SLOTS };
+        &self.slots[..own]
     }
 
-    /// The same, unless the section has to raise its era for that ([`Seen::Behind`]).
+    /// Looks for a key without a lock (hash_map.H2) in the usual case, which calls nothing but
+    /// `is_key` and so keeps few registers: in the first bucket of a chain, and by an era that the
+    /// section has raised. `None` if [`find`](Self::find) is to be called.
     #[inline(always)]
     pub(super) fn find_now<'s>(
         &self,
         hash: u64,
         is_key: impl Fn(&K) -> bool,
         section: &'s Section<'_>,
-        bounded: bool,
-    ) -> Seen<'s, K, V> {
-        self.find_by(hash, is_key, |link| link.load_now(section, bounded))
+    ) -> Option<Option<Found<'s, K, V>>> {
+        // ORDER: Acquire; pairs with Release in `set_tags`, in `extend` and in `mark_moved`
+        // (hash_map.H2, hash_map.H3).
+        let word = self.word.load(Ordering::Acquire);
+        if word & HERE == 0 {
+            return None;
+        }
+        let mut hits = hits(word, hash);
+        while hits != 0 {
+            let at = slot_of(hits);
+            match self.slot(at).look(section) {
+                Look::Node(entry) if is_key(&entry.key) => {
+                    return Some(Some(Found { entry, bucket: self, at }));
+                }
+                Look::Node(_) | Look::Null => {}
+                Look::Tagged | Look::Behind => return None,
+            }
+            hits &= hits - 1;
+        }
+        (word & MORE == 0).then_some(None)
     }
 
-    #[inline(always)]
-    fn find_by<'s>(
+    /// The same in all cases.
+    pub(super) fn find<'s>(
         &self,
         hash: u64,
         is_key: impl Fn(&K) -> bool,
-        load: impl Fn(&Atomic<Entry<K, V>>) -> Option<Shared<'s, Entry<K, V>>>,
+        section: &'s Section<'_>,
     ) -> Seen<'s, K, V> {
         let mut bucket = self;
         loop {
-            // ORDER: Acquire; pairs with Release in `take` and in `mark_moved` (hash_map.H2,
-            // hash_map.H3).
-            let tags = bucket.tags.load(Ordering::Acquire);
-            if tags & (PENDING | MOVED) != 0 {
-                return if tags & MOVED != 0 { Seen::Moved } else { Seen::Pending };
+            // ORDER: Acquire; as in `find_now`.
+            let word = bucket.word.load(Ordering::Acquire);
+            if word & HERE == 0 {
+                return if word & MOVED != 0 { Seen::Moved } else { Seen::Pending };
             }
-            let mut hits = hits(tags, hash);
+            let (mut hits, mut is_continued) = (hits(word, hash), word & MORE != 0);
             while hits != 0 {
-                let Some(found) = load(&bucket.slots[slot_of(hits)]) else {
-                    return Seen::Behind;
-                };
-                if found.tag() == GONE {
-                    return Seen::Moved;
-                }
-                if found.as_ref().is_some_and(|entry| entry.hash == hash && is_key(&entry.key)) {
-                    return Seen::Here(found);
+                let at = slot_of(hits);
+                let found = bucket.slot(at).load(section);
+                match (found.tag(), found.as_ref()) {
+                    (0, Some(entry)) if is_key(&entry.key) => {
+                        let is_first = ptr::eq(bucket, self);
+                        let bucket = if is_first { bucket } else { ptr::null() };
+                        return Seen::Here(Found { entry, bucket, at });
+                    }
+                    (0, _) => {}
+                    // The chain has become longer since the load of the word.
+                    (CHAIN, _) => is_continued = true,
+                    _ => return Seen::Moved,
                 }
                 hits &= hits - 1;
             }
-            match bucket.more() {
-                Some(more) => bucket = more,
-                None => return Seen::Nowhere,
+            if !is_continued {
+                return Seen::Nowhere;
             }
+            bucket = bucket.next();
         }
     }
 
@@ -181,73 +237,87 @@ impl<K, V> Bucket<K, V> {
     where
         (K, V): 's,
     {
-        for bucket in self.chain() {
-            // ORDER: Acquire; as in `find`.
-            let tags = bucket.tags.load(Ordering::Acquire);
-            if tags & (PENDING | MOVED) != 0 {
-                return if tags & MOVED != 0 { Seen::Moved } else { Seen::Pending };
+        let mut bucket = self;
+        'chain: loop {
+            // ORDER: Acquire; as in `find_now`.
+            let word = bucket.word.load(Ordering::Acquire);
+            if word & HERE == 0 {
+                return if word & MOVED != 0 { Seen::Moved } else { Seen::Pending };
             }
             for slot in &bucket.slots {
                 let found = slot.load(section);
-                if found.tag() == GONE {
-                    return Seen::Moved;
+                match found.tag() {
+                    0 => found.as_ref().into_iter().for_each(&mut f),
+                    CHAIN => {
+                        bucket = bucket.next();
+                        continue 'chain; // that was the last slot
+                    }
+                    _ => return Seen::Moved,
                 }
-                found.as_ref().into_iter().for_each(&mut f);
             }
+            return Seen::Nowhere;
         }
-        Seen::Nowhere
     }
 
     /// Takes the lock; `None` if the bucket has moved.
-    ///
-    /// # Panics
-    /// If the calling thread holds it.
+    #[inline(always)]
     pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
-        match lock::lock(&self.lock, thread_token(), Of::new("HashMap", self), None) {
-            Ok(_waited) => Some(Locked { first: self, leave: 0 }),
-            Err(Refused::Hot) => {
-                // ORDER: Acquire, behind the load that found the word hot; pairs with Release in
-                // `lock::unlock`: a thread that is refused here sees the next table.
-                fence(Ordering::Acquire);
-                None
-            }
-            Err(Refused::Busy | Refused::HeldBySelf | Refused::Deadlock) => {
-                panic!("manycore: a key's `Eq` updates the map that calls it")
-            }
-        }
+        if self.try_lock() { Some(Locked { first: self }) } else { self.lock_slow() }
     }
-}
 
-impl<K, V> Drop for Bucket<K, V> {
-    fn drop(&mut self) {
-        // ORDER: Relaxed; `&mut self`: no other thread has access.
-        let mut more = self.more.swap(ptr::null_mut(), Ordering::Relaxed);
-        while !more.is_null() {
-            // SAFETY: made by `extend`, linked here alone; its own link is taken out before it is
-            // dropped, so a long chain needs no deep stack.
-            let bucket = unsafe { Box::from_raw(more) };
-            more = bucket.more.swap(ptr::null_mut(), Ordering::Relaxed);
+    /// Takes the lock if no thread has it, and no other comes in between.
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        // ORDER: Relaxed; the CAS decides.
+        let word = self.word.load_to_change(Ordering::Relaxed);
+        let to = word | LOCKED;
+        word & (LOCKED | MOVED) == 0
+            // ORDER: Acquire; pairs with Release in `Locked::drop` (hash_map.H1).
+            && self.word.compare_exchange(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Waits for the lock. A thread has it for some tens of nanoseconds, and longer only if its
+    /// `Eq` takes longer or it has lost its core; so waiters look again, and none is woken.
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self) -> Option<Locked<'_, K, V>> {
+        let (wait, mut backoff) = (Wait::begin(), Backoff::new());
+        loop {
+            // ORDER: Acquire; pairs with Release in `mark_moved`: a thread that is refused here
+            // sees the next table.
+            if self.word.load(Ordering::Acquire) & MOVED != 0 {
+                return None;
+            }
+            if self.try_lock() {
+                wait.end(Of::new("HashMap", self), 1);
+                return Some(Locked { first: self });
+            }
+            backoff.pause();
         }
     }
 }
 
 impl<'s, K, V> Slot<'s, K, V> {
-    fn set_tags(&self, f: impl Fn(u64, u64) -> u64) {
-        let tags = &self.bucket.tags;
-        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find` (hash_map.H2).
-        let new = f(tags.load_to_change(Ordering::Relaxed), 0xff_u64 << (8 * self.at));
-        tags.store(new, Ordering::Release);
+    #[inline(always)]
+    fn set_tags(&self, f: impl Fn(u64, u64) -> u64) -> u64 {
+        let word = &self.bucket.word;
+        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find_now`
+        // (hash_map.H2).
+        let new = f(word.load_to_change(Ordering::Relaxed), 0xff_u64 << (8 * self.at));
+        word.store(new, Ordering::Release);
+        new
     }
 
     /// Fills the free slot: the tag first (hash_map.H2).
+    #[inline(always)]
     pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
         let tag = || {
-            self.set_tags(|tags, byte| {
-                debug_assert!(tags & byte & USED == 0, "hash_map.H2: a used slot is filled");
-                tags & !byte | tag_of(hash) << (8 * self.at)
+            self.set_tags(|word, byte| {
+                debug_assert!(word & byte & USED == 0, "hash_map.H2: a used slot is filled");
+                word & !byte | tag_of(hash) << (8 * self.at)
             });
         };
-        let link = || self.bucket.slots[self.at].store(entry, section);
+        let link = || self.bucket.slot(self.at).store(entry, section);
         // BUG: a map's entry is linked before its slot has a tag (hash_map.H2).
         if seeded_bug!("link-before-tag") {
             link();
@@ -259,23 +329,26 @@ impl<'s, K, V> Slot<'s, K, V> {
     }
 
     /// Puts another entry of the same key in.
+    #[inline(always)]
     pub(super) fn replace(self, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
-        self.bucket.slots[self.at].store(entry, section);
+        self.bucket.slot(self.at).store(entry, section);
     }
 
-    /// Empties the slot: the tag last (hash_map.H2).
-    pub(super) fn empty(self, section: &Section<'_>) {
+    /// Empties the slot: the tag last (hash_map.H2). Returns whether the bucket is empty then.
+    #[inline(always)]
+    pub(super) fn empty(self, section: &Section<'_>) -> bool {
         // BUG: a map's entry loses its tag before its link (hash_map.H2).
         if seeded_bug!("tag-before-unlink") {
-            self.set_tags(|tags, byte| tags & !byte);
+            self.set_tags(|word, byte| word & !byte);
         }
-        self.bucket.slots[self.at].store(Shared::null(), section);
-        self.set_tags(|tags, byte| tags & !byte);
+        self.bucket.slot(self.at).store(Shared::null(), section);
+        self.set_tags(|word, byte| word & !byte) & (USED | MORE) == 0
     }
 }
 
 impl<'s, K, V> Locked<'s, K, V> {
     /// Looks for a key, or for a place for it. Runs the key's `Eq`.
+    #[inline]
     pub(super) fn search(
         &self,
         hash: u64,
@@ -286,43 +359,59 @@ impl<'s, K, V> Locked<'s, K, V> {
         let mut bucket = self.first;
         loop {
             // ORDER: Relaxed; under the lock.
-            let tags = bucket.tags.load_to_change(Ordering::Relaxed);
-            let mut hits = hits(tags, hash);
+            let word = bucket.word.load_to_change(Ordering::Relaxed);
+            let mut hits = hits(word, hash);
             while hits != 0 {
                 let at = slot_of(hits);
-                let found = bucket.slots[at].load_to_change(section);
-                if found.as_ref().is_some_and(|entry| entry.hash == hash && is_key(&entry.key)) {
+                let found = bucket.slot(at).load_to_change(section);
+                if found.as_ref().is_some_and(|entry| is_key(&entry.key)) {
                     return SlotForKey::Taken(Slot { bucket, at }, found);
                 }
                 hits &= hits - 1;
             }
-            let unused = !tags & USED;
+            // The last slot is not free where the chain goes on.
+            let unused = !word & if word & MORE == 0 { USED } else { USED >> 8 };
             if free.is_none() && unused != 0 {
                 free = Some(Slot { bucket, at: slot_of(unused) });
             }
-            match bucket.more() {
-                Some(more) => bucket = more,
-                None => return free.map_or(SlotForKey::Full(bucket), SlotForKey::Free),
+            if word & MORE == 0 {
+                return free.map_or(SlotForKey::Full(bucket), SlotForKey::Free);
             }
+            bucket = bucket.next();
         }
     }
 
     /// Where this entry is linked. No user code runs.
-    #[inline]
+    #[inline(always)]
     pub(super) fn slot_of(
         &self,
-        entry: &Entry<K, V>,
+        found: &Found<'s, K, V>,
         section: &'s Section<'_>,
     ) -> Option<LinkedAt<'s, K, V>> {
+        let (bucket, at) = (self.first, found.at);
+        // BUG: an update takes what is where it has found the entry, which another update has taken
+        // already (hash_map.H7).
+        if seeded_bug!("replace-by-place") && ptr::eq(found.bucket, bucket) {
+            return Some((Slot { bucket, at }, bucket.slot(at).load_to_change(section)));
+        }
+        if ptr::eq(found.bucket, bucket) {
+            if let Some(linked) = bucket.slot(at).load_if(found.entry) {
+                return Some((Slot { bucket, at }, linked));
+            }
+        }
+        self.look_for(found.entry)
+    }
+
+    /// The same, of an entry that is elsewhere than where it was found.
+    #[cold]
+    #[inline(never)]
+    fn look_for(&self, entry: &'s Entry<K, V>) -> Option<LinkedAt<'s, K, V>> {
         for bucket in self.first.chain() {
             // ORDER: Relaxed; under the lock.
-            let mut hits = hits(bucket.tags.load_to_change(Ordering::Relaxed), entry.hash);
+            let mut hits = hits(bucket.word.load_to_change(Ordering::Relaxed), entry.hash);
             while hits != 0 {
                 let at = slot_of(hits);
-                let found = bucket.slots[at].load_to_change(section);
-                // BUG: an update takes what has the hash of the entry that it has found, which
-                // another update has taken already (hash_map.H7).
-                if ptr::eq(found.as_ptr(), entry) || seeded_bug!("replace-by-tag") {
+                if let Some(found) = bucket.slot(at).load_if(entry) {
                     return Some((Slot { bucket, at }, found));
                 }
                 hits &= hits - 1;
@@ -331,62 +420,88 @@ impl<'s, K, V> Locked<'s, K, V> {
         None
     }
 
-    /// Adds a bucket with this entry to the end of the chain.
+    /// Adds a bucket with this entry to the end of the chain. What the last slot had goes there,
+    /// too: first its link, then the word says so, then the new entry is linked, so that no thread
+    /// can see it before one that looks at the word would.
+    #[cold]
     pub(super) fn extend(
         &self,
-        last: &Bucket<K, V>,
+        table: &Table<K, V>,
+        last: &'s Bucket<K, V>,
         hash: u64,
         entry: Shared<'_, Entry<K, V>>,
-        section: &Section<'_>,
+        section: &'s Section<'_>,
     ) {
-        let fresh = Box::new(Bucket::new(0));
-        Slot { bucket: &*fresh, at: 0 }.fill(hash, entry, section);
-        // ORDER: Release; pairs with Acquire in `more`: the bucket before its link.
-        last.more.store(Box::into_raw(fresh), Ordering::Release);
+        let fresh = table.spare();
+        let moved = last.slots[LAST].load_to_change(section);
+        // ORDER: Relaxed, here and below; under the lock, or not linked yet.
+        let word = last.word.load_to_change(Ordering::Relaxed);
+        let byte = 0xff << (8 * LAST);
+        fresh.word.store(HERE | (word & byte) >> (8 * LAST), Ordering::Relaxed);
+        fresh.slots[0].store(moved, section);
+        last.slots[LAST].store_marked(fresh, CHAIN);
+        // ORDER: Release; pairs with Acquire in `find`: the bucket before the flag.
+        last.word.store(word & !byte | MORE, Ordering::Release);
+        Slot { bucket: fresh, at: 1 }.fill(hash, entry, section);
     }
 
     /// Links an entry that moves here.
-    fn take_in(&self, entry: Shared<'s, Entry<K, V>>, hash: u64, section: &'s Section<'_>) {
+    fn take_in(
+        &self,
+        table: &Table<K, V>,
+        entry: Shared<'s, Entry<K, V>>,
+        hash: u64,
+        section: &'s Section<'_>,
+    ) {
         match self.search(hash, |_| false, section) {
             SlotForKey::Free(slot) => slot.fill(hash, entry, section),
-            SlotForKey::Full(last) => self.extend(last, hash, entry, section),
+            SlotForKey::Full(last) => self.extend(table, last, hash, entry, section),
             SlotForKey::Taken(..) => unreachable!("no key was looked for"),
         }
     }
 
+    /// Whether the chain has its entries: not if they are in the table before.
+    pub(super) fn is_filled(&self) -> bool {
+        // ORDER: Relaxed; under the lock.
+        self.first.word.load_to_change(Ordering::Relaxed) & HERE != 0
+    }
+
     /// The entries have been moved to this bucket.
     fn arrived(&self) {
-        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: the entries
-        // before it says that they are here.
-        let tags = self.first.tags.load_to_change(Ordering::Relaxed);
+        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find_now`: the
+        // entries before it says that they are here.
+        let word = self.first.word.load_to_change(Ordering::Relaxed);
         debug_assert!(
-            tags & (PENDING | MOVED) == PENDING,
+            word & (HERE | MOVED) == 0,
             "hash_map.H3: entries arrive in a bucket that does not wait for them"
         );
-        self.first.tags.store(tags & !PENDING, Ordering::Release);
+        self.first.word.store(word | HERE, Ordering::Release);
     }
 
     /// The entries have been moved from this bucket: tags every link, in a table that will be
     /// unlinked (law section.E4), and lets no writer in any more.
-    fn mark_moved(mut self, section: &Section<'_>) {
+    fn mark_moved(&self, section: &Section<'_>) {
         for bucket in self.first.chain() {
-            for slot in &bucket.slots {
+            for slot in bucket.entries() {
                 slot.store(slot.load_to_change(section).with_tag(GONE), section);
             }
-            // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: a reader
-            // that sees it sees the entries' arrival (hash_map.H3).
-            let tags = bucket.tags.load_to_change(Ordering::Relaxed);
-            debug_assert!(tags & MOVED == 0, "hash_map.H3: a bucket moves twice");
-            bucket.tags.store(tags | MOVED, Ordering::Release);
+            // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find_now`: a
+            // reader that sees it sees the entries' arrival (hash_map.H3).
+            let word = bucket.word.load_to_change(Ordering::Relaxed);
+            debug_assert!(word & MOVED == 0, "hash_map.H3: a bucket moves twice");
+            bucket.word.store(word & !HERE | MOVED, Ordering::Release);
         }
-        self.leave = lock::HOT;
     }
 }
 
 impl<K, V> Drop for Locked<'_, K, V> {
+    #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: this holds the lock and borrows the bucket.
-        unsafe { lock::unlock(&raw const self.first.lock, self.leave) };
+        // No other thread writes the word of a bucket that is locked, so this is no locked
+        // instruction. ORDER: Relaxed load, as above. Release; pairs with Acquire in `try_lock`.
+        let word = self.first.word.load_to_change(Ordering::Relaxed);
+        debug_assert!(word & LOCKED != 0, "hash_map.H1: a lock is released that is not held");
+        self.first.word.store(word & !LOCKED, Ordering::Release);
     }
 }
 
@@ -394,21 +509,45 @@ impl<K, V> Drop for Locked<'_, K, V> {
 #[repr(align(64))]
 pub(super) struct Table<K, V> {
     mask: usize,
+    /// Those of the table, and then those by which chains are continued.
     buckets: LargeArray<Bucket<K, V>>,
     growth: Growth<Self>,
+    /// How many of the latter are taken.
+    spares: AtomicUsize,
+    /// More of them, each allocated by itself: for hashes that come again and again.
+    beyond: Mutex<Vec<NonNull<Bucket<K, V>>>>,
+}
+
+// SAFETY: it owns the buckets in `beyond`, as it does the others.
+unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
+// SAFETY: shared, it gives out `&Bucket` alone.
+unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
+
+/// Buckets behind those of a table, for chains: as many as a good hash needs.
+const fn spares_of(buckets: usize) -> usize {
+    buckets / 4
 }
 
 impl<K, V> Growing for Table<K, V> {
-    const BUCKET_BYTES: usize = size_of::<Bucket<K, V>>();
+    const BUCKET_BYTES: usize = size_of::<Bucket<K, V>>() * 5 / 4;
 
     fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self {
         debug_assert!(buckets.is_power_of_two());
-        let tags = if growth.is_first() { 0 } else { PENDING };
-        Self {
+        let all = buckets.checked_add(spares_of(buckets)).expect("manycore: capacity overflow");
+        let is_first = growth.is_first();
+        let table = Self {
             mask: buckets - 1,
-            buckets: LargeArray::from_fn(buckets, || Bucket::new(tags)),
+            // SAFETY: zeroed memory is what `new(0)` makes: a word of no flags, and null links.
+            buckets: unsafe { LargeArray::zeroed_or(all, || Bucket::new(0)) },
             growth,
+            spares: AtomicUsize::new(0),
+            beyond: Mutex::new(Vec::new()),
+        };
+        if is_first {
+            // ORDER: Relaxed; not shared yet.
+            table.own().iter().for_each(|bucket| bucket.word.store(HERE, Ordering::Relaxed));
         }
+        table
     }
 
     #[inline(always)]
@@ -416,9 +555,10 @@ impl<K, V> Growing for Table<K, V> {
         self.mask + 1
     }
 
-    /// But for the ends of its chains.
     fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.buckets)
+        // ORDER: Relaxed; a weight.
+        let spares = self.spares.load(Ordering::Relaxed);
+        size_of::<Self>() + (self.len() + spares) * size_of::<Bucket<K, V>>()
     }
 
     #[inline(always)]
@@ -434,12 +574,31 @@ impl<K, V> Growing for Table<K, V> {
 impl<K, V> Table<K, V> {
     #[inline(always)]
     pub(super) fn bucket(&self, hash: u64) -> &Bucket<K, V> {
-        self.at(hash as usize & self.mask)
+        // SAFETY: the array has `mask + 1` elements and more, and this number is at most `mask`.
+        unsafe { self.buckets.get_unchecked(hash as usize & self.mask) }
     }
 
     #[inline(always)]
     pub(super) fn at(&self, index: usize) -> &Bucket<K, V> {
-        &self.buckets[index]
+        &self.own()[index]
+    }
+
+    /// The first buckets of chains.
+    fn own(&self) -> &[Bucket<K, V>] {
+        &self.buckets[..self.len()]
+    }
+
+    /// An empty bucket to continue a chain by: the caller's alone, until it links it.
+    fn spare(&self) -> &Bucket<K, V> {
+        // ORDER: Relaxed; only shares out numbers.
+        let number = self.spares.fetch_add(1, Ordering::Relaxed);
+        if number < spares_of(self.len()) {
+            return &self.buckets[self.len() + number];
+        }
+        let made = NonNull::from(Box::leak(Box::new(Bucket::new(0))));
+        self.beyond.lock().unwrap_or_else(PoisonError::into_inner).push(made);
+        // SAFETY: just made, and freed with the table.
+        unsafe { made.as_ref() }
     }
 
     /// Calls `f` with each entry of one bucket, wherever it is now; false if the table has been
@@ -457,7 +616,7 @@ impl<K, V> Table<K, V> {
             match self.at(index).for_each(section, &mut f) {
                 Seen::Here(_) | Seen::Nowhere => return true,
                 Seen::Moved => return false,
-                Seen::Pending | Seen::Behind => {}
+                Seen::Pending => {}
             }
             let Some(old) = self.growth.old.load(section).as_ref() else {
                 continue; // moved in between
@@ -498,17 +657,17 @@ impl<K, V> Table<K, V> {
         let why = "moved before it was filled";
         let targets = [Some(self.at(index).lock().expect(why)), upper(self, why)];
         let chains = sources.iter().flatten().flat_map(|source| source.first.chain());
-        for slot in chains.flat_map(|bucket| &bucket.slots) {
+        for slot in chains.flat_map(Bucket::entries) {
             let entry = slot.load(section);
             if let Some(hash) = entry.as_ref().map(|entry| entry.hash) {
                 let upper = hash as usize & self.mask >= groups;
                 let target = targets[usize::from(upper)].as_ref().expect("in the larger table");
-                target.take_in(entry, hash, section);
+                target.take_in(self, entry, hash, section);
             }
         }
         targets.iter().flatten().for_each(Locked::arrived);
         // Before the targets are unlocked.
-        sources.into_iter().flatten().for_each(|source| source.mark_moved(section));
+        sources.iter().flatten().for_each(|source| source.mark_moved(section));
         true
     }
 
@@ -536,8 +695,7 @@ impl<K, V> Table<K, V> {
         section: &Section<'_>,
         into: &mut Vec<Owned<Entry<K, V>>>,
     ) {
-        let first = &self.buckets[index];
-        into.extend(first.chain().flat_map(|bucket| &bucket.slots).filter_map(|slot| {
+        into.extend(self.at(index).chain().flat_map(Bucket::entries).filter_map(|slot| {
             let here = slot.load(section).tag() != GONE;
             let entry = slot.swap(Shared::null(), section);
             let link = Atomic::null();
@@ -547,5 +705,16 @@ impl<K, V> Table<K, V> {
             // slot, and a moved one (`GONE`) is left to the next table (hash_map.H3).
             unsafe { link.into_owned() }
         }));
+    }
+}
+
+impl<K, V> Drop for Table<K, V> {
+    fn drop(&mut self) {
+        let beyond =
+            std::mem::take(&mut *self.beyond.lock().unwrap_or_else(PoisonError::into_inner));
+        for bucket in beyond {
+            // SAFETY: made by `spare`; the chains that lead to it are the table's, which goes.
+            drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+        }
     }
 }

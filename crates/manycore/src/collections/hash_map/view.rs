@@ -6,13 +6,15 @@ mod decided;
 use super::super::growth::{Growing, buckets_for};
 use super::comparing::{comparing, forbid_in_eq};
 use super::iter::{HashMapIter, HashMapKeys, HashMapValues};
-use super::table::{Entry, Locked, Seen, SlotForKey, Table};
-use super::{HashMap, RandomState};
-use crate::config::MAP_LOAD;
+use super::table::{Entry, Found, Locked, Seen, SlotForKey, Table};
+use super::{HashMap, RandomState, mixed};
+use crate::config::{MAP_LOAD, MAP_REMOVALS_PER_LOOK, MAP_SHRINKS_TO, MAP_SPARSE};
 use crate::section::{Owned, Section, Shared, Weight};
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::ptr;
 
 /// A [`HashMap`] and an open section: references to values borrow from it.
 ///
@@ -32,6 +34,9 @@ use std::hash::{BuildHasher, Hash};
 pub struct HashMapView<'m, K, V, S = RandomState> {
     map: &'m HashMap<K, V, S>,
     section: Section<'m>,
+    /// The table as the section found it last, or null: so each look-up need not find it again
+    /// (hash_map.H8).
+    table: Cell<*const Table<K, V>>,
 }
 
 /// What was to take an entry's place, which is not in the map any more.
@@ -46,7 +51,8 @@ struct Put<'s, K, V> {
     old: Option<&'s Entry<K, V>>,
 }
 
-/// An entry that was unlinked: dropping this retires it, also if its weigher panics.
+/// An entry that was unlinked: dropping this retires it, also if its weigher panics. For maps with
+/// a weigher.
 struct Leaving<'s, K: Send + Sync, V: Send + Sync> {
     section: &'s Section<'s>,
     entry: Shared<'s, Entry<K, V>>,
@@ -65,18 +71,23 @@ impl<K: Send + Sync, V: Send + Sync> Drop for Leaving<'_, K, V> {
 impl<'m, K, V, S> HashMapView<'m, K, V, S> {
     #[inline(always)]
     pub(super) fn new(map: &'m HashMap<K, V, S>, section: Section<'m>) -> Self {
-        Self { map, section }
+        let table = map.root.load_now(&section).map_or(ptr::null(), ptr::from_ref);
+        Self { map, section, table: Cell::new(table) }
     }
 
+    /// The table as the view found it last; none before the first insertion, or where the view has
+    /// to find it again.
     #[inline(always)]
-    pub(super) fn root(&self) -> Shared<'_, Table<K, V>> {
-        self.map.root.load(&self.section)
+    fn table_now(&self) -> Option<&Table<K, V>> {
+        // SAFETY: hash_map.H8 - null, or found by the root's link in this section, which is open.
+        unsafe { self.table.get().as_ref() }
     }
 
-    /// None before the first insertion.
-    #[inline(always)]
+    /// The table as it is now. None before the first insertion.
     fn table(&self) -> Option<&Table<K, V>> {
-        self.root().as_ref()
+        let table = self.map.root.load(&self.section).as_ref();
+        self.table.set(table.map_or(ptr::null(), ptr::from_ref));
+        table
     }
 
     /// The map.
@@ -104,7 +115,9 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
 
     /// Lets go of everything that was removed before, as if the view were closed and opened again.
     pub fn refresh(&mut self) {
+        self.table.set(ptr::null());
         self.section.refresh();
+        self.table();
     }
 
     /// Every entry, in no order.
@@ -126,9 +139,9 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         HashMapValues(self.iter())
     }
 
-    /// The key's entry. The usual way calls nothing but `is_key`, and so keeps few registers.
-    #[inline]
-    fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Shared<'_, Entry<K, V>>> {
+    /// The key's entry.
+    #[inline(always)]
+    fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
         match self.find_now(hash, &is_key) {
             Some(found) => found,
             None => self.find_anyway(hash, is_key),
@@ -137,40 +150,25 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
 
     /// The usual way alone: `None` if `find_anyway` is to be called.
     #[inline(always)]
-    fn find_now(
-        &self,
-        hash: u64,
-        is_key: impl Fn(&K) -> bool,
-    ) -> Option<Option<Shared<'_, Entry<K, V>>>> {
-        let bounded = self.section.is_bounded();
-        let Some(table) = self.map.root.load_now(&self.section, bounded)?.as_ref() else {
-            return Some(None);
-        };
-        match table.bucket(hash).find_now(hash, is_key, &self.section, bounded) {
-            Seen::Here(entry) => Some(Some(entry)),
-            Seen::Nowhere => Some(None),
-            Seen::Moved | Seen::Pending | Seen::Behind => None,
-        }
+    fn find_now(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Option<Found<'_, K, V>>> {
+        self.table_now()?.bucket(hash).find_now(hash, is_key, &self.section)
     }
 
-    /// The same, while the map grows, or where the section has to raise its era.
+    /// The same in all cases: in an empty map, in a long chain, while the map grows, and where the
+    /// section has to raise its era.
     #[cold]
     #[inline(never)]
-    fn find_anyway(
-        &self,
-        hash: u64,
-        is_key: impl Fn(&K) -> bool,
-    ) -> Option<Shared<'_, Entry<K, V>>> {
+    fn find_anyway(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
         loop {
             let table = self.table()?;
             match table.bucket(hash).find(hash, &is_key, &self.section) {
-                Seen::Here(entry) => return Some(entry),
+                Seen::Here(found) => return Some(found),
                 Seen::Nowhere => return None,
-                Seen::Moved | Seen::Behind => {} // there is a new root
+                Seen::Moved => {} // there is a new root
                 Seen::Pending => match self.find_old(table, hash, &is_key) {
-                    Seen::Here(entry) => return Some(entry),
+                    Seen::Here(found) => return Some(found),
                     Seen::Nowhere => return None,
-                    Seen::Moved | Seen::Pending | Seen::Behind => {} // it has arrived by now
+                    Seen::Moved | Seen::Pending => {} // it has arrived by now
                 },
             }
         }
@@ -197,16 +195,16 @@ where
 {
     #[inline(always)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        self.map.hasher.hash_one(key)
+        mixed(self.map.hasher.hash_one(key))
     }
 
     #[inline(always)]
-    fn find_key<Q>(&self, key: &Q) -> Option<Shared<'_, Entry<K, V>>>
+    fn find_key<Q>(&self, key: &Q) -> Option<&Entry<K, V>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find(self.hash(key), |own| own.borrow() == key)
+        self.find(self.hash(key), |own| own.borrow() == key).map(|found| found.entry)
     }
 
     /// The entry of a key that the caller is about to change, found without a lock.
@@ -214,25 +212,50 @@ where
     /// # Panics
     /// If an `Eq` of the map calls it.
     #[inline(always)]
-    fn find_to_change(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<&Entry<K, V>> {
-        forbid_in_eq(self.map);
-        self.find(hash, |key| comparing(self.map, || is_key(key))).and_then(Shared::as_ref)
+    fn find_to_change(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
+        comparing(self.map, || self.find(hash, is_key))
     }
 
     /// The bucket of this hash, locked, in the root table; does its part if the map is growing.
     ///
     /// # Panics
     /// If an `Eq` of the map calls it.
-    fn lock(&self, hash: u64) -> (Shared<'_, Table<K, V>>, Locked<'_, K, V>) {
+    #[inline(always)]
+    fn lock(&self, hash: u64) -> (&Table<K, V>, Locked<'_, K, V>) {
         forbid_in_eq(self.map);
+        if let Some(table) = self.table_now() {
+            if self.map.root.is_settled(table, &self.section) {
+                if let Some(locked) = table.bucket(hash).lock() {
+                    debug_assert!(
+                        locked.is_filled(),
+                        "hash_map.H3: an update comes before the entries"
+                    );
+                    return (table, locked);
+                }
+            }
+        }
+        self.lock_anyway(hash)
+    }
+
+    /// The same, while the map grows, and before it has a table.
+    #[cold]
+    #[inline(never)]
+    fn lock_anyway(&self, hash: u64) -> (&Table<K, V>, Locked<'_, K, V>) {
+        let section = &self.section;
         loop {
-            let section = &self.section;
             let root = self.map.root.to_update(hash, section, |table, old, index| {
                 table.move_group(old, index, section)
             });
             let table = root.as_ref().expect("a map has a table");
+            // (Not a root that was put in its place since then: the key's group has not moved
+            // there.)
+            self.table.set(table);
             if let Some(locked) = table.bucket(hash).lock() {
-                return (root, locked);
+                debug_assert!(
+                    locked.is_filled(),
+                    "hash_map.H3: an update comes before the entries"
+                );
+                return (table, locked);
             }
         }
     }
@@ -244,15 +267,15 @@ where
         hash: u64,
         is_key: impl Fn(&K) -> bool,
     ) -> SlotForKey<'s, K, V> {
-        locked.search(hash, |key| comparing(self.map, || is_key(key)), &self.section)
+        comparing(self.map, || locked.search(hash, is_key, &self.section))
     }
 
-    /// Puts a table of twice the size in place of `root`, if there are so many entries
+    /// Puts a table of twice the size in place of this one, if there are so many entries
     /// (growth.G2).
     #[cold]
-    fn grow_if_full(&self, root: Shared<'_, Table<K, V>>) {
-        let table = root.as_ref().expect("a map has a table");
-        if self.len() >= table.len() * MAP_LOAD {
+    fn grow_if_full(&self, table: &Table<K, V>) {
+        let root = self.map.root.load(&self.section);
+        if ptr::eq(root.as_ptr(), table) && self.len() >= table.len() * MAP_LOAD {
             self.map.root.grow(root, &self.section);
         }
     }
@@ -265,31 +288,70 @@ where
         forbid_in_eq(self.map);
         let needed = self.len().checked_add(additional).expect("manycore: capacity overflow");
         let (buckets, section) = (buckets_for(needed, MAP_LOAD), &self.section);
+        self.map.root.set_floor(needed);
         self.map
             .root
             .reserve(buckets, section, |table, old, index| table.move_group(old, index, section));
+    }
+
+    /// Puts a table of half the size in place of this one if there are so few entries (growth.G2):
+    /// a look after some of the removals that leave a bucket empty.
+    #[inline(always)]
+    fn shrink_if_sparse(&self, table: &Table<K, V>, hash: u64) {
+        // Not those bits that all entries of a bucket have in common.
+        if hash >> 48 & (MAP_REMOVALS_PER_LOOK - 1) == 0 && table.len() > MAP_SHRINKS_TO {
+            self.shrink_if_so_few(table);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shrink_if_so_few(&self, table: &Table<K, V>) {
+        let (map, len, capacity) = (self.map, self.len(), table.len() * MAP_LOAD);
+        if len >= map.root.floor() / 2 {
+            map.root.set_floor(0);
+        }
+        let root = map.root.load(&self.section);
+        let is_sparse = len < capacity / MAP_SPARSE && map.root.floor() <= capacity / 2;
+        if is_sparse && ptr::eq(root.as_ptr(), table) {
+            map.root.shrink(root, &self.section);
+        }
     }
 
     /// Halves the table, if that has room for the entries. Returns false if it has not.
     pub(super) fn halve(&self) -> bool {
         forbid_in_eq(self.map);
         let (needed, section) = (buckets_for(self.len(), MAP_LOAD), &self.section);
+        self.map.root.set_floor(0);
         self.map
             .root
             .halve(needed, section, |table, old, index| table.move_group(old, index, section))
     }
 
     /// The last step of an update: nothing of the map's is held any more (hash_map.H6).
-    fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) -> Option<&'s Entry<K, V>> {
-        let entry = old.as_ref();
+    #[inline(always)]
+    fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) {
         let weight = const { Weight::of::<Entry<K, V>>() };
+        if let Some(heap_bytes) = self.map.weigher {
+            return self.retire_weighed(old, weight, heap_bytes);
+        }
+        // SAFETY: unlinked under the bucket's lock by the caller, so once; without links
+        // (hash_map.H5).
+        unsafe { self.section.retire_weighed(old, weight) };
+    }
+
+    #[inline(never)]
+    fn retire_weighed<'s>(
+        &'s self,
+        old: Shared<'s, Entry<K, V>>,
+        weight: Weight,
+        heap_bytes: fn(&K, &V) -> usize,
+    ) {
         let mut leaving = Leaving { section: &self.section, entry: old, weight };
-        if let (Some(heap_bytes), Some(entry)) = (self.map.weigher, entry) {
+        if let Some(entry) = old.as_ref() {
             let heap = heap_bytes(&entry.key, &entry.value);
             leaving.weight = Weight::exact(size_of::<Entry<K, V>>()).plus(heap);
         }
-        drop(leaving);
-        entry
     }
 
     /// Puts the entry in. In place of one with its key only if it may `replace` it.
@@ -304,7 +366,7 @@ where
         let (hash, section) = (entry.hash, &self.section);
         let mut may_grow = true;
         loop {
-            let (root, locked) = self.lock(hash);
+            let (table, locked) = self.lock(hash);
             let place = self.search(&locked, hash, |key| *key == entry.key);
             let found = if let SlotForKey::Taken(_, found) = &place { Some(*found) } else { None };
             if let (Some(there), false) = (found.and_then(Shared::as_ref), replace) {
@@ -313,25 +375,35 @@ where
             }
             if matches!(place, SlotForKey::Full(_)) && std::mem::take(&mut may_grow) {
                 drop(locked);
-                self.grow_if_full(root);
+                self.grow_if_full(table);
                 continue;
             }
             let linked = entry.into_shared(section);
             match place {
                 SlotForKey::Taken(slot, _) => slot.replace(linked, section),
                 SlotForKey::Free(slot) => slot.fill(hash, linked, section),
-                SlotForKey::Full(last) => locked.extend(last, hash, linked, section),
+                SlotForKey::Full(last) => locked.extend(table, last, hash, linked, section),
             }
             drop(locked);
             if found.is_none() {
                 self.map.count.inc();
             }
-            return Ok(Put { linked, old: found.and_then(|old| self.retire(old)) });
+            if let Some(old) = found {
+                self.retire(old);
+            }
+            return Ok(Put { linked, old: found.and_then(Shared::as_ref) });
         }
     }
 
+    #[inline(always)]
     fn entry(&self, key: K, value: V) -> Owned<Entry<K, V>> {
-        Owned::new(Entry { hash: self.hash(&key), key, value })
+        let hash = self.hash(&key);
+        self.entry_of(hash, key, value)
+    }
+
+    #[inline(always)]
+    fn entry_of(&self, hash: u64, key: K, value: V) -> Owned<Entry<K, V>> {
+        Owned::new_in(Entry { hash, key, value }, &self.section)
     }
 
     /// Takes this entry out of the map, if it is still in it, or puts another one in its place
@@ -339,29 +411,37 @@ where
     ///
     /// # Errors
     /// The other one, if the entry is not in the map any more.
-    #[inline]
+    #[inline(always)]
     fn replace<'s>(
         &'s self,
-        entry: &'s Entry<K, V>,
+        found: impl Into<Found<'s, K, V>>,
         next: Option<Owned<Entry<K, V>>>,
-    ) -> Result<Shared<'s, Entry<K, V>>, NotLinked<K, V>> {
-        let section = &self.section;
-        let (_, locked) = self.lock(entry.hash);
-        let Some((slot, found)) = locked.slot_of(entry, section) else {
+    ) -> Result<Option<&'s Entry<K, V>>, NotLinked<K, V>> {
+        let (found, section) = (found.into(), &self.section);
+        let (table, locked) = self.lock(found.entry.hash);
+        let Some((slot, old)) = locked.slot_of(&found, section) else {
             drop(locked); // before `next`
             return Err(next);
         };
-        let linked = next.map(|next| next.into_shared(section));
-        match linked {
-            Some(linked) => slot.replace(linked, section),
-            None => slot.empty(section),
-        }
-        drop(locked);
-        if linked.is_none() {
-            self.map.count.dec();
-        }
-        self.retire(found);
-        Ok(linked.unwrap_or_else(Shared::null))
+        let linked = match next {
+            Some(next) => {
+                let linked = next.into_shared(section);
+                slot.replace(linked, section);
+                drop(locked);
+                linked.as_ref()
+            }
+            None => {
+                let is_bare = slot.empty(section);
+                drop(locked);
+                self.map.count.dec();
+                if is_bare {
+                    self.shrink_if_sparse(table, found.entry.hash);
+                }
+                None
+            }
+        };
+        self.retire(old);
+        Ok(linked)
     }
 }
 

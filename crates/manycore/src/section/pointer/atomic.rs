@@ -6,10 +6,21 @@ use super::Pointer;
 use super::node::{self, Header, Pointable};
 use super::owned::Owned;
 use super::shared::Shared;
-use crate::sync::{AtomicPtr, Ordering, const_fn};
+use crate::sync::{AtomicPtr, LoadToChange, Ordering, const_fn};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
+
+/// What a link leads to, at one look ([`Atomic::look`]).
+pub(crate) enum Look<'s, T: ?Sized> {
+    Node(&'s T),
+    /// No node, and no tag.
+    Null,
+    /// A node or none, with a tag: the section may not be able to follow it.
+    Tagged,
+    /// The section has to raise its era first.
+    Behind,
+}
 
 /// A link to a node, or to none: what readers follow, and writers store, swap or compare-exchange.
 ///
@@ -86,24 +97,79 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.found(section.protect(&self.raw), section)
     }
 
-    /// As `load`, but `None` where the section has to raise its era first. The caller has looked
-    /// whether it is `bounded`.
+    /// As `load`, for a way that is short because it calls nothing: also where the section has to
+    /// raise its era first, it only says so.
     #[inline(always)]
-    pub(crate) fn load_now<'s>(
-        &self,
-        section: &'s Section<'_>,
-        bounded: bool,
-    ) -> Option<Shared<'s, T>> {
-        debug_assert_eq!(bounded, section.is_bounded(), "section.E4: another domain's links");
-        let found = Shared::found(section.protect_now(&self.raw, bounded)?, bounded);
-        self.expect_no_stray(found, section);
-        Some(found)
+    pub(crate) fn look<'s>(&self, section: &'s Section<'_>) -> Look<'s, T> {
+        let Some(raw) = section.protect_now(&self.raw) else { return Look::Behind };
+        self.expect_no_stray(Shared::found(raw, section.is_bounded()), section);
+        if raw.addr() & Shared::<T>::MAX_TAG != 0 {
+            return Look::Tagged;
+        }
+        if raw.is_null() {
+            return Look::Null;
+        }
+        // SAFETY: a node that this section keeps, found by a link without a tag: as in
+        // `Shared::as_ref`.
+        Look::Node(unsafe { &*T::value(raw) })
+    }
+
+    /// As [`look`](Self::look): the node, if it leads to one and the section covers it.
+    ///
+    /// # Safety
+    /// The link never has a tag.
+    #[inline(always)]
+    pub(crate) unsafe fn look_untagged<'s>(&self, section: &'s Section<'_>) -> Option<&'s T> {
+        let raw = section.protect_now(&self.raw)?;
+        debug_assert!(raw.addr() & Shared::<T>::MAX_TAG == 0, "section.E4: it has a tag");
+        // SAFETY: null, or a node that this section keeps, found by a link without a tag
+        // (# Safety): as in `Shared::as_ref`.
+        (!raw.is_null()).then(|| unsafe { &*T::value(raw) })
+    }
+
+    /// Whether it leads to no node, with whatever tag. The node itself is not looked at, so the
+    /// section needs no look at its era.
+    #[inline(always)]
+    pub(crate) fn leads_nowhere(&self, _section: &Section<'_>) -> bool {
+        // ORDER: Acquire; as in `Section::protect`.
+        self.raw.load(Ordering::Acquire).addr() & !Shared::<T>::MAX_TAG == 0
+    }
+
+    /// Links something that is no node, under a tag that says so: no section follows it. Only
+    /// [`marked`](Self::marked) finds it.
+    pub(crate) fn store_marked<U>(&self, other: &U, tag: usize) {
+        Shared::<T>::check_tag(tag);
+        let other = ptr::from_ref(other).cast::<Header>().cast_mut();
+        debug_assert!(tag != 0 && other.addr() & Shared::<T>::MAX_TAG == 0, "no room for the tag");
+        // ORDER: Release; as in `store`.
+        self.raw.store(other.map_addr(|bits| bits | tag), Ordering::Release);
+    }
+
+    /// What was linked by [`store_marked`](Self::store_marked), and its tag.
+    #[inline(always)]
+    pub(crate) fn marked<U>(&self) -> (*const U, usize) {
+        // ORDER: Acquire; as in `Section::protect`.
+        let found = self.raw.load(Ordering::Acquire);
+        let tag = found.addr() & Shared::<T>::MAX_TAG;
+        (found.map_addr(|bits| bits & !Shared::<T>::MAX_TAG).cast_const().cast(), tag)
     }
 
     /// As `load`, for a thread that may write the link next.
     #[inline(always)]
     pub(crate) fn load_to_change<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
         self.found(section.protect_to_change(&self.raw), section)
+    }
+
+    /// The pointer, if it leads to this node and has no tag: for a thread that may write the link
+    /// next. The section keeps the node, so it need not look at its era.
+    #[inline(always)]
+    pub(crate) fn load_if<'s>(&self, node: &'s T) -> Option<Shared<'s, T>>
+    where
+        T: Sized,
+    {
+        // ORDER: Relaxed; the caller knows the node, and so has acquired what is in it.
+        let found = self.raw.load_to_change(Ordering::Relaxed);
+        (found.addr() == node::address_of(node)).then(|| Shared::trusted(found))
     }
 
     #[inline(always)]

@@ -10,6 +10,7 @@ mod node;
 mod owned;
 mod shared;
 
+pub(crate) use atomic::Look;
 pub use atomic::{Atomic, CompareExchangeError};
 pub use node::Pointable;
 pub use owned::Owned;

@@ -103,6 +103,29 @@ struct Node<T> {
     value: T,
 }
 
+/// The address of the node in which a value lies.
+#[inline(always)]
+pub(super) fn address_of<T>(value: &T) -> usize {
+    ptr::from_ref(value).addr() - std::mem::offset_of!(Node<T>, value)
+}
+
+/// A node with a value, in the memory of a node of a type that has no drop glue, which `T::free`
+/// would have freed.
+///
+/// # Safety
+/// `memory` is what `T::free` frees, and the caller's alone (section.S13).
+#[inline(always)]
+pub(super) unsafe fn alloc_in<T>(memory: NonNull<()>, value: T) -> NonNull<Header> {
+    stray::remove(memory.addr().get(), size_of::<Node<T>>());
+    let node = memory.cast::<Node<T>>();
+    // SAFETY: memory of a node's layout, which `free` relies on, and the caller's alone (# Safety).
+    unsafe {
+        (&raw mut (*node.as_ptr()).header).write(Header::new());
+        (&raw mut (*node.as_ptr()).value).write(value);
+    }
+    node.cast()
+}
+
 /// A node with a value. (Always inlined: given to a function, the value would be stored in pieces
 /// and loaded again in larger ones, which the store buffer can't forward.)
 #[inline(always)]

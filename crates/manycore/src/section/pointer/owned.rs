@@ -1,7 +1,7 @@
 //! [`Owned`]: a node that no other thread can reach.
 
 use super::super::guard::Section;
-use super::node::{self, Header, Pointable, RETIRED};
+use super::node::{self, Header, Layouted, Pointable, RETIRED};
 use super::sealed::Sealed;
 use crate::sync::Ordering;
 use std::borrow::{Borrow, BorrowMut};
@@ -45,6 +45,23 @@ impl<T> Owned<T> {
     pub fn new(value: T) -> Self {
         // SAFETY: just allocated.
         unsafe { Self::from_node(node::alloc(value)) }
+    }
+
+    /// As [`new`](Self::new), in the memory of a node of this type that the calling thread retired
+    /// and would free next, if there is one at hand (section.S13).
+    #[inline(always)]
+    pub(crate) fn new_in(value: T, section: &Section<'_>) -> Self {
+        // What has drop glue would have to be dropped before.
+        let reused = if std::mem::needs_drop::<T>() {
+            None
+        } else {
+            section.reuse_raw(<T as Layouted>::free)
+        };
+        match reused {
+            // SAFETY: what `T::free` would have freed, and the caller's now.
+            Some(memory) => unsafe { Self::from_node(node::alloc_in(memory, value)) },
+            None => Self::new(value),
+        }
     }
 
     /// The value.

@@ -2,7 +2,6 @@
 
 use super::super::table::Entry;
 use super::HashMapView;
-use crate::section::{Owned, Shared};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
@@ -25,7 +24,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find_key(key).and_then(Shared::as_ref).map(|entry| &entry.value)
+        self.find_key(key).map(|entry| &entry.value)
     }
 
     /// The key, as the map has it, and its value.
@@ -36,11 +35,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find_key(key).and_then(Shared::as_ref).map(|entry| (&entry.key, &entry.value))
+        self.find_key(key).map(|entry| (&entry.key, &entry.value))
     }
 
-    /// As [`get_key_value`](Self::get_key_value), without help: `None` while the key's bucket
-    /// moves, and then the caller calls that.
+    /// As [`get_key_value`](Self::get_key_value) in the usual case: `None` in the others, and then
+    /// the caller calls that. They are an empty map, a bucket that moves or has been continued by
+    /// another, and a section that has to catch up with its domain.
     ///
     /// What for: a function that looks up and returns, compiled without the rare ways, which it
     /// calls at its end. When not: anywhere else, where it is no faster.
@@ -59,7 +59,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let found = self.find_now(self.hash(key), |own| own.borrow() == key)?;
-        Some(found.and_then(Shared::as_ref).map(|entry| (&entry.key, &entry.value)))
+        Some(found.map(|found| (&found.entry.key, &found.entry.value)))
     }
 
     /// Whether the key is there.
@@ -88,8 +88,9 @@ where
     /// ```
     pub fn insert_entry(&self, key: K, value: V) -> Option<(&K, &V)> {
         let mut entry = self.entry(key, value);
-        if let Some(old) = self.find_to_change(entry.hash, |own| *own == entry.key) {
-            match self.replace(old, Some(entry)) {
+        if let Some(found) = self.find_to_change(entry.hash, |own| *own == entry.key) {
+            let old = found.entry;
+            match self.replace(found, Some(entry)) {
                 Ok(_) => return Some((&old.key, &old.value)),
                 Err(back) => entry = back.expect("the entry that was not put in"),
             }
@@ -109,10 +110,10 @@ where
     /// and the one made here is dropped.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
         let hash = self.hash(&key);
-        if let Some(entry) = self.find(hash, |own| *own == key).and_then(Shared::as_ref) {
-            return &entry.value;
+        if let Some(found) = self.find(hash, |own| *own == key) {
+            return &found.entry.value;
         }
-        match self.put(Owned::new(Entry { hash, key, value: make() }), false) {
+        match self.put(self.entry_of(hash, key, make()), false) {
             Ok(put) => &put.linked.as_ref().expect("a node").value,
             Err((theirs, _mine)) => &theirs.value,
         }
@@ -156,8 +157,9 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let entry = self.find_to_change(hash, |own| own.borrow() == key)?;
-            if self.replace(entry, None).is_ok() {
+            let found = self.find_to_change(hash, |own| own.borrow() == key)?;
+            let entry = found.entry;
+            if self.replace(found, None).is_ok() {
                 return Some((&entry.key, &entry.value));
             }
         }

@@ -1,9 +1,7 @@
 //! Changes that a closure of the user's decides. It runs without a lock (hash_map.H7), and again if
 //! the entry that it saw was replaced in between.
 
-use super::super::table::Entry;
 use super::HashMapView;
-use crate::section::{Owned, Shared};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
@@ -32,11 +30,12 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let entry = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
+            let found = self.find(hash, |own| own.borrow() == key)?;
+            let entry = found.entry;
             if !condition(&entry.key, &entry.value) {
                 return None;
             }
-            if self.replace(entry, None).is_ok() {
+            if self.replace(found, None).is_ok() {
                 return Some(&entry.value);
             }
         }
@@ -52,10 +51,10 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let old = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
-            let new = Entry { hash, key: old.key.clone(), value: f(&old.value) };
-            if let Ok(linked) = self.replace(old, Some(Owned::new(new))) {
-                return linked.as_ref().map(|entry| &entry.value);
+            let found = self.find(hash, |own| own.borrow() == key)?;
+            let (key, value) = (found.entry.key.clone(), f(&found.entry.value));
+            if let Ok(linked) = self.replace(found, Some(self.entry_of(hash, key, value))) {
+                return linked.map(|entry| &entry.value);
             }
         }
     }
@@ -79,19 +78,19 @@ where
         K: Clone,
     {
         let hash = self.hash(&key);
-        let find = || self.find(hash, |own| *own == key).and_then(Shared::as_ref);
+        let find = || self.find(hash, |own| *own == key);
         let mut found = find();
         loop {
-            let next = f(found.map(|old| &old.value));
-            let next = next.map(|value| Owned::new(Entry { hash, key: key.clone(), value }));
+            let next = f(found.as_ref().map(|old| &old.entry.value));
+            let next = next.map(|value| self.entry_of(hash, key.clone(), value));
             match (found, next) {
                 (None, None) => return None,
                 (None, Some(next)) => match self.put(next, false) {
                     Ok(put) => return put.linked.as_ref().map(|entry| &entry.value),
-                    Err((theirs, _mine)) => found = Some(theirs),
+                    Err((theirs, _mine)) => found = Some(theirs.into()),
                 },
                 (Some(old), next) => match self.replace(old, next) {
-                    Ok(linked) => return linked.as_ref().map(|entry| &entry.value),
+                    Ok(linked) => return linked.map(|entry| &entry.value),
                     Err(_dropped) => found = find(),
                 },
             }
@@ -136,7 +135,7 @@ where
         }
     }
 
-    /// Removes every entry that is there when its bucket's turn comes. Keeps the table.
+    /// Removes every entry that is there when its bucket's turn comes.
     pub fn clear(&self) {
         self.retain(|_, _| false);
     }
