@@ -120,6 +120,18 @@ impl<K, V> Node<K, V> {
         unsafe { value_of(word) }
     }
 
+    /// What is in a slot: with the provenance of what was put there, which a reference to it would
+    /// not have.
+    #[inline]
+    pub(super) fn word(&self, slot: usize) -> Word {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        // SAFETY: ordered_map.T1 - a slot of an order, or of a node that no other thread has: no
+        // thread writes there. A word may be anything.
+        return unsafe { self.words[slot].as_ptr().cast::<Word>().read() };
+        #[cfg(any(manycore_loom, manycore_shuttle))]
+        return Word::new(self.link(slot));
+    }
+
     /// The link in a slot of an inner node.
     #[inline(always)]
     pub(super) fn link(&self, slot: usize) -> *mut () {
@@ -219,14 +231,7 @@ impl<K, V> Node<K, V> {
             // `used` is set anew below.
             self.keys[slot].with(|key| unsafe { (*key).assume_init_read() })
         };
-        let word = |slot: usize| {
-            #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-            // SAFETY: `&mut self`, and a word may be anything.
-            return unsafe { self.words[slot].as_ptr().cast::<Word>().read() };
-            #[cfg(any(manycore_loom, manycore_shuttle))]
-            return Word::new(self.link(slot));
-        };
-        let taken = order.slots(0..order.len()).map(|slot| (take(slot), word(slot)));
+        let taken = order.slots(0..order.len()).map(|slot| (take(slot), self.word(slot)));
         let taken: Vec<_> = taken.collect();
         let removed = (0..SLOTS - self.unused()).filter(|slot| order.position(*slot).is_none());
         let removed: Vec<K> = removed.map(take).collect();

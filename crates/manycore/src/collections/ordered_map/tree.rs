@@ -101,6 +101,8 @@ struct New<K, V> {
     /// Those of the others.
     separators: Vec<K>,
     nodes: Vec<Box<Node<K, V>>>,
+    /// The links of those whose place they have taken.
+    old: Vec<*mut ()>,
 }
 
 impl<K: Clone, V: Clone> New<K, V> {
@@ -119,13 +121,13 @@ impl<K: Clone, V: Clone> New<K, V> {
                 }
                 let word = match source.node.is_leaf() {
                     // SAFETY: as for the key; the section that lent the leaf keeps its values.
-                    true => value::copy(unsafe { source.node.value(slot) }),
+                    true => unsafe { value::copy::<V>(source.node.word(slot)) },
                     false => Word::new(std::ptr::null_mut()),
                 };
                 nodes.last_mut().expect("there is one").push(key.clone(), word);
             }
         }
-        Self { low: None, separators, nodes }
+        Self { low: None, separators, nodes, old: Vec::with_capacity(2) }
     }
 
     /// The nodes that are left, for slots of their parent.
@@ -210,6 +212,12 @@ impl<K, V> OrderedMap<K, V> {
             // SAFETY: made above, and linked nowhere.
             drop(unsafe { Box::from_raw(root) });
         }
+    }
+
+    /// The link to the root, whose lock is held.
+    fn root_link(&self) -> *mut () {
+        // ORDER: Relaxed; under the lock.
+        self.root.load(Ordering::Relaxed).cast()
     }
 
     /// Replaces the root, whose lock is held.
@@ -332,7 +340,10 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
     #[inline(always)]
     fn retire(&self, place: &Position<'_, K, V>, section: &Section<'_>) {
         if !value::is_inline::<V>() {
-            let block = NonNull::from(place.value()).cast();
+            // SAFETY: ordered_map.T1 - a slot that was in an order, of a leaf: it has an address,
+            // which is not null.
+            let block =
+                unsafe { NonNull::new_unchecked(place.node.word(place.slot()).assume_init()) };
             // SAFETY: ordered_map.T4 - one thread takes a slot out of its order, once, or puts its
             // node out of the tree. A value has no links of the map's.
             unsafe { section.retire_raw(block, const { Weight::of::<V>() }, value::free::<V>) };
@@ -433,10 +444,11 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
     fn collapse(&self, root: &Position<'_, K, V>, section: &Section<'_>) -> bool {
         let only = Position { at: 0, ..*root };
         let Some(locked) = root.lock() else { return false };
+        let old = self.root_link();
         self.set_root(only.node.link(only.slot()).cast());
         locked.leave();
         // SAFETY: unlinked just now, under its lock.
-        unsafe { self.retire_node(root.node, section) };
+        unsafe { self.retire_node(old, section) };
         true
     }
 
@@ -485,15 +497,17 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
                 Below::Put => {}
             }
         } else if let Some(mut root) = root.take() {
+            new.old.push(self.root_link());
             new.entries().for_each(|(key, node)| root.push(key, node));
             self.set_root(Box::into_raw(root));
         } else {
+            new.old.push(self.root_link());
             self.set_root(Box::into_raw(new.nodes.pop().expect("there is one")));
         }
         locked.into_iter().for_each(Locked::leave);
-        run_each(sources, |source| {
+        run_each(new.old.drain(..), |old| {
             // SAFETY: unlinked just now, under its lock.
-            unsafe { self.retire_node(source.node, section) };
+            unsafe { self.retire_node(old, section) };
         });
         true
     }
@@ -522,6 +536,8 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         if !in_place && up.node().unused() < new.nodes.len() {
             return Below::Full;
         }
+        let slots = parent.order.slots(parent.at..parent.at + sources.len());
+        new.old.extend(slots.map(|slot| parent.node.link(slot)));
         let is_at = if in_place {
             up.set_link(parent.slot(), Box::into_raw(new.nodes.remove(0)).cast());
             at + 1
@@ -551,12 +567,15 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
     }
 
     /// # Safety
-    /// A node that the calling thread has just replaced.
-    unsafe fn retire_node(&self, node: &Node<K, V>, section: &Section<'_>) {
+    /// The link to a node that the calling thread has just replaced.
+    unsafe fn retire_node(&self, node: *mut (), section: &Section<'_>) {
         let weight = const { Weight::holding::<K>(size_of::<Node<K, V>>()) };
-        // SAFETY: it came from `Box::into_raw`, and was unlinked once, by this thread (# Safety).
-        // The domain is not bounded: its links may be followed as long as it is held.
-        unsafe { section.retire_raw(NonNull::from(node).cast(), weight, node::free::<K, V>) };
+        // SAFETY: it came from `Box::into_raw`, so it is not null, and was unlinked once, by this
+        // thread (# Safety). The domain is not bounded: its links may be followed as long as it is
+        // held.
+        unsafe {
+            section.retire_raw(NonNull::new_unchecked(node), weight, node::free::<K, V>);
+        }
     }
 }
 

@@ -35,14 +35,17 @@ pub(super) unsafe fn value_of<'s, V>(word: *const Word) -> &'s V {
     unsafe { &*value }
 }
 
-/// What has the same value in a slot of the node that takes the place of another. Clones it if it
-/// is inline.
+/// What has the same value as this word in the slot of another node. Clones it if it is inline.
+///
+/// # Safety
+/// As for [`value_of`].
 #[inline]
-pub(super) fn copy<V: Clone>(value: &V) -> Word {
+pub(super) unsafe fn copy<V: Clone>(word: Word) -> Word {
     if is_inline::<V>() {
-        Fresh::new(value.clone()).into_word()
+        // SAFETY: the caller's promise (# Safety).
+        Fresh::new(unsafe { value_of::<V>(&raw const word) }.clone()).into_word()
     } else {
-        Word::new(std::ptr::from_ref(value).cast_mut().cast())
+        word
     }
 }
 
