@@ -129,9 +129,12 @@ impl<K: Ord, V> OrderedMapView<'_, K, V> {
         Q: Ord + ?Sized,
         R: RangeBounds<Q>,
     {
-        let (from, to) = (range.start_bound(), range.end_bound());
         let compare = |own: &K, bound: &&Q| own.borrow().cmp(*bound);
-        OrderedMapIter::within(self.map, &self.section, from, to, compare)
+        let (from, to) = (range.start_bound(), range.end_bound());
+        let iter = OrderedMapIter::within(self.map, &self.section, from, to, compare);
+        // Before there is a result, which a destructor that panics would leak.
+        drop(range);
+        iter
     }
 
     /// The keys, as [`iter`](Self::iter) finds them.
