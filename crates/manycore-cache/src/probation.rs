@@ -13,8 +13,8 @@
 //! - cache.Q3 The queue's target is from an eighteenth of a record for each bucket, which is about
 //!   a hundredth of the entries, to seven eighths of the ring. Before the first eviction there is
 //!   none, and nothing is on probation. The target moves by half a record when a key comes back
-//!   that the ghosts remember: it grows if, of the entries that were evicted on probation, more
-//!   come back than of those that had proved themselves, and shrinks if not. What comes back is a
+//!   that the ghosts remember. It grows if more of those come back that were evicted on probation
+//!   than of those that had proved themselves, and shrinks if not. What comes back is a
 //!   share of what left: an average that forgets, in which each of the last 256 or so counts.
 
 use crate::ghosts::Part;

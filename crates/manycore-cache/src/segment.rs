@@ -18,11 +18,11 @@
 //!   proved itself at once if nothing was evicted yet, if the ghosts know its key from probation,
 //!   if there is no room in the queue, and by chance (cache.G6). Room is made by the entry of the
 //!   oldest record if the queue is longer than its target (cache.Q3), and else by the hand. But if
-//!   the chain of the key that comes has no free place, it makes the room itself: by an entry on
-//!   probation; in the hand's turn, by one with no uses left; if the table has no lines to spare,
-//!   by any.
-//! - cache.G6 No entry that is used no more stays for ever, whichever keys come: of several that
-//!   were used least a random one goes, and one in 128 new entries has proved itself at once, so
+//!   the chain of the key that comes has no free place, it makes the room itself. What goes is then
+//!   an entry on probation, in the hand's turn one with no uses left, and any if the table has no
+//!   lines to spare.
+//! - cache.G6 No entry that is used no more stays for ever, whichever keys come. Of several that
+//!   were used least a random one goes; and one in 128 new entries has proved itself at once, so
 //!   that the hand moves on. (New keys that come in turns would else evict each other from
 //!   probation before any is used again. Any regular choice could meet the same keys each time.)
 //!
@@ -76,9 +76,9 @@ pub enum Eviction {
     /// A CLOCK in shards: an entry that was used since the hand came by stays for another round.
     /// The cheapest; a scan over many keys that are used once empties it.
     Clock,
-    /// New entries are on probation until they are used, and are the first to go, while they are
-    /// more than a share of the cache that adapts itself to what is looked up again: a hundredth
-    /// to a quarter. An entry that was used is evicted by the CLOCK. A scan passes through
+    /// New entries are on probation until they are used, and are the first to go while they are
+    /// more than a share of the cache. That is from a hundredth to a quarter, and adapts itself to
+    /// what is looked up again. An entry that was used is evicted by the CLOCK. A scan passes through
     /// probation and leaves the rest alone, up to some hundred times the capacity. Keys that were
     /// evicted from probation recently are remembered, and skip it. After S3-FIFO and ARC.
     #[default]

@@ -10,6 +10,7 @@ use crate::common::canary::{Aviary, Canary};
 use crate::common::env;
 use crate::common::fuse::{Value, tick};
 use crate::common::rng::Rng;
+use crate::common::watchdog::ends;
 use manycore::collections::OrderedMap;
 use proptest::prelude::*;
 use std::cmp;
@@ -440,6 +441,50 @@ fn comparisons_and_clones_may_use_the_map() {
     IS_INSIDE.set(true);
     let keys: Vec<u32> = MAP.enter().keys().map(|key| key.0).collect();
     assert!(keys.is_sorted_by(|one, next| one < next) && keys.len() == MAP.len());
+}
+
+/// The first descent goes to the left leaf, which is full, and the next to the right one, whatever
+/// the key: so no comparison but the last one counts.
+#[test]
+fn comparison_that_contradicts_itself_lets_every_call_end() {
+    const SEPARATOR: u32 = 28;
+    thread_local!(static ASKED: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) });
+    #[derive(Clone, PartialEq, Eq)]
+    struct Fickle(u32);
+    impl Ord for Fickle {
+        fn cmp(&self, other: &Self) -> cmp::Ordering {
+            if self.0 != SEPARATOR || ASKED.get() == u32::MAX {
+                return self.0.cmp(&other.0);
+            }
+            // At the root, at the root of the next descent, and in its leaf.
+            let asked = ASKED.replace(ASKED.get() + 1);
+            if asked % 3 == 1 { cmp::Ordering::Less } else { cmp::Ordering::Greater }
+        }
+    }
+    impl PartialOrd for Fickle {
+        fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+    let map = || {
+        let map = OrderedMap::new();
+        (0..=15).for_each(|key| assert!(map.insert(Fickle(2 * key), key)));
+        map.insert(Fickle(1), 0);
+        ASKED.set(0);
+        map
+    };
+    ends("insert", move || {
+        let map = map();
+        map.insert(Fickle(4), 1);
+        assert_eq!(ASKED.replace(u32::MAX), 3, "it did not go both ways");
+        assert_eq!(map.enter().iter().count(), map.len());
+    });
+    ends("update", move || {
+        let map = map();
+        assert!(!map.update(&Fickle(4), |value| value + 1));
+        ASKED.set(u32::MAX);
+        assert_eq!((map.len(), map.get_cloned(&Fickle(4))), (17, Some(2)));
+    });
 }
 
 // ---- One panic of user code at every place where an operation calls it ----

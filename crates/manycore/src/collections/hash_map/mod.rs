@@ -104,9 +104,9 @@ pub use view::HashMapView;
 /// - Growth: the table doubles at five entries for each bucket of seven. The first update that
 ///   notices maps the new one, whose pages need not be filled; then each update moves its own
 ///   bucket and sixteen more, until all are moved. No caller waits for more than that. The table
-///   shrinks in the same way, by half, within the removals of a map that has less than an eighth of
-///   the entries that fit into it, unless that much room was asked for and half of it was never
-///   used. [`shrink_to_fit`](Self::shrink_to_fit) shrinks it at once, while threads use the map.
+///   shrinks in the same way, by half, within removals, when an eighth of its room is used. Room
+///   that was asked for stays until half of it was used. [`shrink_to_fit`](Self::shrink_to_fit)
+///   shrinks it at once, while threads use the map.
 /// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 14 to
 ///   28 bytes for each. Removed entries wait for open views, in a bounded domain (the map's own is
 ///   one) only those that a view may still see: see [`section::Mode`](crate::section::Mode). Their

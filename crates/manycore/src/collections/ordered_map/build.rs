@@ -15,7 +15,7 @@ impl<K: Ord + Clone, V> OrderedMap<K, V> {
         let map = Self::new();
         entries.sort_by(|one, other| one.0.cmp(&other.0)); // stable
         entries.dedup_by(|later, former| {
-            let is_same = later.0 == former.0;
+            let is_same = later.0.cmp(&former.0).is_eq();
             if is_same {
                 std::mem::swap(later, former);
             }

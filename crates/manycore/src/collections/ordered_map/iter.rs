@@ -12,9 +12,8 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::Bound;
 
-/// A position between two entries, or before the first, or behind the last: for each node from the
-/// root to a leaf its order and a position in it, that of a child or the entry behind the cursor.
-/// Empty if there is nothing on the side to which it goes.
+/// A position between two entries, or at an end. It has, for each node from the root to a leaf, its
+/// order and a position in it: that of a child, or of the entry behind the cursor. Empty if there is nothing on the side to which it goes.
 struct Cursor<'v, K, V>(Vec<Position<'v, K, V>>);
 
 impl<'v, K, V> Cursor<'v, K, V> {

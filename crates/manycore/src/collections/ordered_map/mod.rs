@@ -17,8 +17,8 @@
 //!   that has loaded the order may search it at leisure, and where the order is the same, so are
 //!   the entries.
 //! - ordered_map.T2 A leaf has values, an inner node has links to nodes. A node covers the keys
-//!   from its own in the parent to the next one there (the first child of a leftmost node has any
-//!   key, which is never looked at), and the same ones for as long as it exists. A link in an inner
+//!   from its own in the parent to the next one there, and the same ones for as long as it exists.
+//!   (The first child of a leftmost node has any key, which is never looked at.) A link in an inner
 //!   node is replaced only by one to a node that covers the same keys; what covers others gets
 //!   another slot. So each order of an inner node, with links loaded later, leads to each key in
 //!   one way.
@@ -62,7 +62,7 @@ pub use view::OrderedMapView;
 ///
 /// What for: ranges and neighbours beside look-ups, in both directions: order books, indices by
 /// time, tables in memory, priority queues. When not: if no order is needed, a
-/// [`HashMap`](super::HashMap) takes a third of the time; if one thread has it,
+/// [`HashMap`](super::HashMap) is faster; if one thread has it,
 /// `std::collections::BTreeMap`; for values under ranges of numbers a
 /// [`RangeMap`](super::RangeMap). Keys are cloned, some two times each while the map grows, and
 /// values may be: one that costs much to clone, or has a state that changes, goes into an `Arc`.
@@ -89,17 +89,17 @@ pub use view::OrderedMapView;
 /// - Consistency: linearizable for each key, and so are the first and the last entry. `len` and
 ///   walks are not snapshots: [`iter`](OrderedMapView::iter) says what a walk may miss.
 /// - Progress: a look-up never waits, nor goes back. An update finds its place as a look-up does,
-///   and locks one node for some ten nanoseconds; one in seven insertions also makes two nodes of
-///   one, and locks its parent, too. No code of the user's runs under a lock.
-/// - Cost of a look-up: a node for each level, of which there are five or six for a million keys:
-///   some three cache misses then. Of an update: one slot, and one in seven makes one or two nodes
-///   of its own; a value that does not lie in its slot is allocated, and the one before retired.
-///   [`enter`](Self::enter): some 2 ns; keep a view for many calls, not for ever.
+///   and locks one node for a few stores; one in seven insertions also makes two nodes of one, and
+///   locks its parent, too. No code of the user's runs under a lock.
+/// - Cost of a look-up: a node for each level, of which there are five or six for a million keys. Of
+///   an update: one slot, and one insertion in seven makes one or two nodes of its own; a value that
+///   does not lie in its slot is allocated, and the one before retired. [`enter`](Self::enter): some
+///   2 ns; keep a view for many calls, not for ever.
 /// - Memory: for keys and values of 8 bytes 30 bytes an entry after insertions in any order, and 22
-///   if it was collected or its keys came in order: 24 bytes for a node, and for each of its 15
-///   slots the key and a word. A value that fits into the word, and has no drop glue, lies in it;
-///   any other has a block of its own, of its size or 16 bytes. An empty map takes 100 bytes, its
-///   domain 1,200 from the first view on, and 400 more for each further thread.
+///   if it was collected. A node takes 24 bytes, and a key and a word for each of its 15 slots. A
+///   value that fits into the word, and has no drop glue, lies in it; any other has a block of its
+///   own, of its size or 16 bytes. An empty map takes 72 bytes, its domain 1,200 from the first view
+///   on, and 400 more for each further thread.
 /// - Removed values, and nodes that others replaced, wait for open views; one that stalls holds all
 ///   of them that were removed since it was opened. [`Domain`] says how their bytes are bounded
 ///   otherwise, and when what is removed is dropped. The key of a removed entry, and one that
@@ -110,7 +110,8 @@ pub use view::OrderedMapView;
 ///   in a `Drop` surfaces in whichever call frees the entry, with that call's own work done; when
 ///   the map is dropped, all entries are dropped before it goes on.
 /// - User code may use the map in any way, also from within `Ord` and `Clone`. If `Ord` contradicts
-///   itself, keys may be lost or there twice, and walks out of order; every call still ends.
+///   itself, keys may be lost or there twice, and walks out of order. Every call still ends, but
+///   that [`compute`](OrderedMapView::compute) may call its closure again while it does so.
 /// - Source: Y. Mao, E. Kohler, R. Morris, *Cache craftiness for fast multicore key-value storage*
 ///   (EuroSys 2012), for leaves whose keys are ordered by one word; that nodes keep their range,
 ///   and readers go on in those that were replaced, is ours; reclamation by

@@ -228,7 +228,8 @@ impl<K, V> OrderedMap<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
-    /// Puts an entry in, if its key is absent; its value.
+    /// Puts an entry in, if its key is absent or it may take the place of the one that is there;
+    /// its value, and that of the other one.
     ///
     /// # Errors
     /// The entry, and where its key is.
@@ -236,8 +237,9 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         &'s self,
         key: K,
         value: Fresh<V>,
+        may_replace: bool,
         section: &'s Section<'_>,
-    ) -> Result<&'s V, NotPut<'s, K, V>> {
+    ) -> Result<(&'s V, Option<&'s V>), NotPut<'s, K, V>> {
         let mut found = self.find(section, &|own| own.cmp(&key));
         loop {
             let Some(place) = found else {
@@ -245,7 +247,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
                 found = self.find(section, &|own| own.cmp(&key));
                 continue;
             };
-            if place.is_there {
+            if place.is_there && !may_replace {
                 return Err((key, value, place));
             }
             if place.node.unused() == 0 {
@@ -253,23 +255,60 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
                 continue;
             }
             if let Some(locked) = place.lock_with_room() {
-                let (order, word) = (|slot| place.order.with(place.at, slot), value.into_word());
-                // BUG: an entry is in the order before it is in its slot (ordered_map.T1).
-                let slot = if seeded_bug!("order-before-entry") {
-                    locked.set_order(order(SLOTS - place.node.unused()));
-                    locked.fill(key, word)
-                } else {
-                    let slot = locked.fill(key, word);
-                    locked.set_order(order(slot));
-                    slot
-                };
-                drop(locked);
-                self.count.inc();
-                // SAFETY: ordered_map.T3 - filled just now, and held by the section.
-                return Ok(unsafe { place.node.value(slot) });
+                let new = self.fill(&place, locked, key, value, section);
+                return Ok((new, place.is_there.then(|| place.value())));
             }
             found = self.find(section, &|own| own.cmp(&key));
         }
+    }
+
+    /// Puts an entry into a leaf that has room, in the place of an equal one or of none.
+    fn fill<'s>(
+        &self,
+        place: &Position<'s, K, V>,
+        locked: Locked<'s, K, V>,
+        key: K,
+        value: Fresh<V>,
+        section: &Section<'_>,
+    ) -> &'s V {
+        let word = value.into_word();
+        let order = |slot| match place.is_there {
+            true => place.order.without(place.at).with(place.at, slot),
+            false => place.order.with(place.at, slot),
+        };
+        // BUG: an entry is in the order before it is in its slot (ordered_map.T1).
+        let slot = if seeded_bug!("order-before-entry") {
+            locked.set_order(order(SLOTS - place.node.unused()));
+            locked.fill(key, word)
+        } else {
+            let slot = locked.fill(key, word);
+            locked.set_order(order(slot));
+            slot
+        };
+        drop(locked);
+        if place.is_there {
+            self.retire(place, section);
+        } else {
+            self.count.inc();
+        }
+        // SAFETY: ordered_map.T3 - filled just now, and held by the section.
+        unsafe { place.node.value(slot) }
+    }
+
+    /// Where a key is, in a leaf that has room or had a moment ago; none if it is not there.
+    ///
+    /// So a comparison that contradicts itself does not keep the caller for ever: what was found is
+    /// what is replaced.
+    pub(super) fn find_to_replace<'s>(
+        &'s self,
+        section: &'s Section<'_>,
+        compare: &impl Fn(&K) -> cmp::Ordering,
+    ) -> Option<Position<'s, K, V>> {
+        let mut place = self.find(section, compare)?;
+        if place.is_there && place.node.unused() == 0 {
+            place = self.with_room(section, compare)?;
+        }
+        place.is_there.then_some(place)
     }
 
     /// A place in a leaf that has room, or had a moment ago.
@@ -295,7 +334,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
     /// Puts another entry in where an equal key is, if nothing has changed there; its value.
     ///
     /// # Errors
-    /// The other entry. The caller looks again; there is room then.
+    /// The other entry. The caller looks again.
     pub(super) fn replace<'s>(
         &'s self,
         place: &Position<'s, K, V>,
@@ -303,17 +342,10 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         value: Fresh<V>,
         section: &'s Section<'_>,
     ) -> Result<&'s V, (K, Fresh<V>)> {
-        if place.node.unused() == 0 {
-            self.with_room(section, &|own| own.cmp(&key));
-            return Err((key, value));
+        match place.lock_with_room() {
+            Some(locked) => Ok(self.fill(place, locked, key, value, section)),
+            None => Err((key, value)),
         }
-        let Some(locked) = place.lock_with_room() else { return Err((key, value)) };
-        let slot = locked.fill(key, value.into_word());
-        locked.set_order(place.order.without(place.at).with(place.at, slot));
-        drop(locked);
-        self.retire(place, section);
-        // SAFETY: ordered_map.T3 - filled just now, and held by the section.
-        Ok(unsafe { place.node.value(slot) })
     }
 
     /// Takes an entry out, if nothing has changed there. Returns false if something has. `compare`

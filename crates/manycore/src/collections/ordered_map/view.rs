@@ -185,17 +185,9 @@ where
     /// Puts an entry in; the value that it replaces. (The key is replaced, too.)
     #[doc(alias = "upsert")]
     pub fn insert(&self, key: K, value: V) -> Option<&V> {
-        let mut entry = (key, Fresh::new(value));
-        loop {
-            match self.map.put(entry.0, entry.1, &self.section) {
-                Ok(_) => return None,
-                Err((key, value, place)) => {
-                    match self.map.replace(&place, key, value, &self.section) {
-                        Ok(_) => return Some(place.value()),
-                        Err(again) => entry = again,
-                    }
-                }
-            }
+        match self.map.put(key, Fresh::new(value), true, &self.section) {
+            Ok((_, old)) => old,
+            Err(_) => unreachable!("it may replace what is there"),
         }
     }
 
@@ -205,14 +197,15 @@ where
     /// The key and the value, if the key is there.
     pub fn try_insert(&self, key: K, value: V) -> Result<&V, (K, V)> {
         self.map
-            .put(key, Fresh::new(value), &self.section)
+            .put(key, Fresh::new(value), false, &self.section)
+            .map(|(new, _)| new)
             .map_err(|(key, value, _)| (key, value.into_inner()))
     }
 
     /// The key's value; if it is absent, this one, which is put in.
     pub fn get_or_insert(&self, key: K, value: V) -> &V {
-        match self.map.put(key, Fresh::new(value), &self.section) {
-            Ok(value) => value,
+        match self.map.put(key, Fresh::new(value), false, &self.section) {
+            Ok((new, _)) => new,
             Err((_, _, place)) => place.entry().1,
         }
     }
@@ -262,8 +255,9 @@ where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
+        let compare = |own: &K| own.borrow().cmp(key);
         loop {
-            let place = self.find(key)?;
+            let place = self.map.find_to_replace(&self.section, &compare)?;
             let (own, next) = (place.key().clone(), Fresh::new(f(place.value())));
             if let Ok(next) = self.map.replace(&place, own, next, &self.section) {
                 return Some(next);
@@ -287,10 +281,11 @@ where
     pub fn compute(&self, key: K, mut f: impl FnMut(Option<&V>) -> Option<V>) -> Option<&V> {
         let mut key = key;
         loop {
-            let Some(place) = self.find(&key) else {
+            let found = self.map.find_to_replace(&self.section, &|own| own.cmp(&key));
+            let Some(place) = found else {
                 let value = Fresh::new(f(None)?);
-                match self.map.put(key, value, &self.section) {
-                    Ok(value) => return Some(value),
+                match self.map.put(key, value, false, &self.section) {
+                    Ok((new, _)) => return Some(new),
                     Err((own, ..)) => key = own,
                 }
                 continue;
