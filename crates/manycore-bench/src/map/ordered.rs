@@ -15,7 +15,11 @@ use crossbeam_skiplist::SkipMap;
 use crossbeam_utils::CachePadded;
 use manycore::collections::OrderedMap;
 
-use super::{BATCH, METRICS, MapHandle, MapImpl, Random, Shape, conform, value_of};
+use super::{
+    BATCH, METRICS, MapHandle, MapImpl, Random, Shape, conform,
+    rivals::{shared_map, unshared_map},
+    value_of,
+};
 use crate::{
     row::Kind,
     runner::{Control, Group, Subject, Tally},
@@ -39,45 +43,19 @@ fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-macro_rules! ordered_map {
-    ($(#[$doc:meta])* $type:ident, $inner:ty, $new:expr,
-     $map:ident, $key:ident, $value:ident, $entries:ident,
-     $get:expr, $insert:expr, $remove:expr, $walk:expr) => {
-        $(#[$doc])*
-        struct $type($inner);
+type Tree = BTreeMap<u64, u64>;
 
-        impl MapImpl for $type {
-            type Handle<'a> = &'a $inner;
+unshared_map!(Unshared, Own, Tree, |_keys| Tree::new());
 
-            fn new(_: usize) -> Self {
-                Self($new)
-            }
+impl OrderedHandle for Own<'_> {
+    #[inline]
+    fn walk(&mut self, from: u64, entries: usize) -> u64 {
+        self.map.range(from..).take(entries).map(|entry| *entry.1).fold(0, u64::wrapping_add)
+    }
+}
 
-            fn handle(&self) -> &$inner {
-                &self.0
-            }
-        }
-
-        impl MapHandle for &$inner {
-            #[inline]
-            fn get(&mut self, $key: u64) -> Option<u64> {
-                let $map = *self;
-                $get
-            }
-
-            #[inline]
-            fn insert(&mut self, $key: u64, $value: u64) {
-                let $map = *self;
-                $insert;
-            }
-
-            #[inline]
-            fn remove(&mut self, $key: u64) {
-                let $map = *self;
-                $remove;
-            }
-        }
-
+macro_rules! walked {
+    ($inner:ty, |$map:ident, $key:ident, $entries:ident| $walk:expr) => {
         impl OrderedHandle for &$inner {
             #[inline]
             fn walk(&mut self, $key: u64, $entries: usize) -> u64 {
@@ -88,95 +66,63 @@ macro_rules! ordered_map {
     };
 }
 
-type Tree = BTreeMap<u64, u64>;
-
-/// The baseline: handed from the thread that fills it to the only one that uses it.
-struct Unshared(Mutex<Tree>);
-
-/// The map while its thread has it.
-struct Own<'a> {
-    home: &'a Mutex<Tree>,
-    map: Tree,
-}
-
-impl MapImpl for Unshared {
-    type Handle<'a> = Own<'a>;
-
-    fn new(_: usize) -> Self {
-        Self(Mutex::default())
-    }
-
-    fn handle(&self) -> Own<'_> {
-        let map = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        Own { home: &self.0, map }
-    }
-}
-
-impl Drop for Own<'_> {
-    fn drop(&mut self) {
-        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = std::mem::take(&mut self.map);
-    }
-}
-
-impl MapHandle for Own<'_> {
-    #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
-        self.map.get(&key).copied()
-    }
-
-    #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
-        self.map.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&mut self, key: u64) {
-        self.map.remove(&key);
-    }
-}
-
-impl OrderedHandle for Own<'_> {
-    #[inline]
-    fn walk(&mut self, from: u64, entries: usize) -> u64 {
-        self.map.range(from..).take(entries).map(|entry| *entry.1).fold(0, u64::wrapping_add)
-    }
-}
-
-ordered_map!(
+shared_map!(
     /// Ours.
-    Ours, OrderedMap<u64, u64>, OrderedMap::new(), map, key, value, entries,
+    Ours, OrderedMap<u64, u64>, |_keys| OrderedMap::new(),
+    map, key, value,
     map.get_cloned(&key),
     map.insert(key, value),
-    map.remove(&key),
-    map.enter().range(key..).take(entries).map(|(_, value)| *value)
+    map.remove(&key)
 );
-ordered_map!(
+walked!(OrderedMap<u64, u64>, |map, key, entries| map
+    .enter()
+    .range(key..)
+    .take(entries)
+    .map(|entry| *entry.1));
+shared_map!(
     /// std's map behind std's mutex.
-    StdMutex, CachePadded<Mutex<Tree>>, CachePadded::default(), map, key, value, entries,
+    StdMutex, CachePadded<Mutex<Tree>>, |_keys| CachePadded::default(),
+    map, key, value,
     map.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied(),
     map.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value),
-    map.lock().unwrap_or_else(PoisonError::into_inner).remove(&key),
-    map.lock().unwrap_or_else(PoisonError::into_inner).range(key..).take(entries).map(|e| *e.1)
+    map.lock().unwrap_or_else(PoisonError::into_inner).remove(&key)
 );
-ordered_map!(
+walked!(CachePadded<Mutex<Tree>>, |map, key, entries| map
+    .lock()
+    .unwrap_or_else(PoisonError::into_inner)
+    .range(key..)
+    .take(entries)
+    .map(|entry| *entry.1));
+shared_map!(
     /// std's map behind std's read-write lock.
-    StdRwLock, CachePadded<RwLock<Tree>>, CachePadded::default(), map, key, value, entries,
+    StdRwLock, CachePadded<RwLock<Tree>>, |_keys| CachePadded::default(),
+    map, key, value,
     map.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied(),
     map.write().unwrap_or_else(PoisonError::into_inner).insert(key, value),
-    map.write().unwrap_or_else(PoisonError::into_inner).remove(&key),
-    map.read().unwrap_or_else(PoisonError::into_inner).range(key..).take(entries).map(|e| *e.1)
+    map.write().unwrap_or_else(PoisonError::into_inner).remove(&key)
 );
-ordered_map!(
+walked!(CachePadded<RwLock<Tree>>, |map, key, entries| map
+    .read()
+    .unwrap_or_else(PoisonError::into_inner)
+    .range(key..)
+    .take(entries)
+    .map(|entry| *entry.1));
+shared_map!(
     /// crossbeam's.
-    SkipList, SkipMap<u64, u64>, SkipMap::new(), map, key, value, entries,
+    SkipList, SkipMap<u64, u64>, |_keys| SkipMap::new(),
+    map, key, value,
     map.get(&key).map(|entry| *entry.value()),
     map.insert(key, value),
-    map.remove(&key),
-    map.range(key..).take(entries).map(|entry| *entry.value())
+    map.remove(&key)
 );
-ordered_map!(
+walked!(SkipMap<u64, u64>, |map, key, entries| map
+    .range(key..)
+    .take(entries)
+    .map(|entry| *entry.value()));
+shared_map!(
     /// scc's, which does not replace a value: that is a removal and an insertion.
-    SccTree, scc::TreeIndex<u64, u64>, scc::TreeIndex::new(), map, key, value, entries,
+    SccTree, scc::TreeIndex<u64, u64>, |_keys| scc::TreeIndex::new(),
+    map, key, value,
     map.peek_with(&key, |_, value| *value),
     {
         let mut entry = (key, value);
@@ -185,9 +131,12 @@ ordered_map!(
             entry = refused;
         }
     },
-    map.remove_sync(&key),
-    map.range(key.., &scc::Guard::new()).take(entries).map(|(_, value)| *value)
+    map.remove_sync(&key)
 );
+walked!(scc::TreeIndex<u64, u64>, |map, key, entries| map
+    .range(key.., &scc::Guard::new())
+    .take(entries)
+    .map(|entry| *entry.1));
 
 struct Shared<M, const WALKS: bool> {
     map: M,

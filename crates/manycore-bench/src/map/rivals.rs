@@ -17,50 +17,58 @@ fn plain(keys: usize) -> Plain {
     HashMap::with_capacity_and_hasher(keys, RandomState::default())
 }
 
-/// The baseline: handed from the thread that fills it to the only one that uses it.
-pub(super) struct Unshared(Mutex<Plain>);
+/// The baseline: a map that is handed from the thread that fills it to the only one that uses it.
+macro_rules! unshared_map {
+    ($type:ident, $own:ident, $map:ty, |$keys:ident| $new:expr) => {
+        pub(super) struct $type(std::sync::Mutex<$map>);
 
-/// The map while its thread has it.
-pub(super) struct Own<'a> {
-    home: &'a Mutex<Plain>,
-    map: Plain,
+        /// The map while its thread has it.
+        pub(super) struct $own<'a> {
+            home: &'a std::sync::Mutex<$map>,
+            map: $map,
+        }
+
+        impl MapImpl for $type {
+            type Handle<'a> = $own<'a>;
+
+            fn new($keys: usize) -> Self {
+                Self(std::sync::Mutex::new($new))
+            }
+
+            fn handle(&self) -> $own<'_> {
+                let mut home = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                $own { home: &self.0, map: std::mem::take(&mut *home) }
+            }
+        }
+
+        impl Drop for $own<'_> {
+            fn drop(&mut self) {
+                *self.home.lock().unwrap_or_else(PoisonError::into_inner) =
+                    std::mem::take(&mut self.map);
+            }
+        }
+
+        impl MapHandle for $own<'_> {
+            #[inline]
+            fn get(&mut self, key: u64) -> Option<u64> {
+                self.map.get(&key).copied()
+            }
+
+            #[inline]
+            fn insert(&mut self, key: u64, value: u64) {
+                self.map.insert(key, value);
+            }
+
+            #[inline]
+            fn remove(&mut self, key: u64) {
+                self.map.remove(&key);
+            }
+        }
+    };
 }
+pub(super) use unshared_map;
 
-impl MapImpl for Unshared {
-    type Handle<'a> = Own<'a>;
-
-    fn new(keys: usize) -> Self {
-        Self(Mutex::new(plain(keys)))
-    }
-
-    fn handle(&self) -> Own<'_> {
-        let map = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        Own { home: &self.0, map }
-    }
-}
-
-impl Drop for Own<'_> {
-    fn drop(&mut self) {
-        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = std::mem::take(&mut self.map);
-    }
-}
-
-impl MapHandle for Own<'_> {
-    #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
-        self.map.get(&key).copied()
-    }
-
-    #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
-        self.map.insert(key, value);
-    }
-
-    #[inline]
-    fn remove(&mut self, key: u64) {
-        self.map.remove(&key);
-    }
-}
+unshared_map!(Unshared, Own, Plain, |keys| plain(keys));
 
 macro_rules! shared_map {
     ($(#[$doc:meta])* $type:ident, $inner:ty, |$keys:ident| $new:expr,
@@ -101,6 +109,8 @@ macro_rules! shared_map {
         }
     };
 }
+
+pub(super) use shared_map;
 
 shared_map!(
     /// std's map behind std's mutex.
