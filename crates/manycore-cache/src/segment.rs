@@ -78,9 +78,10 @@ pub enum Eviction {
     Clock,
     /// New entries are on probation until they are used, and are the first to go while they are
     /// more than a share of the cache. That is from a hundredth to a quarter, and adapts itself to
-    /// what is looked up again. An entry that was used is evicted by the CLOCK. A scan passes through
-    /// probation and leaves the rest alone, up to some hundred times the capacity. Keys that were
-    /// evicted from probation recently are remembered, and skip it. After S3-FIFO and ARC.
+    /// what is looked up again. An entry that was used is evicted by the CLOCK. A scan passes
+    /// through probation and leaves the rest alone, up to some hundred times the capacity. Keys
+    /// that were evicted from probation recently are remembered, and skip it. After S3-FIFO and
+    /// ARC.
     #[default]
     ScanResistant,
 }

@@ -304,7 +304,7 @@ fn parts() {
         map
     };
     takes("a HashMap with an entry, without what is in slabs", 80 + 512..=80 + 512, map);
-    takes("an OrderedMap", 72..=72, OrderedMap::<u64, u64>::new);
+    takes("an OrderedMap", 40..=40, OrderedMap::<u64, u64>::new);
     takes("an Owned of 8 bytes, without its node in a slab", 8..=8, || Owned::new(1_u64));
     takes("a TicketLock of 8 bytes", 32..=32, || TicketLock::new(0_u64));
     takes("an McsLock of 8 bytes", 24..=24, || McsLock::new(0_u64));

@@ -13,7 +13,8 @@ use std::iter::FusedIterator;
 use std::ops::Bound;
 
 /// A position between two entries, or at an end. It has, for each node from the root to a leaf, its
-/// order and a position in it: that of a child, or of the entry behind the cursor. Empty if there is nothing on the side to which it goes.
+/// order and a position in it: that of a child, or of the entry behind the cursor. Empty if there
+/// is nothing on the side to which it goes.
 struct Cursor<'v, K, V>(Vec<Position<'v, K, V>>);
 
 impl<'v, K, V> Cursor<'v, K, V> {

@@ -91,15 +91,15 @@ pub use view::OrderedMapView;
 /// - Progress: a look-up never waits, nor goes back. An update finds its place as a look-up does,
 ///   and locks one node for a few stores; one in seven insertions also makes two nodes of one, and
 ///   locks its parent, too. No code of the user's runs under a lock.
-/// - Cost of a look-up: a node for each level, of which there are five or six for a million keys. Of
-///   an update: one slot, and one insertion in seven makes one or two nodes of its own; a value that
-///   does not lie in its slot is allocated, and the one before retired. [`enter`](Self::enter): some
-///   2 ns; keep a view for many calls, not for ever.
+/// - Cost of a look-up: a node for each level, of which there are five or six for a million keys.
+///   Of an update: one slot, and one insertion in seven makes one or two nodes of its own; a value
+///   that does not lie in its slot is allocated, and the one before retired.
+///   [`enter`](Self::enter): some 2 ns; keep a view for many calls, not for ever.
 /// - Memory: for keys and values of 8 bytes 30 bytes an entry after insertions in any order, and 22
 ///   if it was collected. A node takes 24 bytes, and a key and a word for each of its 15 slots. A
 ///   value that fits into the word, and has no drop glue, lies in it; any other has a block of its
-///   own, of its size or 16 bytes. An empty map takes 72 bytes, its domain 1,200 from the first view
-///   on, and 400 more for each further thread.
+///   own, of its size or 16 bytes. An empty map takes 40 bytes, its domain 1,200 from the first
+///   view on, and 400 more for each further thread.
 /// - Removed values, and nodes that others replaced, wait for open views; one that stalls holds all
 ///   of them that were removed since it was opened. [`Domain`] says how their bytes are bounded
 ///   otherwise, and when what is removed is dropped. The key of a removed entry, and one that
