@@ -62,10 +62,10 @@ pub use view::OrderedMapView;
 ///
 /// What for: ranges and neighbours beside look-ups, in both directions: order books, indices by
 /// time, tables in memory, priority queues. When not: if no order is needed, a
-/// [`HashMap`](super::HashMap) is faster; if one thread has it,
-/// `std::collections::BTreeMap`; for values under ranges of numbers a
-/// [`RangeMap`](super::RangeMap). Keys are cloned, some two times each while the map grows, and
-/// values may be: one that costs much to clone, or has a state that changes, goes into an `Arc`.
+/// [`HashMap`](super::HashMap) is faster; if threads seldom meet, a `std::collections::BTreeMap`
+/// behind a lock; for values under ranges of numbers take a [`RangeMap`](super::RangeMap). Keys are
+/// cloned, some two times each while the map grows, and values may be. One that costs much to
+/// clone, or has a state that changes, goes into an `Arc`.
 ///
 /// The map's own methods do one thing each, and hand values out as copies or to a closure. A view
 /// ([`enter`](Self::enter)) opens a section for many calls, and lends references to keys and values
