@@ -227,7 +227,7 @@ impl Random {
 #[test]
 fn any_tree_gives_a_partition() {
     let mut random = Random(7);
-    for _ in 0..200 {
+    for _ in 0..60 {
         let tree = Tree::new();
         let count = 1 + random.below(9);
         tree.file("cpu/online", &format!("0-{}", count - 1));

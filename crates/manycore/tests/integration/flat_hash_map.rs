@@ -66,7 +66,9 @@ where
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn flat_map_answers_as_the_sequential_one_does(
         calls in prop::collection::vec(calls_below(40), 0..400),

@@ -116,7 +116,7 @@ fn run(steps: &[Step], mode: Mode) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 300 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 100 }))]
 
     #[test]
     fn any_sequence_does_what_a_map_does(

@@ -140,7 +140,9 @@ impl Subject<Values> for OrderedMap<u32, u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn ordered_map_answers_as_the_sequential_one_does(
         begin in 0..300_u32,

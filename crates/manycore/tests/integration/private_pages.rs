@@ -227,7 +227,7 @@ fn copies_of_dropped_forks_are_freed() {
 /// A logarithm of layers, though nothing can be joined in place; and no deep recursion anywhere.
 #[test]
 fn chain_of_living_views_stays_short() {
-    const VIEWS: u32 = if cfg!(miri) { 500 } else { 100_000 };
+    const VIEWS: u32 = if cfg!(miri) { 500 } else { 20_000 };
     for newest_first in [true, false] {
         let mut views = vec![view(4)];
         let mut deepest = 0;

@@ -201,7 +201,7 @@ fn walk_is_one_moment() {
                 let (registry, turn, done) = (&registry, &turn, &done);
                 s.spawn(move || {
                     let mut kept = Vec::new();
-                    for number in (me..4_000).step_by(2) {
+                    for number in (me..2_000).step_by(2) {
                         while turn.load(Ordering::Acquire) != number {
                             thread::yield_now();
                         }
@@ -213,7 +213,7 @@ fn walk_is_one_moment() {
                     }
                 });
             }
-            while turn.load(Ordering::Acquire) < 4_000 {
+            while turn.load(Ordering::Acquire) < 2_000 {
                 let before = turn.load(Ordering::Acquire);
                 let seen = sorted(&registry);
                 assert!(seen.iter().copied().eq(0..seen.len()), "one is missing below another");

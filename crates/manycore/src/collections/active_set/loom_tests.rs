@@ -3,7 +3,7 @@
 
 use super::ActiveSet;
 use super::board::Board;
-use crate::percpu::loom_tests::{model, must_catch};
+use crate::percpu::loom_tests::{large_model, model, must_catch};
 use crate::percpu::{Slot, barrier, give_back, spare_slot};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, thread};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ fn loom_place_that_is_used_again_keeps_its_key_for_the_cut() {
 /// A late change, which the cut has, and one that comes before it to a scan, which the cut has not.
 #[test]
 fn loom_scan_and_cut_are_of_one_order() {
-    model(3, || {
+    large_model(3, || {
         let boards = Boards::new();
         let late = {
             let boards = Arc::clone(&boards);

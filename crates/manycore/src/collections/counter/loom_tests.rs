@@ -119,7 +119,7 @@ fn loom_counter_evicted_under_adds_and_sum_loses_none() {
 /// The same, where the thread that adds looks for its row alone (counter.N7).
 #[test]
 fn loom_counter_evicted_under_straight_adds_loses_none() {
-    model(3, || {
+    large_model(3, || {
         let (victim, newcomer) = (hot(1), Arc::new(Counter::new(0)));
         let evictor = spawn(&newcomer, |newcomer| assert!(newcomer.promote()));
         victim.inc();

@@ -163,7 +163,7 @@ const TWICE: &str = "one value was taken twice";
 /// Updates find an entry and then lock: it may have been taken, and its slot have another one.
 #[test]
 fn loom_map_remove_against_remove_and_insert_takes_a_value_once() {
-    model(2, || {
+    large_model(2, || {
         let cage = Cage::new(Mode::Bounded, &[1]);
         let other = spawn(&cage, |cage| {
             let taken = cage.take(1);
@@ -181,7 +181,7 @@ fn loom_map_remove_against_remove_and_insert_takes_a_value_once() {
 
 #[test]
 fn loom_map_insertions_over_one_entry_replace_each_once() {
-    model(2, || {
+    large_model(2, || {
         let cage = Cage::new(Mode::Bounded, &[1]);
         let replace = |cage: &Cage, number| {
             let (freed, alive) = (Arc::clone(&cage.freed), UnsafeCell::new(true));

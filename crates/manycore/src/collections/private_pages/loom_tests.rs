@@ -169,7 +169,7 @@ fn loom_private_pages_reader_sees_nothing_of_layers_that_are_joined() {
 /// Two writers of one page, the first ones since a fork. One of them forks.
 #[test]
 fn loom_private_pages_fork_has_its_threads_own_writes() {
-    model(3, || {
+    large_model(3, || {
         let view = Arc::new(view(false).fork());
         let other = writer(&view, 2);
         // Else loom begins with what this thread does, and hardly has the other one come first.
