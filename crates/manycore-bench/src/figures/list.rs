@@ -67,7 +67,12 @@ pub const PUBLISHED: &[Published] = &[
     published(OPLOG, "10", "Exim", Both(&["oplog-10"])),
     published(OPLOG, "11", "fork with truncate", Both(&["oplog-11"])),
     published(OPLOG, "12", "a list: basic, absorption", Both(&["oplog-12"])),
-    published(OPLOG, "13, table", "lines of code", Built("crates/manycore/tests/tree/loc.rs")),
+    published(
+        OPLOG,
+        "13, table",
+        "lines of code",
+        Built("crates/manycore-bench/src/figures/lines_of_code.rs"),
+    ),
     published(THESIS, "2.1(a)", "AIM7 on stock Linux", Both(&["ldu-aim"])),
     published(
         THESIS,

@@ -14,6 +14,8 @@ mod claim;
 pub mod fresh;
 mod k42;
 mod ldu;
+#[cfg(test)]
+mod lines_of_code;
 pub mod list;
 mod oplog;
 mod origin;

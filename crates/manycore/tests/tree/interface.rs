@@ -1,6 +1,5 @@
 //! What users expect of every public type of the library: the standard traits that fit it, a
-//! message of its own where a trait of the library is missing, room to grow, a word on unwinding;
-//! and an answer to the words that they search for.
+//! message of its own where a trait of the library is missing, room to grow, a word on unwinding.
 
 use crate::{lexer::lex, walk};
 
@@ -161,92 +160,6 @@ pub struct Fine {
         "a.rs:21: Silent lacks on_unimplemented",
     ];
     assert_eq!(found, expected);
-}
-
-/// What people search for that have not read this library's names. Each is the name of a public
-/// type, or a `doc(alias)`.
-const WORDS: &[&str] = &[
-    "backpressure",
-    "batching",
-    "big-reader lock",
-    "buffer pool",
-    "call_rcu",
-    "channel",
-    "combining",
-    "concurrent map",
-    "concurrent set",
-    "connection pool",
-    "contention",
-    "copy on write",
-    "defer_destroy",
-    "epoch",
-    "eviction",
-    "fair lock",
-    "free list",
-    "gauge",
-    "generational arena",
-    "guard",
-    "hazard pointer",
-    "histogram",
-    "hot swap",
-    "interval map",
-    "interval tree",
-    "LRU",
-    "memory limit",
-    "MPSC",
-    "negative caching",
-    "notification",
-    "NUMA",
-    "percentile",
-    "per-CPU",
-    "pin",
-    "QSBR",
-    "quota",
-    "radix tree",
-    "RCU",
-    "rdtsc",
-    "read-through",
-    "reference count",
-    "RwLock",
-    "semaphore",
-    "sharded counter",
-    "single flight",
-    "slot map",
-    "snapshot",
-    "spinlock",
-    "synchronize_rcu",
-    "timeout",
-    "timer wheel",
-    "TSC",
-    "TTL",
-];
-
-/// The words that neither a public item nor an alias of one answers.
-fn unanswered<'a>(words: &[&'a str], texts: &[&str]) -> Vec<&'a str> {
-    let item = ["pub struct ", "pub enum ", "pub trait ", "pub fn "];
-    let answers = |line: &str, word: &str| {
-        let line = line.trim_start();
-        let alias = line.strip_prefix("#[doc(alias = \"").and_then(|rest| rest.split('"').next());
-        let name = item.iter().find_map(|kind| line.strip_prefix(kind));
-        let name =
-            name.and_then(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
-        [alias, name].into_iter().flatten().any(|answer| answer.eq_ignore_ascii_case(word))
-    };
-    let found = |word: &str| texts.iter().any(|text| text.lines().any(|line| answers(line, word)));
-    words.iter().filter(|word| !found(word)).copied().collect()
-}
-
-#[test]
-fn words_that_people_search_for_lead_somewhere() {
-    let files = walk::rust_files();
-    let is_public = |path: &str| {
-        ["crates/manycore/src/", "crates/manycore-cache/src/"].iter().any(|at| path.starts_with(at))
-    };
-    let texts: Vec<&str> =
-        files.iter().filter(|f| is_public(&f.path)).map(|f| f.text.as_str()).collect();
-    assert_eq!(unanswered(WORDS, &texts), [""; 0]);
-    let text = "#[doc(alias = \"RCU\")]\npub struct Domain;\n    pub fn pin(&self) {}";
-    assert_eq!(unanswered(&["rcu", "domain", "pin", "epoch"], &[text]), ["epoch"]);
 }
 
 /// The names that a module exports by `pub use`, without its traits.

@@ -6,16 +6,12 @@
 
 mod bugs;
 mod cycles;
-mod dialect;
 mod examples;
 mod interface;
 mod labels;
 mod layers;
 mod lexer;
-mod loc;
 mod manifests;
 mod paths;
-mod programs;
-mod recipes;
 mod tidy;
 mod walk;
