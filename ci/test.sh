@@ -6,7 +6,7 @@
 #   ci/test.sh std        the real machine only
 #   ci/test.sh loom [F]   loom's models in full, or only those whose name contains F
 #   ci/test.sh shuttle [F]  the same for shuttle's
-# CONTRIBUTING.md says how to look at a failure of a model.
+# docs/testing.md says how to look at a failure of a model.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 std() {
