@@ -33,14 +33,14 @@ struct Local {
     /// The recording that the writer is of; 0 without one.
     generation: Cell<u64>,
     clock: Cell<Option<&'static Clock>>,
-    /// Without a destructor of its own, so that reaching it is one load; `Farewell` has it.
+    /// Without a destructor of its own, so that reaching it is one load; `OnExit` has it.
     writer: UnsafeCell<ManuallyDrop<Option<Writer>>>,
     /// The writer's ring, for a handler that finds the writer busy; null while it changes.
     ring: AtomicPtr<Ring>,
 }
 
 /// Gives the writer back when the thread ends.
-struct Farewell;
+struct OnExit;
 
 thread_local! {
     static LOCAL: Local = const {
@@ -51,7 +51,7 @@ thread_local! {
             ring: AtomicPtr::new(ptr::null_mut()),
         }
     };
-    static FAREWELL: Farewell = const { Farewell };
+    static ON_EXIT: OnExit = const { OnExit };
 }
 
 impl Local {
@@ -81,7 +81,7 @@ impl Local {
     }
 }
 
-impl Drop for Farewell {
+impl Drop for OnExit {
     fn drop(&mut self) {
         LOCAL.with(|local| {
             let generation = local.generation.replace(0);
@@ -156,7 +156,7 @@ fn attach(local: &Local, place: &mut Option<Writer>) {
     if let Some(old) = old {
         session::give_back(old_generation, old);
     }
-    if FAREWELL.try_with(|_| ()).is_err() {
+    if ON_EXIT.try_with(|_| ()).is_err() {
         session::refuse_event(); // local.L2
         return;
     }

@@ -153,11 +153,11 @@ pub const LARGE_NODE_BYTES: usize = 1 << 14;
 /// A batch with a large or urgent node, or one of unknown weight, is sealed when the last one is so
 /// old. A round each time costs its thread some 2 % (2 us), and a core that writes 10 GB/s can have
 /// filled a megabyte.
-pub const PRESSING_MICROS: u64 = 100;
+pub const URGENT_MICROS: u64 = 100;
 
 /// So many such batches in a row are sealed at once if none was for a while: one a removal. At 2 us
 /// each, the burst is over after some 60 us.
-pub const PRESSING_BURST: u32 = 32;
+pub const URGENT_BURST: u32 = 32;
 
 /// A section that has been met for so long counts as stalled: threads over the budget of a domain
 /// no longer wait for it. A thread that was switched out in a section is back by then, unless the
@@ -165,7 +165,7 @@ pub const PRESSING_BURST: u32 = 32;
 pub const STALLED_MILLIS: u64 = 100;
 
 /// How often that time is doubled while nothing can be freed: up to a tenth of a second.
-pub(crate) const PRESSING_DOUBLED: u32 = 10;
+pub(crate) const URGENT_DOUBLED: u32 = 10;
 
 /// Sections that close with such a node between two clock reads, at most.
 pub(crate) const CLOSES_PER_LOOK: u32 = 128;

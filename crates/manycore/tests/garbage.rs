@@ -4,7 +4,7 @@
 mod common;
 
 use manycore::collections::HashMap;
-use manycore::config::{ASSUMED_HEAP_BYTES, PRESSING_BURST, STALLED_MILLIS};
+use manycore::config::{ASSUMED_HEAP_BYTES, STALLED_MILLIS, URGENT_BURST};
 use manycore::section::{Atomic, Builder, Domain, Mode, Owned, Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
@@ -416,7 +416,7 @@ fn removed_value_is_dropped_at_the_end_of_the_section_whatever_it_weighs() {
         let domain = Domain::builder().mode(mode).asymmetric(asymmetric).build().unwrap();
         let (tally, link) = (Arc::default(), Atomic::null());
         replace(&link, &tally, 64, &domain.enter());
-        let half = PRESSING_BURST / 2;
+        let half = URGENT_BURST / 2;
         beside_idle_threads(&domain, || {
             for number in 0..half {
                 replace(&link, &tally, 64, &domain.enter());

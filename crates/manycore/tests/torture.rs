@@ -4,7 +4,7 @@
 //! *retired* once it is unlinked, and *dead* once it is freed, and carries a version, which is new
 //! each time the body is used again. A reader keeps the bodies of the nodes it has found and looks
 //! at them again and again: dead, or of another version than at the first look, is a node that was
-//! freed under its reader. Nodes are retired with their births, so that a bounded domain sieves
+//! freed under its reader. Nodes are retired with their births, so that a bounded domain filters
 //! them while readers stall (section.E4).
 //!
 //! Some links lead to single nodes, others to chains: nodes that lead to nodes, of which any may be
@@ -13,7 +13,8 @@
 //!
 //! `MANYCORE_SOAK=3600` runs it for an hour; `MANYCORE_SEED=0x12ab` repeats the choices of an
 //! earlier run. It prints its seed, the reads, rounds and frees of each kind of domain, and their
-//! sums. Built with `--cfg manycore_seeded_bugs`, it also demands that a too eager sieve is caught.
+//! sums. Built with `--cfg manycore_seeded_bugs`, it also demands that a too eager filter is
+//! caught.
 
 mod common;
 
@@ -366,14 +367,14 @@ fn nodes_are_never_freed_under_a_reader() {
 /// The test of the test: with the bug in place the oracle must speak.
 #[cfg(manycore_seeded_bugs)]
 #[test]
-fn too_eager_sieve_is_caught() {
+fn too_eager_filter_is_caught() {
     let run = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "nodes_are_never_freed_under_a_reader", "--nocapture"])
-        .env("MANYCORE_SEEDED_BUG", "eager-sieve")
+        .env("MANYCORE_SEEDED_BUG", "eager-filter")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
     assert!(said.contains("running 1 test"), "no test ran:\n{said}");
-    assert!(!run.status.success(), "a too eager sieve passes:\n{said}");
+    assert!(!run.status.success(), "a too eager filter passes:\n{said}");
     assert!(said.contains("freed under its reader"), "another failure:\n{said}");
 }

@@ -51,10 +51,10 @@
 //!   [`crate::percpu`] or on a stack, never both. A slot keeps two magazines of each class, of
 //!   single ids some full ones besides, so that what comes out of its limbo goes into its next
 //!   inserts, and the rest of one chunk. (An insert takes a place straight out of the limbo if the
-//!   next ripe node there is one of its namespace, and without a destructor: section.S13.) What is
-//!   beyond goes to the stack of its class, a magazine at a time, and is taken from there before
+//!   next expired node there is one of its namespace, and without a destructor: section.S13.) What
+//!   is beyond goes to the stack of its class, a magazine at a time, and is taken from there before
 //!   the frontier moves: so ids that one thread frees and another one inserts go round and do not
-//!   grow in number. The slot's next owner inherits what a thread leaves.
+//!   grow in number. The slot's next owner adopts what a thread leaves.
 //! - namespace.N7 Blocks in limbo lead to the state, so it outlives the namespace until they have
 //!   come back. Each slot counts its own (debit at the removal, credit at the return): a block that
 //!   returns in the course of a removal, or into an insertion, by a load and a store, since that

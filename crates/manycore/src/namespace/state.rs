@@ -32,7 +32,7 @@ pub(super) struct State<T> {
     /// Blocks that have had their last generation.
     worn: AtomicU64,
     /// The trie of a namespace that has been dropped.
-    legacy: UnsafeCell<Option<Trie<T>>>,
+    orphans: UnsafeCell<Option<Trie<T>>>,
     /// The pointer that the state's box was made into, for the leaves, whose last block frees it:
     /// one made of a reference must not.
     own: AtomicPtr<Self>,
@@ -63,7 +63,7 @@ impl<T> State<T> {
             frontier: Line(AtomicU64::new(0)),
             late: Line(AtomicU64::new(OPEN)),
             worn: AtomicU64::new(0),
-            legacy: UnsafeCell::new(None),
+            orphans: UnsafeCell::new(None),
         }
     }
 
@@ -268,9 +268,9 @@ impl<T> State<T> {
     /// No other thread has the namespace, and `state` came from `Box::leak`.
     pub(super) unsafe fn close(state: NonNull<Self>, trie: Trie<T>) {
         let state = state.as_ptr();
-        // SAFETY: `legacy` is accessed when the namespace is dropped and when the state is, which
+        // SAFETY: `orphans` is accessed when the namespace is dropped and when the state is, which
         // the accounts order; blocks that come back in between access other fields.
-        unsafe { (*state).legacy.with_mut(|legacy| *legacy = Some(trie)) };
+        unsafe { (*state).orphans.with_mut(|orphans| *orphans = Some(trie)) };
         // SAFETY: namespace.N7 - the state stays until `late` is settled below.
         let locals = unsafe { &(*state).locals };
         // No account is opened concurrently: only the owner of the namespace does that.

@@ -343,7 +343,7 @@ const NO_LINE: *const AtomicUsize = std::ptr::null();
 struct Owner {
     /// `None` after [`end_thread`].
     record: Cell<Option<&'static Record>>,
-    farewell: Cell<Option<Farewell>>,
+    on_exit: Cell<Option<OnExit>>,
     /// Dropped with the slot, or later.
     #[cfg(manycore_loom)]
     _token: std::rc::Rc<Token>,
@@ -351,13 +351,13 @@ struct Owner {
 
 /// Called with a slot that its thread is about to give back, to retire what the thread keeps there.
 /// Returns false if some of that is still in use: then the slot stays taken for ever.
-pub(crate) type Farewell = fn(Slot) -> bool;
+pub(crate) type OnExit = fn(Slot) -> bool;
 
 impl Owner {
     fn new(record: &'static Record) -> Self {
         Self {
             record: Cell::new(Some(record)),
-            farewell: Cell::new(None),
+            on_exit: Cell::new(None),
             #[cfg(manycore_loom)]
             _token: TOKEN.with(std::rc::Rc::clone),
         }
@@ -373,7 +373,7 @@ impl Owner {
         // Never fails on std, where it has no destructor; loom drops all of a thread's locals
         // before it runs the first destructor.
         let _ = FAST.try_with(|fast| fast.set(None));
-        if self.farewell.get().is_none_or(|farewell| farewell(Slot::of(record))) {
+        if self.on_exit.get().is_none_or(|on_exit| on_exit(Slot::of(record))) {
             records().give_back(record);
         }
     }
@@ -506,13 +506,13 @@ fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
 }
 
 /// The calling thread's own slot, whatever it announces, for something that stays open across other
-/// calls; `farewell` is called when the thread ends. After the thread's own destructors, `Err` with
+/// calls; `on_exit` is called when the thread ends. After the thread's own destructors, `Err` with
 /// a slot that the caller gives back.
 #[cold]
-pub(crate) fn home_slot(farewell: Farewell) -> Result<Slot, Slot> {
+pub(crate) fn home_slot(on_exit: OnExit) -> Result<Slot, Slot> {
     OWNER
         .try_with(|owner| {
-            owner.farewell.set(Some(farewell));
+            owner.on_exit.set(Some(on_exit));
             owner.slot()
         })
         .ok()

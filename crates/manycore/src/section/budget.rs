@@ -6,7 +6,7 @@
 //! granted only if the charge stays within the budget. So the charge rises above the budget only
 //! by sealed batches, and a thread that has sealed one then waits at the end of its section.
 
-use super::limbo::{Legacy, Limbo};
+use super::limbo::{Limbo, Orphans};
 use super::local::Local;
 use super::state::{State, unpoisoned};
 use crate::sync::{MutexGuard, Ordering};
@@ -102,7 +102,7 @@ impl State {
 
     /// Takes everything out of the limbo of a thread that has ended or is idle, which is as if new
     /// then. The stamp is as for a seal.
-    pub(super) fn clear_out(&self, local: &Local, limbo: &mut Limbo, stamp: u64) -> Legacy {
+    pub(super) fn clear_out(&self, local: &Local, limbo: &mut Limbo, stamp: u64) -> Orphans {
         limbo.seal(stamp, Instant::now());
         limbo.set_limit(self.first_limit());
         limbo.set_taken(true);
@@ -111,26 +111,26 @@ impl State {
             let before = self.found.0.writers.fetch_sub(1, Ordering::Relaxed);
             debug_assert!(before > 0, "section.S10: fewer than no threads are writers");
         }
-        let legacy = limbo.take_all();
+        let orphans = limbo.take_all();
         if cfg!(not(manycore_loom)) {
-            self.add_charge(legacy.bytes());
+            self.add_charge(orphans.bytes());
         }
         self.charge(local, limbo);
-        legacy
+        orphans
     }
 
     /// Takes over what threads that ended or were idle have left behind; true if there was any.
     /// Unless it `waits`, nothing while another thread is at it.
-    pub(super) fn inherit(&self, local: &Local, waits: bool) -> bool {
-        let left = if waits { Some(self.left()) } else { unpoisoned(self.legacy.0.try_lock()) };
+    pub(super) fn adopt(&self, local: &Local, waits: bool) -> bool {
+        let left = if waits { Some(self.left()) } else { unpoisoned(self.orphans.0.try_lock()) };
         let Some(mut left) = left else { return false };
-        let legacy = std::mem::take(&mut *left);
-        if legacy.len() == 0 {
+        let orphans = std::mem::take(&mut *left);
+        if orphans.len() == 0 {
             return false;
         }
-        let bytes = legacy.bytes();
+        let bytes = orphans.bytes();
         local.with_limbo(|limbo| {
-            limbo.inherit(legacy);
+            limbo.adopt(orphans);
             self.count(limbo);
             self.charge(local, limbo);
         });
@@ -143,7 +143,7 @@ impl State {
     /// Leaves to others what `take` takes by [`clear_out`](Self::clear_out); true if all that is
     /// left is a batch or more. Under the lock from the beginning, so that it is here or there to
     /// a thread that collects, and never on its way.
-    pub(super) fn leave_behind(&self, take: impl FnOnce() -> Legacy) -> bool {
+    pub(super) fn leave_behind(&self, take: impl FnOnce() -> Orphans) -> bool {
         let mut left = self.left();
         left.append(take());
         self.is_batch(&left)
@@ -151,8 +151,8 @@ impl State {
 
     /// What threads have left behind. No user code runs, and nothing waits for a thread that is
     /// inside, while this is held.
-    pub(super) fn left(&self) -> MutexGuard<'_, Legacy> {
-        self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn left(&self) -> MutexGuard<'_, Orphans> {
+        self.orphans.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the domain's charge exceeds its budget.

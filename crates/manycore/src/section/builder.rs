@@ -68,7 +68,7 @@ impl Builder {
         self
     }
 
-    /// Nodes that a thread retires before it looks whether earlier ones are ripe. More make the
+    /// Nodes that a thread retires before it looks whether earlier ones are expired. More make the
     /// round's barrier cheaper for each and keep more memory waiting.
     pub fn batch_nodes(mut self, nodes: usize) -> Self {
         self.settings.batch_nodes = nodes;
@@ -85,7 +85,7 @@ impl Builder {
     /// there is no such bound, and the backlog may grow: see [`Domain::backlog`].
     ///
     /// Beyond the bound, the thread leads a round whenever a section closes in which it retired
-    /// something, and frees all that is ripe instead of a few nodes. It never waits.
+    /// something, and frees all that is expired instead of a few nodes. It never waits.
     /// (Within one long section nothing can be done: it could hold all.)
     pub fn bound(mut self, nodes: usize) -> Self {
         self.settings.bound = nodes;

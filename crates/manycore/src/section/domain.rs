@@ -70,7 +70,7 @@ use std::time::Duration;
 /// - At once: a value with drop glue, a large one, and one that is [urgent](super::Weight::urgent).
 ///   It is dropped at the end of the outermost section in which it was retired, if no section is
 ///   open that was opened before. This costs a round (0.3 to 2 us), so a thread does it
-///   [`PRESSING_BURST`](crate::config::PRESSING_BURST) (32) times in a row, and once every 100 us
+///   [`URGENT_BURST`](crate::config::URGENT_BURST) (32) times in a row, and once every 100 us
 ///   in the long run. Where several threads retire, it may leave the round to others.
 /// - Later: what is left after such a burst, and what an open section held back. It is dropped at
 ///   the end of a later section of the same thread, whether it retires or not: the first that
@@ -327,7 +327,7 @@ impl Domain {
     ///
     /// Source: the paper's `ps_quiesce`, section 2.2.
     pub fn quiesced(&self, moment: Moment) -> bool {
-        self.state().is_ripe(moment.0) || self.state().round_is_over(moment.0)
+        self.state().is_expired(moment.0) || self.state().round_is_over(moment.0)
     }
 
     /// Waits until every section that is open now has been closed.

@@ -3,7 +3,7 @@
 use super::domain_list;
 use super::guard::Section;
 use super::home::{HOME, NOWHERE};
-use super::leave::farewell;
+use super::leave::unregister;
 use super::local::{Local, SPARE};
 use super::report;
 use super::state::State;
@@ -62,7 +62,7 @@ pub(super) fn is_inside(state: &State) -> bool {
 /// after its destructors have run, on a slot of its own.
 #[cold]
 fn enter_first(state: &State) -> Section<'_> {
-    let (slot, flags) = match percpu::home_slot(farewell) {
+    let (slot, flags) = match percpu::home_slot(unregister) {
         Ok(home) => {
             if HOME.with(|own| own.slot.replace(home.index())) == NOWHERE {
                 report::introduce(home.index());
@@ -79,7 +79,7 @@ fn enter_first(state: &State) -> Section<'_> {
         local.nest();
     } else {
         local.extra.set(local.extra.get() | flags);
-        state.welcome(local);
+        state.register(local);
         state.open(local);
     }
     Section::opened(state, local)
@@ -93,7 +93,7 @@ pub(super) fn enter_owned(state: &State) -> Section<'_> {
     let local = make_local(state, slot.index());
     debug_assert!(!local.is_inside(), "section.S4: a slot was given back with a section open");
     local.extra.set(local.extra.get() | SPARE);
-    state.welcome(local);
+    state.register(local);
     state.open(local);
     Section::opened(state, local)
 }

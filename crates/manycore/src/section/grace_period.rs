@@ -1,5 +1,5 @@
 //! Grace periods: one thread at a time, the leader, advances the era, pays the barrier for all, and
-//! looks at all threads; what that shows is ripe may be freed.
+//! looks at all threads; what that shows is expired may be freed.
 //!
 //! Laws section.S2, section.S3, section.S9, and section.E1 to section.E4 of the parent module.
 
@@ -45,7 +45,7 @@ impl State {
     }
 
     /// Whether the grace period of this stamp is over, as far as finished rounds know.
-    pub(super) fn is_ripe(&self, stamp: u64) -> bool {
+    pub(super) fn is_expired(&self, stamp: u64) -> bool {
         // ORDER: Acquire; pairs with Release in `lead`: the readers' leaving before the free.
         stamp.saturating_add(MARGIN) <= self.found.0.safe.load(Ordering::Acquire)
     }
@@ -74,14 +74,14 @@ impl State {
         };
         sightings.forget_before(round.limit);
         self.compare_with_budget(sightings);
-        // ORDER: Relaxed load, as only leaders write; Release pairs with Acquire in `is_ripe`.
+        // ORDER: Relaxed load, as only leaders write; Release pairs with Acquire in `is_expired`.
         let safe = round.least.max(self.found.0.safe.load_to_change(Ordering::Relaxed));
         self.found.0.safe.store(safe, Ordering::Release);
         debug_assert!(
             cfg!(manycore_loom) || self.found.0.looked.load(Ordering::Relaxed) < round.limit,
             "section.S3: a round is stamped before the one that came before it"
         );
-        // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (section.E4).
+        // ORDER: Release; pairs with Acquire in `filter`: the barrier before the look (section.E4).
         self.found.0.looked.store(round.limit, Ordering::Release);
         let seen = f(sightings);
         drop(leader);
@@ -181,7 +181,7 @@ impl State {
     }
 
     /// Leads a round if no other thread does, and says whether everything that the calling thread
-    /// had sealed before is ripe now (section.E3).
+    /// had sealed before is expired now (section.E3).
     pub(super) fn try_round(&self, whose: TakeOver) -> Option<bool> {
         let leader = unpoisoned(self.leader.0.try_lock())?;
         let (round, ()) = self.lead(leader, whose, |_| ());
@@ -189,11 +189,11 @@ impl State {
     }
 
     /// As [`try_round`](Self::try_round), after the round that another thread may be leading: that
-    /// takes microseconds, unless it was switched out. Leads none if what is stamped so is ripe by
-    /// then: the threads that wait here need not lead one round each (section.S6).
+    /// takes microseconds, unless it was switched out. Leads none if what is stamped so is expired
+    /// by then: the threads that wait here need not lead one round each (section.S6).
     pub(super) fn wait_for_round(&self, whose: TakeOver, stamp: u64) -> bool {
         let leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !whose.all && self.is_ripe(stamp) {
+        if !whose.all && self.is_expired(stamp) {
             return false;
         }
         let (round, ()) = self.lead(leader, whose, |_| ());
@@ -206,17 +206,17 @@ impl State {
         self.lead(leader, TakeOver::IDLE, f).1
     }
 
-    /// Leads a round if no other thread does, and says whether what was stamped so is ripe now.
+    /// Leads a round if no other thread does, and says whether what was stamped so is expired now.
     pub(super) fn round_is_over(&self, stamp: u64) -> bool {
-        self.try_round(TakeOver::IDLE) == Some(true) || self.is_ripe(stamp)
+        self.try_round(TakeOver::IDLE) == Some(true) || self.is_expired(stamp)
     }
 
     /// The latest birth among nodes of a batch so stamped that an open section can hold
     /// (section.E4).
     pub(super) fn youngest_held(&self, stamp: u64) -> u64 {
-        // BUG: the sieve of a bounded domain frees what an open section may hold, whatever its
+        // BUG: the filter of a bounded domain frees what an open section may hold, whatever its
         // birth (section.E4).
-        if seeded_bug!("eager-sieve") {
+        if seeded_bug!("eager-filter") {
             return 0;
         }
         let holders = self.holders(stamp);

@@ -1,7 +1,7 @@
 //! [`Section`], the guard of an open section.
 
 use super::leave::{Reopen, close_slow};
-use super::local::{COUNT, FULL, Local, PRESSES, SPARE};
+use super::local::{COUNT, FULL, Local, SPARE, URGENT};
 use super::state::State;
 use crate::sync::{AtomicPtr, LoadToChange, Ordering};
 use std::fmt;
@@ -208,8 +208,8 @@ impl<'d> Section<'d> {
         self.local.leave();
         // Whatever user code does in between: it may panic, or leave a section open.
         let _reopen = Reopen { state: self.state, local: self.local };
-        if extra & (FULL | PRESSES) != 0 {
-            self.state.seal_after(self.local, extra & (FULL | PRESSES));
+        if extra & (FULL | URGENT) != 0 {
+            self.state.seal_after(self.local, extra & (FULL | URGENT));
         }
         f()
     }
@@ -239,7 +239,7 @@ impl Drop for Section<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let extra = self.local.extra.get();
-        if extra == 0 || extra == PRESSES && self.local.pace.passes() {
+        if extra == 0 || extra == URGENT && self.local.pace.passes() {
             self.local.leave();
         } else {
             close_slow(self.state, self.local, extra);

@@ -2,20 +2,20 @@
 
 use super::domain_list;
 use super::home::{HOME, NOWHERE};
-use super::local::{COUNT, FULL, Local, PRESSES, SPARE};
+use super::local::{COUNT, FULL, Local, SPARE, URGENT};
 use super::state::State;
 use crate::percpu::{self, Slot};
 use crate::slab::classes;
 
 /// A thread ends: everything it leaves in any domain passes to others (section.S9).
-pub(super) fn farewell(slot: Slot) -> bool {
+pub(super) fn unregister(slot: Slot) -> bool {
     let _ = HOME.try_with(|home| {
         home.slot.set(NOWHERE);
         home.last.set(0);
     });
     let mut is_free = true;
     domain_list::for_each_part(slot.index(), |state, local| {
-        if !state.bequeath(local) {
+        if !state.orphan(local) {
             is_free = false;
             local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
         }
@@ -39,8 +39,8 @@ pub(super) fn close_slow(state: &State, local: &Local, extra: u32) {
     // domain's section there.
     local.extra.set(extra & SPARE);
     let _spare = (extra & SPARE != 0).then(|| GiveBack { state, local });
-    if extra & (FULL | PRESSES) != 0 {
-        state.seal_after(local, extra & (FULL | PRESSES));
+    if extra & (FULL | URGENT) != 0 {
+        state.seal_after(local, extra & (FULL | URGENT));
     }
 }
 
@@ -69,7 +69,7 @@ struct GiveBack<'a> {
 
 impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
-        self.state.bequeath(self.local);
+        self.state.orphan(self.local);
         self.local.extra.set(self.local.extra.get() & !SPARE);
         let slot = self.local.slot;
         let mut is_free = true;

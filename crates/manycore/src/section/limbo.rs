@@ -1,10 +1,10 @@
 //! Limbo: the nodes that one thread retired and that are not freed yet.
 //!
 //! Owns: the way of a node from retired to freed: *open* batch, *sealed* batches in the order of
-//! their stamps, *held* remains of sieved batches (section.E4), *ripe* nodes, *gated* ones
-//! (section.S8). A batch *presses* if a node in it is large, urgent or of unknown weight
+//! their stamps, *held* remains of filtered batches (section.E4), *expired* nodes, *gated* ones
+//! (section.S8). A batch is *urgent* if a node in it is large, urgent or of unknown weight
 //! (section.S10).
-//! Nothing in here runs user code; ripe nodes are handed out to be freed.
+//! Nothing in here runs user code; expired nodes are handed out to be freed.
 
 use crate::sync::{run_each, seeded_bug};
 use std::collections::VecDeque;
@@ -28,24 +28,24 @@ impl RetiredNode {
     /// Frees the node: runs user code.
     #[inline(always)]
     pub(super) fn free(self) {
-        self.ripe().free();
+        self.expired().free();
     }
 
     /// What frees it.
     #[inline(always)]
-    pub(super) fn ripe(self) -> RipeNode {
-        RipeNode { address: self.address, free: self.free }
+    pub(super) fn expired(self) -> ExpiredNode {
+        ExpiredNode { address: self.address, free: self.free }
     }
 }
 
 /// A node whose grace period is over, and that counts no more: two words, which stay in registers
 /// on the way from the limbo to its end.
-pub(super) struct RipeNode {
+pub(super) struct ExpiredNode {
     address: NonNull<()>,
     free: unsafe fn(NonNull<()>),
 }
 
-impl RipeNode {
+impl ExpiredNode {
     /// Frees the node: runs user code.
     #[inline(always)]
     pub(super) fn free(self) {
@@ -63,7 +63,7 @@ pub(super) struct Batch {
     nodes: Vec<RetiredNode>,
     /// What they weighed together when they were sealed.
     bytes: usize,
-    presses: bool,
+    is_urgent: bool,
     /// Whether only stalled sections hold it back. Then it is not charged, and no thread waits.
     is_excused: bool,
 }
@@ -94,17 +94,17 @@ pub(super) struct Limbo {
     in_flight: usize,
     /// What the excused batches weigh.
     excused_bytes: usize,
-    /// Batches behind the open one that press.
-    pressing: usize,
-    open_presses: bool,
+    /// Urgent batches behind the open one.
+    urgent: usize,
+    open_is_urgent: bool,
     /// Whether its owner is among the domain's writers (section.S10).
     is_counted: bool,
     /// Whether a leader took over what was here, and the owner has not been within the budget or
     /// waited since.
     was_taken: bool,
-    ripe: VecDeque<Batch>,
-    /// The nodes of the first ripe batch, which has none itself as long as it is in the queue: the
-    /// queue's buffer may share a line with another thread's, and each free writes here.
+    expired: VecDeque<Batch>,
+    /// The nodes of the first expired batch, which has none itself as long as it is in the queue:
+    /// the queue's buffer may share a line with another thread's, and each free writes here.
     first: Vec<RetiredNode>,
     sealed: VecDeque<Batch>,
     held: VecDeque<Batch>,
@@ -123,17 +123,17 @@ impl Limbo {
         Self {
             open: Vec::new(),
             open_bytes: 0,
-            open_presses: false,
+            open_is_urgent: false,
             sealed: VecDeque::new(),
             held: VecDeque::new(),
-            ripe: VecDeque::new(),
+            expired: VecDeque::new(),
             first: Vec::new(),
             gated: Gated(None),
             behind: 0,
             behind_bytes: 0,
             in_flight: 0,
             excused_bytes: 0,
-            pressing: 0,
+            urgent: 0,
             limit,
             is_counted: false,
             was_taken: false,
@@ -203,58 +203,58 @@ impl Limbo {
     }
 
     /// Whether a node waits that is large, urgent or of unknown weight.
-    pub(super) fn presses(&self) -> bool {
-        self.open_presses || self.pressing != 0
+    pub(super) fn is_urgent(&self) -> bool {
+        self.open_is_urgent || self.urgent != 0
     }
 
     #[inline(always)]
-    pub(super) fn push(&mut self, node: RetiredNode, presses: bool) {
+    pub(super) fn push(&mut self, node: RetiredNode, is_urgent: bool) {
         self.open_bytes = self.open_bytes.wrapping_add(node.bytes);
-        if presses {
-            self.open_presses = true;
+        if is_urgent {
+            self.open_is_urgent = true;
         }
         self.open.push(node);
     }
 
-    pub(super) fn ripe_batches(&self) -> usize {
-        self.ripe.len()
+    pub(super) fn expired_batches(&self) -> usize {
+        self.expired.len()
     }
 
-    /// What the nodes in ripe batches weigh: what lies behind the open batch and in none of the
+    /// What the nodes in expired batches weigh: what lies behind the open batch and in none of the
     /// others.
-    pub(super) fn ripe_bytes(&self) -> usize {
-        let unripe = self.sealed.iter().chain(&self.held);
-        let unripe = unripe.fold(0, |sum: usize, batch| sum.wrapping_add(batch.bytes));
+    pub(super) fn expired_bytes(&self) -> usize {
+        let unexpired = self.sealed.iter().chain(&self.held);
+        let unexpired = unexpired.fold(0, |sum: usize, batch| sum.wrapping_add(batch.bytes));
         let gated = total(self.gated.nodes());
-        self.behind_bytes.wrapping_sub(unripe).wrapping_sub(gated)
+        self.behind_bytes.wrapping_sub(unexpired).wrapping_sub(gated)
     }
 
-    /// How many ripe nodes a retire should free.
+    /// How many expired nodes a retire should free.
     #[inline(always)]
     pub(super) fn share(&self) -> usize {
-        let batches = self.ripe.len();
+        let batches = self.expired.len();
         if batches < 2 {
             return batches;
         }
         HURRY.iter().find(|(from, _)| batches >= *from).map_or(1, |(_, nodes)| *nodes)
     }
 
-    /// Takes a ripe node, which the caller frees.
+    /// Takes an expired node, which the caller frees.
     #[inline(always)]
-    pub(super) fn pop_ripe(&mut self) -> Option<RetiredNode> {
+    pub(super) fn pop_expired(&mut self) -> Option<RetiredNode> {
         let node = self.first.pop();
         let Some(taken) = &node else { return self.next_batch() };
         self.note_taken(taken.bytes);
         node
     }
 
-    /// The memory of a ripe node of a batch that is begun, if the next one is freed by this
+    /// The memory of an expired node of a batch that is begun, if the next one is freed by this
     /// function.
     #[inline(always)]
-    pub(super) fn pop_ripe_of(&mut self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
+    pub(super) fn pop_expired_of(&mut self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
         // BUG: memory is used again whose grace period is not over (section.S13).
-        if seeded_bug!("reused-unripe") {
-            self.ripen(usize::MAX, |_| true);
+        if seeded_bug!("reused-unexpired") {
+            self.expire(usize::MAX, |_| true);
         }
         let next = self.first.last()?;
         if !ptr::fn_addr_eq(next.free, free) {
@@ -266,7 +266,7 @@ impl Limbo {
         Some(address)
     }
 
-    /// A node of so many bytes was taken out of the first ripe batch.
+    /// A node of so many bytes was taken out of the first expired batch.
     #[inline(always)]
     fn note_taken(&mut self, bytes: usize) {
         self.behind -= 1;
@@ -278,13 +278,13 @@ impl Limbo {
         }
     }
 
-    /// Takes out up to `most` ripe nodes, of which there is room for a handful.
+    /// Takes out up to `most` expired nodes, of which there is room for a handful.
     pub(super) fn pop_handful(&mut self, most: usize, handful: &mut Handful) {
         debug_assert!(handful.is_empty(), "section.S10: nodes are dropped that were to be freed");
         (handful.next, handful.len) = (0, 0);
         self.in_flight = 0; // those of the last handful have been freed
         while handful.len < most.min(HANDFUL) {
-            let Some(node) = self.pop_ripe() else { break };
+            let Some(node) = self.pop_expired() else { break };
             self.in_flight = self.in_flight.wrapping_add(node.bytes);
             handful.nodes[handful.len] = Some(node);
             handful.len += 1;
@@ -312,8 +312,8 @@ impl Limbo {
                 self.behind_bytes = self.behind_bytes.wrapping_sub(node.bytes);
                 return Some(node);
             }
-            self.pressing -= usize::from(self.ripe.pop_front()?.presses);
-            let next = self.ripe.front_mut().map(|next| std::mem::take(&mut next.nodes));
+            self.urgent -= usize::from(self.expired.pop_front()?.is_urgent);
+            let next = self.expired.front_mut().map(|next| std::mem::take(&mut next.nodes));
             let emptied = std::mem::replace(&mut self.first, next.unwrap_or_default());
             if emptied.capacity() > self.spare.capacity() {
                 self.spare = emptied;
@@ -334,27 +334,27 @@ impl Limbo {
         fresh.reserve(room);
         let nodes = std::mem::replace(&mut self.open, fresh);
         let bytes = std::mem::take(&mut self.open_bytes);
-        let presses = std::mem::take(&mut self.open_presses);
+        let is_urgent = std::mem::take(&mut self.open_is_urgent);
         self.behind += room;
         self.behind_bytes = self.behind_bytes.wrapping_add(bytes);
-        self.pressing += usize::from(presses);
-        self.sealed.push_back(Batch { stamp, sealed, nodes, bytes, presses, is_excused: false });
+        self.urgent += usize::from(is_urgent);
+        self.sealed.push_back(Batch { stamp, sealed, nodes, bytes, is_urgent, is_excused: false });
         self.check();
         last
     }
 
-    /// Declares ripe what `is_ripe` says of its stamp. The stamps of sealed batches rise, so it
-    /// stops at the first no; of those held back, which are in no order, it asks for `most`.
-    pub(super) fn ripen(&mut self, most: usize, is_ripe: impl Fn(u64) -> bool) {
-        while self.sealed.front().is_some_and(|batch| is_ripe(batch.stamp)) {
+    /// Declares expired what `is_expired` says of its stamp. The stamps of sealed batches rise, so
+    /// it stops at the first no; of those held back, which are in no order, it asks for `most`.
+    pub(super) fn expire(&mut self, most: usize, is_expired: impl Fn(u64) -> bool) {
+        while self.sealed.front().is_some_and(|batch| is_expired(batch.stamp)) {
             let batch = self.sealed.pop_front().expect("there was a front");
-            self.put_ripe(batch);
+            self.put_expired(batch);
         }
         for _ in 0..self.held.len().min(most) {
             let mut batch = self.held.pop_front().expect("it was counted");
-            if is_ripe(batch.stamp) {
+            if is_expired(batch.stamp) {
                 self.admit(&mut batch);
-                self.put_ripe(batch);
+                self.put_expired(batch);
             } else {
                 self.held.push_back(batch);
             }
@@ -368,17 +368,17 @@ impl Limbo {
         }
     }
 
-    fn put_ripe(&mut self, mut batch: Batch) {
-        if self.ripe.is_empty() {
+    fn put_expired(&mut self, mut batch: Batch) {
+        if self.expired.is_empty() {
             self.first = std::mem::take(&mut batch.nodes);
         }
-        self.ripe.push_back(batch);
+        self.expired.push_back(batch);
     }
 
-    /// Puts the nodes of the first ripe batch back into it.
+    /// Puts the nodes of the first expired batch back into it.
     fn put_first_back(&mut self) {
         let nodes = std::mem::take(&mut self.first);
-        if let Some(first) = self.ripe.front_mut() {
+        if let Some(first) = self.expired.front_mut() {
             first.nodes = nodes;
         }
     }
@@ -389,7 +389,7 @@ impl Limbo {
     }
 
     /// The stamp of the batch that has been held back longest without a look; it is the next to be
-    /// sieved.
+    /// filtered.
     pub(super) fn next_held(&mut self) -> Option<u64> {
         let mut batch = self.held.pop_front()?;
         self.admit(&mut batch);
@@ -399,12 +399,12 @@ impl Limbo {
     }
 
     /// Takes out every node whose grace period is over, for a gate to be asked about it.
-    pub(super) fn take_ripe(&mut self) -> VecDeque<(RetiredNode, Instant)> {
+    pub(super) fn take_expired(&mut self) -> VecDeque<(RetiredNode, Instant)> {
         let mut nodes = self.gated.take();
         self.put_first_back();
-        for Batch { sealed, nodes: ripe, presses, .. } in self.ripe.drain(..) {
-            self.pressing -= usize::from(presses);
-            nodes.extend(ripe.into_iter().map(|node| (node, sealed)));
+        for Batch { sealed, nodes: expired, is_urgent, .. } in self.expired.drain(..) {
+            self.urgent -= usize::from(is_urgent);
+            nodes.extend(expired.into_iter().map(|node| (node, sealed)));
         }
         // They count again when they are put back: a leader may take over the rest until then.
         self.behind -= nodes.len();
@@ -413,7 +413,7 @@ impl Limbo {
         nodes
     }
 
-    /// Puts back what [`take_ripe`](Self::take_ripe) took: what may be freed, and the rest.
+    /// Puts back what [`take_expired`](Self::take_expired) took: what may be freed, and the rest.
     pub(super) fn put_back(
         &mut self,
         free: Vec<RetiredNode>,
@@ -424,10 +424,10 @@ impl Limbo {
         self.behind_bytes = self.behind_bytes.wrapping_add(total(back));
         if !free.is_empty() {
             let sealed = Instant::now();
-            self.pressing += 1; // all that a gate has let wait is freed at once
+            self.urgent += 1; // all that a gate has let wait is freed at once
             let bytes = total(&free);
-            let (stamp, presses, is_excused) = (0, true, false);
-            self.put_ripe(Batch { stamp, sealed, nodes: free, bytes, presses, is_excused });
+            let (stamp, is_urgent, is_excused) = (0, true, false);
+            self.put_expired(Batch { stamp, sealed, nodes: free, bytes, is_urgent, is_excused });
         }
         self.gated.extend(rest.into_iter());
         self.check();
@@ -438,11 +438,11 @@ impl Limbo {
         (self.sealed.len() > keep).then(|| self.sealed[0].stamp)
     }
 
-    /// Splits the oldest sealed batch: what was born after `youngest` is ripe, the rest is held in
-    /// a buffer of its own size (section.E4), and excused if only stalled sections hold it.
-    pub(super) fn sieve(&mut self, youngest: u64, is_excused: bool) {
+    /// Splits the oldest sealed batch: what was born after `youngest` is expired, the rest is held
+    /// in a buffer of its own size (section.E4), and excused if only stalled sections hold it.
+    pub(super) fn filter(&mut self, youngest: u64, is_excused: bool) {
         let Some(batch) = self.sealed.pop_front() else { return };
-        let Batch { stamp, sealed, mut nodes, bytes, presses, .. } = batch;
+        let Batch { stamp, sealed, mut nodes, bytes, is_urgent, .. } = batch;
         let mut held = Vec::new();
         let mut next = 0;
         while let Some(node) = nodes.get(next) {
@@ -455,56 +455,56 @@ impl Limbo {
         held.shrink_to_fit();
         let held_bytes = total(&held);
         let bytes = bytes.wrapping_sub(held_bytes);
-        self.pressing -= usize::from(presses);
+        self.urgent -= usize::from(is_urgent);
         if !nodes.is_empty() {
-            self.pressing += usize::from(presses);
-            self.put_ripe(Batch { stamp, sealed, nodes, bytes, presses, is_excused: false });
+            self.urgent += usize::from(is_urgent);
+            self.put_expired(Batch { stamp, sealed, nodes, bytes, is_urgent, is_excused: false });
         }
         if !held.is_empty() {
-            self.pressing += usize::from(presses);
+            self.urgent += usize::from(is_urgent);
             self.excused_bytes =
                 self.excused_bytes.wrapping_add(if is_excused { held_bytes } else { 0 });
             let (nodes, bytes) = (held, held_bytes);
-            self.held.push_back(Batch { stamp, sealed, nodes, bytes, presses, is_excused });
+            self.held.push_back(Batch { stamp, sealed, nodes, bytes, is_urgent, is_excused });
         }
         self.check();
     }
 
     /// Everything that is sealed or further, to be taken over by another thread (section.S9).
-    pub(super) fn take_all(&mut self) -> Legacy {
-        (self.behind, self.behind_bytes, self.pressing, self.excused_bytes) = (0, 0, 0, 0);
+    pub(super) fn take_all(&mut self) -> Orphans {
+        (self.behind, self.behind_bytes, self.urgent, self.excused_bytes) = (0, 0, 0, 0);
         self.put_first_back();
         // Some of its nodes have been freed.
-        self.ripe.iter_mut().take(1).for_each(|batch| batch.bytes = total(&batch.nodes));
+        self.expired.iter_mut().take(1).for_each(|batch| batch.bytes = total(&batch.nodes));
         let mut batches: Vec<Batch> = self.sealed.drain(..).collect();
         batches.extend(self.held.drain(..));
-        batches.extend(self.ripe.drain(..));
-        Legacy { batches, gated: self.gated.take().into() }
+        batches.extend(self.expired.drain(..));
+        Orphans { batches, gated: self.gated.take().into() }
     }
 
     /// Takes over what another thread left.
-    pub(super) fn inherit(&mut self, mut legacy: Legacy) {
-        self.behind += legacy.len();
-        self.behind_bytes = self.behind_bytes.wrapping_add(legacy.bytes());
-        self.pressing += legacy.batches.iter().filter(|batch| batch.presses).count();
-        legacy.batches.iter_mut().for_each(|batch| batch.is_excused = false);
-        self.sealed.extend(legacy.batches.drain(..));
+    pub(super) fn adopt(&mut self, mut orphans: Orphans) {
+        self.behind += orphans.len();
+        self.behind_bytes = self.behind_bytes.wrapping_add(orphans.bytes());
+        self.urgent += orphans.batches.iter().filter(|batch| batch.is_urgent).count();
+        orphans.batches.iter_mut().for_each(|batch| batch.is_excused = false);
+        self.sealed.extend(orphans.batches.drain(..));
         self.sealed.make_contiguous().sort_by_key(|batch| batch.stamp);
-        self.gated.extend(legacy.gated.drain(..));
+        self.gated.extend(orphans.gated.drain(..));
         self.check();
     }
 
     /// Calls `f` with each node that waits here.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) fn for_each(&self, f: &mut dyn FnMut(&RetiredNode)) {
-        let batches = self.ripe.iter().chain(&self.sealed).chain(&self.held);
+        let batches = self.expired.iter().chain(&self.sealed).chain(&self.held);
         let nodes = self.open.iter().chain(&self.first).chain(self.gated.nodes());
         nodes.chain(batches.flat_map(|batch| &batch.nodes)).for_each(f);
     }
 
     /// In a debug build: the counts are those of the lists.
     fn check(&self) {
-        let batches = || self.sealed.iter().chain(&self.held).chain(&self.ripe);
+        let batches = || self.sealed.iter().chain(&self.held).chain(&self.expired);
         debug_assert_eq!(
             self.gated.nodes().count()
                 + self.first.len()
@@ -513,9 +513,9 @@ impl Limbo {
             "section.S10: another number of nodes waits than is counted"
         );
         debug_assert_eq!(
-            batches().filter(|batch| batch.presses).count(),
-            self.pressing,
-            "section.S10: another number of batches presses than is counted"
+            batches().filter(|batch| batch.is_urgent).count(),
+            self.urgent,
+            "section.S10: another number of urgent batches than is counted"
         );
     }
 }
@@ -558,12 +558,12 @@ impl Handful {
 
 /// What a thread left behind.
 #[derive(Default)]
-pub(super) struct Legacy {
+pub(super) struct Orphans {
     batches: Vec<Batch>,
     gated: Vec<(RetiredNode, Instant)>,
 }
 
-impl Legacy {
+impl Orphans {
     pub(super) fn len(&self) -> usize {
         self.gated.len() + self.batches.iter().map(|batch| batch.nodes.len()).sum::<usize>()
     }
@@ -582,8 +582,8 @@ impl Legacy {
     }
 
     /// Whether it should be taken over soon.
-    pub(super) fn presses(&self) -> bool {
-        self.batches.iter().any(|batch| batch.presses)
+    pub(super) fn is_urgent(&self) -> bool {
+        self.batches.iter().any(|batch| batch.is_urgent)
     }
 
     pub(super) fn append(&mut self, mut other: Self) {
@@ -618,18 +618,18 @@ impl Drop for Limbo {
         if crate::sync::model_failed() {
             return;
         }
-        self.ripen(usize::MAX, |_| true);
+        self.expire(usize::MAX, |_| true);
         self.put_first_back();
         let open = std::mem::take(&mut self.open);
         let gated = self.gated.take();
-        let batches = std::mem::take(&mut self.ripe);
+        let batches = std::mem::take(&mut self.expired);
         let nodes = open.into_iter().chain(gated.into_iter().map(|(node, _)| node));
         let nodes = nodes.chain(batches.into_iter().flat_map(|batch| batch.nodes));
         run_each(nodes, RetiredNode::free);
     }
 }
 
-impl Drop for Legacy {
+impl Drop for Orphans {
     fn drop(&mut self) {
         if crate::sync::model_failed() {
             return;
@@ -654,8 +654,8 @@ mod tests {
         let mut limbo = Limbo::new(usize::MAX);
         (1..=3).for_each(|bytes| limbo.push(node(bytes), false));
         limbo.seal(1, Instant::now());
-        limbo.ripen(usize::MAX, |_| true);
-        let mut asked = limbo.take_ripe();
+        limbo.expire(usize::MAX, |_| true);
+        let mut asked = limbo.take_expired();
         limbo.push(node(10), false);
         limbo.seal(2, Instant::now());
         assert_eq!((limbo.waiting(), limbo.bytes()), (1, 10));
@@ -664,7 +664,7 @@ mod tests {
         let yes = asked.pop_front().map(|(node, _)| node);
         limbo.put_back(yes.into_iter().collect(), asked);
         assert_eq!((limbo.waiting(), limbo.bytes()), (3, 6));
-        while limbo.pop_ripe().is_some() {}
-        assert_eq!((limbo.waiting(), limbo.take_ripe().len()), (2, 2));
+        while limbo.pop_expired().is_some() {}
+        assert_eq!((limbo.waiting(), limbo.take_expired().len()), (2, 2));
     }
 }

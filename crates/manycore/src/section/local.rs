@@ -1,8 +1,8 @@
 //! The state of one thread in one domain: the words that other threads read, and its limbo.
 
-use super::limbo::{Handful, Legacy, Limbo};
-use crate::config::{CLOSES_PER_LOOK, PRESSING_BURST, PRESSING_DOUBLED};
-use crate::config::{PRESSING_MICROS, RETIRES_PER_LOOK};
+use super::limbo::{Handful, Limbo, Orphans};
+use crate::config::{CLOSES_PER_LOOK, URGENT_BURST, URGENT_DOUBLED};
+use crate::config::{RETIRES_PER_LOOK, URGENT_MICROS};
 use crate::policy::Doubling;
 use crate::sync::{AtomicU64, AtomicUsize, Backoff, MutPtr, Ordering, UnsafeCell, seeded_bug};
 use std::cell::Cell;
@@ -16,11 +16,11 @@ pub(super) const FULL: u32 = 1 << 30;
 /// ...or the slot is to be given back then: it was taken for this section alone, or its thread has
 /// ended in it. Holds the slot until that is done.
 pub(super) const SPARE: u32 = 1 << 31;
-/// ...or a node waits that presses (section.S10), and the section's end should look whether it is
+/// ...or a node waits that is urgent (section.S10), and the section's end should look whether it is
 /// due.
-pub(super) const PRESSES: u32 = 1 << 29;
+pub(super) const URGENT: u32 = 1 << 29;
 /// The count.
-pub(super) const COUNT: u32 = PRESSES - 1;
+pub(super) const COUNT: u32 = URGENT - 1;
 
 /// States of `claim`: which thread may access the limbo. Its owner may while it has a section open,
 /// or has changed the word to `OWNED`. A leader announces its wish with `WANTED` before its
@@ -43,7 +43,7 @@ pub(super) struct Local {
     /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the
     /// owner alone.
     pub(super) extra: Cell<u32>,
-    /// Whether the owner took a ripe node to use it again: the next retire frees one less
+    /// Whether the owner took an expired node to use it again: the next retire frees one less
     /// (section.S13). Until then, `waiting` and `bytes` count that node.
     pub(super) reused: Cell<bool>,
     /// Null unless the owner is freeing a node: then the nodes that it frees next ([`Local::ONE`]
@@ -63,14 +63,14 @@ pub(super) struct Local {
     claim: AtomicUsize,
     /// Where it is in the list of the slot's parts; under that list's lock.
     pub(super) place: Cell<usize>,
-    /// When a pressing batch is due.
+    /// When an urgent batch is due.
     pub(super) pace: Pace,
     /// Accessed by the thread that `claim` allows.
     limbo: UnsafeCell<Limbo>,
 }
 
-/// When a thread looks after pressing nodes: once in `PRESSING_MICROS`, and less often while that
-/// is in vain. Up to `PRESSING_BURST` times in a row it does so at once: what was saved up while it
+/// When a thread looks after urgent nodes: once in `URGENT_MICROS`, and less often while that
+/// is in vain. Up to `URGENT_BURST` times in a row it does so at once: what was saved up while it
 /// had nothing to look after. So a few removals are followed by their frees, and many pay no more
 /// than one round in that time. Touched by the owner alone.
 ///
@@ -92,7 +92,7 @@ pub(super) struct Pace {
 const RETIRE: u32 = CLOSES_PER_LOOK / RETIRES_PER_LOOK;
 
 /// So much earlier than evenly a batch may be sealed.
-const BURST: Duration = Duration::from_micros((PRESSING_BURST as u64 - 1) * PRESSING_MICROS);
+const BURST: Duration = Duration::from_micros((URGENT_BURST as u64 - 1) * URGENT_MICROS);
 
 impl Pace {
     /// Counts a section's end down; says whether the time need not be looked at.
@@ -106,13 +106,13 @@ impl Pace {
         true
     }
 
-    /// Counts the retire of a pressing node down.
+    /// Counts the retire of an urgent node down.
     #[inline(always)]
     pub(super) fn retired(&self) {
         self.left.set(self.left.get().saturating_sub(RETIRE));
     }
 
-    /// Whether a pressing batch is due, at the end of a section.
+    /// Whether an urgent batch is due, at the end of a section.
     pub(super) fn is_due(&self) -> bool {
         if cfg!(any(manycore_loom, manycore_shuttle)) {
             return true; // models have no time
@@ -122,7 +122,7 @@ impl Pace {
 
     #[cold]
     fn look(&self, now: Instant) -> bool {
-        const FIRST: u64 = PRESSING_MICROS * 1000;
+        const FIRST: u64 = URGENT_MICROS * 1000;
         let nanos = |passed: Duration| u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
         let since = |last: Option<Instant>| match last {
             Some(last) => nanos(now.duration_since(last)),
@@ -148,11 +148,11 @@ impl Pace {
             && self.next.get().is_none_or(|next| now >= next)
     }
 
-    /// A batch was sealed, and it was in vain if nothing pressing could be freed.
+    /// A batch was sealed, and it was in vain if nothing urgent could be freed.
     pub(super) fn sealed(&self, now: Instant, in_vain: bool) {
         let mut doubled = if in_vain { self.doubled.get() } else { Doubling::NONE };
         if in_vain {
-            doubled.double(PRESSING_DOUBLED);
+            doubled.double(URGENT_DOUBLED);
         }
         self.doubled.set(doubled);
         let last = now + BURST + self.pause(); // as if all were used up
@@ -166,7 +166,7 @@ impl Pace {
 
     /// The time between two batches.
     fn pause(&self) -> Duration {
-        Duration::from_micros(self.doubled.get().of(PRESSING_MICROS as u32).into())
+        Duration::from_micros(self.doubled.get().of(URGENT_MICROS as u32).into())
     }
 }
 
@@ -331,8 +331,8 @@ impl Local {
         }
     }
 
-    /// Memory of a ripe node that `free` would free, for an owner that has a section open: there is
-    /// none while a leader wants the limbo, nor in a section that protects nothing.
+    /// Memory of an expired node that `free` would free, for an owner that has a section open:
+    /// there is none while a leader wants the limbo, nor in a section that protects nothing.
     #[inline(always)]
     pub(super) fn reuse(&self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
         // ORDER: Acquire; as in `limbo_inside`.
@@ -346,7 +346,7 @@ impl Local {
         if self.reused.get() {
             return self.reuse_another(limbo, free);
         }
-        let node = limbo.pop_ripe_of(free)?;
+        let node = limbo.pop_expired_of(free)?;
         self.reused.set(true);
         Some(node)
     }
@@ -359,7 +359,7 @@ impl Local {
         free: unsafe fn(NonNull<()>),
     ) -> Option<NonNull<()>> {
         let (waiting, bytes) = (limbo.waiting(), limbo.bytes());
-        let node = limbo.pop_ripe_of(free)?;
+        let node = limbo.pop_expired_of(free)?;
         self.publish(waiting, bytes); // with this node, and without the last one
         Some(node)
     }
@@ -426,8 +426,8 @@ impl Local {
     pub(super) fn take_over(
         &self,
         is_inside: bool,
-        take: impl FnOnce(&mut Limbo) -> Legacy,
-    ) -> Option<Legacy> {
+        take: impl FnOnce(&mut Limbo) -> Orphans,
+    ) -> Option<Orphans> {
         // ORDER: Relaxed; only leaders write WANTED, one after the other.
         if self.claim.load(Ordering::Relaxed) != WANTED {
             return None;
@@ -440,14 +440,14 @@ impl Local {
         if claimed.is_err() || to == UNCLAIMED {
             return None;
         }
-        let legacy = take(&mut self.touch_limbo());
+        let orphans = take(&mut self.touch_limbo());
         debug_assert!(
             cfg!(manycore_loom) || self.claim.load(Ordering::Relaxed) == TAKING,
             "section.S9: a leader's claim was taken from it"
         );
         // ORDER: Release; pairs with Acquire in `limbo_inside` and `own_limbo`.
         self.claim.store(UNCLAIMED, Ordering::Release);
-        Some(legacy)
+        Some(orphans)
     }
 
     /// The owner frees one node and has no others at hand.
@@ -574,16 +574,16 @@ mod tests {
     fn few_batches_in_a_row_may_be_sealed_at_once_and_one_in_each_pause_after_them() {
         let (pace, start) = (Pace::default(), Instant::now());
         let after = |micros: u64| start + Duration::from_micros(micros);
-        for number in 0..PRESSING_BURST {
+        for number in 0..URGENT_BURST {
             assert_eq!(pace.has_saved(start), number == 0);
             assert!(pace.left.get() == 0 && pace.look(start), "{number}");
             pace.sealed(start, false);
         }
-        assert!(!pace.look(after(PRESSING_MICROS - 1)));
-        assert!(pace.look(after(PRESSING_MICROS)));
-        pace.sealed(after(PRESSING_MICROS), false);
-        assert!(!pace.look(after(2 * PRESSING_MICROS - 1)));
-        let later = after(PRESSING_MICROS * u64::from(PRESSING_BURST + 1));
+        assert!(!pace.look(after(URGENT_MICROS - 1)));
+        assert!(pace.look(after(URGENT_MICROS)));
+        pace.sealed(after(URGENT_MICROS), false);
+        assert!(!pace.look(after(2 * URGENT_MICROS - 1)));
+        let later = after(URGENT_MICROS * u64::from(URGENT_BURST + 1));
         assert!(pace.has_saved(later), "it is not saved up again");
     }
 }

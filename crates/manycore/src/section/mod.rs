@@ -96,8 +96,8 @@
 //!
 //! *Era*: a number that reclaimers advance and readers copy. *Batch*: nodes that one thread
 //! retired, sealed with a stamp. *Round*: one thread, the leader, advances the era, pays the
-//! membarrier for all threads, and looks at all of them. A batch is *ripe* when its grace period is
-//! over.
+//! membarrier for all threads, and looks at all of them. A batch is *expired* when its grace period
+//! is over.
 //!
 //! section.S1 to section.S11 and section.S13 state what holds, section.S12 what other languages may
 //! do, section.E1 to section.E4 why:
@@ -107,7 +107,7 @@
 //!   them.
 //! - section.S3 What a round publishes about the others is stamped before the others are looked at.
 //! - section.S4 Enter stamp and "inside" are one word (`lower`; zero is outside).
-//! - section.S5 Retire never waits: it appends, frees a few ripe nodes, and at most once a batch
+//! - section.S5 Retire never waits: it appends, frees a few expired nodes, and at most once a batch
 //!   leads a round or leaves it to the leader. For sections wait [`Domain::synchronize`] and, at
 //!   the end of its outermost section, a thread that has sealed a batch while the domain is over
 //!   its budget: for a limited time (section.S10). Rounds do not grow with the threads: a thread
@@ -131,10 +131,10 @@
 //!   moment at which a thread went on within the budget, the charge was within it; since then each
 //!   thread has added one batch, of its limit, which was charged, and what its last section
 //!   retired. A batch that a leader took from a thread is not freed: that thread waits on. A batch
-//!   *presses* with a node that is large, of unknown weight, or urgent: it is also closed 100 us
-//!   after the last one, or at once if there were few of late; its thread checks it at the end of
-//!   each section, and frees it at once when it is ripe. Closing a batch early shortens no grace
-//!   period.
+//!   is *urgent* if it has a node that is large, of unknown weight, or urgent: it is also closed
+//!   100 us after the last one, or at once if there were few of late; its thread checks it at the
+//!   end of each section, and frees it at once when it is expired. Closing a batch early shortens
+//!   no grace period.
 //! - section.S11 In a debug build, a load of an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
 //! - section.S12 Code that is not compiled with this crate may open and close sections by the three
@@ -147,7 +147,7 @@
 //!   it has loaded with Acquire only if the era, loaded after that, is at most the announced word
 //!   or the raised one, which calls alone write; else it calls, and loads again (section.E4).
 //! - section.S13 Memory is used again without being freed ([`Section::reuse_raw`]) only if it is
-//!   ripe, by the thread that would free it; a retire that follows frees one node less.
+//!   expired, by the thread that would free it; a retire that follows frees one node less.
 //!
 //! # Why it is safe
 //!
@@ -167,11 +167,11 @@
 //!   `upper < b`: `b` was read before the node was published; R returns a pointer only if an era
 //!   read *after* the pointer was at most `upper`; so `b <= upper` by coherence. And R raises
 //!   `upper` before it loads again (percpu.B1 as in section.E1). So a batch that one stalled
-//!   section holds up is filtered (*sieved*): nodes younger than the section are freed. This needs
-//!   that a pointer loaded from an unlinked node is not followed, which is why the links of a node
-//!   are tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged pointer in such
-//!   a domain. (`upper` is the greater of `lower` and `raised`: what earlier sections raised is at
-//!   most `lower`, because one thread reads the eras in order. So to enter is one store.)
+//!   section holds up is filtered (*filtered*): nodes younger than the section are freed. This
+//!   needs that a pointer loaded from an unlinked node is not followed, which is why the links of a
+//!   node are tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged pointer in
+//!   such a domain. (`upper` is the greater of `lower` and `raised`: what earlier sections raised
+//!   is at most `lower`, because one thread reads the eras in order. So to enter is one store.)
 //!
 //! (The paper stamps sections and batches by the clock, with a full fence in each section. The
 //! workload `smr` has that as a variant.)

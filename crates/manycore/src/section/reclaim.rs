@@ -1,13 +1,13 @@
 //! Reclamation: what the owner of a limbo does when its section closes.
 //!
 //! Owns: when a batch is sealed, when its thread leads a round, and how many nodes it frees then
-//! (section.S5, section.S10). Does not own: what is ripe (`grace_period`).
+//! (section.S5, section.S10). Does not own: what is expired (`grace_period`).
 
 use super::budget::BATCHES;
 use super::gate::{Gate, Retired};
 use super::grace_period::TakeOver;
-use super::limbo::{Handful, Legacy, Limbo, RetiredNode, RipeNode};
-use super::local::{FULL, Local, PRESSES};
+use super::limbo::{ExpiredNode, Handful, Limbo, Orphans, RetiredNode};
+use super::local::{FULL, Local, URGENT};
 use super::report::Backlog;
 use super::state::{State, unpoisoned};
 use crate::config::STALLED_MILLIS;
@@ -22,20 +22,20 @@ const LATE: usize = 16;
 const HELD: usize = 64;
 
 impl State {
-    /// Frees a node that was ripe, and up to `more`: runs user code. The owner frees none yet.
+    /// Frees a node that was expired, and up to `more`: runs user code. The owner frees none yet.
     #[inline(always)]
-    pub(super) fn free_these(&self, local: &Local, node: RipeNode, more: usize) {
+    pub(super) fn free_these(&self, local: &Local, node: ExpiredNode, more: usize) {
         local.freeing.set(Local::ONE);
         let done = Freeing(local);
         node.free();
         drop(done);
         if more != 0 {
-            self.free_ripe(local, more);
+            self.free_expired(local, more);
         }
     }
 
-    /// Frees up to `most` ripe nodes: runs user code.
-    pub(super) fn free_ripe(&self, local: &Local, most: usize) {
+    /// Frees up to `most` expired nodes: runs user code.
+    pub(super) fn free_expired(&self, local: &Local, most: usize) {
         if !local.freeing.get().is_null() {
             return;
         }
@@ -68,9 +68,9 @@ impl State {
     }
 
     /// Does what `wishes`, the flags of a section that has just been closed, ask for: seals the
-    /// batch that is full, or presses and is due. Then frees all that is ripe if it presses, or at
-    /// the bound or the budget, and much of it where ripe batches have piled up, after a stall or
-    /// because threads end sooner than they retire much (section.S9): runs user code then.
+    /// batch that is full, or urgent and due. Then frees all that is expired if it is urgent, or at
+    /// the bound or the budget, and much of it where expired batches have piled up, after a stall
+    /// or because threads end sooner than they retire much (section.S9): runs user code then.
     #[cold]
     pub(super) fn seal_after(&self, local: &Local, wishes: u32) {
         if sync::panicking() {
@@ -79,7 +79,7 @@ impl State {
             return;
         }
         if wishes & FULL == 0 && !local.pace.is_due() {
-            local.extra.set(local.extra.get() | PRESSES);
+            local.extra.set(local.extra.get() | URGENT);
             return;
         }
         if self.only_joins(local) {
@@ -88,7 +88,7 @@ impl State {
         let had_some = self.seal_early(local);
         let over = self.is_over_budget();
         let most = local.with_limbo(|limbo| self.to_free(limbo, over));
-        self.free_ripe(local, most);
+        self.free_expired(local, most);
         if had_some && self.is_over_budget() && local.freeing.get().is_null() {
             self.over_budget(local);
         }
@@ -97,8 +97,8 @@ impl State {
                 self.grant(local, limbo);
             }
             limbo.set_taken(false);
-            if !limbo.presses() {
-                local.extra.set(local.extra.get() & !PRESSES);
+            if !limbo.is_urgent() {
+                local.extra.set(local.extra.get() & !URGENT);
             }
         });
     }
@@ -116,7 +116,7 @@ impl State {
             leads = !is_left || has_saved && self.may_lead_early(now);
             !leads
         });
-        let is_blocked = || local.with_limbo(|limbo| limbo.presses() && limbo.is_blocked());
+        let is_blocked = || local.with_limbo(|limbo| limbo.is_urgent() && limbo.is_blocked());
         for _ in 0..MORE {
             if !(has_saved && leads && is_blocked()) {
                 break;
@@ -124,7 +124,8 @@ impl State {
             self.seal_and_sort(local, HELD, |_, _| false);
         }
         if cfg!(not(any(manycore_loom, manycore_shuttle))) {
-            let in_vain = local.with_limbo(|limbo| limbo.presses() && limbo.ripe_batches() == 0);
+            let in_vain =
+                local.with_limbo(|limbo| limbo.is_urgent() && limbo.expired_batches() == 0);
             local.pace.sealed(now, in_vain);
         }
         had_some
@@ -142,22 +143,22 @@ impl State {
             if is_new && limbo.is_counted() {
                 self.grant(local, limbo);
             }
-            let has_light_batch = !limbo.presses() && !self.is_full(limbo);
+            let has_light_batch = !limbo.is_urgent() && !self.is_full(limbo);
             is_new && limbo.waiting() == limbo.open().0 && has_light_batch
         });
-        joins && !unpoisoned(self.legacy.0.try_lock()).is_some_and(|left| self.is_batch(&left))
+        joins && !unpoisoned(self.orphans.0.try_lock()).is_some_and(|left| self.is_batch(&left))
     }
 
-    /// How many ripe nodes are to be freed at the end of a section.
+    /// How many expired nodes are to be freed at the end of a section.
     fn to_free(&self, limbo: &Limbo, over: bool) -> usize {
         const PILE: usize = 4;
         let at_once = over
-            || limbo.presses()
+            || limbo.is_urgent()
             || limbo.waiting() >= self.bound
-            || limbo.ripe_bytes() > 2 * self.batch_bytes;
+            || limbo.expired_bytes() > 2 * self.batch_bytes;
         match () {
             () if at_once => usize::MAX,
-            () if limbo.ripe_batches() >= PILE => self.batch_nodes,
+            () if limbo.expired_batches() >= PILE => self.batch_nodes,
             () => 0,
         }
     }
@@ -183,7 +184,7 @@ impl State {
             // One round by any thread that waits is enough for all of them (section.S6).
             let before = std::mem::replace(&mut looked, self.looked());
             self.seal_and_sort(local, HELD, |_, _| before != looked);
-            self.free_ripe(local, usize::MAX);
+            self.free_expired(local, usize::MAX);
         }
     }
 
@@ -226,25 +227,25 @@ impl State {
 
     /// A thread is new to the domain: if ended ones have left a batch together, it takes that over
     /// when its first section closes.
-    pub(super) fn welcome(&self, local: &Local) {
+    pub(super) fn register(&self, local: &Local) {
         local.with_limbo(|limbo| {
             limbo.set_limit(self.first_limit());
             limbo.set_taken(false);
         });
-        if unpoisoned(self.legacy.0.try_lock()).is_some_and(|legacy| self.is_batch(&legacy)) {
+        if unpoisoned(self.orphans.0.try_lock()).is_some_and(|orphans| self.is_batch(&orphans)) {
             local.extra.set(local.extra.get() | FULL);
         }
     }
 
-    /// Seals the owner's open batch and finds out what is ripe. True if anything waited.
+    /// Seals the owner's open batch and finds out what is expired. True if anything waited.
     #[cold]
     pub(super) fn seal(&self, local: &Local) -> bool {
         self.seal_and_sort(local, HELD, |last, stamp| self.is_left_to_others(local, last, stamp))
     }
 
     /// Whether so many rounds were led since the owner's last seal that it need not lead one: what
-    /// it sealed then is ripe by them. So the rounds of a batch's time, and with them the moves of
-    /// the era's line to every reader and the barriers, do not grow with the threads.
+    /// it sealed then is expired by them. So the rounds of a batch's time, and with them the moves
+    /// of the era's line to every reader and the barriers, do not grow with the threads.
     fn is_left_to_others(&self, local: &Local, last: u64, stamp: u64) -> bool {
         const ENOUGH: u64 = 4;
         last != 0
@@ -263,7 +264,7 @@ impl State {
         most: usize,
         skip: impl FnOnce(u64, u64) -> bool,
     ) -> bool {
-        local.extra.set(local.extra.get() & !(FULL | PRESSES));
+        local.extra.set(local.extra.get() & !(FULL | URGENT));
         let (stamp, now) = (self.stamp(), Instant::now());
         let (last, mut had_some) = local.with_limbo(|limbo| {
             // A leader may have sealed all, and with a later stamp, since this one was taken.
@@ -277,27 +278,28 @@ impl State {
             (last, limbo.had_some())
         });
         let is_flush = most == usize::MAX; // `collect`
-        had_some |= self.inherit(local, is_flush);
+        had_some |= self.adopt(local, is_flush);
         let whose = TakeOver { all: is_flush, own: local.slot };
         let mut all = !skip(last, stamp) && self.round_for(local, whose, stamp);
-        // BUG: a batch that presses is freed when it is closed, with no grace period (section.S10).
-        all |= seeded_bug!("pressed-ripe") && local.with_limbo(|limbo| limbo.presses());
-        local.with_limbo(|limbo| limbo.ripen(most, |stamp| all || self.is_ripe(stamp)));
+        // BUG: a batch that is urgent is freed when it is closed, with no grace period
+        // (section.S10).
+        all |= seeded_bug!("urgent-expired") && local.with_limbo(|limbo| limbo.is_urgent());
+        local.with_limbo(|limbo| limbo.expire(most, |stamp| all || self.is_expired(stamp)));
         if is_flush {
             // What the round took over was sealed after its barrier: `all` says nothing of it.
-            self.inherit(local, true);
-            local.with_limbo(|limbo| limbo.ripen(most, |stamp| self.is_ripe(stamp)));
+            self.adopt(local, true);
+            local.with_limbo(|limbo| limbo.expire(most, |stamp| self.is_expired(stamp)));
         }
         if self.bounded {
-            self.sieve(local);
+            self.filter(local);
         }
         local.with_limbo(|limbo| {
             if limbo.is_counted() || cfg!(manycore_loom) {
                 self.grant(local, limbo);
             }
-            if limbo.presses() {
+            if limbo.is_urgent() {
                 // At the end of this thread's next sections, whether it retires in them or not.
-                local.extra.set(local.extra.get() | PRESSES);
+                local.extra.set(local.extra.get() | URGENT);
             }
         });
         if let Some(gate) = &self.gate {
@@ -318,40 +320,43 @@ impl State {
 
     /// Filters batches that a stalled section holds up, and some that were filtered before: the
     /// sections that they were held back for may be closed.
-    fn sieve(&self, local: &Local) {
+    fn filter(&self, local: &Local) {
         const AGAIN: usize = 4;
         // The newest batch may have a round to wait for alone. Over the budget a thread waits for
         // sections, and has to know for which.
         let patience = usize::from(!self.is_over_budget());
         for _ in 0..local.with_limbo(|limbo| limbo.held()).min(AGAIN) {
             if let Some(stamp) = local.with_limbo(Limbo::next_held) {
-                self.sieve_oldest(local, stamp);
+                self.filter_oldest(local, stamp);
             }
         }
         while let Some(stamp) = local.with_limbo(|limbo| limbo.overdue(patience)) {
             // ORDER: Acquire; pairs with Release in `lead`.
             let looked = self.found.0.looked.load(Ordering::Acquire) > stamp;
-            // BUG: a batch is sieved although no round has looked since it was sealed (section.E4).
-            if !looked && !seeded_bug!("unlooked-sieve") {
+            // BUG: a batch is filtered although no round has looked since it was sealed
+            // (section.E4).
+            if !looked && !seeded_bug!("unlooked-filter") {
                 return; // no barrier since the seal
             }
-            self.sieve_oldest(local, stamp);
+            self.filter_oldest(local, stamp);
         }
     }
 
     /// Filters the oldest sealed batch, which has this stamp.
-    fn sieve_oldest(&self, local: &Local, stamp: u64) {
+    fn filter_oldest(&self, local: &Local, stamp: u64) {
         let is_excused = self.only_stalled_hold(stamp);
         let youngest = self.youngest_held(stamp);
-        local.with_limbo(|limbo| limbo.sieve(youngest, is_excused));
+        local.with_limbo(|limbo| limbo.filter(youngest, is_excused));
     }
 
-    pub(super) fn is_batch(&self, legacy: &Legacy) -> bool {
-        legacy.len() >= self.batch_nodes || legacy.bytes() >= self.batch_bytes || legacy.presses()
+    pub(super) fn is_batch(&self, orphans: &Orphans) -> bool {
+        orphans.len() >= self.batch_nodes
+            || orphans.bytes() >= self.batch_bytes
+            || orphans.is_urgent()
     }
 
     /// Leaves everything of the slot's to others: its thread ends. False if it is in a section.
-    pub(super) fn bequeath(&self, local: &Local) -> bool {
+    pub(super) fn orphan(&self, local: &Local) -> bool {
         if local.is_inside() {
             return false;
         }
@@ -369,14 +374,14 @@ impl State {
     /// for threads that are outside.
     pub(super) fn collect(&self, local: &Local) {
         self.seal_and_sort(local, usize::MAX, |_, _| false);
-        self.free_ripe(local, usize::MAX);
+        self.free_expired(local, usize::MAX);
     }
 
-    /// Seals, and frees what others' rounds have found ripe.
+    /// Seals, and frees what others' rounds have found expired.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn collect_found(&self, local: &Local) {
         self.seal_and_sort(local, usize::MAX, |_, _| true);
-        self.free_ripe(local, usize::MAX);
+        self.free_expired(local, usize::MAX);
     }
 
     /// What waits, after a round.
@@ -423,7 +428,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// A gate is being asked about ripe nodes; what it was not asked about goes back if it panics.
+/// A gate is being asked about expired nodes; what it was not asked about goes back if it panics.
 struct Asking<'a> {
     local: &'a Local,
     ask: VecDeque<(RetiredNode, Instant)>,
@@ -433,7 +438,7 @@ struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     fn all(local: &'a Local, gate: &dyn Gate) {
-        let ask = local.with_limbo(Limbo::take_ripe);
+        let ask = local.with_limbo(Limbo::take_expired);
         let mut asking = Self { local, ask, no: VecDeque::new(), yes: Vec::new() };
         while let Some((node, sealed)) = asking.ask.front() {
             let address = node.address.as_ptr() as usize;

@@ -4,7 +4,7 @@ use super::guard::Section;
 use super::home::NOWHERE;
 use super::limbo::Limbo;
 use super::limbo::RetiredNode;
-use super::local::{FULL, Local, PRESSES};
+use super::local::{FULL, Local, URGENT};
 use super::pointer::{Pointable, Shared};
 use super::state::State;
 use super::unprotected;
@@ -54,7 +54,7 @@ impl Section<'_> {
         let weight = if std::mem::needs_drop::<T>() { weight.urgent() } else { weight };
         // A node of a type whose memory is used again (`Owned::new_in`).
         let into_limbo = || node.into_limbo(weight, self);
-        if weight.presses() || !self.state().retire_for_reused(self.local(), into_limbo) {
+        if weight.is_urgent() || !self.state().retire_for_reused(self.local(), into_limbo) {
             self.retire_now(node.into_limbo(weight, self), weight);
         }
     }
@@ -209,7 +209,7 @@ impl Section<'_> {
         free: unsafe fn(NonNull<()>),
     ) -> bool {
         let node = || RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
-        !weight.presses() && self.state().retire_for_reused(self.local(), node)
+        !weight.is_urgent() && self.state().retire_for_reused(self.local(), node)
     }
 
     /// As [`retire_raw`](Self::retire_raw), but no user code runs before the section is closed, as
@@ -251,7 +251,7 @@ impl Section<'_> {
 }
 
 impl State {
-    /// Puts a node that does not press into the owner's limbo, if the owner has used memory again
+    /// Puts a node that is not urgent into the owner's limbo, if the owner has used memory again
     /// since its last retire, so that this one frees nothing (section.S13). Reports are left as
     /// they are: they count the memory that was used again in the node's stead. If it returns
     /// false, nothing was done, and `node` was not called.
@@ -280,19 +280,19 @@ impl State {
         true
     }
 
-    /// Puts a node into the owner's limbo and frees a few that are ripe (section.S5).
+    /// Puts a node into the owner's limbo and frees a few that are expired (section.S5).
     #[inline(always)]
     pub(super) fn retire(&self, local: &Local, node: RetiredNode, weight: Weight) {
         if local.slot == NOWHERE {
             return unprotected::free(node.address, node.free);
         }
-        let presses = weight.presses();
-        if presses {
+        let is_urgent = weight.is_urgent();
+        if is_urgent {
             // Not stored again if it is there: the compiler would store the one byte, and the load
             // of all four at the section's end would wait for that to leave the store buffer.
             let extra = local.extra.get();
-            if extra & PRESSES == 0 {
-                local.extra.set(extra | PRESSES);
+            if extra & URGENT == 0 {
+                local.extra.set(extra | URGENT);
             }
             if weight.grows() {
                 local.pace.retired();
@@ -301,14 +301,15 @@ impl State {
         // One look into the limbo for both, so that its counts are loaded and stored once.
         let is_freeing = !local.freeing.get().is_null();
         let reused = usize::from(local.reused.replace(false));
-        let (ripe, share, full) = {
+        let (expired, share, full) = {
             let mut limbo = local.limbo_inside();
-            limbo.push(node, presses);
+            limbo.push(node, is_urgent);
             let share = if is_freeing { 0 } else { limbo.share().saturating_sub(reused) };
-            let ripe = if share == 0 { None } else { limbo.pop_ripe().map(RetiredNode::ripe) };
-            (ripe, share, self.is_full(&limbo))
+            let expired =
+                if share == 0 { None } else { limbo.pop_expired().map(RetiredNode::expired) };
+            (expired, share, self.is_full(&limbo))
         };
-        if let Some(node) = ripe {
+        if let Some(node) = expired {
             self.free_these(local, node, share - 1);
         }
         if full {
@@ -327,16 +328,16 @@ impl State {
         if local.slot == NOWHERE {
             return unprotected::free(node.address, node.free);
         }
-        let presses = weight.presses();
+        let is_urgent = weight.is_urgent();
         let full = {
             let mut limbo = local.limbo_inside();
-            limbo.push(node, presses);
+            limbo.push(node, is_urgent);
             self.is_full(&limbo)
         };
         if weight.grows() {
             local.pace.retired();
         }
-        let wishes = if full { FULL } else { 0 } | if presses { PRESSES } else { 0 };
+        let wishes = if full { FULL } else { 0 } | if is_urgent { URGENT } else { 0 };
         local.extra.set(local.extra.get() | wishes);
     }
 

@@ -4,7 +4,7 @@
 //! what a leader does in `grace_period`.
 
 use super::gate::Gate;
-use super::limbo::Legacy;
+use super::limbo::Orphans;
 use super::local::Local;
 use super::parts::{FirstPart, LocalTable};
 use super::report::Sightings;
@@ -19,7 +19,7 @@ use std::sync::PoisonError;
 use std::sync::{TryLockError, TryLockResult};
 use std::time::Duration;
 
-/// How far below `safe` a stamp is ripe (section.E2).
+/// How far below `safe` a stamp is expired (section.E2).
 pub(super) const MARGIN: u64 = 2;
 
 /// Alone on its cache lines.
@@ -38,12 +38,12 @@ global! {
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(super) struct HeldLocks<'a> {
     _leader: crate::sync::MutexGuard<'a, Sightings>,
-    _legacy: crate::sync::MutexGuard<'a, Legacy>,
+    _orphans: crate::sync::MutexGuard<'a, Orphans>,
 }
 
 /// What rounds found out.
 pub(super) struct Found {
-    /// What is stamped [`MARGIN`] below this is ripe. Rises.
+    /// What is stamped [`MARGIN`] below this is expired. Rises.
     pub(super) safe: AtomicU64,
     /// The limit of the last round that is over: it looked at all threads after a barrier that came
     /// after every seal with a lower stamp.
@@ -69,7 +69,7 @@ pub(super) struct State {
     /// Held by the leader. No user code runs under it.
     pub(super) leader: Rare<Sightings>,
     /// What threads left behind (section.S9).
-    pub(super) legacy: Rare<Legacy>,
+    pub(super) orphans: Rare<Orphans>,
     pub(super) first: FirstPart,
     pub(super) locals: LocalTable,
     /// No other domain of the process has it, nor will have. Not zero.
@@ -113,7 +113,7 @@ impl State {
                 stalled: AtomicBool::new(false),
             }),
             leader: Rare(Mutex::new(Sightings::default())),
-            legacy: Rare(Mutex::new(Legacy::default())),
+            orphans: Rare(Mutex::new(Orphans::default())),
             first: FirstPart::new(),
             locals: LocalTable::new(),
             // ORDER: Relaxed; only uniqueness matters.
@@ -210,8 +210,8 @@ impl State {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) fn hold(&self) -> HeldLocks<'_> {
         let _leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _legacy = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
-        HeldLocks { _leader, _legacy }
+        let _orphans = self.orphans.0.lock().unwrap_or_else(PoisonError::into_inner);
+        HeldLocks { _leader, _orphans }
     }
 }
 

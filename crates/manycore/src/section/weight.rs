@@ -39,7 +39,7 @@ impl Weight {
     ///
     /// It is counted as `bytes` and [`ASSUMED_HEAP_BYTES`] more. Because that may be far too
     /// little, its batch is closed after
-    /// [`PRESSING_MICROS`](crate::config::PRESSING_MICROS) too, at the end of the thread's next
+    /// [`URGENT_MICROS`](crate::config::URGENT_MICROS) too, at the end of the thread's next
     /// section, and freed at once when its grace period is over: so what waits is at most what the
     /// thread could produce in that time.
     #[must_use]
@@ -99,7 +99,7 @@ impl Weight {
 
     /// Whether the node should be freed as soon as its grace period is over, not in its turn.
     #[inline(always)]
-    pub(super) const fn presses(self) -> bool {
+    pub(super) const fn is_urgent(self) -> bool {
         self.is_urgent || self.grows()
     }
 

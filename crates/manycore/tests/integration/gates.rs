@@ -90,7 +90,7 @@ fn section_refreshed_through_a_panic_still_protects() {
         let link = Atomic::new(Counted(Arc::clone(&freed)));
         let mut section = domain.enter();
         replace(&link, &freed, &section);
-        // By clocks, what was retired a few microseconds ago is not ripe yet.
+        // By clocks, what was retired a few microseconds ago is not expired yet.
         let panicked = (0..3).chain((0..100).inspect(|_| thread::sleep(Duration::from_millis(1))));
         assert!(
             panicked.into_iter().any(|_| {

@@ -89,9 +89,9 @@ fn loom_section_fenced_shared_quiescence_keeps_the_node() {
     shared_quiescence_keeps_the_node("bounded, fenced");
 }
 
-/// Batches pile up behind a reader, and their thread leads no round: it sieves none before another
+/// Batches pile up behind a reader, and their thread leads no round: it filters none before another
 /// thread's round has looked (section.E4).
-fn sieve_waits_for_a_round(kind_of: &str) {
+fn filter_waits_for_a_round(kind_of: &str) {
     let builder = kind(kind_of);
     model(2, move || {
         let cage = Cage::of(builder());
@@ -110,19 +110,19 @@ fn sieve_waits_for_a_round(kind_of: &str) {
 }
 
 #[test]
-fn loom_section_bounded_sieve_waits_for_a_round() {
-    sieve_waits_for_a_round("bounded");
+fn loom_section_bounded_filter_waits_for_a_round() {
+    filter_waits_for_a_round("bounded");
 }
 
 #[test]
-fn loom_section_fenced_sieve_waits_for_a_round() {
-    sieve_waits_for_a_round("bounded, fenced");
+fn loom_section_fenced_filter_waits_for_a_round() {
+    filter_waits_for_a_round("bounded, fenced");
 }
 
 /// A reader stalls on the first node, walks on to a younger one and stays on both, while batches
-/// are sieved under it (section.E4).
+/// are filtered under it (section.E4).
 #[test]
-fn loom_section_bounded_sieve_frees_nothing_that_the_reader_covers() {
+fn loom_section_bounded_filter_frees_nothing_that_the_reader_covers() {
     let builder = kind("bounded");
     model(2, move || {
         let cage = Cage::new(builder());
@@ -187,7 +187,7 @@ fn loom_section_domain_drop_frees_everything_once() {
 
 /// A batch that was closed early, because a node in it may own much, waits for its reader.
 #[test]
-fn loom_section_pressing_batch_waits_for_its_reader() {
+fn loom_section_urgent_batch_waits_for_its_reader() {
     model(2, || {
         let cage = Cage::of(Domain::builder().mode(Mode::Epoch).batch_nodes(64));
         let reader = spawn(&cage, Cage::look);
@@ -196,7 +196,7 @@ fn loom_section_pressing_batch_waits_for_its_reader() {
         assert!(reader.join().unwrap() < 2);
         cage.look();
         cage.look();
-        assert_eq!(cage.freed(), 1, "a pressing node waits for a full batch");
+        assert_eq!(cage.freed(), 1, "an urgent node waits for a full batch");
     });
 }
 

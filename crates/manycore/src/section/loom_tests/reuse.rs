@@ -76,6 +76,6 @@ fn loom_section_reused_memory_has_no_reader() {
         (1..=2).for_each(|number| cage.replace(number));
         assert!(reader.join().unwrap() <= 2);
         (3..=4).for_each(|number| cage.replace(number));
-        assert_ne!(cage.reused.load(Ordering::Relaxed), 0, "without readers, memory is ripe");
+        assert_ne!(cage.reused.load(Ordering::Relaxed), 0, "without readers, memory is expired");
     });
 }

@@ -51,8 +51,8 @@ fn loom_section_stamp_without_a_fence_after_the_unlink_is_caught() {
 }
 
 #[test]
-fn loom_section_sieve_that_does_not_look_at_births_is_caught() {
-    catches("eager-sieve", &["loom_section_bounded_sieve_frees_nothing_that_the_reader_covers"]);
+fn loom_section_filter_that_does_not_look_at_births_is_caught() {
+    catches("eager-filter", &["loom_section_bounded_filter_frees_nothing_that_the_reader_covers"]);
 }
 
 /// The leader's own batches count on its look (section.E3), whatever the margin of the others'
@@ -74,23 +74,23 @@ fn loom_section_raised_era_without_a_barrier_is_caught() {
 }
 
 #[test]
-fn loom_section_sieve_before_a_round_is_caught() {
-    let models = ["loom_section_bounded_sieve_waits_for_a_round"];
-    catches("unlooked-sieve", &models);
+fn loom_section_filter_before_a_round_is_caught() {
+    let models = ["loom_section_bounded_filter_waits_for_a_round"];
+    catches("unlooked-filter", &models);
 }
 
 #[test]
-fn loom_section_sieve_of_a_chain_that_does_not_look_at_births_is_caught() {
+fn loom_section_filter_of_a_chain_that_does_not_look_at_births_is_caught() {
     let models = [
         "loom_section_bounded_walker_keeps_what_it_stands_on",
         "loom_section_fenced_walker_keeps_what_it_stands_on",
     ];
-    catches("eager-sieve", &models);
+    catches("eager-filter", &models);
 }
 
 #[test]
 fn loom_section_early_closed_batch_without_a_grace_period_is_caught() {
-    catches("pressed-ripe", &["loom_section_pressing_batch_waits_for_its_reader"]);
+    catches("urgent-expired", &["loom_section_urgent_batch_waits_for_its_reader"]);
 }
 
 #[test]
@@ -100,5 +100,5 @@ fn loom_section_limbo_taken_over_from_a_thread_inside_is_caught() {
 
 #[test]
 fn loom_section_memory_reused_before_its_grace_period_is_caught() {
-    catches("reused-unripe", &["loom_section_reused_memory_has_no_reader"]);
+    catches("reused-unexpired", &["loom_section_reused_memory_has_no_reader"]);
 }
