@@ -309,34 +309,20 @@ impl Connection {
     /// Answers the requests that were received, and keeps the rest of the input.
     fn answer(&mut self, buffers: &mut WorkerBuffers<'_>) -> Result<ConnectionState, Errno> {
         let is_own = !self.input.is_empty();
-        let mut input = take(if is_own { &mut self.input } else { &mut buffers.input });
+        let input = take(if is_own { &mut self.input } else { &mut buffers.input });
         // Appended to the replies of earlier slices, if there are any.
         let is_gathered = !self.output.is_empty();
         let mut output = take(if is_gathered { &mut self.output } else { &mut buffers.output });
         let kept = if is_own { input.capacity() } else { 0 };
         let answered = self.answer_all(&input, kept, &mut output, buffers);
-        if let Ok(Rest { from, room }) = answered {
-            self.taken = 0;
-            if from == input.len() {
-                if is_own {
-                    buffers.spares.give(take(&mut input), &mut buffers.ledger);
-                }
-            } else if is_own && self.is_paused {
-                (self.input, self.taken) = (take(&mut input), from);
-            } else if is_own && from == 0 {
-                input.reserve_exact(room.saturating_sub(input.len()));
-                self.input = take(&mut input);
-            } else {
-                // One spare buffer for all bytes to come is cheaper than a buffer that grows.
-                let rest = &input[from..];
-                let whole = self.session.whole_length(&buffers.context, rest).unwrap_or(room);
-                self.input = buffers.spares.take(room, whole, &mut buffers.ledger);
-                self.input.extend_from_slice(&input[from..]);
+        if is_own {
+            if let Ok(rest) = &answered {
+                self.keep_own_input(input, rest, buffers);
             }
-            // What was allowed, or a little more: a spare buffer may have a larger capacity.
-            let _ = self.hold(self.input.capacity(), Use::Bounded, buffers);
-        }
-        if !is_own {
+        } else {
+            if let Ok(rest) = &answered {
+                self.copy_input(&input, rest, buffers);
+            }
             buffers.input = input;
         }
         if let Ok(Rest { from, .. }) = answered
@@ -348,6 +334,42 @@ impl Connection {
         let state = answered.and_then(|_| self.conclude(&output, buffers));
         buffers.give_back(output);
         state
+    }
+
+    /// Keeps what is left of the connection's own input for the next turn, in the same buffer if
+    /// nothing has to be moved in it.
+    fn keep_own_input(&mut self, mut input: Vec<u8>, rest: &Rest, buffers: &mut WorkerBuffers<'_>) {
+        self.taken = 0;
+        if rest.from == input.len() {
+            buffers.spares.give(input, &mut buffers.ledger);
+        } else if self.is_paused {
+            (self.input, self.taken) = (input, rest.from);
+        } else if rest.from == 0 {
+            input.reserve_exact(rest.room.saturating_sub(input.len()));
+            self.input = input;
+        } else {
+            return self.copy_input(&input, rest, buffers);
+        }
+        self.hold_input(buffers);
+    }
+
+    /// Copies what is left of the input into a buffer of the connection's own, if anything is.
+    fn copy_input(&mut self, input: &[u8], rest: &Rest, buffers: &mut WorkerBuffers<'_>) {
+        self.taken = 0;
+        let left = &input[rest.from..];
+        if !left.is_empty() {
+            // One spare buffer for all bytes to come is cheaper than a buffer that grows.
+            let whole = self.session.whole_length(&buffers.context, left).unwrap_or(rest.room);
+            self.input = buffers.spares.take(rest.room, whole, &mut buffers.ledger);
+            self.input.extend_from_slice(left);
+        }
+        self.hold_input(buffers);
+    }
+
+    /// Counts the input's buffer in the ledger: what was allowed, or a little more, because a spare
+    /// buffer may have a larger capacity.
+    fn hold_input(&mut self, buffers: &mut WorkerBuffers<'_>) {
+        let _ = self.hold(self.input.capacity(), Use::Bounded, buffers);
     }
 
     /// Answers a slice of the input, or more if there is no memory to keep the rest: then what
