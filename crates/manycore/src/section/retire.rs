@@ -283,10 +283,16 @@ impl State {
     /// Puts a node into the owner's limbo and frees a few that are expired (section.S5).
     #[inline(always)]
     pub(super) fn retire(&self, local: &Local, node: RetiredNode, weight: Weight) {
-        if local.slot == NOWHERE {
-            return unprotected::free(node.address, node.free);
-        }
         let is_urgent = weight.is_urgent();
+        let RetiredNode { address, free, birth, bytes } = node;
+        let node = || RetiredNode { address, free, birth, bytes };
+        // (No memory is used again in a section that protects nothing.)
+        if !is_urgent && self.retire_for_reused(local, node) {
+            return;
+        }
+        if local.slot == NOWHERE {
+            return unprotected::free(address, free);
+        }
         if is_urgent {
             // Not stored again if it is there: the compiler would store the one byte, and the load
             // of all four at the section's end would wait for that to leave the store buffer.
@@ -303,7 +309,7 @@ impl State {
         let reused = usize::from(local.reused.replace(false));
         let (expired, share, full) = {
             let mut limbo = local.limbo_inside();
-            limbo.push(node, is_urgent);
+            limbo.push(node(), is_urgent);
             let share = if is_freeing { 0 } else { limbo.share().saturating_sub(reused) };
             let expired =
                 if share == 0 { None } else { limbo.pop_expired().map(RetiredNode::expired) };
