@@ -50,10 +50,19 @@ pub(crate) struct Queue(McsLock<()>);
 /// The head of the queue.
 pub(crate) struct Turn<'t>(McsGuard<'t, ()>);
 
-/// The lock is held; dropping this releases it, and the turn after it.
+/// The lock is held; dropping this releases it.
+pub(crate) struct Hold<'t>(&'t BucketLock);
+
+/// The same; and the turn after it.
 pub(crate) struct BucketGuard<'t> {
-    lock: &'t BucketLock,
+    hold: Hold<'t>,
     turn: Option<McsGuard<'t, ()>>,
+}
+
+impl<'t> From<Hold<'t>> for BucketGuard<'t> {
+    fn from(hold: Hold<'t>) -> Self {
+        Self { hold, turn: None }
+    }
 }
 
 impl Queue {
@@ -70,14 +79,26 @@ impl BucketLock {
     /// Takes the lock; `None` if the table has been replaced (cache.W4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, queue: &'t Queue) -> Option<BucketGuard<'t>> {
-        // An exchange that fails would take the line from the holder, too.
-        // ORDER: Relaxed; the exchange decides.
-        let seen = self.0.load(Ordering::Relaxed);
-        match if seen == FREE { self.take(FREE) } else { Err(seen) } {
-            Ok(hold) => Some(hold),
+        match self.take_free() {
+            Ok(hold) => Some(hold.into()),
             Err(MOVED) => None,
             Err(_) => self.lock_in_line(queue),
         }
+    }
+
+    /// Takes the lock if it is free now; `None` also if the table has been replaced.
+    #[inline(always)]
+    pub(crate) fn try_lock(&self) -> Option<Hold<'_>> {
+        self.take_free().ok()
+    }
+
+    /// Takes the byte if it is free, or says what it is.
+    #[inline(always)]
+    fn take_free(&self) -> Result<Hold<'_>, u8> {
+        // An exchange that fails would take the line from the holder, too.
+        // ORDER: Relaxed; the exchange decides.
+        let seen = self.0.load(Ordering::Relaxed);
+        if seen == FREE { self.take(FREE) } else { Err(seen) }
     }
 
     #[cold]
@@ -106,7 +127,7 @@ impl BucketLock {
                 MOVED => return None,
                 FREE => {
                     if let Ok(hold) = self.take(FREE) {
-                        return Some(hold);
+                        return Some(hold.into());
                     }
                 }
                 _ => assert!(
@@ -121,16 +142,16 @@ impl BucketLock {
     }
 
     /// Takes a byte that is `free` for the caller, or says what it is.
-    #[inline]
-    fn take(&self, free: u8) -> Result<BucketGuard<'_>, u8> {
+    #[inline(always)]
+    fn take(&self, free: u8) -> Result<Hold<'_>, u8> {
         debug_assert!(
             matches!(free, FREE | RESERVED),
             "cache.W2: a byte of {free} is taken as free"
         );
-        // ORDER: Acquire; pairs with Release in `BucketGuard::drop`.
+        // ORDER: Acquire; pairs with Release in `Hold::drop`.
         self.0
             .compare_exchange(free, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .map(|_| BucketGuard { lock: self, turn: None })
+            .map(|_| Hold(self))
     }
 
     /// Takes the lock with the table's turn in hand; `None` if the table has been replaced
@@ -143,7 +164,7 @@ impl BucketLock {
                 MOVED => return None,
                 free @ (FREE | RESERVED) => {
                     if let Ok(hold) = self.take(free) {
-                        return Some(hold);
+                        return Some(hold.into());
                     }
                 }
                 HELD => {
@@ -181,11 +202,13 @@ fn wait(looks: &mut u32) {
 impl BucketGuard<'_> {
     /// Gives the lock up for ever: the table has been replaced (cache.W4).
     pub(crate) fn retire(self) {
-        let mut hold = std::mem::ManuallyDrop::new(self);
-        hold.leave(MOVED);
-        drop(hold.turn.take());
+        let Self { hold, turn } = self;
+        std::mem::ManuallyDrop::new(hold).leave(MOVED);
+        drop(turn);
     }
+}
 
+impl Hold<'_> {
     /// Leaves the byte as this.
     #[inline(always)]
     fn leave(&self, next: u8) {
@@ -193,19 +216,19 @@ impl BucketGuard<'_> {
         if cfg!(manycore_loom) {
             // loom does not order a store and another thread's exchange: it would let that one
             // read its own mark for ever.
-            self.lock.0.swap(next, Ordering::Release);
+            self.0.0.swap(next, Ordering::Release);
         } else {
-            self.lock.0.store(next, Ordering::Release);
+            self.0.0.store(next, Ordering::Release);
         }
     }
 }
 
-impl Drop for BucketGuard<'_> {
+impl Drop for Hold<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again
         // (cache.W2).
-        let seen = self.lock.0.load(Ordering::Relaxed);
+        let seen = self.0.0.load(Ordering::Relaxed);
         debug_assert!(matches!(seen, HELD | WANTED), "cache.W2: a held byte was changed to {seen}");
         self.leave(if seen == WANTED { RESERVED } else { FREE });
     }

@@ -66,23 +66,40 @@ where
     /// Counts, retires and tells (cache.D2). The capacity is the caller's.
     #[inline(always)]
     pub(crate) fn part_with(&self, departed: &Departed<K, V>, section: &Section<'_>) {
+        self.part_on::<false>(departed, section);
+    }
+
+    /// The same, where it is known whether the cache is straight.
+    #[inline(always)]
+    pub(crate) fn part_on<const STRAIGHT: bool>(
+        &self,
+        departed: &Departed<K, V>,
+        section: &Section<'_>,
+    ) {
         match departed.cause {
             Cause::Evicted => self.counts.note(Event::Eviction, section),
             Cause::Expired => self.counts.note(Event::Expiration, section),
             _ => {}
         }
-        self.retire_and_tell(departed, section);
+        self.retire_and_tell::<STRAIGHT>(departed, section);
     }
 
     /// The same without a count.
     #[inline(always)]
-    pub(crate) fn retire_and_tell(&self, departed: &Departed<K, V>, section: &Section<'_>) {
+    pub(crate) fn retire_and_tell<const STRAIGHT: bool>(
+        &self,
+        departed: &Departed<K, V>,
+        section: &Section<'_>,
+    ) {
+        let Departed { node, weight, cause } = departed;
         match &self.listener {
-            Some(listener) if self.told & departed.cause.bit() != 0 => {
+            Some(listener) if !STRAIGHT && self.told & cause.bit() != 0 => {
                 self.part_and_tell(departed, listener, section);
             }
             // SAFETY: cache.N1 - unlinked by the caller under its bucket's lock.
-            _ => unsafe { Node::retire(departed.node, &self.home, section, departed.weight) },
+            _ => unsafe {
+                Node::retire(*node, &self.home, self.kind_of::<STRAIGHT>(), section, *weight);
+            },
         }
     }
 
@@ -96,7 +113,7 @@ where
         let mut panics = Panics::default();
         // SAFETY: cache.N1 - unlinked by the caller of `part_with` under its bucket's lock.
         panics.catch(|| unsafe {
-            Node::retire(departed.node, &self.home, section, departed.weight);
+            Node::retire(departed.node, &self.home, self.kind(), section, departed.weight);
         });
         panics.catch(|| {
             // SAFETY: cache.N1 - retired just above, in the section of the caller, which is open
@@ -116,7 +133,10 @@ where
 
     /// An entry that is about to be unlinked to make room (cache.D1).
     #[inline(always)]
-    pub(crate) fn depart(&self, node: Found<K, V>) -> Departed<K, V> {
+    pub(crate) fn depart<const STRAIGHT: bool>(&self, node: Found<K, V>) -> Departed<K, V> {
+        if STRAIGHT {
+            return Departed { node, weight: 1, cause: Cause::Evicted };
+        }
         Departed { node, weight: self.weight_of(node), cause: self.cause_of_eviction(node) }
     }
 
@@ -129,7 +149,7 @@ where
         kept: Option<Found<K, V>>,
         section: &Section<'_>,
     ) -> Option<i64> {
-        let departed = segment.evict(near, kept, section, |node| self.depart(node))?;
+        let departed = segment.evict(near, kept, section, |node| self.depart::<false>(node))?;
         segment.count_less(1);
         // Whatever the listener does, the capacity is not lost.
         let back = Back { cache: self, capacity: departed.weight };

@@ -6,6 +6,7 @@ use crate::departure::Back;
 use crate::key_hash::KeyHash;
 use crate::node::Fresh;
 use crate::prefetch::prefetch_for_write;
+use crate::segment::Segment;
 use crate::stats::Event;
 use crate::table::{Bucket, Hit, Table};
 use crate::update::Asked;
@@ -65,15 +66,42 @@ where
         time: Option<Duration>,
         section: &Section<'_>,
     ) -> u64 {
+        if self.is_straight {
+            return self.insert_on::<true>(hash, key, value, None, section);
+        }
+        self.insert_winding(hash, key, value, time, section)
+    }
+
+    #[inline(never)]
+    fn insert_winding(
+        &self,
+        hash: KeyHash,
+        key: K,
+        value: V,
+        time: Option<Duration>,
+        section: &Section<'_>,
+    ) -> u64 {
+        self.insert_on::<false>(hash, key, value, time, section)
+    }
+
+    #[inline(always)]
+    fn insert_on<const STRAIGHT: bool>(
+        &self,
+        hash: KeyHash,
+        key: K,
+        value: V,
+        time: Option<Duration>,
+        section: &Section<'_>,
+    ) -> u64 {
         let table = self.segment(hash).table(section);
         let bucket = table.bucket(hash);
         prefetch_for_write(bucket); // while the node is made
-        let fresh = self.make(key, value, time, section);
+        let fresh = self.make::<STRAIGHT>(key, value, time, section);
         let version = fresh.version();
-        // Links the node, whatever is there. A table that was replaced since refuses its lock.
+        // Links the node, whatever is there, if the lock is free and the table was not replaced.
         let refused = match bucket.find(hash, |own| *own == fresh.get().key) {
-            Some(hit) => self.put_over(hash, (table, bucket), hit, fresh, section),
-            None => self.put_new(hash, (table, bucket), fresh, section),
+            Some(hit) => self.put_over::<STRAIGHT>(hash, bucket, hit, fresh, section),
+            None => self.put_new::<STRAIGHT>(hash, (table, bucket), fresh, section),
         };
         if let Err(fresh) = refused {
             self.put_whatever(hash, fresh, section);
@@ -86,10 +114,57 @@ where
         self.put(hash, &mut Some(fresh), section, Asked::Before, |_| true);
     }
 
-    /// The short way for a key that is not there. Gives the node back if by now there may be an
-    /// entry of it, which only one of its tag can be.
+    /// The short way for a key that is not there: with room of its own, or, in a full cache that
+    /// doesn't weigh, with that of another entry, which goes, and leaves its capacity and its count
+    /// to the new one (cache.G1). Gives the node back if by now there may be an entry of the key,
+    /// which only one of its tag can be.
     #[inline(never)]
-    fn put_new(
+    fn put_new<const STRAIGHT: bool>(
+        &self,
+        hash: KeyHash,
+        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
+        fresh: Fresh<K, V>,
+        section: &Section<'_>,
+    ) -> Result<(), Fresh<K, V>> {
+        if !self.is_full_for::<STRAIGHT>(hash) {
+            return self.put_beside(hash, (table, bucket), fresh, section);
+        }
+        let segment = self.segment(hash);
+        let depart = |node| self.depart::<STRAIGHT>(node);
+        let Some(departed) = segment.evict(Some(hash), None, section, depart) else {
+            return Err(fresh);
+        };
+        let locked = Table::try_lock(bucket);
+        if !locked.as_ref().is_some_and(|own| own.add_new(table, hash, fresh.address())) {
+            drop(locked);
+            self.let_go(&departed, segment, section);
+            return Err(fresh);
+        }
+        self.flights.note_change(hash, 0);
+        drop(locked);
+        fresh.publish();
+        if STRAIGHT || departed.cause == Cause::Evicted {
+            self.counts.note(Event::Supplanting, section);
+            self.retire_and_tell::<STRAIGHT>(&departed, section);
+        } else {
+            self.counts.note(Event::Insertion, section);
+            self.part_with(&departed, section);
+        }
+        self.end_put::<STRAIGHT>(hash, section);
+        Ok(())
+    }
+
+    /// An entry has left for one that did not come.
+    #[cold]
+    fn let_go(&self, departed: &Departed<K, V>, segment: &Segment<K, V>, section: &Section<'_>) {
+        segment.count_less(1);
+        self.give_back(departed.weight);
+        self.part_with(departed, section);
+    }
+
+    /// Of a key that is not there, in room of its own.
+    #[inline(never)]
+    fn put_beside(
         &self,
         hash: KeyHash,
         (table, bucket): (&Table<K, V>, &Bucket<K, V>),
@@ -100,16 +175,13 @@ where
         if weight > self.capacity() as i64 {
             return Err(fresh);
         }
-        if self.is_full_for(hash) {
-            return self.put_for_another(hash, (table, bucket), fresh, section);
-        }
         self.reserve(self.segment(hash), Some(hash), weight, None, section);
         let held = Back { cache: self, capacity: weight };
-        let Some(locked) = table.lock(bucket) else { return Err(fresh) };
-        if bucket.has_tag(hash) {
+        let locked = Table::try_lock(bucket);
+        if !locked.as_ref().is_some_and(|own| own.add_new(table, hash, fresh.address())) {
             return Err(fresh);
         }
-        self.link_new(&locked, table, hash, &fresh);
+        self.segment(hash).count_more();
         self.flights.note_change(hash, 0);
         drop(locked);
         std::mem::forget(held);
@@ -118,55 +190,12 @@ where
         Ok(())
     }
 
-    /// The same in a full cache that doesn't weigh: another entry goes, and leaves its capacity and
-    /// its count to the new one (cache.G1).
-    #[inline(always)]
-    fn put_for_another(
-        &self,
-        hash: KeyHash,
-        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
-        fresh: Fresh<K, V>,
-        section: &Section<'_>,
-    ) -> Result<(), Fresh<K, V>> {
-        let segment = self.segment(hash);
-        let depart = |node| self.depart(node);
-        let Some(departed) = segment.evict(Some(hash), None, section, depart) else {
-            return Err(fresh);
-        };
-        let Some(locked) = table.lock(bucket).filter(|_| !bucket.has_tag(hash)) else {
-            segment.count_less(1);
-            self.give_back(departed.weight);
-            self.part_with(&departed, section);
-            return Err(fresh);
-        };
-        locked.add(table, hash, fresh.address(), table.first_frequency(hash));
-        self.flights.note_change(hash, 0);
-        drop(locked);
-        fresh.publish();
-        self.end_supplanting(hash, &departed, section);
-        Ok(())
-    }
-
-    /// What follows when an entry was linked that has the room of another one.
-    #[inline(always)]
-    fn end_supplanting(&self, hash: KeyHash, old: &Departed<K, V>, section: &Section<'_>) {
-        if old.cause == Cause::Evicted {
-            self.counts.note(Event::Supplanting, section);
-            self.retire_and_tell(old, section);
-        } else {
-            self.counts.note(Event::Insertion, section);
-            self.part_with(old, section);
-        }
-        self.end_put(hash, section);
-    }
-
     /// Whether an entry of this hash needs the room of another one, of which any is enough: then
     /// capacity passes from the one to the other (cache.G1).
     #[inline(always)]
-    fn is_full_for(&self, hash: KeyHash) -> bool {
+    fn is_full_for<const STRAIGHT: bool>(&self, hash: KeyHash) -> bool {
         // ORDER: Relaxed; a count of capacity, which orders nothing.
-        self.weigher.is_none()
-            && self.budgeted.is_none()
+        (STRAIGHT || self.weigher.is_none() && self.budgeted.is_none())
             && self.segment(hash).spare() <= 0
             && self.pool.0.load(Ordering::Relaxed) <= 0
     }
@@ -174,24 +203,23 @@ where
     /// The short way for a key that is there, if its entry weighs as much. Gives the node back if
     /// it is not so.
     #[inline(always)]
-    fn put_over(
+    fn put_over<const STRAIGHT: bool>(
         &self,
         hash: KeyHash,
-        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
+        bucket: &Bucket<K, V>,
         hit: Hit<'_, K, V>,
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
-        let weight = match &self.weigher {
-            None => 1, // as the capacity is at least
-            Some(_) => self.weight_of(fresh.address()),
-        };
+        let is_weighed = !STRAIGHT && self.weigher.is_some();
+        // Without a weigher as the capacity is at least.
+        let weight = if is_weighed { self.weight_of(fresh.address()) } else { 1 };
         let is_other = || weight > self.capacity() as i64 || self.weight_of(hit.node) != weight;
-        if self.weigher.is_some() && is_other() {
+        if is_weighed && is_other() {
             return Err(fresh);
         }
-        let is_over = self.is_timed && self.is_expired_cold(hit.node);
-        let Some(locked) = table.lock(bucket) else { return Err(fresh) };
+        let is_over = !STRAIGHT && self.is_timed && self.is_expired_cold(hit.node);
+        let Some(locked) = Table::try_lock(bucket) else { return Err(fresh) };
         if !locked.replace(hit.slot, hit.node, fresh.address()) {
             return Err(fresh);
         }
@@ -202,8 +230,8 @@ where
         let cause = Cause::of_replaced(is_over);
         let old = Departed { node: hit.node, weight, cause };
         self.counts.note(Event::Insertion, section);
-        self.part_with(&old, section);
-        self.end_put(hash, section);
+        self.part_on::<STRAIGHT>(&old, section);
+        self.end_put::<STRAIGHT>(hash, section);
         Ok(())
     }
 }

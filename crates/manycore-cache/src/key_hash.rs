@@ -21,7 +21,7 @@ impl KeyHash {
     /// Never zero.
     #[inline(always)]
     pub(crate) fn tag(self) -> usize {
-        ((self.0 >> 16) as usize & 0x3fff).max(1)
+        (self.0 as u32 >> 18).max(1) as usize
     }
 
     /// The half that chooses the bucket.

@@ -228,6 +228,9 @@ pub struct Cache<K, V, S = RandomState> {
     hasher: S,
     eviction: Eviction,
     frequency_max: u8,
+    /// Whether entries have nothing but a version: no weigher, no budget, no times; and there is no
+    /// listener. Insertions look at this alone, and take the straight paths.
+    is_straight: bool,
     /// Whether a read does more than to look: it counts, or looks at the time.
     is_watched: bool,
     weigher: Option<Weigher<K, V>>,
@@ -437,6 +440,13 @@ impl<K, V, S> Cache<K, V, S> {
         reentrancy::refuse_under_lock_of(self.identity());
     }
 
+    /// What the nodes of this cache are, to one that knows whether it is straight.
+    #[inline(always)]
+    fn kind_of<const STRAIGHT: bool>(&self) -> Kind {
+        debug_assert!(!STRAIGHT || self.kind.is_plain(), "cache.N2: a straight path is not");
+        if STRAIGHT { Kind::Plain } else { self.kind }
+    }
+
     /// What the nodes of this cache are.
     #[inline(always)]
     fn kind(&self) -> Kind {
@@ -463,7 +473,11 @@ impl<K, V, S> Cache<K, V, S> {
 
     #[inline(always)]
     fn segment(&self, hash: KeyHash) -> &Segment<K, V> {
-        &self.segments[hash.segment(self.segments.len())]
+        let at = hash.segment(self.segments.len());
+        debug_assert!(at < self.segments.len(), "cache.G1: no segment {at}");
+        // SAFETY: there are as many as a power of two, which `Builder::build` alone chooses; `at`
+        // has none of its bits.
+        unsafe { self.segments.get_unchecked(at) }
     }
 }
 

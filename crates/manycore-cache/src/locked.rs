@@ -105,7 +105,7 @@ where
     ) -> Result<u64, (K, V)> {
         self.begin_update();
         let section = self.domain.enter();
-        let fresh = self.make(key, value, None, &section);
+        let fresh = self.make::<false>(key, value, None, &section);
         let (hash, version) = (self.hash(&fresh.get().key), fresh.version());
         // SAFETY: found in this section.
         let shown = |node: Option<_>| accept(node.map(|node| unsafe { self.entry(node) }));

@@ -26,6 +26,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// The bits of a node's address: a link has others above them.
+pub(crate) const ADDRESS: usize = (1 << 48) - 1;
+
 /// Never: as a moment of expiry.
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -59,6 +62,25 @@ pub(crate) enum Kind {
 impl Kind {
     fn is_full(self) -> bool {
         matches!(self, Kind::Full | Kind::SharedFull)
+    }
+
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Kind::Plain | Kind::Shared)
+    }
+
+    /// Whether nodes of the two have the same in them.
+    fn is_like(self, other: Self) -> bool {
+        self.is_plain() == other.is_plain() && self.is_full() == other.is_full()
+    }
+
+    /// Bytes that a node takes.
+    #[inline(always)]
+    fn bytes<K, V>(self) -> usize {
+        match self {
+            Kind::Bare | Kind::Lent => size_of::<Node<K, V>>(),
+            Kind::Plain | Kind::Shared => size_of::<Node<K, V, Plain>>(),
+            Kind::Full | Kind::SharedFull => size_of::<Node<K, V, Extra>>(),
+        }
     }
 }
 
@@ -142,8 +164,8 @@ impl<K, V> Home<K, V> {
     /// What is given back when a node with so much content is freed. `weight` is what the entry was
     /// counted with.
     #[inline(always)]
-    fn garbage<T>(&self, weight: i64) -> Weight {
-        let bytes = self.bytes();
+    fn garbage<T>(&self, kind: Kind, weight: i64) -> Weight {
+        let bytes = kind.bytes::<K, V>();
         if !std::mem::needs_drop::<T>() {
             return Weight::exact(bytes); // it owns nothing
         }
@@ -157,16 +179,12 @@ impl<K, V> Home<K, V> {
 
     /// What an entry counts as when it has become garbage, in a cache that does not weigh.
     pub(crate) fn garbage_bytes(&self) -> usize {
-        self.garbage::<(K, V)>(0).bytes()
+        self.garbage::<(K, V)>(self.kind, 0).bytes()
     }
 
     /// Bytes that a node takes.
     pub(crate) fn bytes(&self) -> usize {
-        match self.kind {
-            Kind::Bare | Kind::Lent => size_of::<Node<K, V>>(),
-            Kind::Plain | Kind::Shared => size_of::<Node<K, V, Plain>>(),
-            Kind::Full | Kind::SharedFull => size_of::<Node<K, V, Extra>>(),
-        }
+        self.kind.bytes::<K, V>()
     }
 
     /// Bytes that were allocated for nodes, and of those the free bytes. `None` in shared memory.
@@ -213,15 +231,20 @@ impl<K, V> Home<K, V> {
     /// Memory for a node: that of one which this thread retired and would free next, if nothing is
     /// left in it to be dropped (law section.S13), or else new memory.
     #[inline(always)]
-    fn allocate(&self, section: Option<&Section<'_>>) -> Found<K, V> {
+    fn allocate(&self, kind: Kind, section: Option<&Section<'_>>) -> Found<K, V> {
         // Not of the owner's memory, which is to become free where nodes are relocated from.
-        if !std::mem::needs_drop::<(K, V)>() && self.kind != Kind::Lent {
+        if !std::mem::needs_drop::<(K, V)>() && kind != Kind::Lent {
             let reused = section.and_then(|own| own.reuse_raw(self.free));
             if let Some(node) = reused {
                 return node.cast();
             }
         }
-        match &self.memory {
+        self.allocate_new()
+    }
+
+    #[inline(never)]
+    fn allocate_new(&self) -> Found<K, V> {
+        let node: Found<K, V> = match &self.memory {
             Memory::Bare(slab) => slab.alloc_raw(),
             Memory::Lent(lent) => lent.allocate().cast(),
             Memory::Plain(slab) => slab.alloc_raw().cast(),
@@ -230,12 +253,15 @@ impl<K, V> Home<K, V> {
                 slab::allocate(Layout::new::<Node<K, V, Plain>>()).cast()
             }
             Memory::Shared => slab::allocate(Layout::new::<Node<K, V, Extra>>()).cast(),
-        }
+        };
+        // Links have no room for more (cache.T1). Memory that is used again was asked about once.
+        assert!(node.addr().get() <= ADDRESS, "manycore: an address beyond 48 bits");
+        node
     }
 
     /// A node with a key alone.
     pub(crate) fn begin(&self, key: K) -> Seed<K, V> {
-        let node = self.allocate(None);
+        let node = self.allocate_new();
         // SAFETY: cache.N1 - fresh memory of this type from the slab, and the key comes first
         // (cache.N2). It is written before the load is listed, so requests may read it (cache.N4).
         unsafe { node.cast::<K>().write(key) };
@@ -255,28 +281,30 @@ impl<K, V> Home<K, V> {
             .then(|| extra(seed.as_ref().expect("a seed to complete").key(), &value));
         let seed = std::mem::ManuallyDrop::new(seed.take().expect("a seed to complete"));
         // SAFETY: cache.N1 - the rest of the node is this thread's alone, and not initialized.
-        unsafe { self.write_rest(seed.node, value, extra) };
+        unsafe { Self::write_rest(seed.node, self.kind, value, extra) };
         Fresh { node: seed.node, kind: seed.kind }
     }
 
     /// A node that no other thread sees. It may be made in the memory of an old one that the
-    /// section's thread would free.
+    /// section's thread would free. `kind` is the home's, or `Plain` for each that is like it.
     #[inline(always)]
     pub(crate) fn make(
         &self,
+        kind: Kind,
         key: K,
         value: V,
         section: &Section<'_>,
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
+        debug_assert!(self.kind.is_like(kind), "cache.N2: a node of another kind is made");
         // User code first: if it panics, there is no memory yet that would be lost.
-        let extra = self.kind.is_full().then(|| extra(&key, &value));
-        let node = self.allocate(Some(section));
+        let extra = kind.is_full().then(|| extra(&key, &value));
+        let node = self.allocate(kind, Some(section));
         // SAFETY: cache.N1 - memory for a node of this kind that is this thread's alone, and has
         // nothing in it.
         unsafe {
             (&raw mut (*node.as_ptr()).key).write(key);
-            self.write_rest(node, value, extra);
+            Self::write_rest(node, kind, value, extra);
         }
         Fresh { node, kind: self.kind }
     }
@@ -284,17 +312,17 @@ impl<K, V> Home<K, V> {
     /// Writes all but the key.
     ///
     /// # Safety
-    /// The node is of this home's memory, the caller's alone, and has a key at most. There is an
-    /// `extra` if this home is full.
+    /// The node is of this kind, or one like it, the caller's alone, and has a key at most. There
+    /// is an `extra` if the kind is full.
     #[inline(always)]
-    unsafe fn write_rest(&self, node: Found<K, V>, value: V, extra: Option<Extra>) {
-        // SAFETY: cache.N2 - the caller promises memory of this home, so the node's end is of its
-        // kind. References lead to the key only, which other threads may read (cache.N4).
+    unsafe fn write_rest(node: Found<K, V>, kind: Kind, value: V, extra: Option<Extra>) {
+        // SAFETY: cache.N2 - the caller promises memory of this kind, so the node's end is of it.
+        // References lead to the key only, which other threads may read (cache.N4).
         unsafe {
             (&raw mut (*node.as_ptr()).value).write(value);
             if let Some(extra) = extra {
                 Node::extra(node).write(extra);
-            } else if matches!(self.kind, Kind::Plain | Kind::Shared) {
+            } else if kind.is_plain() {
                 let node = node.cast::<Node<K, V, Plain>>().as_ptr();
                 (&raw mut (*node).extra).write(Plain { version: next_version() });
             }
@@ -453,7 +481,8 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// Frees the node once no reader can hold it. `weight` is what it was counted with.
+    /// Frees the node once no reader can hold it. `weight` is what it was counted with; `kind` is
+    /// the home's, or one like it.
     ///
     /// # Safety
     /// It is of this home, and was unlinked by the caller, under the lock of its bucket (cache.N1).
@@ -461,10 +490,12 @@ impl<K, V> Node<K, V> {
     pub(crate) unsafe fn retire(
         this: NonNull<Self>,
         home: &Home<K, V>,
+        kind: Kind,
         section: &Section<'_>,
         weight: i64,
     ) {
-        let garbage = home.garbage::<(K, V)>(weight);
+        debug_assert!(home.kind.is_like(kind), "cache.N2: retired as of another kind");
+        let garbage = home.garbage::<(K, V)>(kind, weight);
         // SAFETY: cache.N1 - unlinked, retired once, and freed by what knows how; it has no links.
         unsafe { section.retire_raw(this.cast(), garbage, home.free) };
     }
@@ -494,7 +525,7 @@ impl<K, V> Seed<K, V> {
         let seed = std::mem::ManuallyDrop::new(self);
         let free = Node::<K, V>::freeing_key(seed.kind);
         // SAFETY: cache.N1 - not linked, retired once, and freed by what knows how.
-        unsafe { section.retire_raw(seed.node.cast(), home.garbage::<K>(0), free) };
+        unsafe { section.retire_raw(seed.node.cast(), home.garbage::<K>(home.kind, 0), free) };
     }
 }
 
@@ -550,7 +581,7 @@ impl<K, V> Fresh<K, V> {
         // SAFETY: cache.N2 - full, as was just seen; cache.N1 - not linked, and retired once.
         unsafe {
             let weight = if kind.is_full() { Node::extra(node).as_ref().weight } else { 0 };
-            Node::retire(node, home, section, i64::from(weight));
+            Node::retire(node, home, kind, section, i64::from(weight));
         }
     }
 

@@ -44,7 +44,7 @@ where
                 let entry = || unsafe { self.entry(node) };
                 let Some((key, value)) = copy(entry()) else { continue };
                 let none = |_: &K, _: &V| unreachable!("it has no metadata");
-                let fresh = self.home.make(key, value, &section, none);
+                let fresh = self.home.make(self.kind(), key, value, &section, none);
                 let weight = self.weight_of(fresh.address());
                 let old_weight = self.weight_of(node);
                 let Some(locked) = table.lock(bucket) else { break };
@@ -61,7 +61,9 @@ where
                 // by later updates.
                 self.pool.0.fetch_add(old_weight - weight, Ordering::Relaxed);
                 // SAFETY: cache.N1 - unlinked above, under its bucket's lock.
-                unsafe { crate::Node::retire(node, &self.home, &section, old_weight) };
+                unsafe {
+                    crate::Node::retire(node, &self.home, self.kind(), &section, old_weight);
+                }
             }
         }
         next

@@ -46,7 +46,7 @@ use crate::key_hash::KeyHash;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
-use crate::table::{FREQUENCY_MAX, Locked, PROVED, Slot, Table, UNPROVED};
+use crate::table::{FREQUENCY_MAX, LeastUsed, Locked, PROVED, Slot, Table, UNPROVED};
 use manycore::section::{Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
@@ -196,6 +196,7 @@ impl<K, V> Segment<K, V> {
     /// `kept` stays: the update that makes room is about it.
     /// `depart` says with which weight and cause. It runs user code, with no lock held, before the
     /// entry is unlinked, so that nothing is lost if it panics.
+    #[inline(always)]
     pub(crate) fn evict(
         &self,
         near: Option<KeyHash>,
@@ -245,21 +246,31 @@ impl<K, V> Segment<K, V> {
     ) -> Option<Departed<K, V>> {
         let bucket = &table.buckets()[index];
         let least = bucket.least_used(UNPROVED..=most, kept)?;
-        let (slot, node) = (least.slot, least.node);
+        let node = least.node;
         let departed = depart(node);
-        let locked = table.lock(bucket)?;
-        if slot.node() != Some(node) || slot.frequency_now() > most {
-            return None; // it has gone, or was used
+        match Table::try_lock(bucket) {
+            Some(locked) => unlink(table, index, &locked, &least, most).then_some(departed),
+            None => Self::unlink_in_line(table, index, &least, most).then_some(departed),
         }
-        table.remember(index, slot);
-        locked.clear(slot);
-        Some(departed)
+    }
+
+    /// Unlinks when the lock is free.
+    #[cold]
+    fn unlink_in_line(
+        table: &Table<K, V>,
+        index: usize,
+        least: &LeastUsed<'_, K, V>,
+        most: u8,
+    ) -> bool {
+        let locked = table.lock(&table.buckets()[index]);
+        locked.is_some_and(|locked| unlink(table, index, &locked, least, most))
     }
 
     /// Turns the hand until an entry goes: of each bucket that it passes the one that was used
     /// least, if that has no uses left; if it has, all of the bucket cool by one, which needs no
     /// lock (cache.T3). Where there is probation it moves on from the bucket even so: those that
     /// are left there have been used since others were not.
+    #[inline(never)]
     fn sweep(
         &self,
         kept: Option<NonNull<Node<K, V>>>,
@@ -351,6 +362,24 @@ impl<K, V> Segment<K, V> {
         // SAFETY: unlinked just now by the only thread that may; what it leads to stays linked.
         unsafe { section.retire_raw(NonNull::from(old).cast(), bytes, free::<K, V>) };
     }
+}
+
+/// Unlinks this entry of a locked bucket, unless it has gone, or was used.
+#[inline(always)]
+fn unlink<'t, K, V, H>(
+    table: &Table<K, V>,
+    index: usize,
+    locked: &Locked<'t, K, V, H>,
+    least: &LeastUsed<'t, K, V>,
+    most: u8,
+) -> bool {
+    let slot = least.slot;
+    let is_least = slot.node() == Some(least.node) && slot.frequency_now() <= most;
+    if is_least {
+        table.remember(index, slot);
+        locked.clear(slot);
+    }
+    is_least
 }
 
 /// The resize is over, also if a hash panicked.

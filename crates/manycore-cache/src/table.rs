@@ -16,16 +16,18 @@
 
 mod bucket;
 
-use self::bucket::{ADDRESS, Link, TAG_SHIFT, address_in, tag_in};
-pub(crate) use self::bucket::{Bucket, FREQUENCY_MAX, Hit, PROVED, SLOTS, Slot, UNPROVED};
+pub(crate) use self::bucket::{
+    Bucket, FREQUENCY_MAX, Hit, LeastUsed, PROVED, SLOTS, Slot, UNPROVED,
+};
+use self::bucket::{Link, TAG_SHIFT, address_in, tag_in};
 use crate::Line;
-use crate::bucket_lock::{BucketGuard, Queue, Turn};
+use crate::bucket_lock::{BucketGuard, Hold, Queue, Turn};
 use crate::chance::Chance;
 use crate::compared::Compared;
 use crate::ghosts::{Ghosts, Part};
 use crate::huge_pages::{LINE, ZeroedLines};
 use crate::key_hash::KeyHash;
-use crate::node::Node;
+use crate::node::{ADDRESS, Node};
 use crate::probation::{self, Ends, ProbationQueue};
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
@@ -43,13 +45,14 @@ fn bucket_of(upper: u32, buckets: usize) -> usize {
     debug_assert!(buckets > 0, "cache.T1: a table without buckets");
     ((u64::from(upper) * buckets as u64) >> 32) as usize
 }
+
 /// A chain's lock is held; dropping this releases it.
-pub(crate) struct Locked<'t, K, V> {
+pub(crate) struct Locked<'t, K, V, H = BucketGuard<'t>> {
     first: &'t Bucket<K, V>,
-    hold: BucketGuard<'t>,
+    hold: H,
 }
 
-impl<'t, K, V> Locked<'t, K, V> {
+impl<'t, K, V, H> Locked<'t, K, V, H> {
     #[inline(always)]
     fn set(&self, slot: Slot<'t, K, V>, link: Link<K, V>) {
         debug_assert!(
@@ -62,7 +65,7 @@ impl<'t, K, V> Locked<'t, K, V> {
 
     fn link_to(node: NonNull<Node<K, V>>, tag: usize) -> Link<K, V> {
         let address = node.as_ptr();
-        assert!(address.addr() <= ADDRESS, "manycore: an address beyond 48 bits");
+        debug_assert!(address.addr() <= ADDRESS, "cache.T1: an address beyond 48 bits");
         debug_assert!(
             (1..1 << (usize::BITS - TAG_SHIFT)).contains(&tag),
             "cache.T1: a link with the tag {tag:#x}"
@@ -112,6 +115,7 @@ impl<'t, K, V> Locked<'t, K, V> {
 
     /// Links a node in a free place, and makes one if there is none.
     /// The bucket is one of this table's.
+    #[inline(never)]
     pub(crate) fn add(
         &self,
         table: &Table<K, V>,
@@ -151,6 +155,31 @@ impl<'t, K, V> Locked<'t, K, V> {
         self.set(last, more.as_ptr().cast());
     }
 
+    /// Links the node of a new key, unless there is an entry of its tag; then false.
+    #[inline(always)]
+    pub(crate) fn add_new(
+        &self,
+        table: &Table<K, V>,
+        hash: KeyHash,
+        node: NonNull<Node<K, V>>,
+    ) -> bool {
+        let slot = self.first.free_without(hash);
+        if slot.is_none() && self.first.has_tag(hash) {
+            return false;
+        }
+        let frequency = table.first_frequency(hash);
+        let Some(slot) = slot else {
+            self.add(table, hash, node, frequency);
+            return true;
+        };
+        debug_assert!(!self.first.has_tag(hash), "cache.T2: an entry of the tag is not seen");
+        slot.set_frequency(frequency);
+        self.set(slot, Self::link_to(node, hash.tag()));
+        true
+    }
+}
+
+impl<K, V> Locked<'_, K, V> {
     /// Gives the lock up for ever: the table has been replaced (cache.T4).
     pub(crate) fn retire(self) {
         self.hold.retire();
@@ -264,6 +293,12 @@ impl<K, V> Table<K, V> {
     #[inline]
     pub(crate) fn lock<'t>(&'t self, first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V>> {
         Some(Locked { first, hold: first.lock.lock(&self.changing.0.queue)? })
+    }
+
+    /// Takes the lock if it is free now; `None` also if the table has been replaced.
+    #[inline(always)]
+    pub(crate) fn try_lock<'t>(first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V, Hold<'t>>> {
+        Some(Locked { first, hold: first.lock.try_lock()? })
     }
 
     /// Makes all threads that would wait for a lock wait, except the caller.

@@ -111,15 +111,18 @@ where
     }
 
     #[inline(always)]
-    pub(crate) fn make(
+    pub(crate) fn make<const STRAIGHT: bool>(
         &self,
         key: K,
         value: V,
         time: Option<Duration>,
         section: &Section<'_>,
     ) -> Fresh<K, V> {
-        self.note_own_end(&key, &value);
-        self.home.make(key, value, section, |key, value| self.extra(key, value, time))
+        if !STRAIGHT {
+            self.note_own_end(&key, &value);
+        }
+        let extra = |key: &K, value: &V| self.extra(key, value, time);
+        self.home.make(self.kind_of::<STRAIGHT>(), key, value, section, extra)
     }
 
     /// As `make`, of a key that has a node already. Gives it back if user code panics.
@@ -406,19 +409,19 @@ where
             None => self.grow_if_full(segment, section),
             Some(old) => self.part_with(&old, section),
         }
-        self.end_put(hash, section);
+        self.end_put::<false>(hash, section);
     }
 
     /// What an update does at its end for others: it pays back capacity, and drops what has
     /// expired.
     #[inline(always)]
-    pub(crate) fn end_put(&self, hash: KeyHash, section: &Section<'_>) {
+    pub(crate) fn end_put<const STRAIGHT: bool>(&self, hash: KeyHash, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
         if self.pool.0.load(Ordering::Relaxed) < 0 {
             self.settle(self.segment(hash), section);
         }
         // ORDER: Relaxed; see `note_end`.
-        if self.is_timed && self.may_end.load(Ordering::Relaxed) {
+        if !STRAIGHT && self.is_timed && self.may_end.load(Ordering::Relaxed) {
             self.sweep_next(self.segment(hash), section);
         }
     }

@@ -6,7 +6,7 @@ use crate::bucket_lock::BucketLock;
 use crate::chance::Chance;
 use crate::huge_pages::LINE;
 use crate::key_hash::KeyHash;
-use crate::node::Node;
+use crate::node::{ADDRESS, Node};
 use crate::prefetch::prefetch;
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// Links in a bucket.
 pub(crate) const SLOTS: usize = 7;
+/// A bit for each.
+const LINKS: u32 = (1 << SLOTS) - 1;
 /// ZeroedLines of a node that are fetched before it is looked at, about.
 const NODE_LINES: usize = 3;
 pub(super) const TAG_SHIFT: u32 = 50;
-pub(super) const ADDRESS: usize = (1 << 48) - 1;
 
 /// The reference byte of an entry on probation: it was not used since it came.
 pub(crate) const UNPROVED: u8 = 0;
@@ -91,7 +92,7 @@ impl<K, V> Bucket<K, V> {
         'bucket: loop {
             let mut hits = bucket.hits(tag);
             while hits != 0 {
-                let at = (hits.trailing_zeros() / 2) as usize;
+                let at = hits.trailing_zeros() as usize;
                 hits &= hits - 1;
                 let link = bucket.link(at);
                 if tag_in(link) != tag {
@@ -123,7 +124,7 @@ impl<K, V> Bucket<K, V> {
         self.find(hash, |_| true).is_some()
     }
 
-    /// Which links have the tag: bit `2 * n` for link `n`. A hint: a thread that follows a link
+    /// Which links have the tag: bit `n` for link `n`. A hint: a thread that follows a link
     /// reads it again, with order.
     #[inline(always)]
     pub(super) fn hits(&self, tag: usize) -> u32 {
@@ -134,13 +135,28 @@ impl<K, V> Bucket<K, V> {
     #[inline(always)]
     pub(super) fn free(&self) -> Option<Slot<'_, K, V>> {
         // What has no tag is free, or the last and leads to the next bucket (cache.T1).
-        let at = (self.hits(0).trailing_zeros() / 2) as usize;
+        let at = self.hits(0).trailing_zeros() as usize;
         (at < SLOTS && self.link(at).is_null()).then_some(Slot { bucket: self, at })
+    }
+
+    /// A free place of this bucket, if it is all of its chain and has no entry of this tag; for the
+    /// holder of its lock. (One look for both.)
+    #[inline(always)]
+    pub(super) fn free_without(&self, hash: KeyHash) -> Option<Slot<'_, K, V>> {
+        let seen = Snapshot::of(self);
+        let (same, free) = (seen.hits(hash.tag()), seen.hits(0));
+        let is_alone = free >> (SLOTS - 1) == 0 || self.link(SLOTS - 1).is_null();
+        let at = free.trailing_zeros() as usize;
+        (same == 0 && is_alone && at < SLOTS).then_some(Slot { bucket: self, at })
     }
 
     /// Whether the chain has a free place. A hint without its lock.
     #[inline(always)]
     pub(crate) fn has_free(&self) -> bool {
+        // The last place is filled last.
+        if self.link(SLOTS - 1).is_null() {
+            return true;
+        }
         let mut bucket = self;
         loop {
             if bucket.free().is_some() {
@@ -203,7 +219,7 @@ impl<K, V> Bucket<K, V> {
         let mut hits = self.hits(hash.tag());
         let mut first = None;
         while hits != 0 {
-            let at = (hits.trailing_zeros() / 2) as usize;
+            let at = hits.trailing_zeros() as usize;
             hits &= hits - 1;
             let link = self.link(at);
             let node = address_in(link);
@@ -273,8 +289,8 @@ pub(crate) struct LeastUsed<'t, K, V> {
     pub(crate) frequency: u8,
 }
 
-/// A byte for each place of a bucket, and one more: `0x80` and the frequency, or `0xff` where there
-/// is no entry. So all are looked at together, without a branch that can't be predicted.
+/// A byte for each place of a bucket, and one more: the frequency, or `0xff` where there is no
+/// entry. So all are looked at together, without a branch that can't be predicted.
 struct Frequencies(u64);
 
 /// One in each byte.
@@ -287,7 +303,7 @@ impl Frequencies {
     fn least(&self, mut of: RangeInclusive<u8>, from: u32) -> Option<(usize, u8)> {
         let turned = self.0.rotate_right(8 * from);
         of.find_map(|frequency| {
-            let other = turned ^ ((0x80 | u64::from(frequency)) * EACH);
+            let other = turned ^ (u64::from(frequency) * EACH);
             // The lowest zero byte has the lowest of these bits.
             let zeros = other.wrapping_sub(EACH) & !other & (0x80 * EACH);
             let at = || (zeros.trailing_zeros() / 8 + from) % 8;
@@ -301,80 +317,78 @@ impl Frequencies {
     }
 }
 
-/// A bucket as it was when it was looked at, in four registers.
+/// A bucket as it was when it was looked at, in two registers.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod snapshot {
-    use super::{Bucket, Frequencies, SLOTS, TAG_SHIFT};
+    use super::{Bucket, Frequencies, LINKS, SLOTS, TAG_SHIFT};
     use core::arch::x86_64::{
         __m128i, _mm_cmpeq_epi16, _mm_cvtsi128_si64, _mm_movemask_epi8, _mm_packs_epi16,
-        _mm_packs_epi32, _mm_set1_epi16, _mm_srli_epi64, _mm_unpackhi_epi64,
+        _mm_packs_epi32, _mm_set1_epi16, _mm_srli_epi32,
     };
-    use std::marker::PhantomData;
 
-    pub(super) struct Snapshot<'b, K, V>([__m128i; 4], PhantomData<&'b Bucket<K, V>>);
+    /// The tags, a word each; and the last one is none.
+    pub(super) struct Snapshot<'b, K, V>(__m128i, &'b Bucket<K, V>);
 
     impl<'b, K, V> Snapshot<'b, K, V> {
         #[inline(always)]
         pub(super) fn of(bucket: &'b Bucket<K, V>) -> Self {
-            let (first, second, third, fourth): (__m128i, __m128i, __m128i, __m128i);
+            const SHIFT: i32 = TAG_SHIFT as i32 - 32;
+            let (low, high): (__m128i, __m128i);
             // SAFETY: the four quarters of a bucket, which is a line and aligned to one. Other
             // threads may write concurrently, so this is left to the hardware, which reads each
-            // word whole.
+            // word whole. Of each link the upper half is kept.
             unsafe {
                 std::arch::asm!(
-                    "movdqa {first}, [{bucket}]",
-                    "movdqa {second}, [{bucket} + 16]",
-                    "movdqa {third}, [{bucket} + 32]",
-                    "movdqa {fourth}, [{bucket} + 48]",
+                    "movaps {low}, [{bucket}]",
+                    "shufps {low}, [{bucket} + 16], 0xdd",
+                    "movaps {high}, [{bucket} + 32]",
+                    "shufps {high}, [{bucket} + 48], 0xdd",
                     bucket = in(reg) bucket,
-                    first = out(xmm_reg) first,
-                    second = out(xmm_reg) second,
-                    third = out(xmm_reg) third,
-                    fourth = out(xmm_reg) fourth,
+                    low = out(xmm_reg) low,
+                    high = out(xmm_reg) high,
                     options(nostack, preserves_flags, readonly),
                 );
             }
-            Self([first, second, third, fourth], PhantomData)
+            // SAFETY: x86-64 has SSE2. (A tag is below the words' sign.)
+            let tags = unsafe {
+                _mm_packs_epi32(_mm_srli_epi32::<SHIFT>(low), _mm_srli_epi32::<SHIFT>(high))
+            };
+            Self(tags, bucket)
         }
 
-        /// Of each link two bytes: whether it has the tag, and whether that is zero.
+        /// Of each link a byte: whether it has the tag; in the lower half, and again in the upper.
         #[inline(always)]
         fn equal(&self, tag: usize) -> __m128i {
-            const SHIFT: i32 = TAG_SHIFT as i32;
-            let [first, second, third, fourth] = self.0;
             // SAFETY: x86-64 has SSE2.
             unsafe {
-                let tag = _mm_set1_epi16(tag as i16);
-                // Of each link two 16-bit words: its tag, and zero, which is no tag.
-                let pair = |one, other| {
-                    let tags = |links| _mm_srli_epi64::<SHIFT>(links);
-                    _mm_cmpeq_epi16(_mm_packs_epi32(tags(one), tags(other)), tag)
-                };
-                _mm_packs_epi16(pair(first, second), pair(third, fourth))
+                let equal = _mm_cmpeq_epi16(self.0, _mm_set1_epi16(tag as i16));
+                _mm_packs_epi16(equal, equal)
             }
         }
 
         /// See `Bucket::hits`.
         #[inline(always)]
         pub(super) fn hits(&self, tag: usize) -> u32 {
-            const LINKS: i32 = 0x1555;
             // SAFETY: x86-64 has SSE2.
-            unsafe { (_mm_movemask_epi8(self.equal(tag)) & LINKS) as u32 }
+            unsafe { _mm_movemask_epi8(self.equal(tag)) as u32 & LINKS }
         }
 
         /// The frequencies of this bucket's entries. A hint (cache.T3).
         #[inline(always)]
         pub(super) fn frequencies(&self) -> Frequencies {
-            let free = self.equal(0);
+            let bytes: u64;
+            // SAFETY: the end of the line, as above.
+            unsafe {
+                std::arch::asm!(
+                    "mov {bytes}, [{bucket} + 56]",
+                    bucket = in(reg) self.1,
+                    bytes = out(reg) bytes,
+                    options(nostack, preserves_flags, readonly),
+                );
+            }
             // SAFETY: x86-64 has SSE2.
-            let all = unsafe {
-                // Of each link a byte: all bits where there is no tag, and the highest elsewhere,
-                // to which what is too low for a byte is saturated.
-                let free = _mm_cvtsi128_si64(_mm_packs_epi16(free, free));
-                let bytes = _mm_cvtsi128_si64(_mm_unpackhi_epi64(self.0[3], self.0[3]));
-                (free | bytes) as u64
-            };
-            Frequencies(all | !0 << (8 * SLOTS))
+            let free = unsafe { _mm_cvtsi128_si64(self.equal(0)) as u64 };
+            Frequencies(free | bytes | !0 << (8 * SLOTS))
         }
     }
 }
@@ -395,7 +409,7 @@ mod snapshot {
         /// See `Bucket::hits`.
         #[inline(always)]
         pub(super) fn hits(&self, tag: usize) -> u32 {
-            let bit = |at: usize| u32::from(tag_in(self.0.link(at)) == tag) << (2 * at);
+            let bit = |at: usize| u32::from(tag_in(self.0.link(at)) == tag) << at;
             (0..SLOTS).fold(0, |hits, at| hits | bit(at))
         }
 
@@ -404,7 +418,7 @@ mod snapshot {
         pub(super) fn frequencies(&self) -> Frequencies {
             let byte = |at: usize| match tag_in(self.0.link(at)) {
                 0 => 0xff,
-                _ => 0x80 | u64::from(Slot { bucket: self.0, at }.frequency_now()),
+                _ => u64::from(Slot { bucket: self.0, at }.frequency_now()),
             };
             Frequencies((0..SLOTS).fold(!0 << (8 * SLOTS), |all, at| all | byte(at) << (8 * at)))
         }
