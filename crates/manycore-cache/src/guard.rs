@@ -102,6 +102,7 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
 pub struct Guard<'c, K, V> {
     node: NonNull<Node<K, V>>,
     kind: Kind,
+    is_fresh: bool,
     _section: Section<'c>,
 }
 
@@ -110,7 +111,12 @@ impl<'c, K, V> Guard<'c, K, V> {
     /// The node was found, or published, in this section, and is of this kind.
     #[inline(always)]
     pub(crate) unsafe fn new(node: NonNull<Node<K, V>>, kind: Kind, section: Section<'c>) -> Self {
-        Self { node, kind, _section: section }
+        Self { node, kind, is_fresh: false, _section: section }
+    }
+
+    /// The same entry, loaded by the call that returns it.
+    pub(crate) fn fresh(self) -> Self {
+        Self { is_fresh: true, ..self }
     }
 
     /// Where the entry is, as long as this lives.
@@ -121,6 +127,20 @@ impl<'c, K, V> Guard<'c, K, V> {
     fn node(&self) -> &Node<K, V> {
         // SAFETY: the section keeps it (cache.N1).
         unsafe { self.node.as_ref() }
+    }
+
+    /// Whether the call that returned this guard has loaded the value: by
+    /// [`Cache::get_or_insert_with`] and its kin, whose closure ran to the end. Not if the key was
+    /// updated since that began, and this is the newer entry; nor if the call waited for another's
+    /// load.
+    ///
+    /// ```
+    /// let cache = manycore_cache::Cache::new(10);
+    /// assert!(cache.get_or_insert_with("a", || 1).is_fresh());
+    /// assert!(!cache.get_or_insert_with("a", || 2).is_fresh());
+    /// ```
+    pub fn is_fresh(&self) -> bool {
+        self.is_fresh
     }
 
     /// The key, as the cache has it.

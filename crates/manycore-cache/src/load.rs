@@ -43,6 +43,8 @@ where
     ///
     /// If `load` panics, the panic is its caller's; the waiters go on, and one of them loads.
     ///
+    /// [`Guard::is_fresh`] says whether this call has loaded the value.
+    ///
     /// With [`Builder::refresh_ahead`](crate::Builder::refresh_ahead) an entry is loaded anew
     /// before it expires.
     ///
@@ -236,7 +238,7 @@ where
             }
         }
         // SAFETY: linked in this section, or to be retired while it is open, by the lead's end.
-        unsafe { self.guard(node, section) }
+        unsafe { self.guard(node, section) }.fresh()
     }
 }
 
