@@ -138,6 +138,8 @@ mod insert;
 
 mod update;
 
+mod compute;
+
 mod load;
 
 mod batch;
@@ -172,6 +174,7 @@ mod table;
 pub use batch::BatchKey;
 pub use builder::{BuildError, Builder};
 pub use cause::Cause;
+pub use compute::{Change, Computed};
 pub use guard::{Entry, Guard, Iter};
 pub use node_memory::{NODE_AREA, NodeMemory};
 pub use scan::Cursor;

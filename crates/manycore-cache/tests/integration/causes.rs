@@ -2,7 +2,7 @@
 //! told and counted as expired (law cache.D3).
 
 use manycore::collections::BudgetTree;
-use manycore_cache::{Builder, Cache, Cause, Eviction};
+use manycore_cache::{Builder, Cache, Cause, Change, Eviction};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +52,12 @@ const WAYS: &[Way] = &[
         |cache| each(|key| _ = cache.insert_locked_if(key, 1, |_| true)),
         Some(Cause::Replaced),
     ),
+    ("compute", |cache| each(|key| put(cache, key)), Some(Cause::Replaced)),
+    (
+        "compute, removing",
+        |cache| each(|key| drop(cache.compute(key, |_| Change::Remove))),
+        Some(Cause::Removed),
+    ),
     ("get", |cache| each(|key| drop(cache.get(&key))), None),
     ("load", |cache| each(|key| drop(cache.get_or_insert_with(key, || 1))), None),
     ("remove", |cache| each(|key| drop(cache.remove(&key))), Some(Cause::Removed)),
@@ -69,6 +75,10 @@ const WAYS: &[Way] = &[
 
 fn each(use_key: impl Fn(u32)) {
     (0..ENTRIES).for_each(use_key);
+}
+
+fn put(cache: &Cache<u32, u32>, key: u32) {
+    drop(cache.compute(key, |_| Change::Put(1)));
 }
 
 fn others(cache: &Cache<u32, u32>, keys: u32) {

@@ -3,7 +3,7 @@
 //! the weight is that of what is there, everything works on, and everything is freed once.
 
 use crate::fuse::{Accounts, KINDS, Key, Kind, Value, arm, disarm};
-use manycore_cache::Cache;
+use manycore_cache::{Cache, Change};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -154,6 +154,62 @@ fn a_panic_in_any_user_code_of_an_insertion_loses_nothing() {
     });
 }
 
+/// The same where insertions are short: without a listener, a weigher and times. What left was not
+/// told, but it was counted and freed.
+#[test]
+fn a_panic_in_any_user_code_of_a_short_insertion_loses_nothing() {
+    type Insert = fn(&Arc<Accounts>, &Cache<Key, Value>, u32);
+    let ways: [(&str, Insert, std::ops::Range<u32>); 4] = [
+        ("new key", insert, 50..51),
+        ("replacements", insert, 3..6),
+        ("evictions", insert, 50..60),
+        ("evictions in batches", insert_in_batch, 50..60),
+    ];
+    quietly(move || {
+        for (what, insert_into, keys) in ways {
+            let mut calls = 0;
+            loop {
+                let accounts = Arc::<Accounts>::default();
+                let cache = Cache::builder(ROOM).initial_entries(1).build().unwrap();
+                (0..FILL).for_each(|number| insert(&accounts, &cache, number));
+                arm(calls);
+                let all = || keys.clone().for_each(|key| insert_into(&accounts, &cache, key));
+                let ended = catch_unwind(AssertUnwindSafe(all));
+                let has_fired = disarm();
+                assert!(ended.is_ok() || has_fired, "{what}: a panic of its own");
+                let there = cache.iter().count();
+                assert!(there >= FILL as usize - 1, "{what}, call {calls}: {there} are left");
+                assert_eq!((cache.len(), cache.weight()), (there, there as u64), "{what}, {calls}");
+                (0..30).for_each(|number| insert(&accounts, &cache, number));
+                assert_eq!(cache.len() as u64, ROOM, "{what}, call {calls}");
+                drop(cache);
+                assert_eq!(
+                    accounts.living(),
+                    (0, 0),
+                    "{what}, call {calls}: leaked or freed twice"
+                );
+                if !has_fired {
+                    break;
+                }
+                calls += 1;
+            }
+            println!("{what}: {calls} calls of user code");
+            assert!(calls > 0, "{what}: no user code, so nothing is tested");
+        }
+    });
+}
+
+fn insert(accounts: &Arc<Accounts>, cache: &Cache<Key, Value>, number: u32) {
+    cache.insert(accounts.key(number), accounts.value(10));
+}
+
+fn insert_in_batch(accounts: &Arc<Accounts>, cache: &Cache<Key, Value>, number: u32) {
+    let key = accounts.key(number);
+    cache.visit_many([&key], |_, spot| {
+        spot.insert(accounts.key(number), accounts.value(10));
+    });
+}
+
 #[test]
 fn a_panic_in_any_user_code_of_a_conditional_update_loses_nothing() {
     quietly(|| {
@@ -164,6 +220,26 @@ fn a_panic_in_any_user_code_of_a_conditional_update_loses_nothing() {
         every_fault("insert_locked_if", nothing, |world| {
             drop(world.cache.insert_locked_if(world.key(5), world.value(9), |old| old.is_some()));
             drop(world.cache.insert_locked_if(world.key(6), world.value(9), |old| old.is_none()));
+        });
+        every_fault("compute", nothing, |world| {
+            drop(world.cache.compute(world.key(5), |_| Change::Put(world.value(9))));
+            drop(world.cache.compute(world.key(50), |_| Change::Put(world.value(9))));
+            drop(world.cache.compute(world.key(6), |_| Change::Keep));
+            drop(world.cache.compute(world.key(6), |_| Change::Remove));
+        });
+        every_fault("compute that is asked again", nothing, |world| {
+            let mut calls = 0;
+            drop(world.cache.compute(world.key(5), |_| {
+                calls += 1;
+                if calls < 3 {
+                    world.insert(5, world.value(9));
+                }
+                Change::Put(world.value(9))
+            }));
+        });
+        every_fault("compute, expired", World::age, |world| {
+            drop(world.cache.compute(world.key(3), |_| Change::Remove));
+            drop(world.cache.compute(world.key(6), |_| Change::Put(world.value(9))));
         });
         every_fault("remove", nothing, |world| drop(world.cache.remove(&world.key(5))));
         every_fault("remove, expired", World::age, |world| drop(world.cache.remove(&world.key(3))));

@@ -26,6 +26,7 @@ mod tasks;
 
 mod budgeted;
 mod causes;
+mod computed;
 mod corners;
 mod deadlocks;
 mod expiry;

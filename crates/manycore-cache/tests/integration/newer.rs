@@ -1,7 +1,7 @@
 //! A load does not overwrite what is newer: insertions and removals of its key during the load.
 
 use crate::tasks::{block_on, poll_once, within};
-use manycore_cache::{Cache, Cause};
+use manycore_cache::{Cache, Cause, Change};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
@@ -42,6 +42,8 @@ fn an_insertion_during_a_load_stays_and_is_what_the_loader_gets() {
     assert_eq!(after(|cache| _ = cache.insert(1, 5)), newer);
     assert_eq!(after(|cache| _ = cache.insert_if(1, 5, |old| old.is_none())), newer);
     assert_eq!(after(|cache| _ = cache.insert_locked_if(1, 5, |_| true)), newer);
+    assert_eq!(after(|cache| drop(cache.compute(1, |_| Change::Put(5)))), newer);
+    assert_eq!(after(|cache| _ = cache.update_or_insert_with(1, |_| 0, || 5)), newer);
     let in_a_batch = |cache: &Numbers| {
         cache.visit_many([1].iter(), |_, spot| _ = spot.insert(1, 5));
     };
@@ -54,6 +56,7 @@ fn a_removal_during_a_load_leaves_the_key_missing() {
     assert_eq!(after(|cache| drop(cache.remove(&1))), missing, "removed in vain");
     assert_eq!(after(|cache| drop(cache.remove_if(&1, |_| true))), missing);
     assert_eq!(after(|cache| drop(cache.remove_locked_if(&1, |_| true))), missing);
+    assert_eq!(after(|cache| drop(cache.compute(1, |_| Change::Remove))), missing);
     assert_eq!(after(Cache::invalidate_all), missing);
     assert_eq!(after(|cache| cache.retain(|_| true)), missing);
     let in_and_out = |cache: &Numbers| {
@@ -76,6 +79,8 @@ fn updates_of_other_keys_and_updates_that_change_nothing_let_a_load_land() {
     assert_eq!(after(|cache| drop(cache.remove(&2))), landed);
     assert_eq!(after(|cache| _ = cache.insert_if(1, 5, |_| false)), landed);
     assert_eq!(after(|cache| _ = cache.compare_and_swap(1, 7, 5)), landed);
+    assert_eq!(after(|cache| drop(cache.compute(1, |_| Change::Keep))), landed);
+    assert_eq!(after(|cache| _ = cache.update(&1, |_| 5)), landed);
     assert_eq!(after(|cache| cache.set_capacity(5)), landed);
     assert_eq!(after(Cache::purge), landed);
 }

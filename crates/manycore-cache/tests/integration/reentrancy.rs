@@ -4,7 +4,7 @@
 
 use crate::tasks::{block_on, message, within};
 use manycore::collections::{BudgetTree, Reclaimer};
-use manycore_cache::{Builder, Cache, Cause};
+use manycore_cache::{Builder, Cache, Cause, Change};
 use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +36,7 @@ enum Site {
     BareEndUnderLock,
     InsertIf,
     RemoveIf,
+    Compute,
     InsertHeldIf,
     RemoveHeldIf,
     HoldIf,
@@ -51,7 +52,7 @@ enum Site {
 
 use Site::{AsyncLoad, Load};
 
-const SITES: [(Site, &str); 28] = [
+const SITES: [(Site, &str); 29] = [
     (Site::Hash, "`Hash`"),
     (Site::HashInGrowth, "`Hash`, while a table grows"),
     (Site::Eq, "`Eq`, `Borrow`"),
@@ -69,6 +70,7 @@ const SITES: [(Site, &str); 28] = [
     (Site::BareEndUnderLock, "`without_metadata`, where it is asked under a lock"),
     (Site::InsertIf, "`insert_if`"),
     (Site::RemoveIf, "`remove_if`"),
+    (Site::Compute, "`compute`, `update`, `update_or_insert_with`"),
     (Site::InsertHeldIf, "`insert_locked_if`, second call"),
     (Site::RemoveHeldIf, "`remove_locked_if`, second call"),
     (Site::HoldIf, "`get_locked_if`"),
@@ -96,6 +98,8 @@ enum Operation {
     Insert,
     InsertSame,
     InsertIf,
+    Compute,
+    Update,
     Remove,
     RemoveMissing,
     HoldIf,
@@ -117,6 +121,8 @@ const GROUPS: [&[Operation]; 5] = [
         O::Insert,
         O::InsertSame,
         O::InsertIf,
+        O::Compute,
+        O::Update,
         O::Remove,
         O::RemoveMissing,
         O::HoldIf,
@@ -179,6 +185,8 @@ fn operate(cache: &Numbers, operation: Operation) {
         O::Insert => _ = cache.insert(Key(OTHER), Value),
         O::InsertSame => _ = cache.insert(Key(SAME), Value),
         O::InsertIf => drop(cache.insert_if(Key(SAME), Value, |_| true)),
+        O::Compute => drop(cache.compute(Key(OTHER), |_| Change::Remove)),
+        O::Update => _ = cache.update_or_insert_with(Key(SAME), |_| Value, || Value),
         O::Remove => drop(cache.remove(&Key(SAME))),
         O::RemoveMissing => drop(cache.remove(&Key(OTHER))),
         O::HoldIf => drop(cache.get_locked_if(&Key(SAME), |_| true)),
@@ -363,6 +371,7 @@ fn trigger(cache: &Numbers, plan: Plan) {
         Site::BareEndUnderLock => drop(cache.get_locked_if(&Key(SAME), |_| true)),
         Site::InsertIf => drop(cache.insert_if(Key(SAME), Value, |_| at(Site::InsertIf))),
         Site::RemoveIf => drop(cache.remove_if(&Key(SAME), |_| at(Site::RemoveIf))),
+        Site::Compute => drop(cache.compute(Key(SAME), |_| change(Site::Compute))),
         Site::InsertHeldIf => {
             arm(1);
             drop(cache.insert_locked_if(Key(SAME), Value, |_| at(Site::InsertHeldIf)));
@@ -392,6 +401,11 @@ fn trigger(cache: &Numbers, plan: Plan) {
             Value
         }))),
     }
+}
+
+fn change(site: Site) -> Change<Value> {
+    reach(site);
+    Change::Put(Value)
 }
 
 fn at(site: Site) -> bool {

@@ -1,6 +1,6 @@
 //! One thread: against the sequential map, the bound, the listener, iteration, settings.
 
-use manycore_cache::{BuildError, Builder, Cache, CasError, Cause, Eviction};
+use manycore_cache::{BuildError, Builder, Cache, CasError, Cause, Change, Computed, Eviction};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -34,6 +34,7 @@ enum Call {
     Remove(u32),
     RemoveEven(u32),
     Load(u32, u32),
+    Count(u32, u32),
     Clear,
 }
 
@@ -46,7 +47,8 @@ fn calls() -> impl Strategy<Value = Call> {
         2 => (key.clone(), value.clone(), any::<bool>()).prop_map(|(k, v, r)| Call::Swap(k, v, r)),
         2 => key.clone().prop_map(Call::Remove),
         1 => key.clone().prop_map(Call::RemoveEven),
-        2 => (key, value).prop_map(|(k, v)| Call::Load(k, v)),
+        2 => (key.clone(), value.clone()).prop_map(|(k, v)| Call::Load(k, v)),
+        2 => (key, value).prop_map(|(k, v)| Call::Count(k, v)),
         1 => Just(Call::Clear),
     ]
 }
@@ -108,6 +110,7 @@ fn answers_as_a_map<S: std::hash::BuildHasher>(calls: &[Call], cache: &Cache<u32
                 assert_eq!(*found, *model.entry(key).or_insert(value));
                 versions.insert(key, found.version());
             }
+            Call::Count(key, value) => count(cache, &mut model, &mut versions, key, value),
             Call::Clear => {
                 cache.invalidate_all();
                 model.clear();
@@ -116,6 +119,40 @@ fn answers_as_a_map<S: std::hash::BuildHasher>(calls: &[Call], cache: &Cache<u32
         assert_eq!((cache.len(), cache.weight()), (model.len(), model.len() as u64));
     }
     holds(cache, &model);
+}
+
+/// Adds to a number that is there and even, removes an odd one, and puts a missing one in if it is
+/// even.
+fn count<S: std::hash::BuildHasher>(
+    cache: &Cache<u32, u32, S>,
+    model: &mut BTreeMap<u32, u32>,
+    versions: &mut HashMap<u32, u64>,
+    key: u32,
+    value: u32,
+) {
+    let change = |old: Option<u32>| match old {
+        Some(old) if old % 2 == 0 => Change::Put(old + value),
+        Some(_) => Change::Remove,
+        None if value % 2 == 0 => Change::Put(value),
+        None => Change::Keep,
+    };
+    let done = cache.compute(key, |entry| change(entry.map(|entry| *entry.value())));
+    let old = model.get(&key).copied();
+    match (change(old), done) {
+        (Change::Put(new), Computed::Inserted(entry)) if old.is_none() => {
+            assert_eq!(*entry, new);
+            model.insert(key, new);
+            versions.insert(key, entry.version());
+        }
+        (Change::Put(new), Computed::Replaced(entry)) if old.is_some() => {
+            assert_eq!(*entry, new);
+            model.insert(key, new);
+            versions.insert(key, entry.version());
+        }
+        (Change::Remove, Computed::Removed(entry)) => assert_eq!(model.remove(&key), Some(*entry)),
+        (Change::Keep, Computed::Absent) => {}
+        (change, done) => panic!("{done:?} of {old:?} by {change:?}"),
+    }
 }
 
 /// By every way of looking.
@@ -151,7 +188,11 @@ fn forgets_but_never_lies(calls: &[Call], cache: &Cache<u32, u32>) {
                 model.clear();
                 assert!(cache.is_empty() && cache.weight() == 0);
             }
-            Call::Get(key) | Call::Add(key, _) | Call::Swap(key, ..) | Call::RemoveEven(key) => {
+            Call::Get(key)
+            | Call::Add(key, _)
+            | Call::Swap(key, ..)
+            | Call::RemoveEven(key)
+            | Call::Count(key, _) => {
                 assert!(cache.get(&key).is_none_or(|value| model.get(&key) == Some(&*value)));
             }
             Call::Load(key, value) => {

@@ -1,8 +1,8 @@
 //! What every public type implements, checked by the compiler.
 
 use manycore_cache::{
-    BatchKey, BuildError, Builder, Cache, CasError, Cause, Cursor, Entry, Eviction, Footprint,
-    Guard, Iter, Stats,
+    BatchKey, BuildError, Builder, Cache, CasError, Cause, Change, Computed, Cursor, Entry,
+    Eviction, Footprint, Guard, Iter, Stats,
 };
 use std::error::Error;
 use std::fmt::Debug;
@@ -26,6 +26,7 @@ fn public_types_have_the_traits_that_users_expect() {
     debug::<Entry<'_, u32, u32>>();
     debug::<Iter<'_, u32, u32, RandomState>>();
     debug::<BatchKey<'_, u32, u32, u32, RandomState>>();
+    debug::<(Change<u32>, Computed<'_, u32, u32>)>();
     debug::<(CasError<u32>, BuildError, Cause, Cursor, Eviction, Footprint, Stats)>();
 
     unwind::<Numbers>();
@@ -34,11 +35,12 @@ fn public_types_have_the_traits_that_users_expect() {
     unwind::<Entry<'_, u32, u32>>();
     unwind::<Iter<'_, u32, u32, RandomState>>();
     unwind::<BatchKey<'_, u32, u32, u32, RandomState>>();
+    unwind::<(Change<u32>, Computed<'_, u32, u32>)>();
     unwind::<(CasError<u32>, BuildError, Cause, Cursor, Eviction, Footprint, Stats)>();
 
     send::<(Numbers, Builder<u32, u32>)>();
     sync::<(Numbers, Builder<u32, u32>)>();
-    plain::<(Cause, Cursor, Eviction, Footprint, Stats)>();
+    plain::<(Change<u32>, Cause, Cursor, Eviction, Footprint, Stats)>();
     // Of the rest, none: a cache without a capacity is no cache.
     default::<(Cursor, Eviction, Footprint, Stats)>();
 }
