@@ -220,6 +220,19 @@ struct Line<T>(T);
 /// });
 /// # Ok::<(), manycore_cache::BuildError>(())
 /// ```
+///
+/// A handle to clone, as for threads or tasks that outlive the scope, is an `Arc` around it. (So a
+/// cache in a `static`, or in a structure that is shared anyway, is reached without the pointer,
+/// and without a count, that a handle of its own would have.)
+/// ```
+/// use manycore_cache::Cache;
+/// use std::sync::Arc;
+///
+/// let cache: Arc<Cache<u64, u64>> = Arc::new(Cache::new(100));
+/// let handle = Arc::clone(&cache);
+/// std::thread::spawn(move || handle.insert(1, 2)).join().unwrap();
+/// assert_eq!(cache.get(&1).as_deref(), Some(&2));
+/// ```
 #[doc(alias = "LRU")]
 #[doc(alias = "memoize")]
 #[doc(alias = "bounded map")]

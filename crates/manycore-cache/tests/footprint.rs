@@ -42,4 +42,20 @@ fn check(what: &str, room: usize, node: f64, most: f64) {
 fn an_entry_takes_what_the_documentation_says() {
     check("a table for all from the start", ENTRIES, 56.0, 76.0);
     check("a table that has grown", 1000, 56.0, 82.0);
+    check_less();
+}
+
+/// The tables that less capacity has no use for go back to the system.
+fn check_less() {
+    let cache: Cache<u64, u64> =
+        Cache::builder(10 * ENTRIES as u64).initial_entries(10 * ENTRIES).build().unwrap();
+    (0..ENTRIES as u64).for_each(|number| _ = cache.insert(number, number));
+    let (before, tables) = (resident(), cache.footprint().tables);
+    cache.set_capacity(1000);
+    let (after, left) = (resident(), cache.footprint().tables);
+    println!("less capacity: {tables} bytes of tables, then {left}; {before} resident, {after}");
+    assert!(tables > 8 << 20 && left < 64 << 10, "{left} bytes of tables, {tables} before");
+    // Of the ghosts, most pages were never touched.
+    let given_back = before.saturating_sub(after);
+    assert!(given_back > tables / 4 * 3, "{given_back} bytes of {tables} went back");
 }
