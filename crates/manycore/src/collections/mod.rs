@@ -116,7 +116,9 @@ pub use event_queue::{
     EventQueue, EventQueueBuilder, EventQueueIntoIter, EventQueueIter, EventQueueTryIter, Receiver,
     RecvError, RecvFuture, SendError, SendFuture, Sender,
 };
-pub use flat_hash_map::{FlatHashMap, FlatHashMapIter, Plain};
+pub use flat_hash_map::{
+    FlatHashMap, FlatHashMapIntoIter, FlatHashMapIter, FlatHashMapKeys, FlatHashMapValues, Plain,
+};
 pub use hash_map::{
     HashMap, HashMapBuilder, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapOwnedView,
     HashMapValues, HashMapView,

@@ -4,12 +4,13 @@
 //! it is the view's section that must keep what they lead to. Hence they are all gathered by the
 //! thread that opened it (two words each, before the first is handed out), and only then spread
 //! over threads: a section that another thread opened would end with its part of the work.
+//! A flat map's entries are gathered as copies, since a walk over it has no parts.
 //! In the other direction nothing is gathered: each thread of rayon inserts into the map.
 
 use super::hash_map::HashMapView;
 use super::hash_set::HashSetView;
 use super::ordered_map::OrderedMapView;
-use super::{HashMap, HashSet, OrderedMap};
+use super::{FlatHashMap, HashMap, HashSet, OrderedMap, Plain};
 use rayon::iter::{FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 use std::hash::{BuildHasher, Hash};
@@ -48,6 +49,33 @@ impl<'v, K: Ord + Sync, V: Sync> IntoParallelIterator for &'v OrderedMapView<'_,
 
 /// The entries themselves, in order.
 impl<K: Send, V: Send> IntoParallelIterator for OrderedMap<K, V> {
+    type Item = (K, V);
+    type Iter = rayon::vec::IntoIter<(K, V)>;
+
+    fn into_par_iter(self) -> Self::Iter {
+        self.into_iter().collect::<Vec<_>>().into_par_iter()
+    }
+}
+
+/// The entries that are there when it is called, as copies: no snapshot, as [`FlatHashMap::iter`].
+///
+/// Cost: a walk over the map by the calling thread.
+impl<K, V, S> IntoParallelIterator for &FlatHashMap<K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
+    S: BuildHasher,
+{
+    type Item = (K, V);
+    type Iter = rayon::vec::IntoIter<(K, V)>;
+
+    fn into_par_iter(self) -> Self::Iter {
+        self.iter().collect::<Vec<_>>().into_par_iter()
+    }
+}
+
+/// The entries themselves.
+impl<K: Plain, V: Plain, S> IntoParallelIterator for FlatHashMap<K, V, S> {
     type Item = (K, V);
     type Iter = rayon::vec::IntoIter<(K, V)>;
 
@@ -117,6 +145,48 @@ impl<K, V, S> FromParallelIterator<(K, V)> for HashMap<K, V, S>
 where
     K: Hash + Eq + Send + Sync,
     V: Send + Sync,
+    S: BuildHasher + Default + Sync,
+{
+    fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {
+        let entries = entries.into_par_iter();
+        let capacity = entries.opt_len().unwrap_or(0);
+        let map = Self::with_capacity_and_hasher(capacity, S::default());
+        (&map).par_extend(entries);
+        map
+    }
+}
+
+/// Of two entries with one key, either stays: threads insert at once.
+impl<K, V, S> ParallelExtend<(K, V)> for &FlatHashMap<K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
+    S: BuildHasher + Sync,
+{
+    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+        entries.into_par_iter().for_each(|(key, value)| {
+            self.insert(key, value);
+        });
+    }
+}
+
+/// As that of `&FlatHashMap`.
+impl<K, V, S> ParallelExtend<(K, V)> for FlatHashMap<K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
+    S: BuildHasher + Sync,
+{
+    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+        (&*self).par_extend(entries);
+    }
+}
+
+/// Of two entries with one key, either stays: threads insert at once.
+impl<K, V, S> FromParallelIterator<(K, V)> for FlatHashMap<K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
     S: BuildHasher + Default + Sync,
 {
     fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {

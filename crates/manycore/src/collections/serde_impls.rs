@@ -3,8 +3,9 @@
 //! A map is written as a map and a set as a sequence: the entries that an iteration finds, which is
 //! weakly consistent. Their number is written before them, so they are gathered first (two words
 //! each); they stay valid as long as the view is open, which it is while user code writes them.
+//! Those of a flat map are copies.
 
-use super::{HashMap, HashSet, OrderedMap};
+use super::{FlatHashMap, HashMap, HashSet, OrderedMap, Plain};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use std::fmt;
@@ -42,6 +43,19 @@ impl<K: Serialize + Ord, V: Serialize> Serialize for OrderedMap<K, V> {
     }
 }
 
+/// As a map, of copies of the entries that are there: no snapshot, as [`FlatHashMap::iter`].
+impl<K, V, S> Serialize for FlatHashMap<K, V, S>
+where
+    K: Serialize + Plain + Hash + Eq,
+    V: Serialize + Plain,
+    S: BuildHasher,
+{
+    fn serialize<W: Serializer>(&self, serializer: W) -> Result<W::Ok, W::Error> {
+        let entries: Vec<_> = self.iter().collect();
+        serializer.collect_map(entries)
+    }
+}
+
 /// As a sequence, of the members that are there: no snapshot, as `iter` of a view.
 impl<T, S> Serialize for HashSet<T, S>
 where
@@ -63,29 +77,51 @@ where
     S: BuildHasher + Default,
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Entries(PhantomData))
+        deserializer.deserialize_map(Entries {
+            make: |capacity| HashMap::with_capacity_and_hasher(capacity, S::default()),
+            _entry: PhantomData::<(K, V)>,
+        })
     }
 }
 
-struct Entries<K, V, S>(PhantomData<(K, V, S)>);
-
-impl<'de, K, V, S> Visitor<'de> for Entries<K, V, S>
+/// Of two entries with one key the last one counts.
+impl<'de, K, V, S> Deserialize<'de> for FlatHashMap<K, V, S>
 where
-    K: Deserialize<'de> + Hash + Eq + Send + Sync,
-    V: Deserialize<'de> + Send + Sync,
+    K: Deserialize<'de> + Plain + Hash + Eq,
+    V: Deserialize<'de> + Plain,
     S: BuildHasher + Default,
 {
-    type Value = HashMap<K, V, S>;
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Entries {
+            make: |capacity| FlatHashMap::with_capacity_and_hasher(capacity, S::default()),
+            _entry: PhantomData::<(K, V)>,
+        })
+    }
+}
+
+/// Makes a map of this capacity, and fills it.
+struct Entries<F, K, V> {
+    make: F,
+    _entry: PhantomData<(K, V)>,
+}
+
+impl<'de, F, M, K, V> Visitor<'de> for Entries<F, K, V>
+where
+    F: FnOnce(usize) -> M,
+    M: Extend<(K, V)>,
+    K: Deserialize<'de>,
+    V: Deserialize<'de>,
+{
+    type Value = M;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let capacity = capacity::<(K, V)>(entries.size_hint());
-        let map = HashMap::with_capacity_and_hasher(capacity, S::default());
-        while let Some((key, value)) = entries.next_entry()? {
-            map.insert(key, value);
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<M, A::Error> {
+        let mut map = (self.make)(capacity::<(K, V)>(entries.size_hint()));
+        while let Some(entry) = entries.next_entry()? {
+            map.extend([entry]);
         }
         Ok(map)
     }

@@ -9,12 +9,13 @@
 //! `ObjectPool`.
 
 use super::{
-    ActiveSet, Counter, CounterArray, DHash, Entry, EventQueue, FlatHashMap, FlatHashMapIter, Gaps,
-    HashMap, HashMapIntoIter, HashMapIter, HashMapKeys, HashMapValues, HashMapView, Histogram,
-    Interval, IntervalRegistry, Lru, ObjectPool, OrderedMap, OrderedMapIntoIter, OrderedMapIter,
-    OrderedMapKeys, OrderedMapValues, OrderedMapView, OwnedEntry, PageCache, PageStore, Pinned,
-    RangeGuard, RangeMap, RangeMapIter, RangeMapView, Registry, Removed, ReplicatedMap,
-    ScalableArc, ScalableWeak, Timer, TimerQueue,
+    ActiveSet, Counter, CounterArray, DHash, Entry, EventQueue, FlatHashMap, FlatHashMapIntoIter,
+    FlatHashMapIter, FlatHashMapKeys, FlatHashMapValues, Gaps, HashMap, HashMapIntoIter,
+    HashMapIter, HashMapKeys, HashMapValues, HashMapView, Histogram, Interval, IntervalRegistry,
+    Lru, ObjectPool, OrderedMap, OrderedMapIntoIter, OrderedMapIter, OrderedMapKeys,
+    OrderedMapValues, OrderedMapView, OwnedEntry, PageCache, PageStore, Pinned, RangeGuard,
+    RangeMap, RangeMapIter, RangeMapView, Registry, Removed, ReplicatedMap, ScalableArc,
+    ScalableWeak, Timer, TimerQueue,
 };
 use crate::namespace::IdSpace;
 use std::hash::{BuildHasher, Hash};
@@ -45,6 +46,7 @@ owners! {
     [K, V] OrderedMap<K, V>: K, V;
     [K, V] OrderedMapIntoIter<K, V>: K, V;
     [K, V, S] FlatHashMap<K, V, S>: K, V, S;
+    [K, V, S] FlatHashMapIntoIter<K, V, S>: K, V, S;
     [K: Send + Sync + 'static, V: Send + Sync + 'static, S: Clone + Send + Sync + 'static]
         ReplicatedMap<K, V, S>: K, V, S;
     [T: PageStore, S: Send + Sync + 'static] PageCache<T, S>: T, T::Key, T::Page, S;
@@ -68,6 +70,8 @@ handles! {
     ['v, K, V] HashMapKeys<'v, K, V>: K, V;
     ['v, K, V] HashMapValues<'v, K, V>: K, V;
     ['m, K, V, S] FlatHashMapIter<'m, K, V, S>: K, V, S;
+    ['m, K, V, S] FlatHashMapKeys<'m, K, V, S>: K, V, S;
+    ['m, K, V, S] FlatHashMapValues<'m, K, V, S>: K, V, S;
     ['m, V] RangeMapView<'m, V>: V;
     ['v, V] RangeMapIter<'v, V>: V;
     ['v, V] Gaps<'v, V>: V;

@@ -201,6 +201,32 @@ fn flat_map_under_stress_neither_tears_nor_loses() {
 }
 
 #[test]
+fn map_taken_apart_has_every_entry_once_also_if_its_buckets_were_moving() {
+    let entry = |n: u32| (n, u64::from(n) << 20);
+    // At 512 it grows from 64 buckets, of which an update moves seventeen.
+    for n in 1..540_u32 {
+        let map = FlatHashMap::new();
+        (0..n).map(entry).for_each(|(key, value)| ignore(map.insert(key, value)));
+        let (mut keys, mut values): (Vec<_>, Vec<_>) = map.keys().zip(map.values()).unzip();
+        keys.sort_unstable();
+        values.sort_unstable();
+        let mut entries = map.into_iter();
+        assert_eq!(entries.len(), n as usize);
+        let first = entries.next().expect("it has one");
+        assert_eq!(entries.len(), n as usize - 1);
+        let mut all: Vec<_> = entries.chain([first]).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq((0..n).map(entry)));
+        assert!(keys.into_iter().zip(values).eq((0..n).map(entry)));
+    }
+    assert_eq!(FlatHashMap::<u32, u32>::new().into_iter().next(), None);
+    let entry = [(7_u8, 8_u8)];
+    let mut map = FlatHashMap::<u8, u8>::new();
+    map.extend(entry.iter().map(|(key, value)| (key, value)));
+    assert_eq!(map.get(&7), Some(8));
+}
+
+#[test]
 fn counts_by_update_lose_nothing_while_the_map_grows() {
     const EACH: u64 = 20_000;
     let _alone = env::alone();

@@ -1,6 +1,6 @@
 //! Feature `rayon`: maps and sets made, extended and walked in parallel.
 
-use manycore::collections::{HashMap, HashSet};
+use manycore::collections::{FlatHashMap, HashMap, HashSet};
 use rayon::prelude::*;
 
 #[test]
@@ -16,6 +16,19 @@ fn maps_and_sets_made_in_parallel_have_everything_once() {
     let set: HashSet<u64> = (0..20_000_u64).into_par_iter().map(|n| n % 1_000).collect();
     assert_eq!((set.len(), set.enter().par_iter().sum::<u64>()), (1_000, 499_500));
     assert_eq!(set.into_par_iter().max(), Some(999));
+}
+
+#[test]
+fn flat_maps_made_extended_and_walked_in_parallel_have_everything_once() {
+    let map: FlatHashMap<u64, u64> = (0..5_000_u64).into_par_iter().map(|n| (n, n * n)).collect();
+    rayon::join(
+        || (&map).par_extend((5_000..10_000_u64).into_par_iter().map(|n| (n, n * n))),
+        || (0..5_000).for_each(|key| assert!(map.remove(&key).is_some())),
+    );
+    assert!(map.par_iter().all(|(key, value)| key * key == value));
+    assert_eq!((map.len(), map.par_iter().count()), (5_000, 5_000));
+    let sum: u64 = map.into_par_iter().map(|(key, _)| key).sum();
+    assert_eq!(sum, (5_000..10_000).sum());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Feature `serde`: documents of maps and sets.
 
-use manycore::collections::{HashMap, HashSet, OrderedMap};
+use manycore::collections::{FlatHashMap, HashMap, HashSet, OrderedMap};
 use postcard::{from_bytes, to_allocvec};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -25,6 +25,13 @@ fn what_is_written_is_read_again_here_and_by_the_standard_library_s_types() {
     let plain: Vec<(String, u32)> = from_bytes(&document).expect("a map is written like a list");
     assert!(plain.len() == 50 && plain.is_sorted());
 
+    let map: FlatHashMap<u32, char> = ('a'..='z').map(|c| (c as u32, c)).collect();
+    let document = to_allocvec(&map).expect("it can be written");
+    let again: FlatHashMap<u32, char> = from_bytes(&document).expect("it is a map");
+    assert_eq!(again, map);
+    let plain: std::collections::BTreeMap<u32, char> = from_bytes(&document).expect("it is a map");
+    assert!(plain.into_values().eq('a'..='z'));
+
     let set: HashSet<u32> = (0..50).collect();
     let document = to_allocvec(&set).expect("it can be written");
     let again: HashSet<u32> = from_bytes(&document).expect("it is a sequence");
@@ -38,6 +45,8 @@ fn wrong_documents_are_errors_and_doubles_are_one_entry() {
     let doubles = to_allocvec(&[(1_u32, 1_u32), (2, 2), (1, 3)][..]).expect("a list of pairs");
     let map: HashMap<u32, u32> = from_bytes(&doubles).expect("a map is written like one");
     assert_eq!((map.len(), map.get_cloned(&1)), (2, Some(3)));
+    let map: FlatHashMap<u32, u32> = from_bytes(&doubles).expect("a map is written like one");
+    assert_eq!((map.len(), map.get(&1)), (2, Some(3)));
     let map: OrderedMap<u32, u32> = from_bytes(&doubles).expect("a map is written like one");
     assert!(map.into_iter().eq([(1, 3), (2, 2)]));
     assert!(from_bytes::<HashMap<u32, u32>>(&doubles[..doubles.len() - 1]).is_err(), "it is cut");

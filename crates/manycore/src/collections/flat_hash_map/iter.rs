@@ -89,3 +89,48 @@ impl<K, V, S> fmt::Debug for FlatHashMapIter<'_, K, V, S> {
         f.debug_struct("FlatHashMapIter").field("buckets_left", &left).finish()
     }
 }
+
+/// The keys of a map, by value: see [`FlatHashMap::keys`].
+///
+/// ```
+/// let prices = manycore::collections::FlatHashMap::from([(1, 3), (2, 4)]);
+/// assert_eq!(prices.keys().max(), Some(2));
+/// ```
+#[derive(Debug)]
+pub struct FlatHashMapKeys<'m, K, V, S = RandomState>(pub(super) FlatHashMapIter<'m, K, V, S>);
+
+/// The values of a map, by value: see [`FlatHashMap::values`].
+///
+/// ```
+/// let prices = manycore::collections::FlatHashMap::from([(1, 3), (2, 4)]);
+/// assert_eq!(prices.values().sum::<i32>(), 7);
+/// ```
+#[derive(Debug)]
+pub struct FlatHashMapValues<'m, K, V, S = RandomState>(pub(super) FlatHashMapIter<'m, K, V, S>);
+
+macro_rules! part {
+    ($iter:ident, $item:ident, $of:expr) => {
+        impl<K, V, S> Iterator for $iter<'_, K, V, S>
+        where
+            K: Plain + Hash + Eq,
+            V: Plain,
+            S: BuildHasher,
+        {
+            type Item = $item;
+
+            fn next(&mut self) -> Option<$item> {
+                self.0.next().map($of)
+            }
+        }
+
+        impl<K, V, S> std::iter::FusedIterator for $iter<'_, K, V, S>
+        where
+            K: Plain + Hash + Eq,
+            V: Plain,
+            S: BuildHasher,
+        {
+        }
+    };
+}
+part! { FlatHashMapKeys, K, |(key, _)| key }
+part! { FlatHashMapValues, V, |(_, value)| value }

@@ -30,6 +30,7 @@
 //!   the chain has more buckets, it looks again under the lock.
 
 mod bucket;
+mod into_iter;
 mod iter;
 mod layout;
 mod locked;
@@ -47,7 +48,8 @@ use super::Counter;
 use super::growth::{Growing, Growth, Root, buckets_for};
 use crate::section::{Domain, Owned, Section};
 use crate::sync::const_fn;
-pub use iter::FlatHashMapIter;
+pub use into_iter::FlatHashMapIntoIter;
+pub use iter::{FlatHashMapIter, FlatHashMapKeys, FlatHashMapValues};
 pub use plain::Plain;
 use std::hash::RandomState;
 

@@ -5,7 +5,7 @@ use super::layout::EntryLayout;
 use super::locked::{Locked, SlotForKey};
 use super::plain::{Bits, Plain};
 use super::table::{Mover, Table};
-use super::{FlatHashMap, FlatHashMapIter};
+use super::{FlatHashMap, FlatHashMapIter, FlatHashMapKeys, FlatHashMapValues};
 use crate::collections::growth::buckets_for;
 use crate::section::{Section, Shared};
 use crate::sync::Backoff;
@@ -354,6 +354,16 @@ where
     /// ```
     pub fn iter(&self) -> FlatHashMapIter<'_, K, V, S> {
         FlatHashMapIter::new(self)
+    }
+
+    /// Every key, as [`iter`](Self::iter) finds the entries.
+    pub fn keys(&self) -> FlatHashMapKeys<'_, K, V, S> {
+        FlatHashMapKeys(self.iter())
+    }
+
+    /// Every value, as [`iter`](Self::iter) finds the entries.
+    pub fn values(&self) -> FlatHashMapValues<'_, K, V, S> {
+        FlatHashMapValues(self.iter())
     }
 
     /// Calls `f` with every entry, as [`iter`](Self::iter) finds them.

@@ -1,7 +1,7 @@
 //! The standard library's traits on a map.
 
 use super::plain::Plain;
-use super::{FlatHashMap, FlatHashMapIter};
+use super::{FlatHashMap, FlatHashMapIntoIter, FlatHashMapIter};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
@@ -70,6 +70,17 @@ where
     }
 }
 
+impl<'a, K, V, S> Extend<(&'a K, &'a V)> for FlatHashMap<K, V, S>
+where
+    K: Plain + Hash + Eq,
+    V: Plain,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
+        (&*self).extend(entries.into_iter().map(|(key, value)| (*key, *value)));
+    }
+}
+
 /// The entries that are there, with the same hasher: not a snapshot, as [`FlatHashMap::iter`].
 impl<K, V, S> Clone for FlatHashMap<K, V, S>
 where
@@ -116,5 +127,15 @@ where
 
     fn into_iter(self) -> FlatHashMapIter<'m, K, V, S> {
         self.iter()
+    }
+}
+
+/// The entries themselves: no thread uses the map, so no bucket is read again and no key hashed.
+impl<K: Plain, V: Plain, S> IntoIterator for FlatHashMap<K, V, S> {
+    type Item = (K, V);
+    type IntoIter = FlatHashMapIntoIter<K, V, S>;
+
+    fn into_iter(self) -> FlatHashMapIntoIter<K, V, S> {
+        FlatHashMapIntoIter::new(self)
     }
 }

@@ -94,7 +94,10 @@ fn collections_that_stay_in_order_may_cross_a_catch() {
 #[test]
 fn maps_that_stay_in_order_may_cross_a_catch() {
     unwinds::<FlatHashMap<u32, u32>>();
+    unwinds::<FlatHashMapIntoIter<u32, u32>>();
     unwinds::<FlatHashMapIter<'_, u32, u32>>();
+    unwinds::<FlatHashMapKeys<'_, u32, u32>>();
+    unwinds::<FlatHashMapValues<'_, u32, u32>>();
     unwinds::<HashMap<String, String>>();
     unwinds::<HashMapBuilder<String, String>>();
     unwinds::<HashMapIntoIter<String, String>>();
