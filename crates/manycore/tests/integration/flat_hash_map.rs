@@ -300,6 +300,10 @@ fn values_of_every_size_keep_their_bits() {
     each(|n| u128::from(n) << 77);
     each(|n| [n; 5]);
     each(|n| [u64::from(n); 4]);
+    each(|n| (n as u8, u64::from(n), n as u16));
+    each(|n| [(n as u8, n); 3]);
+    each(|n| ((n as u8, (n % 2 == 0, n)), ()));
+    each(|n| [(); 3].map(|()| (n as u8,)));
 }
 
 /// How large an empty map and an entry are, as documented.

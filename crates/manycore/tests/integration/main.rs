@@ -34,6 +34,8 @@ mod counter;
 mod deadlocks;
 #[cfg(feature = "oplog")]
 mod deferred;
+#[cfg(feature = "derive")]
+mod derive;
 #[cfg(feature = "collections")]
 mod dhash;
 #[cfg(feature = "collections")]

@@ -50,6 +50,8 @@ use crate::section::{Domain, Owned, Section};
 use crate::sync::const_fn;
 pub use into_iter::FlatHashMapIntoIter;
 pub use iter::{FlatHashMapIter, FlatHashMapKeys, FlatHashMapValues};
+#[cfg(feature = "derive")]
+pub use manycore_derive::Plain;
 pub use plain::Plain;
 use std::hash::RandomState;
 

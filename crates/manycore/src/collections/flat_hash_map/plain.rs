@@ -1,6 +1,7 @@
 //! [`Plain`]: types whose values are their bits, and the bits as words.
 
 use crate::sync::{AtomicU64, Ordering};
+use std::mem::offset_of;
 use std::num::NonZero;
 
 /// Bytes of the largest key, and of the largest value.
@@ -12,21 +13,39 @@ const MAX_WORDS: usize = MAX_BYTES / 8;
 ///
 /// Such a map copies keys and values in and out by words, and compares keys by their bits. The
 /// library implements it for integers, `bool`, `char`, floating-point numbers, non-zero integers
-/// and `Option`s of them, `()`, and arrays of such types. A type of more than 32 bytes does not
-/// compile as a key or value.
+/// and `Option`s of them, `()`, and arrays and tuples of such types. With feature `derive`,
+/// `#[derive(Plain)]` implements it for a struct whose fields are plain, and for an enum without
+/// fields. A type of more than 32 bytes does not compile as a key or value.
+///
+#[cfg_attr(feature = "derive", doc = "```")]
+#[cfg_attr(not(feature = "derive"), doc = "```ignore")]
+/// use manycore::collections::{FlatHashMap, Plain};
+///
+/// #[derive(Clone, Copy, PartialEq, Eq, Hash, Plain)]
+/// struct Block {
+///     device: u16,
+///     number: u64,
+/// }
+///
+/// let cached = FlatHashMap::new();
+/// cached.insert(Block { device: 7, number: 0 }, 4096_u64);
+/// assert_eq!(cached.get(&Block { device: 7, number: 0 }), Some(4096));
+/// ```
+///
+/// Of a key, the map expects more, without which it may have a key twice or not find it: values
+/// that are equal (`Eq`) have the same bits and the same hash, and others have other bits.
 ///
 /// # Safety
 /// - Every byte of every value is initialized: there is no padding, as in a `repr(C)` struct whose
-///   fields are `Plain` and leave no gap, and no `MaybeUninit`.
+///   fields are `Plain` and leave no gap, and no `MaybeUninit`. (A struct with gaps has to be
+///   derived, by which these are left out.)
 /// - No value has a pointer or a reference in it: a copy made by words does not keep what a pointer
 ///   is allowed to access.
 ///
-/// Any type is sound as for its valid bits: only bits that were a value are made one again. Of a
-/// key, the map expects more, without which it may have a key twice or not find it: values that are
-/// equal (`Eq`) have the same bits and the same hash, and others have other bits.
+/// Any type is sound as for its valid bits: only bits that were a value are made one again.
 ///
 /// ```
-/// use manycore::collections::{FlatHashMap, Plain};
+/// use manycore::collections::Plain;
 ///
 /// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 /// #[repr(C)]
@@ -36,23 +55,42 @@ const MAX_WORDS: usize = MAX_BYTES / 8;
 /// }
 /// // SAFETY: two words of four bytes, without a gap or a pointer.
 /// unsafe impl Plain for Block {}
-///
-/// let cached = FlatHashMap::new();
-/// cached.insert(Block { file: 7, number: 0 }, 4096_u64);
-/// assert_eq!(cached.get(&Block { file: 7, number: 0 }), Some(4096));
 /// ```
 ///
-/// A pointer is not plain:
+/// A pointer is not plain, and what has one is not derived, nor an enum with fields:
 /// ```compile_fail
 /// let map = manycore::collections::FlatHashMap::new();
 /// map.insert(1, "text");
+/// ```
+/// ```compile_fail
+/// #[derive(Clone, Copy, manycore::collections::Plain)]
+/// struct Name(&'static str);
+/// ```
+/// ```compile_fail
+/// #[derive(Clone, Copy, manycore::collections::Plain)]
+/// enum Shape {
+///     Square(u32),
+///     Circle(u64),
+/// }
 /// ```
 /// Nor is what does not fit:
 /// ```compile_fail
 /// let map = manycore::collections::FlatHashMap::new();
 /// map.insert(1, [0_u64; 5]);
 /// ```
-pub unsafe trait Plain: Copy + Send + 'static {}
+pub unsafe trait Plain: Copy + Send + 'static {
+    /// Writes the value's bytes over `bytes`, which are as many and zero, but for gaps: those stay
+    /// zero. A part of the derive macro, and not to be implemented by hand.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn __write(value: &Self, bytes: &mut [u8]) {
+        // SAFETY: every byte of the value is initialized (# Safety), and it is borrowed.
+        let all = unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<Self>())
+        };
+        bytes.copy_from_slice(all);
+    }
+}
 
 macro_rules! plain {
     ($($type:ty)*) => {$(
@@ -75,8 +113,40 @@ macro_rules! non_zero {
 }
 non_zero! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize }
 
-// SAFETY: elements follow each other without a gap, and are plain.
-unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+// SAFETY: elements are plain and follow each other; each leaves out its own gaps.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
+    #[inline(always)]
+    fn __write(value: &Self, bytes: &mut [u8]) {
+        for (value, bytes) in value.iter().zip(bytes.chunks_exact_mut(size_of::<T>().max(1))) {
+            T::__write(value, bytes);
+        }
+    }
+}
+
+macro_rules! tuples {
+    ($($($field:ident $index:tt)+,)*) => {$(
+        // SAFETY: the fields are plain, and nothing between them is written.
+        unsafe impl<$($field: Plain),*> Plain for ($($field,)*) {
+            #[inline(always)]
+            fn __write(value: &Self, bytes: &mut [u8]) {
+                $(
+                    let own = &mut bytes[offset_of!(Self, $index)..][..size_of::<$field>()];
+                    $field::__write(&value.$index, own);
+                )*
+            }
+        }
+    )*};
+}
+tuples! {
+    A 0,
+    A 0 B 1,
+    A 0 B 1 C 2,
+    A 0 B 1 C 2 D 3,
+    A 0 B 1 C 2 D 3 E 4,
+    A 0 B 1 C 2 D 3 E 4 F 5,
+    A 0 B 1 C 2 D 3 E 4 F 5 G 6,
+    A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7,
+}
 
 /// Words that hold a `T`.
 pub(super) const fn words_of<T>() -> usize {
@@ -84,7 +154,8 @@ pub(super) const fn words_of<T>() -> usize {
     size_of::<T>().div_ceil(8)
 }
 
-/// A value's bits; zeros behind them. Perhaps no value's: bits that were read while they changed.
+/// A value's bits; zeros in its gaps and behind them. Perhaps no value's: bits that were read while
+/// they changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bits([u64; MAX_WORDS]);
 
@@ -93,13 +164,11 @@ impl Bits {
     pub(super) fn of<T: Plain>(value: &T) -> Self {
         const { assert!(words_of::<T>() <= MAX_WORDS) };
         let mut bits = [0_u64; MAX_WORDS];
-        // SAFETY: every byte of the value is initialized (`Plain`), and there are as many here
-        // (asserted above).
-        unsafe {
-            std::ptr::from_ref(value)
-                .cast::<u8>()
-                .copy_to_nonoverlapping(bits.as_mut_ptr().cast::<u8>(), size_of::<T>());
-        }
+        // SAFETY: as many bytes are here (asserted above).
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(bits.as_mut_ptr().cast::<u8>(), size_of::<T>())
+        };
+        T::__write(value, bytes);
         Self(bits)
     }
 
@@ -111,7 +180,7 @@ impl Bits {
     pub(super) unsafe fn value<T: Plain>(self) -> T {
         const { assert!(words_of::<T>() <= MAX_WORDS) };
         // SAFETY: as many bytes are here (asserted above), and they are those of a `T` (# Safety),
-        // which may be copied and has no pointer (`Plain`).
+        // which may be copied and has no pointer (`Plain`). Its gaps may be anything.
         unsafe { self.0.as_ptr().cast::<T>().read_unaligned() }
     }
 
@@ -143,5 +212,38 @@ impl Bits {
         // ORDER: Relaxed; as in `load`.
         words.fold(0, |differ, (index, bits)| differ | (word(index).load(Ordering::Relaxed) ^ bits))
             == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::MaybeUninit;
+
+    #[test]
+    fn tuples_and_what_is_derived_of_them_leave_gaps_zero() {
+        type Pairs = [(u8, u32); 2];
+        let pairs: Pairs = [(1, 0x0202_0202), (3, 0x0404_0404)];
+        let mut value = MaybeUninit::<Pairs>::uninit();
+        let place = value.as_mut_ptr();
+        let mut expected = [0_u8; 32];
+        // SAFETY: the bytes are those of the array, then each field is written.
+        let value = unsafe {
+            place.write_bytes(0xff, 1);
+            for (index, pair) in pairs.iter().enumerate() {
+                (&raw mut (*place)[index].0).write(pair.0);
+                (&raw mut (*place)[index].1).write(pair.1);
+                let at = index * size_of::<(u8, u32)>();
+                expected[at + offset_of!((u8, u32), 0)] = pair.0;
+                let number = &mut expected[at + offset_of!((u8, u32), 1)..][..4];
+                number.copy_from_slice(&pair.1.to_ne_bytes());
+            }
+            value.assume_init_ref()
+        };
+        let bits = Bits::of(value);
+        let bytes: Vec<u8> = bits.0.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(bytes, expected);
+        // SAFETY: the bits are those of such a value.
+        assert_eq!(unsafe { bits.value::<Pairs>() }, pairs);
     }
 }
