@@ -30,6 +30,28 @@ fn next_run<'s, V>(
     run
 }
 
+/// As [`next_run`], the last keys: a slot, and those before it that have the same entry.
+fn last_run<'s, V>(
+    top: &'s Branch<V>,
+    from: u64,
+    last: u64,
+    section: &'s Section<'_>,
+) -> Option<(u64, u64, &'s Entry<V>)> {
+    let mut run: Option<(u64, u64, &'s Entry<V>)> = None;
+    let _ = visit_back(top, (from, last), section, &mut |part, entry| match &mut run {
+        Some((start, _, same)) if ptr::eq(*same, entry) && part.1.wrapping_add(1) == *start => {
+            *start = part.0;
+            ControlFlow::Continue(())
+        }
+        Some(_) => ControlFlow::Break(()),
+        none => {
+            *none = Some((part.0, part.1, entry));
+            ControlFlow::Continue(())
+        }
+    });
+    run
+}
+
 /// The keys around `key` that have `entry` without a gap.
 pub(super) fn run_around<'s, V>(
     top: &'s Branch<V>,
@@ -90,6 +112,15 @@ impl<'v, V> Iterator for RangeMapIter<'v, V> {
     }
 }
 
+impl<V> DoubleEndedIterator for RangeMapIter<'_, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let (from, end) = self.keys.take()?;
+        let (first, last, entry) = last_run(self.top, from, end, self.section)?;
+        self.keys = (from < first).then(|| (from, first - 1));
+        Some((first..=last, &entry.value))
+    }
+}
+
 impl<V> std::iter::FusedIterator for RangeMapIter<'_, V> {}
 
 impl<V> fmt::Debug for RangeMapIter<'_, V> {
@@ -136,6 +167,21 @@ impl<V> Iterator for Gaps<'_, V> {
     }
 }
 
+impl<V> DoubleEndedIterator for Gaps<'_, V> {
+    fn next_back(&mut self) -> Option<RangeInclusive<u64>> {
+        loop {
+            let (from, end) = self.keys.take()?;
+            let Some((taken, _)) = self.taken.next_back() else {
+                return Some(from..=end);
+            };
+            self.keys = (from < *taken.start()).then(|| (from, taken.start() - 1));
+            if *taken.end() < end {
+                return Some(taken.end() + 1..=end);
+            }
+        }
+    }
+}
+
 impl<V> std::iter::FusedIterator for Gaps<'_, V> {}
 
 impl<V> fmt::Debug for Gaps<'_, V> {
@@ -171,6 +217,13 @@ impl<'v, V> Iterator for Removed<'v, V> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = self.far.len() + usize::from(self.near.is_some());
         (left, Some(left))
+    }
+}
+
+impl<V> DoubleEndedIterator for Removed<'_, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let Piece { first, last, entry } = self.near.take().or_else(|| self.far.next_back())?;
+        Some((first..=last, &entry.value))
     }
 }
 

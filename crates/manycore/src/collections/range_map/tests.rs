@@ -181,8 +181,55 @@ fn random_operations_do_as_a_plain_map() {
         assert_eq!(copied(view.iter()), plain.all());
         let gaps: Vec<_> = view.gaps(..).unwrap().collect();
         assert_eq!(gaps, gaps_of(&plain));
+        from_both_ends(|| view.iter(), &mut random);
+        from_both_ends(|| view.gaps(..).unwrap(), &mut random);
+        let (first, last) = random.range();
+        from_both_ends(|| view.range(first..=last).unwrap(), &mut random);
+        from_both_ends(|| view.gaps(first..=last).unwrap(), &mut random);
+        let mut removed = view.remove(first..=last).unwrap();
+        let mut expected = plain.cut(first, last).into_iter();
+        while removed.len() > 0 {
+            let takes_back = random.below(2) == 0;
+            let next = if takes_back { removed.next_back() } else { removed.next() };
+            let next = next.map(|(range, value)| (range, *value));
+            assert_eq!(next, if takes_back { expected.next_back() } else { expected.next() });
+        }
+        assert!(removed.next_back().is_none() && expected.next().is_none());
+        ends_of(&map, &plain);
         view.remove(..).unwrap();
+        ends_of(&map, &Plain::default());
         assert!(view.is_empty());
+    }
+}
+
+/// What an iterator yields from both ends is what it yields from the first.
+fn from_both_ends<I>(iter: impl Fn() -> I, random: &mut Random)
+where
+    I: DoubleEndedIterator<Item: PartialEq + std::fmt::Debug>,
+{
+    let all: Vec<_> = iter().collect();
+    assert!(iter().rev().eq(iter().collect::<Vec<_>>().into_iter().rev()));
+    let (mut mixed, mut front, mut back) = (iter(), Vec::new(), Vec::new());
+    loop {
+        let takes_back = random.below(2) == 0;
+        let next = if takes_back { mixed.next_back() } else { mixed.next() };
+        let Some(next) = next else { break };
+        if takes_back { &mut back } else { &mut front }.push(next);
+    }
+    assert!(mixed.next().is_none() && mixed.next_back().is_none());
+    front.extend(back.into_iter().rev());
+    assert_eq!(front, all);
+}
+
+fn ends_of(map: &RangeMap<u32>, plain: &Plain) {
+    let (view, all) = (map.enter(), plain.all());
+    let copied = |end: Option<(RangeInclusive<u64>, &u32)>| end.map(|(keys, value)| (keys, *value));
+    assert_eq!(copied(view.first()), all.first().cloned());
+    assert_eq!(copied(view.last()), all.last().cloned());
+    for (first, last) in plain.ranges.iter().map(|(first, (last, _))| (*first, *last)) {
+        let middle = first + (last - first) / 2;
+        let up_to = view.range(..=middle).unwrap().next_back().map(|(keys, _)| keys);
+        assert_eq!(up_to, Some(first..=middle));
     }
 }
 

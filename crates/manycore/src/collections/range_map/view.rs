@@ -83,13 +83,40 @@ impl<'m, V> RangeMapView<'m, V> {
         Some((run_around(&self.map.root, key, entry, &self.section), &entry.value))
     }
 
-    /// The ranges that have a value, in order, with their values.
+    /// The ranges that have a value, in order, with their values; from both ends if one likes.
     ///
     /// Consistency: not a snapshot. A range that is present throughout is yielded exactly once, in
     /// one piece; concurrent changes may be seen or not, or in part. Cost: a descent for
     /// each slot in use.
     pub fn iter(&self) -> RangeMapIter<'_, V> {
         self.iter_within((0, LAST_KEY))
+    }
+
+    /// The first range that has a value, with its value; `None` if no key has one.
+    ///
+    /// ```
+    /// let map = manycore::collections::RangeMap::new();
+    /// let view = map.enter();
+    /// view.insert(0x1000..0x3000, "heap")?;
+    /// view.insert(0x8000..0x9000, "stack")?;
+    /// assert_eq!(view.first(), Some((0x1000..=0x2fff, &"heap")));
+    /// assert_eq!(view.last(), Some((0x8000..=0x8fff, &"stack")));
+    /// assert_eq!(view.range(..0x8000)?.next_back(), view.first());
+    /// # Ok::<(), manycore::collections::RangeError>(())
+    /// ```
+    ///
+    /// Consistency: as [`iter`](Self::iter): an empty slot that was passed may have been filled
+    /// since. Cost: a descent, and the slots of the range.
+    #[must_use]
+    pub fn first(&self) -> Option<(RangeInclusive<u64>, &V)> {
+        self.iter().next()
+    }
+
+    /// The last range that has a value, with its value: as [`first`](Self::first). The last one
+    /// before a key is `range(..key)?.next_back()`.
+    #[must_use]
+    pub fn last(&self) -> Option<(RangeInclusive<u64>, &V)> {
+        self.iter().next_back()
     }
 
     /// As [`iter`](Self::iter), for the keys of a range: what sticks out of it is cut off.
@@ -104,7 +131,7 @@ impl<'m, V> RangeMapView<'m, V> {
         RangeMapIter::new(&self.map.root, keys, &self.section)
     }
 
-    /// The ranges that have no value within a range, in order.
+    /// The ranges that have no value within a range, in order; from both ends if one likes.
     ///
     /// Consistency: as [`iter`](Self::iter): a key that has a value throughout is in no gap, a gap
     /// that is there throughout is yielded in one piece. By the time the caller looks, a gap
