@@ -13,13 +13,14 @@ mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 mod maps;
+mod ordered;
 mod probe;
 mod subject;
 mod trap;
 mod walk;
 
 use cases::{Case, Row, assert_sound, here, tables};
-use manycore::collections::{HashMap, Lru, PageCache, PrivatePages, ReplicatedMap};
+use manycore::collections::{HashMap, Lru, OrderedMap, PageCache, PrivatePages, ReplicatedMap};
 use maps::{DistributedTable, Map, Store, Table};
 use std::fs;
 use std::panic::{set_hook, take_hook};
@@ -93,6 +94,7 @@ fn check_map<M: Map>() {
 #[test]
 fn maps_never_wait_for_themselves() {
     check_map::<HashMap<Key, Value>>();
+    check_map::<OrderedMap<Key, Value>>();
     check_map::<ReplicatedMap<Key, Value>>();
 }
 
@@ -145,6 +147,7 @@ fn collections_in_the_child_of_a_fork_never_wait_for_themselves() {
     }
     let walks = [
         of::<HashMap<Key, Value>>(),
+        of::<OrderedMap<Key, Value>>(),
         of::<ReplicatedMap<Key, Value>>(),
         of::<Table>(),
         of::<DistributedTable>(),

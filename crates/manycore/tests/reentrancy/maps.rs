@@ -28,18 +28,18 @@ pub trait Map: Sized + Send + Sync + 'static {
     fn is_usable(&self) -> bool;
 }
 
-fn works<R>(_: R) -> Answer {
+pub fn works<R>(_: R) -> Answer {
     Answer::Works
 }
 
 /// Drops what the state is not about.
-fn ignore<R>(_: R) {}
+pub fn ignore<R>(_: R) {}
 
-fn trapped(id: u32, trap: &Arc<Trap>) -> Key {
+pub fn trapped(id: u32, trap: &Arc<Trap>) -> Key {
     Key { id, trap: Some(Arc::clone(trap)) }
 }
 
-fn armed(trap: &Arc<Trap>) -> Value {
+pub fn armed(trap: &Arc<Trap>) -> Value {
     Value { trap: Some(Arc::clone(trap)) }
 }
 

@@ -2,6 +2,7 @@
 //! it runs a hook.
 
 use crate::probe::Hook;
+use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub enum At {
     Hash,
     Eq,
+    Ord,
     CloneKey,
     CloneValue,
     DropKey,
@@ -20,9 +22,10 @@ pub enum At {
 }
 
 impl At {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Hash,
         Self::Eq,
+        Self::Ord,
         Self::CloneKey,
         Self::CloneValue,
         Self::DropKey,
@@ -36,6 +39,7 @@ impl At {
         match self {
             Self::Hash => "`Hash`",
             Self::Eq => "`Eq`",
+            Self::Ord => "`Ord`",
             Self::CloneKey => "a key's `Clone`",
             Self::CloneValue => "a value's `Clone`",
             Self::DropKey => "a key's `Drop`",
@@ -100,6 +104,20 @@ impl PartialEq for Key {
 }
 
 impl Eq for Key {}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        run(&self.trap, At::Ord);
+        run(&other.trap, At::Ord);
+        self.id.cmp(&other.id)
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Clone for Key {
     fn clone(&self) -> Self {
