@@ -1,4 +1,4 @@
-//! What the child of a `fork` does with the threads that it does not have (section.S9).
+//! The child of a `fork`: how it ends the threads that it does not have (section.S9).
 
 use super::domain::Domain;
 use super::home::HOME;
@@ -8,27 +8,28 @@ use crate::sync::Ordering;
 use std::ptr::NonNull;
 
 impl Domain {
-    /// Ends the threads that the child of a `fork` does not have: closes their sections in the
-    /// child's copy of this domain, so that [`synchronize`](Self::synchronize) returns there and
-    /// what is retired is freed.
+    /// Ends the threads that the child of a `fork` does not have.
+    ///
+    /// Closes their sections in the child's copy of this domain, so that
+    /// [`synchronize`](Self::synchronize) returns there and what is retired is freed.
     ///
     /// What for: a child that goes on to use the domain. The library does not do this by itself,
     /// because the forking thread may have references that another thread's section protects. When
     /// not: in a child that goes on to `exec`.
     ///
-    /// What another thread had retired is leaked if that thread was inside of a section at the
-    /// fork, or was retiring or freeing it; everything else is freed as usual. Calls `kept` with
-    /// the address of each node that waits, and with the function that will free it.
+    /// If another thread was inside a section at the fork, or was retiring or freeing, what it had
+    /// retired is leaked. Everything else is freed as usual. Calls `kept` for each node that waits,
+    /// with its address and the function that will free it.
     ///
-    /// Cost: a look at each thread's part and at each node that waits.
+    /// Cost: looks at each thread's part and at each node that waits.
     ///
     /// # Safety
     /// - The calling thread is the only one of the process: the process was forked, and has started
     ///   no thread since.
-    /// - Nothing is used any more that a section protected which another thread had open at the
-    ///   fork, and no [`OwnedSection`](super::OwnedSection) of the domain.
-    /// - The caller is in no function of this domain, unless it is in the destructor of a node; and
-    ///   `kept` calls none.
+    /// - Nothing is used any more that was protected by a section which another thread had open at
+    ///   the fork. No [`OwnedSection`](super::OwnedSection) of the domain is used any more.
+    /// - The caller is in no function of this domain, except in the destructor of a node; and
+    ///   `kept` calls no function of this domain.
     ///
     /// ```
     /// # #[cfg(unix)] {
@@ -73,10 +74,10 @@ impl Domain {
 }
 
 impl State {
-    /// As [`Domain::abandon_other_threads`].
+    /// Does what [`Domain::abandon_other_threads`] says.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Domain::abandon_other_threads`].
     unsafe fn abandon_others(&self, kept: &mut dyn FnMut(&RetiredNode)) {
         let own = HOME.with(|home| home.slot.get());
         let mut writers = 0;

@@ -1,10 +1,15 @@
 //! The domain's budget: how much garbage waits, and how large each thread's batches may be
 //! (section.S10).
 //!
-//! The domain has one count, the *charge*. It is the sum over all limbos of the bytes behind the
-//! open batch, and of the open batch's limit, whether the batch has reached it or not. A limit is
-//! granted only if the charge stays within the budget. So the charge rises above the budget only
-//! by sealed batches, and a thread that has sealed one then waits at the end of its section.
+//! The domain has one count, the *charge*:
+//!
+//! ```text
+//! charge = sum over all limbos of (bytes behind the open batch + the open batch's limit)
+//! ```
+//!
+//! The limit counts in full, even if the open batch holds less. A limit is granted only if the
+//! charge stays within the budget. So only sealed batches lift the charge above the budget, and a
+//! thread that has sealed one then waits at the end of its section.
 
 use super::limbo::{Limbo, Orphans};
 use super::local::Local;
@@ -13,18 +18,19 @@ use crate::sync::{MutexGuard, Ordering};
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// Batches that a thread has as long as all goes well: one that is open, up to three that wait for
-/// rounds, and two that are being freed.
+/// Batches that a thread normally has: one open, up to three that wait for rounds, and two that are
+/// being freed.
 pub(super) const BATCHES: usize = 6;
 
 impl State {
-    /// Bytes from which the first batch of a thread is full: its first node makes it a writer.
+    /// The first batch of a thread is full from this many bytes on. Outside of models this is zero,
+    /// so that the first node makes the thread a writer.
     pub(super) fn first_limit(&self) -> usize {
         if cfg!(manycore_loom) { self.share() } else { 0 }
     }
 
-    /// Bytes from which a batch is full, so that all threads stay within the budget as long as all
-    /// goes well (section.S10).
+    /// A batch is full from this many bytes on. If no section stalls, all threads then stay within
+    /// the budget (section.S10).
     pub(super) fn share(&self) -> usize {
         if cfg!(manycore_loom) {
             return self.batch_bytes.min(self.budget);
@@ -34,7 +40,7 @@ impl State {
         (self.budget / BATCHES.saturating_mul(writers)).min(self.batch_bytes)
     }
 
-    /// Counts the owner of a limbo in which something waits among the writers.
+    /// Counts the owner among the writers, if anything waits in its limbo.
     pub(super) fn count(&self, limbo: &mut Limbo) {
         if cfg!(manycore_loom) || limbo.waiting() == 0 || limbo.set_counted(true) {
             return;
@@ -43,7 +49,7 @@ impl State {
         self.found.0.writers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives the owner's open batch a limit: its share, or nothing if that exceeds the budget.
+    /// Gives the owner's open batch a limit: its share, or zero if that would exceed the budget.
     pub(super) fn grant(&self, local: &Local, limbo: &mut Limbo) {
         limbo.set_limit(self.share());
         if self.charge(local, limbo) {
@@ -54,8 +60,8 @@ impl State {
         }
     }
 
-    /// Charges what waits in the owner's limbo, in place of what was charged for it before. True
-    /// if the domain is over its budget then.
+    /// Charges what waits in the owner's limbo, in place of what was charged for it before. Returns
+    /// true if the domain is then over its budget.
     pub(super) fn charge(&self, local: &Local, limbo: &Limbo) -> bool {
         if cfg!(manycore_loom) {
             return false;
@@ -67,7 +73,8 @@ impl State {
         self.add_charge(more) > self.budget
     }
 
-    /// The same if much less waits than was charged: for a thread that frees a lot in one go.
+    /// As [`charge`](Self::charge), but only if much less waits than was charged: for a thread that
+    /// frees a lot in one go.
     pub(super) fn charge_if_less(&self, local: &Local, limbo: &Limbo) {
         const MUCH: usize = 1 << 16;
         if cfg!(manycore_loom) {
@@ -79,8 +86,8 @@ impl State {
         }
     }
 
-    /// Charges less after nodes were freed. Within a section only if it is much: a retire that
-    /// frees several nodes need not write the domain's line.
+    /// Lowers the charge after nodes were freed. Within a section, it does so only if they are
+    /// many: a retire that frees several nodes need not write the domain's line.
     pub(super) fn charge_freed(&self, local: &Local, limbo: &mut Limbo) {
         limbo.landed();
         if local.is_inside() {
@@ -90,7 +97,7 @@ impl State {
         }
     }
 
-    /// The charge after `more` was added to it. Sums of weights wrap.
+    /// Adds `more` to the charge and returns the sum. Sums of weights wrap.
     fn add_charge(&self, more: usize) -> usize {
         if more == 0 {
             // ORDER: Relaxed; as below.
@@ -100,8 +107,8 @@ impl State {
         self.found.0.charged.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
     }
 
-    /// Takes everything out of the limbo of a thread that has ended or is idle, which is as if new
-    /// then. The stamp is as for a seal.
+    /// Takes everything out of the limbo of a thread that has ended or is idle; the limbo is then
+    /// as good as new. `stamp` is as for a seal.
     pub(super) fn clear_out(&self, local: &Local, limbo: &mut Limbo, stamp: u64) -> Orphans {
         limbo.seal(stamp, Instant::now());
         limbo.set_limit(self.first_limit());
@@ -119,8 +126,8 @@ impl State {
         orphans
     }
 
-    /// Takes over what threads that ended or were idle have left behind; true if there was any.
-    /// Unless it `waits`, nothing while another thread is at it.
+    /// Takes over what ended or idle threads have left behind; returns true if there was any.
+    /// Unless it `waits`, it takes nothing while another thread holds the lock.
     pub(super) fn adopt(&self, local: &Local, waits: bool) -> bool {
         let left = if waits { Some(self.left()) } else { unpoisoned(self.orphans.0.try_lock()) };
         let Some(mut left) = left else { return false };
@@ -140,22 +147,22 @@ impl State {
         true
     }
 
-    /// Leaves to others what `take` takes by [`clear_out`](Self::clear_out); true if all that is
-    /// left is a batch or more. Under the lock from the beginning, so that it is here or there to
-    /// a thread that collects, and never on its way.
+    /// Leaves to other threads what `take` takes by [`clear_out`](Self::clear_out). Returns true if
+    /// all that is left amounts to a batch or more. The lock is held from the beginning, so a
+    /// thread that collects finds the nodes in one place or the other, never on their way.
     pub(super) fn leave_behind(&self, take: impl FnOnce() -> Orphans) -> bool {
         let mut left = self.left();
         left.append(take());
         self.is_batch(&left)
     }
 
-    /// What threads have left behind. No user code runs, and nothing waits for a thread that is
-    /// inside, while this is held.
+    /// Locks what threads have left behind. While the lock is held, no user code runs, and nothing
+    /// waits for a thread that is inside.
     pub(super) fn left(&self) -> MutexGuard<'_, Orphans> {
         self.orphans.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the domain's charge exceeds its budget.
+    /// Returns true if the domain's charge exceeds its budget.
     pub(super) fn is_over_budget(&self) -> bool {
         // ORDER: Relaxed; the owner's own changes come before it, by coherence.
         !cfg!(manycore_loom) && self.found.0.charged.load(Ordering::Relaxed) > self.budget

@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The setting (first) must lie between 1 and the second.
+    /// A setting (the first value) must lie between 1 and the second value.
     OutOfRange(&'static str, usize),
 }
 
@@ -51,7 +51,7 @@ pub struct Builder {
 }
 
 impl Domain {
-    /// Settings to change.
+    /// Returns a builder with the default settings.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -62,90 +62,98 @@ impl Builder {
         Self { settings: Settings::new() }
     }
 
-    /// How grace periods are found; [`Mode::Epoch`] by default, as for [`Domain::new`].
+    /// Sets how grace periods are found; [`Mode::Epoch`] by default, as for [`Domain::new`].
     pub fn mode(mut self, mode: Mode) -> Self {
         self.settings.mode = mode;
         self
     }
 
-    /// Nodes that a thread retires before it looks whether earlier ones are expired. More make the
-    /// round's barrier cheaper for each and keep more memory waiting.
+    /// Sets how many nodes a thread retires before it looks whether earlier ones are expired. A
+    /// larger batch makes the round's barrier cheaper per node, and keeps more memory waiting.
     pub fn batch_nodes(mut self, nodes: usize) -> Self {
         self.settings.batch_nodes = nodes;
         self
     }
 
-    /// Bytes that a thread retires before it seals them, if nodes are so large that this is less.
+    /// Sets how many bytes a thread retires before it seals the batch, if the nodes are so large
+    /// that this limit comes first.
     pub fn batch_bytes(mut self, bytes: usize) -> Self {
         self.settings.batch_bytes = bytes;
         self
     }
 
-    /// Retired nodes of one thread from which it is made to reclaim (law section.S5). By default
-    /// there is no such bound, and the backlog may grow: see [`Domain::backlog`].
+    /// Sets how many retired nodes of one thread force that thread to reclaim (law section.S5). By
+    /// default there is no such bound, and the backlog may grow: see [`Domain::backlog`].
     ///
-    /// Beyond the bound, the thread leads a round whenever a section closes in which it retired
-    /// something, and frees all that is expired instead of a few nodes. It never waits.
-    /// (Within one long section nothing can be done: it could hold all.)
+    /// Beyond the bound, the thread leads a round whenever it closes a section in which it retired
+    /// something, and frees all that is expired instead of a few nodes. It never waits. (Within one
+    /// long section nothing can be done: the section could hold every node.)
     pub fn bound(mut self, nodes: usize) -> Self {
         self.settings.bound = nodes;
         self
     }
 
-    /// Bytes that may wait to be freed in the whole domain, by their [`Weight`](super::Weight);
-    /// [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) by default.
+    /// Sets how many bytes may wait to be freed in the whole domain, by their
+    /// [`Weight`](super::Weight); [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) by
+    /// default.
     ///
-    /// All threads together stay within the budget and what each retires in one section (the
-    /// formula is in the documentation of [`Domain`]). Over the budget, every thread that retires
-    /// reclaims what it can at the end of its section, and waits for sections that are not
-    /// stalled. Only a stalled section can make garbage exceed the bound. What else happens is said
-    /// by [`on_over_budget`](Self::on_over_budget) and [`backpressure`](Self::backpressure).
+    /// All threads together stay within the budget plus what each retires in one section
+    /// ([`Domain`] has the formula). Over the budget, every thread that retires reclaims what it
+    /// can at the end of its section, and waits for sections that are not stalled. Only a stalled
+    /// section can make garbage exceed the bound. [`on_over_budget`](Self::on_over_budget) and
+    /// [`backpressure`](Self::backpressure) set what else happens.
     pub fn budget(mut self, bytes: usize) -> Self {
         self.settings.budget = bytes;
         self
     }
 
-    /// Called when the domain's garbage exceeds its budget although threads reclaim: by a thread
-    /// that has retired, after its section was closed, with no lock held; once until a round finds
-    /// the garbage within the budget again.
+    /// Sets a function to call when the domain's garbage exceeds its budget although threads
+    /// reclaim.
+    ///
+    /// A thread that has retired calls it, after its section was closed, with no lock held. It is
+    /// called once, and again only after a round has found the garbage within the budget.
     pub fn on_over_budget(mut self, report: impl Fn(&Backlog) + Send + Sync + 'static) -> Self {
         self.settings.report = Some(Box::new(report));
         self
     }
 
-    /// How long a thread that retires waits at the end of its outermost section, at most, for the
-    /// garbage to come within the budget. By default it waits for sections that are not stalled,
-    /// for [`STALLED_MILLIS`](crate::config::STALLED_MILLIS) at most.
+    /// Sets how long, at most, a thread that retires waits at the end of its outermost section for
+    /// the garbage to come within the budget. By default it waits only for sections that are not
+    /// stalled, for at most [`STALLED_MILLIS`](crate::config::STALLED_MILLIS).
     ///
-    /// A time that is set holds for stalled sections, too (in a bounded domain not for what only
-    /// sections hold back that are older than this time, and than `STALLED_MILLIS`). This bounds
-    /// memory even under a stalled section, at the price of progress: writers run no faster than
-    /// one section in so much time until the stalled section is closed. Choose it shorter than what
-    /// callers can bear: a section that is stalled because it waits for a writer delays both by
-    /// this much, but never for ever. Zero: no thread waits, and one that is switched out in a
-    /// section lets garbage grow beyond the budget.
+    /// A time that is set holds for stalled sections, too. (Except in a bounded domain: there, no
+    /// thread waits for nodes that are held only by sections older than this time and than
+    /// `STALLED_MILLIS`.) This bounds memory even under a stalled section, at the price of
+    /// progress: until the stalled section is closed, writers run no faster than one section in
+    /// this time.
+    ///
+    /// Choose a time that callers can bear: a section that stalls because it waits for a writer
+    /// delays both by this much, but never for ever. With zero, no thread waits, and a thread that
+    /// is switched out in a section lets garbage grow beyond the budget.
     pub fn backpressure(mut self, at_most: Duration) -> Self {
         self.settings.wait = Some(at_most);
         self
     }
 
-    /// Asked before each node is freed, after its grace period (law section.S8).
+    /// Sets a gate, which is asked before each node is freed, after the node's grace period (law
+    /// section.S8).
     pub fn gate(mut self, gate: impl Gate + 'static) -> Self {
         self.settings.gate = Some(Box::new(gate));
         self
     }
 
-    /// Whether the kernel's membarrier may replace the readers' fence, where it exists; on unless
-    /// switched off. For tests of the other way, and for measuring it.
+    /// Sets whether the kernel's membarrier may replace the readers' fence, where it exists; on by
+    /// default. Switch it off to test or measure the other way.
     pub fn asymmetric(mut self, yes: bool) -> Self {
         self.settings.asymmetric = yes;
         self
     }
 
-    /// Makes the domain.
+    /// Builds the domain.
     ///
     /// # Errors
-    /// A batch or a bound of zero, or beyond [`MAX_BOUND`](crate::config::MAX_BOUND).
+    /// If a batch, the bound or the budget is zero, or beyond its maximum (a batch in nodes: `1 <<
+    /// 24`; the others: [`MAX_BOUND`](crate::config::MAX_BOUND)).
     pub fn build(self) -> Result<Domain, BuildError> {
         let settings = [
             ("batch in nodes", self.settings.batch_nodes, 1 << 24),

@@ -1,4 +1,4 @@
-//! [`SectionCounts`]: statistics of code that has a section open anyway.
+//! [`SectionCounts`]: statistics for code that has a section open anyway.
 
 use super::guard::Section;
 use super::home::NOWHERE;
@@ -9,18 +9,18 @@ use std::fmt;
 
 /// `N` counts that threads add to while they have a section open, each thread on lines of its own.
 ///
-/// What for: the statistics of a structure whose operations open a section: an add is a load and a
-/// store then, because no other thread has the section's slot. When not: without a section, or
-/// where sums are read often; use [`Counter`](crate::collections::Counter), which also is one word
-/// as long as a single thread counts.
+/// What for: the statistics of a structure whose operations open a section. An add is then a load
+/// and a store, because no other thread has the section's slot. When not: without a section, or
+/// where sums are read often. Use [`Counter`](crate::collections::Counter) there, which also is one
+/// word as long as a single thread counts.
 ///
 /// Consistency: a sum has every add that happened before it, and any subset of the concurrent ones.
-/// Progress: wait-free, but for a thread's first add, which may allocate. Cost: an add about a
-/// nanosecond, with no shared line and no locked instruction; a sum a line for each slot. Memory:
-/// 272 bytes and the counts; and a pair of lines for each slot that has added, 128 bytes for up to
-/// 16 counts. Counts wrap. Panics: if there is no count of that index.
+/// Progress: wait-free, except for a thread's first add, which may allocate. Cost: an add takes
+/// about a nanosecond, with no shared line and no locked instruction; a sum reads a line for each
+/// slot. Memory: 272 bytes and the counts, plus a pair of lines for each slot that has added: 128
+/// bytes for up to 16 counts. Counts wrap. Panics: if there is no count of that index.
 ///
-/// The section may be of any domain. In one of [`unprotected`](super::unprotected), an add is a
+/// The section may be of any domain. In an [`unprotected`](super::unprotected) section, an add is a
 /// locked instruction.
 ///
 /// ```
@@ -38,7 +38,7 @@ use std::fmt;
 #[doc(alias = "per-CPU counter")]
 pub struct SectionCounts<const N: usize> {
     rows: SlotBoxes<Row<N>>,
-    /// What was counted without a slot.
+    /// Counts of sections without a slot.
     others: [AtomicU64; N],
 }
 
@@ -57,24 +57,24 @@ impl<const N: usize> From<usize> for Row<N> {
 }
 
 impl<const N: usize> Row<N> {
-    /// Adds, for the owner of the slot.
+    /// Adds `n` to a count, for the owner of the slot.
     #[inline(always)]
     fn add(&self, index: usize, n: u64) {
         let count = &self.0[index];
-        // ORDER: Relaxed (both); a section's slot is its thread's alone, and one owner succeeds
-        // another by Release and Acquire (percpu.P2).
+        // ORDER: Relaxed (both); a section's slot is its thread's alone, and its next owner gets it
+        // by Release and Acquire (percpu.P2).
         count.store(count.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 }
 
 impl<const N: usize> SectionCounts<N> {
-    /// All zero.
+    /// Returns counts that are all zero.
     #[must_use]
     pub fn new() -> Self {
         Self { rows: SlotBoxes::new(), others: zeros() }
     }
 
-    /// Adds to one of the counts.
+    /// Adds `n` to the count at `index`.
     ///
     /// # Panics
     /// If `index` is not below `N`.
@@ -86,7 +86,8 @@ impl<const N: usize> SectionCounts<N> {
         }
     }
 
-    /// The same for a slot's first add, for one far back, and for none.
+    /// Adds for a slot that adds for the first time, for a slot far back, and for sections without
+    /// a slot.
     #[inline(never)]
     fn add_far(&self, section: &Section<'_>, index: usize, n: u64) {
         match section.slot() {
@@ -96,14 +97,14 @@ impl<const N: usize> SectionCounts<N> {
         }
     }
 
-    /// One of the counts.
+    /// Returns the sum of the count at `index`.
     ///
     /// # Panics
     /// If `index` is not below `N`.
     #[must_use]
     pub fn sum(&self, index: usize) -> u64 {
         let rows = self.rows.iter().map(|(_, row)| &row.0).chain([&self.others]);
-        // ORDER: Relaxed; each word is read for what it is at some moment during the call.
+        // ORDER: Relaxed; each word has the value of some moment during the call.
         rows.fold(0, |sum, row| sum.wrapping_add(row[index].load(Ordering::Relaxed)))
     }
 }

@@ -1,4 +1,4 @@
-//! Domains: a set of sections and the garbage that they can hold back.
+//! Domains: each is a set of sections and the garbage that they can hold back.
 
 use super::guard::Section;
 use super::report::Backlog;
@@ -17,79 +17,83 @@ use std::time::Duration;
 ///
 /// What for: memory that many threads read without a lock while others unlink and free. When not:
 /// values that are read under a lock anyway, or that change so rarely that an `Arc` behind a lock
-/// will do. Domains are coarse: one for a program or for a large structure. From its first section
-/// on, each takes some 1,200 bytes, and 400 more for each further thread that has had a section of
-/// it. Dropped domains give that back: a thread keeps a megabyte for its next ones, or 16 if it
-/// drops and makes thousands again and again. To make and to drop one takes as long beside
-/// thousands as alone. A thread's end looks at the domains that the thread used.
+/// will do. Domains are coarse: use one for a program or for a large structure.
+///
+/// From its first section on, a domain takes about 1,200 bytes, and 400 more for each further
+/// thread that has had a section of it. Dropping a domain gives that memory back: a thread keeps a
+/// megabyte for its next domains, or 16 if it drops and makes thousands again and again. Making and
+/// dropping a domain takes no longer if thousands of others exist. When a thread ends, it looks
+/// only at the domains that it used.
 ///
 /// A node retired in one domain waits only for that domain's sections. Dropping a domain frees all
 /// that waits in it; the borrow checker knows that no section of it is open then.
 ///
-/// Consistency: a node is freed only after every section that could hold it has been closed (the
-/// argument is in [`crate::section`]). Progress: to enter, load, retire and leave is wait-free, the
-/// allocator's part and destructors aside. Not so a thread's first section here or at all (a list
-/// of threads under a lock), a thread's end (a look at each domain that it used, under the list's
-/// lock; what it leaves behind, under the domain's), to make or drop a domain, and
-/// [`backlog`](Self::backlog), which waits for the leader of a round: each of these waits for
-/// others that run some microseconds. [`synchronize`](Self::synchronize) waits for sections, and so
-/// does a thread that closes a section in which it retired while the domain is over its budget.
+/// Consistency: a node is freed only after every section that could hold it has been closed
+/// ([`crate::section`] has the argument).
 ///
-/// Memory: with `T` threads that retire, at most `w` bytes in one section each, the garbage of a
+/// Progress: entering, loading, retiring and leaving are wait-free, except for the allocator and
+/// destructors. Some rare operations take locks, and so wait some microseconds for other threads: a
+/// thread's first section (of this domain or at all), a thread's end, making and dropping a domain,
+/// and [`backlog`](Self::backlog), which waits for the leader of a round. Two operations wait for
+/// sections: [`synchronize`](Self::synchronize), and closing a section in which the thread retired
+/// while the domain is over its budget.
+///
+/// Memory: let `T` threads retire, each at most `w` bytes in one section. Then the garbage of a
 /// domain weighs at most
 ///
 /// ```text
 /// budget + T * w
 /// ```
 ///
-/// bytes while no section stalls, and 32 bytes for each node on top. If a section retires one node,
-/// `w` is the heaviest node. The budget is 32 MiB by default. It covers what is sealed, in all
-/// threads, and the limits of the open batches. A batch is closed at
-/// [`batch_nodes`](super::Builder::batch_nodes) nodes, or at its limit:
-/// [`batch_bytes`](super::Builder::batch_bytes) (256 KiB by default) or `budget / (6 * T)`,
-/// whichever is less, and nothing if that would exceed the budget. A thread that has sealed a batch
-/// while the domain is over its budget waits at the end of its outermost section: until the domain
-/// is within the budget, or all that the thread has sealed is free.
+/// bytes while no section stalls, plus 32 bytes for each node. If a section retires one node, `w`
+/// is the weight of the heaviest node. The budget is 32 MiB by default. It covers the sealed
+/// batches of all threads, and the limits of the open batches.
 ///
-/// What it waits for are sections that were open when it retired. Those of threads that were
-/// switched out end when these run again. A section that rounds have met for 100 ms
-/// ([`STALLED_MILLIS`](crate::config::STALLED_MILLIS)) counts as *stalled*, and no thread waits
-/// for it: it holds back all that was retired since it was opened, whatever the budget, and in
-/// [`Mode::Bounded`](super::Mode::Bounded) only what it can have seen: what was linked or waited
-/// when it was opened. So the end of a section takes at most 100 ms longer in such a case, once for
-/// each section that stalls. [`backpressure`](super::Builder::backpressure) sets another time,
-/// which then holds for stalled sections of an unbounded domain, too: the formula holds if no
-/// section lasts longer.
+/// A batch is closed at [`batch_nodes`](super::Builder::batch_nodes) nodes, or at its limit. The
+/// limit is the lesser of [`batch_bytes`](super::Builder::batch_bytes) (256 KiB by default) and
+/// `budget / (6 * T)`, or zero if that would exceed the budget. A thread that has sealed a batch
+/// while the domain is over its budget waits at the end of its outermost section. It waits until
+/// the domain is within the budget, or until all that the thread has sealed is free.
 ///
-/// A node weighs what [`Weight`](super::Weight) says. A node of unknown weight, one with drop glue,
-/// may own more than it counts as: its batch is closed after 100 us too, so that a thread's
-/// batches hold what it could produce in 600 us.
+/// It waits for sections that were open when it retired. A thread that was switched out ends its
+/// section when it runs again. A section that rounds have met for 100 ms
+/// ([`STALLED_MILLIS`](crate::config::STALLED_MILLIS)) counts as *stalled*, and no thread waits for
+/// it. A stalled section holds back all that was retired since it was opened, whatever the budget.
+/// In [`Mode::Bounded`](super::Mode::Bounded) it holds back only what it can have seen: what was
+/// linked or waited when it was opened. So for each section that stalls, the end of another section
+/// may once take up to 100 ms longer. [`backpressure`](super::Builder::backpressure) sets another
+/// time. That time then holds for stalled sections of an unbounded domain, too: the formula holds
+/// if no section lasts longer.
+///
+/// A node weighs what [`Weight`](super::Weight) says. A node of unknown weight (one with drop glue)
+/// may own more than it counts as. So its batch is closed after 100 us, too, and a thread's batches
+/// hold what the thread could produce in 600 us.
 ///
 /// *When is a retired value dropped?* The library has no thread of its own, so only threads that
 /// use the domain free anything.
 /// - At once: a value with drop glue, a large one, and one that is [urgent](super::Weight::urgent).
 ///   It is dropped at the end of the outermost section in which it was retired, if no section is
-///   open that was opened before. This costs a round (0.3 to 2 us), so a thread does it
-///   [`URGENT_BURST`](crate::config::URGENT_BURST) (32) times in a row, and once every 100 us
-///   in the long run. Where several threads retire, it may leave the round to others.
+///   open that was opened before. This costs a round (0.3 to 2 us). So a thread does it
+///   [`URGENT_BURST`](crate::config::URGENT_BURST) (32) times in a row, and once every 100 us in
+///   the long run. If several threads retire, one may leave the round to another.
 /// - Later: what is left after such a burst, and what an open section held back. It is dropped at
-///   the end of a later section of the same thread, whether it retires or not: the first that
-///   closes 100 us later, or up to 128 sections after that.
-/// - If the thread uses the domain no more: by other threads that retire, some 10 ms later; by
-///   [`collect`](Self::collect); or when the domain is dropped. If no thread does any of this, the
-///   value lives on. So call `collect` after a burst of removals if sockets or channels must be
-///   closed.
+///   the end of a later section of the same thread, whether the thread retires there or not: the
+///   first section that closes 100 us later, or up to 128 sections after that.
+/// - If the thread does not use the domain any more, the value is dropped by other threads that
+///   retire, some 10 ms later; by [`collect`](Self::collect); or with the domain. If none of this
+///   happens, the value lives on. So call `collect` after a burst of removals if sockets or
+///   channels must be closed.
 /// - Light nodes without drop glue own nothing, and wait for a full batch.
 ///
-/// Threads may come and go; what they leave is freed by others.
+/// Threads may come and go; other threads free what they leave.
 ///
-/// `fork`: the child can go on to use a domain although other threads were using it. It has the
-/// forking thread's sections and limbo. Sections that other threads had open stay open there,
-/// because the forking thread may have references that they protect: what the child retires is safe
-/// and never freed, and [`synchronize`](Self::synchronize) never returns, until the child closes
-/// them ([`abandon_other_threads`](Self::abandon_other_threads)). What those threads had retired is
-/// freed only if they were outside. A [`NodeLock`](super::NodeLock) that another thread had stays
-/// locked. The [crate](crate#fork) has the table for everything else.
+/// `fork`: the child can go on to use a domain although other threads were using it. The child has
+/// the forking thread's sections and limbo. Sections that other threads had open stay open in the
+/// child, because the forking thread may have references that they protect. Until the child closes
+/// them ([`abandon_other_threads`](Self::abandon_other_threads)), what it retires is safe but never
+/// freed, and [`synchronize`](Self::synchronize) never returns. What the other threads had retired
+/// is freed only if they were outside. A [`NodeLock`](super::NodeLock) that another thread held
+/// stays locked. The [crate](crate#fork) has the table for everything else.
 ///
 /// ```
 /// use manycore::section::{Atomic, Domain, Owned};
@@ -118,17 +122,17 @@ use std::time::Duration;
 #[doc(alias = "QSBR")]
 #[doc(alias = "RCU")]
 pub struct Domain {
-    /// Null until a domain with the default settings is first used. A raw pointer, because
-    /// `domain_list` has one, too, that moves of the domain must not invalidate.
+    /// Null until a domain with the default settings is first used. It is a raw pointer, because
+    /// `domain_list` keeps a copy, which moving the domain must not invalidate.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     state: AtomicPtr<State>,
-    /// Of the state that is made then.
+    /// The mode of the state that is made then.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     mode: Mode,
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     by_cores: bool,
-    /// Model checkers look at domains that are made at once: a load of a pointer in each section
-    /// would make models larger, and nothing waits for the making of a state.
+    /// Under a model checker the state is made at once: loading a pointer in each section would
+    /// make models larger, and nothing waits for the making of a state.
     #[cfg(any(manycore_loom, manycore_shuttle))]
     state: NonNull<State>,
 }
@@ -139,9 +143,10 @@ pub struct Domain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub(super) u64);
 
-// SAFETY: a `State` is Send and Sync (its parts say why), and a domain owns one as a box does.
+// SAFETY: a `State` is Send and Sync (its parts say why), and a domain owns its state as a box
+// does.
 unsafe impl Send for Domain {}
-// SAFETY: a shared domain gives out `&State` alone, and `State` is `Sync`, as the assertion below
+// SAFETY: a shared domain gives out only `&State`, and `State` is `Sync`, as the assertion below
 // says.
 unsafe impl Sync for Domain {}
 
@@ -152,9 +157,9 @@ const _: () = {
 
 impl Domain {
     const_fn! {
-        /// A domain with the default settings, in [`Mode::Epoch`]: lock-free structures as
-        /// textbooks have them are right in it. Costs nothing until it is first used: then it is
-        /// made and listed (some 2 us).
+        /// Makes a domain with the default settings, in [`Mode::Epoch`]: lock-free structures from
+        /// textbooks are correct in it. Costs nothing until the domain is first used: then its
+        /// state is made and listed (some 2 us).
         ///
         /// ```
         /// use manycore::section::Domain;
@@ -168,11 +173,13 @@ impl Domain {
     }
 
     const_fn! {
-        /// The same in [`Mode::Bounded`]: a section that stalls holds back only what was linked
-        /// before it stalled. In return, every link out of a node is tagged or set to null *before*
-        /// the node is unlinked (see [`Section::retire`]). A structure that does not keep this
-        /// rule, like the queue of Michael and Scott, is a use after free here; a debug build
-        /// panics where it sees that.
+        /// Makes a domain in [`Mode::Bounded`]: a section that stalls holds back only what was
+        /// linked before it stalled.
+        ///
+        /// In return, every link out of a node must be tagged or set to null *before* the node is
+        /// unlinked (see [`Section::retire`]). A structure that breaks this rule, like the queue of
+        /// Michael and Scott, uses memory after it was freed. A debug build panics where it sees
+        /// that.
         ///
         /// What for: structures whose sections may stall (user code inside, preemption) and whose
         /// garbage must stay bounded all the same.
@@ -203,8 +210,8 @@ impl Domain {
     }
 
     const_fn! {
-        /// As [`bounded`](Self::bounded), with a budget of 2 MiB for each core that the process
-        /// may use, if that is less than the default.
+        /// As [`bounded`](Self::bounded), with a budget of 2 MiB for each core that the process may
+        /// use, if that is less than the default.
         pub(crate) const fn bounded_by_cores() -> Self {
             Self::unmade(Mode::Bounded, true)
         }
@@ -251,10 +258,10 @@ impl Domain {
         }
     }
 
-    /// The state, without a look whether it was made.
+    /// Returns the state without checking that it was made.
     ///
     /// # Safety
-    /// It was made: a section has been opened.
+    /// The state was made: a section has been opened.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     #[inline(always)]
     pub(super) unsafe fn made_state(&self) -> &State {
@@ -266,7 +273,7 @@ impl Domain {
         unsafe { NonNull::new_unchecked(state).as_ref() }
     }
 
-    /// Makes the state, unless another thread does.
+    /// Makes the state, unless another thread has made it.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     #[cold]
     #[inline(never)]
@@ -290,8 +297,8 @@ impl Domain {
         enter::enter(self.state())
     }
 
-    /// Whether the calling thread has a section of this domain open. (An
-    /// [`OwnedSection`](super::OwnedSection) is no thread's.)
+    /// Returns true if the calling thread has a section of this domain open. (An
+    /// [`OwnedSection`](super::OwnedSection) belongs to no thread.)
     ///
     /// ```
     /// let domain = manycore::section::Domain::new();
@@ -305,16 +312,17 @@ impl Domain {
         enter::is_inside(self.state())
     }
 
-    /// Now. A full fence: what the calling thread has unlinked is visible before this moment.
+    /// Returns the present moment. This is a full fence: what the calling thread has unlinked is
+    /// visible before this moment.
     pub fn now(&self) -> Moment {
         Moment(self.state().stamp())
     }
 
-    /// Whether every section that was open at `moment`, of this domain, has been closed.
+    /// Returns true if every section of this domain that was open at `moment` has been closed.
     ///
-    /// Does not wait. It uses the results of finished rounds, or else leads one round itself; if no
+    /// Does not wait. It uses the results of finished rounds, or else leads one round itself. If no
     /// section is open, two calls after the moment are enough. Inside a section of this domain that
-    /// is as old as `moment` it is false.
+    /// is as old as `moment`, it returns false.
     ///
     /// ```
     /// let domain = manycore::section::Domain::new();
@@ -332,12 +340,12 @@ impl Domain {
 
     /// Waits until every section that is open now has been closed.
     ///
-    /// Progress: blocks as long as the longest of them lasts. Cost: at least one membarrier.
+    /// Progress: blocks until the longest of these sections ends. Cost: at least one membarrier.
     ///
     /// # Panics
     /// If the calling thread has a section of this domain open: it would wait for itself. (An
-    /// [`OwnedSection`](super::OwnedSection) that the caller holds is not noticed: it waits for
-    /// ever.)
+    /// [`OwnedSection`](super::OwnedSection) that the caller holds is not noticed: the call then
+    /// waits for ever.)
     #[doc(alias = "synchronize_rcu")]
     pub fn synchronize(&self) {
         assert!(
@@ -352,20 +360,21 @@ impl Domain {
         }
     }
 
-    /// Frees what can be freed now, of all threads: what the calling thread retired, what threads
-    /// left that have ended, and what waits for threads that have no section of this domain open.
-    /// Call it before a thread goes idle, or from one that looks after the domain.
+    /// Frees what can be freed now, of all threads. That is what the calling thread retired, what
+    /// ended threads left, and what waits for threads that have no section of this domain open.
+    /// Call it before a thread goes idle, or from a thread that looks after the domain.
     ///
     /// Does not wait for sections. Runs the nodes' destructors. A node retired just now may need a
-    /// second call. Inside a section of this domain it can do little.
+    /// second call. Inside a section of this domain, the call can do little.
     pub fn collect(&self) {
         self.enter().collect();
     }
 
-    /// How much waits to be freed, and which threads have held it up for `stalled_for` or longer.
+    /// Returns how much waits to be freed, and which threads have held it up for `stalled_for` or
+    /// longer.
     ///
-    /// Cost: a round, after the one that another thread may be leading (it waits for that), and a
-    /// look at every thread; for an operator's page, not for a hot path.
+    /// Cost: waits for the round that another thread may be leading, leads one itself, and looks at
+    /// every thread. Meant for an operator's page, not for a hot path.
     ///
     /// ```
     /// use std::time::Duration;
@@ -379,12 +388,13 @@ impl Domain {
     }
 }
 
-/// What tells a domain's sections from others', for as long as the domain is borrowed.
+/// Tells a domain's sections from those of others, for as long as the domain is borrowed.
 #[derive(Clone, Copy)]
 pub(crate) struct DomainMark<'d>(*const State, PhantomData<&'d Domain>);
 
 impl Domain {
-    /// The domain's mark. It makes the state, if there is none, which does not change.
+    /// Returns the domain's mark. Makes the state if there is none; the state does not change
+    /// afterwards.
     #[inline]
     pub(crate) fn mark(&self) -> DomainMark<'_> {
         DomainMark(self.state(), PhantomData)
@@ -392,13 +402,13 @@ impl Domain {
 }
 
 impl Section<'_> {
-    /// Whether this is a section of the domain with this mark.
+    /// Returns true if this is a section of the domain with this mark.
     #[inline(always)]
     pub(crate) fn is_marked(&self, mark: DomainMark<'_>) -> bool {
         std::ptr::eq(self.state(), mark.0)
     }
 
-    /// Whether this is a section of `domain`.
+    /// Returns true if this is a section of `domain`.
     ///
     /// ```
     /// use manycore::section::{self, Domain};

@@ -1,7 +1,9 @@
-//! The domains that exist, for a fork; and for a thread that ends, those in which it has a part.
+//! Lists of the domains that exist, which a fork needs, and of each slot's parts in them, which the
+//! end of a thread needs.
 //!
-//! Owns: the two lists. A part is listed from before its owner opens a section with it until its
-//! domain is dropped; and the holder of the domains' lock may use every domain in either list.
+//! Owns: the two lists. A part is listed before its owner opens a section with it, and stays listed
+//! until its domain is dropped. The holder of the domains' lock may use every domain in either
+//! list.
 
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use super::home::{HOME, NOWHERE};
@@ -23,9 +25,9 @@ global! {
 }
 
 global! {
-    /// The parts of each slot, so that a thread's end looks at no domain that it did not use. A
-    /// plain lock, the inner one of the two: only the lists are accessed under it, so the model
-    /// checkers have no part in it.
+    /// The parts of each slot, so that a thread's end looks only at domains that it used. The lock
+    /// is a plain one, taken inside the domains' lock. Only the lists are accessed under it, so the
+    /// model checkers need not see it.
     static PARTS: PlainMutex<Vec<Vec<Part>>> = PlainMutex::new(Vec::new());
 }
 
@@ -36,15 +38,15 @@ struct Part {
     local: NonNull<Local>,
 }
 
-// SAFETY: the pointers are used under the lock of the domains alone, or `local` for the place that
-// `PARTS` guards; `remove` takes them out under both before the state is freed. Both are Sync.
+// SAFETY: the pointers are used only under the domains' lock, or `local` for the place that `PARTS`
+// guards. `remove` takes them out under both locks before the state is freed. Both are Sync.
 unsafe impl Send for Part {}
 
 fn parts() -> PlainMutexGuard<'static, Vec<Vec<Part>>> {
     PARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lists a part of a domain that is listed.
+/// Lists a part of a domain that is itself listed.
 pub(super) fn add_part(state: &State, local: &Local) {
     let mut parts = parts();
     if parts.len() <= local.slot {
@@ -67,12 +69,12 @@ fn remove_part(local: &Local) {
     );
 }
 
-/// Items for which a list keeps its room.
+/// A list keeps room for this many items.
 const KEPT_ROOM: usize = 64;
 
-/// Takes out what is at `place`, in a time that does not depend on the length: what was last, if
-/// another, is there afterwards, which `moved` is told. Gives back what is far more than the list
-/// needs, now and then.
+/// Takes out the item at `place`, in a time that does not depend on the length. The last item moves
+/// to `place`, unless it was the one taken out, and `moved` is called with it. Now and then gives
+/// back room that the list does not need.
 fn take_out<T>(list: &mut Vec<T>, place: usize, moved: impl FnOnce(&T, usize)) -> T {
     let removed = list.swap_remove(place);
     if let Some(item) = list.get(place) {
@@ -113,11 +115,12 @@ fn push(domains: &mut Vec<Listed>, state: NonNull<State>) {
     domains.push(Listed(state));
 }
 
-/// Publishes a domain's state and lists it, unless another thread has; the one that is published.
-/// Both under the list's lock: a thread that ends finds in the list every domain that it has used.
+/// Publishes a domain's state and lists it, unless another thread has. Returns the state that is
+/// published. Both happen under the list's lock, so a thread that ends finds in the list every
+/// domain that it has used.
 ///
 /// # Safety
-/// As [`add`], of `made`.
+/// As for [`add`], of `made`.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(super) unsafe fn add_first(link: &AtomicPtr<State>, made: NonNull<State>) -> *mut State {
     AT_FORK.list();
@@ -133,10 +136,10 @@ pub(super) unsafe fn add_first(link: &AtomicPtr<State>, made: NonNull<State>) ->
     made.as_ptr()
 }
 
-/// Takes a domain out of the list: no other thread uses it through the list any more.
+/// Takes a domain out of the list, so that no other thread uses it through the list any more.
 ///
 /// # Safety
-/// The state is listed, and no thread uses it any more but through the list.
+/// The state is listed, and threads use it only through the list.
 pub(super) unsafe fn remove(state: NonNull<State>) {
     // SAFETY: the caller frees it after this returns.
     let state = unsafe { state.as_ref() };
@@ -156,12 +159,12 @@ pub(super) unsafe fn remove(state: NonNull<State>) {
     }
 }
 
-/// Calls `f` with each domain in which the slot has a part, and that part, for a thread that has
-/// the slot. It must run no user code.
+/// Calls `f` with each domain in which the slot has a part, and with that part. The calling thread
+/// has the slot, and `f` runs no user code.
 pub(super) fn for_each_part(slot: usize, mut f: impl FnMut(&State, &Local)) {
     let _domains = domains();
     for place in 0.. {
-        // The slot's owner is here, and no domain can be dropped: the list stays as it is.
+        // The slot's owner is here, and no domain can be dropped, so the list stays as it is.
         let part = parts().get(slot).and_then(|own| own.get(place)).copied();
         let Some(Part { state, local }) = part else { break };
         // SAFETY: in the list, hence not dropped, and its drop waits for the domains' lock.
@@ -169,13 +172,14 @@ pub(super) fn for_each_part(slot: usize, mut f: impl FnMut(&State, &Local)) {
     }
 }
 
-/// Keeps every lock of the sections' for a fork: the list's, each domain's, the names', and in a
-/// debug build those of `stray`. Parent and child let them go, and no leader is half-way through a
-/// round in the child.
+/// Holds every lock of the sections over a fork: the list's lock, each domain's, the names', and in
+/// a debug build those of `stray`. Parent and child release them, so no leader is half-way through
+/// a round in the child.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(hold_for_fork, introduce_in_child);
 
-/// The child's thread has another number in the operating system than it had in the parent.
+/// Notes the new number of the child's thread: the operating system gave it another one than the
+/// parent had.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 fn introduce_in_child() {
     let slot = HOME.try_with(|home| home.slot.get());
@@ -194,7 +198,7 @@ fn hold_for_fork() -> Box<dyn std::any::Any> {
         _list: MutexGuard<'static, Vec<Listed>>,
     }
     let list = domains();
-    // SAFETY: in the list, hence not dropped, and its drop waits for the list's lock, which is held
+    // SAFETY: in the list, hence not dropped. Its drop waits for the list's lock, which is held
     // longer than the state's locks are (fields are dropped in order).
     let states = list.iter().map(|listed| unsafe { &*listed.0.as_ptr() }.hold()).collect();
     Box::new(Held {
@@ -236,7 +240,7 @@ mod tests {
         assert!(list.capacity() <= 2 * KEPT_ROOM, "the list keeps its room");
     }
 
-    /// Of these domains, those in which the calling thread has a part.
+    /// Returns the indices of those `domains` in which the calling thread has a part.
     fn own_parts(domains: &[Domain]) -> Vec<usize> {
         let slot = percpu::own_slot().expect("no destructor runs").index();
         let mut states = Vec::new();

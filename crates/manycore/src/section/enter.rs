@@ -26,8 +26,8 @@ pub(super) fn enter(state: &State) -> Section<'_> {
     enter_again(state)
 }
 
-/// An inner section, or another domain's than the last. (Cold, so that the usual way in is a
-/// straight line.)
+/// Opens an inner section, or a section of another domain than the last. (Cold, so that the usual
+/// way in is a straight line.)
 #[cold]
 #[inline(never)]
 fn enter_again(state: &State) -> Section<'_> {
@@ -47,7 +47,7 @@ fn enter_again(state: &State) -> Section<'_> {
     Section::opened(state, local)
 }
 
-/// Whether the calling thread has a section open.
+/// Returns true if the calling thread has a section open.
 pub(super) fn is_inside(state: &State) -> bool {
     let slot = HOME.with(|home| home.slot.get());
     if slot != NOWHERE {
@@ -58,8 +58,8 @@ pub(super) fn is_inside(state: &State) -> bool {
     inside.map(|(slot, _)| slot).any(report::is_own)
 }
 
-/// The first section of a thread, or of a domain with threads so high; or one that a thread opens
-/// after its destructors have run, on a slot of its own.
+/// Opens the first section of a thread, or of a domain that has no part for its slot yet. A thread
+/// that opens a section after its destructors have run gets a separate slot for it.
 #[cold]
 fn enter_first(state: &State) -> Section<'_> {
     let (slot, flags) = match percpu::home_slot(unregister) {
@@ -85,7 +85,8 @@ fn enter_first(state: &State) -> Section<'_> {
     Section::opened(state, local)
 }
 
-/// A section that is no thread's, on a slot of its own, which is given back when it is closed.
+/// Opens a section that belongs to no thread, on a separate slot, which is given back when the
+/// section is closed.
 #[cold]
 pub(super) fn enter_owned(state: &State) -> Section<'_> {
     let slot = percpu::spare_slot();
@@ -98,7 +99,7 @@ pub(super) fn enter_owned(state: &State) -> Section<'_> {
     Section::opened(state, local)
 }
 
-/// The thread's part of the domain; a new one is listed for the thread's end.
+/// Returns the slot's part of the domain; lists a new part for the thread's end.
 fn make_local(state: &State, slot: usize) -> &Local {
     state.make_local(slot, |local| domain_list::add_part(state, local))
 }
@@ -106,9 +107,9 @@ fn make_local(state: &State, slot: usize) -> &Local {
 impl State {
     /// Opens the outermost section of `local`'s owner.
     ///
-    /// Not by [`crate::percpu::gate`], although the barriers are the same: a section is never
-    /// turned away, so there is no word to look at afterwards, and no leader waits. A leader reads
-    /// *when* each section was opened, from an `AtomicU64` that holds an era.
+    /// This does not use [`crate::percpu::gate`], although the barriers are the same: a section is
+    /// never turned away, so there is no word to look at afterwards, and no leader waits. A leader
+    /// reads *when* each section was opened, from an `AtomicU64` that holds an era.
     #[inline(always)]
     pub(super) fn open(&self, local: &Local) {
         debug_assert!(!local.is_inside(), "section.S4: a section is opened inside of another");
@@ -119,7 +120,7 @@ impl State {
         }
     }
 
-    /// The same where readers pay no fence.
+    /// As [`open`](Self::open), where readers pay no fence.
     #[inline(always)]
     pub(super) fn open_light(&self, local: &Local) {
         // ORDER: Release; pairs with Acquire in `look`: the sections before this one are over.
@@ -139,7 +140,7 @@ impl State {
         barrier::full_after_rmw();
     }
 
-    /// Raises `raised` to the present era (section.E4): later loads come after it.
+    /// Sets `raised` to the present era (section.E4): later loads come after it.
     #[cold]
     pub(super) fn catch_up(&self, local: &Local) {
         let era = self.era();

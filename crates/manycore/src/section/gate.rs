@@ -12,13 +12,13 @@ pub struct Retired {
 }
 
 impl Retired {
-    /// Where the node is: its [`address`](super::Shared::address), or what
+    /// Returns where the node is: its [`address`](super::Shared::address), or the address that
     /// [`retire_raw`](super::Section::retire_raw) was given.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// How long ago the node's batch was sealed: at most how long ago it was retired.
+    /// Returns the time since the node's batch was sealed. The node may have been retired earlier.
     pub fn age(&self) -> Duration {
         self.sealed.elapsed()
     }
@@ -26,13 +26,13 @@ impl Retired {
 
 /// Decides, after the grace period, whether a node may be freed.
 ///
-/// What for: memory that others than threads still use. A device writes to it until its transfer is
-/// done; a TLB may hold its address until the next flush; a lease on it runs out. When not: waiting
-/// for threads is what the grace period does.
+/// What for: memory that something other than a thread still uses. A device writes to it until its
+/// transfer is done; a TLB may hold its address until the next flush; a lease on it runs out. When
+/// not: to wait for threads, which the grace period does.
 ///
-/// A node held back is asked for again when its thread next seals a batch, leads a round, or calls
-/// [`Domain::collect`](super::Domain::collect). A closure is a gate. It must not open sections of
-/// the same domain.
+/// If the gate holds a node back, it is asked again when the node's thread next seals a batch,
+/// leads a round, or calls [`Domain::collect`](super::Domain::collect). A closure is a gate. A gate
+/// must not open sections of the same domain.
 ///
 /// ```
 /// use manycore::section::{Domain, Retired};
@@ -52,7 +52,7 @@ impl Retired {
     note = "pass a closure `|node: &Retired| ...`, or implement `manycore::section::Gate`"
 )]
 pub trait Gate: Send + Sync {
-    /// Whether `node` may be freed now.
+    /// Returns true if `node` may be freed now.
     fn may_free(&self, node: &Retired) -> bool;
 }
 

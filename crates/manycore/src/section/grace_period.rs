@@ -1,5 +1,12 @@
-//! Grace periods: one thread at a time, the leader, advances the era, pays the barrier for all, and
-//! looks at all threads; what that shows is expired may be freed.
+//! Grace periods: one thread at a time, the leader, advances the era, pays the barrier for all
+//! threads, and looks at all of them. What that shows to be expired may be freed.
+//!
+//! ```text
+//! want       announce whose limbo the leader would take over
+//! start      stamp the round: era += 1; then the barrier for all threads
+//! look       read each thread's `lower`; take over what was announced
+//! publish    safe = least `lower` of an open section, or the round's stamp
+//! ```
 //!
 //! Laws section.S2, section.S3, section.S9, and section.E1 to section.E4 of the parent module.
 
@@ -15,9 +22,10 @@ use std::time::Instant;
 /// Whose garbage a leader takes over (section.S9).
 #[derive(Clone, Copy)]
 pub(super) struct TakeOver {
-    /// Of all threads that are outside, or only of those that have not changed theirs for a while.
+    /// True: of all threads that are outside. False: only of threads that have not changed their
+    /// garbage for a while.
     pub(super) all: bool,
-    /// But not of this slot: the leader's own, if it has one.
+    /// Not of this slot: the leader's own, if it has one.
     pub(super) own: usize,
 }
 
@@ -27,14 +35,14 @@ impl TakeOver {
 
 /// What a leader saw.
 struct Round {
-    /// The round's own stamp: sections that entered later have at least this.
+    /// The round's stamp: sections that entered later have at least this stamp.
     limit: u64,
     /// The least stamp of an open section, or `limit`.
     least: u64,
 }
 
 impl State {
-    /// The stamp of everything that the calling thread has unlinked (section.S2).
+    /// Returns a stamp for everything that the calling thread has unlinked (section.S2).
     pub(super) fn stamp(&self) -> u64 {
         // BUG: a batch of retired nodes is stamped with no fence after the unlinks (section.S2):
         // the paper's Figure 2.
@@ -44,15 +52,17 @@ impl State {
         self.era()
     }
 
-    /// Whether the grace period of this stamp is over, as far as finished rounds know.
+    /// Returns true if finished rounds show that the grace period of `stamp` is over.
     pub(super) fn is_expired(&self, stamp: u64) -> bool {
         // ORDER: Acquire; pairs with Release in `lead`: the readers' leaving before the free.
         stamp.saturating_add(MARGIN) <= self.found.0.safe.load(Ordering::Acquire)
     }
 
-    /// Leads a round; `leader` is the leader's lock. Returns also what `f` says of what was seen.
-    /// The profile's observer, which may record what it is told, is told without the lock: a fork
-    /// takes the lock, and perhaps the recorder's before.
+    /// Leads a round; `leader` is the leader's lock. Also returns what `f` returns for what the
+    /// round saw.
+    ///
+    /// The profile's observer is called without the lock, because it may record the event: a fork
+    /// takes this lock, and perhaps the recorder's lock before it.
     fn lead<R>(
         &self,
         mut leader: MutexGuard<'_, Sightings>,
@@ -89,8 +99,9 @@ impl State {
         (round, seen)
     }
 
-    /// At the end of a round: whether those over the budget need wait no more, and whether it is
-    /// reported again when the domain is over it the next time.
+    /// Compares the charge with the budget at the end of a round. Notes whether threads over the
+    /// budget need not wait for a stalled section, and whether to report again the next time that
+    /// the domain is over its budget.
     fn compare_with_budget(&self, sightings: &Sightings) {
         let found = &self.found.0;
         // ORDER: Relaxed (all); estimates, and only leaders write.
@@ -122,8 +133,8 @@ impl State {
         next
     }
 
-    /// The least stamp of an open section, or `limit`; remembers sections older than `limit`. Takes
-    /// over what is wanted of threads that are outside.
+    /// Returns the least stamp of an open section, or `limit`. Remembers sections older than
+    /// `limit`, and takes over the announced limbos of threads that are outside.
     fn look(&self, limit: u64, sightings: &mut Sightings) -> u64 {
         let mut least = limit;
         for (slot, local) in self.locals() {
@@ -143,7 +154,7 @@ impl State {
         least
     }
 
-    /// Before the barrier: announces what is to be taken over.
+    /// Announces what is to be taken over. Called before the barrier.
     fn want(&self, sightings: &mut Sightings, whose: TakeOver) {
         if !whose.all && !sightings.looks_for_idle() {
             return;
@@ -164,10 +175,11 @@ impl State {
         }
     }
 
-    /// After the barrier: takes over what was announced, of an owner that is outside (section.S9).
+    /// Takes over what was announced, if the owner is outside (section.S9). Called after the
+    /// barrier.
     fn take_over(&self, local: &Local, is_inside: bool) {
         let taken = local.take_over(is_inside, |limbo| {
-            // A fence after the owner's last unlink, which came before its leaving (section.S2).
+            // A fence after the owner's last unlink, which came before the owner left (section.S2).
             self.clear_out(local, limbo, self.stamp())
         });
         if let Some(taken) = taken {
@@ -175,22 +187,22 @@ impl State {
         }
     }
 
-    /// Whether one more round may be led in this domain that would be left to others.
+    /// Returns true if the domain allows one more round that would otherwise be left to others.
     pub(super) fn may_lead_early(&self, now: Instant) -> bool {
         unpoisoned(self.leader.0.try_lock()).is_some_and(|sightings| sightings.may_lead_early(now))
     }
 
-    /// Leads a round if no other thread does, and says whether everything that the calling thread
-    /// had sealed before is expired now (section.E3).
+    /// Leads a round if no other thread does. Returns true if everything that the calling thread
+    /// had sealed before is expired now (section.E3), and `None` if another thread leads.
     pub(super) fn try_round(&self, whose: TakeOver) -> Option<bool> {
         let leader = unpoisoned(self.leader.0.try_lock())?;
         let (round, ()) = self.lead(leader, whose, |_| ());
         Some(round.least == round.limit)
     }
 
-    /// As [`try_round`](Self::try_round), after the round that another thread may be leading: that
-    /// takes microseconds, unless it was switched out. Leads none if what is stamped so is expired
-    /// by then: the threads that wait here need not lead one round each (section.S6).
+    /// As [`try_round`](Self::try_round), but waits for the leader if there is one. That takes
+    /// microseconds, unless the leader was switched out. Leads no round if `stamp` is expired by
+    /// then, so threads that wait here need not lead one round each (section.S6).
     pub(super) fn wait_for_round(&self, whose: TakeOver, stamp: u64) -> bool {
         let leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !whose.all && self.is_expired(stamp) {
@@ -200,19 +212,20 @@ impl State {
         round.least == round.limit
     }
 
-    /// Leads a round, after the present leader; then `f` with what was seen.
+    /// Waits for the present leader, leads a round, and returns what `f` returns for what the round
+    /// saw.
     pub(super) fn round<R>(&self, f: impl FnOnce(&Sightings) -> R) -> R {
         let leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.lead(leader, TakeOver::IDLE, f).1
     }
 
-    /// Leads a round if no other thread does, and says whether what was stamped so is expired now.
+    /// Leads a round if no other thread does, and returns true if `stamp` is expired now.
     pub(super) fn round_is_over(&self, stamp: u64) -> bool {
         self.try_round(TakeOver::IDLE) == Some(true) || self.is_expired(stamp)
     }
 
-    /// The latest birth among nodes of a batch so stamped that an open section can hold
-    /// (section.E4).
+    /// Returns the latest birth of a node that an open section can hold, among the nodes of a batch
+    /// with this stamp (section.E4).
     pub(super) fn youngest_held(&self, stamp: u64) -> u64 {
         // BUG: the filter of a bounded domain frees what an open section may hold, whatever its
         // birth (section.E4).
@@ -225,7 +238,8 @@ impl State {
         holders.map(upper).max().unwrap_or(0)
     }
 
-    /// The open sections that may hold nodes of a batch with this stamp, and their stamps.
+    /// Returns the open sections that may hold nodes of a batch with this stamp, and the sections'
+    /// own stamps.
     fn holders(&self, stamp: u64) -> impl Iterator<Item = (u64, &Local)> {
         let limit = stamp.saturating_add(MARGIN);
         self.locals().filter_map(move |(_, local)| {
@@ -235,9 +249,10 @@ impl State {
         })
     }
 
-    /// Whether only sections that count as stalled may hold nodes of a batch with this stamp.
+    /// Returns true if only sections that count as stalled may hold nodes of a batch with this
+    /// stamp.
     pub(super) fn only_stalled_hold(&self, stamp: u64) -> bool {
-        // ORDER: Relaxed; an estimate, which decides which sections are waited for.
+        // ORDER: Relaxed; an estimate, which only decides which sections are waited for.
         let mut any = false;
         let is_stalled = |(lower, local): (u64, &Local)| {
             any = true;

@@ -7,22 +7,22 @@ use crate::sync::{AtomicPtr, LoadToChange, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// An open section: while it lives, no node of its domain is freed that could be reached when it
-/// was opened.
+/// An open section: while it lives, no node of its domain is freed that could be reached when the
+/// section was opened.
 ///
 /// What for: reading nodes that other threads may unlink and retire concurrently. References to
-/// nodes borrow from the section, so that none outlives it. When not: around anything that blocks
-/// or computes for long. An open section holds memory back: everything retired since it was opened,
+/// nodes borrow from the section, so none outlives it. When not: around anything that blocks or
+/// computes for long. An open section holds back everything that was retired since it was opened,
 /// or in [`Mode::Bounded`](super::Mode::Bounded) what it could have reached; see
 /// [`refresh`](Self::refresh).
 ///
-/// Sections nest, in one domain and across domains; the outermost one of a domain counts. Dropping
-/// it closes it. It stays with its thread: it is neither `Send` nor `Sync`.
+/// Sections nest, in one domain and across domains; the outermost section of a domain counts.
+/// Dropping a section closes it. A section stays with its thread: it is neither `Send` nor `Sync`.
 ///
 /// Consistency: a section freezes nothing; two loads may see two versions. Progress: wait-free.
-/// Cost: enter and leave together some 2 ns and no shared line written; where there is no
-/// membarrier, a locked instruction more. Once a batch of retired nodes, the leaving thread seals
-/// it and may pay the domain's barrier (some 2 us; see [`crate::section`], section.S5 and
+/// Cost: entering and leaving take some 2 ns together and write no shared line; without membarrier,
+/// they take one more locked instruction. Once per batch of retired nodes, the leaving thread seals
+/// the batch and may pay the domain's barrier (some 2 us; see [`crate::section`], section.S5 and
 /// section.S6).
 ///
 /// ```
@@ -62,7 +62,7 @@ pub struct Section<'d> {
 }
 
 impl<'d> Section<'d> {
-    /// A section that `local`'s owner, the calling thread, has just opened.
+    /// Makes the guard of a section that `local`'s owner, the calling thread, has just opened.
     #[inline(always)]
     pub(super) fn opened(state: &'d State, local: &'d Local) -> Self {
         Self { state, local, _thread: PhantomData }
@@ -78,27 +78,28 @@ impl<'d> Section<'d> {
         self.local
     }
 
-    /// The slot under which the calling thread has the section: its own as long as it is open.
+    /// Returns the slot of the section, which the calling thread has for itself as long as the
+    /// section is open.
     #[inline(always)]
     pub(crate) fn slot(&self) -> usize {
         self.local.slot
     }
 
-    /// Loads a pointer that this section may then follow, from memory of the caller's own making:
-    /// the raw layer below [`Atomic`](super::Atomic).
+    /// Loads a pointer that this section may then follow, from memory that the caller manages: the
+    /// raw layer below [`Atomic`](super::Atomic).
     ///
-    /// Whether the result may be followed is the caller's to know: the node behind it must be
-    /// retired through this domain, and in a bounded domain a pointer found in an unlinked node
-    /// must not be followed. Cost: one load; in a bounded domain two.
+    /// The caller must know whether the result may be followed: the node behind it must be retired
+    /// through this domain, and in a bounded domain a pointer found in an unlinked node must not be
+    /// followed. Cost: one load; two in a bounded domain.
     #[inline(always)]
     pub fn protect<T>(&self, source: &AtomicPtr<T>) -> *mut T {
-        // ORDER: Acquire; pairs with the Release that published the node, and keeps the load of
-        // the era behind this one (section.E4).
+        // ORDER: Acquire; pairs with the Release that published the node, and keeps the load of the
+        // era behind this load (section.E4).
         self.protect_by(|| source.load(Ordering::Acquire))
     }
 
-    /// As `protect`, but `None` where the section has to raise its era first: for a way that is
-    /// short because it calls nothing.
+    /// As `protect`, but returns `None` if the section has to raise its era first. It calls
+    /// nothing, so it is short.
     #[inline(always)]
     pub(super) fn protect_now<T>(&self, source: &AtomicPtr<T>) -> Option<*mut T> {
         // ORDER: Acquire; as in `protect`.
@@ -123,12 +124,11 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Whether the section protects what the thread has loaded until now: true except in
-    /// [`Mode::Bounded`](super::Mode::Bounded). If it is false, the thread loads again, and asks
-    /// again.
+    /// Returns true if the section protects what the thread has loaded until now: always true
+    /// except in [`Mode::Bounded`](super::Mode::Bounded). If it is false, load again and ask again.
     ///
-    /// What for: links that are not of type [`Atomic`](super::Atomic), which asks by itself. The
-    /// load of the link is an Acquire one, before the call.
+    /// What for: links that are not of type [`Atomic`](super::Atomic), which asks by itself. Load
+    /// the link with Acquire before this call.
     ///
     /// ```
     /// use manycore::section::Domain;
@@ -154,7 +154,7 @@ impl<'d> Section<'d> {
         covers
     }
 
-    /// Whether whatever was loaded before this call is covered (section.E4).
+    /// Returns true if the section covers whatever was loaded before this call (section.E4).
     #[inline(always)]
     fn covers_now(&self) -> bool {
         if !self.state.bounded {
@@ -164,7 +164,7 @@ impl<'d> Section<'d> {
         era <= self.local.lower.own() || era <= self.local.raised.own()
     }
 
-    /// Whether its domain is in [`Mode::Bounded`](super::Mode::Bounded).
+    /// Returns true if the section's domain is in [`Mode::Bounded`](super::Mode::Bounded).
     ///
     /// ```
     /// use manycore::section::Domain;
@@ -177,15 +177,15 @@ impl<'d> Section<'d> {
         self.state.bounded
     }
 
-    /// The latest era that this section has seen.
+    /// Returns the latest era that this section has seen.
     #[inline(always)]
     pub(super) fn upper(&self) -> u64 {
         self.local.upper()
     }
 
-    /// Closes the section and opens it again, so that it holds nothing back that was retired
-    /// before; does nothing if it is nested. References must be gone, and the borrow checker sees
-    /// to that.
+    /// Closes the section and opens it again, so that it does not hold back what was retired
+    /// before. Does nothing if the section is nested. The borrow checker ensures that no reference
+    /// from the section is left.
     #[doc(alias = "repin")]
     pub fn refresh(&mut self) {
         self.refresh_after(|| ());
@@ -203,10 +203,10 @@ impl<'d> Section<'d> {
     pub fn refresh_after<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let extra = self.local.extra.get();
         if extra & COUNT != 0 {
-            return f(); // an outer section of the thread's stays open
+            return f(); // an outer section of the thread stays open
         }
         self.local.leave();
-        // Whatever user code does in between: it may panic, or leave a section open.
+        // Reopens whatever user code does in between: it may panic, or leave a section open.
         let _reopen = Reopen { state: self.state, local: self.local };
         if extra & (FULL | URGENT) != 0 {
             self.state.seal_after(self.local, extra & (FULL | URGENT));
@@ -214,19 +214,19 @@ impl<'d> Section<'d> {
         f()
     }
 
-    /// Closes the section, and frees what can be freed then of the calling thread's and of ended
-    /// threads' nodes.
+    /// Closes the section, then frees what can be freed of the nodes of the calling thread and of
+    /// ended threads.
     pub(super) fn collect(self) {
         let Self { state, local, .. } = self;
         let is_spare = local.extra.get() & SPARE != 0;
         drop(self);
         if !is_spare {
-            // The slot is the thread's own still.
+            // The slot still belongs to the thread.
             state.collect(local);
         }
     }
 
-    /// The same without a round, for models.
+    /// As [`collect`](Self::collect), without a round, for models.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn collect_found(self) {
         let Self { state, local, .. } = self;

@@ -1,22 +1,22 @@
-//! Where the calling thread has its sections.
+//! Where the calling thread has its sections: its slot, and the domain that it entered last.
 
 use super::local::Local;
 use crate::sync;
 use std::cell::Cell;
 use std::ptr;
 
-/// Where the thread has its sections.
+/// The calling thread's slot, and the domain that it entered last.
 pub(super) struct Home {
-    /// The number of the domain in which it last opened one, if its sections need no fence, and the
-    /// thread's part of it: the way in that takes the fewest instructions.
+    /// The number of the domain that the thread entered last, if sections of that domain need no
+    /// fence; `local` is the thread's part of it. This pair makes entering short.
     pub(super) last: Cell<u64>,
     pub(super) local: Cell<*const Local>,
-    /// The slot.
+    /// The thread's slot, or [`NOWHERE`].
     pub(super) slot: Cell<usize>,
 }
 
 impl Home {
-    /// Keeps the domain that is entered and the thread's part of it.
+    /// Remembers the domain that is entered, and the thread's part of it.
     pub(super) fn remember(&self, number: u64, local: &Local) {
         // A signal handler that opens a section between these stores finds no number with another
         // domain's address (section.S12).

@@ -1,5 +1,5 @@
-//! Sections that are opened and closed by code which is not compiled with this crate: the inline
-//! functions of a C header (section.S12).
+//! Sections that code which is not compiled with this crate opens and closes: the inline functions
+//! of a C header (section.S12).
 
 use super::domain::{Domain, Moment};
 use super::guard::Section;
@@ -13,8 +13,8 @@ use std::mem::ManuallyDrop;
 /// A section that is open and has no guard: what [`Section::leave_open`] returns.
 ///
 /// What for: the boundary to another language, whose functions open a section and return. With the
-/// three words it can even do that without a call, as the law section.S12 says. When not: in Rust
-/// code, where a guard closes the section whatever happens.
+/// three words, that language can even open and close sections without a call, as law section.S12
+/// says. When not: in Rust code, where a guard closes the section whatever happens.
 ///
 /// ```
 /// let domain = manycore::section::Domain::new();
@@ -33,15 +33,16 @@ pub struct OpenSection<'d> {
 }
 
 impl OpenSection<'_> {
-    /// The calling thread's word in the domain: zero, or the era in which its outermost section was
-    /// opened.
+    /// Returns the calling thread's word in the domain: zero, or the era in which its outermost
+    /// section was opened.
     pub fn announced(&self) -> *mut u64 {
         const { assert!(std::mem::offset_of!(Local, lower) == 0) };
         self.local.cast_mut().cast()
     }
 
-    /// The word that is zero if to close the section takes nothing but to announce zero;
-    /// [`PENDING_OFFSET`](Self::PENDING_OFFSET) bytes behind the first.
+    /// Returns the word that is zero if closing the section takes no more than storing zero to the
+    /// announced word. It lies [`PENDING_OFFSET`](Self::PENDING_OFFSET) bytes behind the announced
+    /// word.
     pub fn pending(&self) -> *const u32 {
         self.announced().wrapping_byte_add(Self::PENDING_OFFSET).cast_const().cast()
     }
@@ -49,17 +50,19 @@ impl OpenSection<'_> {
     /// See [`pending`](Self::pending).
     pub const PENDING_OFFSET: usize = std::mem::offset_of!(Local, extra);
 
-    /// Bytes from the announced word to the one that the thread raises in a bounded domain: links
-    /// are followed there if the era, read after them, is at most the greater of the two.
+    /// Bytes from the announced word to the word that the thread raises in a bounded domain. A link
+    /// may be followed there if the era, read after the link, is at most the greater of the two
+    /// words.
     pub const RAISED_OFFSET: usize = std::mem::offset_of!(Local, raised);
 
-    /// The present era of the domain; it stays where it is as long as the domain lives.
+    /// Returns the address of the domain's era, which stays the same as long as the domain lives.
     pub fn era(&self) -> *const u64 {
         AtomicU64::as_ptr(&self.state.era.0).cast_const()
     }
 
-    /// Whether the thread may open and close sections of the domain by the words: readers of the
-    /// domain pay no fence, and the words stay the thread's own until its destructors run.
+    /// Returns true if the thread may open and close sections of the domain through the words:
+    /// readers of the domain pay no fence, and the words stay the thread's own until its
+    /// destructors run.
     pub fn is_inlinable(&self) -> bool {
         // SAFETY: the state lives, and with it the part of it that belongs to the slot.
         self.state.light && unsafe { &*self.local }.extra.get() & SPARE == 0
@@ -73,7 +76,7 @@ impl fmt::Debug for OpenSection<'_> {
 }
 
 impl<'d> Section<'d> {
-    /// Gives up the guard and leaves the section open; [`Domain::resume`] makes one again.
+    /// Gives up the guard and leaves the section open; [`Domain::resume`] makes a guard again.
     ///
     /// A section that is left open for good holds back all that is retired from then on.
     pub fn leave_open(self) -> OpenSection<'d> {
@@ -83,18 +86,20 @@ impl<'d> Section<'d> {
 }
 
 impl Domain {
-    /// The guard of a section that was left open, or was opened by its words (section.S12).
+    /// Makes the guard of a section that was left open, or that was opened through its words
+    /// (section.S12).
     ///
     /// See [`OpenSection`] for an example.
     ///
     /// # Safety
     /// - `announced` is that of an [`OpenSection`] of this domain that the calling thread had.
-    /// - The thread has a section of the domain open now, of which no other guard is used.
-    /// - Its destructors have not run since, unless the section has been open all the time.
+    /// - The thread has a section of the domain open now, and uses no other guard of that section.
+    /// - The thread's destructors have not run since, unless the section has been open all the
+    ///   time.
     #[inline]
     pub unsafe fn resume(&self, announced: *mut u64) -> Section<'_> {
-        // SAFETY: the address of a `Local` (`OpenSection::announced`), of this domain, which keeps
-        // it as long as it lives; and the thread owns the slot, which the caller promises.
+        // SAFETY: the address of a `Local` (`OpenSection::announced`) of this domain, which keeps
+        // it as long as it lives. The caller promises that the thread owns the slot.
         let local = unsafe { &*announced.cast_const().cast::<Local>() };
         debug_assert!(local.is_inside(), "section.S12: a section is resumed that is not open");
         // SAFETY: a section is open, which the caller promises.
@@ -103,7 +108,7 @@ impl Domain {
 }
 
 impl Moment {
-    /// The moment as a number, for code that cannot keep a `Moment`.
+    /// Returns the moment as a number, for code that cannot keep a `Moment`.
     ///
     /// ```
     /// use manycore::section::{Domain, Moment};
@@ -116,8 +121,8 @@ impl Moment {
         self.0
     }
 
-    /// The moment of which [`to_bits`](Self::to_bits) was the number. Of another number it is a
-    /// moment that has passed, or never will.
+    /// Returns the moment for a number that [`to_bits`](Self::to_bits) returned. Any other number
+    /// gives a moment that has passed, or that never will.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }

@@ -7,7 +7,7 @@ use super::state::State;
 use crate::percpu::{self, Slot};
 use crate::slab::classes;
 
-/// A thread ends: everything it leaves in any domain passes to others (section.S9).
+/// Passes everything that an ending thread has in any domain to other threads (section.S9).
 pub(super) fn unregister(slot: Slot) -> bool {
     let _ = HOME.try_with(|home| {
         home.slot.set(NOWHERE);
@@ -17,7 +17,7 @@ pub(super) fn unregister(slot: Slot) -> bool {
     domain_list::for_each_part(slot.index(), |state, local| {
         if !state.orphan(local) {
             is_free = false;
-            local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
+            local.extra.set(local.extra.get() | SPARE); // its close gives the slot back
         }
     });
     State::trim_before_exit(slot);
@@ -25,8 +25,8 @@ pub(super) fn unregister(slot: Slot) -> bool {
     is_free
 }
 
-/// Closes an inner section, or the outermost one if there is more to do. (Not a method: the
-/// section would have to be in memory for it, each time.)
+/// Closes an inner section, or the outermost one if there is more to do. (Not a method: then the
+/// section would have to be in memory, each time.)
 #[cold]
 #[inline(never)]
 pub(super) fn close_slow(state: &State, local: &Local, extra: u32) {
@@ -36,7 +36,7 @@ pub(super) fn close_slow(state: &State, local: &Local, extra: u32) {
     }
     local.leave();
     // SPARE stays until the slot is given back: user code that runs before may close another
-    // domain's section there.
+    // domain's section on this slot.
     local.extra.set(extra & SPARE);
     let _spare = (extra & SPARE != 0).then(|| GiveBack { state, local });
     if extra & (FULL | URGENT) != 0 {
@@ -44,7 +44,7 @@ pub(super) fn close_slow(state: &State, local: &Local, extra: u32) {
     }
 }
 
-/// Opens a section again that was closed for a while.
+/// Reopens, when dropped, a section that was closed for a while.
 pub(super) struct Reopen<'a> {
     pub(super) state: &'a State,
     pub(super) local: &'a Local,
@@ -60,8 +60,9 @@ impl Drop for Reopen<'_> {
     }
 }
 
-/// Gives back a slot of a thread that has ended, unless the thread has another domain's section
-/// there that is open, being refreshed, or being closed: then the last one does.
+/// Gives back the slot of a thread that has ended. If the thread has a section of another domain on
+/// the slot that is open, being refreshed, or being closed, the last of these sections gives it
+/// back.
 struct GiveBack<'a> {
     state: &'a State,
     local: &'a Local,

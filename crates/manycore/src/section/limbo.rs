@@ -1,10 +1,26 @@
 //! Limbo: the nodes that one thread retired and that are not freed yet.
 //!
-//! Owns: the way of a node from retired to freed: *open* batch, *sealed* batches in the order of
-//! their stamps, *held* remains of filtered batches (section.E4), *expired* nodes, *gated* ones
-//! (section.S8). A batch is *urgent* if a node in it is large, urgent or of unknown weight
-//! (section.S10).
-//! Nothing in here runs user code; expired nodes are handed out to be freed.
+//! A node passes through up to five kinds of batches on its way from retired to freed:
+//!
+//! ```text
+//! retire --> open --seal--> sealed --- grace period over --------> expired --> freed
+//!                             |                                     ^   |
+//!                             | filter (section.E4)                 |   | with a gate
+//!                             +-- born after the stalled section ---+   v (section.S8)
+//!                             |                                     ^  gated
+//!                             +-- the others --> held --------------+   |
+//!                                                grace period over  ^   |
+//!                                                                   +---+ the gate says yes
+//! ```
+//!
+//! - *open*: the batch that the thread still adds to.
+//! - *sealed*: stamped batches, in the order of their stamps, which wait for their grace period.
+//! - *held*: what a filtered batch leaves behind, because an open section may still hold it.
+//! - *expired*: batches whose grace period is over.
+//! - *gated*: nodes whose grace period is over and which the gate holds back.
+//!
+//! A batch is *urgent* if it has a node that is large, urgent or of unknown weight (section.S10).
+//! Nothing in here runs user code: expired nodes are handed out, and the caller frees them.
 
 use crate::sync::{run_each, seeded_bug};
 use std::collections::VecDeque;
@@ -15,9 +31,9 @@ use std::time::Instant;
 pub(super) struct RetiredNode {
     pub(super) address: NonNull<()>,
     pub(super) free: unsafe fn(NonNull<()>),
-    /// The era in which it was born; zero if unknown.
+    /// The era in which the node was born; zero if unknown.
     pub(super) birth: u64,
-    /// Its weight.
+    /// The node's weight.
     pub(super) bytes: usize,
 }
 
@@ -31,15 +47,15 @@ impl RetiredNode {
         self.expired().free();
     }
 
-    /// What frees it.
+    /// Returns what is needed to free the node.
     #[inline(always)]
     pub(super) fn expired(self) -> ExpiredNode {
         ExpiredNode { address: self.address, free: self.free }
     }
 }
 
-/// A node whose grace period is over, and that counts no more: two words, which stay in registers
-/// on the way from the limbo to its end.
+/// A node whose grace period is over and which the limbo counts no more. It is two words, which
+/// stay in registers on the way from the limbo to the destructor.
 pub(super) struct ExpiredNode {
     address: NonNull<()>,
     free: unsafe fn(NonNull<()>),
@@ -61,61 +77,63 @@ pub(super) struct Batch {
     pub(super) stamp: u64,
     sealed: Instant,
     nodes: Vec<RetiredNode>,
-    /// What they weighed together when they were sealed.
+    /// Weight of the nodes when the batch was sealed.
     bytes: usize,
     is_urgent: bool,
-    /// Whether only stalled sections hold it back. Then it is not charged, and no thread waits.
+    /// True if only stalled sections hold it back. Then it is not charged, and no thread waits for
+    /// it.
     is_excused: bool,
 }
 
-/// What the nodes weigh. Sums of weights wrap, because a caller may say anything.
+/// Sums the weights of the nodes. The sum wraps, because a caller may state any weight.
 fn total<'a>(nodes: impl IntoIterator<Item = &'a RetiredNode>) -> usize {
     nodes.into_iter().fold(0, |sum, node| sum.wrapping_add(node.bytes))
 }
 
 /// One thread's nodes in one domain.
 ///
-/// The order of the counts matters: a retire stores some and loads them again just after. Of two
-/// that lie side by side the compiler may load both by one wide instruction, which waits until the
-/// narrow stores have left the store buffer. So each lies beside one that a retire does not store.
+/// The order of the counts matters. A retire stores some of them and loads them again just after.
+/// If two such counts lie side by side, the compiler may load both by one wide instruction, which
+/// waits until the narrow stores have left the store buffer. So each of these counts lies beside a
+/// count that a retire does not store.
 #[repr(C)]
 pub(super) struct Limbo {
     open: Vec<RetiredNode>,
     open_bytes: usize,
-    /// Bytes from which the open batch is full.
+    /// The open batch is full from this many bytes on.
     limit: usize,
-    /// What the nodes behind the open batch weigh.
+    /// Weight of the nodes behind the open batch.
     behind_bytes: usize,
-    /// Of the batch that was sealed last; zero if there was none.
+    /// Stamp of the batch that was sealed last; zero if there was none.
     last_stamp: u64,
     /// Nodes behind the open batch.
     behind: usize,
-    /// What the nodes weigh that were taken out together to be freed.
+    /// Weight of the nodes that were taken out together and are being freed.
     in_flight: usize,
-    /// What the excused batches weigh.
+    /// Weight of the excused batches.
     excused_bytes: usize,
     /// Urgent batches behind the open one.
     urgent: usize,
     open_is_urgent: bool,
-    /// Whether its owner is among the domain's writers (section.S10).
+    /// True if the owner is among the domain's writers (section.S10).
     is_counted: bool,
-    /// Whether a leader took over what was here, and the owner has not been within the budget or
-    /// waited since.
+    /// True if a leader took over what was here, and the owner has since neither been within the
+    /// budget nor waited.
     was_taken: bool,
     expired: VecDeque<Batch>,
-    /// The nodes of the first expired batch, which has none itself as long as it is in the queue:
-    /// the queue's buffer may share a line with another thread's, and each free writes here.
+    /// The nodes of the first expired batch. They are here and not in the batch, because each free
+    /// writes here, and the queue's buffer may share a cache line with another thread's.
     first: Vec<RetiredNode>,
     sealed: VecDeque<Batch>,
     held: VecDeque<Batch>,
     gated: Gated,
-    /// A buffer to fill next.
+    /// An empty buffer for the next batch.
     spare: Vec<RetiredNode>,
 }
 
-/// Ripe batches from which a retire frees more nodes than one: after a stall, limbo shrinks.
+/// From this many expired batches on, a retire frees this many nodes: limbo shrinks after a stall.
 const HURRY: [(usize, usize); 2] = [(8, 16), (2, 4)];
-/// So many nodes before its turn a node's line is fetched.
+/// A node's line is prefetched this many nodes before its turn.
 const FETCHED: usize = 4;
 
 impl Limbo {
@@ -142,39 +160,39 @@ impl Limbo {
         }
     }
 
-    /// Nodes in all of these.
+    /// Number of nodes in all of these lists.
     #[inline(always)]
     pub(super) fn waiting(&self) -> usize {
         self.open.len() + self.behind
     }
 
-    /// What the nodes in all of these weigh.
+    /// Weight of the nodes in all of these lists.
     #[inline(always)]
     pub(super) fn bytes(&self) -> usize {
         self.open_bytes.wrapping_add(self.behind_bytes)
     }
 
-    /// Nodes and bytes in the open batch.
+    /// Returns the nodes and bytes in the open batch.
     #[inline(always)]
     pub(super) fn open(&self) -> (usize, usize) {
         (self.open.len(), self.open_bytes)
     }
 
-    /// Bytes from which the open batch is full.
+    /// The open batch is full from this many bytes on.
     #[inline(always)]
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// What the domain counts for this limbo (section.S10).
+    /// Returns what the domain counts for this limbo (section.S10).
     pub(super) fn charge(&self) -> usize {
         let behind = self.behind_bytes.wrapping_add(self.in_flight);
         let behind = behind.wrapping_sub(self.excused_bytes);
         behind.wrapping_add(self.open_bytes.max(self.limit))
     }
 
-    /// Whether something waits for a section that is not stalled; or the limbo was taken over by a
-    /// leader, and what was in it may wait still.
+    /// True if something waits for a section that is not stalled, or if a leader took over the
+    /// limbo and its nodes may still wait.
     pub(super) fn is_blocked(&self) -> bool {
         let held = || self.held.iter().any(|batch| !batch.is_excused);
         self.was_taken || !self.sealed.is_empty() || held()
@@ -184,7 +202,7 @@ impl Limbo {
         self.is_counted
     }
 
-    /// Whether anything waits, here or in the hands of the leader that took it over.
+    /// True if anything waits, here or with the leader that took it over.
     pub(super) fn had_some(&self) -> bool {
         self.was_taken || self.waiting() != 0
     }
@@ -197,12 +215,12 @@ impl Limbo {
         self.limit = bytes;
     }
 
-    /// Counts its owner among the writers, or no longer; says whether it was counted before.
+    /// Sets whether the owner is counted among the writers; returns whether it was counted before.
     pub(super) fn set_counted(&mut self, is_counted: bool) -> bool {
         std::mem::replace(&mut self.is_counted, is_counted)
     }
 
-    /// Whether a node waits that is large, urgent or of unknown weight.
+    /// True if a node waits that is large, urgent or of unknown weight.
     pub(super) fn is_urgent(&self) -> bool {
         self.open_is_urgent || self.urgent != 0
     }
@@ -220,8 +238,8 @@ impl Limbo {
         self.expired.len()
     }
 
-    /// What the nodes in expired batches weigh: what lies behind the open batch and in none of the
-    /// others.
+    /// Weight of the nodes in expired batches: what lies behind the open batch, less the sealed,
+    /// held and gated nodes.
     pub(super) fn expired_bytes(&self) -> usize {
         let unexpired = self.sealed.iter().chain(&self.held);
         let unexpired = unexpired.fold(0, |sum: usize, batch| sum.wrapping_add(batch.bytes));
@@ -229,7 +247,7 @@ impl Limbo {
         self.behind_bytes.wrapping_sub(unexpired).wrapping_sub(gated)
     }
 
-    /// How many expired nodes a retire should free.
+    /// Returns how many expired nodes a retire should free.
     #[inline(always)]
     pub(super) fn share(&self) -> usize {
         let batches = self.expired.len();
@@ -239,7 +257,7 @@ impl Limbo {
         HURRY.iter().find(|(from, _)| batches >= *from).map_or(1, |(_, nodes)| *nodes)
     }
 
-    /// Takes an expired node, which the caller frees.
+    /// Takes out an expired node, which the caller frees.
     #[inline(always)]
     pub(super) fn pop_expired(&mut self) -> Option<RetiredNode> {
         let node = self.first.pop();
@@ -248,8 +266,8 @@ impl Limbo {
         node
     }
 
-    /// The memory of an expired node of a batch that is begun, if the next one is freed by this
-    /// function.
+    /// Takes the memory of the next expired node, if `free` would free it. Only looks into the
+    /// batch that is being freed already.
     #[inline(always)]
     pub(super) fn pop_expired_of(&mut self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
         // BUG: memory is used again whose grace period is not over (section.S13).
@@ -266,23 +284,23 @@ impl Limbo {
         Some(address)
     }
 
-    /// A node of so many bytes was taken out of the first expired batch.
+    /// Counts off a node of `bytes` bytes that was taken out of the first expired batch.
     #[inline(always)]
     fn note_taken(&mut self, bytes: usize) {
         self.behind -= 1;
         self.behind_bytes = self.behind_bytes.wrapping_sub(bytes);
-        // It was out of sight for a thousand retires, and its memory is written when it is freed.
+        // The node was out of sight for a thousand retires, and freeing it writes to its memory.
         let later = self.first.len().checked_sub(FETCHED);
         if let Some(later) = later.and_then(|at| self.first.get(at)) {
             crate::sync::prefetch_for_write(later.address.as_ptr());
         }
     }
 
-    /// Takes out up to `most` expired nodes, of which there is room for a handful.
+    /// Takes out up to `most` expired nodes, as far as the handful has room.
     pub(super) fn pop_handful(&mut self, most: usize, handful: &mut Handful) {
         debug_assert!(handful.is_empty(), "section.S10: nodes are dropped that were to be freed");
         (handful.next, handful.len) = (0, 0);
-        self.in_flight = 0; // those of the last handful have been freed
+        self.in_flight = 0; // the nodes of the last handful have been freed
         while handful.len < most.min(HANDFUL) {
             let Some(node) = self.pop_expired() else { break };
             self.in_flight = self.in_flight.wrapping_add(node.bytes);
@@ -291,12 +309,12 @@ impl Limbo {
         }
     }
 
-    /// The nodes that were taken out together have been freed.
+    /// Notes that the nodes that were taken out together have been freed.
     pub(super) fn landed(&mut self) {
         self.in_flight = 0;
     }
 
-    /// Puts back what a panic left of a handful.
+    /// Puts back the nodes of a handful that are left after a panic.
     #[cold]
     pub(super) fn put_handful_back(&mut self, handful: &mut Handful) {
         self.landed();
@@ -321,8 +339,8 @@ impl Limbo {
         }
     }
 
-    /// Closes the open batch; `stamp` was taken after a fence that followed its last unlink
-    /// (section.S2). Returns the stamp of the batch before; zero if there was none.
+    /// Closes the open batch. `stamp` was taken after a fence that followed the batch's last unlink
+    /// (section.S2). Returns the stamp of the batch before, or zero if there was none.
     pub(super) fn seal(&mut self, stamp: u64, sealed: Instant) -> u64 {
         let last = self.last_stamp;
         if self.open.is_empty() {
@@ -343,8 +361,9 @@ impl Limbo {
         last
     }
 
-    /// Declares expired what `is_expired` says of its stamp. The stamps of sealed batches rise, so
-    /// it stops at the first no; of those held back, which are in no order, it asks for `most`.
+    /// Moves batches to the expired ones if `is_expired` is true of their stamp. The stamps of
+    /// sealed batches rise, so this stops at the first that is not expired. Held batches are in no
+    /// order, so this looks at up to `most` of them.
     pub(super) fn expire(&mut self, most: usize, is_expired: impl Fn(u64) -> bool) {
         while self.sealed.front().is_some_and(|batch| is_expired(batch.stamp)) {
             let batch = self.sealed.pop_front().expect("there was a front");
@@ -361,7 +380,7 @@ impl Limbo {
         }
     }
 
-    /// A batch that may have been excused is charged again.
+    /// Charges a batch again that may have been excused.
     fn admit(&mut self, batch: &mut Batch) {
         if std::mem::take(&mut batch.is_excused) {
             self.excused_bytes = self.excused_bytes.wrapping_sub(batch.bytes);
@@ -383,13 +402,13 @@ impl Limbo {
         }
     }
 
-    /// How many batches are held back.
+    /// Number of held batches.
     pub(super) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// The stamp of the batch that has been held back longest without a look; it is the next to be
-    /// filtered.
+    /// Makes the held batch that waited longest for a look the next batch to filter, and returns
+    /// its stamp.
     pub(super) fn next_held(&mut self) -> Option<u64> {
         let mut batch = self.held.pop_front()?;
         self.admit(&mut batch);
@@ -398,7 +417,7 @@ impl Limbo {
         Some(stamp)
     }
 
-    /// Takes out every node whose grace period is over, for a gate to be asked about it.
+    /// Takes out every node whose grace period is over, so that a gate can be asked about them.
     pub(super) fn take_expired(&mut self) -> VecDeque<(RetiredNode, Instant)> {
         let mut nodes = self.gated.take();
         self.put_first_back();
@@ -406,14 +425,15 @@ impl Limbo {
             self.urgent -= usize::from(is_urgent);
             nodes.extend(expired.into_iter().map(|node| (node, sealed)));
         }
-        // They count again when they are put back: a leader may take over the rest until then.
+        // They count again when they are put back: until then, a leader may take over the rest.
         self.behind -= nodes.len();
         let taken = total(nodes.iter().map(|(node, _)| node));
         self.behind_bytes = self.behind_bytes.wrapping_sub(taken);
         nodes
     }
 
-    /// Puts back what [`take_expired`](Self::take_expired) took: what may be freed, and the rest.
+    /// Puts back what [`take_expired`](Self::take_expired) took: the nodes to `free`, and the
+    /// `rest`.
     pub(super) fn put_back(
         &mut self,
         free: Vec<RetiredNode>,
@@ -424,7 +444,7 @@ impl Limbo {
         self.behind_bytes = self.behind_bytes.wrapping_add(total(back));
         if !free.is_empty() {
             let sealed = Instant::now();
-            self.urgent += 1; // all that a gate has let wait is freed at once
+            self.urgent += 1; // all that a gate let wait is freed at once
             let bytes = total(&free);
             let (stamp, is_urgent, is_excused) = (0, true, false);
             self.put_expired(Batch { stamp, sealed, nodes: free, bytes, is_urgent, is_excused });
@@ -433,13 +453,14 @@ impl Limbo {
         self.check();
     }
 
-    /// Stamps of the sealed batches that come before the newest `keep`.
+    /// Stamp of the oldest sealed batch, if more than `keep` are sealed.
     pub(super) fn overdue(&self, keep: usize) -> Option<u64> {
         (self.sealed.len() > keep).then(|| self.sealed[0].stamp)
     }
 
-    /// Splits the oldest sealed batch: what was born after `youngest` is expired, the rest is held
-    /// in a buffer of its own size (section.E4), and excused if only stalled sections hold it.
+    /// Splits the oldest sealed batch. Nodes born after `youngest` are expired; the others are held
+    /// in a buffer of their own size (section.E4). They are excused if only stalled sections hold
+    /// them.
     pub(super) fn filter(&mut self, youngest: u64, is_excused: bool) {
         let Some(batch) = self.sealed.pop_front() else { return };
         let Batch { stamp, sealed, mut nodes, bytes, is_urgent, .. } = batch;
@@ -470,7 +491,7 @@ impl Limbo {
         self.check();
     }
 
-    /// Everything that is sealed or further, to be taken over by another thread (section.S9).
+    /// Takes out everything except the open batch, for another thread to take over (section.S9).
     pub(super) fn take_all(&mut self) -> Orphans {
         (self.behind, self.behind_bytes, self.urgent, self.excused_bytes) = (0, 0, 0, 0);
         self.put_first_back();
@@ -502,7 +523,7 @@ impl Limbo {
         nodes.chain(batches.flat_map(|batch| &batch.nodes)).for_each(f);
     }
 
-    /// In a debug build: the counts are those of the lists.
+    /// Asserts in a debug build that the counts match the lists.
     fn check(&self) {
         let batches = || self.sealed.iter().chain(&self.held).chain(&self.expired);
         debug_assert_eq!(
@@ -520,11 +541,11 @@ impl Limbo {
     }
 }
 
-/// Ripe nodes that are taken out at once, because each look into the limbo from outside of a
-/// section takes an atomic instruction.
+/// Expired nodes that are taken out at a time. Each look into the limbo from outside a section
+/// takes an atomic instruction, so a thread takes several.
 const HANDFUL: usize = if crate::config::SMALL { 2 } else { 16 };
 
-/// Ripe nodes that were taken out, in the order in which they are to be freed.
+/// Expired nodes that were taken out, in the order in which they are freed.
 pub(super) struct Handful {
     nodes: [Option<RetiredNode>; HANDFUL],
     next: usize,
@@ -549,14 +570,14 @@ impl Handful {
         self.len - self.next
     }
 
-    /// Calls `f` with each of them.
+    /// Calls `f` with each node.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) fn for_each(&self, f: &mut dyn FnMut(&RetiredNode)) {
         self.nodes[..self.len].iter().flatten().for_each(f);
     }
 }
 
-/// What a thread left behind.
+/// What a thread left behind for others to free.
 #[derive(Default)]
 pub(super) struct Orphans {
     batches: Vec<Batch>,
@@ -568,20 +589,20 @@ impl Orphans {
         self.gated.len() + self.batches.iter().map(|batch| batch.nodes.len()).sum::<usize>()
     }
 
-    /// What its nodes weigh.
+    /// Weight of the nodes.
     pub(super) fn bytes(&self) -> usize {
         let gated = total(self.gated.iter().map(|(node, _)| node));
         self.batches.iter().fold(gated, |sum, batch| sum.wrapping_add(batch.bytes))
     }
 
-    /// Calls `f` with each of its nodes.
+    /// Calls `f` with each node.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) fn for_each(&self, f: &mut dyn FnMut(&RetiredNode)) {
         let gated = self.gated.iter().map(|(node, _)| node);
         gated.chain(self.batches.iter().flat_map(|batch| &batch.nodes)).for_each(f);
     }
 
-    /// Whether it should be taken over soon.
+    /// True if another thread should take this over soon.
     pub(super) fn is_urgent(&self) -> bool {
         self.batches.iter().any(|batch| batch.is_urgent)
     }
@@ -592,7 +613,7 @@ impl Orphans {
     }
 }
 
-/// What a gate holds back. Few domains have a gate, so it is a pointer in the others.
+/// Nodes that a gate holds back. Few domains have a gate, so the others pay for a pointer only.
 #[allow(clippy::box_collection, reason = "it is small while it is empty")]
 struct Gated(Option<Box<VecDeque<(RetiredNode, Instant)>>>);
 
@@ -613,7 +634,7 @@ impl Gated {
 }
 
 impl Drop for Limbo {
-    /// The domain goes, so no section is open: frees everything.
+    /// Frees everything: the domain is being dropped, so no section is open.
     fn drop(&mut self) {
         if crate::sync::model_failed() {
             return;

@@ -10,76 +10,78 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
-/// Bits of `extra` beside the count: a batch is full and wants to be sealed when the outermost
-/// section closes...
+/// Bits of `extra` beside the count. FULL: a batch is full and must be sealed when the outermost
+/// section closes.
 pub(super) const FULL: u32 = 1 << 30;
-/// ...or the slot is to be given back then: it was taken for this section alone, or its thread has
-/// ended in it. Holds the slot until that is done.
+/// The slot must be given back when the outermost section closes: it was taken for this section
+/// alone, or its thread ended inside. The bit holds the slot until that is done.
 pub(super) const SPARE: u32 = 1 << 31;
-/// ...or a node waits that is urgent (section.S10), and the section's end should look whether it is
+/// An urgent node waits (section.S10), and the end of the section should look whether its batch is
 /// due.
 pub(super) const URGENT: u32 = 1 << 29;
-/// The count.
+/// The bits that count.
 pub(super) const COUNT: u32 = URGENT - 1;
 
-/// States of `claim`: which thread may access the limbo. Its owner may while it has a section open,
-/// or has changed the word to `OWNED`. A leader announces its wish with `WANTED` before its
-/// barrier, and takes over only if it finds the owner outside after it, and the word unchanged.
+/// States of `claim`, the word that says which thread may access the limbo. The owner may access it
+/// while it has a section open, or after it has set the word to `OWNED`. A leader sets `WANTED`
+/// before its barrier. It takes over only if it finds the owner outside after the barrier, and the
+/// word unchanged.
 const UNCLAIMED: usize = 0;
 const WANTED: usize = 1;
 const TAKING: usize = 2;
 const OWNED: usize = 3;
 
-/// One slot's part of one domain. The slot's owner alone writes it, and the next owner goes on from
-/// there (law percpu.P2).
+/// One slot's part of one domain. Only the slot's owner writes it, and the next owner continues
+/// from there (law percpu.P2).
 #[repr(C, align(128))]
 pub(super) struct Local {
     /// Zero outside; inside, the stamp at which the outermost section was entered (section.S4).
     pub(super) lower: OwnWord,
-    /// The latest era that a section had to catch up with when it loaded a pointer (section.E4). An
-    /// older section's is less than `lower`, so it need not be written when a section is opened.
+    /// The latest era that a section had to catch up with when it loaded a pointer (section.E4).
+    /// The value of an older section is less than `lower`, so opening a section need not reset it.
     pub(super) raised: OwnWord,
     pub(super) slot: usize,
-    /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the
-    /// owner alone.
+    /// Number of sections open beyond the first, and the flags above; nearly always zero. Only the
+    /// owner touches it.
     pub(super) extra: Cell<u32>,
     /// Whether the owner took an expired node to use it again: the next retire frees one less
     /// (section.S13). Until then, `waiting` and `bytes` count that node.
     pub(super) reused: Cell<bool>,
-    /// Null unless the owner is freeing a node: then the nodes that it frees next ([`Local::ONE`]
-    /// for none), on its stack. What is retired in the course of it only waits, so that a chain of
-    /// nodes that retire one another in their destructors needs no deep stack.
+    /// Not null while the owner frees a node: then it points to the nodes that the owner frees
+    /// next, on its stack ([`Local::ONE`] if there are none). What is retired meanwhile only waits.
+    /// So a chain of nodes that retire one another in their destructors needs no deep stack.
     pub(super) freeing: Cell<*const Handful>,
     /// Nodes that wait here, for reports.
     pub(super) waiting: AtomicUsize,
-    /// What they weigh, for reports.
+    /// Weight of these nodes, for reports.
     pub(super) bytes: AtomicUsize,
-    /// What of the domain's charge is for this limbo (section.S10); written by the thread that
-    /// `claim` allows.
+    /// This limbo's part of the domain's charge (section.S10); written by the thread that `claim`
+    /// allows.
     pub(super) charged: AtomicUsize,
     /// The stamp of the last section here that counts as stalled (section.S10); written by leaders.
     pub(super) stalled: AtomicU64,
-    /// Which thread may touch the limbo while no section is open.
+    /// Says which thread may touch the limbo while no section is open.
     claim: AtomicUsize,
-    /// Where it is in the list of the slot's parts; under that list's lock.
+    /// Index in the list of the slot's parts; guarded by that list's lock.
     pub(super) place: Cell<usize>,
-    /// When an urgent batch is due.
+    /// Says when an urgent batch is due.
     pub(super) pace: Pace,
     /// Accessed by the thread that `claim` allows.
     limbo: UnsafeCell<Limbo>,
 }
 
-/// When a thread looks after urgent nodes: once in `URGENT_MICROS`, and less often while that
-/// is in vain. Up to `URGENT_BURST` times in a row it does so at once: what was saved up while it
-/// had nothing to look after. So a few removals are followed by their frees, and many pay no more
-/// than one round in that time. Touched by the owner alone.
+/// Says when a thread looks after urgent nodes: once in `URGENT_MICROS`, and less often while that
+/// frees nothing. After a pause, the thread may do so up to `URGENT_BURST` times in a row at once.
+/// So a few removals are freed right away, and many removals pay at most one round in that time.
+/// Only the owner touches it.
 ///
-/// To read the clock at each section's end would cost more than the section. So closes and retires
-/// are counted down, and the clock is read at zero. Retires count for more: with them garbage
-/// grows.
+/// Reading the clock at the end of each section would cost more than the section. So closes and
+/// retires are counted down, and the clock is read at zero. A retire counts for more than a close,
+/// because garbage grows with it.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// What is left to count down before the next look at the time, and what it began with.
+    /// What is left to count down before the next look at the time (`left`), and the start value
+    /// (`of`).
     left: Cell<u32>,
     of: Cell<u32>,
     looked: Cell<Option<Instant>>,
@@ -88,14 +90,14 @@ pub(super) struct Pace {
     doubled: Cell<Doubling>,
 }
 
-/// What a retire counts for, in closes.
+/// How many closes a retire counts for.
 const RETIRE: u32 = CLOSES_PER_LOOK / RETIRES_PER_LOOK;
 
-/// So much earlier than evenly a batch may be sealed.
+/// A batch may be sealed this much earlier than evenly.
 const BURST: Duration = Duration::from_micros((URGENT_BURST as u64 - 1) * URGENT_MICROS);
 
 impl Pace {
-    /// Counts a section's end down; says whether the time need not be looked at.
+    /// Counts down the end of a section. Returns true if the time need not be looked at.
     #[inline(always)]
     pub(super) fn passes(&self) -> bool {
         let left = self.left.get();
@@ -106,13 +108,13 @@ impl Pace {
         true
     }
 
-    /// Counts the retire of an urgent node down.
+    /// Counts down the retire of an urgent node.
     #[inline(always)]
     pub(super) fn retired(&self) {
         self.left.set(self.left.get().saturating_sub(RETIRE));
     }
 
-    /// Whether an urgent batch is due, at the end of a section.
+    /// Returns true if an urgent batch is due at the end of a section.
     pub(super) fn is_due(&self) -> bool {
         if cfg!(any(manycore_loom, manycore_shuttle)) {
             return true; // models have no time
@@ -128,7 +130,7 @@ impl Pace {
             Some(last) => nanos(now.duration_since(last)),
             None => FIRST,
         };
-        // So many closes that a sixteenth of the time passes before the next look.
+        // As many closes as pass in a sixteenth of the time, until the next look.
         let each = since(self.looked.replace(Some(now))) / (u64::from(self.of.get()) + 1);
         let next = (FIRST / 16 / each.max(1)).min(CLOSES_PER_LOOK.into()) as u32;
         self.left.set(next.saturating_sub(1));
@@ -136,26 +138,25 @@ impl Pace {
         self.may_seal(now)
     }
 
-    /// Whether the next batch may be sealed.
+    /// Returns true if the next batch may be sealed.
     pub(super) fn may_seal(&self, now: Instant) -> bool {
         self.next.get().is_none_or(|next| now + BURST >= next)
     }
 
-    /// Whether nothing is used up of what may be sealed in a row. (In models, which have no time,
-    /// never.)
+    /// Returns true if none of the burst is used up. (Always false in models, which have no time.)
     pub(super) fn has_saved(&self, now: Instant) -> bool {
         cfg!(not(any(manycore_loom, manycore_shuttle)))
             && self.next.get().is_none_or(|next| now >= next)
     }
 
-    /// A batch was sealed, and it was in vain if nothing urgent could be freed.
+    /// Notes that a batch was sealed. It was `in_vain` if nothing urgent could be freed.
     pub(super) fn sealed(&self, now: Instant, in_vain: bool) {
         let mut doubled = if in_vain { self.doubled.get() } else { Doubling::NONE };
         if in_vain {
             doubled.double(URGENT_DOUBLED);
         }
         self.doubled.set(doubled);
-        let last = now + BURST + self.pause(); // as if all were used up
+        let last = now + BURST + self.pause(); // as if the burst were used up
         let evenly = self.next.get().unwrap_or(now).max(now) + self.pause();
         self.next.set(Some(if in_vain { last } else { evenly.min(last) }));
         if self.may_seal(now) {
@@ -164,14 +165,15 @@ impl Pace {
         }
     }
 
-    /// The time between two batches.
+    /// Returns the time between two batches.
     fn pause(&self) -> Duration {
         Duration::from_micros(self.doubled.get().of(URGENT_MICROS as u32).into())
     }
 }
 
-/// A word that the slot's owner writes and others read. loom remembers an object's last access
-/// alone, so that the owner's own look would hide another's from it: there the owner has a copy.
+/// A word that the slot's owner writes and others read. loom remembers only an object's last
+/// access, so the owner's own load would hide another thread's. Under loom the owner therefore
+/// reads a copy.
 pub(super) struct OwnWord {
     word: AtomicU64,
     #[cfg(manycore_loom)]
@@ -187,7 +189,7 @@ impl OwnWord {
         }
     }
 
-    /// For the owner.
+    /// Returns the value, for the owner.
     #[inline(always)]
     pub(super) fn own(&self) -> u64 {
         #[cfg(manycore_loom)]
@@ -197,7 +199,7 @@ impl OwnWord {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// For the others.
+    /// Returns the value, for other threads.
     #[inline(always)]
     pub(super) fn load(&self, order: Ordering) -> u64 {
         self.word.load(order)
@@ -210,7 +212,7 @@ impl OwnWord {
         self.word.store(value, order);
     }
 
-    /// A store that is a locked instruction.
+    /// Stores the value by a locked instruction.
     #[inline(always)]
     pub(super) fn swap(&self, value: u64, order: Ordering) {
         #[cfg(manycore_loom)]
@@ -221,16 +223,16 @@ impl OwnWord {
 
 // SAFETY: `extra`, `freeing`, `reused`, `pace` and the copies are touched only by the slot's owner
 // (percpu.P2 of `percpu`: one owner at a time, handed over by Release and Acquire), or by the owner
-// of the domain; `place` under a lock; `limbo` by the thread that `claim` allows, one at a time;
-// nodes are Send, which `Section::retire` demands, and the caller of `retire_raw` promises.
+// of the domain; `place` under a lock; `limbo` by the thread that `claim` allows, one at a time.
+// Nodes are Send: `Section::retire` demands it, and the caller of `retire_raw` promises it.
 unsafe impl Sync for Local {}
-// SAFETY: a `Local` has no ties to a thread: its cells are plain data, and the nodes in its limbo
-// may be freed by any, which `Section::retire` demands (`T: Send`) and `retire_raw`'s caller
-// promises.
+// SAFETY: a `Local` is not tied to a thread. Its cells are plain data. Any thread may free the
+// nodes in its limbo: `Section::retire` demands it (`T: Send`), and the caller of `retire_raw`
+// promises it.
 unsafe impl Send for Local {}
 
-/// A limbo in the hands of the thread that `claim` allows it; what others read of it is published
-/// when this is dropped.
+/// The limbo, while the thread that `claim` allows works on it. Dropping this publishes the counts
+/// that other threads read.
 pub(super) struct TouchedLimbo<'a> {
     local: &'a Local,
     limbo: MutPtr<Limbo>,
@@ -284,7 +286,7 @@ impl From<usize> for Local {
 }
 
 impl Local {
-    /// As one whose limbo no thread may ever touch.
+    /// Makes this a part with a limbo that no thread may ever touch.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) fn claimed_for_good(self) -> Self {
         // ORDER: Relaxed; not shared yet.
@@ -292,7 +294,7 @@ impl Local {
         self
     }
 
-    /// The owner's limbo, for as long as `f` runs: no user code may run in there.
+    /// Runs `f` on the owner's limbo. `f` runs no user code.
     pub(super) fn with_limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
         if self.is_inside() {
             return f(&mut self.limbo_inside());
@@ -301,27 +303,29 @@ impl Local {
         f(&mut self.touch_limbo())
     }
 
-    /// The same for an owner that has a section open: no call, as a closure might be.
+    /// The limbo of an owner that has a section open. This is no closure, because the compiler
+    /// might not inline one.
     #[inline(always)]
     pub(super) fn limbo_inside(&self) -> TouchedLimbo<'_> {
         TouchedLimbo { local: self, limbo: self.limbo_unpublished() }
     }
 
-    /// As [`limbo_inside`](Self::limbo_inside), for a change after which the same nodes and bytes
-    /// wait as others read. To be dropped before any code of the user's runs.
+    /// As [`limbo_inside`](Self::limbo_inside), but publishes nothing: for a change that leaves the
+    /// published counts right. The caller drops this before any user code runs.
     #[inline(always)]
     pub(super) fn limbo_unpublished(&self) -> MutPtr<Limbo> {
         debug_assert!(self.is_inside(), "section.S9: a thread outside touches its limbo unclaimed");
-        // ORDER: Acquire; pairs with Release in `take_over`. A leader that has announced itself
-        // either sees the section or is seen here: the store of `lower` and a light barrier lie
-        // before this load, the announcement and a heavy one before the leader's look (percpu.B1).
+        // ORDER: Acquire; pairs with Release in `take_over`. Either a leader that has announced
+        // itself sees the section, or its announcement is seen here: the store of `lower` and a
+        // light barrier lie before this load, and the announcement and a heavy barrier lie before
+        // the leader's look (percpu.B1).
         if self.claim.load(Ordering::Acquire) != UNCLAIMED {
             self.refuse();
         }
         self.limbo.get_mut()
     }
 
-    /// Says to others what waits here.
+    /// Publishes how much waits here.
     #[inline(always)]
     fn publish(&self, waiting: usize, bytes: usize) {
         // ORDER: Relaxed; reports.
@@ -331,8 +335,9 @@ impl Local {
         }
     }
 
-    /// Memory of an expired node that `free` would free, for an owner that has a section open:
-    /// there is none while a leader wants the limbo, nor in a section that protects nothing.
+    /// Returns the memory of an expired node that `free` would free, for an owner that has a
+    /// section open. Returns `None` while a leader wants the limbo, and in a section that protects
+    /// nothing.
     #[inline(always)]
     pub(super) fn reuse(&self, free: unsafe fn(NonNull<()>)) -> Option<NonNull<()>> {
         // ORDER: Acquire; as in `limbo_inside`.
@@ -341,7 +346,7 @@ impl Local {
         }
         debug_assert!(self.is_inside(), "section.S9: a thread outside touches its limbo unclaimed");
         let limbo = self.limbo.get_mut();
-        // SAFETY: `claim` allows it to the owner, which is inside, and no code of the user's runs.
+        // SAFETY: `claim` allows it to the owner, which is inside, and no user code runs.
         let limbo = unsafe { limbo.deref() };
         if self.reused.get() {
             return self.reuse_another(limbo, free);
@@ -351,7 +356,8 @@ impl Local {
         Some(node)
     }
 
-    /// As [`reuse`](Self::reuse), by an owner that has retired nothing since the last time.
+    /// As [`reuse`](Self::reuse), for an owner that has retired nothing since it last reused a
+    /// node.
     #[inline(never)]
     fn reuse_another(
         &self,
@@ -364,15 +370,15 @@ impl Local {
         Some(node)
     }
 
-    /// For a caller that `claim` allows it: with a section open and the word unclaimed, or with the
-    /// word changed by itself; and it runs no user code before it drops this.
+    /// For a caller that `claim` allows: it has a section open and the word is unclaimed, or it
+    /// changed the word itself. It runs no user code before it drops this.
     #[inline(always)]
     fn touch_limbo(&self) -> TouchedLimbo<'_> {
         TouchedLimbo { local: self, limbo: self.limbo.get_mut() }
     }
 
-    /// Refuses a leader that wants to take over the limbo of an owner that is inside; waits for
-    /// one that has begun to, some instructions.
+    /// Refuses a leader that wants to take over the limbo of an owner that is inside. If the leader
+    /// has begun already, waits for it: that takes a few instructions.
     #[cold]
     fn refuse(&self) {
         let mut backoff = Backoff::new();
@@ -414,15 +420,16 @@ impl Local {
         Owned(self)
     }
 
-    /// For a leader, before its barrier: announces that it would take over the limbo.
+    /// Announces that a leader would take over the limbo. The leader calls this before its barrier.
     pub(super) fn want(&self) {
-        // ORDER: Acquire; pairs with Release in `own_limbo`. Failure: the owner is at it.
+        // ORDER: Acquire; pairs with Release in `own_limbo`. Failure: the owner is using its limbo.
         let _ =
             self.claim.compare_exchange(UNCLAIMED, WANTED, Ordering::Acquire, Ordering::Relaxed);
     }
 
-    /// For a leader, after its barrier and with what it saw of the owner then: takes over the limbo
-    /// if it announced that, and the owner has neither been inside nor claimed it since.
+    /// Takes over the limbo, if this leader announced it and the owner has neither been inside nor
+    /// claimed the limbo since. The leader calls this after its barrier; `is_inside` is what it
+    /// then saw of the owner.
     pub(super) fn take_over(
         &self,
         is_inside: bool,
@@ -450,15 +457,15 @@ impl Local {
         Some(orphans)
     }
 
-    /// The owner frees one node and has no others at hand.
+    /// Marks an owner that frees one node and has no others at hand.
     pub(super) const ONE: *const Handful = NonNull::<Handful>::dangling().as_ptr().cast_const();
 
     /// Calls `f` with each node that waits here, or that the owner has at hand and frees next.
     /// Returns whether the owner is counted among the writers.
     ///
     /// # Safety
-    /// No other thread exists, and the caller is not inside of a function of this module, unless it
-    /// is in the destructor of a node.
+    /// No other thread exists. The caller is in no function of this module, except in the
+    /// destructor of a node.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) unsafe fn for_each_waiting(
         &self,
@@ -475,13 +482,13 @@ impl Local {
         limbo.is_counted()
     }
 
-    /// Ends the owner, which the child of a fork does not have: its sections are closed. If it was
-    /// inside of one, or was changing its limbo, the limbo may be in any state: its nodes are
-    /// leaked.
+    /// Ends an owner that the child of a fork does not have: closes its sections. If the owner was
+    /// inside a section, or was changing its limbo, the limbo may be in any state, and its nodes
+    /// are leaked.
     ///
     /// # Safety
-    /// No other thread exists, the owner is not the calling thread, and nothing is used any more
-    /// that its sections protected.
+    /// No other thread exists, the owner is not the calling thread, and nothing that its sections
+    /// protected is used any more.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) unsafe fn abandon(&self) {
         // ORDER: Relaxed, here and below; there is one thread.

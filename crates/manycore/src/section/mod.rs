@@ -1,8 +1,9 @@
-//! Safe memory reclamation by read-side sections: readers traverse shared nodes without a lock, and
-//! a retired node is freed after its grace period, when no reader can hold it.
+//! Safe memory reclamation by read-side sections, like RCU or `crossbeam-epoch`. Readers traverse
+//! shared nodes without a lock; a retired node is freed after its grace period, when no reader can
+//! still hold it.
 //!
-//! What to do, in a stack after Treiber: link nodes by [`Atomic`], follow them in a [`Section`],
-//! and hand each node that was unlinked to [`retire`](Section::retire), once.
+//! A stack after Treiber shows the three steps: link nodes by [`Atomic`], follow them inside a
+//! [`Section`], and pass each unlinked node to [`retire`](Section::retire), once.
 //!
 //! ```
 //! use manycore::section::{self, Atomic, Owned};
@@ -32,42 +33,53 @@
 //! assert_eq!((pop(), pop(), pop()), (Some(2), Some(1), None));
 //! ```
 //!
-//! A section is what RCU calls a read-side critical section, and epoch-based reclamation a pin; the
-//! paper calls it a parallel section. Unlike hazard pointers, one section protects all nodes. To
-//! open and close one takes 2 ns and writes no shared line.
+//! RCU calls a section a read-side critical section, `crossbeam-epoch` a pinned guard, and the
+//! paper a parallel section. Unlike a hazard pointer, one section protects all nodes of its domain.
+//! Opening and closing a section takes 2 ns and writes no shared line.
+//!
+//! | In `crossbeam-epoch` | here |
+//! |---|---|
+//! | `Collector`, `default_collector` | [`Domain`], [`global`] |
+//! | `pin`, `Guard` | [`enter`], [`Section`] |
+//! | `Guard::defer_destroy`, `Guard::defer` | [`Section::retire`], [`Section::defer`] |
+//! | `Guard::repin`, `Guard::repin_after` | [`Section::refresh`], [`Section::refresh_after`] |
+//! | `Atomic`, `Shared`, `Owned`, `Pointable`, `unprotected` | the same names |
 //!
 //! | For | take |
 //! |---|---|
 //! | a section of the process's own domain | [`enter`] |
-//! | a domain apart, for a large structure or one with long sections | [`Domain`] |
-//! | links, what was loaded from one, a node of one's own | [`Atomic`], [`Shared`], [`Owned`] |
+//! | a separate domain, for a large structure or for long sections | [`Domain`] |
+//! | links, loaded pointers, nodes that are not linked yet | [`Atomic`], [`Shared`], [`Owned`] |
 //! | slices and texts as nodes; no trait objects | [`Pointable`] |
 //! | a section that is kept across an `.await` or moves to another thread | [`OwnedSection`] |
 //! | a structure that no other thread has: its `Drop` | `unprotected`, [`Atomic::into_owned`] |
-//! | a function to be run after the grace period | [`Section::defer`] |
-//! | to wait for readers | [`Domain::synchronize`], [`Domain::quiesced`] |
-//! | a lock in each node, whose acquisition fails once the node was freed | [`NodeLock`] |
+//! | a function that runs after the grace period | [`Section::defer`] |
+//! | waiting for readers | [`Domain::synchronize`], [`Domain::quiesced`] |
+//! | a lock in each node that cannot be taken once the node was freed | [`NodeLock`] |
 //! | a say in when a node is freed | [`Gate`] |
-//! | memory of other allocators; a node made in an old one's memory | [`Section::retire_raw`], [`Section::reuse_raw`] |
+//! | memory of other allocators; making a node in the memory of an old one | [`Section::retire_raw`], [`Section::reuse_raw`] |
 //! | statistics of what is done in sections | [`SectionCounts`] |
-//! | how much waits, and what holds it up | [`Domain::backlog`] |
+//! | how much garbage waits, and what holds it up | [`Domain::backlog`] |
 //!
-//! When not: values that are read under a lock anyway; readers that rest inside for long (take
-//! reference counts); a single value replaced as a whole, where an `Arc` behind a lock will do.
+//! When not: values that are read under a lock anyway; readers that stay inside for long (use
+//! reference counts); a single value that is replaced as a whole (an `Arc` behind a lock will do).
 //!
 //! # Memory
 //!
-//! A node of up to 512 bytes, header included, comes from slabs that all domains share, one for
-//! each of 16 sizes; a larger one, or one aligned to more than 16, from the global allocator. So a
-//! node that is replaced all the time is made in memory that its thread freed just before, and
-//! nodes of two threads share no line. A thread keeps some 64 KiB of free nodes of each size that
-//! it uses at hand, and up to 16 empty chunks of 64 KiB, or 256 if it fetched them again and again;
-//! when it ends, one. Nodes that others freed come back to it when it makes new ones. A global
-//! allocator that counts, or a tool that watches it, does not see those nodes.
+//! A node of up to 512 bytes, header included, comes from slabs that all domains share. There is
+//! one slab for each of 16 sizes. A larger node, or one aligned to more than 16 bytes, comes from
+//! the global allocator.
+//!
+//! So a node that is replaced all the time is made in memory that its thread freed just before, and
+//! the nodes of two threads share no cache line. For each size that it uses, a thread keeps about
+//! 64 KiB of free nodes, and up to 16 empty chunks of 64 KiB (256 if it fetched chunks again and
+//! again). When the thread ends, it keeps one. Nodes that other threads freed come back to the
+//! thread when it makes new ones. A counting global allocator, or a tool that watches the
+//! allocator, does not see these nodes.
 //!
 //! # Modes
 //!
-//! A domain has one of two ways to find out that a grace period is over:
+//! A domain finds out in one of two ways that a grace period is over:
 //!
 //! | | [`Mode::Epoch`] | [`Mode::Bounded`] |
 //! |---|---|---|
@@ -79,106 +91,123 @@
 //! | a load of a link costs | one load | two loads |
 //! | safety rests on | laws of `retire` | the same, and tags |
 //!
-//! - *Tags*: in a bounded domain, every link out of a node is tagged or null before the node is
-//!   unlinked ([`Section::retire`] says it in full). A list after Harris and Michael does that
-//!   anyway; Treiber's stack and the queue of Michael and Scott do not. Debug builds panic at the
-//!   load of an untagged link of a retired node.
-//! - *What it can have seen*: what was linked before it stalled.
+//! - *Tags*: in a bounded domain, every link out of a node must be tagged or null before the node
+//!   is unlinked ([`Section::retire`] has the exact rule). Lists after Harris and Michael do that
+//!   anyway. Treiber's stack and the queue of Michael and Scott do not. A debug build panics when
+//!   it loads an untagged link of a retired node.
+//! - *What it can have seen*: nodes that were linked before the section stalled.
 //! - *The budget*: a bound in bytes; [`Domain`] has the formula.
-//! - The second load is of a line that changes once a round, so it stays in the core's cache.
-//! - Where there is no membarrier (it is Linux's), a section costs a locked instruction more.
+//! - The second load reads a line that changes once a round, so the line stays in the core's cache.
+//! - Without membarrier (a Linux system call), a section costs one more locked instruction.
 //!
 //! # Laws
 //!
-//! Owns: [`Domain`] (the threads inside, and the garbage), [`Section`] (the guard of a thread
-//! inside), the typed pointers [`Atomic`], [`Shared`] and [`Owned`], and [`NodeLock`]. Does not
+//! Owns: [`Domain`] (the threads inside, and the garbage), [`Section`] (the guard of a thread that
+//! is inside), the typed pointers [`Atomic`], [`Shared`] and [`Owned`], and [`NodeLock`]. Does not
 //! own: the memory of nodes (`slab::classes`).
 //!
-//! *Era*: a number that reclaimers advance and readers copy. *Batch*: nodes that one thread
-//! retired, sealed with a stamp. *Round*: one thread, the leader, advances the era, pays the
-//! membarrier for all threads, and looks at all of them. A batch is *expired* when its grace period
-//! is over.
+//! ```text
+//! writer   unlink, retire --> open batch --fence, stamp s--> sealed batch --expired--> freed
+//! leader   round: era s -> s+1, one membarrier for all, then look at every thread's `lower`
+//! reader   enter: lower = era        leave: lower = 0
+//! expired  every open section has lower >= s+2
+//! ```
 //!
-//! section.S1 to section.S11 and section.S13 state what holds, section.S12 what other languages may
-//! do, section.E1 to section.E4 why:
+//! - *Era*: a number that leaders advance and readers copy.
+//! - *Batch*: nodes that one thread retired, sealed with a stamp. A batch is *expired* when its
+//!   grace period is over.
+//! - *Round*: one thread, the leader, advances the era, pays the membarrier for all threads, and
+//!   looks at all of them.
+//!
+//! section.S1 to section.S11 and section.S13 say what holds, section.S12 says what code in other
+//! languages may do, and section.E1 to section.E4 say why freeing is safe:
 //! - section.S1 Enter and leave write the thread's own line and nothing else. They read the era,
 //!   which changes once a round.
 //! - section.S2 The unlink is visible *before* the batch is stamped: a full fence lies between
 //!   them.
-//! - section.S3 What a round publishes about the others is stamped before the others are looked at.
-//! - section.S4 Enter stamp and "inside" are one word (`lower`; zero is outside).
-//! - section.S5 Retire never waits: it appends, frees a few expired nodes, and at most once a batch
-//!   leads a round or leaves it to the leader. For sections wait [`Domain::synchronize`] and, at
-//!   the end of its outermost section, a thread that has sealed a batch while the domain is over
-//!   its budget: for a limited time (section.S10). Rounds do not grow with the threads: a thread
-//!   that saw four rounds since its last batch leads none, nor one that waits and saw another's.
-//! - section.S6 Readers pay a compiler fence, the leader a membarrier; where there is none, readers
-//!   pay a locked instruction and the leader a fence ([`crate::percpu::barrier`], law percpu.B1).
-//! - section.S7 Taking the lock of a node that was freed fails; releasing and freeing is one step.
-//! - section.S8 After the grace period a [`Gate`] may hold a node back.
-//! - section.S9 The next leader adopts the garbage of a thread that ended, and the limbo of a
-//!   thread that is idle: it announces that on the thread's line before the barrier that it pays
-//!   anyway, and takes the limbo only if the thread is outside after it and has not refused. A
-//!   thread looks at that word when it retires, after it has entered, so one of the two sees the
-//!   other (percpu.B1); outside it claims the limbo by a compare-exchange. After `fork`, sections
-//!   that were open in other threads stay open in the child, until it says that nothing relies on
-//!   them: nothing retired there is freed.
-//! - section.S10 Garbage counts bytes ([`Weight`]). The *charge* of a domain is what is sealed and
-//!   not freed yet, and the limits of all open batches (`budget`). A limit is granted only within
-//!   the budget. A thread adds a batch to the charge before it compares it with the budget; if the
-//!   charge is greater, the thread closes no further batch until the charge is within the budget,
-//!   all that it sealed itself is freed, or the time for which it waits is over. So at the last
-//!   moment at which a thread went on within the budget, the charge was within it; since then each
-//!   thread has added one batch, of its limit, which was charged, and what its last section
-//!   retired. A batch that a leader took from a thread is not freed: that thread waits on. A batch
-//!   is *urgent* if it has a node that is large, of unknown weight, or urgent: it is also closed
-//!   100 us after the last one, or at once if there were few of late; its thread checks it at the
-//!   end of each section, and frees it at once when it is expired. Closing a batch early shortens
-//!   no grace period.
-//! - section.S11 In a debug build, a load of an untagged link of a retired node panics in a bounded
+//! - section.S3 A round takes its stamp before it looks at the other threads, and publishes what it
+//!   saw under that stamp.
+//! - section.S4 The stamp of entering and the mark "inside" are one word (`lower`; zero means
+//!   outside).
+//! - section.S5 Retire never waits. It appends the node, frees a few expired nodes, and at most
+//!   once a batch leads a round or leaves the round to another leader. Two callers do wait for
+//!   sections: [`Domain::synchronize`], and a thread that has sealed a batch while the domain is
+//!   over its budget. That thread waits at the end of its outermost section, for a limited time
+//!   (section.S10). The number of rounds does not grow with the threads: a thread leads none if it
+//!   saw four rounds since its last batch, or if it waits and saw another thread's round.
+//! - section.S6 Readers pay a compiler fence, and the leader pays a membarrier. Where there is no
+//!   membarrier, readers pay a locked instruction and the leader a fence
+//!   ([`crate::percpu::barrier`], law percpu.B1).
+//! - section.S7 Taking the lock of a freed node fails. Releasing the lock and freeing are one step.
+//! - section.S8 After the grace period, a [`Gate`] may still hold a node back.
+//! - section.S9 The next leader adopts the garbage of a thread that ended, and the limbo of an idle
+//!   thread. The leader announces this on the thread's line before the barrier that it pays anyway.
+//!   After the barrier it takes the limbo only if the thread is outside and has not refused. A
+//!   thread that retires looks at the announcement after it has entered, so the leader or the
+//!   thread sees the other (percpu.B1). A thread that is outside claims its limbo by a
+//!   compare-exchange. After `fork`, sections that were open in other threads stay open in the
+//!   child until the child says that nothing relies on them. Nothing retired there is freed before
+//!   that.
+//! - section.S10 Garbage is counted in bytes ([`Weight`]). The *charge* of a domain is the bytes
+//!   that are sealed and not freed yet, plus the limits of all open batches (`budget`). A limit is
+//!   granted only within the budget. A thread adds its sealed batch to the charge before it
+//!   compares the charge with the budget. If the charge is greater, the thread closes no further
+//!   batch until one of three things holds: the charge is within the budget, all that the thread
+//!   sealed itself is freed, or its waiting time is over. So at the last moment at which a thread
+//!   went on within the budget, the charge was within the budget. Since then each thread has added
+//!   at most one batch: the batch's limit was charged already, and only what the thread's last
+//!   section retired comes on top. A batch that a leader took from a thread is not freed yet, so
+//!   the thread goes on waiting. A batch is *urgent* if it has a node that is large, of unknown
+//!   weight, or urgent. An urgent batch is also closed 100 us after the last one, or at once if
+//!   there were few of late. Its thread checks it at the end of each section, and frees it as soon
+//!   as it is expired. Closing a batch early shortens no grace period.
+//! - section.S11 In a debug build, loading an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
-//! - section.S12 Code that is not compiled with this crate may open and close sections by the three
-//!   words of an [`OpenSection`], as `open_light` and the drop of a [`Section`] do. To open: if the
-//!   announced word is zero, load the era with Acquire, store it there with Release, and let no
-//!   access pass (a compiler fence is enough). To close: if the pending word is zero, store zero to
-//!   the announced word with Release. In all other cases it calls. A signal handler may do both in
-//!   a thread that has had a section of the domain, and skip the look at the pending word: whatever
-//!   it interrupts finds both words as it left them. In a bounded domain it follows a pointer that
-//!   it has loaded with Acquire only if the era, loaded after that, is at most the announced word
-//!   or the raised one, which calls alone write; else it calls, and loads again (section.E4).
+//! - section.S12 Code that is not compiled with this crate may open and close sections through the
+//!   three words of an [`OpenSection`], as `open_light` and the drop of a [`Section`] do. To open:
+//!   if the announced word is zero, load the era with Acquire, store it to the announced word with
+//!   Release, and let no access move up past the store (a compiler fence is enough). To close: if
+//!   the pending word is zero, store zero to the announced word with Release. In all other cases
+//!   the code calls the library. A signal handler may do both in a thread that has had a section of
+//!   the domain, and may skip the look at the pending word: the code that it interrupts finds both
+//!   words unchanged. In a bounded domain, the code loads a pointer with Acquire, then loads the
+//!   era. It follows the pointer only if that era is at most the announced word or the raised word,
+//!   which only calls write. Otherwise it calls the library and loads again (section.E4).
 //! - section.S13 Memory is used again without being freed ([`Section::reuse_raw`]) only if it is
-//!   expired, by the thread that would free it; a retire that follows frees one node less.
+//!   expired, and only by the thread that would free it. The retire that follows frees one node
+//!   less.
 //!
 //! # Why it is safe
 //!
-//! Why a batch stamped `s` may be freed once every open section has `lower >= s + 2`:
-//! - section.E1 Let reader R hold a node of the batch. If the leader of a round that began after
-//!   the seal does not see R's `lower`, then R's loads come after the leader's barrier (percpu.B1),
-//!   hence after the unlink (section.S2): R does not hold the node. So the leader sees R.
+//! A batch stamped `s` may be freed once every open section has `lower >= s + 2`. The reasons:
+//! - section.E1 Let reader R hold a node of the batch. Suppose that the leader of a round that
+//!   began after the seal does not see R's `lower`. Then R's loads come after the leader's barrier
+//!   (percpu.B1), hence after the unlink (section.S2), and R does not hold the node. So the leader
+//!   sees R.
 //! - section.E2 Then `lower <= s + 1`. The sealer fenced (F) and read the era as `s`. The leader
-//!   that made it `s + 1` fenced afterwards, inside the round, so after F; the one that made it `s
-//!   + 2` came after that (leaders take turns) and released it; a reader of `s + 2` acquired it.
-//!   All that R loads afterwards comes after the unlink. (What an earlier round published is as
-//!   good: `s + 2` says that it began after `s + 1`.)
-//! - section.E3 A leader may free its own sealed batches as soon as no section is open that entered
-//!   before its round: a reader that entered later acquired the era from the leader, hence the
-//!   leader's unlinks.
-//! - section.E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader whose
-//!   `upper < b`: `b` was read before the node was published; R returns a pointer only if an era
-//!   read *after* the pointer was at most `upper`; so `b <= upper` by coherence. And R raises
-//!   `upper` before it loads again (percpu.B1 as in section.E1). So a batch that one stalled
-//!   section holds up is filtered (*filtered*): nodes younger than the section are freed. This
-//!   needs that a pointer loaded from an unlinked node is not followed, which is why the links of a
+//!   that made it `s + 1` fenced afterwards, inside the round, so after F. The leader that made it
+//!   `s + 2` came after that (leaders take turns) and released it. A reader with `lower = s + 2`
+//!   acquired it, so all that this reader loads afterwards comes after the unlink. (A result that
+//!   an earlier round published is just as good: `s + 2` says that the round began after `s + 1`.)
+//! - section.E3 A leader may free its own sealed batches as soon as no open section entered before
+//!   its round: a reader that entered later acquired the era from the leader, hence the leader's
+//!   unlinks.
+//! - section.E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader with `upper
+//!   < b`. The era `b` was read before the node was published. Reader R returns a pointer only if
+//!   an era that it read *after* the pointer was at most `upper`, so `b <= upper` by coherence. R
+//!   raises `upper` before it loads again (percpu.B1 as in section.E1). So a batch that one stalled
+//!   section holds up is *filtered*: the nodes younger than the section are freed. This needs that
+//!   no reader follows a pointer that it loaded from an unlinked node. That is why the links of a
 //!   node are tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged pointer in
-//!   such a domain. (`upper` is the greater of `lower` and `raised`: what earlier sections raised
-//!   is at most `lower`, because one thread reads the eras in order. So to enter is one store.)
+//!   such a domain. (`upper` is the greater of `lower` and `raised`. What earlier sections raised
+//!   is at most `lower`, because one thread reads the eras in order. So entering is one store.)
 //!
 //! (The paper stamps sections and batches by the clock, with a full fence in each section. The
 //! workload `smr` has that as a variant.)
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 2.2 and 3.1 to 3.5;
-//! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with
-//! asymmetric fences in place of the reader's.
+//! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with asymmetric
+//! fences in place of the reader's.
 
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 mod after_fork;
@@ -231,11 +260,10 @@ pub use settings::Mode;
 pub use unprotected::unprotected;
 pub use weight::Weight;
 
-/// The default domain, shared by all that need none of their own, in [`Mode::Epoch`].
+/// The default domain, in [`Mode::Epoch`], for all structures that need no domain of their own.
 ///
-/// A domain's garbage waits for every open section of that domain, so a structure whose sections
-/// are long deserves a domain of its own.
-///
+/// A domain's garbage waits for every open section of that domain. So a structure with long
+/// sections should have a domain of its own.
 /// ```
 /// use manycore::section;
 ///

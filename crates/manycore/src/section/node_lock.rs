@@ -10,18 +10,21 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-/// What the word holds once the node is freed: no lock any more, so that lockers are turned away.
+/// Value of the word once the node is freed. The lock module takes it for "no lock any more" and
+/// turns lockers away.
 const FREED: usize = HOT;
 
-/// A lock inside a node that others may free: taking it fails once they have.
+/// A lock inside a node that other threads may free: taking the lock fails once the node was freed.
 ///
-/// What for: a node is found without a lock, inside a section, and then changed or removed under
-/// its own. A late thread gets `None` and looks up again. When not: data that readers need in one
-/// piece must be read under the lock too, or be replaced instead of changed.
+/// What for: a thread finds a node without a lock, inside a section, and then changes or removes it
+/// under the node's own lock. A thread that comes too late gets `None` and looks up again. When
+/// not: if readers need several fields to be consistent, they must take the lock, too, or the node
+/// must be replaced instead of changed.
 ///
-/// Consistency: at most one thread holds it, and none after it was freed. Progress: blocking (looks
-/// a while, then sleeps). Cost: one RMW on the node's own line each way. Memory: one word. It does
-/// not nest: a thread that takes it twice panics. It is never poisoned: a panic releases it.
+/// Consistency: at most one thread holds the lock, and none after the node was freed. Progress:
+/// blocking (spins for a while, then sleeps). Cost: one RMW on the node's own line each way.
+/// Memory: one word. It does not nest: a thread that takes it twice panics. It is never poisoned: a
+/// panic releases it.
 ///
 /// Source: the paper's `ps_lock_take`, `ps_lock_release` and `ps_lock_release_free`.
 ///
@@ -47,7 +50,7 @@ pub struct NodeLock {
     word: AtomicUsize,
 }
 
-/// The lock is held; dropping this releases it.
+/// The guard of a held lock; dropping it releases the lock.
 ///
 /// See [`NodeLock`] for an example.
 #[must_use = "the lock is released when the guard is dropped"]
@@ -59,16 +62,16 @@ pub struct NodeGuard<'s> {
 
 impl NodeLock {
     const_fn! {
-        /// A free lock, in a node that is not freed.
+        /// Makes a free lock, for a node that is not freed.
         pub const fn new() -> Self {
             Self { word: AtomicUsize::new(0) }
         }
     }
 
-    /// Takes the lock, waiting for it if need be; `None` if the node has been freed.
+    /// Takes the lock, waiting if need be. Returns `None` if the node has been freed.
     ///
     /// # Panics
-    /// If the calling thread holds it.
+    /// If the calling thread holds the lock already.
     #[inline]
     #[track_caller]
     pub fn lock<'s>(&'s self, _section: &'s Section<'_>) -> Option<NodeGuard<'s>> {
@@ -78,11 +81,11 @@ impl NodeLock {
         )
     }
 
-    /// Takes the lock if it is free and the node is not freed.
+    /// Takes the lock if it is free and the node has not been freed.
     ///
     /// # Errors
-    /// [`TryLockError::Busy`] if it is held, and [`TryLockError::Freed`] if the node has
-    /// been freed.
+    /// [`TryLockError::Busy`] if the lock is held, and [`TryLockError::Freed`] if the node has been
+    /// freed.
     #[inline]
     pub fn try_lock<'s>(
         &'s self,
@@ -104,7 +107,8 @@ impl NodeLock {
         }
     }
 
-    /// Whether the node has been freed. If not, it may be by the time the caller looks.
+    /// Returns true if the node has been freed. If false, the node may be freed by the time the
+    /// caller looks.
     pub fn is_freed(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `lock::unlock`: what was done before it was freed.
         self.word.load(Ordering::Acquire) & FREED != 0
@@ -124,7 +128,7 @@ impl NodeLock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TryLockError {
-    /// It is held.
+    /// The lock is held.
     Busy,
     /// The node has been freed.
     Freed,
@@ -142,8 +146,8 @@ impl fmt::Display for TryLockError {
 impl std::error::Error for TryLockError {}
 
 impl NodeGuard<'_> {
-    /// Releases the lock and, in the same step, declares the node freed: a thread that waits for
-    /// the lock, or comes later, is refused. The caller has unlinked the node, or is about to, and
+    /// Releases the lock and, in the same step, declares the node freed. Threads that wait for the
+    /// lock, or come later, are refused. The caller has unlinked the node, or is about to, and then
     /// retires it.
     pub fn release_freed(self) {
         let guard = ManuallyDrop::new(self);
@@ -151,10 +155,10 @@ impl NodeGuard<'_> {
         unsafe { lock::unlock(&raw const guard.lock.word, FREED) };
     }
 
-    /// [`release_freed`](Self::release_freed), and retires the node.
+    /// Does [`release_freed`](Self::release_freed), and retires the node.
     ///
     /// # Panics
-    /// In a debug build, if `node` is not the node with this lock in it.
+    /// In a debug build, if `node` is not the node that contains this lock.
     ///
     /// # Safety
     /// As for [`Section::retire`].

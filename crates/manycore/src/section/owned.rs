@@ -1,4 +1,4 @@
-//! [`OwnedSection`]: a section that is no thread's.
+//! [`OwnedSection`]: a section that belongs to no thread.
 
 use super::domain::Domain;
 use super::enter;
@@ -10,22 +10,24 @@ use std::sync::Arc;
 
 /// A [`Section`] that may move to another thread: kept in a struct, or across an `.await`.
 ///
-/// What for: a reference to a node in an asynchronous task, or in a value that is handed on. It is
-/// a `Section` wherever one is asked for (`&owned` dereferences to it). When not: everywhere else,
-/// and around an `.await` of unknown length, which holds garbage back as any open section does;
-/// better clone the value, or enter again after the `.await`.
+/// What for: a reference to a node in an asynchronous task, or in a value that is passed on. It
+/// works wherever a `Section` is needed (`&owned` dereferences to one). When not: everywhere else,
+/// and around an `.await` of unknown length: like any open section, it holds garbage back. There,
+/// clone the value, or enter again after the `.await`.
 ///
-/// It is `Send`, not `Sync`: one thread at a time. [`Domain::enter_owned`] makes one that borrows
-/// the domain, [`Domain::enter_arc`] one that keeps it. Sections of the threads that it visits are
-/// apart from it: it neither nests in them nor they in it.
+/// It is `Send`, not `Sync`: one thread at a time uses it. [`Domain::enter_owned`] makes one that
+/// borrows the domain, [`Domain::enter_arc`] one that keeps the domain alive. It is independent of
+/// the sections of the threads that it visits: neither nests in the other.
 ///
-/// Consistency: as of a [`Section`]. Progress: its loads as ever; to open and to close it takes
-/// locks that are held for some instructions (of the list of domains; of the threads' names). Cost:
-/// a slot of its own, as if it were a thread: some 100 ns to open and close it where a [`Section`]
-/// takes 2, and what was retired in it passes to other threads when it is closed. Memory: a slot in
-/// its domain, some 400 bytes; it is used again. Each open one lengthens the
-/// rounds as a thread does. [`Domain::backlog`] reports a stalled one with the thread that opened
-/// it.
+/// Consistency: as for a [`Section`]. Progress: loads are as in a [`Section`]. Opening and closing
+/// takes locks that are held for some instructions (of the list of domains, and of the threads'
+/// names).
+///
+/// Cost: it takes a separate slot, as if it were a thread. Opening and closing takes some 100 ns,
+/// where a [`Section`] takes 2. What was retired in it passes to other threads when it is closed.
+/// Memory: a slot in its domain, some 400 bytes, which is used again. Each open one lengthens the
+/// rounds as a thread does. [`Domain::backlog`] reports a stalled one with the name of the thread
+/// that opened it.
 ///
 /// ```
 /// use manycore::section::{Atomic, Domain};
@@ -59,23 +61,24 @@ use std::sync::Arc;
 #[doc(alias = "OwnedGuard")]
 #[must_use = "a section is closed when it is dropped"]
 pub struct OwnedSection<'d> {
-    /// On a slot of its own. Never given out by `&mut`: the caller could put a
-    /// thread's there. `MaybeUninit`, because a reference in an argument must be valid until the
-    /// function returns, and `drop(owned)` may free the domain's state.
+    /// On a separate slot. Never given out by `&mut`: the caller could put a thread's section
+    /// there. `MaybeUninit`, because a reference in an argument must be valid until the function
+    /// returns, and `drop(owned)` may free the domain's state.
     section: MaybeUninit<Section<'d>>,
     /// Dropped after the section.
     _domain: Option<Arc<Domain>>,
 }
 
-// SAFETY: the words that a section touches are those of its slot, which was taken for it alone, so
-// the thread that has the guard is the slot's owner (percpu.P2); a guard moves to another thread
-// with a happens-before, and is not `Sync`. That its loads come after its announcement holds too
-// when another thread makes them: it acquired the guard from the thread that announced, and the
-// leader's barrier came before the announcement or found it (section.E1, percpu.B1).
+// SAFETY: the words that a section touches are those of its slot. The slot was taken for this
+// section alone, so the thread that has the guard is the slot's owner (percpu.P2). A guard moves to
+// another thread with a happens-before, and is not `Sync`. Its loads come after its announcement
+// also when another thread makes them: that thread acquired the guard from the thread that
+// announced, and the leader's barrier came before the announcement or found it (section.E1,
+// percpu.B1).
 unsafe impl Send for OwnedSection<'_> {}
 
 impl Domain {
-    /// Opens a section that may move to another thread, and be kept across an `.await`; see
+    /// Opens a section that may move to another thread and be kept across an `.await`; see
     /// [`OwnedSection`].
     ///
     /// ```
@@ -87,7 +90,7 @@ impl Domain {
         OwnedSection { section: MaybeUninit::new(self.enter_movable()), _domain: None }
     }
 
-    /// The same, and the section keeps the domain.
+    /// As [`enter_owned`](Self::enter_owned), and the section keeps the domain alive.
     ///
     /// ```
     /// use manycore::section::{Domain, OwnedSection};
@@ -105,21 +108,22 @@ impl Domain {
         OwnedSection { section: MaybeUninit::new(section), _domain: Some(domain) }
     }
 
-    /// The section of an [`OwnedSection`], for guards of the library's own that move.
+    /// Opens the section of an [`OwnedSection`], for guards of this library that move between
+    /// threads.
     pub(crate) fn enter_movable(&self) -> Section<'_> {
         enter::enter_owned(self.state())
     }
 }
 
 impl OwnedSection<'_> {
-    /// As [`Section::refresh`].
+    /// Does the same as [`Section::refresh`].
     ///
     /// ```
     /// let mut section = manycore::section::global().enter_owned();
     /// section.refresh(); // holds nothing back that was retired before
     /// ```
     pub fn refresh(&mut self) {
-        // SAFETY: written when the guard was made, and taken by its drop alone.
+        // SAFETY: written when the guard was made, and taken only by its drop.
         unsafe { self.section.assume_init_mut() }.refresh();
     }
 }
@@ -128,14 +132,14 @@ impl<'d> Deref for OwnedSection<'d> {
     type Target = Section<'d>;
 
     fn deref(&self) -> &Section<'d> {
-        // SAFETY: written when the guard was made, and taken by its drop alone.
+        // SAFETY: written when the guard was made, and taken only by its drop.
         unsafe { self.section.assume_init_ref() }
     }
 }
 
 impl Drop for OwnedSection<'_> {
     fn drop(&mut self) {
-        // SAFETY: written when the guard was made, and not used after its drop; the domain that it
+        // SAFETY: written when the guard was made, and not used after its drop. The domain that it
         // borrows is dropped after it.
         unsafe { self.section.assume_init_drop() };
     }

@@ -1,6 +1,12 @@
 //! Reclamation: what the owner of a limbo does when its section closes.
 //!
-//! Owns: when a batch is sealed, when its thread leads a round, and how many nodes it frees then
+//! ```text
+//! section closes --> is a batch full, or urgent and due?
+//!   --> seal it --> lead a round (or leave that to others) --> sort out what is expired
+//!   --> free expired nodes --> over the budget? wait, for a limited time
+//! ```
+//!
+//! Owns: when a batch is sealed, when its thread leads a round, and how many nodes it then frees
 //! (section.S5, section.S10). Does not own: what is expired (`grace_period`).
 
 use super::budget::BATCHES;
@@ -16,13 +22,14 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// Attempts beyond the time for which a thread waits over the budget.
+/// Attempts that a thread makes after the time for which it waits over the budget.
 const LATE: usize = 16;
-/// Batches held back that a seal looks at.
+/// Number of held batches that a seal looks at.
 const HELD: usize = 64;
 
 impl State {
-    /// Frees a node that was expired, and up to `more`: runs user code. The owner frees none yet.
+    /// Frees an expired node, and up to `more` others: runs user code. The owner is not freeing any
+    /// node yet.
     #[inline(always)]
     pub(super) fn free_these(&self, local: &Local, node: ExpiredNode, more: usize) {
         local.freeing.set(Local::ONE);
@@ -46,7 +53,7 @@ impl State {
             let nodes = &raw mut taken.nodes;
             local.freeing.set(nodes);
             local.with_limbo(|limbo| {
-                // SAFETY: of this frame; destructors, in which it may be looked at by the pointer,
+                // SAFETY: of this frame. Destructors may look at it through the pointer, but they
                 // run between two uses.
                 limbo.pop_handful(left, unsafe { &mut *nodes });
                 self.charge_if_less(local, limbo);
@@ -67,10 +74,12 @@ impl State {
         }
     }
 
-    /// Does what `wishes`, the flags of a section that has just been closed, ask for: seals the
-    /// batch that is full, or urgent and due. Then frees all that is expired if it is urgent, or at
-    /// the bound or the budget, and much of it where expired batches have piled up, after a stall
-    /// or because threads end sooner than they retire much (section.S9): runs user code then.
+    /// Does what `wishes`, the flags of a section that was just closed, ask for: seals the batch if
+    /// it is full, or if it is urgent and due.
+    ///
+    /// Then it frees expired nodes, which runs user code. It frees all if the limbo is urgent, at
+    /// its bound, or the domain over its budget. It frees many if expired batches have piled up:
+    /// after a stall, or because threads end before they have retired much (section.S9).
     #[cold]
     pub(super) fn seal_after(&self, local: &Local, wishes: u32) {
         if sync::panicking() {
@@ -103,9 +112,10 @@ impl State {
         });
     }
 
-    /// Seals at the end of a section. If the owner has sealed little of late, it leads a round
-    /// where it would leave that to others, as far as the domain allows it, and two more if need
-    /// be: a section that was opened between the retire and the round is closed by then, as a rule.
+    /// Seals at the end of a section. If the owner has sealed little of late, it leads a round that
+    /// it would otherwise leave to others, as far as the domain allows. If that frees nothing, it
+    /// leads two more: as a rule, a section that was opened between the retire and the round is
+    /// closed by then.
     fn seal_early(&self, local: &Local) -> bool {
         const MORE: usize = 2;
         let now = Instant::now();
@@ -131,8 +141,8 @@ impl State {
         had_some
     }
 
-    /// Makes the owner a writer if it is none. True if that is all that was to be done: its batch
-    /// was full only because a thread that is no writer may have none.
+    /// Makes the owner a writer if it is none. Returns true if nothing else is to be done: the
+    /// batch counted as full only because a thread that is no writer has no limit.
     fn only_joins(&self, local: &Local) -> bool {
         if cfg!(manycore_loom) {
             return false;
@@ -149,7 +159,7 @@ impl State {
         joins && !unpoisoned(self.orphans.0.try_lock()).is_some_and(|left| self.is_batch(&left))
     }
 
-    /// How many expired nodes are to be freed at the end of a section.
+    /// Returns how many expired nodes to free at the end of a section.
     fn to_free(&self, limbo: &Limbo, over: bool) -> usize {
         const PILE: usize = 4;
         let at_once = over
@@ -163,15 +173,15 @@ impl State {
         }
     }
 
-    /// The domain is over its budget although the caller has freed what it could: reports it once,
-    /// and waits until it is within the budget, nothing of the caller's is held up any more, or the
-    /// caller has waited long enough. Runs user code; the caller's section is closed.
+    /// Reports once that the domain is over its budget although the caller has freed what it could.
+    /// Then waits until the domain is within the budget, none of the caller's nodes is held up any
+    /// more, or the caller has waited long enough. Runs user code; the caller's section is closed.
     #[cold]
     fn over_budget(&self, local: &Local) {
         self.report_over_budget();
         let (start, mut backoff) = (Instant::now(), Backoff::new());
         let mut looked = self.looked();
-        // A thread that was switched out while it waited has not seen yet what has happened since.
+        // A thread that was switched out while it waited has not yet seen what happened meanwhile.
         let mut late = 0;
         while self.is_over_budget() && local.with_limbo(|limbo| limbo.is_blocked()) {
             late += usize::from(start.elapsed() >= self.patience());
@@ -201,32 +211,33 @@ impl State {
         }
     }
 
-    /// The stamp of the last round.
+    /// Returns the stamp of the last round.
     fn looked(&self) -> u64 {
         // ORDER: Relaxed; a hint.
         self.found.0.looked.load(Ordering::Relaxed)
     }
 
-    /// How long a thread waits beyond the budget: as the builder was told, or for sections that are
-    /// not stalled. (In a bounded domain a stalled section need not hold up what is garbage now.)
+    /// Returns how long a thread waits beyond the budget: the builder's time if it has one, else
+    /// long enough for sections that are not stalled. (In a bounded domain, a stalled section need
+    /// not hold up what is garbage now.)
     fn patience(&self) -> Duration {
         let millis = || if self.is_stalled() { 0 } else { STALLED_MILLIS };
         self.wait.unwrap_or_else(|| Duration::from_millis(millis()))
     }
 
-    /// Whether a stalled section holds back all that is garbage now.
+    /// Returns true if a stalled section holds back all that is garbage now.
     fn is_stalled(&self) -> bool {
         // ORDER: Relaxed; an estimate.
         !self.bounded && self.found.0.stalled.load(Ordering::Relaxed)
     }
 
-    /// After how long a section counts as stalled.
+    /// Returns the time after which a section counts as stalled.
     pub(super) fn stalled_after(&self) -> Duration {
         self.wait.unwrap_or_default().max(Duration::from_millis(STALLED_MILLIS))
     }
 
-    /// A thread is new to the domain: if ended ones have left a batch together, it takes that over
-    /// when its first section closes.
+    /// Registers a thread that is new to the domain. If ended threads have left a batch or more,
+    /// the thread takes it over when its first section closes.
     pub(super) fn register(&self, local: &Local) {
         local.with_limbo(|limbo| {
             limbo.set_limit(self.first_limit());
@@ -237,15 +248,15 @@ impl State {
         }
     }
 
-    /// Seals the owner's open batch and finds out what is expired. True if anything waited.
+    /// Seals the owner's open batch and sorts out what is expired. Returns true if anything waited.
     #[cold]
     pub(super) fn seal(&self, local: &Local) -> bool {
         self.seal_and_sort(local, HELD, |last, stamp| self.is_left_to_others(local, last, stamp))
     }
 
-    /// Whether so many rounds were led since the owner's last seal that it need not lead one: what
-    /// it sealed then is expired by them. So the rounds of a batch's time, and with them the moves
-    /// of the era's line to every reader and the barriers, do not grow with the threads.
+    /// True if four rounds have run since this thread's last seal: then its batch is reclaimable,
+    /// and it need not lead a round. So the number of rounds does not grow with the threads. Nor
+    /// does the number of barriers and of moves of the era's line to every reader.
     fn is_left_to_others(&self, local: &Local, last: u64, stamp: u64) -> bool {
         const ENOUGH: u64 = 4;
         last != 0
@@ -256,8 +267,9 @@ impl State {
             && !self.is_over_budget()
     }
 
-    /// The same, with a look at up to `most` batches that were held back, and a round unless
-    /// `skip(last, stamp)` is true, with the stamps of the last seal and of this one.
+    /// As [`seal`](Self::seal), and looks at up to `most` held batches. Leads a round unless
+    /// `skip(last, stamp)` returns true; `last` is the stamp of the last seal, `stamp` that of this
+    /// one.
     fn seal_and_sort(
         &self,
         local: &Local,
@@ -267,7 +279,7 @@ impl State {
         local.extra.set(local.extra.get() & !(FULL | URGENT));
         let (stamp, now) = (self.stamp(), Instant::now());
         let (last, mut had_some) = local.with_limbo(|limbo| {
-            // A leader may have sealed all, and with a later stamp, since this one was taken.
+            // Since this stamp was taken, a leader may have sealed everything with a later stamp.
             let is_sealed = limbo.open().0 == 0;
             let last = limbo.seal(stamp, now);
             debug_assert!(
@@ -286,7 +298,8 @@ impl State {
         all |= seeded_bug!("urgent-expired") && local.with_limbo(|limbo| limbo.is_urgent());
         local.with_limbo(|limbo| limbo.expire(most, |stamp| all || self.is_expired(stamp)));
         if is_flush {
-            // What the round took over was sealed after its barrier: `all` says nothing of it.
+            // What the round took over was sealed after its barrier, so `all` says nothing about
+            // it.
             self.adopt(local, true);
             local.with_limbo(|limbo| limbo.expire(most, |stamp| self.is_expired(stamp)));
         }
@@ -308,8 +321,8 @@ impl State {
         had_some
     }
 
-    /// Leads a round if no other thread does. A thread that is outside while the domain is over its
-    /// budget waits for its turn instead: the leader may have been switched out, and garbage would
+    /// Leads a round if no other thread does. If the domain is over its budget, a thread that is
+    /// outside waits for its turn instead: the leader may have been switched out, and garbage would
     /// grow until it runs again (section.S10).
     fn round_for(&self, local: &Local, whose: TakeOver, stamp: u64) -> bool {
         if self.is_over_budget() && !local.is_inside() {
@@ -318,12 +331,12 @@ impl State {
         self.try_round(whose) == Some(true)
     }
 
-    /// Filters batches that a stalled section holds up, and some that were filtered before: the
-    /// sections that they were held back for may be closed.
+    /// Filters batches that a stalled section holds up. Also filters some held batches again: the
+    /// sections that they were held for may be closed by now.
     fn filter(&self, local: &Local) {
         const AGAIN: usize = 4;
-        // The newest batch may have a round to wait for alone. Over the budget a thread waits for
-        // sections, and has to know for which.
+        // The newest batch may wait only for a round, so it is left alone. Over the budget, a
+        // thread waits for sections, and has to know for which.
         let patience = usize::from(!self.is_over_budget());
         for _ in 0..local.with_limbo(|limbo| limbo.held()).min(AGAIN) {
             if let Some(stamp) = local.with_limbo(Limbo::next_held) {
@@ -342,7 +355,7 @@ impl State {
         }
     }
 
-    /// Filters the oldest sealed batch, which has this stamp.
+    /// Filters the oldest sealed batch, whose stamp is `stamp`.
     fn filter_oldest(&self, local: &Local, stamp: u64) {
         let is_excused = self.only_stalled_hold(stamp);
         let youngest = self.youngest_held(stamp);
@@ -355,7 +368,8 @@ impl State {
             || orphans.is_urgent()
     }
 
-    /// Leaves everything of the slot's to others: its thread ends. False if it is in a section.
+    /// Leaves everything in the slot to other threads, because its thread ends. Returns false if
+    /// the thread is in a section.
     pub(super) fn orphan(&self, local: &Local) -> bool {
         if local.is_inside() {
             return false;
@@ -363,35 +377,35 @@ impl State {
         if local.with_limbo(|limbo| limbo.waiting() != 0 || limbo.is_counted()) {
             let stamp = self.stamp();
             let take = || local.with_limbo(|limbo| self.clear_out(local, limbo, stamp));
-            // The slot's next owner takes it over when its first section closes.
+            // The slot's next owner takes this over when its first section closes.
             let is_batch = self.leave_behind(take);
             local.extra.set(local.extra.get() | if is_batch { FULL } else { 0 });
         }
         true
     }
 
-    /// Frees all that can be freed now: the caller's own, what ended threads left, and what waits
-    /// for threads that are outside.
+    /// Frees all that can be freed now: the caller's own nodes, those that ended threads left, and
+    /// those that wait for threads that are outside.
     pub(super) fn collect(&self, local: &Local) {
         self.seal_and_sort(local, usize::MAX, |_, _| false);
         self.free_expired(local, usize::MAX);
     }
 
-    /// Seals, and frees what others' rounds have found expired.
+    /// Seals, and frees what other threads' rounds have found expired.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn collect_found(&self, local: &Local) {
         self.seal_and_sort(local, usize::MAX, |_, _| true);
         self.free_expired(local, usize::MAX);
     }
 
-    /// What waits, after a round.
+    /// Leads a round, and reports what waits.
     pub(super) fn backlog(&self, stalled_for: Duration) -> Backlog {
         let stalled = self.round(|sightings| sightings.at_least(stalled_for));
         let (nodes, bytes) = self.waiting();
         Backlog { nodes, bytes, stalled }
     }
 
-    /// Nodes that wait to be freed, and their bytes.
+    /// Returns the number of nodes that wait to be freed, and their bytes.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let left = self.left(); // while it is held, no thread that ends moves anything
         let mut sum = (left.len(), left.bytes());
@@ -404,7 +418,7 @@ impl State {
     }
 }
 
-/// While it lives, the owner frees nodes.
+/// Marks the owner as freeing nodes, as long as it lives.
 struct Freeing<'a>(&'a Local);
 
 impl Drop for Freeing<'_> {
@@ -413,7 +427,7 @@ impl Drop for Freeing<'_> {
     }
 }
 
-/// Ripe nodes on their way to be freed; those that are left when one's destructor panics go back.
+/// Expired nodes on their way to be freed. If a destructor panics, the nodes that are left go back.
 struct Taken<'a> {
     local: &'a Local,
     nodes: Handful,
@@ -428,7 +442,8 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// A gate is being asked about expired nodes; what it was not asked about goes back if it panics.
+/// Expired nodes that a gate is being asked about. If the gate panics, the nodes that it was not
+/// asked about go back.
 struct Asking<'a> {
     local: &'a Local,
     ask: VecDeque<(RetiredNode, Instant)>,

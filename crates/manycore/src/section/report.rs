@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 pub struct Backlog {
     /// Nodes retired and not freed yet, of all threads. Exact when no thread retires.
     pub nodes: usize,
-    /// What they weigh together (see [`Weight`](super::Weight)).
+    /// Weight of these nodes (see [`Weight`](super::Weight)).
     pub bytes: usize,
     /// Threads whose open sections hold something back, the longest first.
     pub stalled: Vec<Stalled>,
@@ -52,8 +52,8 @@ pub struct Stalled {
     pub os_id: Option<u64>,
     /// The thread's slot.
     pub slot: usize,
-    /// For how long it has been seen in this section: a lower bound, because sections are first
-    /// seen by the round after they were opened.
+    /// How long rounds have seen the thread in this section. This is a lower bound, because a
+    /// section is first seen by the round after it was opened.
     pub at_least: Duration,
 }
 
@@ -77,14 +77,14 @@ struct Sighting {
     round: u64,
 }
 
-/// What leaders remember: the open sections that the last round met, and what waited where at the
-/// last look for idle threads.
+/// What leaders remember: the open sections that the last round met, and how much waited in each
+/// slot at the last look for idle threads.
 #[derive(Default)]
 pub(super) struct Sightings {
     open: Vec<Sighting>,
     waited: Vec<(usize, usize)>,
     waited_at: Option<Instant>,
-    /// The rounds that threads have led which would have left them to others.
+    /// Paces the rounds that threads lead although they would otherwise leave them to others.
     early: Pace,
 }
 
@@ -100,8 +100,8 @@ impl Sightings {
         self.open.retain(|sighting| sighting.round >= round);
     }
 
-    /// Whether the domain allows one more such round: a few in a row, and one in 100 us in the long
-    /// run, however many threads there are (section.S6).
+    /// Returns true if the domain allows one more early round: a few in a row, and one in 100 us in
+    /// the long run, however many threads there are (section.S6).
     pub(super) fn may_lead_early(&self, now: Instant) -> bool {
         let may = self.early.may_seal(now);
         if may {
@@ -110,7 +110,7 @@ impl Sightings {
         may
     }
 
-    /// Whether it is time to look for idle threads. (In models, which have no time, it never is.)
+    /// Returns true if it is time to look for idle threads. (Never in models, which have no time.)
     pub(super) fn looks_for_idle(&mut self) -> bool {
         if cfg!(any(manycore_loom, manycore_shuttle)) {
             return false;
@@ -124,7 +124,7 @@ impl Sightings {
         true
     }
 
-    /// Whether so much waited in this slot at the last look, too.
+    /// Returns true if the same amount waited in this slot at the last look.
     pub(super) fn is_idle(&mut self, slot: usize, waits: (usize, usize)) -> bool {
         if self.waited.len() <= slot {
             self.waited.resize(slot + 1, (0, 0));
@@ -132,15 +132,15 @@ impl Sightings {
         std::mem::replace(&mut self.waited[slot], waits) == waits
     }
 
-    /// The slots and stamps of sections that have been met for so long: no thread waits for them.
-    /// (In models, which have no time, all have.)
+    /// Returns the slots and stamps of sections that rounds have met for `patience` or longer, so
+    /// that no thread waits for them. (In models, which have no time, all sections.)
     pub(super) fn stalled(&self, patience: Duration) -> impl Iterator<Item = (usize, u64)> + '_ {
         let has_time = cfg!(not(any(manycore_loom, manycore_shuttle)));
         let is_young = move |seen: &&Sighting| has_time && seen.since.elapsed() < patience;
         self.open.iter().filter(move |seen| !is_young(seen)).map(|seen| (seen.slot, seen.lower))
     }
 
-    /// Those met for at least `time`, the longest first.
+    /// Returns the sections met for at least `time`, the longest first.
     pub(super) fn at_least(&self, time: Duration) -> Vec<Stalled> {
         let mut stalled: Vec<Stalled> = self
             .open
@@ -161,32 +161,32 @@ impl Stalled {
     }
 }
 
-/// The thread of each slot.
+/// The name and number of a slot's thread.
 #[derive(Clone, Default)]
 struct Name {
     name: Option<String>,
     os_id: Option<u64>,
 }
 
-/// The threads that have opened a section, by slot. A plain lock: the model checkers have no part
-/// in it, and it is taken once a thread.
+/// The threads that have opened a section, by slot. A plain lock: model checkers need not see it,
+/// and it is taken once per thread.
 static NAMES: Mutex<Vec<Option<Name>>> = Mutex::new(Vec::new());
 
-/// Keeps the names' lock for a fork.
+/// Holds the names' lock over a fork.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(super) fn hold_names() -> Box<dyn std::any::Any> {
     Box::new(NAMES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Whether the thread that has `slot` is the calling one, where threads have numbers.
+/// Returns true if the calling thread has `slot`, on systems where threads have numbers.
 pub(super) fn is_own(slot: usize) -> bool {
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let os_id = names.get(slot).and_then(|name| name.as_ref()?.os_id);
     os_id.is_some() && os_id == sync::os_id()
 }
 
-/// The calling thread's name, unless its destructors have run: then a thread that Rust did not
-/// start has no handle of its own any more, and to ask for it panics.
+/// Returns the calling thread's name, unless its destructors have run: then a thread that Rust did
+/// not start no longer has a handle, and asking for one panics.
 fn own_name() -> Option<String> {
     if cfg!(not(any(manycore_loom, manycore_shuttle))) {
         percpu::own_slot()?;
@@ -194,12 +194,12 @@ fn own_name() -> Option<String> {
     thread::current().name().map(str::to_string)
 }
 
-/// Says that the calling thread owns `slot`.
+/// Notes that the calling thread owns `slot`.
 pub(super) fn introduce(slot: usize) {
     note(slot, Name { name: own_name(), os_id: sync::os_id() });
 }
 
-/// Says that a section that the calling thread opens, and that may move to others, owns `slot`.
+/// Notes that an owned section that the calling thread opens owns `slot`.
 pub(super) fn introduce_owned(slot: usize) {
     let opener = own_name();
     let opener = opener.as_deref().unwrap_or("a thread without a name");

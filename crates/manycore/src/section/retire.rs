@@ -14,23 +14,24 @@ use std::ptr::NonNull;
 impl Section<'_> {
     /// Frees `node` once every section that is open now has been closed.
     ///
-    /// Cost: an append to the thread's own list and, in the long run, one earlier node freed for
-    /// each retired; no shared line is written. Progress: never waits. A destructor that panics
-    /// panics here, in whichever thread frees the node, and its node counts as freed.
+    /// Cost: an append to the thread's own list and, in the long run, freeing one earlier node for
+    /// each retired one. No shared line is written. Progress: never waits. If a destructor panics,
+    /// the panic comes out here, in the thread that frees the node, and the node counts as freed.
     ///
     /// # Panics
     /// If `node` is null. In a debug build, if it was retired before.
     ///
     /// # Safety
-    /// - The node is unlinked: no section opened from now on can reach it, and it is retired once.
-    /// - Every section under which it was or will be loaded or linked is of this section's domain,
-    ///   and its value may be dropped by any thread at any time until the domain is dropped.
-    /// - In [`Mode::Bounded`](super::Mode::Bounded): before it was unlinked, every link out of it
-    ///   was given a tag (see [`Atomic::fetch_or`](super::Atomic::fetch_or)) or set to null, and
-    ///   was not changed back, so that a reader that still has the node does not follow its links.
+    /// - The node is unlinked: no section opened from now on can reach it. It is retired once.
+    /// - Every section in which the node was or will be loaded or linked is a section of this
+    ///   domain. Any thread may drop the node's value at any time until the domain is dropped.
+    /// - In [`Mode::Bounded`](super::Mode::Bounded): before the node was unlinked, every link out
+    ///   of it was given a tag (see [`Atomic::fetch_or`](super::Atomic::fetch_or)) or set to null,
+    ///   and was not changed back. So a reader that still has the node does not follow its links.
     ///   Nodes without links, like a value behind one pointer, need nothing. Textbook lock-free
-    ///   structures do not tag them all, and need the default, [`Mode::Epoch`](super::Mode::Epoch).
-    ///   In a debug build, a load of an untagged link of a retired node panics.
+    ///   structures do not tag all their links, and need the default,
+    ///   [`Mode::Epoch`](super::Mode::Epoch). In a debug build, loading an untagged link of a
+    ///   retired node panics.
     #[inline]
     #[doc(alias = "call_rcu")]
     #[doc(alias = "defer_destroy")]
@@ -39,12 +40,13 @@ impl Section<'_> {
         self.state().retire(self.local(), node.into_limbo(weight, self), weight);
     }
 
-    /// As [`retire`](Self::retire), of a node whose weight the caller knows better than its type
-    /// tells: with everything that it owns on the heap, and without the node's header.
+    /// As [`retire`](Self::retire), for a node whose weight the caller knows better than its type
+    /// tells: `weight` includes everything that the node owns on the heap, and leaves out the
+    /// node's header.
     ///
     /// # Safety
     /// As for [`retire`](Self::retire). A wrong weight is safe.
-    #[inline(always)] // of a weight that the compiler knows, not much is left
+    #[inline(always)] // little is left if the compiler knows the weight
     pub unsafe fn retire_weighed<T: ?Sized + Pointable + Send>(
         &self,
         node: Shared<'_, T>,
@@ -52,7 +54,7 @@ impl Section<'_> {
     ) {
         let weight = node.weight(Some(weight.into()));
         let weight = if std::mem::needs_drop::<T>() { weight.urgent() } else { weight };
-        // A node of a type whose memory is used again (`Owned::new_in`).
+        // The node may be of a type whose memory is used again (`Owned::new_in`).
         let into_limbo = || node.into_limbo(weight, self);
         if weight.is_urgent() || !self.state().retire_for_reused(self.local(), into_limbo) {
             self.retire_now(node.into_limbo(weight, self), weight);
@@ -64,8 +66,8 @@ impl Section<'_> {
         self.state().retire(self.local(), node, weight);
     }
 
-    /// As [`retire`](Self::retire), but no user code runs before the section is closed: nothing is
-    /// freed and no gate is asked.
+    /// As [`retire`](Self::retire), but runs no user code before the section is closed: frees
+    /// nothing and asks no gate.
     ///
     /// # Safety
     /// As for [`retire`](Self::retire).
@@ -80,14 +82,15 @@ impl Section<'_> {
     }
 
     /// Calls `free(address)` once every section that is open now has been closed: for memory that
-    /// is no [`Owned`](super::Owned). Its `weight` is what `free` gives back: a number of bytes, if
-    /// that is exact (see [`Weight`]).
+    /// is no [`Owned`](super::Owned). `weight` is what `free` gives back: a number of bytes if that
+    /// is exact (see [`Weight`]).
     ///
-    /// In a bounded domain such memory has no known birth: every stalled section holds it back.
-    /// [`retire_born`](Self::retire_born) is told.
+    /// In a bounded domain, such memory has no known birth, so every stalled section holds it back.
+    /// [`retire_born`](Self::retire_born) takes the birth.
     ///
     /// # Safety
-    /// As for [`retire`](Self::retire), with "node" for what is at `address`; and `free` may be
+    /// As for [`retire`](Self::retire), where "node" means what is at `address`. Any thread may
+    /// call `free` with `address`, once.
     /// called with it once, by any thread.
     #[inline]
     pub unsafe fn retire_raw(
@@ -96,12 +99,12 @@ impl Section<'_> {
         weight: impl Into<Weight>,
         free: unsafe fn(NonNull<()>),
     ) {
-        // SAFETY: what the caller promises; the birth is unknown.
+        // SAFETY: the caller's promises are passed on; the birth is unknown.
         unsafe { self.retire_born(address, weight, 0, free) };
     }
 
-    /// The birth of a node that the calling thread links from now on, in this section or in a later
-    /// one: for [`retire_born`](Self::retire_born).
+    /// Returns the birth for a node that the calling thread will link, in this section or in a
+    /// later one: for [`retire_born`](Self::retire_born).
     #[inline]
     pub fn birth(&self) -> u64 {
         self.upper()
@@ -130,10 +133,10 @@ impl Section<'_> {
     /// ```
     ///
     /// # Safety
-    /// As for [`retire_raw`](Self::retire_raw). `birth` is zero, or what [`birth`](Self::birth) of
-    /// a section of this domain returned to the thread that linked the node: before it did, and in
-    /// the section in which it did or before that was opened.
-    #[inline(always)] // the C library's, at the end of a function of its own
+    /// As for [`retire_raw`](Self::retire_raw). `birth` is zero, or what [`birth`](Self::birth)
+    /// returned for a section of this domain to the thread that linked the node. The thread called
+    /// it before it linked the node, in the section in which it linked it, or in an earlier one.
+    #[inline(always)] // for the C library, which calls it at the end of a function
     pub unsafe fn retire_born(
         &self,
         address: NonNull<()>,
@@ -150,17 +153,19 @@ impl Section<'_> {
         self.state().retire(self.local(), node, weight);
     }
 
-    /// Memory that `free` would free next: that of a node which the calling thread retired in this
-    /// domain with this function, and whose grace period is over (section.S13). The caller has it
-    /// now, with what is in it, and `free` is not called. `None` if there is none at hand.
+    /// Takes the memory of a node that `free` would free next.
     ///
-    /// What for: a structure that replaces nodes makes the new one in the memory of an old one, and
-    /// spares its allocator both ways. The next [`retire`](Self::retire) frees one node less, so
-    /// garbage is what it would have been. When not: nodes that own something, which `free` would
-    /// have dropped: drop it before.
+    /// The calling thread retired that node in this domain, with this `free`, and its grace period
+    /// is over (section.S13). The caller now owns the memory with what is in it, and `free` is not
+    /// called. Returns `None` if no such memory is at hand.
     ///
-    /// Two functions that do the same may be one to the compiler. So what is known of the node is
-    /// what `free` relies on, and no more. Cost: a few instructions; no shared line is touched.
+    /// What for: a structure that replaces nodes can make the new node in the memory of an old one,
+    /// and so spares its allocator both ways. The next [`retire`](Self::retire) frees one node
+    /// less, so garbage stays the same. When not: nodes that own something that `free` would drop.
+    /// Drop that first.
+    ///
+    /// The compiler may merge two functions that do the same. So the caller knows about the node
+    /// only what `free` relies on. Cost: a few instructions; no shared line is touched.
     ///
     /// ```
     /// use manycore::section::Domain;
@@ -196,8 +201,8 @@ impl Section<'_> {
     }
 
     /// As [`retire_raw`](Self::retire_raw), if the thread has used memory again since its last
-    /// retire, so that this one frees nothing (section.S13). If it returns false, nothing was done.
-    /// Reports are left as they are: they count the memory that was used again in the node's stead.
+    /// retire, so that this retire frees nothing (section.S13). If this returns false, nothing was
+    /// done. Reports stay as they are: they already count the reused memory in place of this node.
     ///
     /// # Safety
     /// As for [`retire_raw`](Self::retire_raw).
@@ -212,8 +217,8 @@ impl Section<'_> {
         !weight.is_urgent() && self.state().retire_for_reused(self.local(), node)
     }
 
-    /// As [`retire_raw`](Self::retire_raw), but no user code runs before the section is closed, as
-    /// in [`retire_quietly`](Self::retire_quietly).
+    /// As [`retire_raw`](Self::retire_raw), but runs no user code before the section is closed,
+    /// like [`retire_quietly`](Self::retire_quietly).
     ///
     /// # Safety
     /// As for [`retire_raw`](Self::retire_raw).
@@ -228,10 +233,10 @@ impl Section<'_> {
         self.state().retire_quietly(self.local(), node, weight);
     }
 
-    /// Runs `f` once every section that is open now has been closed: in some thread that retires,
-    /// at the latest when the domain is dropped.
+    /// Runs `f` once every section that is open now has been closed. Some thread that retires runs
+    /// it, at the latest when the domain is dropped.
     ///
-    /// Cost: as `retire`, and an allocation.
+    /// Cost: as for `retire`, and an allocation.
     ///
     /// ```
     /// let section = manycore::section::enter();
@@ -252,9 +257,9 @@ impl Section<'_> {
 
 impl State {
     /// Puts a node that is not urgent into the owner's limbo, if the owner has used memory again
-    /// since its last retire, so that this one frees nothing (section.S13). Reports are left as
-    /// they are: they count the memory that was used again in the node's stead. If it returns
-    /// false, nothing was done, and `node` was not called.
+    /// since its last retire, so that this retire frees nothing (section.S13). If this returns
+    /// false, nothing was done, and `node` was not called. Reports stay as they are: they already
+    /// count the reused memory in place of this node.
     #[inline(always)]
     fn retire_for_reused(&self, local: &Local, node: impl FnOnce() -> RetiredNode) -> bool {
         if !local.reused.get() {
@@ -262,8 +267,7 @@ impl State {
         }
         let full = {
             let limbo = local.limbo_unpublished();
-            // SAFETY: `claim` allows it to the owner, which is inside, and no code of the user's
-            // runs.
+            // SAFETY: `claim` allows it to the owner, which is inside, and no user code runs.
             let limbo = unsafe { limbo.deref() };
             if limbo.share() > 1 {
                 return false;
@@ -294,8 +298,9 @@ impl State {
             return unprotected::free(address, free);
         }
         if is_urgent {
-            // Not stored again if it is there: the compiler would store the one byte, and the load
-            // of all four at the section's end would wait for that to leave the store buffer.
+            // Not stored again if it is set already. The compiler would store one byte, and the
+            // load of all four at the end of the section would wait until that byte has left the
+            // store buffer.
             let extra = local.extra.get();
             if extra & URGENT == 0 {
                 local.extra.set(extra | URGENT);
@@ -329,7 +334,7 @@ impl State {
         nodes >= self.batch_nodes || bytes >= limbo.limit() || limbo.waiting() >= self.bound
     }
 
-    /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
+    /// Puts a node into the owner's limbo, and leaves everything else to the end of the section.
     pub(super) fn retire_quietly(&self, local: &Local, node: RetiredNode, weight: Weight) {
         if local.slot == NOWHERE {
             return unprotected::free(node.address, node.free);
@@ -347,15 +352,16 @@ impl State {
         local.extra.set(local.extra.get() | wishes);
     }
 
-    /// Asks for the batch to be sealed when the outermost section closes, when the thread's own
-    /// section can no longer hold anything back; or seals it, if that takes too long.
+    /// Asks for the batch to be sealed when the outermost section closes: then the thread's own
+    /// section can no longer hold anything back. Seals it here if the batch has grown to twice its
+    /// size.
     #[cold]
     fn batch_full(&self, local: &Local) {
         local.extra.set(local.extra.get() | FULL);
         let (nodes, bytes) = local.with_limbo(|limbo| limbo.open());
         if nodes >= 2 * self.batch_nodes || bytes >= 2 * self.batch_bytes {
             self.seal(local);
-            // The section itself held it: again when it closes.
+            // This section itself held the batch back, so seal again when it closes.
             local.extra.set(local.extra.get() | FULL);
         }
     }

@@ -1,4 +1,4 @@
-//! What a domain is made with.
+//! Settings of a domain.
 
 use super::gate::Gate;
 use super::report::Backlog;
@@ -8,7 +8,7 @@ use crate::config::{
 use crate::sync::parallelism;
 use std::time::Duration;
 
-/// What is told that a domain is over its budget.
+/// A function that is called when a domain is over its budget.
 pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
 
 /// How a domain finds out that a grace period is over.
@@ -23,29 +23,30 @@ pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mode {
-    /// A published era, copied at enter; no node's age is looked at. One stalled section holds back
-    /// everything retired since it was opened. Structures may be walked as under any epoch scheme,
-    /// through unlinked nodes too: textbook lock-free code is right. The default.
+    /// The leader publishes an era, sections copy it at enter, and no node's age is looked at. One
+    /// stalled section holds back everything retired since it was opened. Structures may be walked
+    /// as under any epoch scheme, also through unlinked nodes: textbook lock-free code is correct.
+    /// This is the default.
     ///
     /// What a stalled section held back is freed by the threads that go on retiring, as fast as the
-    /// allocator takes it: two threads need some 12 ns a node for a [slab](crate::slab), and
-    /// 30 to 40 for the C library's `malloc`. So 470 MB of nodes of 64 bytes are gone a tenth or a
-    /// quarter of a second after the section; asking for the nodes' lines ahead, or freeing more at
-    /// a time, changed neither. (`manycore bench smr --stall 1` measures it.) `Bounded` lets no
-    /// such heap arise.
+    /// allocator takes it. With two threads, a node takes some 12 ns with a [slab](crate::slab),
+    /// and 30 to 40 ns with the C library's `malloc`. So 470 MB of nodes of 64 bytes are gone a
+    /// tenth to a quarter of a second after the section. Prefetching the nodes' lines, or freeing
+    /// more at a time, changes neither figure. (`manycore bench smr --stall 1` measures it.) In
+    /// `Bounded` mode, no such backlog arises.
     #[default]
     Epoch,
     /// As `Epoch`, and nodes carry the era of their birth: a stalled section holds back only what
-    /// was linked before it stalled. Costs one more load per pointer load, and a rule: a link out
-    /// of a node is tagged before the node is unlinked (see [`Section::retire`]). Where that is not
-    /// kept, nodes are used after they were freed. [`Domain::bounded`](super::Domain::bounded)
-    /// makes such a domain.
+    /// was linked before it stalled. It costs one more load per pointer load, and a rule: every
+    /// link out of a node is tagged before the node is unlinked (see [`Section::retire`]). A
+    /// structure that breaks the rule uses nodes after they were freed.
+    /// [`Domain::bounded`](super::Domain::bounded) makes such a domain.
     ///
     /// [`Section::retire`]: super::Section::retire
     Bounded,
 }
 
-/// A domain's settings; what each means is said where [`Builder`](super::Builder) takes it.
+/// A domain's settings; [`Builder`](super::Builder) says what each means.
 pub(super) struct Settings {
     pub(super) mode: Mode,
     pub(super) batch_nodes: usize,
@@ -73,7 +74,7 @@ impl Settings {
         }
     }
 
-    /// As `new`, but the budget may be less on few cores.
+    /// As `new`, but with a smaller budget on few cores, if `by_cores`.
     pub(super) fn with_budget(by_cores: bool) -> Self {
         let budget = if by_cores { parallelism() * CORE_BUDGET_BYTES } else { usize::MAX };
         Self { budget: budget.min(DEFAULT_BUDGET_BYTES), ..Self::new() }

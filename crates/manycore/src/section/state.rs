@@ -1,7 +1,7 @@
 //! The state of a domain that its threads share.
 //!
-//! Owns: the layout. What threads do with it is in `enter`, `leave`, `retire` and `reclaim`, and
-//! what a leader does in `grace_period`.
+//! Owns: the layout. `enter`, `leave`, `retire` and `reclaim` have what threads do with it, and
+//! `grace_period` has what a leader does.
 
 use super::gate::Gate;
 use super::limbo::Orphans;
@@ -19,14 +19,14 @@ use std::sync::PoisonError;
 use std::sync::{TryLockError, TryLockResult};
 use std::time::Duration;
 
-/// How far below `safe` a stamp is expired (section.E2).
+/// A stamp is expired if it lies this far below `safe` (section.E2).
 pub(super) const MARGIN: u64 = 2;
 
-/// Alone on its cache lines.
+/// A value alone on its cache lines.
 #[repr(align(128))]
 pub(super) struct Line<T>(pub(super) T);
 
-/// A lock that is taken once a round or a batch: two of them share their lines.
+/// A lock that is taken only once a round or a batch, so two of them share their cache lines.
 pub(super) struct Rare<T>(pub(super) Mutex<T>);
 
 global! {
@@ -34,68 +34,69 @@ global! {
     static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 }
 
-/// A leader's and the heirs' locks, held over a fork.
+/// The locks of a domain's leader and of its orphans, held over a fork.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(super) struct HeldLocks<'a> {
     _leader: crate::sync::MutexGuard<'a, Sightings>,
     _orphans: crate::sync::MutexGuard<'a, Orphans>,
 }
 
-/// What rounds found out.
+/// What rounds have found out.
 pub(super) struct Found {
-    /// What is stamped [`MARGIN`] below this is expired. Rises.
+    /// Stamps [`MARGIN`] below this are expired. Only rises.
     pub(super) safe: AtomicU64,
-    /// The limit of the last round that is over: it looked at all threads after a barrier that came
+    /// The stamp of the last finished round: it looked at all threads after a barrier that came
     /// after every seal with a lower stamp.
     pub(super) looked: AtomicU64,
-    /// What waits in the domain and what open batches may grow to, in bytes (section.S10).
+    /// What waits in the domain plus what open batches may grow to, in bytes (section.S10).
     pub(super) charged: AtomicUsize,
-    /// Threads that have retired, and have neither ended nor been idle since (section.S10).
+    /// Number of threads that have retired, and have since neither ended nor been idle
+    /// (section.S10).
     pub(super) writers: AtomicUsize,
-    /// Whether it was reported that the domain is over its budget.
+    /// True once it was reported that the domain is over its budget.
     pub(super) reported: AtomicBool,
-    /// Whether the last round over the budget met a section that counts as stalled.
+    /// True if the last round over the budget met a section that counts as stalled.
     pub(super) stalled: AtomicBool,
 }
 
 /// A domain's shared part.
 ///
-/// In the order of this text: first what is written once a round, apart from what is only read, and
-/// the first thread's part between them.
+/// The order of the fields is their order in memory. The first fields are written once a round, the
+/// last are only read, and the first thread's part lies between them.
 #[repr(C)]
 pub(super) struct State {
     pub(super) era: Line<AtomicU64>,
     pub(super) found: Line<Found>,
-    /// Held by the leader. No user code runs under it.
+    /// Held by the leader. No user code runs while it is held.
     pub(super) leader: Rare<Sightings>,
     /// What threads left behind (section.S9).
     pub(super) orphans: Rare<Orphans>,
     pub(super) first: FirstPart,
     pub(super) locals: LocalTable,
-    /// No other domain of the process has it, nor will have. Not zero.
+    /// Unique among all domains that the process ever has. Not zero.
     pub(super) number: u64,
-    /// Where it is in the list of domains; under the list's lock.
+    /// Index in the list of domains; guarded by the list's lock.
     pub(super) place: AtomicUsize,
     pub(super) batch_nodes: usize,
     pub(super) batch_bytes: usize,
-    /// Waiting nodes from which a thread is made to reclaim (section.S5).
+    /// From this many waiting nodes on, a thread is made to reclaim (section.S5).
     pub(super) bound: usize,
-    /// Bytes that may wait in the domain (section.S10), and what is done beyond.
+    /// Bytes that may wait in the domain (section.S10).
     pub(super) budget: usize,
-    /// How long a thread waits beyond the budget, if the builder was told.
+    /// How long a thread waits beyond the budget, if the builder set a time.
     pub(super) wait: Option<Duration>,
     pub(super) report: Option<Box<Report>>,
     pub(super) gate: Option<Box<dyn Gate>>,
     pub(super) mode: Mode,
-    /// Whether births are looked at (section.E4).
+    /// True if births are looked at (section.E4).
     pub(super) bounded: bool,
-    /// Whether readers pay no fence: there is a membarrier.
+    /// True if readers pay no fence, because there is a membarrier.
     pub(super) light: bool,
-    /// Whether the room for the first thread's part is taken.
+    /// True once the room for the first thread's part is taken.
     pub(super) is_first_taken: AtomicBool,
 }
 
-/// A domain of one thread takes little more than a kilobyte, of which a third is the thread's part.
+/// A domain of one thread takes little more than a kilobyte; a third of that is the thread's part.
 #[cfg(all(target_pointer_width = "64", target_os = "linux"))]
 const _: () = assert!(cfg!(any(manycore_loom, manycore_shuttle)) || size_of::<State>() <= 1280);
 
@@ -133,7 +134,7 @@ impl State {
         }
     }
 
-    /// Puts a state where it stays until [`free`](Self::free).
+    /// Moves a state to an address where it stays until [`free`](Self::free).
     pub(super) fn keep(self) -> NonNull<Self> {
         memory::keep(self)
     }
@@ -147,7 +148,7 @@ impl State {
         unsafe { memory::free(state) }
     }
 
-    /// The slot's thread ends: gives back what it has at hand for further domains.
+    /// Gives back the memory that the slot's ending thread kept for further domains.
     pub(super) fn trim_before_exit(slot: Slot) {
         memory::trim_before_exit(slot);
     }
@@ -156,11 +157,12 @@ impl State {
     pub(super) fn local(&self, slot: usize) -> Option<&Local> {
         let part = self.locals.get(slot)?;
         // ORDER: Acquire; pairs with Release in `make_local`: the part before its address.
-        // SAFETY: null, or published by `make_local`; freed with the domain alone.
+        // SAFETY: null, or published by `make_local`; freed only with the domain.
         unsafe { part.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The part of a slot, for its owner. Calls `list` with a new one before others find it.
+    /// Returns the part of a slot, for its owner. Calls `list` with a new part before other threads
+    /// find it.
     pub(super) fn make_local(&self, slot: usize, list: impl FnOnce(&Local)) -> &Local {
         if let Some(local) = self.local(slot) {
             return local;
@@ -170,12 +172,12 @@ impl State {
             Box::into_raw(Box::new(Local::from(slot)))
         } else {
             let first = self.first.address();
-            // SAFETY: room for a part, in a state that stays where it is (`keep`); the swap gave it
-            // to this thread alone.
+            // SAFETY: room for a part, in a state that stays where it is (`keep`). The swap gave
+            // the room to this thread alone.
             unsafe { first.write(Local::from(slot)) };
             first
         };
-        // SAFETY: made above, and freed with the domain alone.
+        // SAFETY: made above, and freed only with the domain.
         let local = unsafe { &*made };
         list(local);
         // ORDER: Release; pairs with Acquire in `local`.
@@ -183,9 +185,9 @@ impl State {
         local
     }
 
-    /// Every thread's part.
+    /// Returns every slot's part.
     pub(super) fn locals(&self) -> impl Iterator<Item = (usize, &Local)> {
-        // SAFETY: published by `make_local`; freed with the domain alone.
+        // SAFETY: published by `make_local`; freed only with the domain.
         self.addresses().map(|(slot, part)| (slot, unsafe { &*part }))
     }
 
@@ -197,16 +199,16 @@ impl State {
         parts.filter(|(_, part)| !part.is_null())
     }
 
-    /// The present era.
+    /// Returns the present era.
     #[inline(always)]
     pub(super) fn era(&self) -> u64 {
-        // ORDER: Acquire; pairs with Release in `start` (section.E2, section.E3). As the second
-        // load of a protected pointer load it stays behind the first, which is Acquire
+        // ORDER: Acquire; pairs with Release in `start` (section.E2, section.E3). When it is the
+        // second load of a protected pointer load, it stays behind the first load, which is Acquire
         // (section.E4).
         self.era.0.load(Ordering::Acquire)
     }
 
-    /// Waits for the leader, and for a thread that leaves garbage to others, and keeps them out.
+    /// Locks out leaders and threads that leave garbage to others; waits for those that are at it.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub(super) fn hold(&self) -> HeldLocks<'_> {
         let _leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,10 +222,10 @@ impl Drop for State {
         if model_failed() {
             return;
         }
-        // By this pointer, and not by the one in the table: `self` is borrowed mutably now.
+        // Through this pointer, not the one in the table: `self` is borrowed mutably now.
         let first = self.first.address();
         run_each(self.addresses(), |(_, part)| {
-            // SAFETY: written or boxed by `make_local`, each for one slot; no section is open, so
+            // SAFETY: written or boxed by `make_local`, each for one slot. No section is open, so
             // no thread uses it, and its table is not looked at again.
             unsafe {
                 if part == first { ptr::drop_in_place(first) } else { drop(Box::from_raw(part)) }
@@ -232,7 +234,7 @@ impl Drop for State {
     }
 }
 
-/// The lock, if it is free. No panic leaves anything half-done under these locks.
+/// Returns the guard if the lock is free. A panic leaves nothing half-done under these locks.
 pub(super) fn unpoisoned<T>(locked: TryLockResult<T>) -> Option<T> {
     match locked {
         Ok(guard) => Some(guard),
@@ -241,9 +243,9 @@ pub(super) fn unpoisoned<T>(locked: TryLockResult<T>) -> Option<T> {
     }
 }
 
-/// Where states lie: in slabs, so that the memory of many domains goes back when they are dropped,
-/// whatever was allocated between them. Model checkers, Miri and sanitizers see the end of a state
-/// in the global allocator.
+/// Memory of the states. They lie in slabs, so the memory of many domains goes back when they are
+/// dropped, whatever was allocated between them. Under model checkers, Miri and sanitizers, states
+/// come from the global allocator, so that the checkers see the end of a state.
 #[cfg(not(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized)))]
 mod memory {
     use super::State;

@@ -5,15 +5,15 @@ use std::ptr::NonNull;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub use unmodelled::unprotected;
 
-/// Frees a node that was retired in such a section. (By its parts: given as a whole, it would have
-/// to be in memory for every retire.)
+/// Frees a node that was retired in an unprotected section. (Takes the node in parts: as a whole,
+/// it would have to be in memory for every retire.)
 #[cold]
 #[inline(never)]
 pub(super) fn free(address: NonNull<()>, free: unsafe fn(NonNull<()>)) {
     RetiredNode { address, free, birth: 0, bytes: 0 }.free();
 }
 
-/// Model checkers have no use for it: there is one thread.
+/// Model checkers have no use for it, because only one thread exists.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 mod unmodelled {
     use super::super::domain::Domain;
@@ -26,12 +26,12 @@ mod unmodelled {
     /// The section; never dropped.
     struct Unprotected(ManuallyDrop<Section<'static>>);
 
-    // SAFETY: all threads may have the reference, because nothing writes what it leads to: loads
-    // and stores touch the link alone in a domain that is not bounded, what retires looks at the
-    // slot first, and what uses memory again at the claim, which never change, and the methods
-    // that write the section's words need `&mut` or ownership.
+    // SAFETY: all threads may have the reference, because nothing writes what it leads to. Loads
+    // and stores touch only the link, in a domain that is not bounded. Retiring looks at the slot
+    // first, and reusing memory looks at the claim; neither ever changes. The methods that write
+    // the section's words need `&mut` or ownership.
     unsafe impl Sync for Unprotected {}
-    // SAFETY: made by the thread that comes first, for all; it has no ties to that thread.
+    // SAFETY: made for all by the thread that comes first; it is not tied to that thread.
     unsafe impl Send for Unprotected {}
 
     static UNPROTECTED: Raced<Unprotected> = Raced::new(|| {
@@ -40,19 +40,19 @@ mod unmodelled {
         Unprotected(ManuallyDrop::new(Section::opened(DOMAIN.state(), &LOCAL)))
     });
 
-    /// A section that protects nothing and costs nothing: what is retired in it is freed at once,
-    /// and what is deferred runs at once.
+    /// Returns a section that protects nothing and costs nothing: what is retired in it is freed at
+    /// once, and what is deferred runs at once.
     ///
     /// What for: building or taking apart a structure that no other thread has, with the methods
-    /// that it has anyway: in its `Drop`, where to open a section of its domain would make its
-    /// nodes wait for one. It belongs to no domain, and does for the nodes of every one. When not:
-    /// everywhere else; a section costs 2 ns.
+    /// that the structure has anyway. For example in its `Drop`, where a real section would make
+    /// the nodes wait for other sections. It belongs to no domain, and serves for the nodes of any
+    /// domain. When not: everywhere else; a section costs 2 ns.
     ///
     /// # Safety
     /// As long as the section, or what was loaded by it, is used on a structure:
     /// - no other thread uses the structure;
     /// - after a node was retired in it, no reference to the node and no
-    ///   [`Shared`](super::super::Shared) of it is used, although the lifetimes of both allow it.
+    ///   [`Shared`](super::super::Shared) of it is used, although the lifetimes of both allow that.
     ///
     /// ```
     /// use manycore::section::{Atomic, Section, unprotected};

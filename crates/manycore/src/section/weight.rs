@@ -2,15 +2,15 @@
 
 use crate::config::{ASSUMED_HEAP_BYTES, LARGE_NODE_BYTES};
 
-/// How much memory is released when a retired node is freed: its own, and what it owns on the heap.
+/// How much memory is released when a retired node is freed: the node, and what it owns on the
+/// heap.
 ///
 /// [`Section::retire`](super::Section::retire) takes [`Weight::of`] the node's type. A structure
-/// that knows better passes the weight to
-/// [`retire_weighed`](super::Section::retire_weighed): then the domain's budget counts true bytes,
-/// and garbage of light nodes need not be looked at often.
+/// that knows better passes the weight to [`retire_weighed`](super::Section::retire_weighed). Then
+/// the domain's budget counts true bytes, and garbage of light nodes is looked at less often.
 ///
-/// A wrong weight breaks no memory safety. One that is too small lets garbage outgrow the domain's
-/// budget; one that is too large makes batches small, and updates slow.
+/// A wrong weight breaks no memory safety. A weight that is too small lets garbage outgrow the
+/// domain's budget. A weight that is too large makes batches small and updates slow.
 ///
 /// ```
 /// use manycore::section::Weight;
@@ -29,50 +29,51 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// The node and everything that it owns is `bytes`.
+    /// The node and everything that it owns weigh `bytes`.
     #[must_use]
     pub const fn exact(bytes: usize) -> Self {
         Self { bytes, is_exact: true, is_urgent: false }
     }
 
-    /// The node is `bytes`, and may own heap memory of unknown size.
+    /// The node weighs `bytes`, and may own heap memory of unknown size.
     ///
-    /// It is counted as `bytes` and [`ASSUMED_HEAP_BYTES`] more. Because that may be far too
-    /// little, its batch is closed after
-    /// [`URGENT_MICROS`](crate::config::URGENT_MICROS) too, at the end of the thread's next
-    /// section, and freed at once when its grace period is over: so what waits is at most what the
-    /// thread could produce in that time.
+    /// It is counted as `bytes` plus [`ASSUMED_HEAP_BYTES`]. Because that may be far too little,
+    /// its batch is also closed after [`URGENT_MICROS`](crate::config::URGENT_MICROS), at the end
+    /// of the thread's next section, and is freed at once when its grace period is over. So at most
+    /// what the thread could produce in that time waits.
     #[must_use]
     pub const fn at_least(bytes: usize) -> Self {
         Self { bytes, is_exact: false, is_urgent: true }
     }
 
-    /// What is known of a value of type `T` without looking at it: its size; exact if the type has
+    /// Returns what the type `T` tells about a value: its size. The weight is exact if the type has
     /// no drop glue, and so owns nothing.
     #[must_use]
     pub const fn of<T>() -> Self {
         Self::holding::<T>(size_of::<T>())
     }
 
-    /// What is known of `bytes` of memory in which there are values of type `T`: exact if the type
-    /// has no drop glue.
+    /// Returns what is known of `bytes` of memory that hold values of type `T`. The weight is exact
+    /// if the type has no drop glue.
     #[must_use]
     pub const fn holding<T>(bytes: usize) -> Self {
         let owns = std::mem::needs_drop::<T>();
         Self { bytes, is_exact: !owns, is_urgent: owns }
     }
 
-    /// The same weight with `bytes` more, of a header for example.
+    /// Returns the weight with `bytes` more, of a header for example.
     #[must_use]
     pub const fn plus(self, bytes: usize) -> Self {
         Self { bytes: self.bytes.saturating_add(bytes), ..self }
     }
 
-    /// The same weight of a node that is freed as soon as its grace period is over, however light
-    /// it is, because freeing it does something that others see: it closes a socket or a channel.
+    /// Returns the weight for a node that is freed as soon as its grace period is over, however
+    /// light it is, because freeing it does something that others see: it closes a socket or a
+    /// channel.
     ///
-    /// A node of unknown weight is freed so anyway, and so is a value with drop glue. So this is
-    /// for [`retire_raw`](super::Section::retire_raw), which does not know what its function does.
+    /// A node of unknown weight is freed like that anyway, and so is a value with drop glue. So
+    /// this is for [`retire_raw`](super::Section::retire_raw), which does not know what its
+    /// function does.
     ///
     /// ```
     /// use manycore::section::Weight;
@@ -85,32 +86,33 @@ impl Weight {
         Self { is_urgent: true, ..self }
     }
 
-    /// Whether the node owns nothing else.
+    /// Returns true if the node owns nothing else.
     #[must_use]
     pub const fn is_exact(self) -> bool {
         self.is_exact
     }
 
-    /// The bytes that the node counts as.
+    /// Returns the bytes that the node counts as.
     #[must_use]
     pub const fn bytes(self) -> usize {
         self.bytes.saturating_add(if self.is_exact { 0 } else { ASSUMED_HEAP_BYTES })
     }
 
-    /// Whether the node should be freed as soon as its grace period is over, not in its turn.
+    /// Returns true if the node should be freed as soon as its grace period is over, not in its
+    /// turn.
     #[inline(always)]
     pub(super) const fn is_urgent(self) -> bool {
         self.is_urgent || self.grows()
     }
 
-    /// Whether much more memory may wait with each such node.
+    /// Returns true if much more memory may wait with each such node.
     #[inline(always)]
     pub(super) const fn grows(self) -> bool {
         !self.is_exact || self.bytes >= LARGE_NODE_BYTES
     }
 }
 
-/// Exactly so many bytes.
+/// Makes an exact weight of this many bytes.
 impl From<usize> for Weight {
     fn from(bytes: usize) -> Self {
         Self::exact(bytes)

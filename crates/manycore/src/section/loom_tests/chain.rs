@@ -12,7 +12,7 @@ struct Link {
     next: Atomic<Link>,
 }
 
-/// A chain that one thread changes, and a node apart whose replacement moves the era.
+/// A chain that one thread changes, and a separate node that is replaced to move the era.
 struct Chain {
     domain: Domain,
     head: Atomic<Link>,
@@ -37,7 +37,7 @@ impl Chain {
         Owned::new(Link { canary: Canary::new(number, &self.freed), next: Atomic::null() })
     }
 
-    /// Retires a node that is not of the chain: a round, and an era more.
+    /// Retires a node that is not in the chain: that makes a round, and so advances the era.
     fn pass_time(&self) {
         let section = self.domain.enter();
         let old = self.apart.swap(Owned::new(Canary::new(9, &self.freed)), &section);
@@ -51,7 +51,7 @@ impl Chain {
         first.next.store(self.link(number), &section);
     }
 
-    /// Unlinks the first node, its own link tagged before, and retires it.
+    /// Unlinks the first node, after tagging the link out of it, and retires it.
     fn remove_first(&self) {
         let section = self.domain.enter();
         let first = self.head.load(&section);
@@ -86,9 +86,9 @@ impl Drop for Chain {
     }
 }
 
-/// The second node is younger than the reader's section, and both go while the reader may stand on
-/// them: it was told of the second one by the first one's link, and covers it by then or does not
-/// follow.
+/// The second node is younger than the reader's section, and both nodes go while the reader may
+/// stand on them. The reader learns of the second node by the first one's link. By then it covers
+/// the second node, or it does not follow the link.
 fn walker_keeps_what_it_stands_on(kind_of: &str) {
     let builder = kind(kind_of);
     large_model(2, move || {

@@ -29,7 +29,7 @@ struct Bank {
 }
 
 impl Bank {
-    /// Whether there was still an account to modify.
+    /// Returns whether there was still an account to modify.
     fn modify(&self) -> bool {
         let section = self.domain.enter();
         let Some(account) = self.link.load(&section).as_ref() else {
@@ -45,7 +45,7 @@ impl Bank {
         true
     }
 
-    /// Whether this call closed the account.
+    /// Returns whether this call closed the account.
     fn close(&self) -> bool {
         let section = self.domain.enter();
         let Some(account) = self.link.load(&section).as_ref() else {

@@ -1,10 +1,10 @@
 //! Models of sections: laws section.S1 to section.S9, section.S13 and section.E1 to section.E4 in
-//! every interleaving up to a bound. What loom can and can't show, and how a model is itself
-//! tested, is in the header of [`crate::percpu::loom_tests`].
+//! every interleaving up to a bound. The header of [`crate::percpu::loom_tests`] says what loom can
+//! and cannot show, and how a model is itself tested.
 //!
-//! Every node has a canary, a loom cell that readers read and its destructor writes. So a node that
-//! is freed under a reader, or with no happens-before between the two, fails the model whatever its
-//! assertions say; and a node that is freed twice or never miscounts.
+//! Every node has a canary, a loom cell that readers read and its destructor writes. So a model
+//! fails, whatever its assertions say, if a node is freed under a reader or with no happens-before
+//! between the two. A node that is freed twice or never makes a count wrong.
 
 mod chain;
 mod locks;
@@ -49,7 +49,7 @@ impl Drop for Canary {
 // SAFETY: the cell is what the tests are about.
 unsafe impl Sync for Canary {}
 
-/// A domain and one link, as every model has.
+/// A domain and one link: the start of every model.
 struct Cage {
     domain: Domain,
     link: Atomic<Canary>,

@@ -1,5 +1,5 @@
 //! A section that moves to another thread protects there what it protected here: section.E1 and
-//! section.S9 for the slot that it has to itself.
+//! section.S9 for the slot that only this section has.
 
 use super::{Cage, kind, spawn};
 use crate::percpu::loom_tests::{large_model, unexplored};
@@ -7,8 +7,8 @@ use crate::section::OwnedSection;
 use crate::sync::thread;
 use std::sync::Arc;
 
-/// One thread opens the section, another one reads and closes it, and a third replaces the node and
-/// frees what it can.
+/// One thread opens the section, a second one reads and closes it, and a third replaces the node
+/// and frees what it can.
 fn moved_section_keeps_its_node(kind_of: &str) {
     let builder = kind(kind_of);
     large_model(2, move || {

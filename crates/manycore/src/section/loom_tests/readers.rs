@@ -38,7 +38,7 @@ fn loom_section_fenced_reader_keeps_its_node() {
     reader_keeps_its_node("bounded, fenced");
 }
 
-/// Retires a node as one that owns nothing: the end of the section leads no round for it.
+/// Retires a node as if it owned nothing: the end of the section leads no round for it.
 ///
 /// # Safety
 /// As for [`Section::retire`].
@@ -47,9 +47,8 @@ unsafe fn retire_without_a_round(section: &Section<'_>, old: Shared<'_, super::C
     section.state().retire(section.local(), old.into_limbo(weight, section), weight);
 }
 
-/// What one thread's rounds found out frees another thread's node (section.E2): the unlink is a
-/// plain store, the two threads share nothing but the domain, and the unlinking thread leads no
-/// round.
+/// The rounds of one thread free a node of another thread (section.E2). The unlink is a plain
+/// store, the two threads share nothing but the domain, and the unlinking thread leads no round.
 fn shared_quiescence_keeps_the_node(kind_of: &str) {
     let builder = kind(kind_of);
     large_model(2, move || {
@@ -89,13 +88,13 @@ fn loom_section_fenced_shared_quiescence_keeps_the_node() {
     shared_quiescence_keeps_the_node("bounded, fenced");
 }
 
-/// Batches pile up behind a reader, and their thread leads no round: it filters none before another
-/// thread's round has looked (section.E4).
+/// Batches pile up behind a reader, and their thread leads no round: it filters no batch before a
+/// round of another thread has looked (section.E4).
 fn filter_waits_for_a_round(kind_of: &str) {
     let builder = kind(kind_of);
     model(2, move || {
         let cage = Cage::of(builder());
-        cage.replace(1); // the first node's birth is not known
+        cage.replace(1); // the birth of the first node is not known
         let reader = spawn(&cage, Cage::look);
         for number in 2..5 {
             let section = cage.domain.enter();
@@ -119,14 +118,14 @@ fn loom_section_fenced_filter_waits_for_a_round() {
     filter_waits_for_a_round("bounded, fenced");
 }
 
-/// A reader stalls on the first node, walks on to a younger one and stays on both, while batches
+/// A reader stalls on the first node, walks on to a younger node and stays on both, while batches
 /// are filtered under it (section.E4).
 #[test]
 fn loom_section_bounded_filter_frees_nothing_that_the_reader_covers() {
     let builder = kind("bounded");
     model(2, move || {
         let cage = Cage::new(builder());
-        cage.replace(1); // the first node's birth is not known
+        cage.replace(1); // the birth of the first node is not known
         let reader = spawn(&cage, |cage| {
             let section = cage.domain.enter();
             let first = cage.link.load(&section).as_ref().unwrap();
@@ -138,7 +137,7 @@ fn loom_section_bounded_filter_frees_nothing_that_the_reader_covers() {
     });
 }
 
-/// `quiesced` says yes only when the section that was open is closed.
+/// `quiesced` returns true only when the section that was open is closed.
 #[test]
 fn loom_section_quiesced_is_never_early() {
     model(2, || {
@@ -155,7 +154,7 @@ fn loom_section_quiesced_is_never_early() {
         cage.link.store(fresh.load(&section), &section);
         let moment = cage.domain.now();
         if cage.domain.quiesced(moment) || cage.domain.quiesced(moment) {
-            // No reader can hold it: what its destructor would do.
+            // No reader can hold it: do what its destructor would do.
             taken.alive.with_mut(|alive| {
                 // SAFETY: unlinked, and every section that was open is closed; loom checks it.
                 unsafe { *alive = false };
@@ -185,7 +184,7 @@ fn loom_section_domain_drop_frees_everything_once() {
     });
 }
 
-/// A batch that was closed early, because a node in it may own much, waits for its reader.
+/// A batch that was closed early, because one of its nodes may own much, waits for its reader.
 #[test]
 fn loom_section_urgent_batch_waits_for_its_reader() {
     model(2, || {
@@ -200,8 +199,8 @@ fn loom_section_urgent_batch_waits_for_its_reader() {
     });
 }
 
-/// What a thread has retired is taken over by another one while the thread is outside, never while
-/// it is inside and may touch it (section.S9); the models' cells tell.
+/// Another thread takes over what a thread has retired while that thread is outside, but never
+/// while it is inside and may touch it (section.S9). The models' cells would tell.
 #[test]
 fn loom_section_limbo_is_taken_over_from_outside_only() {
     model(2, || {

@@ -3,9 +3,10 @@
 
 use crate::percpu::loom_tests::{RACE, is_short, must_catch, must_catch_in_full};
 
-/// What loom says of a canary in memory that was freed and used again: for another object, or none.
+/// What loom reports for a canary in memory that was freed and used again, for another object or
+/// none.
 const GONE: [&str; 2] = ["index out of bounds", "unexpected object stored at reference"];
-/// What a canary says that was freed.
+/// What a canary reports once it was freed.
 const DEAD: &str = "a dead canary sang";
 
 fn path(model: &str) -> String {
@@ -41,7 +42,8 @@ fn loom_section_plain_enter_of_a_section_that_moves_is_caught() {
     catches("plain-publish", &["loom_section_epoch_moved_section_keeps_its_node"]);
 }
 
-/// A minute, and in full only: in short, the models of `namespace` catch the same bug.
+/// Takes a minute, so it runs only in full; in short runs, the models of `namespace` catch this
+/// bug.
 #[test]
 fn loom_section_stamp_without_a_fence_after_the_unlink_is_caught() {
     if is_short() {
@@ -55,8 +57,8 @@ fn loom_section_filter_that_does_not_look_at_births_is_caught() {
     catches("eager-filter", &["loom_section_bounded_filter_frees_nothing_that_the_reader_covers"]);
 }
 
-/// The leader's own batches count on its look (section.E3), whatever the margin of the others'
-/// (section.E2).
+/// A leader that frees its own batches relies on its look (section.E3), whatever the margin of the
+/// others' batches (section.E2).
 #[test]
 fn loom_section_round_that_looks_before_its_barrier_is_caught() {
     let models =

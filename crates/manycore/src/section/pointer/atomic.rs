@@ -11,31 +11,33 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// What a link leads to, at one look ([`Atomic::look`]).
+/// What a link leads to at the moment of a look ([`Atomic::look`]).
 pub(crate) enum Look<'s, T: ?Sized> {
     Node(&'s T),
     /// No node, and no tag.
     Null,
-    /// A node or none, with a tag: the section may not be able to follow it.
+    /// A node or none, with a tag: the section may not be able to follow the link.
     Tagged,
     /// The section has to raise its era first.
     Behind,
 }
 
-/// A link to a node, or to none: what readers follow, and writers store, swap or compare-exchange.
+/// A link to a node or to none: readers load it, and writers store, swap or compare-exchange it.
 ///
-/// What for: the links of lock-free structures. When not: in a structure with a lock around it, a
-/// `Box` will do.
+/// What for: the links of lock-free structures. When not: in a structure with a lock around it,
+/// where a `Box` will do.
 ///
 /// Consistency: every access is linearizable by itself; loads are Acquire, writes Release.
-/// Progress: wait-free, but what changes a tag ([`fetch_or`](Self::fetch_or)) or goes by a closure
-/// ([`fetch_update`](Self::fetch_update)) and, in a bounded domain, [`swap`](Self::swap) lock-free.
-/// Cost: a load is a load, and in a bounded domain another of the era, which stays in the core's
-/// cache between rounds. Memory: one word. Dropping an `Atomic` frees nothing: whether the node is
-/// in other links is known to its structure alone; see [`into_owned`](Self::into_owned).
+/// Progress: wait-free, with three exceptions that are lock-free: calls that change a tag
+/// ([`fetch_or`](Self::fetch_or)), calls with a closure ([`fetch_update`](Self::fetch_update)), and
+/// [`swap`](Self::swap) in a bounded domain. Cost: a load is one load; in a bounded domain a second
+/// one reads the era, which stays in the core's cache between rounds. Memory: one word.
 ///
-/// It is not `Clone`: a copy would link the node once more in a section that does not protect it.
-/// `Atomic::from(link.load(&section))` does it in one that does.
+/// Dropping an `Atomic` frees nothing: only its structure knows whether other links lead to the
+/// node; see [`into_owned`](Self::into_owned).
+///
+/// It is not `Clone`: a clone would link the node a second time without a section that protects the
+/// node. `Atomic::from(link.load(&section))` does it inside one.
 ///
 /// ```
 /// use manycore::section::{self, Atomic, Owned};
@@ -58,12 +60,12 @@ pub struct Atomic<T: ?Sized + Pointable> {
 
 // SAFETY: through a shared `Atomic` threads get `&T`, and values move from one to another.
 unsafe impl<T: ?Sized + Pointable + Send + Sync> Send for Atomic<T> {}
-// SAFETY: shared, it gives `&T` to the threads that follow it (`T: Sync`), and lets one swap out
-// and drop what another put in (`T: Send`); the link itself is atomic.
+// SAFETY: a shared link gives `&T` to the threads that follow it (`T: Sync`), and lets one thread
+// swap out and drop what another put in (`T: Send`). The link itself is atomic.
 unsafe impl<T: ?Sized + Pointable + Send + Sync> Sync for Atomic<T> {}
 
 impl<T> Atomic<T> {
-    /// A link to a new node.
+    /// Makes a link to a new node.
     #[inline(always)]
     pub fn new(value: T) -> Self {
         Self::to(node::alloc(value).as_ptr())
@@ -72,7 +74,7 @@ impl<T> Atomic<T> {
 
 impl<T: ?Sized + Pointable> Atomic<T> {
     const_fn! {
-        /// A link to no node.
+        /// Makes a link to no node.
         ///
         /// ```
         /// use manycore::section::{self, Atomic};
@@ -91,14 +93,14 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         }
     }
 
-    /// Where the link leads.
+    /// Loads the pointer.
     #[inline(always)]
     pub fn load<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
         self.found(section.protect(&self.raw), section)
     }
 
-    /// As `load`, for a way that is short because it calls nothing: also where the section has to
-    /// raise its era first, it only says so.
+    /// As `load`, but calls nothing, so it is short: if the section has to raise its era first, it
+    /// only says so.
     #[inline(always)]
     pub(crate) fn look<'s>(&self, section: &'s Section<'_>) -> Look<'s, T> {
         let Some(raw) = section.protect_now(&self.raw) else { return Look::Behind };
@@ -114,7 +116,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         Look::Node(unsafe { &*T::value(raw) })
     }
 
-    /// As [`look`](Self::look): the node, if it leads to one and the section covers it.
+    /// Returns the node, if the link leads to one and the section covers it; see
+    /// [`look`](Self::look).
     ///
     /// # Safety
     /// The link never has a tag.
@@ -127,15 +130,15 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         (!raw.is_null()).then(|| unsafe { &*T::value(raw) })
     }
 
-    /// Whether it leads to no node, with whatever tag. The node itself is not looked at, so the
-    /// section needs no look at its era.
+    /// Returns true if the link leads to no node, whatever its tag. The node itself is not looked
+    /// at, so the section need not look at the era.
     #[inline(always)]
     pub(crate) fn leads_nowhere(&self, _section: &Section<'_>) -> bool {
         // ORDER: Acquire; as in `Section::protect`.
         self.raw.load(Ordering::Acquire).addr() & !Shared::<T>::MAX_TAG == 0
     }
 
-    /// Links something that is no node, under a tag that says so: no section follows it. Only
+    /// Links something that is no node, under a tag that says so. No section follows it; only
     /// [`marked`](Self::marked) finds it.
     pub(crate) fn store_marked<U>(&self, other: &U, tag: usize) {
         Shared::<T>::check_tag(tag);
@@ -145,7 +148,7 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.raw.store(other.map_addr(|bits| bits | tag), Ordering::Release);
     }
 
-    /// What was linked by [`store_marked`](Self::store_marked), and its tag.
+    /// Returns what [`store_marked`](Self::store_marked) linked, and its tag.
     #[inline(always)]
     pub(crate) fn marked<U>(&self) -> (*const U, usize) {
         // ORDER: Acquire; as in `Section::protect`.
@@ -160,14 +163,14 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.found(section.protect_to_change(&self.raw), section)
     }
 
-    /// The pointer, if it leads to this node and has no tag: for a thread that may write the link
-    /// next. The section keeps the node, so it need not look at its era.
+    /// Returns the pointer if it leads to `node` and has no tag: for a thread that may write the
+    /// link next. The section keeps the node, so it need not look at the era.
     #[inline(always)]
     pub(crate) fn load_if<'s>(&self, node: &'s T) -> Option<Shared<'s, T>>
     where
         T: Sized,
     {
-        // ORDER: Relaxed; the caller knows the node, and so has acquired what is in it.
+        // ORDER: Relaxed; the caller knows the node, and so has acquired its contents.
         let found = self.raw.load_to_change(Ordering::Relaxed);
         (found.addr() == node::address_of(node)).then(|| Shared::trusted(found))
     }
@@ -179,8 +182,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         found
     }
 
-    /// In a debug build: says so if the link was left untagged in a node of a bounded domain that
-    /// is retired (section.E4).
+    /// Panics, in a debug build, if the link is untagged although it lies in a retired node of a
+    /// bounded domain (section.E4).
     #[inline(always)]
     fn expect_no_stray(&self, found: Shared<'_, T>, section: &Section<'_>) {
         if stray::KEPT
@@ -189,8 +192,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
             && !found.is_null()
             && stray::contains((&raw const self.raw).addr())
         {
-            // It was perhaps loaded before the node was unlinked. ORDER: Relaxed; the list's lock
-            // orders the tag before the node's entry.
+            // The pointer was perhaps loaded before the node was unlinked, so load it again. ORDER:
+            // Relaxed; the list's lock orders the tag before the node's entry.
             let now = Shared::<T>::trusted(self.raw.load(Ordering::Relaxed));
             assert!(
                 now.is_null() || now.tag() != 0,
@@ -218,8 +221,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
             return Shared::trusted(self.raw.swap(new, Ordering::AcqRel));
         }
         loop {
-            // So that the section covers it (section.E4). A swap alone could return a node that
-            // the section does not cover, when the link does not hold it any more.
+            // So that the section covers the old node (section.E4). A swap alone could return a
+            // node that the section does not cover, when the link no longer holds it.
             let old = section.protect_to_change(&self.raw);
             // ORDER: AcqRel; as above.
             if self.raw.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -229,7 +232,7 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         }
     }
 
-    /// [`swap`](Self::swap) with null.
+    /// Does a [`swap`](Self::swap) with null.
     ///
     /// ```
     /// use manycore::section::{self, Atomic};
@@ -247,12 +250,11 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.swap(Shared::null(), section)
     }
 
-    /// Compare-exchanges the pointer: replaces it if it equals `current`, tag included; returns the
-    /// new pointer.
+    /// Replaces the pointer if it equals `current`, tag included. Returns the new pointer.
     ///
     /// # Errors
-    /// The present pointer, and `new` back. The pointer is loaded anew, so that the section covers
-    /// it: if it was changed back in between (ABA), it may equal `current` again.
+    /// The present pointer, and `new` back. The present pointer is loaded anew, so that the section
+    /// covers it. If the link was changed back in between (ABA), it may equal `current` again.
     #[inline]
     pub fn compare_exchange<'s, P: Pointer<T>>(
         &self,
@@ -269,8 +271,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
     }
 
     /// As [`compare_exchange`](Self::compare_exchange), but may fail although the pointer equals
-    /// `current`: on machines with load-linked and store-conditional (Arm without LSE) one loop
-    /// less, for callers that have a loop anyway.
+    /// `current`. Use it where the caller has a loop anyway: on machines with load-linked and
+    /// store-conditional (Arm without LSE) it saves a loop.
     ///
     /// ```
     /// use manycore::section::{self, Atomic, Owned};
@@ -314,8 +316,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         CompareExchangeError { current: self.load(section), new: unsafe { P::recover(new) } }
     }
 
-    /// Replaces the pointer by what `f` makes of it, and returns the old one. `f` is called again
-    /// when another thread was faster; what it returned before is dropped.
+    /// Replaces the pointer by what `f` returns for it, and returns the old pointer. If another
+    /// thread was faster, `f` is called again, and what it returned before is dropped.
     ///
     /// ```
     /// use manycore::section::{self, Atomic, Owned};
@@ -349,8 +351,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         Err(seen)
     }
 
-    /// Sets bits of the link's tag: stores its bitwise "or" with `tag`. Returns where the link led
-    /// before, with the tag it had.
+    /// Sets bits of the link's tag: stores the bitwise "or" of the tag and `tag`. Returns the old
+    /// pointer, with its old tag.
     ///
     /// ```
     /// use manycore::section::{self, Atomic};
@@ -373,8 +375,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.change_tag(section, |bits| bits | tag)
     }
 
-    /// Clears bits of the link's tag: stores its bitwise "and" with `tag`. Returns where the link
-    /// led before, with the tag it had.
+    /// Clears bits of the link's tag: stores the bitwise "and" of the tag and `tag`. Returns the
+    /// old pointer, with its old tag.
     ///
     /// In a bounded domain, the links of a node that is unlinked keep a tag (see
     /// [`Section::retire`]).
@@ -387,8 +389,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.change_tag(section, |bits| bits & !cleared)
     }
 
-    /// Inverts bits of the link's tag: stores its "exclusive or" with `tag`. Returns where the link
-    /// led before, with the tag it had.
+    /// Inverts bits of the link's tag: stores the "exclusive or" of the tag and `tag`. Returns the
+    /// old pointer, with its old tag.
     ///
     /// In a bounded domain, the links of a node that is unlinked keep a tag (see
     /// [`Section::retire`]).
@@ -408,8 +410,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         let mut seen = section.protect_to_change(&self.raw);
         loop {
             let tagged = seen.map_addr(&change);
-            // ORDER: AcqRel, so that the tag comes before the unlink that follows it for a
-            // reader that finds the node (section.E4); Acquire on failure.
+            // ORDER: AcqRel, so that a reader that finds the node sees the tag before the unlink
+            // that follows it (section.E4); Acquire on failure.
             match self.raw.compare_exchange(seen, tagged, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Shared::found(seen, section.is_bounded()),
                 Err(_) => seen = section.protect_to_change(&self.raw),
@@ -417,13 +419,13 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         }
     }
 
-    /// The node of a link that no other thread can reach any more, to be dropped or used.
+    /// Takes the node of a link that no other thread can reach any more, to drop or use it.
     ///
     /// # Safety
-    /// No other link leads to the node, and it was not retired. The caller has it alone: no thread,
-    /// the calling one included, uses a reference to the value or a [`Shared`] of the node after
-    /// this call, though its section may still be open. (Their lifetimes are their section's; the
-    /// compiler does not notice that the node is dropped before.)
+    /// No other link leads to the node, and it was not retired. Only the caller has it: no thread,
+    /// not even the calling one, uses a reference to the value or a [`Shared`] of the node after
+    /// this call, though its section may still be open. (These live as long as their section, so
+    /// the compiler does not notice that the node is dropped earlier.)
     pub unsafe fn into_owned(self) -> Option<Owned<T>> {
         // ORDER: Relaxed; `self` is ours alone.
         let found = Shared::<T>::trusted(self.raw.load(Ordering::Relaxed));
@@ -434,12 +436,13 @@ impl<T: ?Sized + Pointable> Atomic<T> {
 
 impl<T: ?Sized + Pointable> From<Owned<T>> for Atomic<T> {
     fn from(owned: Owned<T>) -> Self {
-        // It may have been offered to a link of another domain, whose eras mean nothing here.
+        // The node may have been offered to a link of another domain, with eras that mean nothing
+        // here.
         Self::to(owned.born(0))
     }
 }
 
-/// A second link to the node, for a new node that is not linked itself yet.
+/// Makes a second link to the node, for a new node that is not linked itself yet.
 ///
 /// # Panics
 /// If the pointer was loaded with a tag in a bounded domain (see [`Shared::assume_linked`]).
@@ -473,7 +476,7 @@ impl<T: ?Sized + Pointable> fmt::Pointer for Atomic<T> {
     }
 }
 
-/// A [`compare_exchange`](Atomic::compare_exchange) found another pointer than it expected.
+/// A [`compare_exchange`](Atomic::compare_exchange) found another pointer than expected.
 ///
 /// ```
 /// use manycore::section::{self, Atomic, Owned, Shared};
@@ -486,9 +489,9 @@ impl<T: ?Sized + Pointable> fmt::Pointer for Atomic<T> {
 /// ```
 #[non_exhaustive]
 pub struct CompareExchangeError<'s, T: ?Sized + Pointable, P: Pointer<T>> {
-    /// Where the link led.
+    /// The pointer that the link holds.
     pub current: Shared<'s, T>,
-    /// What was not linked.
+    /// The pointer that was not linked.
     pub new: P,
 }
 

@@ -1,9 +1,9 @@
-//! Typed pointers to nodes: [`Atomic`] links them, [`Shared`] is one that a section may follow,
-//! [`Owned`] one that no other thread has.
+//! Typed pointers to nodes: [`Atomic`] is a link, [`Shared`] a pointer that a section may follow,
+//! and [`Owned`] a node that no other thread has.
 //!
 //! Owns: the node's header (the era of its birth), its layout (`node`), and the tag in a link: the
-//! bits that are zero in every node's address. A `Shared` also knows whether it is *wild*: found
-//! with a tag in a bounded domain, so not to be followed (section.E4).
+//! bits that are zero in every node's address. A `Shared` also knows whether it is *wild*: loaded
+//! with a tag in a bounded domain, so it must not be followed (section.E4).
 
 mod atomic;
 mod node;
@@ -18,7 +18,8 @@ pub use shared::Shared;
 
 use node::Header;
 
-/// What can be put into an [`Atomic`]: a [`Shared`], or an [`Owned`], which becomes one.
+/// A pointer that can be put into an [`Atomic`]: a [`Shared`], or an [`Owned`], which becomes a
+/// `Shared`.
 ///
 /// See [`CompareExchangeError`] for an example with both.
 #[diagnostic::on_unimplemented(
@@ -31,10 +32,10 @@ impl<T: ?Sized + Pointable> Pointer<T> for Shared<'_, T> {}
 
 mod sealed {
     pub trait Sealed<T: ?Sized>: Sized {
-        /// The bits for a link that is about to be written in `section`.
+        /// Returns the bits for a link that is about to be written in `section`.
         #[doc(hidden)]
         fn publish(self, section: &super::super::Section<'_>) -> *mut super::Header;
-        /// What was published, which came to nothing.
+        /// Takes back a published pointer that was not linked after all.
         ///
         /// # Safety
         /// `raw` came from `publish` and was linked nowhere.

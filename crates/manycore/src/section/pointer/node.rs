@@ -8,10 +8,10 @@ use std::alloc::Layout;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
-/// In `birth`, in debug builds: the node has been retired.
+/// Set in `birth`, in debug builds, once the node has been retired.
 pub(super) const RETIRED: u64 = 1 << 63;
 
-/// What every node begins with. Private: `Owned`, `Shared` and `Atomic` lead to the value.
+/// The beginning of every node. Private: `Owned`, `Shared` and `Atomic` lead to the value.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Header {
@@ -24,20 +24,21 @@ impl Header {
         Self { birth: AtomicU64::new(0) }
     }
 
-    /// Whether it was retired, as far as debug builds know; for a thread that has the node alone.
+    /// Returns true if the node was retired, as far as debug builds know. The calling thread has
+    /// the node alone.
     pub(super) fn is_retired(&self) -> bool {
         // ORDER: Relaxed; see above.
         cfg!(not(manycore_loom)) && self.birth.load(Ordering::Relaxed) & RETIRED != 0
     }
 }
 
-/// A type of which there can be nodes: every sized type, slices, and `str`.
+/// A type that can be in a node: every sized type, slices, and `str`.
 ///
-/// A link is one word, so that it can be exchanged at once. A slice's length stands in its node.
-/// Nodes of trait objects are none: what is beside the address of one has no type yet that stable
-/// Rust can name. Take `Owned<Box<dyn Trait>>`, a node with the fat pointer in it.
+/// A link is one word, so that it can be exchanged at once; the length of a slice is in its node.
+/// There are no nodes of trait objects: stable Rust has no type for the second word of their
+/// pointers. Use `Owned<Box<dyn Trait>>`, a node with the fat pointer in it.
 ///
-/// Not to be implemented: the library's own.
+/// Only this library can implement it.
 ///
 /// ```
 /// use manycore::section::{self, Atomic, Owned};
@@ -60,30 +61,31 @@ impl<T> Pointable for T {}
 impl<T> Pointable for [T] {}
 impl Pointable for str {}
 
-/// How a value lies in its node.
+/// The layout of a node and its value.
 ///
 /// # Safety
 /// The functions agree with one another on the layout.
 #[doc(hidden)]
 pub unsafe trait Layouted {
-    /// The alignment of a node, so that as many low bits of its address as this has zeros are zero.
+    /// The alignment of a node: as many low bits of its address are zero as this number has
+    /// trailing zeros.
     const ALIGN: usize;
-    /// What a node takes beside its value.
+    /// Bytes that a node takes beside its value.
     const HEADER: usize;
 
-    /// The value of a node.
+    /// Returns the value of a node.
     ///
     /// # Safety
-    /// `node` is one of this type that is not freed.
+    /// `node` is a node of this type that is not freed.
     unsafe fn value(node: *mut Header) -> *mut Self;
 
-    /// The bytes of a node.
+    /// Returns the size of a node in bytes.
     ///
     /// # Safety
     /// As for `value`.
     unsafe fn bytes(node: *mut Header) -> usize;
 
-    /// What a node weighs, as far as its type tells.
+    /// Returns what a node weighs, as far as its type tells.
     ///
     /// # Safety
     /// As for `value`.
@@ -103,22 +105,23 @@ struct Node<T> {
     value: T,
 }
 
-/// The address of the node in which a value lies.
+/// Returns the address of the node that contains a value.
 #[inline(always)]
 pub(super) fn address_of<T>(value: &T) -> usize {
     ptr::from_ref(value).addr() - std::mem::offset_of!(Node<T>, value)
 }
 
-/// A node with a value, in the memory of a node of a type that has no drop glue, which `T::free`
-/// would have freed.
+/// Makes a node in the memory of an old node that `T::free` would have freed. The type has no drop
+/// glue.
 ///
 /// # Safety
-/// `memory` is what `T::free` frees, and the caller's alone (section.S13).
+/// `memory` is what `T::free` frees, and only the caller has it (section.S13).
 #[inline(always)]
 pub(super) unsafe fn alloc_in<T>(memory: NonNull<()>, value: T) -> NonNull<Header> {
     stray::remove(memory.addr().get(), size_of::<Node<T>>());
     let node = memory.cast::<Node<T>>();
-    // SAFETY: memory of a node's layout, which `free` relies on, and the caller's alone (# Safety).
+    // SAFETY: memory of a node's layout, on which `free` relies, and only the caller has it (#
+    // Safety).
     unsafe {
         (&raw mut (*node.as_ptr()).header).write(Header::new());
         (&raw mut (*node.as_ptr()).value).write(value);
@@ -126,15 +129,15 @@ pub(super) unsafe fn alloc_in<T>(memory: NonNull<()>, value: T) -> NonNull<Heade
     node.cast()
 }
 
-/// A node with a value. (Always inlined: given to a function, the value would be stored in pieces
-/// and loaded again in larger ones, which the store buffer can't forward.)
+/// Makes a node. (Always inlined: passed to a function, the value would be stored in pieces and
+/// loaded again in larger ones, which the store buffer cannot forward.)
 #[inline(always)]
 pub(super) fn alloc<T>(value: T) -> NonNull<Header> {
-    // Not dropped if the allocation unwinds, which it does not: else the value would need an
-    // address before it has its place.
+    // Not dropped if the allocation unwinds, which it does not do. Otherwise the value would need
+    // an address before it is in its place.
     let value = ManuallyDrop::new(value);
     let node = classes::allocate(Layout::new::<Node<T>>()).cast::<Node<T>>();
-    // SAFETY: fresh memory of a node's layout, as that of a `ManuallyDrop` is its value's.
+    // SAFETY: fresh memory of a node's layout; a `ManuallyDrop` has the layout of its value.
     unsafe {
         (&raw mut (*node.as_ptr()).header).write(Header::new());
         (&raw mut (*node.as_ptr()).value).cast::<ManuallyDrop<T>>().write(value);
@@ -142,23 +145,23 @@ pub(super) fn alloc<T>(value: T) -> NonNull<Header> {
     node.cast()
 }
 
-/// The memory of a sized type's node, which is freed when this is dropped, also by a panic of the
-/// value's destructor.
+/// The memory of a sized type's node. Dropping this frees the memory, also if the destructor of the
+/// value panics.
 struct Memory<T>(NonNull<Node<T>>);
 
 impl<T> Drop for Memory<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: nodes of sized types are made by `alloc` alone, with this layout; a `Memory` is
-        // made where no other thread has the node, and its value is dropped or moved by now.
+        // SAFETY: only `alloc` makes nodes of sized types, with this layout. A `Memory` is made
+        // only when no other thread has the node, and its value is dropped or moved by now.
         unsafe { classes::free(self.0.cast(), Layout::new::<Node<T>>()) };
     }
 }
 
-/// The value of a node, which is freed.
+/// Returns the value of a node, and frees the node.
 ///
 /// # Safety
-/// A node of this type that no other thread has.
+/// `node` is a node of this type that no other thread has.
 pub(super) unsafe fn into_value<T>(node: NonNull<Header>) -> T {
     let memory = Memory(node.cast::<Node<T>>());
     // SAFETY: the caller has the node alone (# Safety), and its value is moved out once, before the
@@ -196,31 +199,32 @@ unsafe impl<T> Layouted for T {
     }
 }
 
-/// What the node of a slice begins with. The items follow, where their alignment allows.
+/// The beginning of a slice's node. The items follow, at the first address that their alignment
+/// allows.
 #[repr(C)]
 struct SliceHeader {
     header: Header,
     length: usize,
 }
 
-/// The layout of a node of `length` items; `None` if there can be no such.
+/// Returns the layout of a node of `length` items, or `None` if there can be no such node.
 fn slice_layout<T>(length: usize) -> Option<Layout> {
     let items = Layout::array::<T>(length).ok()?;
     Some(Layout::new::<SliceHeader>().extend(items).ok()?.0.pad_to_align())
 }
 
-/// Where the items begin.
+/// Returns the offset of the items.
 const fn items_at<T>() -> usize {
     size_of::<SliceHeader>().next_multiple_of(align_of::<T>())
 }
 
-/// A node of these items, which are moved.
+/// Makes a node of these items, which are moved.
 pub(super) fn alloc_slice<T>(mut items: Vec<T>) -> NonNull<Header> {
     let length = items.len();
     let layout = slice_layout::<T>(length).expect("manycore: a slice too long for any memory");
     let memory = classes::allocate(layout);
     let node = memory.cast::<SliceHeader>();
-    // SAFETY: just allocated, for the header and so many items behind it, which do not overlap
+    // SAFETY: just allocated, for the header and `length` items behind it, which do not overlap
     // those of the vector. They are moved: the vector forgets them.
     unsafe {
         node.write(SliceHeader { header: Header::new(), length });
@@ -231,16 +235,16 @@ pub(super) fn alloc_slice<T>(mut items: Vec<T>) -> NonNull<Header> {
     node.cast()
 }
 
-/// The items of a node, which is freed.
+/// Returns the items of a node, and frees the node.
 ///
 /// # Safety
-/// A node of this type that no other thread has.
+/// `node` is a node of this type that no other thread has.
 pub(super) unsafe fn into_items<T>(node: NonNull<Header>) -> Vec<T> {
     // SAFETY: the caller's node is live (# Safety).
     let items: *mut [T] = unsafe { <[T]>::value(node.as_ptr()) };
     let mut moved = Vec::with_capacity(items.len());
-    // SAFETY: the items are moved to memory of their own with room for them, and the node is freed
-    // without dropping them; the caller has it alone (# Safety).
+    // SAFETY: the items are moved to separate memory with room for them, and the node is freed
+    // without dropping them. Only the caller has it (# Safety).
     unsafe {
         ptr::copy_nonoverlapping(items.cast::<T>(), moved.as_mut_ptr(), items.len());
         moved.set_len(items.len());
@@ -249,14 +253,14 @@ pub(super) unsafe fn into_items<T>(node: NonNull<Header>) -> Vec<T> {
     moved
 }
 
-/// The memory of a slice's node, which is freed when this is dropped, also by a panic of an item's
-/// destructor.
+/// The memory of a slice's node. Dropping this frees the memory, also if the destructor of an item
+/// panics.
 struct SliceMemory<T>(NonNull<SliceHeader>, std::marker::PhantomData<T>);
 
 impl<T> SliceMemory<T> {
     /// # Safety
-    /// A node of this type that no other thread has, and whose items are dropped or moved before
-    /// this is dropped.
+    /// `node` is a node of this type that no other thread has. Its items are dropped or moved
+    /// before this is dropped.
     unsafe fn of(node: NonNull<Header>) -> Self {
         Self(node.cast(), std::marker::PhantomData)
     }
@@ -304,8 +308,8 @@ unsafe impl<T> Layouted for [T] {
     }
 
     unsafe fn free(node: NonNull<()>) {
-        // SAFETY: the caller has the node alone (# Safety), and its items are dropped here, before
-        // the memory is.
+        // SAFETY: only the caller has the node (# Safety), and its items are dropped here, before
+        // the memory is freed.
         unsafe {
             let items = Self::value(node.as_ptr().cast());
             let _memory = SliceMemory::<T>::of(node.cast());

@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 
 /// A node that no other thread can reach: a box that can be linked without a copy.
 ///
-/// Memory: one block, of the value and a header of eight bytes; for a slice or a `str`, of sixteen.
-/// [`section`](crate::section#memory) says where blocks come from. Because of the header, to make a
-/// node of a `Box` and a `Box` of a node moves the value.
+/// Memory: one block, with the value and a header of eight bytes (sixteen for a slice or a `str`).
+/// [`section`](crate::section#memory) says where blocks come from. Because of the header, turning a
+/// `Box` into a node, or a node into a `Box`, moves the value.
 ///
 /// ```
 /// use manycore::section::Owned;
@@ -40,37 +40,37 @@ unsafe impl<T: ?Sized + Pointable + Send> Send for Owned<T> {}
 unsafe impl<T: ?Sized + Pointable + Sync> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
-    /// Allocates a node: the value and eight bytes.
+    /// Allocates a node with this value.
     #[inline(always)]
     pub fn new(value: T) -> Self {
         // SAFETY: just allocated.
         unsafe { Self::from_node(node::alloc(value)) }
     }
 
-    /// As [`new`](Self::new), in the memory of a node of this type that the calling thread retired
-    /// and would free next, if there is one at hand (section.S13).
+    /// As [`new`](Self::new), but in the memory of a retired node, if one is at hand: a node of
+    /// this type that the calling thread retired and would free next (section.S13).
     #[inline(always)]
     pub(crate) fn new_in(value: T, section: &Section<'_>) -> Self {
-        // What has drop glue would have to be dropped before.
+        // A value with drop glue would have to be dropped first.
         let reused = if std::mem::needs_drop::<T>() {
             None
         } else {
             section.reuse_raw(<T as Layouted>::free)
         };
         match reused {
-            // SAFETY: what `T::free` would have freed, and the caller's now.
+            // SAFETY: `T::free` would have freed it, and the caller owns it now.
             Some(memory) => unsafe { Self::from_node(node::alloc_in(memory, value)) },
             None => Self::new(value),
         }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
-        // SAFETY: a node of this type, ours alone, and not dropped by its owner any more.
+        // SAFETY: a node of this type that only we have, and its owner does not drop it any more.
         unsafe { node::into_value(self.into_node()) }
     }
 
-    /// The value in a box: moved, because a node has a header and a box has none.
+    /// Moves the value into a box: a node has a header and a box has none.
     ///
     /// ```
     /// use manycore::section::Owned;
@@ -84,7 +84,7 @@ impl<T> Owned<T> {
 }
 
 impl<T> Owned<[T]> {
-    /// The items, moved.
+    /// Moves the items into a vector.
     ///
     /// ```
     /// use manycore::section::Owned;
@@ -93,14 +93,14 @@ impl<T> Owned<[T]> {
     /// assert_eq!(names.into_vec(), ["ann", "bob"]);
     /// ```
     pub fn into_vec(self) -> Vec<T> {
-        // SAFETY: a node of this type, ours alone, and not dropped by its owner any more.
+        // SAFETY: a node of this type that only we have, and its owner does not drop it any more.
         unsafe { node::into_items(self.into_node()) }
     }
 }
 
 impl<T: ?Sized + Pointable> Owned<T> {
     /// # Safety
-    /// A node of this type, and no other thread has it.
+    /// `node` is a node of this type, and no other thread has it.
     pub(super) unsafe fn from_node(node: NonNull<Header>) -> Self {
         debug_assert!(
             // SAFETY: the caller has the node alone (# Safety).
@@ -114,11 +114,11 @@ impl<T: ?Sized + Pointable> Owned<T> {
         ManuallyDrop::new(self).node
     }
 
-    /// The node, to be linked in a section that has seen the era `birth` last; zero if it is linked
-    /// where no section is known.
+    /// Returns the node, to be linked by a section with `birth` as the latest era that it has seen;
+    /// zero if it is linked where no section is known.
     pub(super) fn born(self, birth: u64) -> *mut Header {
         let node = self.into_node();
-        // SAFETY: ours alone until linked.
+        // SAFETY: only we have the node until it is linked.
         let header = unsafe { &node.as_ref().birth };
         // ORDER: Relaxed; published with the node.
         header.store(birth & !RETIRED, Ordering::Relaxed);
@@ -129,21 +129,21 @@ impl<T: ?Sized + Pointable> Owned<T> {
 impl<T: ?Sized + Pointable> Sealed<T> for Owned<T> {
     #[inline(always)]
     fn publish(self, section: &Section<'_>) -> *mut Header {
-        // The latest era that this section has seen: read before the node is linked (section.E4),
-        // and one whose nodes this section may hold itself.
+        // The latest era that this section has seen. It was read before the node is linked
+        // (section.E4), and this section itself may hold nodes born in it.
         self.born(section.upper())
     }
 
     unsafe fn recover(raw: *mut Header) -> Self {
-        // SAFETY: the caller promises that `raw` came from `publish`, which never gives null, and
-        // was linked nowhere (# Safety), so the node is still the caller's alone.
+        // SAFETY: the caller promises that `raw` came from `publish`, which never returns null, and
+        // was linked nowhere (# Safety). So only the caller has the node.
         unsafe { Self::from_node(NonNull::new_unchecked(raw)) }
     }
 }
 
 impl<T: ?Sized + Pointable> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: a node of this type, and ours alone.
+        // SAFETY: a node of this type that only we have.
         unsafe { T::free(self.node.cast()) }
     }
 }
@@ -151,14 +151,14 @@ impl<T: ?Sized + Pointable> Drop for Owned<T> {
 impl<T: ?Sized + Pointable> Deref for Owned<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: ours alone, alive until dropped.
+        // SAFETY: only we have the node, and it lives until it is dropped.
         unsafe { &*T::value(self.node.as_ptr()) }
     }
 }
 
 impl<T: ?Sized + Pointable> DerefMut for Owned<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: ours alone, and borrowed exclusively.
+        // SAFETY: only we have the node, and it is borrowed exclusively.
         unsafe { &mut *T::value(self.node.as_ptr()) }
     }
 }
@@ -206,7 +206,7 @@ impl<T> FromIterator<T> for Owned<[T]> {
 /// Moves the text.
 impl From<String> for Owned<str> {
     fn from(text: String) -> Self {
-        // SAFETY: just allocated, and a node of a `str` is one of its bytes.
+        // SAFETY: just allocated; a `str` node is a node of its bytes.
         unsafe { Self::from_node(node::alloc_slice(text.into_bytes())) }
     }
 }
@@ -224,7 +224,7 @@ impl<T: Default> Default for Owned<T> {
 }
 
 impl<T: Clone> Clone for Owned<T> {
-    /// Another node with a clone of the value.
+    /// Makes another node with a clone of the value.
     fn clone(&self) -> Self {
         Self::new(T::clone(self))
     }

@@ -17,7 +17,7 @@ use std::ptr::{self, NonNull};
 /// A pointer that the section `'s` keeps alive: null, or to a node; with a tag of up to
 /// [`MAX_TAG`](Self::MAX_TAG).
 ///
-/// Cost: two words, to be copied; the second one is whether it may be followed.
+/// Cost: two words, which are copied; the second word says whether the pointer may be followed.
 ///
 /// ```
 /// use manycore::section::{self, Atomic, Shared};
@@ -32,11 +32,11 @@ use std::ptr::{self, NonNull};
 /// # drop(unsafe { link.into_owned() });
 /// ```
 pub struct Shared<'s, T: ?Sized + Pointable> {
-    /// As it stands in a link.
+    /// The word as it is in a link.
     raw: *mut Header,
-    /// Not to be followed (section.E4).
+    /// True if the pointer must not be followed (section.E4).
     is_wild: bool,
-    /// Invariant in the type, as what it is put into is.
+    /// Invariant in the type, like the link that it is put into.
     _section: PhantomData<(&'s (), *mut T)>,
 }
 
@@ -96,7 +96,7 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         T::ALIGN - 1
     };
 
-    /// No node.
+    /// Returns a pointer to no node.
     pub const fn null() -> Self {
         Self::trusted(ptr::null_mut())
     }
@@ -105,14 +105,15 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         Self { raw, is_wild: false, _section: PhantomData }
     }
 
-    /// What a section found in a link, of a domain that is `bounded` or not (section.E4).
+    /// Makes the pointer that a section found in a link of a domain that is `bounded` or not
+    /// (section.E4).
     #[inline(always)]
     pub(super) fn found(raw: *mut Header, bounded: bool) -> Self {
         let is_wild = bounded && raw.addr() & Self::MAX_TAG != 0;
         Self { raw, is_wild, _section: PhantomData }
     }
 
-    /// As it stands in a link.
+    /// Returns the word as it is in a link.
     pub(super) fn link(self) -> *mut Header {
         self.raw
     }
@@ -121,13 +122,14 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         self.raw.map_addr(|bits| bits & !Self::MAX_TAG)
     }
 
-    /// Whether there is no node.
+    /// Returns true if there is no node.
     pub fn is_null(self) -> bool {
         self.node().is_null()
     }
 
-    /// The value; `None` if there is no node. In a bounded domain also `None` if the pointer was
-    /// loaded with a tag: such a pointer may come from an unlinked node, and lead nowhere.
+    /// Returns the value, or `None` if there is no node. In a bounded domain, also returns `None`
+    /// if the pointer was loaded with a tag: such a pointer may come from an unlinked node, and
+    /// lead nowhere.
     #[inline(always)]
     pub fn as_ref(self) -> Option<&'s T> {
         let node = self.node();
@@ -135,13 +137,12 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
             return None;
         }
         // SAFETY: a node that this section keeps (section.E1, section.E2; section.E4 in a bounded
-        // domain, for untagged links). To free it early violates the contract of
-        // `Section::retire`.
+        // domain, for untagged links). Freeing it early violates the contract of `Section::retire`.
         Some(unsafe { &*T::value(node) })
     }
 
-    /// The value's address: null where [`as_ref`](Self::as_ref) is `None`. For comparisons, and for
-    /// code that keeps raw pointers; a node is retired by its `Shared`.
+    /// Returns the value's address, or null where [`as_ref`](Self::as_ref) is `None`. For
+    /// comparisons, and for code that keeps raw pointers. To retire a node, use its `Shared`.
     pub fn as_ptr(self) -> *const T
     where
         T: Sized,
@@ -149,11 +150,11 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         self.as_ref().map_or(ptr::null(), ptr::from_ref)
     }
 
-    /// The value, to be changed.
+    /// Returns the value for changing it.
     ///
     /// # Safety
-    /// No other reference to the value exists or is made while this one is used, by any thread:
-    /// only this thread can reach the node.
+    /// Only this thread can reach the node: while the result is used, no other reference to the
+    /// value exists or is made, by any thread.
     ///
     /// ```
     /// use manycore::section::{self, Owned};
@@ -171,13 +172,13 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         if self.is_wild || node.is_null() {
             return None;
         }
-        // SAFETY: kept by the section as in `as_ref`, and reached by no other reference, as the
+        // SAFETY: kept by the section as in `as_ref`, and no other reference reaches it, as the
         // caller promises (# Safety).
         Some(unsafe { &mut *T::value(node) })
     }
 
-    /// The node, for a caller that alone has it: one that was never linked, or was unlinked when no
-    /// other thread could reach it. `None` if there is none.
+    /// Takes the node, for a caller that alone has it: the node was never linked, or was unlinked
+    /// when no other thread could reach it. Returns `None` if there is no node.
     ///
     /// # Safety
     /// As for [`Atomic::into_owned`](super::Atomic::into_owned).
@@ -187,12 +188,12 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         NonNull::new(self.node()).map(|node| unsafe { Owned::from_node(node) })
     }
 
-    /// The tag.
+    /// Returns the tag.
     pub fn tag(self) -> usize {
         self.raw.addr() & Self::MAX_TAG
     }
 
-    /// The same pointer with another tag.
+    /// Returns the same pointer with another tag.
     ///
     /// # Panics
     /// If the tag is above [`MAX_TAG`](Self::MAX_TAG).
@@ -207,30 +208,32 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         assert!(tag <= most, "manycore: a tag is 0 to {most}, and this is {tag}");
     }
 
-    /// The same pointer, to be linked or followed although it was loaded with a tag, in a bounded
-    /// domain: for a list that unlinks a marked node by linking what comes after it.
+    /// Returns the pointer as one that may be linked or followed although it was loaded with a tag
+    /// in a bounded domain. For a list that unlinks a marked node by linking what comes after it.
     ///
     /// # Safety
-    /// The pointer is used only as the new value of a compare-exchange that succeeds only while the
-    /// node from which it was loaded is linked, and followed only after that succeeded. (Or the
-    /// domain is not bounded.)
+    /// The pointer is used only as the new value of a compare-exchange, which succeeds only while
+    /// the node from which the pointer was loaded is linked. It is followed only after the
+    /// compare-exchange succeeded. (Or the domain is not bounded.)
     pub unsafe fn assume_linked(self) -> Self {
         Self::trusted(self.raw)
     }
 
-    /// The node's address, with its header: what a [`Gate`](super::super::Gate) is told.
+    /// Returns the address of the node with its header: the address that a
+    /// [`Gate`](super::super::Gate) sees.
     pub fn address(self) -> usize {
         self.node().addr()
     }
 
-    /// Whether `address` lies within the node, which is not freed.
+    /// Returns true if `address` lies within the node, which is not freed.
     pub(in super::super) fn spans(self, address: usize) -> bool {
         let node = self.node();
         // SAFETY: not null, and not freed, as the caller says.
         !node.is_null() && address.wrapping_sub(node.addr()) < unsafe { T::bytes(node) }
     }
 
-    /// What the node weighs: with `known` for its value, if the caller knows.
+    /// Returns what the node weighs: `known` plus the header, if the caller knows its value's
+    /// weight.
     #[inline(always)]
     pub(in super::super) fn weight(self, known: Option<Weight>) -> Weight {
         match known {
@@ -245,7 +248,7 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
         node.expect("manycore: a null pointer was retired; test with `is_null` first")
     }
 
-    /// The node on its way to being freed.
+    /// Turns the node into a retired one, on its way to being freed.
     #[inline(always)]
     pub(in super::super) fn into_limbo(
         self,
@@ -272,7 +275,7 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
 }
 
 impl<T: ?Sized + Pointable> Owned<T> {
-    /// A pointer to the node, which the caller now links or retires.
+    /// Returns a pointer to the node, which the caller now links or retires.
     pub fn into_shared<'s>(self, section: &'s Section<'_>) -> Shared<'s, T> {
         Shared::trusted(self.publish(section))
     }

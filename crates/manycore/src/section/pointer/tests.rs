@@ -1,5 +1,5 @@
-//! Nodes of every kind of type, and what can be done with the pointers to them, in runs small
-//! enough for Miri.
+//! Nodes of every kind of type, and every operation on the pointers to them, in runs small enough
+//! for Miri.
 
 use super::super::{Domain, Mode, OwnedSection, Section, unprotected};
 use super::{Atomic, Owned, Pointable, Shared};
@@ -177,7 +177,7 @@ fn weak_exchange_and_update_give_back_what_they_did_not_link() {
         assert_eq!((lost.current, *lost.new), (first, 2));
         let mut new = lost.new;
         while let Err(lost) = link.compare_exchange_weak(first, new, &section) {
-            new = lost.new; // spuriously
+            new = lost.new; // failed spuriously
         }
         let none = link.fetch_update(&section, |_| None::<Owned<i32>>).unwrap_err();
         assert_eq!(none.as_ref(), Some(&2));
@@ -214,7 +214,7 @@ fn pointers_compare_print_and_are_made_as_those_of_the_standard_library() {
     unsafe { *seen.as_mut().unwrap() = 8 };
     assert_eq!(again.load(&section).as_ref(), Some(&8));
     let unlinked = link.take(&section);
-    // SAFETY: linked nowhere but in `again`, which is not used any more.
+    // SAFETY: linked only in `again`, which is not used any more.
     assert_eq!(*unsafe { unlinked.into_owned() }.unwrap(), 8);
 }
 
