@@ -1,16 +1,22 @@
-//! The big-reader lock: a reader writes its own line, a writer looks at all of them. Law lock.K6 of
-//! the parent module.
+//! The big-reader lock: a reader writes only its own cache line, and a writer looks at all of them.
+//! Law lock.K6 of the parent module.
 //!
-//! Owns: what is added to a [`percpu::gate`](crate::percpu::gate): the mutual exclusion of writers,
-//! the parking of readers, and a list for the rare reader that has no lane.
-//! - br.R1 A reader enters the gate while its word is `OPEN`. A writer holds the word lock of the
-//!   writers, closes the gate, and waits until no lane counts a reader (gate.E1 to gate.E3).
+//! ```text
+//! reader   lane.count += 1 -- word is OPEN? --> read --> lane.count -= 1
+//!                               no: count back, park until OPEN
+//! writer   lock `writers` -> close the word -> barrier -> wait until every lane and the list of
+//!          strays is empty -> write -> open the word -> unlock `writers`
+//! ```
+//!
+//! Owns: what this lock adds to a [`percpu::gate`](crate::percpu::gate): mutual exclusion of
+//! writers, parking of readers, and a list for the rare reader that has no lane.
+//! - br.R1 A reader enters the gate while the gate's word is `OPEN`. A writer holds the word lock
+//!   of the writers, closes the gate, and waits until no lane counts a reader (gate.E1 to gate.E3).
 //! - br.R2 The bias is that of the process, and never changes (gate.E4).
-//! - br.R3 Strays are threads without a lane; they stand in a list under a mutex.
+//! - br.R3 Strays are threads without a lane. They are in a list under a mutex.
 //! - br.R4 A thread that is counted already counts itself once more, in the same place and without
-//!   a look at the word (gate.E7): the writer waits for it anyway. So a thread may read while it
-//!   reads, also when a writer waits, and also when it has lost its slot since, or has been given a
-//!   lane.
+//!   looking at the word (gate.E7): the writer waits for it anyway. So a thread may read while it
+//!   reads: also when a writer waits, and also if it has since lost its slot or was given a lane.
 
 use super::word::{self, Refused};
 use super::{futex, spin_until};
@@ -27,31 +33,33 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
-/// The gate's word: readers may enter. Otherwise a writer has closed the lock...
+/// The gate's word: readers may enter. Otherwise a writer has closed the lock.
 const OPEN: usize = 1;
-/// ...and readers may be parked until it opens.
+/// The gate's word: a writer has closed the lock, and readers may be parked until it opens.
 const SLEEPERS: usize = 2;
 
-/// A reader-writer lock for values that are read by every core and hardly ever written.
+/// A reader-writer lock for values that every core reads and that are hardly ever written.
 ///
-/// *For* configuration, routing tables, lists of handlers: a reader writes one line that no other
-/// thread writes, so readers scale with the cores, unlike those of `std::sync::RwLock`. *Not for*
-/// values that are written more than once in thousands of reads, and not for many small objects
-/// (see *Memory*). Where readers must never wait for a writer, use read-side sections
+/// *For* configuration, routing tables, lists of handlers. A reader writes one cache line that no
+/// other thread writes, so readers scale with the cores, unlike those of `std::sync::RwLock`. *Not
+/// for* values that are written more than once in thousands of reads, and not for many small
+/// objects (see *Memory*). If readers must never wait for a writer, use read-side sections
 /// ([`crate::section`]).
 ///
-/// *Consistency*: readers exclude writers, and writers each other. *Progress*: blocking. A writer
-/// that has closed the lock is served before readers that arrive later; writers that arrive without
-/// a pause can starve readers. Writers are served in no particular order. *Re-entrancy*: a thread
-/// may read while it reads, also when a writer waits. It may not write while it reads or writes,
-/// nor read while it writes: that panics. *Cost*: a read without a writer is a handful of plain
-/// loads and stores, 3 to 5 ns, where the kernel offers `membarrier` (Linux), and otherwise one
-/// locked instruction more; which of them is found at run time. A write calls `membarrier` (some
-/// microseconds) and looks at a line for each slot that was ever in use. A waiting reader spins for
-/// some tens of microseconds and then parks; a writer that waits for readers spins, yields, and
-/// then looks every 50 us. *Memory*: 128 bytes for each slot, allocated in segments: 4 KiB from the
-/// first read on. *Panics*: on re-entrancy, as above. A panic of a holder releases the lock and
-/// does not poison.
+/// *Consistency*: readers exclude writers, and writers exclude each other. *Progress*: blocking. A
+/// writer that has closed the lock comes before readers that arrive later; writers that arrive
+/// without a pause can starve readers. Writers are served in no particular order.
+///
+/// *Re-entrancy*: a thread may read while it reads, also when a writer waits. It panics if it
+/// writes while it reads or writes, or reads while it writes.
+///
+/// *Cost*: where the kernel offers `membarrier` (Linux), a read without a writer is a handful of
+/// plain loads and stores, 3 to 5 ns. Elsewhere it takes one more locked instruction. The lock
+/// finds out at run time. A write calls `membarrier` (some microseconds) and looks at a line for
+/// each slot that was ever in use. A waiting reader spins for some tens of microseconds and then
+/// parks. A writer that waits for readers spins, yields, and then looks every 50 us. *Memory*: 128
+/// bytes for each slot, allocated in segments: 4 KiB from the first read on. *Panics*: on
+/// re-entrancy, as above. A panic of a holder releases the lock and does not poison it.
 ///
 /// ```
 /// use manycore::lock::BrLock;
@@ -68,7 +76,7 @@ const SLEEPERS: usize = 2;
 #[doc(alias = "big-reader lock")]
 pub struct BrLock<T> {
     gate: Gate,
-    /// Tokens of readers without a lane, one for each guard (br.R3).
+    /// Tokens of readers without a lane, one for each of their guards (br.R3).
     strays: Mutex<Vec<usize>>,
     /// The word lock of the writers.
     writers: AtomicUsize,
@@ -82,7 +90,7 @@ unsafe impl<T: Send> Send for BrLock<T> {}
 
 impl<T> BrLock<T> {
     const_fn! {
-        /// A free lock around `value`.
+        /// Makes a free lock around `value`.
         #[must_use]
         pub const fn new(value: T) -> Self {
             Self {
@@ -94,7 +102,7 @@ impl<T> BrLock<T> {
         }
     }
 
-    /// Waits until no writer holds the lock, and reads.
+    /// Waits until no writer holds the lock, then returns a read guard.
     ///
     /// # Panics
     /// If this thread is writing.
@@ -107,7 +115,7 @@ impl<T> BrLock<T> {
         }
     }
 
-    /// Reads if no writer holds the lock or waits for it.
+    /// Returns a read guard if no writer holds the lock or waits for it.
     #[inline]
     pub fn try_read(&self) -> Option<BrReadGuard<'_, T>> {
         match self.gate.enter(OPEN, barrier::is_asymmetric()) {
@@ -120,7 +128,7 @@ impl<T> BrLock<T> {
         self.strays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters by a lane or as a stray, unless a writer has closed the lock.
+    /// Enters through a lane or as a stray, unless a writer has closed the lock.
     fn enter(&self) -> Result<Option<&Lane>, Closed> {
         if let Some(lane) = self.gate.enter_again() {
             return Ok(Some(lane)); // br.R4
@@ -132,8 +140,8 @@ impl<T> BrLock<T> {
         }
         let mut strays = self.strays();
         // ORDER: Acquire; pairs with Release in `open`. The mutex decides between this reader and
-        // the writer: the writer closed before it found the list empty, or it finds this stray in
-        // the list.
+        // the writer. Either the writer closed the lock before it found the list empty, or it finds
+        // this stray in the list.
         let may_enter = is_stray || self.gate.word.load(Ordering::Acquire) == OPEN;
         if !may_enter {
             return Err(Closed);
@@ -162,13 +170,13 @@ impl<T> BrLock<T> {
             !word::is_held_by(&self.writers, percpu::thread_token()),
             "manycore: a thread reads a BrLock that it is writing: it would wait for itself"
         );
-        // ORDER: Relaxed, here and below; the reader looks again when it has counted itself.
+        // ORDER: Relaxed, here and below; the reader looks again after it has counted itself.
         let word = &self.gate.word;
         if spin_until(1, || word.load(Ordering::Relaxed) == OPEN) {
             return;
         }
         loop {
-            // lock.K5: announced in the word that the opening swap replaces.
+            // lock.K5: announced in the word that the swap in `open` replaces.
             match word.compare_exchange(0, SLEEPERS, Ordering::Relaxed, Ordering::Relaxed) {
                 Err(OPEN) => return,
                 _ => {
@@ -187,7 +195,7 @@ impl<T> BrLock<T> {
         }
     }
 
-    /// Waits until no thread reads or writes, and writes.
+    /// Waits until no thread reads or writes, then returns a write guard.
     ///
     /// # Panics
     /// If this thread is reading or writing.
@@ -211,10 +219,10 @@ impl<T> BrLock<T> {
         self.write_guard()
     }
 
-    /// Writes if no thread reads or writes. May also fail because a reader is just entering or
-    /// leaving.
+    /// Returns a write guard if no thread reads or writes. May also fail because a reader is just
+    /// entering or leaving.
     ///
-    /// *Cost*: a look at each lane, and if no reader is seen, a barrier, as for a write.
+    /// *Cost*: looks at each lane; if it sees no reader, it pays a barrier, like a write.
     pub fn try_write(&self) -> Option<BrWriteGuard<'_, T>> {
         if !self.is_drained() || word::try_lock(&self.writers, percpu::thread_token()).is_err() {
             return None;
@@ -227,7 +235,7 @@ impl<T> BrLock<T> {
         None
     }
 
-    /// Keeps new readers out from now on. To be called by the holder of `writers`.
+    /// Keeps new readers out from now on. The caller holds `writers`.
     fn close(&self) {
         debug_assert!(
             cfg!(manycore_loom) || self.gate.word.load(Ordering::Relaxed) == OPEN,
@@ -238,7 +246,7 @@ impl<T> BrLock<T> {
         gate::pass_barrier(barrier::is_asymmetric()); // br.R2
     }
 
-    /// Waits for readers that entered before.
+    /// Waits for the readers that entered before the lock was closed.
     fn drain(&self) {
         let Ok(()) = self.gate.wait(|_| Ok::<(), Infallible>(()));
         gate::wait_forever_while(|| !self.has_no_strays());
@@ -252,7 +260,7 @@ impl<T> BrLock<T> {
         self.strays().is_empty()
     }
 
-    /// Lets readers and other writers in. To be called by the holder of `writers`.
+    /// Lets readers and other writers in. The caller holds `writers`.
     fn open(&self) {
         debug_assert!(
             cfg!(manycore_loom) || word::is_held_by(&self.writers, percpu::thread_token()),
@@ -264,12 +272,12 @@ impl<T> BrLock<T> {
         if before & SLEEPERS != 0 {
             futex::wake_all(&self.gate.word);
         }
-        // SAFETY: lock.K1 - the writer that closed the lock calls this, and holds the word lock;
+        // SAFETY: lock.K1 - called by the writer that closed the lock, which holds the word lock;
         // `self` keeps the word.
         unsafe { word::unlock(&self.writers, 0) };
     }
 
-    /// Ends a read by a stray.
+    /// Ends the read of a stray.
     #[cold]
     fn leave_strays(&self) {
         let me = percpu::thread_token();
@@ -278,24 +286,24 @@ impl<T> BrLock<T> {
         strays.swap_remove(mine.expect("a stray stands in the list until its guard is dropped"));
     }
 
-    /// Ends a read whose guard was forgotten.
+    /// Ends a read with a forgotten guard.
     ///
     /// # Safety
-    /// The calling thread reads, and that read's guard gives no access any more.
+    /// The calling thread reads, and the guard of that read gives no access any more.
     #[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
     #[inline]
     pub(super) unsafe fn end_read(&self) {
-        // All its reads are counted in one place (br.R4).
+        // All reads of the thread are counted in one place (br.R4).
         match self.gate.inside() {
             Some(lane) => lane.leave(),
             None => self.leave_strays(),
         }
     }
 
-    /// Ends a write whose guard was forgotten.
+    /// Ends a write with a forgotten guard.
     ///
     /// # Safety
-    /// The calling thread writes, and that write's guard gives no access any more.
+    /// The calling thread writes, and the guard of that write gives no access any more.
     #[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
     pub(super) unsafe fn end_write(&self) {
         self.open();
@@ -319,17 +327,17 @@ impl<T> BrLock<T> {
         self.value.into_inner()
     }
 
-    /// The value, without locking: `&mut self` proves that no guard is left.
+    /// Returns the value without locking: `&mut self` proves that no guard is left.
     #[must_use]
     pub fn get_mut(&mut self) -> &mut T {
         let value = self.value.get_mut();
-        // SAFETY: `&mut self` - no guard is left but forgotten ones, and they give no access. The
+        // SAFETY: `&mut self` - the only guards left are forgotten ones, which give no access. The
         // pointer is into `self`, which is borrowed for as long.
         unsafe { &mut *std::ptr::from_mut(value.deref()) }
     }
 }
 
-/// A writer has closed the lock.
+/// Says that a writer has closed the lock.
 struct Closed;
 
 impl<T: fmt::Debug> fmt::Debug for BrLock<T> {
@@ -362,7 +370,7 @@ impl<T> From<T> for BrLock<T> {
 pub struct BrReadGuard<'a, T> {
     /// Dropped before the lock is released.
     value: ManuallyDrop<ConstPtr<T>>,
-    /// The lane that counts the reader; `None` if it is a stray.
+    /// The lane that counts the reader; `None` for a stray.
     lane: Option<&'a Lane>,
     lock: &'a BrLock<T>,
     not_send: PhantomData<*mut ()>,
@@ -390,7 +398,7 @@ impl<T: fmt::Debug> fmt::Debug for BrReadGuard<'_, T> {
 impl<T> Drop for BrReadGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: dropped here alone, and not used afterwards.
+        // SAFETY: dropped only here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.value) };
         match self.lane {
             Some(lane) => lane.leave(),
@@ -426,7 +434,7 @@ impl<T> Deref for BrWriteGuard<'_, T> {
 impl<T> DerefMut for BrWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: lock.K6 - this writer has drained the lanes and keeps the lock closed; `&mut
+        // SAFETY: lock.K6 - this writer has drained the lanes and keeps the lock closed. `&mut
         // self` is the guard's only access to the value.
         unsafe { (*self.value).deref() }
     }
@@ -441,7 +449,7 @@ impl<T: fmt::Debug> fmt::Debug for BrWriteGuard<'_, T> {
 impl<T> Drop for BrWriteGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: dropped here alone, and not used afterwards.
+        // SAFETY: dropped only here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.value) };
         self.lock.open();
     }

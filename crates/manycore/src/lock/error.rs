@@ -1,4 +1,4 @@
-//! Why a reader was refused what it asked for.
+//! Errors of readers that cannot have an object.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TryReadError {
-    /// Another reader holds the object (or this thread does).
+    /// Another reader (or the calling thread) holds the object.
     Busy,
     /// An update panicked, or the structure of a set did; see
     /// [`clear_poison`](crate::oplog::Deferred::clear_poison).

@@ -1,14 +1,13 @@
-//! The public interface of every lock with one holder, around its raw form.
+//! The public interface of locks with one holder, around a raw lock.
 //!
-//! Owns: the interface of `TicketLock` and `McsLock`: one text for both. Does not own: how they
-//! wait.
+//! Owns: the interface that `TicketLock` and `McsLock` share. Does not own: how they wait.
 
-/// How a lock is acquired and released.
+/// The acquiring and releasing of a lock.
 ///
 /// # Safety
 /// Between `lock` or a successful `try_lock` and the `unlock` that follows, no other `lock` returns
-/// and no `try_lock` succeeds; and the thread that acquires the lock next sees what was written
-/// before `unlock`.
+/// and no `try_lock` succeeds. The thread that acquires the lock next sees what was written before
+/// `unlock`.
 pub(super) unsafe trait Raw {
     #[track_caller]
     fn lock(&self);
@@ -20,7 +19,7 @@ pub(super) unsafe trait Raw {
     unsafe fn unlock(&self);
 }
 
-/// Makes a lock type and its guard of a raw lock.
+/// Makes a lock type and its guard from a raw lock.
 macro_rules! exclusive {
     (
         raw: $raw:ty;
@@ -42,7 +41,7 @@ macro_rules! exclusive {
 
         impl<T> $Lock<T> {
             crate::sync::const_fn! {
-                /// A free lock around `value`.
+                /// Makes a free lock around `value`.
                 #[must_use]
                 pub const fn new(value: T) -> Self {
                     Self { raw: <$raw>::new(), value: crate::sync::UnsafeCell::new(value) }
@@ -69,16 +68,16 @@ macro_rules! exclusive {
                 self.value.into_inner()
             }
 
-            /// The value, without locking: `&mut self` proves that no guard is left.
+            /// Returns the value without locking: `&mut self` proves that no guard is left.
             #[must_use]
             pub fn get_mut(&mut self) -> &mut T {
                 let value = self.value.get_mut();
-                // SAFETY: `&mut self` - no guard is left but forgotten ones, and they give no
+                // SAFETY: `&mut self` - the only guards left are forgotten ones, which give no
                 // access. The pointer is into `self`, which is borrowed for as long.
                 unsafe { &mut *std::ptr::from_mut(value.deref()) }
             }
 
-            /// To be called by the thread that has just acquired the raw lock.
+            /// Makes the guard. The caller is the thread that has just acquired the raw lock.
             #[inline]
             fn guard(&self) -> $Guard<'_, T> {
                 $Guard {
@@ -157,10 +156,10 @@ macro_rules! exclusive {
         impl<T> Drop for $Guard<'_, T> {
             #[inline]
             fn drop(&mut self) {
-                // SAFETY: dropped here alone, and not used afterwards.
+                // SAFETY: dropped only here, and not used afterwards.
                 unsafe { std::mem::ManuallyDrop::drop(&mut self.value) };
-                // SAFETY: Raw - the thread that acquired the lock made the guard, which is gone
-                // after this.
+                // SAFETY: Raw - the guard was made by the thread that acquired the lock, and is
+                // gone after this.
                 unsafe { self.lock.raw.unlock() };
             }
         }

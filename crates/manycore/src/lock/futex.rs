@@ -1,12 +1,13 @@
-//! Parking on a word: Linux futexes, elsewhere short sleeps. Under loom, a model of the futex, so
-//! that a lost wake-up is a deadlock that loom reports; under shuttle and miri, short sleeps.
+//! Parking on a word, by Linux futexes. Elsewhere, and under shuttle and miri, a thread sleeps for
+//! a short time instead. Under loom there is a model of the futex, so a lost wake-up becomes a
+//! deadlock that loom reports.
 //!
-//! The kernel compares only the low 32 bits. Of an object's lock word they hold the WAITERS bit,
-//! and law lock.K2 needs no more: a thread that parks on another owner's equal bits is woken by
-//! that owner. Of a ticket they hold enough, because tickets never get 2^32 ahead of a parked
-//! thread.
+//! The kernel compares only the low 32 bits of the word. For an object's lock word they hold the
+//! WAITERS bit, and law lock.K2 needs no more: if a thread parks on the equal bits of another
+//! owner, that owner wakes it. For a ticket 32 bits are enough, because tickets never get 2^32
+//! ahead of a parked thread.
 //!
-//! A parked thread may name which of 32 `bits` wake it; a wake-up names bits, too.
+//! A parked thread may say which of 32 `bits` wake it; a wake-up names bits, too.
 
 use crate::sync::AtomicUsize;
 
@@ -14,7 +15,7 @@ use crate::sync::AtomicUsize;
 mod imp {
     use super::AtomicUsize;
 
-    /// Address of the low 32 bits.
+    /// Returns the address of the low 32 bits.
     fn low_half(word: *const AtomicUsize) -> *const u32 {
         let half = word.cast::<u32>();
         if cfg!(all(target_endian = "big", target_pointer_width = "64")) {
@@ -71,8 +72,8 @@ mod imp {
     use crate::sync::{Mutex, Ordering, global, thread};
 
     global! {
-        /// Which thread is parked on which address, and which bits wake it. The kernel compares and
-        /// queues under one lock, too.
+        /// The parked threads: the address, the bits that wake the thread, and the thread. Like the
+        /// kernel, this compares and queues under one lock.
         static SLEEPERS: Mutex<Vec<(usize, u32, thread::Thread)>> = Mutex::new(Vec::new());
     }
 
@@ -84,7 +85,7 @@ mod imp {
         let me = thread::current();
         {
             let mut sleepers = SLEEPERS.lock().unwrap();
-            // ORDER: Relaxed; as the kernel's. Only the low half is compared, as there.
+            // ORDER: Relaxed; as in the kernel. Only the low half is compared, as there.
             if word.load(Ordering::Relaxed) as u32 != expected as u32 {
                 return false;
             }
@@ -133,8 +134,8 @@ mod imp {
 
 pub(super) use imp::{wait_bits, wake_bits, wake_one};
 
-/// Parks if `word` is `expected` (by its low half), until a wake-up, or spuriously. Returns whether
-/// there may have been a wake-up; if not, none was spent on this thread.
+/// Parks if the low half of `word` equals that of `expected`, until a wake-up comes, or spuriously.
+/// Returns true if there may have been a wake-up. If false, no wake-up was spent on this thread.
 pub(super) fn wait(word: &AtomicUsize, expected: usize) -> bool {
     wait_bits(word, expected, !0)
 }

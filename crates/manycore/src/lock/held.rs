@@ -1,19 +1,26 @@
 //! What the calling thread holds: how many object locks, and at which level of the lock order.
 //!
 //! Owns: the count of object locks that a thread holds, and in debug builds the check of the lock
-//! order below. Does not own: the locks, and the graph of the threads that wait (`wait_graph`).
+//! order below. Does not own: the locks, and the graph of waiting threads (`wait_graph`).
 //!
-//! Three levels, from the outside in. A thread takes a lock only at a level above those it has:
-//! - *Object*: the lock of an object, under which user code runs. A thread may hold several, and
+//! ```text
+//! outside                                                        inside
+//!   object locks ------> updater (a log in use) ------> leaf locks
+//!   user code, several   user code, no object lock      no user code, no wait
+//! ```
+//!
+//! The lock order has three levels. A thread takes a lock only at a level further inside than the
+//! locks that it has:
+//! - *Object*: the lock of an object. User code runs under it. A thread may hold several, and may
 //!   wait for one while it holds others, because such a wait is entered into the graph.
-//! - *Updater*: a log in use by the thread (announced in a record of [`percpu`]), with user code.
-//!   No object lock is taken at this level: its holder may wait for this very thread, which no
-//!   graph shows.
-//! - *Leaf*: an internal mutex, under which no user code runs and no thread waits.
+//! - *Updater*: a log in use by the thread (announced in a record of [`percpu`]). User code runs
+//!   under it, too. No object lock is taken at this level: the lock's holder may wait for this very
+//!   thread, and no graph shows that wait.
+//! - *Leaf*: an internal mutex. No user code runs under it, and no thread waits.
 //!
 //! Law:
-//! - held.Q1 [`enter`] and [`leave`] pair: [`count`] is how many object locks the thread holds,
-//!   guards that were forgotten included.
+//! - held.Q1 [`enter`] and [`leave`] come in pairs: [`count`] is the number of object locks that
+//!   the thread holds, including those of forgotten guards.
 
 use super::holding;
 use crate::percpu;
@@ -24,15 +31,15 @@ sync::thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-// loom drops a thread's locals when the thread ends; elsewhere `try_with` never fails.
+// Under loom, a thread's locals are dropped when the thread ends; elsewhere `try_with` never fails.
 
-/// The calling thread has taken an object lock (held.Q1).
+/// Counts an object lock that the calling thread has taken (held.Q1).
 #[inline(always)]
 pub(crate) fn enter() {
     let _ = HELD.try_with(|held| held.set(held.get() + 1));
 }
 
-/// The calling thread has released an object lock.
+/// Counts off an object lock that the calling thread has released.
 #[inline(always)]
 pub(crate) fn leave() {
     let _ = HELD.try_with(|held| {
@@ -41,26 +48,26 @@ pub(crate) fn leave() {
     });
 }
 
-/// Object locks that the calling thread holds (held.Q1).
+/// Returns the number of object locks that the calling thread holds (held.Q1).
 #[inline(always)]
 pub(crate) fn count() -> usize {
     HELD.try_with(Cell::get).unwrap_or(0)
 }
 
-/// Whether the calling thread holds an object lock, holds or shares a set, or uses a log: then
-/// other threads may wait for it, and it must not wait for what they hold.
+/// Returns true if the calling thread holds an object lock, holds or shares a set, or uses a log.
+/// Then other threads may wait for it, and it must not wait for what they hold.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     may_be_waited_for(0)
 }
 
-/// As [`is_inside`], for a thread that holds `own` object locks for the call that asks.
+/// As [`is_inside`], for a thread that holds `own` object locks for this very call.
 #[inline]
 pub(crate) fn may_be_waited_for(own: usize) -> bool {
     count() > own || percpu::has_log() || holding::is_any()
 }
 
-/// A held leaf lock: in debug builds, user code that begins under it panics.
+/// A leaf lock that is held. In debug builds, user code that begins under it panics.
 #[must_use]
 pub(crate) struct Leaf(());
 
@@ -85,7 +92,7 @@ impl Drop for Leaf {
     }
 }
 
-/// Called before user code: in debug builds, checks that the thread holds no leaf lock.
+/// Asserts, in debug builds, that the thread holds no leaf lock. Called before user code.
 #[inline(always)]
 pub(crate) fn assert_no_leaf() {
     #[cfg(debug_assertions)]

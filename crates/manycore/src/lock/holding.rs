@@ -1,24 +1,26 @@
-//! Which objects the calling thread holds or shares, if user code runs under their guards.
+//! The objects that the calling thread holds or shares, if user code runs under their guards.
 //!
-//! Owns: one list for each thread. A lock in rounds asks it before it waits (rounds.V4), and a
-//! change asks it before it waits for a reader: that reader may wait for what the thread holds.
+//! Owns: one list for each thread. A lock in rounds asks the list before it waits (rounds.V4). A
+//! change asks it before it waits for a reader, because that reader may wait for what the thread
+//! holds.
 //!
 //! Laws:
-//! - **holding.S1** The list has the address of each object from the moment that the thread has it,
-//!   exclusively or shared, until the thread releases it. A forgotten guard's stays.
-//! - **holding.S2** The list is there until the thread's very end: it has no destructor, so it
-//!   answers in the destructors of other thread-locals too. Beyond [`NEAR`] objects it allocates,
-//!   and frees the memory when they are released.
+//! - **holding.S1** The list has the address of each object from the moment that the thread has the
+//!   object, exclusively or shared, until the thread releases it. The address of a forgotten
+//!   guard's object stays.
+//! - **holding.S2** The list exists until the thread's very end: it has no destructor, so it also
+//!   answers in the destructors of other thread-locals. Beyond [`NEAR`] objects it allocates, and
+//!   it frees the memory when they are released.
 
 use crate::sync;
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
-/// Objects that a thread holds at a time without an allocation.
+/// Number of objects that a thread can hold without an allocation.
 const NEAR: usize = 4;
 
 struct Holding {
-    /// Zero where there is none.
+    /// Zero in unused entries.
     near: [Cell<usize>; NEAR],
     far: RefCell<ManuallyDrop<Vec<usize>>>,
 }
@@ -68,30 +70,31 @@ impl Holding {
     }
 }
 
-// loom drops a thread's locals when the thread ends; elsewhere `try_with` never fails (holding.S2).
+// Under loom, a thread's locals are dropped when the thread ends; elsewhere `try_with` never fails
+// (holding.S2).
 
-/// The calling thread has the object from here on (holding.S1).
+/// Notes that the calling thread has the object from here on (holding.S1).
 pub(super) fn note(object: usize) {
     let _ = HOLDING.try_with(|own| own.note(object));
 }
 
-/// The calling thread releases the object.
+/// Notes that the calling thread releases the object.
 pub(super) fn forget(object: usize) {
     let _ = HOLDING.try_with(|own| own.forget(object));
 }
 
-/// Whether the calling thread has the object.
+/// Returns true if the calling thread has the object.
 pub(super) fn has(object: usize) -> bool {
     HOLDING.try_with(|own| own.has(object)).unwrap_or(false)
 }
 
-/// The objects that the calling thread has.
+/// Returns the objects that the calling thread has.
 pub(super) fn all() -> Vec<usize> {
     HOLDING.try_with(Holding::all).unwrap_or_default()
 }
 
-/// Whether the calling thread has any object: then others may wait for it, and it must not wait for
-/// them where its caller does not expect it.
+/// Returns true if the calling thread has any object. Then other threads may wait for it, and it
+/// must not wait for them where its caller does not expect that.
 pub(super) fn is_any() -> bool {
     HOLDING.try_with(Holding::is_any).unwrap_or(false)
 }

@@ -1,14 +1,14 @@
-//! The locks as raw locks of the crate [`lock_api`](::lock_api), behind the feature `lock_api`.
+//! These locks as raw locks of the crate [`lock_api`](::lock_api), behind the feature `lock_api`.
 //!
-//! Owns: [`RawTicketLock`], [`RawMcsLock`] and [`RawBrLock`]. What they do, cost and promise is
-//! what the locks of the same names say; a guard stays on its thread (`GuardNoSend`). Laws lock.K4
+//! Owns: [`RawTicketLock`], [`RawMcsLock`] and [`RawBrLock`]. They do, cost and promise the same as
+//! the locks without "Raw" in the name. A guard stays on its thread (`GuardNoSend`). Laws lock.K4
 //! to lock.K6 of the parent module.
 //!
-//! Version 0.4 of that crate and not 0.5, which needs a newer compiler than this library. It gives
-//! an acquisition no place for state of its own, so a queue lock whose holder needs a node could
-//! not implement it: here, the node of an [`McsLock`](super::McsLock) lies on the stack of a
-//! waiter, and is gone when it holds the lock; and the lane of a reader of a [`BrLock`] is found
-//! again by its thread.
+//! This is version 0.4 of that crate, because 0.5 needs a newer compiler than this library. The
+//! crate gives an acquisition no place for state, so a queue lock with a node for its holder could
+//! not implement it. Here that works: the node of an [`McsLock`](super::McsLock) lies on the stack
+//! of a waiter, and is gone when the waiter holds the lock. The lane of a reader of a [`BrLock`] is
+//! found again by the reader's thread.
 
 use super::br::BrLock;
 use super::exclusive::Raw;
@@ -25,7 +25,7 @@ macro_rules! raw_mutex {
 
         // SAFETY: Raw - between `lock` and `unlock`, no other thread acquires it.
         unsafe impl RawMutex for $Name {
-            #[allow(clippy::declare_interior_mutable_const)] // the trait's way to make one
+            #[allow(clippy::declare_interior_mutable_const)] // the trait's way to make a lock
             const INIT: Self = Self(<$Raw>::new());
             type GuardMarker = GuardNoSend;
 
@@ -42,7 +42,7 @@ macro_rules! raw_mutex {
 
             #[inline]
             unsafe fn unlock(&self) {
-                // SAFETY: Raw - the trait has the caller hold the lock.
+                // SAFETY: Raw - the trait requires that the caller holds the lock.
                 unsafe { self.0.unlock() };
             }
         }
@@ -51,7 +51,7 @@ macro_rules! raw_mutex {
         unsafe impl RawMutexFair for $Name {
             #[inline]
             unsafe fn unlock_fair(&self) {
-                // SAFETY: Raw - the trait has the caller hold the lock.
+                // SAFETY: Raw - the trait requires that the caller holds the lock.
                 unsafe { self.0.unlock() };
             }
         }
@@ -66,7 +66,7 @@ macro_rules! raw_mutex {
 
 raw_mutex! {
     /// A [`TicketLock`](super::TicketLock) without a value, for
-    /// [`lock_api::Mutex`](::lock_api::Mutex) and what is generic over it.
+    /// [`lock_api::Mutex`](::lock_api::Mutex) and code that is generic over raw locks.
     ///
     /// ```
     /// use manycore::lock::RawTicketLock;
@@ -80,7 +80,7 @@ raw_mutex! {
 
 raw_mutex! {
     /// An [`McsLock`](super::McsLock) without a value, for [`lock_api::Mutex`](::lock_api::Mutex)
-    /// and what is generic over it.
+    /// and code that is generic over raw locks.
     ///
     /// ```
     /// use manycore::lock::RawMcsLock;
@@ -93,8 +93,8 @@ raw_mutex! {
     RawMcsLock, Mcs;
 }
 
-/// A [`BrLock`] without a value, for [`lock_api::RwLock`](::lock_api::RwLock) and what is generic
-/// over it. A thread may read while it reads (`read_recursive` is `read`).
+/// A [`BrLock`] without a value, for [`lock_api::RwLock`](::lock_api::RwLock) and code that is
+/// generic over raw locks. A thread may read while it reads (`read_recursive` is `read`).
 ///
 /// ```
 /// use manycore::lock::RawBrLock;
@@ -105,13 +105,13 @@ raw_mutex! {
 /// ```
 ///
 /// # Panics
-/// If a thread writes what it reads or writes, or reads what it writes.
+/// If a thread writes while it reads or writes, or reads while it writes.
 pub struct RawBrLock(BrLock<()>);
 
 // SAFETY: lock.K6 - a writer has closed the gate and seen no reader, and readers are counted until
 // they release.
 unsafe impl RawRwLock for RawBrLock {
-    #[allow(clippy::declare_interior_mutable_const)] // the trait's way to make one
+    #[allow(clippy::declare_interior_mutable_const)] // the trait's way to make a lock
     const INIT: Self = Self(BrLock::new(()));
     type GuardMarker = GuardNoSend;
 
@@ -128,7 +128,8 @@ unsafe impl RawRwLock for RawBrLock {
 
     #[inline]
     unsafe fn unlock_shared(&self) {
-        // SAFETY: br.R4 - the trait has the caller read, and guards stay on their thread.
+        // SAFETY: br.R4 - the trait requires that the caller reads, and guards stay on their
+        // thread.
         unsafe { self.0.end_read() };
     }
 
@@ -142,12 +143,12 @@ unsafe impl RawRwLock for RawBrLock {
     }
 
     unsafe fn unlock_exclusive(&self) {
-        // SAFETY: lock.K6 - the trait has the caller write.
+        // SAFETY: lock.K6 - the trait requires that the caller writes.
         unsafe { self.0.end_write() };
     }
 }
 
-// SAFETY: br.R4 - a thread that reads enters again without a look at the word.
+// SAFETY: br.R4 - a thread that reads enters again without looking at the word.
 unsafe impl RawRwLockRecursive for RawBrLock {
     #[inline]
     #[track_caller]

@@ -1,15 +1,25 @@
-//! The MCS lock: a queue in which each waiter spins on a word of its own. Laws lock.K4 and lock.K5
-//! of the parent module.
+//! The MCS lock: a queue in which each waiter spins on its own word. Laws lock.K4 and lock.K5 of
+//! the parent module.
 //!
-//! Owns: the queue. A waiter's node lies on its stack, and only while it waits: the thread that
-//! acquires the lock moves its successor into the lock itself. So a holder has no node, a guard is
-//! an ordinary one, and safe code cannot free a node that another thread still points to. (A node
-//! in the guard would need pinning; nodes on the heap would cost an allocation or a cache of them.)
+//! ```text
+//! free      tail = null           head = null
+//! held      tail = HELD           head = null
+//! 2 wait    tail -----------------------------+
+//!           head --> [node A] --next--> [node B] --next--> null
+//!                    (on the waiters' stacks; the holder has no node)
+//! ```
+//!
+//! Owns: the queue. A waiter's node lies on its stack, and only while the thread waits: the thread
+//! that acquires the lock moves its successor into the lock itself. So a holder has no node, a
+//! guard is an ordinary guard, and safe code cannot free a node that another thread still points
+//! to. (A node in the guard would need pinning; nodes on the heap would cost an allocation or a
+//! cache of nodes.)
 //!
 //! `tail` is null (free), `HELD` (held, no waiters) or the node of the last waiter.
 //! - mcs.Q1 If `tail` is null, `head` is null.
-//! - mcs.Q2 A thread that swaps itself behind another writes that one's `next` once (or `head`, if
-//!   it was `HELD`), and no thread leaves its node, or `head` to a successor, before that is done.
+//! - mcs.Q2 A thread that swaps itself behind another thread writes the other's `next` once (or
+//!   `head`, if it found `HELD`). Before that is done, no thread leaves its node, or leaves `head`
+//!   to a successor.
 //! - mcs.Q3 The swap of `state` to GRANTED is the last access to a waiter's node.
 
 use super::exclusive::{Raw, exclusive};
@@ -22,7 +32,7 @@ const WAITING: usize = 0;
 const GRANTED: usize = 1;
 const ASLEEP: usize = 2;
 
-/// A waiter, aligned to a line of its own, so that it is woken by one transfer.
+/// A waiter, aligned to its own cache line, so that waking it takes one transfer.
 #[repr(align(128))]
 struct Node {
     next: AtomicPtr<Node>,
@@ -36,8 +46,8 @@ pub(super) struct Mcs {
     head: AtomicPtr<Node>,
 }
 
-/// The tail of a queue with a holder and no waiters. Not an address inside the lock: a lock may
-/// move while a forgotten guard holds it.
+/// The tail of a queue with a holder and no waiters. It is no address inside the lock, because a
+/// lock may move while a forgotten guard holds it.
 const HELD: *mut Node = ptr::without_provenance_mut(1);
 
 impl Mcs {
@@ -51,7 +61,7 @@ impl Mcs {
     fn lock_slow(&self, of: Of) {
         let node = Node { next: AtomicPtr::new(ptr::null_mut()), state: AtomicUsize::new(WAITING) };
         let me = ptr::from_ref(&node).cast_mut();
-        // ORDER: AcqRel; Release publishes the node to the thread that swaps next, Acquire pairs
+        // ORDER: AcqRel. Release publishes the node to the thread that swaps next. Acquire pairs
         // with the Release of the node before, and with the CAS that freed the lock.
         let before = self.tail.swap(me, Ordering::AcqRel);
         if !before.is_null() {
@@ -68,12 +78,12 @@ impl Mcs {
             wait.end(of, 1);
         }
         // This thread holds the lock, and its node must leave the queue. `head` is null again
-        // before `tail` can be (mcs.Q1): a thread that frees the lock by `tail` has seen `head`
-        // null.
+        // before `tail` can be (mcs.Q1): a thread that frees the lock through `tail` has seen
+        // `head` null.
         // ORDER: Acquire; pairs with the Release of the thread that swapped itself behind.
         let successor = node.next.load(Ordering::Acquire);
-        // ORDER: Relaxed; ordered by the CAS below before the thread that writes `head` next, and
-        // otherwise read only by the holder.
+        // ORDER: Relaxed; the CAS below orders it before the thread that writes `head` next, and
+        // otherwise only the holder reads it.
         self.head.store(successor, Ordering::Relaxed);
         if successor.is_null() {
             // ORDER: Release; the empty `head` before the successor's own store to it.
@@ -85,15 +95,15 @@ impl Mcs {
         }
     }
 
-    /// The end of the queue, to see that it moves.
+    /// Returns the end of the queue, so that a test can see it move.
     #[cfg(all(test, not(manycore_shuttle)))]
     pub(super) fn tail(&self) -> usize {
         self.tail.load(Ordering::Relaxed).addr()
     }
 }
 
-/// Waits for a successor that has swapped itself into `tail` and not yet linked its node. (It may
-/// have been preempted in between.)
+/// Waits for a successor that has swapped itself into `tail` but has not linked its node yet. (It
+/// may have been preempted in between.)
 #[cold]
 fn await_successor(next: &AtomicPtr<Node>) -> *mut Node {
     let mut backoff = Backoff::new();
@@ -125,17 +135,17 @@ impl Node {
         }
     }
 
-    /// Hands the lock to the waiter whose node this is.
+    /// Hands the lock to the waiter of this node.
     ///
     /// # Safety
     /// The caller holds the lock, and `node` is its successor.
     unsafe fn grant(node: *const Self) {
-        // SAFETY: the waiter stays until the swap below; only its address is used afterwards
+        // SAFETY: the waiter stays until the swap below; afterwards only the node's address is used
         // (mcs.Q3).
         let state = unsafe { &raw const (*node).state };
         // ORDER: Release; pairs with the Acquire loads in `wait`.
-        // SAFETY: mcs.Q3 - the caller promises that `node` is its successor (# Safety), which
-        // waits, and so keeps its node, until this swap.
+        // SAFETY: mcs.Q3 - the caller promises that `node` is its successor (# Safety). The
+        // successor waits, and so keeps its node, until this swap.
         let old = unsafe { (*state).swap(GRANTED, Ordering::Release) };
         debug_assert!(old != GRANTED, "mcs.Q2: the lock is granted to one waiter twice");
         if old == ASLEEP {
@@ -144,9 +154,9 @@ impl Node {
     }
 }
 
-// SAFETY: mcs.Q2 - one locker gets `tail` from null; every other one waits until a holder grants
-// the lock to it, and with that gives it up; and each waiter has one predecessor, so it is granted
-// once.
+// SAFETY: mcs.Q2 - one locker gets `tail` from null. Every other locker waits until a holder grants
+// it the lock, and with that gives the lock up. Each waiter has one predecessor, so it is granted
+// the lock once.
 unsafe impl Raw for Mcs {
     #[inline]
     #[track_caller]
@@ -190,18 +200,18 @@ unsafe impl Raw for Mcs {
 
 exclusive! {
     raw: Mcs;
-    /// A queue lock whose waiters each spin on a line of their own.
+    /// A queue lock: each waiter spins on its own cache line.
     ///
     /// *For* contended locks: a hand-over is one transfer of a line, however long the queue. *Not
     /// for* locks that are mostly free (a plain mutex is as good), and not for more threads than
     /// cores (see the module).
     ///
-    /// *Consistency*: mutual exclusion. *Progress*: blocking; first come, first served. A thread
-    /// that is preempted while it holds the lock, or just after its turn came, stalls all threads
-    /// behind it. *Cost*: two atomic instructions without contention, as `std`'s, and two more to
+    /// *Consistency*: mutual exclusion. *Progress*: blocking; first come, first served. If a thread
+    /// is preempted while it holds the lock, or just after its turn came, all threads behind it
+    /// stall. *Cost*: two atomic instructions without contention, like `std`'s, and two more to
     /// enqueue. A waiter spins for some tens of microseconds and then parks. *Memory*: 16 bytes
     /// beside the value, and 128 bytes of stack while a thread waits. *Panics*: never; a panic of
-    /// the holder releases the lock, and the value stays as it was left.
+    /// the holder releases the lock, and the value stays as the panic left it.
     ///
     /// ```
     /// use manycore::lock::McsLock;
@@ -225,7 +235,7 @@ exclusive! {
 
 #[cfg(all(test, not(manycore_shuttle)))]
 impl<T> McsLock<T> {
-    /// The end of the queue: a different number for each waiter.
+    /// Returns the end of the queue: a different number for each waiter.
     pub(super) fn tail(&self) -> usize {
         self.raw.tail()
     }

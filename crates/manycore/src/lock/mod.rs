@@ -10,42 +10,43 @@
 //!
 //! A fair lock (first come, first served) hands itself to a thread that may be parked or preempted.
 //! With more threads than cores, `std::sync::Mutex` is faster, because a running thread may barge
-//! past the queue. Use these locks where fairness or a bounded wait matters, or where the cores are
-//! not oversubscribed. If updates return nothing, [`crate::oplog`] needs no lock at all; for counts
-//! there is [`crate::collections::Counter`].
+//! past the queue. Use these locks if fairness or a bounded wait matters, or if the cores are not
+//! oversubscribed. If updates return nothing, [`crate::oplog`] needs no lock at all; for counts,
+//! use [`crate::collections::Counter`].
 //!
 //! # What they have in common
 //!
 //! - *Waiting*: a waiter spins for at most some tens of microseconds, and then parks (on a futex on
 //!   Linux; elsewhere it sleeps for 50 us at a time). It never spins for whole time slices, so
 //!   these locks work on a machine with more threads than cores.
-//! - *Panics*: no poison. A panic while the lock is held releases it; the value stays as the panic
-//!   left it. A caller that needs to know keeps a flag in the value.
-//! - *Re-entrancy*: a thread that locks what it holds deadlocks with itself, except where a lock
-//!   says otherwise.
+//! - *Panics*: no poison. A panic while the lock is held releases the lock; the value stays as the
+//!   panic left it. A caller that needs to know keeps a flag in the value.
+//! - *Re-entrancy*: a thread that locks what it holds deadlocks with itself, unless a lock says
+//!   otherwise.
 //! - *Other crates' interfaces*: with the feature `lock_api`, `RawTicketLock`, `RawMcsLock` and
-//!   `RawBrLock` are raw locks of the crate `lock_api` 0.4, for `lock_api::Mutex` and `RwLock`, and
-//!   code that is generic over them. None of these locks needs state of its own in a guard.
-//! - Guards stay on their thread. A forgotten guard leaves the lock locked, with no other effect.
+//!   `RawBrLock` are raw locks of the crate `lock_api` 0.4: for `lock_api::Mutex` and `RwLock`, and
+//!   for code that is generic over them. None of these locks needs state in a guard.
+//! - *Guards* stay on their thread. A forgotten guard leaves the lock locked, and has no other
+//!   effect.
 //! - *Fork*: a child inherits the lock as it was. A lock that another thread of the parent held
 //!   stays locked in the child.
 //!
-//! Laws (lock.K1 to lock.K3 are those of the word lock inside, reservation.N1 to reservation.N5
-//! those of a word that is reserved for one thread; rounds.V1 to rounds.V6 those of the lock in
-//! rounds, whose holder does its waiters' work for them; see their files):
-//! - lock.K4 Order: ticket and MCS are acquired in the order in which the lockers drew a ticket or
-//!   swapped themselves into the queue, one atomic instruction.
-//! - lock.K5 Parking: a thread that parks announces it in memory before it looks for the last time,
-//!   and a thread that releases the lock looks for the announcement after the release (or in the
-//!   same instruction). So no wake-up is lost.
-//! - lock.K6 Big reader: a reader is counted inside the gate or stands in the list of strays, until
-//!   its guard is dropped. A writer has closed the gate, and has seen every lane and the list empty
-//!   since (gate.E2, gate.E3, br.R3).
+//! Laws (each other file has its own: lock.K1 to lock.K3 are those of the lock word, reservation.N1
+//! to reservation.N5 those of a word that is reserved for one thread, and rounds.V1 to rounds.V7
+//! those of the lock in rounds, where the holder does the work of its waiters):
+//! - lock.K4 Order: ticket and MCS locks are acquired in the order in which the lockers drew a
+//!   ticket or swapped themselves into the queue. Each does that by one atomic instruction.
+//! - lock.K5 Parking: a thread that parks announces this in memory before its last look. A thread
+//!   that releases the lock looks for the announcement after the release (or in the same
+//!   instruction). So no wake-up is lost.
+//! - lock.K6 Big reader: until its guard is dropped, a reader is counted inside the gate, or is in
+//!   the list of strays. A writer has closed the gate, and has since seen every lane and the list
+//!   empty (gate.E2, gate.E3, br.R3).
 //!
 //! Source: J. Mellor-Crummey and M. Scott, *Algorithms for scalable synchronization on
-//! shared-memory multiprocessors*, 1991 (ticket, MCS); the variant of MCS whose holder keeps no
-//! node is that of the K42 operating system; the big-reader lock is that of Linux 2.4. Parallel
-//! sections, section 5.1, compares itself with the last two.
+//! shared-memory multiprocessors*, 1991 (ticket, MCS). The MCS variant with no node for the holder
+//! is from the K42 operating system; the big-reader lock is that of Linux 2.4. Parallel sections,
+//! section 5.1, compares itself with the last two.
 
 mod br;
 pub(crate) mod error;
@@ -53,7 +54,7 @@ mod exclusive;
 mod futex;
 pub(crate) mod held;
 pub(crate) mod holding;
-// A raw lock is made at compile time, and a model checker's is not.
+// A raw lock is made at compile time, which a model checker's lock cannot be.
 #[cfg(all(feature = "lock_api", not(manycore_loom), not(manycore_shuttle)))]
 mod lock_api;
 #[cfg(all(test, manycore_loom))]
@@ -84,12 +85,12 @@ pub(crate) use word::{
 use crate::config::SMALL;
 use crate::sync::hint;
 
-/// Pause instructions before a waiter parks: some 20 to 60 us, about what it takes to wake a parked
-/// thread.
+/// Pause instructions before a waiter parks: some 20 to 60 us, about the time that it takes to wake
+/// a parked thread.
 const LOOKS: u32 = if SMALL { 1 } else { 1024 };
 
-/// Spins for `LOOKS` pause instructions and looks after every `pauses` of them. Returns whether
-/// `done` was true at a look.
+/// Spins for `LOOKS` pause instructions, and calls `done` after every `pauses` of them. Returns
+/// true as soon as `done` does, and false if the time is over.
 fn spin_until(pauses: usize, mut done: impl FnMut() -> bool) -> bool {
     let mut spent = 0;
     loop {

@@ -3,22 +3,31 @@
 //! Owns: what a thread learns from its looks. Does not own: the word (`word`), nor the turns, which
 //! the lock's holders count.
 //!
-//! A look takes the line from the owner, and the owner takes it back. Where threads do little else
-//! but lock, one should go on for some microseconds, with the lock and the data in its own cache,
-//! before the next has its turn. Where holds, or the times between them, are long beside a
-//! hand-over, a waiter should look often, or threads stand still for the rest of a pause. How often
-//! looks fail does not tell the two apart: the lock may be held half of the time in both.
+//! ```text
+//! short pause, then a look:  free                      --> short pauses suit (a little)
+//!                            held, in the same turn    --> holds are long: short pauses suit
+//!                            held, in another turn     --> holds are short: long pauses suit
+//!                                                          (after a fifth of such looks)
+//! 64 long pauses             --> one short pause probes again
+//! ```
 //!
-//! Whether the lock was *taken anew* within a short pause does. So holders count their turns
-//! beside the lock, in a line that they write anyway. If the lock is held in the same turn, the
-//! hold is long, and short pauses go on. If more than a fifth of them end with it held in another
-//! turn, holds are short, and the thread takes long pauses, in its next waits too; then a short
-//! one probes again.
+//! A look takes the line from the owner, and the owner takes it back. If threads do little else
+//! than lock, one thread should go on for some microseconds, with the lock and the data in its own
+//! cache, before the next has its turn. If holds, or the times between them, are long compared with
+//! a hand-over, a waiter should look often. Otherwise threads stand still for the rest of a pause.
+//! How often looks fail does not tell these two cases apart: in both, the lock may be held half of
+//! the time.
 //!
-//! A lock that a look finds free speaks for short pauses: the waiter can have it, and runs beside
-//! the last holder. Not so where other waiters are parked: they run no sooner for it. A lock
-//! without a count of turns tells less: there, a lock that is held was always taken anew, and long
-//! pauses are shorter, since holds may be long.
+//! What does tell is whether the lock was *taken anew* within a short pause. So holders count their
+//! turns beside the lock, in a line that they write anyway. If the lock is held in the same turn,
+//! the hold is long, and short pauses go on. If more than a fifth of the short pauses end with the
+//! lock held in another turn, holds are short. Then the thread takes long pauses, in its next waits
+//! too, until a short pause probes again.
+//!
+//! If a look finds the lock free, that speaks for short pauses: the waiter can have the lock, and
+//! runs beside the last holder. It does not if other waiters are parked, because short pauses make
+//! them run no sooner. A lock without a count of turns tells less: there, a held lock always counts
+//! as taken anew, and long pauses are shorter, since holds may be long.
 //!
 //! All of this is a hint. If it is wrong, waits take longer.
 
@@ -27,50 +36,51 @@ use crate::sync::{self, AtomicU32, Ordering, hint};
 use std::cell::Cell;
 use std::mem;
 
-/// Pause instructions of a short pause: 0.2 to 1 us. (Every look takes the line from the owner,
-/// which waits some 200 ns for it between two cores of an EPYC, and then the same the other way.)
+/// Pause instructions of a short pause: 0.2 to 1 us. (Every look takes the line from the owner.
+/// Between two cores of an EPYC the owner waits some 200 ns for it, and the waiter as long on the
+/// way back.)
 const SHORT: u32 = if SMALL { 1 } else { 16 };
 
 /// Pause instructions of a long pause: 2 to 24 us.
 const LONG: u32 = if SMALL { 1 } else { 512 };
 
-/// The same where turns are not counted.
+/// Pause instructions of a long pause if turns are not counted.
 const LONG_BLIND: u32 = if SMALL { 1 } else { 128 };
 
-/// What a short pause counts for if its lock is held in another turn after it; a lock in the same
-/// turn takes that back.
+/// What a short pause adds if the lock is then held in another turn; a lock held in the same turn
+/// takes as much back.
 const ANEW: u32 = 4;
 
-/// What a lock that is free takes back: so a fifth of the looks decide.
+/// What a free lock takes back: so a fifth of the looks decide.
 const FREE: u32 = 1;
 
-/// The count from which pauses are long.
+/// Pauses are long from this count on.
 const SURE: u32 = 4 * ANEW;
 
-/// Long pauses before a short one probes again.
+/// Number of long pauses before a short pause probes again.
 const PROBE_AFTER: u32 = 64;
 
 sync::thread_local! {
-    /// Below `SURE`, what the short pauses have told; from there on, the long pauses until the next
-    /// short one. Long ones at first: where many threads come to a lock at once, each would disturb
-    /// the owner to learn that.
+    /// Below `SURE`, what the short pauses have told; from `SURE` on, it also counts the long
+    /// pauses until the next short one. Starts with long pauses: if many threads come to a lock at
+    /// once, each would disturb the owner just to learn that.
     static LEARNED: Cell<u32> = const { Cell::new(SURE + PROBE_AFTER) };
 }
 
 /// The pace of one waiter.
 pub(super) struct Pace<'a> {
-    /// What each holder of the lock changes, if there is such a word.
+    /// A word that each holder of the lock changes, if there is one.
     turns: Option<&'a AtomicU32>,
-    /// As [`LEARNED`].
+    /// Same as [`LEARNED`].
     learned: u32,
     /// The turn at the last look.
     turn: u32,
-    /// Whether the waiter has taken a short pause since.
+    /// True if the waiter has taken a short pause since the last look.
     is_probing: bool,
 }
 
 impl<'a> Pace<'a> {
-    /// As the thread has learned it.
+    /// Starts with what the thread has learned.
     pub(super) fn learned(turns: Option<&'a AtomicU32>) -> Self {
         let learned = if SMALL { 0 } else { LEARNED.with(Cell::get) };
         Self { turns, learned, turn: 0, is_probing: false }
@@ -83,9 +93,10 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Learns from a look, which has found the lock held or not, and other waiters parked or not.
+    /// Learns from a look. `is_held`: the look found the lock held. `is_crowded`: other waiters are
+    /// parked.
     pub(super) fn looked(&mut self, is_held: bool, is_crowded: bool) {
-        // ORDER: Relaxed; a hint. (Not in models, where it is not worth its steps.)
+        // ORDER: Relaxed; a hint. (Left out of models, where it is not worth its steps.)
         let turn = self.turns.filter(|_| !SMALL).map_or(0, |turns| turns.load(Ordering::Relaxed));
         let is_same = mem::replace(&mut self.turn, turn) == turn && self.turns.is_some();
         if !mem::take(&mut self.is_probing) {

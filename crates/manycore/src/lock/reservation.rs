@@ -1,45 +1,56 @@
-//! A lock word that is reserved for one thread, which locks it by plain stores.
+//! A lock word that is reserved for one thread, the *owner*, which locks it by plain stores.
 //!
-//! Owns: the reservation, its revocation, and what the *owner* does, the thread that has it. Does
-//! not own: which words are reserved, and when.
+//! Owns: the reservation, its revocation, and what the owner does. Does not own: which words are
+//! reserved, and when.
+//!
+//! ```text
+//! owner     flag = 1; light barrier; word still reserved? --> inside
+//!           flag = 0; light barrier; word still reserved? --> out
+//! revoker   mark the word; heavy barrier; load the flag
+//!             flag is 0: word = free        flag is 1: word = locked by the owner
+//! ```
 //!
 //! A reserved word is the owner's token without `LOCKED`; [`word`](super::word) refuses it to all
-//! lockers. The owner has a flag beside the word, which says that it is inside. It sets the flag,
-//! and then looks whether the word is still reserved; it clears the flag, and looks again. Any
-//! other locker *revokes* the reservation: it marks the word, passes the barrier, and loads the
-//! flag. Then it makes the word free, or a word that the owner has locked, like any other.
+//! lockers. The owner has a flag beside the word that says "inside". To enter, it sets the flag,
+//! and then looks whether the word is still reserved. To leave, it clears the flag, and looks
+//! again. Any other locker *revokes* the reservation: it marks the word, passes the barrier, and
+//! loads the flag. Then it makes the word free or, if the flag was set, a word that the owner has
+//! locked.
 //!
 //! Laws:
 //! - reservation.N1 The owner is inside only after it has set the flag and has then found the word
-//!   reserved and unmarked. Nothing but the owner writes the flag. Set or clear then look, against
-//!   mark then load, is the store-buffering race that `percpu::barrier` decides: the owner sees the
-//!   mark, or the revoker sees the flag as the owner left it before that look.
-//! - reservation.N2 A marked word becomes free by a thread that has loaded the flag after the
-//!   barrier and found it clear, or by the owner itself, from outside; it becomes one that the
-//!   owner has locked if the flag was set. One exchange decides, whatever number of threads revoke.
-//! - reservation.N3 An owner that finds the word changed when it clears the flag releases it as if
-//!   it had locked it: if it is still marked, or locked in its name ([`leave_changed`]). This is so
-//!   also if it was never inside, since a revoker may have seen the flag of its attempt.
-//! - reservation.N4 A word is reserved once: a revoker that is slow would take a second reservation
-//!   for the first one. The caller remembers it.
-//! - reservation.N5 Words are reserved only where barriers are asymmetric. Where membarrier is
-//!   denied later, the revoker's barrier is the slow one (`percpu::barrier`).
+//!   reserved and unmarked. Only the owner writes the flag. The owner sets or clears the flag and
+//!   then looks; the revoker marks and then loads. This is the store-buffering race that
+//!   `percpu::barrier` decides: the owner sees the mark, or the revoker sees the flag as the owner
+//!   left it before its look.
+//! - reservation.N2 A marked word becomes free through a thread that loaded the flag after the
+//!   barrier and found it clear, or through the owner itself, from outside. It becomes a word that
+//!   the owner has locked if the flag was set. One exchange decides, however many threads revoke.
+//! - reservation.N3 If an owner clears the flag and finds the word changed, it releases the word as
+//!   if it had locked it: when the word is still marked, or locked in the owner's name
+//!   ([`leave_changed`]). It does so even if it was never inside, because a revoker may have seen
+//!   the flag of its attempt.
+//! - reservation.N4 A word is reserved only once: a slow revoker would take a second reservation
+//!   for the first. The caller remembers that.
+//! - reservation.N5 Words are reserved only where barriers are asymmetric. If membarrier is denied
+//!   later, the revoker's barrier is the slow one (`percpu::barrier`).
 //!
-//! An owner that ends leaves its words reserved. The next thread with its token, which has seen all
-//! that it did, is the owner then.
+//! An owner that ends leaves its words reserved. The next thread with its token has seen all that
+//! the owner did, and is the new owner.
 //!
 //! Source: K. Kawachiya, A. Koseki, T. Onodera, *Lock reservation: Java locks can mostly do without
+//! atomic operations*, OOPSLA 2002; with an asymmetric fence in place of a suspended owner.
 //! atomic operations*, OOPSLA 2002; with an asymmetric fence in place of a suspended owner.
 
 use super::word::{HOT, LOCKED, TOKEN, WAITERS, unlock_marked};
 use crate::percpu::barrier;
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, const_fn, seeded_bug};
 
-/// A reserved word that is being revoked. (`SPIN` would not do: a waiter that gives up clears it
-/// without looking.)
+/// Marks a reserved word that is being revoked. (`SPIN` would not do: a waiter that gives up clears
+/// it without looking.)
 const MARK: usize = WAITERS;
 
-/// Whether the owner of a reserved word is inside.
+/// A flag beside a reserved word: the owner is inside.
 #[derive(Debug)]
 pub(crate) struct Inside(AtomicBool);
 
@@ -51,27 +62,27 @@ impl Inside {
     }
 }
 
-/// The owner of a reserved word, marked or not.
+/// Returns the owner of a reserved word, marked or not.
 fn owner(seen: usize) -> Option<usize> {
     (seen & (LOCKED | HOT) == 0 && seen & TOKEN != 0).then_some(seen & TOKEN)
 }
 
-/// Whether the word is reserved, and lockers have to [`revoke`] that first.
+/// Returns true if the word is reserved, so that lockers have to [`revoke`] that first.
 #[inline]
 pub(crate) fn is_reserved(word: &AtomicUsize) -> bool {
     // ORDER: Relaxed; a hint, `revoke` loads it again.
     owner(word.load(Ordering::Relaxed)).is_some()
 }
 
-/// Whether the thread with `token` is inside a word that is reserved for it.
+/// Returns true if the thread with `token` is inside a word that is reserved for it.
 pub(crate) fn is_inside(word: &AtomicUsize, inside: &Inside, token: usize) -> bool {
-    // ORDER: Relaxed (both); the owner sees its own stores, and to other threads the word is not
-    // reserved for `token`.
+    // ORDER: Relaxed (both); the owner sees its own stores, and for any other thread the word is
+    // not reserved for `token`.
     owner(word.load(Ordering::Relaxed)) == Some(token) && inside.0.load(Ordering::Relaxed)
 }
 
 /// Reserves the word for the thread that holds its lock, and releases the lock. Returns false, with
-/// the lock still held, if the word has flags or is HOT. Not again for the same word
+/// the lock still held, if the word has flags or is HOT. Must not be called twice for the same word
 /// (reservation.N4).
 pub(crate) fn reserve(word: &AtomicUsize, token: usize) -> bool {
     debug_assert!(
@@ -82,7 +93,7 @@ pub(crate) fn reserve(word: &AtomicUsize, token: usize) -> bool {
     word.compare_exchange(token | LOCKED, token, Ordering::Release, Ordering::Relaxed).is_ok()
 }
 
-/// As [`reserve`], by a thread that stays inside.
+/// As [`reserve`], for a thread that stays inside.
 pub(crate) fn reserve_inside(word: &AtomicUsize, inside: &Inside, token: usize) -> bool {
     // ORDER: Relaxed; published by the exchange in `reserve`.
     inside.0.store(true, Ordering::Relaxed);
@@ -94,21 +105,21 @@ pub(crate) fn reserve_inside(word: &AtomicUsize, inside: &Inside, token: usize) 
     reserved
 }
 
-/// What came of the owner's attempt to enter.
+/// The outcome of the owner's attempt to enter.
 pub(crate) enum Entry {
     Inside,
-    /// The word is not reserved for this thread, or it is inside already.
+    /// The word is not reserved for this thread, or the thread is inside already.
     Refused,
-    /// Another thread revokes the reservation: this one is not inside and must
+    /// Another thread revokes the reservation: this thread is not inside, and must
     /// [`leave_changed`].
     Changed,
 }
 
-/// Enters the word, if it is reserved for the thread with `token`.
+/// Enters the word if it is reserved for the thread with `token`.
 #[inline(always)]
 pub(crate) fn enter(word: &AtomicUsize, inside: &Inside, token: usize) -> Entry {
     // ORDER: Relaxed (all): if the word is reserved, no other thread has been inside since it
-    // became so. `light` orders the store before the second load (reservation.N1); pairs with
+    // became reserved. `light` orders the store before the second load (reservation.N1); pairs with
     // `heavy` in `revoke`.
     if word.load(Ordering::Relaxed) != token || inside.0.load(Ordering::Relaxed) {
         return Entry::Refused;
@@ -123,8 +134,8 @@ pub(crate) fn enter(word: &AtomicUsize, inside: &Inside, token: usize) -> Entry 
     Entry::Changed
 }
 
-/// Leaves the word. Returns false if the reservation was revoked since the thread entered: then it
-/// must [`leave_changed`].
+/// Leaves the word. Returns false if the reservation was revoked since the thread entered: then the
+/// thread must [`leave_changed`].
 #[inline(always)]
 pub(crate) fn leave(word: &AtomicUsize, inside: &Inside, token: usize) -> bool {
     debug_assert!(
@@ -139,9 +150,9 @@ pub(crate) fn leave(word: &AtomicUsize, inside: &Inside, token: usize) -> bool {
     word.load(Ordering::Relaxed) == token
 }
 
-/// Releases a word whose reservation was revoked while its owner was or seemed inside, if that is
-/// left to the owner (reservation.N3). Returns false if the word is HOT: then what it leads to may
-/// be locked in this thread's name.
+/// Releases a word that was revoked while its owner was or seemed inside, if the revoker left that
+/// to the owner (reservation.N3). Returns false if the word is HOT: then the object to which it
+/// leads may be locked in this thread's name.
 #[cold]
 pub(crate) fn leave_changed(word: &AtomicUsize, token: usize) -> bool {
     loop {
@@ -161,8 +172,8 @@ pub(crate) fn leave_changed(word: &AtomicUsize, token: usize) -> bool {
     }
 }
 
-/// Makes a word that its owner is inside one that it has locked, whether the reservation was
-/// revoked or not.
+/// Turns a reserved word that its owner is inside into a word that the owner has locked, whether
+/// the reservation was revoked or not.
 #[cold]
 pub(crate) fn give_up(word: &AtomicUsize, inside: &Inside, token: usize) {
     // ORDER: Relaxed (all); the thread goes on holding the word. A revoker's exchange finds the
@@ -175,12 +186,12 @@ pub(crate) fn give_up(word: &AtomicUsize, inside: &Inside, token: usize) {
             Err(now) => seen = now,
         }
     }
-    // ORDER: Release; a revoker that finds the flag clear finds the word changed, too
+    // ORDER: Release; a revoker that finds the flag clear also finds the word changed
     // (reservation.N2).
     inside.0.store(false, Ordering::Release);
 }
 
-/// Ends the reservation of the word, if it has one: it becomes free, or locked by its owner.
+/// Ends the reservation of the word, if it has one: the word becomes free, or locked by its owner.
 #[cold]
 pub(crate) fn revoke(word: &AtomicUsize, inside: &Inside) {
     // ORDER: Relaxed; the exchanges decide.

@@ -1,42 +1,50 @@
-//! A lock whose holder may have done the work that its waiters came for, and whose waiters then
-//! share the object.
+//! A lock for objects that a reader must first bring up to date. The holder does that once, for all
+//! waiters that arrived before it began; they then share the object without the lock.
 //!
-//! For objects that a reader has to bring up to date first. The thread that acquires the lock does
-//! that; all readers that arrived before it began share the result, without the lock.
+//! ```text
+//! reader arrives --> is there anything to do? -- no --> share the object
+//!                      | yes
+//!                      v
+//!                    lock free? -- yes --> wait until no sharer is left, HELD
+//!                      | no                 --> round: begin, do all there is to do, end
+//!                      v                    --> share the object, release the lock
+//!                    wait: until a round that began later is done --> share the object
+//!                          or the lock is free                    --> take it
+//! ```
 //!
 //! Owns: the object's lock, the number of sharers, and the rounds. Does not own: what brings an
 //! object up to date.
 //!
 //! Laws:
-//! - rounds.V1 `HELD` is set by the lock holder, and cleared by the same thread before it releases
-//!   the lock, unless the object is kept (rounds.V7). No thread enters while it is set, so the
-//!   holder has the object exclusively once it has seen that no sharer is left
-//!   ([`exclude`](Rounds::exclude)).
+//! - rounds.V1 The lock holder sets `HELD`, and clears it before it releases the lock, unless the
+//!   object is kept (rounds.V7). No thread enters while `HELD` is set. So the holder has the object
+//!   exclusively once it has seen that no sharer is left ([`exclude`](Rounds::exclude)).
 //! - rounds.V2 A round is counted, with a full fence, before its holder looks at what there is to
-//!   do, and is done when all of that is. So a thread that finds a round done that is later than
-//!   the one counted when it arrived misses nothing that had returned before it arrived.
-//! - rounds.V3 A thread that parks has set `SLEEPERS` or found it set, and then has seen that the
-//!   lock is held (or, if it is the holder, that a sharer is left). A thread that releases the lock
-//!   (or leaves as the last sharer under `HELD`) looks for `SLEEPERS` after that, and wakes all. So
-//!   does a thread that has set `SLEEPERS` and then finds the lock free. So no wake-up is lost:
-//!   after each time that the flag is set there is a look.
+//!   do, and is done when all of that is done. So let a thread find that a round is done which is
+//!   later than the round counted when the thread arrived. It misses nothing that had returned
+//!   before it arrived.
+//! - rounds.V3 A thread that parks has set `SLEEPERS` or found it set, and has then seen that the
+//!   lock is held (or, if it is the holder, that a sharer is left). A thread that releases the
+//!   lock, or leaves as the last sharer under `HELD`, looks for `SLEEPERS` afterwards and wakes
+//!   all. So does a thread that has set `SLEEPERS` and then finds the lock free. So a look follows
+//!   each time that the flag is set, and no wake-up is lost.
 //!   - The last of these looks is for other threads. Between a thread's look at the lock and its
-//!     parking, the lock may be released, the flag cleared, and then set again: so it parks on a
-//!     flag that was set after the release, for which only the thread that set it can look.
-//! - rounds.V4 A thread that has an object, exclusively or shared, and asks for the same object
-//!   again is refused before it takes or changes anything. So it never waits for itself, nor holds
-//!   the word that another thread needs to make progress (`holding` keeps the list).
+//!     parking, the lock may be released, the flag cleared, and then set again. So the thread parks
+//!     on a flag that was set after the release, and only the thread that set it can look for it.
+//! - rounds.V4 If a thread has an object, exclusively or shared, and asks for the same object
+//!   again, it is refused before it takes or changes anything. So it never waits for itself, nor
+//!   holds the word that another thread needs for progress (`holding` keeps the list).
 //! - rounds.V5 A thread that comes to share the object waits for its sharers only if there is
 //!   something to do. So a thread that acquires the lock asks again, and joins the sharers if there
-//!   is nothing: when it arrived, the lock may have been busy with the last of the work, in a round
-//!   that had begun before (which rounds.V2 does not let it count on).
+//!   is nothing. When it arrived, the lock may have been busy with the last of the work, in a round
+//!   that had begun before, which rounds.V2 does not let the thread count on.
 //! - rounds.V6 A thread that parks to wait for others is in the graph of `wait_graph`, with all
-//!   that it holds. So the thread that would close a cycle is refused, and undoes what it has
+//!   that it holds. So a thread that would close a cycle is refused, and undoes what it has
 //!   announced.
 //! - rounds.V7 While the object is *kept*, `HELD` stays set when the lock is released. So no thread
-//!   shares the object, and the thread that acquires the lock has it exclusively at once, by one
-//!   instruction. The lock holder makes the object kept and ends that; `kept` is guarded by the
-//!   lock, and a hint to all others.
+//!   shares the object, and a thread that acquires the lock has the object exclusively at once, by
+//!   one instruction. The lock holder starts and ends keeping the object. The lock guards `kept`;
+//!   for all other threads, `kept` is a hint.
 //!
 //! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
 //! SPAA 2010, for one thread that does the work of its waiters.
@@ -53,13 +61,14 @@ use crate::sync::{AtomicBool, AtomicUsize, Ordering, hint, seeded_bug};
 const HELD: usize = 1;
 /// A thread is parked (rounds.V3).
 const SLEEPERS: usize = 2;
-/// One sharer.
+/// The count of one sharer.
 const ONE: usize = 4;
 
-/// Looks before a waiter parks, each after twice as many pause instructions as the one before.
+/// Number of looks before a waiter parks. Each comes after twice as many pause instructions as the
+/// one before.
 const LOOKS: u32 = if SMALL { 0 } else { 9 };
 
-/// See the module header.
+/// A lock in rounds; the module header explains it.
 pub(crate) struct Rounds {
     lock: AtomicUsize,
     state: AtomicUsize,
@@ -69,13 +78,13 @@ pub(crate) struct Rounds {
     kept: AtomicBool,
 }
 
-/// How a thread entered that wants to share the object.
+/// The way in which a thread that wants to share the object entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// It shares the object, which is up to date.
+    /// The thread shares the object, which is up to date.
     Shared,
-    /// The caller has the lock and the object exclusively, brings it up to date in a round, and
-    /// then calls [`Rounds::share`].
+    /// The thread has the lock and the object exclusively. It brings the object up to date in a
+    /// round, and then calls [`Rounds::share`].
     First,
 }
 
@@ -122,8 +131,8 @@ impl Rounds {
         Err(Refused::Busy)
     }
 
-    /// Has the object exclusively from here on (rounds.V1), or releases the lock. To be called by
-    /// the lock holder, which does not share the object.
+    /// Gets the object exclusively (rounds.V1), or releases the lock. The caller holds the lock and
+    /// does not share the object.
     fn exclude(&self) -> Result<(), Refused> {
         if self.is_kept() {
             holding::note(self.address());
@@ -139,7 +148,8 @@ impl Rounds {
             let mut waiting = None;
             while !spin_until(1, is_alone) {
                 if let Err(deadlock) = watch(&mut waiting, self) {
-                    // ORDER: Release; as in `unlock`. A thread parked since is woken (rounds.V3).
+                    // ORDER: Release; as in `unlock`. A thread that has parked since is woken
+                    // (rounds.V3).
                     self.state.fetch_and(!HELD, Ordering::Release);
                     self.give_up_lock();
                     return Err(deadlock);
@@ -154,15 +164,16 @@ impl Rounds {
         Ok(())
     }
 
-    /// Counts a round (rounds.V2). To be called by the thread that has the object exclusively.
+    /// Counts a round (rounds.V2). The caller has the object exclusively.
     pub(crate) fn begin(&self) -> usize {
-        // ORDER: SeqCst, a full fence; pairs with the fences of what the holder looks for.
+        // ORDER: SeqCst, a full fence; pairs with the fences of the things that the holder looks
+        // for.
         let round = self.begun.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         barrier::full_after_rmw();
         round
     }
 
-    /// All is done that there was to do when the round was counted. To be called by the thread that
+    /// Notes that everything is done that there was to do when the round was counted. The caller
     /// counted it.
     pub(crate) fn end(&self, round: usize) {
         debug_assert!(
@@ -195,23 +206,22 @@ impl Rounds {
         self.give_up_lock();
     }
 
-    /// Whether the object is kept (rounds.V7); a hint, unless the caller has the lock.
+    /// Returns true if the object is kept (rounds.V7). A hint, unless the caller has the lock.
     #[inline(always)]
     pub(crate) fn is_kept(&self) -> bool {
         // ORDER: Relaxed; guarded by the lock.
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// Makes the object kept, or no longer kept. To be called by the thread that has it
-    /// exclusively.
+    /// Starts or ends keeping the object. The caller has the object exclusively.
     pub(crate) fn keep(&self, keep: bool) {
         self.expect_mine();
         // ORDER: Relaxed; guarded by the lock.
         self.kept.store(keep, Ordering::Relaxed);
     }
 
-    /// Takes a kept object exclusively, if its lock is free or becomes so within some looks. Never
-    /// parks. Returns false also if the calling thread has the object already.
+    /// Takes a kept object exclusively, if its lock is free or becomes free within some looks.
+    /// Never parks. Also returns false if the calling thread has the object already.
     #[inline]
     pub(crate) fn lock_kept(&self) -> bool {
         if !word::lock_soon(&self.lock, thread_token()) {
@@ -227,16 +237,16 @@ impl Rounds {
         true
     }
 
-    /// Shares the object with others from here on, and releases the lock; or returns false if the
-    /// object is kept: then the caller still has it exclusively. To be called by the thread that
-    /// has it so.
+    /// Shares the object with other threads from here on, and releases the lock. If the object is
+    /// kept, returns false, and the caller still has it exclusively. The caller has the object
+    /// exclusively.
     #[must_use]
     pub(crate) fn share(&self) -> bool {
         self.expect_mine();
         if self.is_kept() {
             return false;
         }
-        // ORDER: Release; as in `unlock`. HELD is set and there is no sharer: this clears it, and
+        // ORDER: Release; as in `unlock`. HELD is set and there is no sharer: this clears HELD and
         // counts the caller in.
         let seen = self.state.fetch_add(ONE - HELD, Ordering::Release);
         debug_assert!(seen & HELD != 0, "rounds.V1: shared by a thread that does not hold it");
@@ -244,7 +254,7 @@ impl Rounds {
         true
     }
 
-    /// In a debug build: the calling thread has the lock, and the object in its list.
+    /// Asserts, in a debug build, that the calling thread has the lock, and the object in its list.
     fn expect_mine(&self) {
         debug_assert!(
             cfg!(manycore_loom) || self.is_locked_by_me(),
@@ -284,7 +294,7 @@ impl Rounds {
         let mut seen = self.state.load(Ordering::Relaxed);
         while seen & HELD == 0 {
             // ORDER: Acquire; pairs with Release in `unlock` and `share`: the object as it was
-            // left. AcqRel with a fence, because the caller may look at what there is to do next.
+            // left. AcqRel with a fence, because the caller may look next at what there is to do.
             match self.state.compare_exchange(seen, seen + ONE, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => {
@@ -298,15 +308,16 @@ impl Rounds {
         false
     }
 
-    /// Enters to share the object, up to date. `is_current` says whether there is nothing to do for
-    /// it; it is asked when no other thread can change the object, and also before that, as a hint.
+    /// Enters to share the object, up to date. `is_current` returns true if there is nothing to do
+    /// for the object. It is called when no other thread can change the object; before that, it is
+    /// also called as a hint.
     #[track_caller]
     pub(crate) fn enter(&self, of: Of, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         if self.is_mine() {
             return Err(Refused::HeldBySelf);
         }
-        // ORDER: Relaxed; what returned before has passed a full fence, after which no older number
-        // is seen than that of the last round that missed it (rounds.V2).
+        // ORDER: Relaxed; every update that returned before passed a full fence. So the number read
+        // here is not older than that of the last round that missed the update (rounds.V2).
         let came = self.begun.load(Ordering::Relaxed);
         if !self.is_kept() && is_current() && self.join() {
             if is_current() {
@@ -326,9 +337,9 @@ impl Rounds {
         }
     }
 
-    /// To be called by the thread that has acquired the lock.
+    /// Continues `enter` for a thread that has acquired the lock.
     fn come_first(&self, came: usize, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
-        // The caller may look at what there is to do next, as after `join`.
+        // The caller may look next at what there is to do, as after `join`.
         barrier::full_after_rmw();
         if self.is_kept() {
             return self.exclude().map(|()| Entered::First);
@@ -372,8 +383,8 @@ impl Rounds {
 
     /// Parks while the lock is held (rounds.V3).
     fn sleep(&self) {
-        // ORDER: Relaxed; `change` decides. If another thread's SLEEPERS is there, the fence makes
-        // it visible also to the holder whose release comes after the look at the lock below.
+        // ORDER: Relaxed; `change` decides. If another thread's SLEEPERS is there, the fence also
+        // makes it visible to the holder that releases after the look at the lock below.
         let seen = self.state.load(Ordering::Relaxed);
         if seen & SLEEPERS == 0 && !self.change(seen, seen | SLEEPERS) {
             return;
@@ -394,7 +405,7 @@ impl Rounds {
         }
     }
 
-    /// Leaves. To be called by the thread that entered.
+    /// Leaves the object. The caller is the thread that entered.
     pub(crate) fn leave(&self) {
         holding::forget(self.address());
         // ORDER: AcqRel; Release pairs with Acquire in `exclude`; with a fence for rounds.V3.
@@ -405,12 +416,12 @@ impl Rounds {
         }
     }
 
-    /// Whether the calling thread has the lock.
+    /// Returns true if the calling thread has the lock.
     pub(crate) fn is_locked_by_me(&self) -> bool {
         word::is_held_by(&self.lock, thread_token())
     }
 
-    /// Whether the calling thread has the object, exclusively or shared (rounds.V4).
+    /// Returns true if the calling thread has the object, exclusively or shared (rounds.V4).
     fn is_mine(&self) -> bool {
         // ORDER: Relaxed; a thread sees what it did itself.
         self.state.load(Ordering::Relaxed) & !SLEEPERS != 0 && holding::has(self.address())
@@ -421,7 +432,7 @@ impl Rounds {
     }
 }
 
-/// Before the thread parks: enters it into the graph, unless it would never wake up (rounds.V6).
+/// Enters the thread into the graph before it parks, unless it would never wake up (rounds.V6).
 /// (Not in models, as in `word`.)
 fn watch(waiting: &mut Option<Waiting>, awaited: &(impl Awaited + 'static)) -> Result<(), Refused> {
     if waiting.is_none() && !SMALL {

@@ -1,4 +1,4 @@
-//! What only a test inside the module can observe: the order of arrival.
+//! Tests that must be inside the module: the order of arrival.
 
 use super::{McsLock, TicketLock};
 use crate::sync::thread;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 const COMERS: usize = 12;
 
-/// Lets `COMERS` threads arrive one after the other at a lock that is held, and returns the order
-/// in which they were served. `linger` lets them all park first.
+/// Lets `COMERS` threads arrive one after the other at a held lock, and returns the order in which
+/// they were served. With `linger`, they all park first.
 fn served<L: Sync>(
     lock: &L,
     arrivals: impl Fn(&L) -> usize,
@@ -51,7 +51,7 @@ fn mcs_serves_in_the_order_of_arrival_awake_or_asleep() {
     }
 }
 
-/// The test of the test: it notices a lock that serves in no order.
+/// A test of the test: it notices a lock that serves in no order.
 #[test]
 fn unfair_order_would_be_noticed() {
     let (lock, arrived) = (std::sync::Mutex::new(Vec::new()), crate::sync::AtomicUsize::new(0));

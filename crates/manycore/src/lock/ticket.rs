@@ -1,5 +1,5 @@
-//! The ticket lock: a locker draws a number and waits until it is served. Laws lock.K4 and lock.K5
-//! of the parent module.
+//! The ticket lock: a locker draws a number and waits until that number is served. Laws lock.K4 and
+//! lock.K5 of the parent module.
 
 use super::exclusive::{Raw, exclusive};
 use super::{futex, spin_until};
@@ -11,9 +11,9 @@ use crate::sync::{AtomicUsize, Ordering, const_fn, parallelism};
 pub(super) struct Ticket {
     /// The number that the next locker draws.
     next: AtomicUsize,
-    /// The number whose owner holds the lock; written only by the holder.
+    /// The number of the thread that holds the lock; written only by the holder.
     serving: AtomicUsize,
-    /// Lockers that are parked or about to park.
+    /// Number of lockers that are parked or about to park.
     sleepers: AtomicUsize,
 }
 
@@ -28,7 +28,7 @@ impl Ticket {
         }
     }
 
-    /// Tickets drawn so far.
+    /// Returns the number of tickets drawn so far.
     #[cfg(all(test, not(manycore_shuttle)))]
     pub(super) fn drawn(&self) -> usize {
         self.next.load(Ordering::Relaxed)
@@ -41,7 +41,8 @@ impl Ticket {
         let ahead = mine.wrapping_sub(self.serving.load(Ordering::Relaxed));
         // ORDER: Acquire; pairs with the swap in `unlock`: what the holder before wrote.
         let is_served = || self.serving.load(Ordering::Acquire) == mine;
-        // A locker with more lockers ahead than there are cores waits for a context switch anyway.
+        // If more lockers are ahead than there are cores, this locker waits for a context switch
+        // anyway.
         if ahead <= parallelism() && spin_until(ahead.max(1), is_served) {
             return wait.end(of, ahead as u64);
         }
@@ -57,24 +58,24 @@ impl Ticket {
             }
             futex::wait_bits(&self.serving, seen, bit_of(mine));
         }
-        // ORDER: Relaxed; too high a count costs a system call, and no more.
+        // ORDER: Relaxed; too high a count only costs a system call.
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
         wait.end(of, ahead as u64);
     }
 }
 
-/// The futex bit of a ticket's parked owner: so that one in 32 is woken, not all.
+/// Returns the futex bit of a ticket: so one parked locker in 32 is woken, not all.
 fn bit_of(ticket: usize) -> u32 {
     1 << (ticket % 32)
 }
 
-// SAFETY: a ticket is drawn once (an atomic add, or a CAS from the number that is served), and
-// only a holder moves `serving`, by one.
+// SAFETY: a ticket is drawn once (an atomic add, or a CAS from the number that is served), and only
+// a holder moves `serving`, by one.
 unsafe impl Raw for Ticket {
     #[inline]
     #[track_caller]
     fn lock(&self) {
-        // ORDER: Relaxed; the ticket only orders lockers. `serving` passes on what they wrote.
+        // ORDER: Relaxed; the ticket only orders the lockers. `serving` passes on what they wrote.
         let mine = self.next.fetch_add(1, Ordering::Relaxed);
         // ORDER: Acquire; pairs with the swap in `unlock`.
         if self.serving.load(Ordering::Acquire) != mine {
@@ -84,8 +85,8 @@ unsafe impl Raw for Ticket {
 
     #[inline]
     fn try_lock(&self) -> bool {
-        // ORDER: Acquire; pairs with the swap in `unlock`. If the CAS finds the ticket that is
-        // served undrawn, then it is still served: only its owner could move on.
+        // ORDER: Acquire; pairs with the swap in `unlock`. If the CAS finds that the ticket being
+        // served is not drawn, then it is still being served: only its owner could move on.
         let free = self.serving.load(Ordering::Acquire);
         self.next
             .compare_exchange(free, free.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed)
@@ -119,12 +120,12 @@ exclusive! {
     /// ([`McsLock`](super::McsLock)), and not for more threads than cores (see the module).
     ///
     /// *Consistency*: mutual exclusion. *Progress*: blocking; first come, first served, so a locker
-    /// waits only for those that arrived before it. A thread that is preempted while it holds the
-    /// lock, or just after its turn came, stalls all threads behind it. *Cost*: two atomic
-    /// instructions without contention, as `std`'s. A waiter spins, with looks that are rarer the
-    /// longer the queue, and then parks; a locker whose queue is longer than the machine has cores
-    /// parks at once. *Memory*: 24 bytes beside the value. *Panics*: never; a panic of the holder
-    /// releases the lock, and the value stays as it was left.
+    /// waits only for those that arrived before it. If a thread is preempted while it holds the
+    /// lock, or just after its turn came, all threads behind it stall. *Cost*: two atomic
+    /// instructions without contention, like `std`'s. A waiter spins, with rarer looks the longer
+    /// the queue, and then parks. A locker parks at once if its queue is longer than the machine
+    /// has cores. *Memory*: 24 bytes beside the value. *Panics*: never; a panic of the holder
+    /// releases the lock, and the value stays as the panic left it.
     ///
     /// ```
     /// use manycore::lock::TicketLock;
@@ -147,7 +148,7 @@ exclusive! {
 
 #[cfg(all(test, not(manycore_shuttle)))]
 impl<T> TicketLock<T> {
-    /// Lockers that have arrived so far.
+    /// Returns the number of lockers that have arrived so far.
     pub(super) fn arrivals(&self) -> usize {
         self.raw.drawn()
     }

@@ -1,19 +1,24 @@
-//! The graph of the threads that wait, and of what each of them waits for: deadlock detection.
+//! Deadlock detection: the graph of the threads that wait, and of what each of them waits for.
 //!
 //! Owns: the wait-for graph of the threads that wait for a lock under which user code runs. Does
 //! not own: the locks, and what a thread holds (`held`, `holding`).
 //!
+//! ```text
+//! thread A --waits for--> lock 2 --held by--> thread B --waits for--> lock 1 --held by--> thread A
+//! ```
+//!
 //! Laws:
 //! - wait_graph.G1 A thread parks for a lock under which user code runs only as a [`Waiting`] in
-//!   the graph: of an object, of a collection, of a representative that is being created. It enters
-//!   the graph before it parks for the first time; or at once if it holds an object lock, which is
-//!   counted. (Locks of collections are not: their fast paths pay nothing.) A thread that enters
-//!   looks for a cycle under the graph's mutex, so the thread that closes a cycle finds it.
-//! - wait_graph.G2 A cycle in the graph is a deadlock, not an accident of timing. A cycle through
-//!   this thread ends with a thread that waits for a lock of this thread's; this thread has held
-//!   that lock during the whole search, so that thread has waited during the whole search, so it
-//!   has held the lock that leads to it, and so on back. The same is true of what a thread shares,
-//!   and of the lane that counts it: while it waits, it stays.
+//!   the graph. Such a lock is that of an object, of a collection, or of a representative that is
+//!   being created. A thread enters the graph before it parks for the first time; it enters at once
+//!   if it holds an object lock, which is counted. (Locks of collections are not counted: their
+//!   fast paths pay nothing.) A thread that enters looks for a cycle under the graph's mutex, so
+//!   the thread that closes a cycle finds it.
+//! - wait_graph.G2 A cycle in the graph is a deadlock, not an accident of timing. Let thread A hold
+//!   lock 1 and search, and let the cycle end with thread B, which waits for lock 1. A holds lock 1
+//!   during the whole search, so B waits during the whole search. So B holds during the whole
+//!   search the lock that leads to B, and so on back around the cycle. The same is true of what a
+//!   thread shares, and of the lane that counts it: they do not change while the thread waits.
 //! - wait_graph.G3 A lock in the graph is alive: its waiter leaves the graph before it releases the
 //!   lock.
 
@@ -23,9 +28,10 @@ use crate::percpu::AtFork;
 use crate::sync::{self, Mutex, MutexGuard};
 use std::sync::PoisonError;
 
-/// What a thread waits for: a word, the lane of a reader, the sharers of an object.
+/// Something that a thread waits for: a word, the lane of a reader, the sharers of an object.
 pub(crate) trait Awaited {
-    /// Whether the thread that has this token and shares these objects (`holding`) holds it.
+    /// Returns true if the thread with this token, which shares these objects (`holding`), holds
+    /// it.
     fn is_held_by(&self, token: usize, shared: &[usize]) -> bool;
 }
 
@@ -33,19 +39,19 @@ pub(crate) trait Awaited {
 struct Waiter {
     token: usize,
     awaited: *const dyn Awaited,
-    /// What it shares with others; unchanged while the thread waits.
+    /// The objects that the thread shares with others; unchanged while it waits.
     shared: Vec<usize>,
 }
 
-// SAFETY: what is awaited is used only under the graph's mutex, and is alive then (wait_graph.G3).
+// SAFETY: the awaited lock is used only under the graph's mutex, and is alive then (wait_graph.G3).
 unsafe impl Send for Waiter {}
 
 sync::global! {
     static GRAPH: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
 }
 
-/// Holds the graph's mutex over a `fork`, so that no other thread holds it in the child, and clears
-/// the graph there: entries of other threads would stay, and their words may be freed
+/// Holds the graph's mutex over a `fork`, so that no other thread holds it in the child. Clears the
+/// graph there: the entries of other threads would stay, and their words may be freed
 /// (wait_graph.G3).
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(|| Box::new(graph()), || graph().clear());
@@ -69,8 +75,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Before a wait: enters it into the graph. `Err` says that the wait would be a deadlock: it would
-/// close a cycle (wait_graph.G1, wait_graph.G2).
+/// Enters a wait into the graph, before the thread waits. Returns `Err` if the wait would be a
+/// deadlock, because it would close a cycle (wait_graph.G1, wait_graph.G2).
 pub(crate) fn enter(awaited: &(impl Awaited + 'static), token: usize) -> Result<Waiting, ()> {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     AT_FORK.list();
@@ -83,13 +89,13 @@ pub(crate) fn enter(awaited: &(impl Awaited + 'static), token: usize) -> Result<
     Ok(Waiting { token })
 }
 
-/// Whether a holder of what `new` waits for itself waits for `new`'s thread, directly or through
+/// Returns true if a holder of what `new` waits for waits for `new`'s thread, directly or through
 /// others.
 fn closes_cycle(graph: &[Waiter], new: &Waiter) -> bool {
     let mut open = vec![new.awaited];
     let mut seen = vec![false; graph.len()];
     while let Some(awaited) = open.pop() {
-        // SAFETY: what the caller waits for, or another one of the graph (wait_graph.G3).
+        // SAFETY: what the caller waits for, or a lock of the graph (wait_graph.G3).
         let awaited = unsafe { &*awaited };
         if awaited.is_held_by(new.token, &new.shared) {
             return true;

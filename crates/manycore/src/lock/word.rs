@@ -2,43 +2,49 @@
 //!
 //! Owns: the bit layout of the word. Does not own: the data behind it.
 //!
-//! A word is `owner token | LOCKED`, or free without these two, in either case with the flags
-//! `WAITERS` and `SPIN` if a waiter has set them; or, with `HOT` set, it is no lock at all: the
-//! object's state lives elsewhere now, and lockers must look again. They must, too, if it has a
-//! token without `LOCKED`: then it is reserved for that thread (`reservation`). Tokens are
-//! [`thread_token`](crate::percpu::thread_token)s, so that a thread that locks twice gets an error
-//! instead of a deadlock with itself.
+//! ```text
+//! free       [ 0     | SPIN? | WAITERS? ]
+//! locked     [ token | SPIN? | WAITERS? | LOCKED ]
+//! reserved   [ token | mark? ]                        see `reservation`
+//! hot        [ pointer | HOT ]                        no lock: look again elsewhere
+//! ```
+//!
+//! Waiters set the flags `WAITERS` and `SPIN`. A word with `HOT` set is no lock any more: the
+//! object's state lives elsewhere now, and lockers must look again. They must also look again if
+//! the word has a token without `LOCKED`: then it is reserved for that thread (`reservation`).
+//! Tokens are [`thread_token`](crate::percpu::thread_token)s, so a thread that locks twice gets an
+//! error instead of a deadlock with itself.
 //!
 //! Laws:
 //! - lock.K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the value of the unlocking
 //!   instruction (Release), or of a read-modify-write in its release sequence.
-//! - lock.K2 No lost wake-up: a thread that parks has set WAITERS in the word that it compared, and
-//!   the thread that unlocks a word with WAITERS wakes one, unless SPIN says that a spinning waiter
-//!   is there to do so.
-//!   - A thread that was woken *owes*: it sets WAITERS in the word, because other threads may still
-//!     be parked: when it locks, when it sets SPIN or before it parks. If the word has become HOT
-//!     by then, it wakes them all.
-//!   - SPIN is cleared by the waiter that set it, when it locks or before it parks; WAITERS stays
-//!     in the word then. It may be gone before that, if the word was HOT in between: another waiter
-//!     that sets it then has it cleared too early, and an unlock wakes one thread more.
-//!   - A free word's WAITERS without SPIN is stale: the thread that unlocked it has woken one, and
-//!     that one owes. The next locker clears it.
+//! - lock.K2 No lost wake-up: a thread that parks has set WAITERS in the word that it compared. A
+//!   thread that unlocks a word with WAITERS wakes one waiter, unless SPIN says that a spinning
+//!   waiter is there to do so.
+//!   - A thread that was woken *owes*, because other threads may still be parked: it sets WAITERS
+//!     in the word when it locks, when it sets SPIN, or before it parks. If the word has become HOT
+//!     by then, it wakes all the others.
+//!   - The waiter that set SPIN clears it when it locks or before it parks; WAITERS then stays in
+//!     the word. SPIN may be gone earlier, if the word was HOT in between. If another waiter then
+//!     sets it, it is cleared too early, and an unlock wakes one thread more.
+//!   - If a free word has WAITERS without SPIN, that WAITERS is stale: the thread that unlocked the
+//!     word has woken a waiter, and that waiter owes. The next locker clears the flag.
 //! - lock.K3 The unlocking instruction is the last access to the word's memory, so the next owner
 //!   may free the lock.
 //!
-//! A waiter looks at the word a few times, and then goes on spinning only if no other waiter spins
-//! (SPIN) and none is parked; or if it has been parked itself. So on a machine with many cores one
-//! or two waiters poll the line, and newcomers do not overtake parked waiters, except for the
-//! running thread that locks again at once. A look takes the line from the owner: 48 spinning
-//! waiters cost it ten times what the critical section does.
+//! A waiter looks at the word a few times. It then goes on spinning only if no other waiter spins
+//! (SPIN) and none is parked, or if it has been parked itself. So on a machine with many cores, one
+//! or two waiters poll the line. Newcomers do not overtake parked waiters; only a running thread
+//! that locks again at once does. A look takes the line from the owner: 48 spinning waiters cost
+//! the owner ten times as much as the critical section.
 //!
-//! How long it pauses between two looks, the thread learns from its looks (`pace`).
+//! The thread learns from its looks how long to pause between two of them (`pace`).
 //!
 //! Unfair, like the locks of the standard library: a running thread may barge past a parked one.
 //!
-//! For the header of a node: one word, zero at the start. A node that is freed under its lock
-//! unlocks to a HOT word, and every thread that waits for it is refused. `unlock` may run when
-//! another thread can free the memory already (lock.K3).
+//! This lock can be in the header of a node: it is one word, zero at the start. A node that is
+//! freed under its lock unlocks to a HOT word, so every thread that waits for it is refused.
+//! `unlock` may still be running when another thread can free the memory (lock.K3).
 
 use super::pace::Pace;
 use super::wait_graph::{self, Awaited, Waiting};
@@ -56,13 +62,13 @@ pub(crate) const HOT: usize = 4;
 const SPIN: usize = 8;
 pub(super) const TOKEN: usize = !0xf;
 
-/// Pause instructions of a wait before its locker parks.
+/// Pause instructions that a locker spends before it parks.
 const SPINS: u32 = if SMALL { 1 } else { 2048 };
 
-/// Those before the first look of [`lock_soon`].
+/// Pause instructions before the first look of [`lock_soon`].
 const PAUSES_BEFORE_SOON: u32 = if SMALL { 1 } else { 64 };
 
-/// How many looks a waiter takes before it announces itself by `SPIN`: most waits are over by then.
+/// Number of looks before a waiter announces itself by `SPIN`: most waits are over by then.
 const LOOKS_UNSAID: u32 = if SMALL { 0 } else { 3 };
 
 /// Why a lock was not taken.
@@ -72,7 +78,7 @@ pub(crate) enum Refused {
     Busy,
     /// The calling thread holds it.
     HeldBySelf,
-    /// The word is no lock any more, or is reserved: look again.
+    /// The word is no lock any more, or is reserved: the caller looks again.
     Hot,
     /// The wait would be a deadlock: the holder waits for a lock that the calling thread holds
     /// (only from [`lock_nested`] and [`hold`]).
@@ -90,7 +96,7 @@ pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> 
     }
 }
 
-/// As [`try_lock`], if the word has no flag either: one exchange, for the shortest paths.
+/// As [`try_lock`], but only if the word has no flags: one exchange, for the shortest paths.
 #[inline(always)]
 pub(crate) fn try_lock_plain(word: &AtomicUsize, token: usize) -> bool {
     debug_assert!(token != 0 && token & !TOKEN == 0, "lock.K1: {token:#x} is no thread's token");
@@ -118,21 +124,21 @@ fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<
     })
 }
 
-/// Whether any thread may lock the word.
+/// Returns true if any thread may lock the word.
 #[inline(always)]
 fn is_free(seen: usize) -> bool {
     seen & (LOCKED | HOT | TOKEN) == 0
 }
 
-/// What a free word becomes when this thread locks it and has set no flag in it (lock.K2).
+/// Returns what a free word becomes when this thread locks it and has set no flag in it (lock.K2).
 #[inline(always)]
 fn locked_from(seen: usize, token: usize) -> usize {
     token | LOCKED | if seen & SPIN != 0 { seen & (SPIN | WAITERS) } else { 0 }
 }
 
-/// Acquires the lock, waiting if it is held. `Ok(true)` says that it had to wait; the wait is
-/// charged to `of`. `turns` is what each holder of the
-/// lock changes, if there is such a word (`pace`).
+/// Acquires the lock, waiting if it is held. Returns `Ok(true)` if it had to wait; the wait is
+/// charged to `of`. `turns` is a word that each holder of the lock changes, if there is one
+/// (`pace`).
 #[inline]
 pub(crate) fn lock(
     word: &AtomicUsize,
@@ -151,8 +157,8 @@ pub(crate) fn lock(
 }
 
 /// Takes the lock if it is free, or becomes free within the pauses that a waiter makes before it
-/// parks. The holder is left alone for longer at first: a lock whose every waiter takes it at once
-/// moves with what it guards from core to core, for each change.
+/// parks. At first the holder is left alone for longer: if every waiter took the lock at once, the
+/// lock and the data that it guards would move from core to core for each change.
 #[inline]
 pub(super) fn lock_soon(word: &AtomicUsize, token: usize) -> bool {
     match try_lock(word, token) {
@@ -176,8 +182,8 @@ fn lock_soon_slow(word: &AtomicUsize, token: usize) -> bool {
     false
 }
 
-/// As [`lock`], for object locks (`held`): a thread that holds others is refused a wait that would
-/// close a cycle.
+/// As [`lock`], for object locks (`held`): a thread that holds other object locks is refused a wait
+/// that would close a cycle.
 #[inline]
 pub(crate) fn lock_nested(
     word: &AtomicUsize,
@@ -208,8 +214,8 @@ fn lock_nested_slow(
     lock_slow::<false>(word, token, kind, address, location, turns)
 }
 
-/// As [`lock`], for locks that user code runs under, and whose holders are not counted: a thread
-/// that is about to park is refused a wait that would close a cycle.
+/// As [`lock`], for locks under which user code runs and which are not counted: a thread that is
+/// about to park is refused a wait that would close a cycle.
 #[inline]
 pub(super) fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
     match try_lock(word, token) {
@@ -222,7 +228,7 @@ pub(super) fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<b
     }
 }
 
-/// Holds a lock; dropping it releases the lock, also when user code panics.
+/// The guard of a lock; dropping it releases the lock, also when user code panics.
 pub(crate) struct Hold<'a>(&'a AtomicUsize);
 
 impl Drop for Hold<'_> {
@@ -234,7 +240,7 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// Takes a lock whose word is never HOT.
+/// Takes a lock with a word that is never HOT.
 ///
 /// # Errors
 /// `HeldBySelf`, or `Deadlock` if the wait would never end.
@@ -255,18 +261,18 @@ pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Result<(Hold<'_>, bool), 
 /// A thread that waits for the lock.
 struct Waiter<'a> {
     token: usize,
-    /// Looks since it arrived.
+    /// Number of looks since it arrived.
     looks: u32,
     /// Pause instructions since it arrived, or since it was last parked.
     spun: u32,
     pace: Pace<'a>,
-    /// `SPIN` while it is the waiter that set the flag.
+    /// `SPIN` while this is the waiter that set the flag, else 0.
     spin: usize,
-    /// `WAITERS` if it was woken and has not set the flag again yet (lock.K2).
+    /// `WAITERS` if it was woken and has not set the flag again yet, else 0 (lock.K2).
     owes: usize,
-    /// Whether it was parked, or tried to park.
+    /// True if it was parked, or tried to park.
     slept: bool,
-    /// Its entry in the graph of waiting threads, from its first park on, if it is watched.
+    /// If it is watched: its entry in the graph of waiting threads, from its first park on.
     watched: Option<Waiting>,
 }
 
@@ -282,8 +288,8 @@ impl<'a> Waiter<'a> {
         word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Before a watched thread parks for the first time: checks that the wait would end. (Not in
-    /// models: a mutex of the process in each lock is too much for them.)
+    /// Checks, before a watched thread parks for the first time, that the wait would end. (Not in
+    /// models: one process-wide mutex in each lock is too much for them.)
     fn watch(&mut self, word: &AtomicUsize) -> Result<(), Refused> {
         if self.watched.is_none() && !SMALL {
             let waiting = wait_graph::enter(word, self.token);
@@ -353,7 +359,8 @@ fn swap(word: &AtomicUsize, seen: usize, next: usize) -> bool {
     word.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
-/// Waits. `Of` comes in parts: they fit into registers, so acquiring a free lock costs no store.
+/// Waits for the lock. Takes `Of` in parts: they fit into registers, so acquiring a free lock costs
+/// no store.
 #[cold]
 fn lock_slow<const WATCHED: bool>(
     word: &AtomicUsize,
@@ -373,7 +380,7 @@ fn lock_slow<const WATCHED: bool>(
         waiter.pace.looked(seen & LOCKED != 0, seen & WAITERS != 0);
         if seen & (HOT | LOCKED) != LOCKED && !is_free(seen) {
             if waiter.owes != 0 {
-                futex::wake_all(word); // the wake that came here was for all of them (lock.K2)
+                futex::wake_all(word); // the wake-up that came here was for all of them (lock.K2)
             }
             return Err(Refused::Hot);
         }
@@ -399,7 +406,7 @@ fn lock_slow<const WATCHED: bool>(
 /// Releases the lock, leaving `next` in the word: 0, or a HOT word that sends lockers elsewhere.
 ///
 /// # Safety
-/// The caller holds the lock, and `word` is valid until the instruction inside that releases it
+/// The caller holds the lock. `word` is valid until the instruction inside that releases it
 /// (lock.K3).
 #[inline]
 pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
@@ -429,8 +436,8 @@ pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
     }
 }
 
-/// As [`unlock_unless_hot`], if the word has no flag and is not HOT: one exchange, for the shortest
-/// paths. Returns whether the lock is released.
+/// As [`unlock_unless_hot`], but only if the word has no flags and is not HOT: one exchange, for
+/// the shortest paths. Returns true if the lock was released.
 #[inline(always)]
 pub(crate) fn unlock_plain(word: &AtomicUsize, token: usize) -> bool {
     if seeded_bug!("blind-unlock") {
@@ -440,11 +447,12 @@ pub(crate) fn unlock_plain(word: &AtomicUsize, token: usize) -> bool {
     word.compare_exchange(token | LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_ok()
 }
 
-/// Releases the lock of a word that becomes HOT only while it is locked. Returns false if it has
-/// become HOT: then the caller owns what it leads to, with a lock in the caller's name.
+/// Releases the lock of a word that becomes HOT only while it is locked. Returns false if the word
+/// has become HOT: then the caller owns the object to which it leads, with a lock in the caller's
+/// name.
 ///
 /// # Safety
-/// The calling thread, whose token it is, holds the lock or held it when the word became HOT.
+/// `token` is that of the calling thread, which holds the lock or held it when the word became HOT.
 pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool {
     // BUG: a cold object's lock is released after a look whether the word has become HOT, not by
     // the same instruction (oplog.W2).
@@ -460,7 +468,7 @@ pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool
     unlock_marked(word, token | LOCKED)
 }
 
-/// Releases the lock of a word that is `locked`, beside flags. Returns false if it is HOT.
+/// Releases the lock of a word that is `locked` beside its flags. Returns false if the word is HOT.
 pub(super) fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
     // ORDER: Acquire; pairs with Release in `redirect`: what the HOT word leads to.
     let mut seen = word.load(Ordering::Acquire);
@@ -486,9 +494,9 @@ pub(super) fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
     true
 }
 
-/// Makes a locked word HOT, whichever thread holds it. `prepare` is given the holder's token before
-/// each attempt, and locks what `next` leads to in the holder's name. Returns whether the word was
-/// changed: not if it is free or HOT.
+/// Makes a locked word HOT, whichever thread holds it. Before each attempt, `prepare` gets the
+/// holder's token, and locks the object to which `next` leads in the holder's name. Returns true if
+/// the word was changed; it is not if it is free or HOT.
 pub(crate) fn redirect(word: &AtomicUsize, next: usize, mut prepare: impl FnMut(usize)) -> bool {
     // ORDER: Relaxed; the CAS decides.
     let mut seen = word.load(Ordering::Relaxed);
@@ -515,14 +523,14 @@ impl Awaited for AtomicUsize {
     }
 }
 
-/// The token of the thread that holds the lock.
+/// Returns the token of the thread that holds the lock.
 fn holder(word: &AtomicUsize) -> Option<usize> {
-    // ORDER: Relaxed; what it proves is argued where it is used (`wait_graph`, wait_graph.G2).
+    // ORDER: Relaxed; the place that uses it argues what it proves (`wait_graph`, wait_graph.G2).
     let seen = word.load(Ordering::Relaxed);
     (seen & (HOT | LOCKED) == LOCKED).then_some(seen & TOKEN)
 }
 
-/// Whether `token`'s thread holds the lock.
+/// Returns true if the thread with `token` holds the lock.
 pub(crate) fn is_held_by(word: &AtomicUsize, token: usize) -> bool {
     // ORDER: Relaxed; a thread sees its own CAS.
     let seen = word.load(Ordering::Relaxed);

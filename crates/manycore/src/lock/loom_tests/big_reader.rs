@@ -1,6 +1,6 @@
-//! Models of the big-reader lock. The value is a cell: loom reports a reader concurrent with a
-//! writer, and a reader that does not see what the writer before it wrote. What is the gate's alone
-//! is modelled there ([`crate::percpu::gate`]).
+//! Models of the big-reader lock. The value is a cell: loom reports a reader that runs beside a
+//! writer, and a reader that does not see what the writer before it wrote. The gate has models of
+//! its own ([`crate::percpu::gate`]).
 
 use super::super::BrLock;
 use crate::percpu::loom_tests::{RACE, model, must_catch};

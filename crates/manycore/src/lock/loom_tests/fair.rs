@@ -1,5 +1,5 @@
 //! Models of the fair locks. The value is a cell: loom reports two holders at a time, and a holder
-//! that does not see what the one before it wrote.
+//! that does not see what the holder before it wrote.
 
 use super::super::{McsLock, TicketLock};
 use crate::percpu::loom_tests::model;
@@ -64,7 +64,7 @@ macro_rules! models {
 models!(ticket, TicketLock);
 models!(mcs, McsLock);
 
-/// Two lockers, the second of which comes after the first, and a third that releases at any time.
+/// Two lockers, the second after the first, and a third thread that releases the lock at any time.
 #[test]
 fn loom_ticket_serves_in_the_order_of_arrival() {
     model(2, || {

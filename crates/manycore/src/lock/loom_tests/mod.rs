@@ -1,5 +1,5 @@
-//! Models of the locks. Their futex is a model, too (see `futex`): a thread that parks and is never
-//! woken is a deadlock, which loom reports.
+//! Models of the locks. Their futex is a model, too (see `futex`): if a thread parks and is never
+//! woken, that is a deadlock, which loom reports.
 
 mod big_reader;
 mod fair;

@@ -36,7 +36,7 @@ impl Reserved {
         });
     }
 
-    /// One critical section of the owner.
+    /// Runs one critical section of the owner.
     fn visit(&self) {
         let token = thread_token();
         match reservation::enter(&self.word, &self.inside, token) {
@@ -53,7 +53,7 @@ impl Reserved {
         self.visit_as_any();
     }
 
-    /// One critical section of the owner, which gives the reservation up in it.
+    /// Runs one critical section of the owner, in which it gives the reservation up.
     fn visit_last(&self) {
         let token = thread_token();
         match reservation::enter(&self.word, &self.inside, token) {
@@ -70,7 +70,7 @@ impl Reserved {
         self.visit_as_any();
     }
 
-    /// One critical section of another thread.
+    /// Runs one critical section of another thread.
     fn visit_as_any(&self) {
         let token = thread_token();
         loop {
@@ -96,7 +96,7 @@ impl Reserved {
 
 const HOT: &str = "no word is HOT here";
 
-/// Runs `own` beside a thread for each of so many others, which visit once each, and counts.
+/// Runs `own` beside a thread for each of the others, which visit once each, and counts.
 fn beside(shared: &Arc<Reserved>, others: usize, own: impl FnOnce(&Reserved), visits: usize) {
     let start = |_| {
         let shared = Arc::clone(shared);
@@ -139,7 +139,8 @@ fn loom_reservation_races_a_locker() {
     });
 }
 
-/// The word becomes reserved for a thread that stays inside, while another waits for its lock.
+/// The word becomes reserved for a thread that stays inside, while another thread waits for its
+/// lock.
 #[test]
 fn loom_reservation_from_inside_races_a_locker() {
     model(3, || {

@@ -1,5 +1,5 @@
 //! Models of the lock in rounds. The object is a cell: loom reports a thread that changes it while
-//! another shares it, and a sharer that has not seen the last change.
+//! another thread shares it, and a sharer that has not seen the last change.
 
 use super::super::{Entered, Refused, Rounds};
 use crate::percpu::barrier;
@@ -8,8 +8,8 @@ use crate::profile::Of;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
 
-/// How many changes there were, and how many of them the object has applied: exactly, for a thread
-/// that has the object, and as a hint for the others.
+/// The number of changes made, and how many of them the object has applied. The second number is
+/// exact for a thread that has the object, and a hint for the others.
 struct Shared {
     rounds: Rounds,
     changes: AtomicUsize,
@@ -35,7 +35,7 @@ impl Shared {
         barrier::full_after_rmw();
     }
 
-    /// To be called by the thread that has the object exclusively.
+    /// Applies the changes. The caller has the object exclusively.
     fn round(&self) {
         let round = self.rounds.begin();
         let changes = self.changes.load(Ordering::Acquire);
@@ -46,7 +46,7 @@ impl Shared {
         self.rounds.end(round);
     }
 
-    /// The changes that the object has applied, up to date.
+    /// Returns the number of changes that the object has applied, up to date.
     fn read(&self) -> usize {
         let guess = || self.guess.load(Ordering::Relaxed);
         let is_current = || self.changes.load(Ordering::Acquire) == guess();
@@ -92,7 +92,7 @@ fn loom_rounds_readers_see_what_returned_before() {
     });
 }
 
-/// The second one finds the lock busy, or nothing to do: it never waits for the first one to leave.
+/// The second thread finds the lock busy, or nothing to do: it never waits for the first to leave.
 #[test]
 fn loom_rounds_readers_that_change_nothing_share_one_round() {
     model(3, || {
@@ -156,7 +156,7 @@ fn loom_rounds_try_lock_has_the_object_alone_or_is_refused() {
     });
 }
 
-/// The other's lock keeps the word while it waits for the sharer to leave.
+/// The other thread's lock keeps the word while it waits for the sharer to leave.
 #[test]
 fn loom_rounds_sharer_that_asks_again_is_refused_while_another_waits() {
     model(3, || {

@@ -21,7 +21,7 @@ impl Guarded {
         Arc::new(Self { word: AtomicUsize::new(0), canary: UnsafeCell::new(0) })
     }
 
-    /// One critical section; loom checks that the canary is in it alone.
+    /// Runs one critical section; loom checks that only one thread has the canary.
     fn visit(&self) {
         lock(&self.word, thread_token())
             .expect("the word stays a lock, and this thread has it not");
@@ -95,8 +95,8 @@ fn loom_word_that_turns_hot_wakes_and_refuses_all() {
 }
 
 /// Two threads park, one of them is woken, and a newcomer takes the lock and turns it HOT before
-/// the woken one looks: the newcomer saw no WAITERS, so the woken one must pass the wake-up on
-/// (lock.K2).
+/// the woken thread looks. The newcomer saw no WAITERS, so the woken thread must pass the wake-up
+/// on (lock.K2).
 #[test]
 fn loom_word_that_turns_hot_between_wake_and_look_strands_no_sleeper() {
     large_model(2, || {
@@ -144,7 +144,7 @@ fn loom_lock_held_by_self_is_refused() {
         let token = thread_token();
         lock(&shared.word, token).unwrap();
         assert!(is_held_by(&shared.word, token));
-        // Also with the other thread's WAITERS bit in the word.
+        // Also if the word has the other thread's WAITERS bit.
         assert_eq!(lock(&shared.word, token), Err(Refused::HeldBySelf));
         assert_eq!(try_lock(&shared.word, token), Err(Refused::HeldBySelf));
         // SAFETY: locked above; the Arc keeps the word.
@@ -155,8 +155,8 @@ fn loom_lock_held_by_self_is_refused() {
     });
 }
 
-/// `try_lock` concurrent with a waiter: the waiter's flags in the word must not look like a lock
-/// that is held, and must not get lost.
+/// `try_lock` beside a waiter: the waiter's flags in the word must not look like a held lock, and
+/// must not get lost.
 #[test]
 fn loom_try_lock_beside_a_waiter_takes_what_is_free() {
     model(3, || {
