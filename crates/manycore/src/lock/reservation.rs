@@ -40,7 +40,6 @@
 //!
 //! Source: K. Kawachiya, A. Koseki, T. Onodera, *Lock reservation: Java locks can mostly do without
 //! atomic operations*, OOPSLA 2002; with an asymmetric fence in place of a suspended owner.
-//! atomic operations*, OOPSLA 2002; with an asymmetric fence in place of a suspended owner.
 
 use super::word::{HOT, LOCKED, TOKEN, WAITERS, unlock_marked};
 use crate::percpu::barrier;

@@ -1,4 +1,5 @@
-//! Acquiring an object: its own lock while it is cold, its hot state's while it is hot.
+//! Acquiring an object: through its own lock while it is cold, and through its hot state's lock
+//! while it is hot.
 //!
 //! Owns: taking either lock, and what a read does with it: it brings the object up to date, and
 //! changes the object's state if a controller says so. Laws oplog.W1 to oplog.W3 are in the header
@@ -18,18 +19,18 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// Locks the object and brings it up to date (unless it is poisoned); also changes its state if
+    /// Locks the object and brings it up to date (unless it is poisoned). Also changes its state if
     /// a policy says so.
     ///
     /// # Panics
-    /// If it would have to wait and the thread has a log in hand (`held`): the lock's holder might
-    /// be waiting for that log.
+    /// If the call would have to wait and the thread has a log in hand (`held`): the lock's holder
+    /// might be waiting for that log.
     #[track_caller]
     pub(super) fn acquire(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
         self.acquire_hold(wait).map(|hold| ReadGuard::of(self, hold))
     }
 
-    /// As [`acquire`](Self::acquire), without access to the value, which readers may be inside of.
+    /// As [`acquire`](Self::acquire), without access to the value, which readers may be inside.
     #[track_caller]
     pub(super) fn acquire_hold(&self, wait: bool) -> Result<Hold<T, L>, Refused> {
         match self.hold_cold().or_else(|| self.acquire_hot()) {
@@ -38,7 +39,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// As [`acquire_hold`](Self::acquire_hold), if the short paths have failed.
+    /// As [`acquire_hold`](Self::acquire_hold), after the short paths have failed.
     #[track_caller]
     pub(super) fn acquire_slow(&self, wait: bool) -> Result<Hold<T, L>, Refused> {
         if percpu::has_log() {
@@ -73,7 +74,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Takes the object's lock without bringing the object up to date; null means that it is cold.
-    /// Fails if this thread holds it, or would deadlock.
+    /// Fails if this thread holds it, or if the wait would be a deadlock.
     ///
     /// # Panics
     /// As [`acquire`](Self::acquire).
@@ -112,8 +113,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(())
     }
 
-    /// The short path of a read: locks the object if it is cold, neither poisoned nor shared, and
-    /// free or reserved for this thread.
+    /// Takes the short path of a read: locks the object if it is cold, neither poisoned nor shared,
+    /// and free or reserved for this thread.
     #[inline(always)]
     pub(super) fn hold_cold(&self) -> Option<Hold<T, L>> {
         let contention = self.contention.load();
@@ -122,7 +123,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             if !lock::try_lock_plain(self.word.raw(), token) {
                 return None;
             }
-            // (Asked under the lock, which waits for the loads before it.)
+            // Asked under the lock, which waits for the loads before it.
             let contention = self.contention.load();
             if !contention.is_plain() {
                 return self.let_go();
@@ -134,7 +135,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             let contention = contention.with(Kind::Read);
             self.contention.store(contention);
             if contention.is_due(Kind::Read) {
-                // (Two constants, so that the guard's drop is specialized for each.)
+                // Two constants, so that the guard's drop is specialized for each.
                 let reserved = self.look_and_hold();
                 return Some(if reserved { Hold::RESERVED } else { Hold::LOCKED });
             }
@@ -154,13 +155,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         None
     }
 
-    /// Whether a cold object that this thread has locked, and that is due, is to be reserved for
-    /// it.
+    /// Returns true if a cold object that this thread has locked, and that is due, should be
+    /// reserved for this thread.
     pub(super) fn wants_reservation(&self, contention: Contention) -> bool {
-        contention.wants_reservation() && !profile::counts() // which needs to see each use
+        contention.wants_reservation() && !profile::counts() // the profile needs to see each use
     }
 
-    /// The counts of a cold object that this thread has locked, which were due.
+    /// Returns the counts of a cold object that this thread has locked, after they were due.
     pub(super) fn looked_at(&self, contention: Contention) -> Contention {
         let next = contention.looked_at();
         let passed = |kind| u64::from(contention.count(kind) - next.count(kind));
@@ -169,8 +170,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if reads && self.config.has_readers() { next.in_mode(true, false) } else { next }
     }
 
-    /// Looks at the counts of the cold object, which are due and whose lock this thread holds, and
-    /// may reserve it. Returns whether it has.
+    /// Looks at the counts of the cold object, which are due, and may reserve the object. This
+    /// thread holds the object's lock. Returns true if the object is now reserved.
     #[cold]
     #[inline(never)]
     fn look_and_hold(&self) -> bool {
@@ -219,7 +220,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.config.always_logs() || contention.is_pinned()
     }
 
-    /// Counts a read, and takes the object's logs if they are no longer wanted.
+    /// Counts a read, and takes the object's logs away if they are no longer wanted.
     #[cold]
     #[inline(never)]
     fn end_read(&self, hot: *const HotState<T, L>, ends: bool) -> Hold<T, L> {
@@ -235,12 +236,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         guard.into_hold()
     }
 
-    /// The short path of a read of an object with logs: takes the lock if it is free, and then
-    /// nearly always finds updates in the reader's own log alone.
+    /// Takes the short path of a read of an object with logs: takes the lock if it is free. Nearly
+    /// always, it then finds updates only in the reader's own log.
     #[inline(always)]
     pub(super) fn acquire_hot(&self) -> Option<Hold<T, L>> {
         let word = self.word.load();
-        // A thread whose slot is idle has no log in hand.
+        // A thread with an idle slot has no log in hand.
         let slot = percpu::idle_slot().filter(|_| word.is_hot())?;
         // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
@@ -264,7 +265,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if !merged {
             return self.merge_or_leave(raw);
         }
-        // SAFETY: this thread has the hot state's lock still.
+        // SAFETY: this thread still has the hot state's lock.
         if !self.keeps_logs(contention) && unsafe { (*raw).wants_demotion() } {
             return Some(self.end_read(raw, true));
         }
@@ -277,8 +278,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.acquire_hot().map(|hold| ReadGuard::of(self, hold))
     }
 
-    /// The read that needs more than [`merge_own`](HotState::merge_own). Releases the lock instead
-    /// if the value has not come yet (adaptive.A5).
+    /// Continues a read that needs more than [`merge_own`](HotState::merge_own). If the value has
+    /// not come into the hot state yet (adaptive.A5), releases the lock instead.
     #[cold]
     #[inline(never)]
     fn merge_or_leave(&self, hot: *const HotState<T, L>) -> Option<Hold<T, L>> {
@@ -296,14 +297,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.word.set_bias(biased);
         if !biased {
             // An updater that announced under the bias may still have its announcement in a store
-            // buffer; from here on readers pay no barrier that flushes it.
+            // buffer. From here on readers pay no barrier that would flush it.
             barrier::heavy();
         }
         hot.note_bias(biased);
     }
 
-    /// Takes the lock of the object's hot state. `Refused::Hot`: the word has changed, load it
-    /// again.
+    /// Takes the lock of the object's hot state. `Refused::Hot` means that the word has changed:
+    /// load it again.
     #[track_caller]
     pub(super) fn lock_hot_state(&self, wait: bool) -> Result<*const HotState<T, L>, Refused> {
         let of = Of::new(self.kind(), self);
@@ -327,8 +328,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         locked.unwrap_or(Err(Refused::Hot))
     }
 
-    /// Waits for the readers beside a hot state whose lock this thread has just taken, if there are
-    /// any, and moves the value there (adaptive.A5).
+    /// Waits for the readers beside a hot state, if there are any, and moves the value into the hot
+    /// state (adaptive.A5). This thread has just taken the hot state's lock.
     fn part_from_readers(&self, hot: &HotState<T, L>, wait: bool) -> Result<(), Refused> {
         let Some(readers) = hot.readers() else { return Ok(()) };
         // BUG: the value is moved while readers are inside (adaptive.A5).
@@ -348,8 +349,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// With the lock of a hot state just before, the full fence of a read: oplog.D1, oplog.L2. Pairs
-/// with those of `mark_dirty` and of `Late::push`.
+/// The full fence of a read, together with the lock of a hot state just before: oplog.D1, oplog.L2.
+/// Pairs with those of `mark_dirty` and of `Late::push`.
 #[inline(always)]
 fn fence_after_locking() {
     // BUG: a reader looks for updates before its own earlier stores are visible (oplog.D1).
@@ -373,7 +374,7 @@ mod tests {
         }
     }
 
-    /// In each state that a reader may find: free, reserved for it, and with logs.
+    /// Tests each state that a reader may find: free, reserved for the reader, and with logs.
     #[test]
     fn panic_of_a_reader_poisons_if_it_has_changed_the_value() {
         use std::panic::{AssertUnwindSafe, catch_unwind};

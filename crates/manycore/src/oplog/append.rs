@@ -1,8 +1,8 @@
-//! The path of an update, the fast one and the slow ones.
+//! The paths of an update: the fast one and the slow ones.
 //!
 //! Owns: appending to a log or applying at once, waiting for a collection, making room, and not
-//! waiting at all while the thread is inside an object or log: the rules are in the header of the
-//! parent module.
+//! waiting at all while the thread is inside an object or log. The header of the parent module has
+//! these rules.
 
 use super::contention::Kind;
 use super::guard::{ColdGuard, UserCode};
@@ -21,10 +21,10 @@ use crate::profile::{Of, Wait};
 use crate::sync::{self, Backoff, seeded_bug};
 use std::mem::ManuallyDrop;
 
-/// An object whose updates take the short paths of a [`Deferred`]. (A trait and no closure, for the
-/// caller's location.)
+/// An object with updates that take the short paths of a [`Deferred`]. (A trait and no closure, to
+/// keep the caller's location.)
 pub(super) trait Rare<Op> {
-    /// Makes an update that no short path has made, and that a log has refused so.
+    /// Makes an update that no short path has made; `refusal` says why the log refused it.
     #[track_caller]
     fn append_rarely(&self, op: Op, refusal: Refusal);
 }
@@ -40,8 +40,8 @@ impl<T: Send + 'static, L: Log<T>> Rare<L::Op> for Deferred<T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// An update by the short path of the state that the object seems to be in; `of` makes it where
-    /// there is more to do.
+    /// Makes an update by the short path for the state that the object seems to be in; `of` makes
+    /// the update if there is more to do.
     #[inline(always)]
     #[track_caller]
     pub(super) fn append_or(&self, op: L::Op, of: &impl Rare<L::Op>) {
@@ -75,15 +75,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             drop(log);
             return of.append_rarely(op, Refusal::Stale);
         };
-        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and checked the word after
-        // that, which says that it is plain.
+        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and has then checked the word,
+        // which says that it is plain.
         if let Err(op) = unsafe { hot.push(slot.index(), op) } {
             Self::append_entered(op, slot, (hot, log), of);
         }
     }
 
-    /// An update in a hot state that this thread has entered, whose log is not dirty, full, or
-    /// closed.
+    /// Makes an update in a hot state that this thread has entered, when the log is not dirty, is
+    /// full, or is closed.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -93,8 +93,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         entered: (Inside<HotState<T, L>>, percpu::WithLog),
         of: &impl Rare<L::Op>,
     ) {
-        // SAFETY: oplog.C1 - the caller has announced the hot state, and checked the word after
-        // that.
+        // SAFETY: oplog.C1 - the caller has announced the hot state, and has then checked the word.
         let pushed = unsafe { entered.0.push_slow(slot.index(), op, 1) };
         drop(entered);
         if let Err((op, refusal)) = pushed {
@@ -115,8 +114,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // promotion.H4 allows.
         let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };
         let Some(hot) = hot else { return Err((op, Refusal::Stale)) };
-        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and checked the word after
-        // that.
+        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and has then checked the word.
         let stamp = unsafe { hot.push_slow(slot.index(), op, growth) }?;
         if !L::ORDERED || !hot.clock().is_skewed() {
             return Ok(());
@@ -129,7 +127,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(())
     }
 
-    /// An update of a cold object that is not reserved: everything rare is behind a branch.
+    /// Makes an update of a cold object that is not reserved: everything rare is behind a branch.
     #[inline(always)]
     #[track_caller]
     fn append_locked(&self, op: L::Op, of: &impl Rare<L::Op>) {
@@ -138,7 +136,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return of.append_rarely(op, Refusal::Stale);
         }
         let contention = self.contention.load();
-        // (Asked under the lock, which waits for the loads before it.)
+        // Asked under the lock, which waits for the loads before it.
         // BUG: an update acts on the mode that it saw before it took the lock (adaptive.A4).
         let is_plain = contention.is_plain() || seeded_bug!("unchecked-mode");
         if !is_plain || percpu::has_log() {
@@ -147,8 +145,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         held::enter();
         self.apply_unguarded(op, false);
         held::leave();
-        // Another thread may have promoted the object, in this thread's name; that the flag is lost
-        // which says so does no harm, as this thread sets it again.
+        // Another thread may have promoted the object in this thread's name, and this store may
+        // lose the flag that says so. That does no harm: this thread sets the flag again.
         let contention = contention.with(Kind::Update);
         self.contention.store(contention);
         if contention.is_due(Kind::Update) {
@@ -158,11 +156,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { self.release_word(token) };
     }
 
-    /// An update of a cold object that is reserved for this thread, or seems to be.
+    /// Makes an update of a cold object that is reserved for this thread, or seems to be.
     #[inline(always)]
     #[track_caller]
     fn append_reserved(&self, op: L::Op, of: &impl Rare<L::Op>) {
-        // With a log in hand it must be logged.
+        // With a log in hand, the update must be logged.
         if percpu::has_log() {
             return of.append_rarely(op, Refusal::Stale);
         }
@@ -178,7 +176,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.leave_reserved(token);
     }
 
-    /// An update of a cold object that seems to lose its reservation for this thread.
+    /// Makes an update of a cold object that seems to lose its reservation for this thread.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -187,8 +185,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         of.append_rarely(op, Refusal::Stale);
     }
 
-    /// An update of a cold object whose lock this thread has taken without waiting, though a flag
-    /// says that it is no ordinary one, or the thread has a log in hand.
+    /// Makes an update of a cold object that this thread has locked without waiting, although a
+    /// flag says that the object is no ordinary one, or the thread has a log in hand.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -197,7 +195,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         of.append_rarely(op, Refusal::Stale);
     }
 
-    /// Looks at the counts of the cold object, which are due, and releases its lock, or reserves
+    /// Looks at the counts of the cold object, which are due. Then releases its lock, or reserves
     /// the object.
     #[cold]
     fn look_and_release(&self) {
@@ -237,14 +235,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             contention = self.looked_at(contention);
         }
         self.contention.store(contention);
-        // (A hint: `publish_hot_state` decides.)
+        // A hint: `publish_hot_state` decides.
         if wants_logs && !self.config.never_logs() && !self.word.hint().is_hot() {
             self.promote_held(hold, Admission::Ask);
         }
         Ok(())
     }
 
-    /// Applies an update to the cold object. It is released if that panics.
+    /// Applies an update to the cold object. If that panics, the object is released.
     #[inline(always)]
     pub(super) fn apply_held<'a>(
         &self,
@@ -275,8 +273,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         });
     }
 
-    /// For an update that must be logged, not applied: the object is poisoned, or always has logs.
-    /// Gives the update back, unless it was applied all the same.
+    /// Promotes the object for an update that must be logged, not applied: the object is poisoned,
+    /// or always has logs. Returns the update, unless it was applied all the same.
     #[cold]
     fn promote_instead(&self, op: L::Op, hold: ColdGuard<'_, T, L>) -> Option<L::Op> {
         if self.contention.load().is_poisoned() {
@@ -297,8 +295,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Retries until the update is done. Returns it if the object is shared; or if this thread must
-    /// not wait for the object's holder, which may make it so.
+    /// Retries until the update is done. Returns the update if the object is shared, or if the
+    /// object's holder may make it shared and this thread must not wait for that holder.
     ///
     /// A thread that is inside (`held`) never waits here: the holder of the lock or log may be
     /// waiting for this thread, or be this thread.
@@ -329,7 +327,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 Refusal::Full | Refusal::Overdue => {
                     growth = self.make_room(refusal, growth, is_inside, &mut backoff);
                 }
-                // The panic is another update's, applied here: it has poisoned the object.
+                // The panic belongs to another update, applied here: it has poisoned the object.
                 Refusal::Evicted => sync::contain(|| drop(self.acquire(true))),
                 Refusal::Shared => return Err(op),
             }
@@ -355,7 +353,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return percpu::with_slot(|slot| self.append_hot(slot, word, op, growth));
         }
         if self.contention.load().is_shared() {
-            return Err((op, Refusal::Shared)); // as the lock's holder finds again
+            return Err((op, Refusal::Shared)); // the lock's holder would find the same
         }
         let token = percpu::thread_token();
         let locked = if is_inside {
@@ -374,8 +372,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 self.promote_held(hold, Admission::Bypass);
             }
             Ok(contended) => return self.apply_locked(op, ColdGuard::of(self), contended),
-            // This thread is reading the object or applying an update of it; or another thread is,
-            // for which a thread that is inside does not wait (oplog.W2).
+            // This thread is reading the object or applying an update of it. Or another thread is,
+            // and a thread that is inside does not wait for it (oplog.W2).
             Err(Refused::HeldBySelf | Refused::Busy) if self.config.has_readers() => {
                 return Err((op, Refusal::Shared));
             }
@@ -385,8 +383,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Err((op, Refusal::Stale))
     }
 
-    /// The log is at its bound: follows the `WhenFull` policy, and returns the growth to try next
-    /// (oplog.D6).
+    /// Makes room in a log that is at its bound, by the `WhenFull` policy. Returns the growth to
+    /// try next (oplog.D6).
     fn make_room(
         &self,
         refusal: Refusal,
@@ -411,7 +409,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             (WhenFull::Grow { .. }, Refusal::Full) if growth < allowed => return allowed,
             _ => {}
         }
-        // If applying panics, the panic is another update's and has poisoned the object; this
+        // If applying panics, the panic belongs to another update and has poisoned the object; this
         // update is logged regardless of the bounds.
         let mut next = ANY_GROWTH;
         sync::contain(|| {
@@ -426,8 +424,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         next
     }
 
-    /// Queues an update for the next read without waiting (`late`), or returns it if the object is
-    /// cold or about to be.
+    /// Queues an update for the next read without waiting (`late`). Returns the update if the
+    /// object is cold or about to be.
     pub(super) fn append_late(&self, op: L::Op) -> Result<(), L::Op> {
         let mut waiting = Some(op);
         let pushed = self.with_hot_state(|hot, _| {

@@ -20,8 +20,8 @@ use std::mem;
 pub(super) const SLOTS_MAX: usize = 64 * WORDS;
 const WORDS: usize = 3;
 
-/// What a branch's word says: the last collection that visits the branch or has visited it, and
-/// whether a helper has claimed the branch for it.
+/// A branch's word: the last collection that has visited the branch or is visiting it, and whether
+/// a helper has claimed the branch for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct BranchWord(u64);
 
@@ -53,7 +53,7 @@ impl BranchWord {
     }
 }
 
-/// A set of slots below `SLOTS_MAX`.
+/// A set of slots with numbers below `SLOTS_MAX`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotSet([u64; WORDS]);
 
@@ -126,12 +126,12 @@ impl SharedSet {
     }
 }
 
-/// A group of slots that are collected together: see the module's header.
+/// A group of slots that are collected together: see the header of `combining_tree`.
 #[repr(C, align(128))]
 pub(super) struct Branch<L> {
     word: AtomicU64,
     pub(super) members: SharedSet,
-    /// Slots that came to the branch and are no members.
+    /// Slots that came to the branch but are no members.
     pub(super) joiners: SharedSet,
     load: Padded<UnsafeCell<Load<L>>>,
 }
@@ -192,9 +192,9 @@ impl<L> Branch<L> {
         Some(Claim { branch: self, number })
     }
 
-    /// Stores the reader's number here (oplog.B2), after waiting for a helper that has claimed the
-    /// branch, or briefly for one to come. Returns whether there was a helper, so that there is a
-    /// load.
+    /// Stores the reader's number here (oplog.B2). If a helper has claimed the branch, waits for
+    /// it; if not, waits briefly for one to come. Returns true if there was a helper, and so there
+    /// is a load.
     fn shut(&self, number: u64, looks: &mut u32) -> bool {
         let mut backoff = Backoff::new();
         let mut patience = config::LOOKS_AT_GATE;
@@ -250,7 +250,8 @@ impl<L> Claim<'_, L> {
     /// Runs `f` on the branch's load.
     pub(super) fn with_load(&self, f: impl FnOnce(&mut Load<L>)) {
         self.branch.load.0.with_mut(|load| {
-            // SAFETY: oplog.B1 - this thread has claimed the branch, so no other has its load.
+            // SAFETY: oplog.B1 - this thread has claimed the branch, so no other thread has its
+            // load.
             f(unsafe { &mut *load });
         });
     }
@@ -271,7 +272,7 @@ impl<L> Drop for Claim<'_, L> {
 /// Every branch of an object.
 pub(super) struct Tree<L> {
     pub(super) branches: Box<[Branch<L>]>,
-    /// The reader's slot, for which no helper needs to wait: a hint.
+    /// The reader's slot, which no helper needs to wait for: a hint.
     reader: AtomicUsize,
 }
 
@@ -284,7 +285,7 @@ pub(super) struct Harvest {
 }
 
 impl<L> Load<L> {
-    /// Takes all entries of `log`: absorbs it if it is short, else takes it whole.
+    /// Takes all entries of `log`: absorbs the log if it is short, else takes it whole.
     pub(super) fn take<T>(&mut self, log: &mut L)
     where
         L: Log<T>,
@@ -330,13 +331,13 @@ impl<L> Load<L> {
 }
 
 impl<L> Tree<L> {
-    /// A tree of so many branches.
+    /// Makes a tree with this many branches.
     pub(super) fn new(branches: usize) -> Self {
         let branches = (0..branches).map(|_| Branch::new()).collect();
         Self { branches, reader: AtomicUsize::new(usize::MAX) }
     }
 
-    /// The branch of a slot.
+    /// Returns the branch of a slot.
     pub(super) fn branch_of(&self, index: usize) -> &Branch<L> {
         &self.branches[cpu_group::branch(index) % self.branches.len()]
     }
@@ -352,7 +353,8 @@ impl<L> Tree<L> {
         }
     }
 
-    /// All logs in the branches, for a caller with exclusive access to the hot state.
+    /// Calls `take` with all logs in the branches. The caller has exclusive access to the hot
+    /// state.
     pub(super) fn into_logs(self, mut take: impl FnMut(L)) {
         for branch in self.branches {
             let load = branch.load.0.into_inner();
@@ -401,8 +403,8 @@ impl<L> Tree<L> {
         })
     }
 
-    /// Makes members of the slots that were collected and of those that joined, which it takes from
-    /// other branches (oplog.B3, oplog.B6).
+    /// Makes members of the slots that were collected and of those that joined, and takes the
+    /// latter from other branches (oplog.B3, oplog.B6).
     fn choose_members(&self, branch: &Branch<L>, came: SlotSet) {
         let members = branch.members.get();
         let mut joiners = branch.joiners.get();

@@ -1,4 +1,4 @@
-//! [`Builder`]: a [`Deferred`] object with settings of the user's choice.
+//! [`Builder`]: makes a [`Deferred`] object with the user's settings.
 
 use super::configurations::ConfigId;
 use super::log::Log;
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Builder for [`Deferred`] objects.
 ///
 /// Bounds hold per slot (thread) and object. Objects built from one builder share one
-/// configuration. It lives as long as an object uses it; a process may use up to 65,535 different
-/// configurations at a time.
+/// configuration, which lives as long as an object uses it. A process may use up to 65,535
+/// different configurations at a time.
 ///
 /// ```
 /// use manycore::oplog::{BuildError, Commuting, Deferred, Op, WhenFull};
@@ -57,59 +57,60 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         Self { config: Config::default(), object: PhantomData }
     }
 
-    /// Entries that one slot's log keeps (default 4,096).
+    /// Sets how many entries one slot's log keeps (default 4,096).
     #[must_use]
     pub fn max_entries(mut self, entries: usize) -> Self {
         self.config.max_entries = entries;
         self
     }
 
-    /// Bytes that one slot's log keeps, by [`Log::bytes`] (default 1 MiB).
+    /// Sets how many bytes one slot's log keeps, by [`Log::bytes`] (default 1 MiB).
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.config.max_bytes = bytes;
         self
     }
 
-    /// How long an update may stay in a log before a later update of the same slot applies it
-    /// (default: no time bound). The check runs in [`append`](Deferred::append): if a slot stops
-    /// appending, its last updates wait for a read; call [`synchronize`](Deferred::synchronize)
-    /// from a timer where that matters.
+    /// Sets how long an update may stay in a log before a later update of the same slot applies it
+    /// (default: no time bound).
+    ///
+    /// [`append`](Deferred::append) makes the check. If a slot stops appending, its last updates
+    /// wait for a read; if that matters, call [`synchronize`](Deferred::synchronize) from a timer.
     #[must_use]
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.config.max_delay = Some(delay);
         self
     }
 
-    /// What an update does when its log is full (default: [`WhenFull::Drain`]).
+    /// Sets what an update does when its log is full (default: [`WhenFull::Drain`]).
     #[must_use]
     pub fn when_full(mut self, policy: WhenFull) -> Self {
         self.config.when_full = policy;
         self
     }
 
-    /// When the object has logs (default: [`Logs::Auto`]).
+    /// Sets when the object has logs (default: [`Logs::Auto`]).
     #[must_use]
     pub fn logs(mut self, logs: Logs) -> Self {
         self.config.logs = logs;
         self
     }
 
-    /// How an update publishes its entry (default: [`Publish::Auto`]).
+    /// Sets how an update publishes its entry (default: [`Publish::Auto`]).
     #[must_use]
     pub fn publish(mut self, publish: Publish) -> Self {
         self.config.publish = publish;
         self
     }
 
-    /// How a read collects the logs (default: [`MergeStrategy::Auto`]).
+    /// Sets how a read collects the logs (default: [`MergeStrategy::Auto`]).
     #[must_use]
     pub fn merge(mut self, strategy: MergeStrategy) -> Self {
         self.config.merge = strategy;
         self
     }
 
-    /// The clock that stamps updates: for tests, of clocks that differ between cores.
+    /// Sets the clock that stamps updates: for tests of clocks that differ between cores.
     #[doc(hidden)]
     #[must_use]
     pub fn clock(mut self, clock: Arc<Clock>) -> Self {
@@ -117,7 +118,7 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         self
     }
 
-    /// The table that decides which objects may have logs: for tests, of evictions.
+    /// Sets the table that decides which objects may have logs: for tests of evictions.
     #[doc(hidden)]
     #[must_use]
     pub fn table(mut self, table: Arc<LogTable>) -> Self {
@@ -125,30 +126,30 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         self
     }
 
-    /// The number of consecutive reads, each with too few updates before it, after which an object
-    /// is demoted: for types that are often read when nothing was updated.
+    /// Sets the number of consecutive reads, each with too few updates before it, after which an
+    /// object is demoted. For types that are often read when nothing was updated.
     pub(crate) fn idle_reads(mut self, reads: u32) -> Self {
         self.config.idle_reads = reads;
         self
     }
 
-    /// Updates per read above which publication is biased, in `Auto` mode: for types whose updates
-    /// are expensive, or whose reads are far apart.
+    /// Sets the updates per read above which publication is biased, in `Auto` mode. For types with
+    /// expensive updates, or with reads that are far apart.
     pub(crate) fn ratio_for_bias(mut self, updates: u64) -> Self {
         self.config.ratio_for_bias = updates;
         self
     }
 
-    /// Makes an object with this value.
+    /// Builds an object with this value.
     ///
     /// # Errors
-    /// If a bound is zero, too large, or contradicts another one; or if 65,535 other configurations
-    /// are in use ([`BuildError::TooManyConfigurations`]).
+    /// If a bound is zero, too large, or contradicts another bound; or if 65,535 other
+    /// configurations are in use ([`BuildError::TooManyConfigurations`]).
     pub fn build(&self, value: T) -> Result<Deferred<T, L>, BuildError> {
         self.check().map(|checked| checked.build(value))
     }
 
-    /// Checks the settings, for an object that is made later.
+    /// Checks the settings, for an object that is built later.
     pub(crate) fn check(&self) -> Result<Checked<T, L>, BuildError> {
         self.config.validate(size_of::<L::Op>())?;
         let config = ConfigId::of(self.config.clone())?;
@@ -156,21 +157,21 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     }
 }
 
-/// Settings that have been checked: what is made with them can't fail.
+/// Settings that have been checked: building an object with them cannot fail.
 pub(crate) struct Checked<T, L> {
     config: ConfigId,
     object: PhantomData<fn() -> (T, L)>,
 }
 
 impl<T: Send + 'static, L: Log<T>> Checked<T, L> {
-    /// Makes the object.
+    /// Builds the object.
     pub(crate) fn build(self, value: T) -> Deferred<T, L> {
         Deferred::with_config(value, self.config)
     }
 }
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// A builder for an object with other bounds and policies.
+    /// Returns a builder for an object with other bounds and policies.
     #[must_use]
     pub fn builder() -> Builder<T, L> {
         Builder::new()

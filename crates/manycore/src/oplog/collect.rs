@@ -1,9 +1,9 @@
 //! The reader's side of a hot state: collecting the slots' logs.
 //!
-//! Owns: the ways to collect without the updaters' help, flat under one gate or log by log up to a
-//! cut, and what they share with the combining tree: closing, waiting, emptying a slot. Everything
-//! here runs with the hot state's lock held. Laws oplog.C1 to oplog.C5 are in the header of
-//! `hot_state`, those of answers in `gate`.
+//! Owns: the two ways to collect without the updaters' help (flat under one gate, or log by log up
+//! to a cut), and what they share with the combining tree: closing, waiting, emptying a slot.
+//! Everything here runs with the hot state's lock held. Laws oplog.C1 to oplog.C5 are in the header
+//! of `hot_state`, those of answers in `gate`.
 
 use super::gate::Gate;
 use super::hot_state::HotState;
@@ -17,13 +17,14 @@ use crate::percpu::{self, barrier};
 use crate::sync::{Ordering, hint, seeded_bug};
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Whether a slot may have updates, for a caller with exclusive access to the hot state.
+    /// Returns true if a slot may have updates. The caller has exclusive access to the hot state.
     pub(super) fn has_dirty(&self) -> bool {
         // ORDER: Acquire; pairs with `mark_dirty`.
         self.logs().dirty.0.iter().any(|(_, word)| word.0.load(Ordering::Acquire) != 0)
     }
 
-    /// Logs without stamps: the updaters of all dirty slots are stopped at one moment (oplog.C3).
+    /// Collects logs without stamps: the updaters of all dirty slots are stopped at one moment
+    /// (oplog.C3).
     pub(super) fn collect_frozen(&self, inner: &mut Inner<L>) {
         let closed = inner.numbers.next_closed();
         self.gate.close(closed);
@@ -37,7 +38,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         unsafe { self.collect_listed(answered, inner) };
     }
 
-    /// Logs with stamps: one after the other, up to the cut (oplog.C4).
+    /// Collects logs with stamps: one after the other, up to the cut (oplog.C4).
     pub(super) fn collect_each(&self, inner: &mut Inner<L>, cut: Stamp) {
         inner.late = self.late.count(cut); // oplog.L3
         // Before the logs, because a late update precedes a logged one with the same stamp.
@@ -66,8 +67,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         std::mem::forget(rest);
     }
 
-    /// Called after closing the gates, a fence and `list_dirty`: ensures that the biased stores of
-    /// the slots' updaters are visible. Returns whether all updaters have answered, so that none is
+    /// Ensures that the biased stores of the slots' updaters are visible. Called after closing the
+    /// gates, a fence and `list_dirty`. Returns true if all updaters have answered, so that none is
     /// inside.
     pub(super) fn settle(&self, slots: &[usize], unanswered: &mut bool, closed: Gate) -> bool {
         *unanswered = false;
@@ -82,8 +83,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         answered
     }
 
-    /// Waits until no updater has one of these slots' logs in hand. No updater takes one while the
-    /// gate is closed.
+    /// Waits until no updater has one of these slots' logs in hand. No updater takes a log while
+    /// the gate is closed.
     pub(super) fn wait_for_updaters(&self, slots: &[usize], answered: bool) {
         if answered {
             return;
@@ -110,7 +111,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Moves all entries of the listed slots to the collected logs.
     ///
     /// # Safety
-    /// As [`collect_slot`](Self::collect_slot), for each of them.
+    /// As for [`collect_slot`](Self::collect_slot), for each of the slots.
     pub(super) unsafe fn collect_listed(&self, busy: bool, inner: &mut Inner<L>) {
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
@@ -124,12 +125,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Moves a slot's entries up to `cut` to the collected logs.
     ///
     /// The slot of the reader, or of an updater that answered (`busy`), is about to be updated
-    /// again, and stays dirty: that saves each side a locked instruction on a line that the other
+    /// again, and stays dirty. That saves each side a locked instruction on a line that the other
     /// core has cached. Lines that the updater reads next are written here only if necessary,
-    /// because it would miss on them.
+    /// because the updater would miss on them.
     ///
     /// # Safety
-    /// oplog.C1 holds for the caller as reader.
+    /// oplog.C1 holds for the caller as the reader.
     pub(super) unsafe fn collect_slot(
         &self,
         slot: &SlotLog<L>,
@@ -179,7 +180,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         debug_assert!(before & bit != 0, "oplog.C2: slot {index} was dirty without its bit");
     }
 
-    /// Whether the updaters of these slots answer the collection that closed the gates with
+    /// Returns true if the updaters of these slots answer the collection that closed the gates with
     /// `closed`, now or within a moment (oplog.G2, oplog.G3).
     fn is_answered(&self, slots: &[usize], closed: Gate) -> bool {
         let own = percpu::known_slot();
@@ -190,8 +191,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
                 return true;
             }
             while percpu::records().get(*index).answered() != closed.answer() {
-                // BUG: a reader takes any answer for one to its own collection (oplog.G1 of the
-                // gates).
+                // BUG: a reader takes any answer for an answer to its own collection (oplog.G1 of
+                // the gates).
                 if seeded_bug!("unasked-answer") {
                     return true;
                 }
@@ -205,7 +206,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         })
     }
 
-    /// Moves the late updates that were counted into a log in the collected logs.
+    /// Moves the late updates that were counted into a log among the collected logs.
     pub(super) fn collect_late(&self, inner: &mut Inner<L>) {
         if inner.late == 0 {
             return;
@@ -227,11 +228,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Waits until no updater is inside, and collects all logs. A panic leaves what was not
-    /// collected in its log.
+    /// Waits until no updater is inside, and collects all logs. If that panics, what was not
+    /// collected stays in its log.
     ///
     /// # Safety
-    /// The caller holds the hot state's lock, has called `begin_merging`, and has made sure that
+    /// The caller holds the hot state's lock and has called `begin_merging`. It has made sure that
     /// updaters which announce the hot state from now on leave without touching a log.
     pub(super) unsafe fn collect_all(&self) {
         promotion::wait_for_updaters(self, self.is_biased());
@@ -248,7 +249,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 }
 
-/// Opens all slots' gates that a collection has closed, if collecting one of them panics.
+/// Opens, when dropped, all slots' gates that a collection has closed, if collecting one of the
+/// slots panics.
 struct ReopenAll<'a, T: Send + 'static, L: Log<T>> {
     hot: &'a HotState<T, L>,
     closed: Gate,

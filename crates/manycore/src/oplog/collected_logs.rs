@@ -1,28 +1,28 @@
-//! Logs that were collected and whose updates have not been applied, and emptied logs, which are
-//! kept for their buffers.
+//! Logs that were collected but not applied yet, and emptied logs, which are kept for their
+//! buffers.
 //!
 //! Owns: law oplog.C5 (header of `hot_state`): the logs are in the order in which they must be
-//! applied. User code that panics in here leaves each update in one log, which stays.
+//! applied. If user code panics in here, each update is in one log, and that log stays.
 
 use super::log::Log;
 use crate::clock::Stamp;
 use crate::lock::held;
 use std::mem;
 
-/// See the module header.
+/// Collected and emptied logs; the module header explains them.
 pub(super) struct CollectedLogs<L> {
-    /// Those that were collected, and behind them emptied ones. The slot that a collection visits
-    /// first always gets the first log, so each slot keeps its buffers as long as the same slots
-    /// are dirty.
+    /// The collected logs, and behind them emptied logs. The slot that a collection visits first
+    /// always gets the first log. So each slot keeps its buffers as long as the same slots are
+    /// dirty.
     logs: Vec<L>,
     /// The number of logs that were collected.
     used: usize,
-    /// Some of these may be empty, because user code panicked.
+    /// True if some of the collected logs may be empty, because user code panicked.
     untidy: bool,
 }
 
 impl<L> CollectedLogs<L> {
-    /// Logs that were collected before.
+    /// Starts with logs that were collected before.
     pub(super) fn of(logs: Vec<L>) -> Self {
         Self { used: logs.len(), untidy: !logs.is_empty(), logs }
     }
@@ -47,7 +47,7 @@ impl<L> CollectedLogs<L> {
         self.logs.drain(..).for_each(each);
     }
 
-    /// Begins a log behind the others. It may stay empty.
+    /// Begins a log behind the others, which may stay empty.
     pub(super) fn begin(&mut self) -> &mut L
     where
         L: Default,
@@ -77,7 +77,7 @@ impl<L> CollectedLogs<L> {
     }
 
     /// Takes over what a branch of the tree has collected, and gives as many buffers back. Runs no
-    /// user code. Logs may be empty if user code `panicked`.
+    /// user code. Some logs may be empty if user code `panicked`.
     pub(super) fn take_over(
         &mut self,
         first: &mut Option<L>,
@@ -95,7 +95,7 @@ impl<L> CollectedLogs<L> {
         self.untidy |= panicked;
     }
 
-    /// Puts logs that a panic has left empty behind the others.
+    /// Moves logs that a panic has left empty behind the others.
     #[cold]
     fn tidy<T>(&mut self)
     where
@@ -111,8 +111,8 @@ impl<L> CollectedLogs<L> {
         (self.used, self.untidy) = (kept, false);
     }
 
-    /// Applies all updates, and returns their number. A panic leaves those that were not applied.
-    /// Updates that a merge leaves behind stay queued.
+    /// Applies all updates, and returns their number. After a panic, the updates that were not
+    /// applied stay queued. So do updates that a merge leaves behind.
     pub(super) fn merge<T>(&mut self, value: &mut T) -> usize
     where
         L: Log<T>,

@@ -1,5 +1,13 @@
-//! The combining tree: updaters that a collection has excluded collect the logs of the threads near
-//! them, and the reader visits *branches* instead of logs.
+//! The combining tree: while a collection keeps updaters out, they collect the logs of the threads
+//! near them, and the reader visits *branches* instead of logs.
+//!
+//! ```text
+//! slot logs    [0] [1] [2] [3]     [4] [5] [6] [7]        one last-level cache per group
+//!                \   \ /   /         \   \ /   /          helper: first updater that waits
+//! branches        branch A             branch B
+//!                      \                 /
+//!                       \--- reader ----/                  also collects what no helper did
+//! ```
 //!
 //! Owns: which thread collects which logs; the branches are in `branches`. Source: OpLog, section 8
 //! (future work there).
@@ -7,29 +15,31 @@
 //! A reader that fetches every log by itself waits for about five cache misses per log, one after
 //! the other. An updater that has found the gate closed is idle, and the logs of the threads on its
 //! last-level cache are near. So the first updater at a branch (the *helper*) collects the logs of
-//! that branch's *members*, absorbing one into the other where that is little work
+//! that branch's *members*. If that is little work, it absorbs one log into the other
 //! ([`Log::absorb`]). The branches work in parallel.
 //!
 //! Laws:
-//! - oplog.B1 The thread that has *claimed* a branch has exclusive access to its load until it
-//!   marks it as done; then the reader has. A branch is claimed at most once per collection, by a
-//!   helper or by the reader: its word holds the number of the collection (a hot state's numbers
-//!   increase, [`gate`](super::gate)), and is only exchanged for that of a later one.
-//! - oplog.B2 A reader stores its number in every branch, and waits for every helper that claimed
-//!   one before, before it accesses a slot's log or opens the gate. So a helper claims a branch for
-//!   a collection only while its gate is closed, and the gate stays closed until the helper is
-//!   done.
-//! - oplog.B3 A helper accesses the log of a member that has answered the collection (oplog.G2), as
-//!   a reader may, and its own. A slot is a member of at most one branch: only the reader changes
-//!   members, and it makes a slot a member only of a branch to which the slot's updater came in
-//!   this collection. The reader collects only the logs that no helper has collected.
-//! - oplog.B4 So the collection is what the reader alone would have found: the updater of each slot
+//! - oplog.B1 A thread that has *claimed* a branch has exclusive access to its load until it marks
+//!   the branch as done; from then on the reader has. A branch is claimed at most once per
+//!   collection, by a helper or by the reader. Its word holds the number of the collection (a hot
+//!   state's numbers increase, [`gate`](super::gate)), and is exchanged only for the number of a
+//!   later collection.
+//! - oplog.B2 Before a reader accesses a slot's log or opens the gate, it stores its number in
+//!   every branch, and waits for every helper that claimed a branch before that. So a helper claims
+//!   a branch for a collection only while the collection's gate is closed, and the gate stays
+//!   closed until the helper is done.
+//! - oplog.B3 A helper accesses its own log, and the log of a member that has answered the
+//!   collection (oplog.G2), as a reader may. A slot is a member of at most one branch: only the
+//!   reader changes members, and it makes a slot a member only of a branch to which the slot's
+//!   updater came in this collection. The reader collects only the logs that no helper has
+//!   collected.
+//! - oplog.B4 So the collection is what the reader alone would have found. The updater of each slot
 //!   is stopped from before its log is collected until the gate opens, and all are stopped at the
-//!   moment when the last one has stopped (oplog.C3). That holds for logs with stamps, too: under
+//!   moment when the last one has stopped (oplog.C3). This also holds for logs with stamps: under
 //!   the hot state's gate they need no cut, and updates stamped later are applied later.
-//! - oplog.B5 If absorbing panics, the absorbed updates are in the branch and the rest in its log,
-//!   which counts as not collected. The reader collects all of them, and then resumes the panic
-//!   (oplog.D7).
+//! - oplog.B5 If absorbing panics, the absorbed updates are in the branch, and the rest is in its
+//!   log, which counts as not collected. The reader collects all of them, and then resumes the
+//!   panic (oplog.D7).
 //! - oplog.B6 The choice of members, and how long a helper or the reader waits for them, are
 //!   heuristics from previous collections. Only performance depends on them.
 
@@ -46,7 +56,7 @@ use crate::percpu::{self, barrier, cpu_group};
 use crate::sync::{self, Ordering, Panic, hint, seeded_bug};
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Whether a collection of the listed slots uses branches.
+    /// Returns true if a collection of the listed slots uses branches.
     pub(super) fn wants_tree(&self, inner: &Inner<L>) -> bool {
         if seeded_bug!("no-cut") {
             return false;
@@ -54,7 +64,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         match self.config.merge {
             MergeStrategy::Flat => false,
             MergeStrategy::Tree => true,
-            // With stamps nothing is absorbed, so that a tree gains little.
+            // With stamps nothing is absorbed, so a tree gains little.
             MergeStrategy::Auto if L::ORDERED => false,
             MergeStrategy::Auto => {
                 // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`,
@@ -66,7 +76,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// The branches, allocated on first use. The caller holds the lock.
+    /// Returns the branches, allocated on first use. The caller holds the lock.
     fn tree(&self) -> &Tree<L> {
         // ORDER: Relaxed; written under the lock.
         let mut tree = self.logs().tree.load(Ordering::Relaxed);
@@ -104,12 +114,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let own = percpu::known_slot().unwrap_or(usize::MAX);
         tree.set_reader(own);
         let closed = inner.numbers.next_closed().with_help();
-        // A waiter sees the end of the collection by this (`wait_for_collection`).
+        // A waiter sees by this that the collection has ended (`wait_for_collection`).
         let _collecting = L::ORDERED.then(|| {
             self.collecting.close(closed);
             self.collecting.open_later()
         });
-        // It also publishes the tree's hints and members to helpers.
+        // Closing also publishes the tree's hints and members to helpers.
         self.gate.close(closed);
         let _open = self.gate.open_later();
         barrier::fence_full();
@@ -130,11 +140,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         harvest.panic
     }
 
-    /// Helps the collection that closed the gate with `closed`, which the updater's slot `index`
-    /// has answered.
+    /// Helps the collection that closed the gate with `closed` and that the slot `index` of the
+    /// calling updater has answered.
     ///
     /// # Safety
-    /// The record of that slot announces the hot state as an updater, and the gate said `closed`
+    /// The record of slot `index` announces the hot state as an updater, and the gate said `closed`
     /// after that.
     #[cold]
     pub(super) unsafe fn help(&self, closed: Gate, index: usize) {
@@ -206,7 +216,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 }
 
-/// Whether a slot answers the collection, now or within a moment.
+/// Returns true if a slot answers the collection, now or within a moment.
 fn answers(index: usize, closed: Gate, looks: &mut u32) -> bool {
     let record = percpu::records().get(index);
     while record.answered() != closed.answer() {

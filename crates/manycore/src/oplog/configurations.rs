@@ -1,19 +1,19 @@
 //! The configurations in use in this process, by number.
 //!
 //! Owns: the numbers. An object has three bytes for its configuration (law oplog.D8), so it keeps a
-//! number instead of an `Arc`; each [`ConfigId`] is one reference to that number.
+//! number instead of an `Arc`. Each [`ConfigId`] is one reference to that number.
 //!
 //! Laws:
-//! - oplog.O1 A number stands for one configuration as long as a [`ConfigId`] with it exists. The
-//!   last `ConfigId` frees the configuration, with the table and the clock in it unless a hot state
-//!   still uses it, and makes the number free for another one.
+//! - oplog.O1 A number stands for one configuration as long as a [`ConfigId`] with that number
+//!   exists. The last `ConfigId` frees the configuration and makes the number free for another. The
+//!   table and the clock in the configuration go with it, unless a hot state still uses them.
 //! - oplog.O2 A configuration is freed with no lock of this module held: it may contain a user's
-//!   clock, whose destructor is user code.
+//!   clock, and the clock's destructor is user code.
 //! - oplog.O3 Equal configurations have one number. So a program may build any number of objects;
 //!   it may use 65,535 different configurations at a time.
 //!
-//! The lock is taken when an object is built, promoted or dropped, or finds its log full; never for
-//! the default configuration, which is number zero.
+//! The lock is taken when an object is built, promoted or dropped, or finds its log full. It is
+//! never taken for the default configuration, which is number zero.
 
 use super::settings::{BuildError, Config, Logs};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
@@ -24,7 +24,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of a configuration, and the part of it that a cold object needs: law oplog.D8 leaves
-/// three bytes for it.
+/// three bytes for them.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigId {
     number: [u8; 2],
@@ -33,10 +33,10 @@ pub(crate) struct ConfigId {
 
 const NEVER: u8 = 1;
 const ALWAYS: u8 = 2;
-/// Readers of the object may enter by lanes (`readers`).
+/// Readers of the object may enter through lanes (`readers`).
 const READERS: u8 = 4;
 
-/// A configuration, compared by its settings.
+/// A configuration that is compared by its settings.
 struct BySettings(Arc<Config>);
 
 impl PartialEq for BySettings {
@@ -53,7 +53,7 @@ impl Hash for BySettings {
     }
 }
 
-/// A number in use: its configuration and its references.
+/// A number in use, with its configuration and its references.
 struct Entry {
     config: Arc<Config>,
     /// The number of its [`ConfigId`]s (oplog.O1).
@@ -65,7 +65,7 @@ struct Configurations {
     /// Number n is at index n - 1.
     entries: Vec<Option<Entry>>,
     free: Vec<u16>,
-    /// The configuration of every object that is built by default.
+    /// The configuration of every object that is built with default settings.
     default: Option<Arc<Config>>,
 }
 
@@ -79,7 +79,8 @@ fn configurations() -> MutexGuard<'static, Configurations> {
     lock()
 }
 
-/// Locked across a fork, so that no thread that does not exist in the child holds it there.
+/// Holds the lock over a fork, so that in the child it is not held by a thread that does not exist
+/// there.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(|| Box::new(lock()), || ());
 
@@ -97,7 +98,7 @@ impl Configurations {
         }
     }
 
-    /// The number of an equal configuration, or a new one, with one more reference.
+    /// Returns the number of an equal configuration, or a new number, with one more reference.
     fn enter(&mut self, config: Arc<Config>) -> Result<u16, BuildError> {
         let key = BySettings(config);
         if let Some(&number) = self.numbers.get(&key) {
@@ -128,7 +129,7 @@ impl Configurations {
         entry.expect("oplog.O1: the number is in use")
     }
 
-    /// Drops one reference. Returns what is to be dropped without the lock (oplog.O2).
+    /// Drops one reference. Returns what must be dropped without the lock (oplog.O2).
     fn leave(&mut self, number: u16) -> Option<(Entry, BySettings)> {
         let entry = self.entry(number);
         debug_assert!(entry.users > 0, "oplog.O1: configuration {number} has no user");
@@ -153,7 +154,7 @@ impl Configurations {
 }
 
 impl ConfigId {
-    /// The number for this configuration.
+    /// Returns the number of this configuration.
     pub(super) fn of(config: Config) -> Result<Self, BuildError> {
         if config.settings() == Config::default().settings() {
             return Ok(Self::new());
@@ -182,12 +183,13 @@ impl ConfigId {
         self.flags & ALWAYS != 0
     }
 
-    /// Of the default configuration.
+    /// Returns the number of the default configuration.
     pub(super) const fn new() -> Self {
         Self { number: [0; 2], flags: 0 }
     }
 
-    /// Of the default configuration, for an object whose readers may enter by lanes.
+    /// Returns the number of the default configuration, for an object with readers that may enter
+    /// through lanes.
     pub(super) const fn with_readers() -> Self {
         Self { number: [0; 2], flags: READERS }
     }

@@ -1,12 +1,17 @@
-//! The word beside the object's: what a cold object has seen of its use, and flags.
+//! The word beside the object's word: flags, and counts of how a cold object is used.
 //!
-//! Owns: its bits. An object has four bytes for them (law oplog.D8). The word's lock guards the
-//! counts; `HOT` and `POISONED` may be set by any thread.
+//! ```text
+//! bit  31 30 29 28 27 26 25 | 24..22 | 21..11 | 10..0
+//!      flags                | waits  | reads  | updates
+//! ```
 //!
-//! An update or a read of the cold object makes one addition. It is looked at after a wait for the
-//! lock, and when one of the counts is *due*, after some thousand uses: then both are halved, so
-//! that they stay below their bounds and their ratio stays what it is. Each use changes the word,
-//! so that the lock's waiters can tell one hold from the next.
+//! Owns: the word's bits. An object has four bytes for them (law oplog.D8). The lock of the
+//! object's word guards the counts; any thread may set `HOT` and `POISONED`.
+//!
+//! An update or a read of the cold object makes one addition. The word is looked at after a wait
+//! for the lock, and when one of the counts is *due*, after some thousand uses. Then both counts
+//! are halved, so they stay below their bounds and keep their ratio. Each use changes the word, so
+//! the lock's waiters can tell one hold from the next.
 
 use crate::config::{self, USES_FOR_RESERVATION as DUE};
 use crate::sync::{AtomicU32, Ordering, const_fn};
@@ -17,21 +22,21 @@ const UPDATE: u32 = 1;
 const READ: u32 = 1 << WIDTH;
 const COUNTS: u32 = MOST * (UPDATE + READ);
 const WAIT: u32 = 1 << (2 * WIDTH);
-/// The uses that had to wait. While the object asks for no logs, the lowest bits of the reads when
-/// updates were last due.
+/// The number of uses that had to wait. While the object asks for no logs, these are the lowest
+/// bits of the reads at the last time that updates were due.
 const WAITS: u32 = 0x7 * WAIT;
-/// The object keeps its mode, which was asked for (`adaptive`).
+/// The object keeps the mode that it was pinned to (`adaptive`).
 const PINNED: u32 = 1 << 25;
 /// The object asks for no logs before its reads are due.
 const RESTING: u32 = 1 << 26;
-/// The object is, or was, reserved for a thread, which it is once in its life (reservation.N4).
+/// The object is, or was, reserved for a thread. That happens once in its life (reservation.N4).
 const SPENT: u32 = 1 << 27;
-/// While the object is cold, readers may be inside by lanes (`readers`). This flag and those above
-/// keep a use from the shortest path.
+/// While the object is cold, readers may be inside through lanes (`readers`). This flag and those
+/// above keep a use from the shortest path.
 const SHARED: u32 = 1 << 28;
 /// A hint: the word is reserved.
 const RESERVED: u32 = 1 << 29;
-/// A hint: the word is HOT, or the object is to have logs from its first update on.
+/// A hint: the word is HOT, or the object should have logs from its first update on.
 const HOT: u32 = 1 << 30;
 const POISONED: u32 = 1 << 31;
 const FLAGS: u32 = PINNED | RESTING | SPENT | SHARED | RESERVED | HOT | POISONED;
@@ -40,7 +45,7 @@ const _: () = assert!((COUNTS | WAITS) & FLAGS == 0);
 const _: () = assert!(DUE.is_power_of_two() && 2 * DUE <= MOST + 1);
 const _: () = assert!(config::CONTENDED_FOR_LOGS < WAITS / WAIT);
 
-/// The kind of an access that is counted.
+/// The kind of a counted access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Update,
@@ -59,15 +64,16 @@ impl Kind {
 pub(super) struct Contention(u32);
 
 impl Contention {
-    /// As after so many uses that the next one reserves the object.
+    /// The value after so many uses that the next one reserves the object.
     #[cfg(all(test, manycore_loom))]
     pub(super) const DUE: Self = Self((DUE - 1) * (UPDATE | READ));
 
-    /// As after so many reads, of an object that was reserved once, that the next makes it shared.
+    /// The value after so many reads, of an object that was reserved once, that the next read makes
+    /// it shared.
     #[cfg(all(test, manycore_loom))]
     pub(super) const DUE_FOR_READERS: Self = Self((DUE - 1) * READ | SPENT);
 
-    /// Whether no flag keeps a use from the shortest path.
+    /// Returns true if no flag keeps a use from the shortest path.
     #[inline(always)]
     pub(super) fn is_plain(self) -> bool {
         self.0 < SHARED
@@ -78,27 +84,28 @@ impl Contention {
         self.0 & POISONED != 0
     }
 
-    /// Whether the object seems to be reserved, and has no other flag that matters.
+    /// Returns true if the object seems to be reserved, and has no other flag that matters.
     #[inline(always)]
     pub(super) fn is_reserved(self) -> bool {
         self.0 & (SHARED | RESERVED | HOT | POISONED) == RESERVED
     }
 
-    /// As [`is_reserved`](Self::is_reserved), of an object that is as the reservation made it: it
+    /// As [`is_reserved`](Self::is_reserved), for an object that is as the reservation made it: it
     /// has no other flag, and no uses were counted since.
     #[inline(always)]
     pub(super) fn is_merely_reserved(self) -> bool {
         self.0 == SPENT | RESERVED
     }
 
-    /// After a use by the holder of the word's lock.
+    /// Returns the value after a use by the holder of the word's lock.
     #[inline(always)]
     pub(super) fn with(self, kind: Kind) -> Self {
         debug_assert!(self.count(kind) < MOST, "a count that is due was not looked at");
         Self(self.0 + kind.one())
     }
 
-    /// The word's lock is held, so the word is not reserved.
+    /// Returns the value without the reservation hint: the word's lock is held, so the word is not
+    /// reserved.
     pub(super) fn unreserved(self) -> Self {
         Self(self.0 & !RESERVED)
     }
@@ -112,33 +119,34 @@ impl Contention {
         (self.0 & WAITS) / WAIT
     }
 
-    /// Whether so many uses of this kind are counted that they have to be looked at.
+    /// Returns true if so many uses of this kind are counted that the counts must be looked at.
     #[inline(always)]
     pub(super) fn is_due(self, kind: Kind) -> bool {
         self.0 & (DUE * kind.one()) != 0
     }
 
-    /// Whether a use of this kind, which is counted here, is over with its own work: no flag keeps
-    /// it from the shortest path, and nothing is due.
+    /// Returns true if nothing is left to do after a use of this kind, which is counted here: no
+    /// flag keeps it from the shortest path, and nothing is due.
     #[inline(always)]
     pub(super) fn needs_no_look(self, kind: Kind) -> bool {
         self.0 & (SHARED | RESERVED | HOT | POISONED | (DUE * kind.one())) == 0
     }
 
-    /// Whether an object that is due is to be reserved for the thread that holds it: it never was,
-    /// and no use had to wait.
+    /// Returns true if an object that is due should be reserved for the thread that holds it: it
+    /// never was reserved, and no use had to wait.
     pub(super) fn wants_reservation(self) -> bool {
         self.0 & (SPENT | WAITS) == 0
     }
 
-    /// After a count was due, and the object was not reserved.
+    /// Returns the value after a count was due and the object was not reserved.
     pub(super) fn looked_at(self) -> Self {
         let halved = |kind: Kind| self.count(kind) / 2 * kind.one();
         let rest = self.0 & !(COUNTS | WAITS);
         if !self.is_resting() {
             return Self(rest | halved(Kind::Update) | halved(Kind::Read));
         }
-        // A rest is over after so many reads, and if there was none for very many updates.
+        // A rest is over after the given number of reads, or if there was no read for very many
+        // updates.
         let reads = self.count(Kind::Read);
         let seen = reads & (WAITS / WAIT);
         if self.is_due(Kind::Read) || self.waits() == seen {
@@ -147,12 +155,13 @@ impl Contention {
         Self(rest | halved(Kind::Update) | (reads * READ) | (seen * WAIT))
     }
 
-    /// Reserved, or never to be reserved.
+    /// Returns the value of an object that is `reserved` now, or that will never be.
     pub(super) fn spent(self, reserved: bool) -> Self {
         Self(self.0 & !(COUNTS | RESERVED) | SPENT | if reserved { RESERVED } else { 0 })
     }
 
-    /// Never to be reserved, and at rest for so many reads, or as many as can be counted.
+    /// Returns the value of an object that will never be reserved, and rests for this many reads,
+    /// or for as many as can be counted.
     pub(super) fn resting_for(self, reads: u32) -> Self {
         let flags = self.flags().unreserved().0 & !RESTING | SPENT;
         match reads.min(DUE - 1) {
@@ -169,7 +178,8 @@ impl Contention {
         self.0 & RESTING != 0
     }
 
-    /// After an update that had to wait for the lock; and whether the object wants logs.
+    /// Returns the value after an update that had to wait for the lock, and whether the object
+    /// wants logs.
     pub(super) fn after_wait(self) -> (Self, bool) {
         if self.0 & (RESTING | PINNED) != 0 {
             return (self, false);
@@ -183,18 +193,18 @@ impl Contention {
             }
             return (Self(with_waits(waits + 1)), false);
         }
-        // The ratio of so many is no accident. (Fewer say nothing yet.)
+        // With this many uses, the ratio is no accident. (Fewer say nothing yet.)
         let known = updates + reads >= 4 * config::RATIO_FOR_LOGS;
         (Self(with_waits(1) & if known { !COUNTS } else { u32::MAX }), false)
     }
 
-    /// Whether so many reads, which are due, for each update pay for lanes.
+    /// Returns true if there are enough reads for each update to pay for lanes. Reads are due.
     pub(super) fn wants_readers(self) -> bool {
         let (updates, reads) = (self.count(Kind::Update), self.count(Kind::Read));
         self.0 & (PINNED | RESTING) == 0 && reads >= updates.saturating_mul(config::SHARED_FROM)
     }
 
-    /// Whether readers may be inside by lanes.
+    /// Returns true if readers may be inside through lanes.
     #[inline(always)]
     pub(super) fn is_shared(self) -> bool {
         self.0 & SHARED != 0
@@ -204,25 +214,25 @@ impl Contention {
         self.0 & PINNED != 0
     }
 
-    /// With readers by lanes or without, and pinned or not.
+    /// Returns the value with or without readers through lanes, and pinned or not.
     pub(super) fn in_mode(self, shared: bool, pinned: bool) -> Self {
         let rest = self.0 & !(SHARED | PINNED);
         Self(rest | if shared { SHARED } else { 0 } | if pinned { PINNED } else { 0 })
     }
 
-    /// Without any counts.
+    /// Returns the value without any counts.
     pub(super) fn flags(self) -> Self {
         Self(self.0 & FLAGS)
     }
 }
 
-/// See the module header.
+/// The word itself; the module header explains it.
 // ORDER: Relaxed (all); the word's lock orders the counts, and the flags are hints without a lock.
 pub(super) struct AtomicContention(AtomicU32);
 
 impl AtomicContention {
     const_fn! {
-        /// Of an object that `always_logs`, or not.
+        /// Makes the word of an object that `always_logs`, or not.
         pub(super) const fn new(always_logs: bool) -> Self {
             Self(AtomicU32::new(if always_logs { HOT } else { 0 }))
         }
@@ -233,30 +243,30 @@ impl AtomicContention {
         Contention(self.0.load(Ordering::Relaxed))
     }
 
-    /// The word that each update and each read of the cold object changes.
+    /// Returns the word that each update and each read of the cold object changes.
     pub(super) fn turns(&self) -> &AtomicU32 {
         &self.0
     }
 
-    /// For the holder of the cold object's lock. A flag that another thread sets at this moment may
-    /// be lost: the promotion that set it sets it again at its end.
+    /// Stores the value, for the holder of the cold object's lock. A flag that another thread sets
+    /// at this moment may be lost: the promotion that set it sets it again at its end.
     #[inline(always)]
     pub(super) fn store(&self, to: Contention) {
         self.0.store(to.0, Ordering::Relaxed);
     }
 
-    /// The object, which is hot, keeps its logs. For the holder of the hot state's lock.
+    /// Pins a hot object to its logs. For the holder of the hot state's lock.
     pub(super) fn pin_to_logs(&self) {
         self.0.fetch_and(!SHARED, Ordering::Relaxed);
         self.0.fetch_or(PINNED, Ordering::Relaxed);
     }
 
-    /// The load decides on the object's mode. For the holder of either lock.
+    /// Lets the load decide on the object's mode. For the holder of either lock.
     pub(super) fn unpin(&self) {
         self.0.fetch_and(!PINNED, Ordering::Relaxed);
     }
 
-    /// The object has become hot.
+    /// Notes that the object has become hot.
     pub(super) fn note_hot(&self) {
         self.0.fetch_or(HOT, Ordering::Relaxed);
     }
@@ -269,7 +279,7 @@ impl AtomicContention {
         self.0.fetch_and(!POISONED, Ordering::Relaxed);
     }
 
-    /// The object has become cold. That ends a pin to logs.
+    /// Notes that the object has become cold. That ends a pin to logs.
     pub(super) fn note_cold(&self, poisoned: bool, always_logs: bool) {
         let seen = self.load();
         let kept = seen.0 & if seen.is_shared() { SPENT | SHARED | PINNED } else { SPENT };
@@ -284,7 +294,7 @@ mod tests {
 
     const NONE: Contention = Contention(0);
 
-    /// As the holder of the lock counts.
+    /// Counts like the holder of the lock.
     fn used(seen: Contention, kind: Kind) -> Contention {
         let next = seen.with(kind);
         if next.is_due(kind) { next.looked_at() } else { next }

@@ -18,7 +18,7 @@ use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     const_fn! {
-        /// An object with this value, cold, with the default bounds and policies.
+        /// Makes an object with this value, cold, with the default bounds and policies.
         ///
         /// ```
         /// use manycore::oplog::{Commuting, Deferred, Op};
@@ -42,8 +42,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Appends an update; the next read sees it.
     ///
-    /// If its log is full, it may apply updates of other threads. Their panics are caught here:
-    /// they poison the object for its next reader, and this update is appended.
+    /// If this thread's log is full, the call may apply updates of other threads. Their panics are
+    /// caught here: they poison the object for its next reader, and this update is appended.
     ///
     /// # Panics
     /// If the object is cold and applying the update panics.
@@ -81,7 +81,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// A read of an object that is poisoned, or whose lock was not free.
+    /// Reads an object that is poisoned, or that had a busy lock.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -102,8 +102,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         guard.into_hold()
     }
 
-    /// As [`read`](Self::read), also if the object is poisoned: then the queued updates are not
-    /// applied, so that the value can be examined and repaired.
+    /// As [`read`](Self::read), but also returns a guard if the object is poisoned. Then the queued
+    /// updates are not applied, so the value can be examined and repaired.
     ///
     /// # Panics
     /// As [`read`](Self::read), except for poison.
@@ -129,7 +129,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
-    /// Applies pending updates. The same as dropping a [`read`](Self::read) guard at once.
+    /// Applies pending updates: the same as dropping a [`read`](Self::read) guard at once.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -138,26 +138,26 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         drop(self.read());
     }
 
-    /// The value, up to date. No other thread can use it, so this is cheap.
+    /// Returns the value, up to date. No other thread can use it, so this is cheap.
     ///
-    /// A poisoned object's value is as the panic left it, for repair: queued updates stay queued,
-    /// and the first read after [`clear_poison`](Self::clear_poison) applies them.
+    /// The value of a poisoned object is as the panic left it, for repair. Queued updates stay
+    /// queued, and the first read after [`clear_poison`](Self::clear_poison) applies them.
     ///
     /// # Panics
-    /// If an update panics while it is applied; the object is poisoned then, and the updates after
-    /// it stay queued. And if it is called from within an update or a log of this object that owns
-    /// it.
+    /// If an update panics while it is applied; then the object is poisoned, and the updates after
+    /// it stay queued. Also if it is called from within an update or a log of this object that owns
+    /// the object.
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
         self.assert_not_in_own_eviction();
         rethrow(self.settle_down());
         let value = self.settled_value();
-        // SAFETY: oplog.W1 - `&mut self` is exclusive. The pointer is to what `self` owns, and is
-        // used for as long as `self` is borrowed.
+        // SAFETY: oplog.W1 - `&mut self` is exclusive. The pointer is to memory that `self` owns,
+        // and is used only as long as `self` is borrowed.
         unsafe { (*ptr::from_mut(value.deref())).assume_init_mut() }
     }
 
-    /// The value, up to date.
+    /// Returns the value, up to date.
     ///
     /// # Panics
     /// If the object is poisoned, or an update panics while it is applied: then the value and the
@@ -177,15 +177,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// The value, up to date, unless the object is poisoned.
+    /// Returns the value, up to date, unless the object is poisoned.
     ///
     /// # Errors
     /// The object, if it is poisoned, with its queued updates: repair it through
     /// [`get_mut`](Self::get_mut) and call [`clear_poison`](Self::clear_poison).
     ///
     /// # Panics
-    /// If an update panics while it is applied: the value and the updates after it are dropped.
-    /// (Call [`synchronize`](Self::synchronize) first if that matters.) Otherwise as
+    /// If an update panics while it is applied: then the value and the updates after it are
+    /// dropped. (If that matters, call [`synchronize`](Self::synchronize) first.) Otherwise as
     /// [`get_mut`](Self::get_mut).
     #[track_caller]
     pub fn try_into_inner(mut self) -> Result<T, Self> {
@@ -200,7 +200,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(unsafe { this.take_value() })
     }
 
-    /// Whether the object is poisoned: an update panicked, or a reader that had changed the value.
+    /// Returns true if the object is poisoned: an update panicked, or a reader that had changed the
+    /// value.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.contention.load().is_poisoned()
@@ -209,14 +210,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Clears the poison flag. The next read applies the queued updates.
     ///
-    /// Takes the object's lock, unless this thread holds the object already.
+    /// Takes the object's lock, unless this thread already holds the object.
     ///
     /// # Panics
     /// If taking the lock would deadlock, as [`read`](Self::read).
     #[track_caller]
     pub fn clear_poison(&self) {
         // Under the lock: a read that has collected without applying must find the poison flag that
-        // made it skip the updates, or it would return a value without them.
+        // made it skip the updates. Otherwise it would return a value without them.
         let locked = self.lock_as_it_is();
         if matches!(locked, Err(Refused::Deadlock)) {
             would_deadlock();
@@ -225,26 +226,26 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.with_hot_state(|hot, _| hot.clear_poison());
     }
 
-    /// Whether updates go to logs now; false once the object has been evicted.
+    /// Returns true if updates go to logs now; false once the object has been evicted.
     #[must_use]
     pub fn is_hot(&self) -> bool {
         self.has_hot_state() && self.with_hot_state(|hot, _| !hot.is_evicted()).unwrap_or(false)
     }
 
-    /// Whether the object has a hot state, perhaps an evicted one; a hint.
+    /// Returns true if the object has a hot state, perhaps an evicted one; a hint.
     #[inline]
     pub(crate) fn has_hot_state(&self) -> bool {
         self.word.hint().is_hot()
     }
 
-    /// Gives the object logs now, without waiting for contention. Returns whether it has them:
-    /// false if this thread holds the object, or if its place in the table of objects with logs is
-    /// in use at this moment.
+    /// Gives the object logs now, without waiting for contention. Returns true if it has them.
+    /// Returns false if this thread holds the object, or if its place in the table of objects with
+    /// logs is in use at this moment.
     #[track_caller]
     pub fn promote(&self) -> bool {
         if self.has_hot_state() && !self.is_hot() && !held::is_inside() {
-            // Evicted: this demotes the object. A panic is that of an update applied here, and has
-            // poisoned the object.
+            // Evicted, so this demotes the object. A panic belongs to an update applied here, and
+            // has poisoned the object.
             sync::contain(|| drop(self.acquire(true)));
         }
         let token = percpu::thread_token();
@@ -270,7 +271,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Applies pending updates and frees the logs. Contention may promote the object again.
     ///
-    /// The object keeps its logs if its updates keep appending updates to it.
+    /// If the object's updates keep appending updates to it, it keeps its logs.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -285,10 +286,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Statistics of this object's updates.
+    /// Returns statistics of this object's updates.
     ///
-    /// Takes the object's lock, so not for hot paths. Within an update of this object, or a log's
-    /// own code, it returns what is known without reading logs and without waiting: see [`Stats`].
+    /// Takes the object's lock, so it is not for hot paths. Within an update of this object, or a
+    /// log's own code, it returns what is known without reading logs and without waiting: see
+    /// [`Stats`].
     #[must_use]
     pub fn stats(&self) -> Stats {
         if self.is_held_by_this_thread() {
@@ -329,9 +331,9 @@ fn rethrow(result: Result<(), Panic>) {
 
 impl<T: Send + 'static, L: Log<T>> Drop for Deferred<T, L> {
     /// Applies pending updates, then drops the value. If an update panics, the value is dropped
-    /// first and the panic is resumed (unless the thread is already unwinding).
+    /// first, and then the panic is resumed (unless the thread is already unwinding).
     ///
-    /// A poisoned object's queued updates are dropped with it: the panic that poisoned it has
+    /// The queued updates of a poisoned object are dropped with it: the panic that poisoned it has
     /// already been reported. [`try_into_inner`](Self::try_into_inner) keeps them.
     fn drop(&mut self) {
         if self.is_in_own_eviction() {
@@ -359,7 +361,7 @@ impl<T: Send + Default + 'static, L: Log<T>> Default for Deferred<T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> fmt::Debug for Deferred<T, L> {
-    /// Prints the state, not the value: that would take a read.
+    /// Prints the state, not the value: printing the value would take a read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Deferred")
             .field("hot", &self.is_hot())

@@ -1,28 +1,35 @@
 //! Gates: how a reader excludes updaters, and how it learns that they have left.
 //!
+//! ```text
+//! reader    close(number) --> fence --> all dirty slots answered `number`?
+//!             yes: no updater is inside     no: membarrier, then wait for their records
+//!           collect --> open
+//! updater   gate open? --> push           gate closed? --> answer `number`, wait until open
+//! ```
+//!
 //! Owns: a gate's values and transitions, the numbers of collections, and the laws of *answers*,
 //! which `collect` reads and `push` gives. Source of the answers: Liu, Zhang, Chen, *Scalable
 //! Read-mostly Synchronization Using Passive Reader-Writer Locks*, USENIX ATC 2014, section 3
 //! (there a reader reports the version of the lock that it has seen).
 //!
-//! A reader of a biased object has to know that no updater's entry is still in a store buffer. The
-//! kernel can ensure that for all threads at once (`membarrier`), which takes microseconds and
-//! interrupts the others. But a busy updater finds the closed gate by itself within nanoseconds; so
-//! it stores an *answer* in its slot's record, and a reader that finds the answers of all dirty
-//! slots needs no `membarrier`.
+//! A reader of a biased object must know that no updater's entry is still in a store buffer. The
+//! kernel can ensure that for all threads at once (`membarrier`), but that takes microseconds and
+//! interrupts the other threads. A busy updater, however, finds the closed gate by itself within
+//! nanoseconds. So it stores an *answer* in its slot's record, and a reader that finds the answers
+//! of all dirty slots needs no `membarrier`.
 //!
 //! Laws:
-//! - oplog.G1 Every collection of the process has a number of its own, and closes gates with it. So
-//!   no answer to an earlier collection is taken for an answer to this one.
-//! - oplog.G2 An updater that answers has read the number from a gate (or from `collecting`), has
-//!   none of the hot state's logs in hand under that record, and touches none until the collection
-//!   is over. (It may help, and collect the logs of other updaters that have answered:
-//!   `combining_tree`.) After a gate was seen closed, its earlier open value is not seen again
-//!   (coherence), so this takes no fence.
+//! - oplog.G1 Every collection of the process has its own number, and closes gates with it. So an
+//!   answer to an earlier collection is not taken for an answer to this one.
+//! - oplog.G2 An updater that answers has read the number from a gate (or from `collecting`). It
+//!   has none of the hot state's logs in hand under that record, and touches none until the
+//!   collection is over. (It may help, and collect the logs of other updaters that have answered:
+//!   `combining_tree`.) After a thread saw a gate closed, it does not see the earlier open value
+//!   again (coherence), so this takes no fence.
 //! - oplog.G3 An answer is stored with Release after all accesses of its thread under the record,
-//!   and read with Acquire: the reader sees the log as its updater left it, with every entry.
-//! - oplog.G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first,
-//!   with a full fence before it loads the gate (oplog.C3).
+//!   and read with Acquire. So the reader sees the log as its updater left it, with every entry.
+//! - oplog.G4 A slot that is not dirty needs no answer: its next entry first sets the dirty bit,
+//!   with a full fence before its updater loads the gate (oplog.C3).
 
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;
@@ -44,9 +51,9 @@ pub(super) struct Gate(u64);
 
 impl Gate {
     pub(super) const OPEN: Self = Self(0);
-    /// Closed for good (oplog.C7).
+    /// The gate is closed for good (oplog.C7).
     pub(super) const EVICTED: Self = Self(EVICTED);
-    /// Closed by a thread that looks for no answers, and so needs no number.
+    /// The gate is closed by a thread that looks for no answers, and so needs no number.
     pub(super) const UNANSWERED: Self = Self(FROZEN);
 
     #[inline(always)]
@@ -54,13 +61,13 @@ impl Gate {
         self == Self::OPEN
     }
 
-    /// Whether a collection is in progress.
+    /// Returns true if a collection is in progress.
     #[inline(always)]
     pub(super) fn is_frozen(self) -> bool {
         self.0 & FROZEN != 0
     }
 
-    /// The same collection, which waiting updaters may help.
+    /// Returns the value of the same collection, with waiting updaters allowed to help.
     pub(super) fn with_help(self) -> Self {
         debug_assert!(self.is_frozen(), "oplog.G1: {self:?} is no collection to help");
         Self(self.0 | TREE)
@@ -70,13 +77,14 @@ impl Gate {
         self.0 & TREE != 0
     }
 
-    /// The number of the collection that closed the gate (oplog.G1).
+    /// Returns the number of the collection that closed the gate (oplog.G1).
     pub(super) fn number(self) -> u64 {
         debug_assert!(self.is_frozen(), "oplog.G1: {self:?} has no number");
         self.0 >> NUMBER_SHIFT
     }
 
-    /// What an updater answers to a collection, and its reader looks for (oplog.G2).
+    /// Returns the value that an updater answers to a collection, and that the reader looks for
+    /// (oplog.G2).
     pub(super) fn answer(self) -> u64 {
         debug_assert!(self.is_frozen(), "oplog.G2: {self:?} is answered");
         self.0
@@ -93,28 +101,28 @@ impl fmt::Debug for Gate {
 pub(super) struct AtomicGate(AtomicU64);
 
 impl AtomicGate {
-    /// An open gate.
+    /// Makes an open gate.
     pub(super) fn new() -> Self {
         Self(AtomicU64::new(Gate::OPEN.0))
     }
 
-    /// For an updater, which has announced the hot state before (oplog.C1).
+    /// Loads the value, for an updater that has announced the hot state before (oplog.C1).
     #[inline(always)]
     pub(super) fn load(&self) -> Gate {
-        // ORDER: Acquire; pairs with Release of each transition: the logs, and the log set, as the
+        // ORDER: Acquire; pairs with Release of each transition: the logs and the log set, as the
         // thread that opened the gate left them.
         Gate(self.0.load(Ordering::Acquire))
     }
 
-    /// For the holder of the hot state's lock.
+    /// Loads the value, for the holder of the hot state's lock.
     #[inline]
     pub(super) fn of_holder(&self) -> Gate {
         // ORDER: Relaxed; only the lock's holder changes it.
         Gate(self.0.load(Ordering::Relaxed))
     }
 
-    /// Whether the lock's holder finds the gate so. For assertions: not looked at under loom, where
-    /// a load is a step of the schedule.
+    /// Returns true if `so` holds for the value that the lock's holder finds. For assertions;
+    /// always true under loom, where a load is a step of the schedule.
     fn is_found(&self, so: impl Fn(Gate) -> bool) -> bool {
         cfg!(manycore_loom) || so(self.of_holder())
     }
@@ -129,7 +137,7 @@ impl AtomicGate {
         self.0.store(closed.0, Ordering::Release);
     }
 
-    /// Ends a collection, also one that did not come to close this gate.
+    /// Ends a collection, also one that did not get as far as closing this gate.
     #[inline]
     pub(super) fn open(&self) {
         debug_assert!(self.is_found(|gate| gate != Gate::EVICTED), "oplog.C7: evicted, and opens");
@@ -137,7 +145,7 @@ impl AtomicGate {
         self.0.store(Gate::OPEN.0, Ordering::Release);
     }
 
-    /// [`open`](Self::open)s the gate when the result is dropped, also by a panic.
+    /// Returns a guard that [`open`](Self::open)s the gate when it is dropped, also after a panic.
     #[must_use]
     #[inline]
     pub(super) fn open_later(&self) -> Opening<'_> {
@@ -154,7 +162,7 @@ impl AtomicGate {
         self.0.store(EVICTED, Ordering::Release);
     }
 
-    /// Opens the gate of an evicted hot state, which has a log set again.
+    /// Opens the gate of an evicted hot state that has a log set again.
     pub(super) fn revive(&self) {
         debug_assert!(
             self.is_found(|gate| gate == Gate::EVICTED),
@@ -180,7 +188,7 @@ sync::global! {
     static NEXT_BLOCK: AtomicU64 = AtomicU64::new(1);
 }
 
-/// The numbers that a hot state has taken and not used.
+/// The numbers that a hot state has taken and not used yet.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     next: u64,
@@ -188,7 +196,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// The value that closes the gates of the next collection (oplog.G1).
+    /// Returns the value that closes the gates of the next collection (oplog.G1).
     pub(super) fn next_closed(&mut self) -> Gate {
         if self.next == self.end {
             // ORDER: Relaxed; it only matters that no other hot state gets these numbers.

@@ -1,8 +1,8 @@
-//! How a thread holds an object: [`ReadGuard`], access to an object that is up to date and locked,
-//! and the library's own holds.
+//! How a thread holds an object: by a [`ReadGuard`], which gives access to an object that is up to
+//! date and locked, or by one of the library's own holds.
 //!
-//! Owns: the guards of the locks, which release them, and then finish a promotion that happened in
-//! between. Laws oplog.W1 to oplog.W3 are in the header of `object`.
+//! Owns: the guards of the locks. They release the locks, and then finish a promotion that happened
+//! in between. Laws oplog.W1 to oplog.W3 are in the header of `object`.
 
 use super::contention::Contention;
 use super::hot_state::HotState;
@@ -17,11 +17,13 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::{fmt, ptr};
 
-/// A guard of an object that is up to date and held by one reader. Dropping it releases the object.
+/// A guard of an object that is up to date and that one reader holds. Dropping it releases the
+/// object.
 ///
-/// While it exists, updates are still logged; this guard does not see them. The value may be
-/// changed through the guard: it is an ordinary critical section. A panic after that, while the
-/// guard is held, poisons the object; a panic of a reader that only looks does not.
+/// While it exists, updates are still logged, but this guard does not see them. The value may be
+/// changed through the guard: it is an ordinary critical section. If the holder panics after
+/// changing the value, the object is poisoned. A panic of a reader that only looks does not poison
+/// it.
 ///
 /// ```
 /// use manycore::oplog::{Commuting, Deferred, Op};
@@ -42,18 +44,18 @@ use std::{fmt, ptr};
 pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     pub(super) hold: Hold<T, L>,
-    /// Taken before the lock is released, and while the object is demoted: then no other code has
-    /// the guard, to which `lifecycle::Undone` gives it back.
+    /// `None` just before the lock is released, and while the object is demoted. Then no other code
+    /// has the guard; `lifecycle::Undone` puts the value back.
     pub(super) value: Option<MutPtr<MaybeUninit<T>>>,
-    /// The value may have been changed, and the thread was not panicking then.
+    /// True if the value may have been changed while the thread was not panicking.
     changed: bool,
     /// The lock knows its owner, so the guard stays on its thread.
     not_send: PhantomData<*mut ()>,
 }
 
-/// How a thread holds an object; only a guard made [`of`](ReadGuard::of) it releases the object.
-/// One word, so that the slow paths return it in a register, and the guard of the short path needs
-/// no memory.
+/// How a thread holds an object. Only a guard made [`of`](ReadGuard::of) a hold releases the
+/// object. It is one word, so the slow paths return it in a register, and the guard of the short
+/// path needs no memory.
 #[must_use = "the object stays locked"]
 pub(super) struct Hold<T: Send + 'static, L: Log<T>>(*const HotState<T, L>);
 
@@ -67,18 +69,18 @@ impl<T: Send + 'static, L: Log<T>> Clone for Hold<T, L> {
 impl<T: Send + 'static, L: Log<T>> Copy for Hold<T, L> {}
 
 impl<T: Send + 'static, L: Log<T>> Hold<T, L> {
-    /// The object was cold when it was locked, by its word.
+    /// The object was cold when the thread locked it, through its word.
     pub(super) const LOCKED: Self = Self(ptr::null());
-    /// It was cold, and is reserved for the thread.
+    /// The object was cold, and is reserved for the thread.
     pub(super) const RESERVED: Self = Self(ptr::without_provenance(1));
 
-    /// The thread has the lock of this hot state.
+    /// Makes a hold for a thread that has the lock of this hot state.
     #[inline(always)]
     pub(super) fn hot(hot: *const HotState<T, L>) -> Self {
         Self(hot)
     }
 
-    /// A hold of the cold object.
+    /// Makes a hold of the cold object.
     #[inline(always)]
     pub(super) fn cold(reserved: bool) -> Self {
         if reserved { Self::RESERVED } else { Self::LOCKED }
@@ -94,18 +96,18 @@ impl<T: Send + 'static, L: Log<T>> Hold<T, L> {
         self.0.addr() == 1
     }
 
-    /// The hot state whose lock is held; null if the object was cold.
+    /// Returns the hot state with the lock that is held; null if the object was cold.
     #[inline(always)]
     pub(super) fn state(self) -> *const HotState<T, L> {
         if self.is_reserved() { ptr::null() } else { self.0 }
     }
 }
 
-// SAFETY: a shared guard gives shared access to `T` alone.
+// SAFETY: a shared guard gives only shared access to `T`.
 unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 
 impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
-    /// The guard of an object that the calling thread holds.
+    /// Makes the guard of an object that the calling thread holds.
     #[inline(always)]
     pub(super) fn of(object: &'a Deferred<T, L>, hold: Hold<T, L>) -> Self {
         let hot = hold.state();
@@ -152,8 +154,8 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         ColdGuard::of_counted(object)
     }
 
-    /// The number of updates logged between the last read and this one; `None` if the object became
-    /// cold while this guard was made.
+    /// Returns the number of updates logged between the last read and this one, or `None` if the
+    /// object became cold while this guard was made.
     pub(super) fn window(&self) -> Option<u64> {
         // SAFETY: the guard holds the hot state's lock, so the hot state is alive.
         let hot = unsafe { self.hold.state().as_ref()? };
@@ -161,7 +163,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         Some(hot.logs().inner.with(|inner| unsafe { (*inner).window }))
     }
 
-    /// Whether an update panicked, so that this guard does not see updates that are queued.
+    /// Returns true if an update panicked, so that this guard does not see the queued updates.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.object.is_poisoned_held(self.hold.state())
@@ -169,17 +171,18 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> ReadGuard<'_, T, L> {
-    /// Whether the object has logs.
+    /// Returns true if the object has logs.
     #[inline(always)]
     pub(crate) fn is_hot(&self) -> bool {
         !self.hold.state().is_null()
     }
 
-    /// Takes the object's logs. For the next `reads` reads it asks for none, unless there are a
-    /// thousand updates without one of them; 0 ends that. Not for an object that is poisoned; one
-    /// that always has logs keeps them.
+    /// Takes the object's logs away. For the next `reads` reads the object asks for none, unless
+    /// there are a thousand updates without a read; 0 ends the rest. Not for a poisoned object. An
+    /// object that always has logs keeps them.
     ///
     /// # Panics
+    /// If an update panics that is applied here.
     /// If an update panics that is applied here.
     #[cold]
     pub(crate) fn rest(&mut self, reads: u32) {
@@ -223,8 +226,8 @@ impl<T: Send + 'static + fmt::Debug, L: Log<T>> fmt::Debug for ReadGuard<'_, T, 
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
-    // Short enough to be inlined also where a panic unwinds, or the guard would have to be in
-    // memory.
+    // Short enough to be inlined also where a panic unwinds. Otherwise the guard would have to be
+    // in memory.
     #[inline(always)]
     fn drop(&mut self) {
         self.value = None;
@@ -239,19 +242,19 @@ impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// As [`ReadGuard::rest`], for an object that no other thread knows of yet.
+    /// As [`ReadGuard::rest`], for an object that no other thread knows yet.
     pub(crate) fn rest_at_first(&mut self, reads: u32) {
         if !self.config.always_logs() {
             self.contention.store(self.contention.load().resting_for(reads));
         }
     }
 
-    /// The short path of [`release_slow`](Self::release_slow): releases a cold object to which
-    /// nothing happened while it was held. If that returns false, the object is released by
-    /// `release_slow`.
+    /// Takes the short path of [`release_slow`](Self::release_slow): releases a cold object to
+    /// which nothing happened while it was held. If this returns false, `release_slow` must release
+    /// the object.
     ///
     /// # Safety
-    /// This thread holds the object so, and no reference to the value is left.
+    /// This thread has this hold of the object, and no reference to the value is left.
     #[inline(always)]
     pub(super) unsafe fn try_release(&self, hold: Hold<T, L>) -> bool {
         debug_assert!(
@@ -270,12 +273,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         released
     }
 
-    /// Poisons the object and releases it; or releases it where [`try_release`](Self::try_release)
-    /// has not. Then also finishes a promotion that happened while it was held (oplog.W2).
+    /// Poisons the object and releases it, or releases it if [`try_release`](Self::try_release) has
+    /// not. Then also finishes a promotion that happened while it was held (oplog.W2).
     ///
     /// # Safety
-    /// This thread holds the object so; if it is not to be poisoned, by a hot state, or
-    /// `try_release` has returned false. No reference to the value is left.
+    /// This thread has this hold of the object. Unless the object is to be poisoned, the hold is
+    /// one of a hot state, or `try_release` has returned false. No reference to the value is left.
     #[inline(never)]
     pub(super) unsafe fn release_slow(&self, hold: Hold<T, L>, poison: bool) {
         held::leave();
@@ -301,7 +304,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Enters the object, if it is reserved for this thread, whose token it is.
+    /// Enters the object if it is reserved for this thread, which has `token`.
     #[inline(always)]
     pub(super) fn enter_reserved(&self, token: usize) -> bool {
         match reservation::enter(self.word.raw(), &self.inside, token) {
@@ -325,8 +328,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Releases the word's own lock, or finishes a promotion (oplog.W2).
     ///
     /// # Safety
-    /// This thread, whose token it is, holds the lock, or did until the word became HOT, and no
-    /// reference to the value is left.
+    /// This thread has `token`, and holds the lock, or did until the word became HOT. No reference
+    /// to the value is left.
     #[inline(always)]
     pub(super) unsafe fn release_word(&self, token: usize) {
         if !lock::unlock_plain(self.word.raw(), token) {
@@ -335,10 +338,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// As [`release_word`](Self::release_word), if there is a flag in the word, or it is HOT.
+    /// As [`release_word`](Self::release_word), if the word has a flag or is HOT.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`release_word`](Self::release_word).
     #[cold]
     #[inline(never)]
     unsafe fn release_marked(&self, token: usize) {
@@ -349,14 +352,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// What is left to this thread, which is inside no longer, of a reservation that was revoked.
+    /// Does what a revoked reservation leaves to this thread, which is no longer inside.
     #[cold]
     pub(super) fn leave_changed(&self, token: usize) {
         if reservation::leave_changed(self.word.raw(), token) {
             return;
         }
-        // The word is HOT. A promotion in this thread's name waits for it; but the word may have
-        // been free in between, and be hot by another thread.
+        // The word is HOT. A promotion in this thread's name waits for it. But the word may have
+        // been free in between, and be hot through another thread.
         let hot_lock_held = self.with_hot_state(|hot, _| lock::is_held_by(&hot.lock, token));
         // BUG: the owner of a reservation leaves a promotion in its name unfinished (oplog.W2).
         if hot_lock_held == Some(true) && !seeded_bug!("unfinished-promotion") {
@@ -366,8 +369,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// The word became HOT while this thread held its lock: moves the value into the hot state, and
-    /// releases the hot state's lock (oplog.W2).
+    /// Moves the value into the hot state, and releases the hot state's lock: the word became HOT
+    /// while this thread held its lock (oplog.W2).
     ///
     /// # Safety
     /// The word became HOT while this thread held its lock, and no reference to the value is left.
@@ -406,19 +409,19 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// The cold object's lock, released on drop.
+/// The cold object's lock; dropping it releases the lock.
 ///
-/// On the short paths user code runs under a [`UserCode`] in its stead. What this drops is too much
-/// to be inlined where a panic unwinds, so it would have to be in memory, and the locked
-/// instruction that releases the lock waits for every store before it.
+/// On the short paths, user code runs under a [`UserCode`] instead. What a `ColdGuard` drops is too
+/// much to be inlined where a panic unwinds. So the guard would have to be in memory, and the
+/// locked instruction that releases the lock waits for every store before it.
 pub(crate) struct ColdGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
-    /// The thread has the lock by a reservation.
+    /// True if the thread has the lock by a reservation.
     reserved: bool,
 }
 
 impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
-    /// A guard of the word's lock, which this thread has just taken.
+    /// Makes a guard of the word's lock, which this thread has just taken.
     #[inline(always)]
     pub(super) fn of(object: &'a Deferred<T, L>) -> Self {
         held::enter();
@@ -431,7 +434,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         Self { object, reserved: true }
     }
 
-    /// As [`of`](Self::of), for a lock that `held` has counted.
+    /// As [`of`](Self::of), for a lock that `held` has counted already.
     #[inline(always)]
     pub(super) fn of_counted(object: &'a Deferred<T, L>) -> Self {
         Self { object, reserved: false }
@@ -442,7 +445,8 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         self.reserved
     }
 
-    /// The same hold without a reservation, which a holder must not have that promotes the object.
+    /// Turns a hold by a reservation into an ordinary one. A holder that promotes the object needs
+    /// that.
     #[cold]
     pub(crate) fn settled(mut self) -> Self {
         if std::mem::take(&mut self.reserved) {
@@ -452,7 +456,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         self
     }
 
-    /// As [`reserve`](Self::reserve), by a thread that goes on holding the object.
+    /// As [`reserve`](Self::reserve), for a thread that goes on holding the object.
     #[cold]
     pub(super) fn reserve_held(&mut self, contention: Contention) {
         let reserves = barrier::is_asymmetric() && !barrier::is_denied();
@@ -462,13 +466,13 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
         self.reserved = reserves && reservation::reserve_inside(word, &object.inside, token);
     }
 
-    /// Stores `contention`, and releases the lock; reserves the object for this thread, if no other
-    /// waits for it.
+    /// Stores `contention`, and releases the lock. If no other thread waits for the object,
+    /// reserves it for this thread.
     #[cold]
     pub(super) fn reserve(self, contention: Contention) {
         let reserves = barrier::is_asymmetric() && !barrier::is_denied();
         self.object.contention.store(contention.spent(reserves));
-        // (A reader that finds the flag, and the word not reserved, takes the long path.)
+        // A reader that finds the flag, and the word not reserved, takes the long path.
         if reserves && lock::reservation::reserve(self.object.word.raw(), percpu::thread_token()) {
             held::leave();
             std::mem::forget(self);
@@ -484,13 +488,13 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdGuard<'_, T, L> {
         if self.reserved {
             return self.object.leave_reserved(token);
         }
-        // SAFETY: a `ColdGuard` is made by the thread that has just taken the word's lock, which is
-        // released only here; the word may have become HOT since (oplog.W2).
+        // SAFETY: a `ColdGuard` is made by the thread that has just taken the word's lock, and the
+        // lock is released only here. The word may have become HOT since (oplog.W2).
         unsafe { self.object.release_word(token) };
     }
 }
 
-/// A hold while user code runs: its panic poisons the object, and releases the lock.
+/// A hold while user code runs: if the code panics, this poisons the object and releases the lock.
 pub(super) struct UserCode<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     pub(super) reserved: bool,
@@ -505,8 +509,8 @@ impl<T: Send + 'static, L: Log<T>> Drop for UserCode<'_, T, L> {
     }
 }
 
-/// The object's lock, the word's or the hot state's, held by this thread; released on drop, also by
-/// a panic.
+/// The object's lock, either the word's or the hot state's, held by this thread. Dropping it
+/// releases the lock, also after a panic.
 pub(super) struct Locked<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     /// Null if the lock is the word's.

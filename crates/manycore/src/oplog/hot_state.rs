@@ -1,43 +1,48 @@
 //! The hot state of an object: value, lock, and one log per slot.
 //!
+//! ```text
+//! object.word --> hot state: gate | first slots' logs | lock | late | counts | value
+//!                     |
+//!                     +--> log set: slots' logs | tree | dirty bits | inner (collected logs)
+//! ```
+//!
 //! Owns: the layout of a hot state, its flags and counts, and its memory. The updater's side is in
-//! `push`, the reader's in `collect` and `merge`; which object has a hot state, and
-//! when, in `lifecycle`.
+//! `push`, the reader's side in `collect` and `merge`. `lifecycle` says which object has a hot
+//! state, and when.
 //!
 //! There are two roles. An *updater* announces the hot state in its slot's record, checks that the
 //! gates are open, and then has exclusive access to its slot's log until it withdraws the
 //! announcement. A *reader* holds the hot state's lock, closes a gate, passes a barrier, and waits
-//! until no dirty slot's record announces the hot state: then it has exclusive access to those logs
+//! until no dirty slot's record announces the hot state. Then it has exclusive access to those logs
 //! until it opens the gate. An updater's answer (`gate`) replaces both the barrier and the load of
 //! its record.
 //!
 //! Laws (the D laws are in the header of the parent module):
-//! - oplog.C1 An updater touches a log only between announcement and withdrawal, having checked
-//!   *after* the announcement that the object still has this hot state and that both gates are
-//!   open. A reader touches it only after closing a gate, the barrier, and seeing the record
-//!   without this hot state, or after closing a gate and reading the updater's answer (oplog.G2,
-//!   oplog.G3). Announce then check, against close then look, is the store-buffering race that
-//!   `percpu::barrier` resolves. The log of the reader's own slot has no updater but the reader,
-//!   which needs none of this; it closes the log's gate to the updates of user code that it runs.
+//! - oplog.C1 An updater touches a log only between announcement and withdrawal. *After* the
+//!   announcement, it has checked that the object still has this hot state and that both gates are
+//!   open. A reader touches a log only after closing a gate, the barrier, and seeing the record
+//!   without this hot state; or after closing a gate and reading the updater's answer (oplog.G2,
+//!   oplog.G3). The updater announces and then checks; the reader closes and then looks: this is
+//!   the store-buffering race that `percpu::barrier` resolves. The log of the reader's own slot has
+//!   no updater but the reader, so the reader needs none of this. It closes that log's gate to the
+//!   updates of user code that it runs.
 //! - oplog.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`. Both
-//!   change only under oplog.C1. The slot of an updater that is busy, or of the reader, stays dirty
-//!   when it is emptied.
-//! - oplog.C3 A log without stamps is collected under the hot state's gate: the updaters of all
-//!   dirty slots are stopped at one moment, so what is collected is a consistent cut. The updater
-//!   of a slot that becomes dirty during the collection checks the gate again after setting its
-//!   bit.
+//!   change only under oplog.C1. The slot of a busy updater, or of the reader, stays dirty when it
+//!   is emptied.
+//! - oplog.C3 A log without stamps is collected under the hot state's gate. The updaters of all
+//!   dirty slots are stopped at one moment, so what is collected is a consistent cut. If a slot
+//!   becomes dirty during the collection, its updater checks the gate again after setting its bit.
 //! - oplog.C4 A log with stamps is collected under its own gate, up to a cut taken before the dirty
 //!   bits are read (oplog.D2).
 //! - oplog.C5 Updates that were collected and not applied are in `collected_logs`, in the order in
 //!   which they must be applied.
 //! - oplog.C7 While the hot state's gate says `EVICTED`, no updater is inside and no slot has a
 //!   log.
-//! - oplog.C8 A reader waits for the updaters that were inside when it closed the gate, and for no
-//!   other: an updater that finds a gate closed waits, announced as a waiter (promotion.H3), until
-//!   the collection is over. (If it retried at once, it might be inside each time the reader
-//!   looks.)
-//! - oplog.C9 While it waits it may help: it collects on the reader's behalf under the laws of
-//!   `combining_tree`.
+//! - oplog.C8 A reader waits only for the updaters that were inside when it closed the gate. An
+//!   updater that finds a gate closed waits, announced as a waiter (promotion.H3), until the
+//!   collection is over. (If it retried at once, it might be inside each time the reader looks.)
+//! - oplog.C9 While an updater waits it may help: it collects on the reader's behalf under the laws
+//!   of `combining_tree`.
 
 use super::gate::{AtomicGate, Gate};
 use super::late::Late;
@@ -56,36 +61,36 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
-/// See the module header. An evicted object keeps all of this: 256 bytes if its value has at most
-/// 8. Fields that only an object with logs needs are in the log set.
+/// A hot state; the module header explains it. An evicted object keeps all of this: 256 bytes if
+/// its value has at most 8. Fields that only an object with logs needs are in the log set.
 #[repr(C, align(128))]
 pub(super) struct HotState<T, L: Log<T>> {
     // Read by every update; written by collections without stamps, and at eviction.
     pub(super) gate: AtomicGate,
-    /// Below this number of entries an update checks no bound; zero if there is a time bound.
+    /// Below this number of entries, an update checks no bound. Zero if there is a time bound.
     pub(super) unchecked_entries: usize,
     pub(super) max_bytes: usize,
     /// The hardware counter, if reading it is all that a stamp takes.
     pub(super) hardware: Option<Hardware>,
-    /// The logs of the first slots, reached with one load less than those in the log set.
+    /// The logs of the first slots, one load nearer than those in the log set.
     pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
     /// Null once an eviction has freed it (oplog.C10).
     pub(super) logs: AtomicPtr<LogSet<L>>,
     /// The time bound in ticks; `u64::MAX` if there is none.
     pub(super) max_delay: u64,
     pub(super) config: Arc<Config>,
-    /// Readers that may be inside of the value, which is in the object yet (adaptive.A5); or null.
+    /// Readers that may be inside the value, which is still in the object (adaptive.A5); or null.
     readers: AtomicPtr<Readers>,
     // Written by readers, from here on.
     next_line: Padded<()>,
     pub(super) lock: AtomicUsize,
     /// Updates of threads that must not wait for a log. On this line because each read checks it.
     pub(super) late: Late<L::Op>,
-    // The second half of the pair of lines: written by the lock's holder, away from the lock's
+    // The second half of the pair of lines: the lock's holder writes it, away from the lock's
     // waiters.
     counts: UnsafeCell<Counts>,
-    /// Closed during a collection. Where each slot has a gate of its own, updaters that find theirs
-    /// closed wait until this is open (oplog.C8).
+    /// Closed during a collection. If each slot has its own gate, updaters that find theirs closed
+    /// wait until this one is open (oplog.C8).
     pub(super) collecting: AtomicGate,
     flags: AtomicU32,
     pub(super) membership: Membership,
@@ -93,16 +98,16 @@ pub(super) struct HotState<T, L: Log<T>> {
 }
 
 // SAFETY: the value and the logs are reached only under the hot state's lock or under oplog.C1, by
-// one thread at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
+// one thread at a time. Both may move between threads (`T: Send`, and `L: Send` as every log is).
 unsafe impl<T: Send, L: Log<T>> Send for HotState<T, L> {}
-// SAFETY: shared, the hot state gives the value and `inner` to the lock's holder, and a log to its
-// updater, the reader or a helper (oplog.C1, oplog.B3), one thread at a time; late
-// updates are `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync`
-// only if `T: Sync`.
+// SAFETY: a shared hot state gives the value and `inner` to the lock's holder, and a log to its
+// updater, the reader or a helper (oplog.C1, oplog.B3), one thread at a time. Late updates are
+// `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync` only if `T:
+// Sync`.
 unsafe impl<T: Send, L: Log<T>> Sync for HotState<T, L> {}
 
-// The flags. The lock's holder changes them, but for `POISONED`, which any thread may clear;
-// without the lock they are hints. (So ORDER: Relaxed for all; the lock orders them.)
+// The flags. The lock's holder changes them, except `POISONED`, which any thread may clear. Without
+// the lock they are hints. (So ORDER: Relaxed for all; the lock orders them.)
 /// The value is in the hot state.
 const HAS_VALUE: u32 = 1;
 const POISONED: u32 = 2;
@@ -111,8 +116,8 @@ const BIASED: u32 = 4;
 /// The object was dropped within its own eviction (oplog.W4).
 const ORPHANED: u32 = 8;
 
-/// Counts kept by the holder of a hot state's lock, apart from `Inner`, which is borrowed while
-/// user code runs: no reference to this outlives a call.
+/// Counts that the holder of a hot state's lock keeps. They are apart from `Inner`, which is
+/// borrowed while user code runs: no reference to these counts outlives a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     /// Updates appended to logs that an eviction has freed.
@@ -120,7 +125,7 @@ pub(super) struct Counts {
     pub(super) applied: u64,
     pub(super) merges: u64,
     pub(super) evictions: u64,
-    /// The lock's holder has borrowed the hot state's `Inner`, and perhaps logs.
+    /// True if the lock's holder has borrowed the hot state's `Inner`, and perhaps logs.
     pub(super) merging: bool,
 }
 
@@ -146,8 +151,8 @@ fn clock_of(config: &Config) -> &Clock {
 }
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// A hot state without a value, locked by `token`. Allocated as a box, and not turned back into
-    /// one while another thread may have a reference to it.
+    /// Makes a hot state without a value, locked by `token`. Allocated as a box, and not turned
+    /// back into one while another thread may have a reference to it.
     pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> *mut Self {
         let clock = clock_of(&config);
         let max_delay = config.max_delay.map_or(u64::MAX, |delay| clock.duration_to_ticks(delay));
@@ -191,29 +196,30 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Whether there is a time bound.
+    /// Returns true if there is a time bound.
     #[inline(always)]
     pub(super) fn is_timed(&self) -> bool {
         self.max_delay != u64::MAX
     }
 
-    /// Whether updates take more than the short path, whatever their logs hold.
+    /// Returns true if updates take more than the short path, whatever their logs hold.
     pub(super) fn needs_slow_path(&self) -> bool {
         self.is_timed() || L::ORDERED && self.clock().is_skewed()
     }
 
-    /// Whether an eviction has freed the logs. For the lock's holder; else a hint.
+    /// Returns true if an eviction has freed the logs. For the lock's holder; else a hint.
     pub(super) fn is_evicted(&self) -> bool {
         self.gate.of_holder() == Gate::EVICTED
     }
 
-    /// Whether the record of slot `index` announces this hot state as an updater (oplog.C1).
+    /// Returns true if the record of slot `index` announces this hot state as an updater
+    /// (oplog.C1).
     pub(super) fn is_updated_by(&self, index: usize) -> bool {
         promotion::updates(percpu::records().get(index).announced(), self)
     }
 
-    /// Whether no other thread holds the lock. A caller that has the only reference need not hold
-    /// it. For assertions: not looked at under loom, where a load is a step of the schedule.
+    /// Returns true if no other thread holds the lock. A caller that has the only reference need
+    /// not hold it. For assertions; always true under loom, where a load is a step of the schedule.
     pub(super) fn is_exclusive(&self) -> bool {
         if cfg!(manycore_loom) {
             return true;
@@ -238,8 +244,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Whether the value is here, and the hot state is neither poisoned nor evicted, and in the
-    /// table. For the lock's holder.
+    /// Returns true if the value is here, and the hot state is in the table and neither poisoned
+    /// nor evicted. For the lock's holder.
     #[inline(always)]
     pub(super) fn is_ordinary(&self) -> bool {
         let flags = self.flags.load(Ordering::Relaxed) & !BIASED;
@@ -250,8 +256,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.has(BIASED)
     }
 
-    /// The lock's holder has changed the object's word, and has passed a heavy barrier if the bias
-    /// ends.
+    /// Notes the new bias. The lock's holder has changed the object's word and, if the bias ends,
+    /// has passed a heavy barrier.
     pub(super) fn note_bias(&self, biased: bool) {
         debug_assert!(biased != self.is_biased(), "promotion.H2: the bias changes to what it is");
         debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
@@ -270,8 +276,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.set(POISONED, false);
     }
 
-    /// Whether the object was dropped within its own eviction, whose thread then frees value and
-    /// hot state (oplog.W4).
+    /// Returns true if the object was dropped within its own eviction. Then the evicting thread
+    /// frees the value and the hot state (oplog.W4).
     pub(super) fn is_orphaned(&self) -> bool {
         self.has(ORPHANED)
     }
@@ -289,7 +295,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.has(HAS_VALUE)
     }
 
-    /// See the field. The caller holds the lock, or has not published the hot state yet.
+    /// Returns the field `readers`. The caller holds the lock, or has not published the hot state
+    /// yet.
     pub(super) fn readers(&self) -> Option<&Readers> {
         // ORDER: Relaxed; the lock orders it.
         let readers = self.readers.load(Ordering::Relaxed);
@@ -297,7 +304,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         unsafe { readers.as_ref() }
     }
 
-    /// As [`readers`](Self::readers).
+    /// Sets the field `readers`; the caller is as for [`readers`](Self::readers).
     pub(super) fn set_readers(&self, readers: Option<&Readers>) {
         let readers = readers.map_or(ptr::null_mut(), |readers| ptr::from_ref(readers).cast_mut());
         // ORDER: Relaxed; as above.
@@ -326,8 +333,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Moves the value out to the object, which does not use this hot state from now on.
     ///
     /// # Safety
-    /// The caller holds the hot state's lock or has exclusive access to the object, whose place
-    /// `to` is empty.
+    /// # Safety
+    /// The caller holds the hot state's lock or has exclusive access to the object. The object's
+    /// place `to` is empty.
     pub(super) unsafe fn move_out(&self, to: &UnsafeCell<MaybeUninit<T>>) {
         debug_assert!(self.has_value(), "oplog.W1: the value is elsewhere");
         debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
@@ -364,8 +372,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.membership.leave(self.table(), ptr::from_ref(self));
     }
 
-    /// Whether the hot state has logs but no place in the table, and finds none (oplog.T1). A
-    /// poisoned hot state needs no place: its updates must stay in logs. For the lock's holder.
+    /// Returns true if the hot state has logs but no place in the table, and finds none (oplog.T1).
+    /// A poisoned hot state needs no place: its updates must stay in logs. For the lock's holder.
     pub(super) fn is_without_place(&self) -> bool {
         debug_assert!(self.is_exclusive(), "oplog.T1: another thread holds the lock");
         let needs_none = self.is_poisoned() || self.membership.is_placed();
@@ -374,7 +382,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     // ---- the counts ----
 
-    /// A copy of the counts.
+    /// Returns a copy of the counts.
     ///
     /// # Safety
     /// The caller holds the hot state's lock.
@@ -394,7 +402,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
     }
 
-    /// Records that the calling thread has borrowed `Inner` and logs, so that user code that it
+    /// Records that the calling thread has borrowed `Inner` and logs, so that user code which it
     /// runs does not access them.
     ///
     /// # Safety
@@ -413,11 +421,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 }
 
 impl<T, L: Log<T>> HotState<T, L> {
-    /// Frees the log set and the logs of the first slots, and replaces it by `next`. Panics of the
-    /// logs' destructors are caught here.
+    /// Frees the log set and the logs of the first slots, and puts `next` in the log set's place.
+    /// Panics of the logs' destructors are caught here.
     ///
     /// # Safety
-    /// No other thread reaches it (oplog.C10).
+    /// No other thread reaches the log set (oplog.C10).
     pub(super) unsafe fn take_logs(&self, next: *mut LogSet<L>) {
         // ORDER: AcqRel; Release pairs with Acquire in `logs_if_any`, and Acquire with Release in
         // `make_logs`.

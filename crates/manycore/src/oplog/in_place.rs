@@ -1,9 +1,9 @@
-//! Changes of a cold object that are made in place, and return something.
+//! Changes of a cold object that are made in place and return something.
 //!
-//! Owns: [`Deferred::change_in_place`], the shortest path of the library's own collections, whose
-//! changes run no code of the user's. Nothing in one can call the object again, or panic. So it is
-//! not counted as a hold (`lock::held`), no guard catches a panic, and a thread that has a log in
-//! hand may make one: it waits for no other thread. Whatever is rare is left to `append`, before
+//! Owns: [`Deferred::change_in_place`], the shortest path of the library's own collections. Their
+//! changes run no user code, so a change cannot call the object again, or panic. So a change is not
+//! counted as a hold (`lock::held`), and no guard catches a panic. Even a thread with a log in hand
+//! may make one, because it waits for no other thread. Everything rare is left to `append`, before
 //! anything has been changed. Laws oplog.W1 to oplog.W3 are in the header of `object`.
 
 use super::contention::Kind;
@@ -15,10 +15,10 @@ use crate::percpu;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Runs `change` on the value of a cold object that is free, or reserved for this thread, and
-    /// counts it as an update. `None` if the object is in another state, or if `change` returns
-    /// `None`, before which it has changed nothing: then the caller appends.
+    /// counts it as an update.
     ///
-    /// `change` runs no code of the user's, and does not panic.
+    /// Returns `None` if the object is in another state, or if `change` returns `None` (then it has
+    /// changed nothing): the caller then appends. `change` runs no user code, and does not panic.
     #[inline(always)]
     pub(crate) fn change_in_place<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         if self.contention.load().is_merely_reserved() {
@@ -27,8 +27,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.contention.load().is_plain() { self.change_locked(change) } else { None }
     }
 
-    /// As [`change_in_place`](Self::change_in_place), of an object that is reserved for this
-    /// thread: for a change that is too long to stand in a caller's code twice.
+    /// As [`change_in_place`](Self::change_in_place), only for an object that is reserved for this
+    /// thread: for a change that is too long to be in a caller's code twice.
     #[inline(always)]
     pub(crate) fn change_if_reserved<R>(
         &self,
@@ -58,7 +58,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Leaves the object, which this thread has entered by its reservation, as it was.
+    /// Leaves the object as it was. This thread has entered it by its reservation.
     #[inline(never)]
     fn leave_unchanged<R>(&self, token: usize) -> Option<R> {
         self.leave_reserved(token);
@@ -71,7 +71,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if !lock::try_lock_plain(word, token) {
             return None;
         }
-        // (Asked under the lock, which waits for the loads before it.)
+        // Asked under the lock, which waits for the loads before it.
         let contention = self.contention.load().with(Kind::Update);
         if !contention.needs_no_look(Kind::Update) {
             return self.release_marked_with(token, None);
@@ -86,15 +86,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// The caller holds the object, which is cold.
+    /// Runs `change` on the value. The caller holds the object, which is cold.
     #[inline(always)]
     fn change_value<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
-        // SAFETY: oplog.W1 - this thread holds the word, by its lock or by its reservation, and the
-        // word was not HOT when it took it, so the value is inline.
+        // SAFETY: oplog.W1 - this thread holds the word, by its lock or by its reservation. The
+        // word was not HOT when the thread took it, so the value is inline.
         self.value.with_mut(|value| change(unsafe { (*value).assume_init_mut() }))
     }
 
-    /// Passes `result` on, so that the caller has nothing to keep.
+    /// Does [`leave_changed`](Self::leave_changed), and passes `result` on, so that the caller has
+    /// nothing to keep.
     #[cold]
     #[inline(never)]
     fn leave_changed_with<R>(&self, token: usize, result: R) -> R {
@@ -102,13 +103,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         result
     }
 
-    /// As [`leave_changed_with`](Self::leave_changed_with), of the word's lock, which this thread
+    /// As [`leave_changed_with`](Self::leave_changed_with), for the word's lock, which this thread
     /// holds.
     #[cold]
     #[inline(never)]
     fn release_marked_with<R>(&self, token: usize, result: R) -> R {
         // SAFETY: oplog.W1 - the caller holds the lock, which it has taken of a cold object, and
-        // its reference to the value has gone.
+        // its reference to the value is gone.
         unsafe { self.release_word(token) };
         result
     }

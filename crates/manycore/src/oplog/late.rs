@@ -1,16 +1,17 @@
-//! Late updates: those of a thread that must not wait and could not append to its log.
+//! Late updates: updates of a thread that must not wait and could not append to its log.
 //!
 //! Owns: their queue, one per hot state. Laws:
-//! - oplog.L1 No user code runs under the queue's mutex, so taking it never waits for user code.
-//! - oplog.L2 A late update is in the queue, and ordered before its thread's later loads by a full
-//!   fence, before it returns. A read calls [`Late::is_empty`] after its own fence.
-//! - oplog.L3 A stamp is taken under the mutex. So an update queued after a reader has counted has
-//!   a stamp above that reader's cut.
-//! - oplog.L4 Only the lock's holder takes updates out, from the front. Where logs have no stamps,
-//!   it counts those it will take ([`Late::count`]) at a moment when all updaters are stopped
+//! - oplog.L1 No user code runs under the queue's mutex, so taking the mutex never waits for user
+//!   code.
+//! - oplog.L2 Before a late update returns, it is in the queue, and a full fence orders it before
+//!   its thread's later loads. A read calls [`Late::is_empty`] after its own fence.
+//! - oplog.L3 A stamp is taken under the mutex. So an update that is queued after a reader has
+//!   counted has a stamp above that reader's cut.
+//! - oplog.L4 Only the lock's holder takes updates out, from the front. If logs have no stamps, it
+//!   counts those that it will take ([`Late::count`]) at a moment when all updaters are stopped
 //!   (oplog.C3).
 //! - oplog.L5 After [`Late::seal`] the queue is empty and stays so: the hot state is about to be
-//!   freed, and an updater that finds it sealed loads the object's word again.
+//!   freed. An updater that finds the queue sealed loads the object's word again.
 
 use crate::clock::Stamp;
 use crate::lock::held;
@@ -19,9 +20,9 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-/// See the module header.
+/// The queue of late updates of one hot state.
 pub(super) struct Late<Op> {
-    /// Whether an update is queued; written under the mutex.
+    /// True if an update is queued; written under the mutex.
     some: AtomicBool,
     queue: Mutex<Queue<Op>>,
 }
@@ -52,7 +53,7 @@ impl<Op> Late<Op> {
         result
     }
 
-    /// Whether no update is queued (oplog.L2).
+    /// Returns true if no update is queued (oplog.L2).
     pub(super) fn is_empty(&self) -> bool {
         // ORDER: Relaxed; after the caller's fence.
         !self.some.load(Ordering::Relaxed)
@@ -79,7 +80,7 @@ impl<Op> Late<Op> {
         pushed
     }
 
-    /// The number of updates with a stamp up to `cut`, for [`pop`](Self::pop) (oplog.L4).
+    /// Returns the number of updates with a stamp up to `cut`, for [`pop`](Self::pop) (oplog.L4).
     pub(super) fn count(&self, cut: Stamp) -> usize {
         if self.is_empty() {
             return 0;
@@ -151,8 +152,8 @@ mod tests {
         }
     }
 
-    /// A fake clock moves at each read, so the thread's own goes back by one between the two: the
-    /// late update and the logged one have the same stamp.
+    /// A fake clock moves at each read, so the thread sets its clock back by one between the two
+    /// updates. So the late update and the logged one have the same stamp.
     #[test]
     fn late_update_precedes_a_logged_one_with_its_stamp() {
         let time = FakeClock::new();

@@ -1,10 +1,18 @@
 //! The life of a hot state: promotion, demotion, eviction, and the drop of an object.
 //!
-//! An eviction frees the logs of a hot state because another object needs its place, or because it
-//! has been idle. It runs in a thread that promotes another object (the newcomer), with the hot
-//! state's lock held and without access to the victim, which may be moved at any time. So the value
-//! stays in the hot state until the victim's next use, which demotes it. What goes is what only an
-//! object with logs needs (`log_set`).
+//! ```text
+//!         promote                          evict (by another object's promotion)
+//! cold ------------> hot, with logs --------------------------------> hot, evicted: no logs
+//!   ^                     |                                                |
+//!   +------ demote -------+                 the object's next use          |
+//!   +----------------------------------------------------------------------+
+//! ```
+//!
+//! An eviction frees the logs of a hot state because another object needs its place, or because the
+//! hot state has been idle. It runs in a thread that promotes another object (the newcomer), with
+//! the hot state's lock held and without access to the victim, which may be moved at any time. So
+//! the value stays in the hot state until the victim's next use, which demotes it. The eviction
+//! frees only what an object without logs does not need (`log_set`).
 //!
 //! Laws oplog.W1 to oplog.W4 are in the header of `object`.
 
@@ -36,7 +44,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         admitted
     }
 
-    /// A hot state for this object, locked by `token`, and the word that leads to it.
+    /// Makes a hot state for this object, locked by `token`, and the word that leads to it.
     fn new_hot_state(&self, token: usize) -> (*mut HotState<T, L>, Word) {
         let config: Arc<Config> = self.config.config();
         // `Auto` starts biased, too: only a read switches, and an object may never be read.
@@ -47,8 +55,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         (hot, Word::hot(hot, biased, slow_path))
     }
 
-    /// Publishes a hot state for the object that is cold and locked by this thread, unless another
-    /// thread has done so first (oplog.W2). `None`: the table has no place for it.
+    /// Publishes a hot state for the object, which is cold and locked by this thread, unless
+    /// another thread has done so first (oplog.W2). Returns `None` if the table has no place for
+    /// it.
     pub(super) fn publish_hot_state(
         &self,
         _hold: &ColdGuard<'_, T, L>,
@@ -82,9 +91,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Some(eviction)
     }
 
-    /// Gives logs to an object whose word is locked by another thread or by this one: for an update
-    /// that must not wait (oplog.W2). Does nothing if the word is not locked, or the object has
-    /// logs.
+    /// Gives logs to an object with a word that this thread or another one has locked: for an
+    /// update that must not wait (oplog.W2). Does nothing if the word is not locked, or the object
+    /// has logs.
     pub(super) fn publish_for_holder(&self) {
         let (hot, word) = self.new_hot_state(0);
         if !self.publish(hot, word) {
@@ -95,7 +104,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// As [`publish_for_holder`](Self::publish_for_holder), also if the word is free, for an object
-    /// that may have readers by lanes: the value stays where it is, until they have left
+    /// that may have readers through lanes. The value stays where it is until they have left
     /// (adaptive.A5).
     pub(super) fn publish_beside(&self, readers: &Readers) {
         let (hot, word) = self.new_hot_state(0);
@@ -150,7 +159,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         profile::happened(What::Demoted, self.kind(), self, 0);
     }
 
-    /// Excludes updaters and applies everything. Returns whether the hot state may be freed.
+    /// Excludes updaters and applies everything. Returns true if the hot state may be freed.
     ///
     /// # Safety
     /// This thread holds the hot state's lock.
@@ -181,8 +190,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { held.move_out(&self.value) };
         self.contention.note_cold(held.is_poisoned(), self.config.always_logs());
         self.word.make_cold(percpu::thread_token());
-        // SAFETY: oplog.W3 - this thread holds the lock, and the hot state is freed below only
-        // after its waiters have left, which the HOT word refuses.
+        // SAFETY: oplog.W3 - this thread holds the lock. The hot state is freed below only after
+        // its waiters, which the HOT word refuses, have left.
         unsafe { lock::unlock(&raw const held.lock, lock::HOT) };
         held.leave_table();
         promotion::wait_until_left(hot, held.is_biased());
@@ -190,7 +199,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         drop(unsafe { Box::from_raw(promotion::freed_by(hot)) });
     }
 
-    /// Whether this thread is running an eviction of this very object further up the stack
+    /// Returns true if this thread is running an eviction of this very object further up the stack
     /// (oplog.W4).
     pub(crate) fn is_in_own_eviction(&mut self) -> bool {
         let word = self.word.hint();
@@ -220,26 +229,25 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { (*word.state::<HotState<T, L>>()).orphan() };
     }
 
-    /// Brings the object, to which no other thread has access, up to date, and makes it cold;
-    /// unless it is poisoned and updates are queued: then these stay, and the value stays in the
-    /// hot state. An update's panic is returned after the object is in a consistent state
-    /// (oplog.D11).
+    /// Brings the object up to date and makes it cold. No other thread has access to it. If it is
+    /// poisoned and updates are queued, they stay, and the value stays in the hot state. If an
+    /// update panics, the panic is returned after the object is in a consistent state (oplog.D11).
     pub(super) fn settle_down(&mut self) -> Result<(), Panic> {
         let word = self.word.hint();
         if !word.is_hot() {
-            self.word.reset(); // at most locked by a guard that was leaked
+            self.word.reset(); // locked at most by a guard that was leaked
             return Ok(());
         }
         let raw: *mut HotState<T, L> = word.state();
-        // SAFETY: oplog.W3 - the object has this hot state. `&mut self`: except an evictor, no
-        // other thread can reach it.
+        // SAFETY: oplog.W3 - the object has this hot state. `&mut self`: only an evictor can reach
+        // it as well.
         let hot = unsafe { &*raw };
         hot.leave_table(); // waits for that evictor
         // ORDER: Relaxed; `&mut self`. Held at most by a guard that was leaked.
         hot.lock.store(0, Ordering::Relaxed);
         if !hot.has_value() {
             // Promoted under a guard that was leaked, so the promotion was not finished (oplog.W2).
-            // SAFETY: oplog.W2 - the value is inline still, and `&mut self` is exclusive.
+            // SAFETY: oplog.W2 - the value is still inline, and `&mut self` is exclusive.
             unsafe { self.move_in(hot) };
         }
         // SAFETY: `&mut self`, and `leave_table` has waited for the evictor: no other thread takes
@@ -263,8 +271,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         drained
     }
 
-    /// The value, after [`settle_down`](Self::settle_down): inline, or in the hot state that
-    /// stayed.
+    /// Returns the value, after [`settle_down`](Self::settle_down): from the object, or from the
+    /// hot state that stayed.
     pub(super) fn settled_value(&mut self) -> MutPtr<MaybeUninit<T>> {
         let word = self.word.hint();
         if !word.is_hot() {
@@ -274,8 +282,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { (*word.state::<HotState<T, L>>()).value.get_mut() }
     }
 
-    /// Moves the value out for good, and frees the hot state, if there is one, with its queued
-    /// updates.
+    /// Moves the value out for good. Frees the hot state, if there is one, with its queued updates.
     ///
     /// # Safety
     /// `settle_down` ran, and the object is not used again.
@@ -303,19 +310,20 @@ pub(super) enum Admission {
     Ask,
     /// Evict the object that has the place.
     Insist,
-    /// Promote without a place: the update can't be kept otherwise. The next read asks (oplog.T1).
+    /// Promote without a place, because the update cannot be kept otherwise. The next read asks for
+    /// a place (oplog.T1).
     Bypass,
 }
 
-/// A demotion that has come to nothing, or in which an update has panicked: the hot state has logs
-/// again, and the guard the value.
+/// A demotion that was abandoned, or in which an update panicked. Dropping this gives the hot state
+/// logs again, and the guard its value.
 struct Undone<'g, 'a, T: Send + 'static, L: Log<T>> {
     guard: &'g mut ReadGuard<'a, T, L>,
     hot: *const HotState<T, L>,
 }
 
 impl<'g, 'a, T: Send + 'static, L: Log<T>> Undone<'g, 'a, T, L> {
-    /// The demotion goes on.
+    /// Lets the demotion go on.
     fn into_guard(self) -> &'g mut ReadGuard<'a, T, L> {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is neither dropped nor used again.
@@ -332,7 +340,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for Undone<'_, '_, T, L> {
     }
 }
 
-/// Lets an evicted hot state have logs again if it can't be freed, also when user code panics.
+/// Lets an evicted hot state that cannot be freed have logs again, also when user code panics.
 struct Revive<T: Send + 'static, L: Log<T>> {
     hot: *const HotState<T, L>,
 }
@@ -346,7 +354,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for Revive<T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Lets an evicted hot state have logs again, because it can't be freed.
+    /// Lets an evicted hot state have logs again, because it cannot be freed.
     ///
     /// # Safety
     /// The caller holds the hot state's lock.
@@ -357,11 +365,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Frees the logs of a hot state whose lock `try_claim` has taken. Never unwinds.
+    /// Frees the logs of a hot state with a lock that `try_claim` has taken. Never unwinds.
     fn evict(&self) {
         self.gate.evict();
-        // A panic here is the *victim's*: it must not unwind the newcomer's thread. The victim is
-        // poisoned, its updates stay queued, and its next reader finds it poisoned (oplog.D7).
+        // A panic here belongs to the *victim*: it must not unwind the newcomer's thread. The
+        // victim is poisoned, its updates stay queued, and its next reader finds it poisoned
+        // (oplog.D7).
         let collected = sync::caught(|| {
             // SAFETY: the lock is held and the gate closed for good.
             let _merging = unsafe { self.begin_merging() };
@@ -372,7 +381,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if let Err(panic) = collected {
             sync::contain(|| drop(panic));
             self.poison();
-            // Updates are still in the logs, so these stay until the next read (oplog.T1).
+            // Updates are still in the logs, so the logs stay until the next read (oplog.T1).
             // SAFETY: `try_claim` has taken the hot state's lock, which `finish_eviction` releases
             // after this.
             return unsafe { self.revive() };
@@ -396,7 +405,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Applies the remaining updates of an object that was dropped, and frees its value and its hot
-    /// state (oplog.W4). Never unwinds: this thread is none of the object's users.
+    /// state (oplog.W4). Never unwinds: this thread is no user of the object.
     ///
     /// # Safety
     /// `hot` came from `Box::into_raw`, and nothing else refers to it.

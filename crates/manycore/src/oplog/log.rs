@@ -1,11 +1,12 @@
-//! What an update is and how a slot keeps it: the [`Op`] and [`Log`] traits.
+//! The [`Op`] and [`Log`] traits: what an update is, and how a slot keeps updates.
 
 use crate::clock::Stamp;
 
-/// An update that can be deferred: it returns nothing, so its caller can't tell when it is applied.
+/// An update that can be deferred: it returns nothing, so its caller cannot tell when it is
+/// applied.
 ///
-/// That is the whole condition (OpLog section 4.1). An update whose result the caller needs is a
-/// read; do it under [`Deferred::read`](super::Deferred::read).
+/// That is the whole condition (OpLog section 4.1). If the caller needs a result, it is a read: use
+/// [`Deferred::read`](super::Deferred::read).
 ///
 /// ```
 /// use manycore::oplog::Op;
@@ -51,13 +52,12 @@ impl<T> Op<T> for Box<dyn FnOnce(&mut T) + Send> {
 ///
 /// The library's kinds are [`Ordered`](super::Ordered), [`Commuting`](super::Commuting),
 /// [`Combining`](super::Combining), [`Cancelling`](super::Cancelling) and
-/// [`Absorbing`](super::Absorbing). Write your own when the updates of your type have a shorter
-/// form than a list of them: the counter of [OpLog](crate#sources), figure 8, keeps one integer per
-/// core.
+/// [`Absorbing`](super::Absorbing). Write your own if the updates of your type have a shorter form
+/// than a list: the counter of [OpLog](crate#sources), figure 8, keeps one integer per core.
 ///
-/// An updater and a reader use a log, never at the same time:
-/// - the *updater* calls [`push`](Log::push). It runs while readers are excluded, so keep it short;
-///   it must not read the same object.
+/// An updater and a reader use a log, but never at the same time:
+/// - the *updater* calls [`push`](Log::push). It runs while readers are excluded, so keep it short.
+///   It must not read the same object.
 /// - the *reader* calls [`collect`](Log::collect) while the slot's updater is excluded, and then
 ///   [`merge`](Log::merge) on the collected logs while updaters run again. If no other thread has
 ///   updates, it calls [`merge`](Log::merge) on its own thread's log alone.
@@ -107,57 +107,59 @@ pub trait Log<T>: Default + Send + 'static {
     /// The type of its updates.
     type Op: Send + 'static;
 
-    /// Whether updates take a stamp and are applied in the order of their stamps. `false` saves the
-    /// clock read (about 15 ns) and is right if and only if any two updates give the same state in
+    /// True if updates take a stamp and are applied in the order of their stamps. `false` saves the
+    /// clock read (about 15 ns). It is right if and only if any two updates give the same state in
     /// either order, as far as `merge` can tell.
     const ORDERED: bool;
 
     /// Applies one update at once, for a cold object.
     fn apply(op: Self::Op, target: &mut T);
 
-    /// Adds an update, perhaps absorbing or combining it. `stamp` is above every earlier one of
-    /// this log, and [`Stamp::ZERO`] if not `ORDERED`.
+    /// Adds an update, perhaps absorbing or combining it. `stamp` is above every earlier stamp of
+    /// this log; it is [`Stamp::ZERO`] if the log is not `ORDERED`.
     fn push(&mut self, op: Self::Op, stamp: Stamp);
 
-    /// The number of entries in the log.
+    /// Returns the number of entries in the log.
     fn len(&self) -> usize;
 
-    /// Whether the log has no entries.
+    /// Returns true if the log has no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes that count against the log's byte bound.
+    /// Returns the bytes that count against the log's byte bound.
     fn bytes(&self) -> usize {
         self.len() * size_of::<Self::Op>()
     }
 
     /// Moves every entry with a stamp up to `cut` into `into`, which is empty. The updater waits
-    /// for it: swap buffers rather than walk entries. The default swaps everything, which is right
-    /// for a log without stamps.
+    /// for this, so swap buffers rather than walk entries. The default swaps everything, which is
+    /// right for a log without stamps.
     fn collect(&mut self, _cut: Stamp, into: &mut Self) {
         std::mem::swap(self, into);
     }
 
-    /// Moves the entries of `other` into this log, so that this log alone stands for both: `merge`
-    /// of it must have the effect of `merge` of the two. Leaves `other` empty, or unchanged: then
-    /// `merge` gets both. The default does nothing, which is right for every log.
+    /// Moves the entries of `other` into this log, so that this log stands for both: `merge` of
+    /// this log must have the effect of `merge` of the two. Leaves `other` empty, or unchanged:
+    /// then `merge` gets both. The default does nothing, which is right for every log.
     ///
-    /// Worthwhile where absorption reduces the entries: sums, updates that cancel. Updaters that a
+    /// Worthwhile if absorption reduces the entries: sums, updates that cancel. Updaters that a
     /// read keeps waiting call it on the logs of threads on the same last-level cache, so that the
-    /// reader has fewer logs to fetch ([`MergeStrategy`](super::MergeStrategy)); other threads wait
+    /// reader has fewer logs to fetch ([`MergeStrategy`](super::MergeStrategy)). Other threads wait
     /// for it, so it is not called for an `other` of more than 64 entries.
     ///
-    /// If possible, take an update out of `other` only after all code that may panic: a panic
+    /// If possible, take an update out of `other` only after all code that may panic. A panic
     /// reaches the reader, and the updates in either log are applied after the poison flag has been
     /// cleared.
     fn absorb(&mut self, _other: &mut Self) {}
 
-    /// Applies the collected updates and leaves every log empty. There is one log for each slot
-    /// that had updates, or one for several slots if one absorbed the others, in any order of
-    /// slots; if an earlier merge panicked, its logs, with the updates left in them, come first, so
-    /// a slot may have several logs, the older ones first. Returns the number of updates applied
-    /// (not counting updates saved by absorption).
+    /// Applies the collected updates, and leaves every log empty. Returns the number of updates
+    /// applied, without those that absorption saved.
+    ///
+    /// There is one log for each slot that had updates, or one log for several slots if one
+    /// absorbed the others. The slots come in any order. If an earlier merge panicked, its logs
+    /// come first, with the updates left in them. So a slot may have several logs, the older ones
+    /// first.
     ///
     /// Take an update out of its log *before* applying it: if applying panics, the updates still in
     /// the logs stay queued for the next read.

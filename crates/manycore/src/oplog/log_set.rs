@@ -1,16 +1,16 @@
-//! The log set: the part of a hot state that exists only while the object has logs, and that an
-//! eviction frees.
+//! The log set: the part of a hot state that exists only while the object has logs. An eviction
+//! frees it.
 //!
-//! Owns: its layout, and what its end drops. (The hot state stays after an eviction, because the
-//! object's word leads to it, and the evictor can't reach the object, which may have been moved.)
+//! Owns: its layout, and what its end drops. (The hot state itself stays after an eviction: the
+//! object's word leads to it, and the evictor cannot reach the object, which may have been moved.)
 //!
 //! - oplog.C10 A hot state has its log set unless its gate says `EVICTED`. Only an eviction frees
-//!   it, under the hot state's lock, after the hot state has left the table, the gate was closed
-//!   for good and the updaters have left (oplog.C7). So these may use it: the lock's holder; a
-//!   thread that has announced the hot state as an updater and has seen a gate value other than
-//!   `EVICTED` after that; and a thread that has the mutex of the place in the table where it has
-//!   found the hot state (oplog.T2). A thread announced as a waiter may not. The holder of an
-//!   evicted hot state's lock makes a new log set if it needs one.
+//!   the log set. It does so under the hot state's lock, after the hot state has left the table,
+//!   the gate was closed for good and the updaters have left (oplog.C7). So three kinds of threads
+//!   may use the log set: the lock's holder; a thread that has announced the hot state as an
+//!   updater and has then seen a gate value other than `EVICTED`; and a thread that has the mutex
+//!   of the place in the table where it has found the hot state (oplog.T2). A thread announced as a
+//!   waiter may not. The holder of an evicted hot state's lock makes a new log set if it needs one.
 
 use super::branches::Tree;
 use super::collected_logs::CollectedLogs;
@@ -24,7 +24,7 @@ use std::ptr;
 
 /// State that the hot state's lock guards, besides the value.
 pub(super) struct Inner<L> {
-    /// Collected, not yet applied (oplog.C5).
+    /// Logs that were collected but not applied yet (oplog.C5).
     pub(super) collected_logs: CollectedLogs<L>,
     /// Slots of the current collection, without those that helpers have collected.
     pub(super) slots: Vec<usize>,
@@ -33,15 +33,15 @@ pub(super) struct Inner<L> {
     pub(super) numbers: Numbers,
     /// The number of updates since the last read.
     pub(super) window: u64,
-    /// A biased read had to call membarrier, because an updater did not answer.
+    /// True if a biased read had to call membarrier, because an updater did not answer.
     pub(super) unanswered: bool,
     pub(super) policy: Policy,
 }
 
-/// See the module header.
+/// A log set; the module header explains it.
 #[repr(C)]
 pub(super) struct LogSet<L> {
-    // Read by every update; written at a slot's first one.
+    // Read by every update; written at the first update of a slot.
     pub(super) slots: SlotTable<SlotLog<L>>,
     /// The branches; null until a collection uses them.
     pub(super) tree: AtomicPtr<Tree<L>>,
@@ -49,12 +49,12 @@ pub(super) struct LogSet<L> {
     pub(super) dirty: Padded<DirtyTable>,
     // Written by readers.
     pub(super) inner: UnsafeCell<Inner<L>>,
-    /// A canary of oplog.C10 for loom; nothing elsewhere.
+    /// A canary of oplog.C10 for loom; empty elsewhere.
     pub(super) life: UnsafeCell<()>,
 }
 
 impl<L: Default> LogSet<L> {
-    /// A boxed log set with updates collected from earlier logs and not yet applied.
+    /// Makes a boxed log set with logs that were collected earlier and not applied yet.
     pub(super) fn with_collected_logs(collected_logs: Vec<L>) -> *mut Self {
         let inner = Inner {
             collected_logs: CollectedLogs::of(collected_logs),

@@ -91,7 +91,6 @@ impl Section<'_> {
     /// # Safety
     /// As for [`retire`](Self::retire), where "node" means what is at `address`. Any thread may
     /// call `free` with `address`, once.
-    /// called with it once, by any thread.
     #[inline]
     pub unsafe fn retire_raw(
         &self,
