@@ -1,6 +1,6 @@
 //! Access to the log set and to the slots' logs, from a hot state.
 //!
-//! Which thread has it, and when, says law oplog.C10 (header of `log_set`).
+//! Law oplog.C10 (header of `log_set`) says which thread has access, and when.
 
 use super::hot_state::HotState;
 use super::log::Log;
@@ -11,7 +11,7 @@ use crate::sync::Ordering;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// The pointer to a slot's log, if it is one or two loads away; for an updater.
+    /// Returns the pointer to a slot's log, if it is one or two loads away; for an updater.
     ///
     /// # Safety
     /// The caller has announced the hot state as an updater, and found the gate open after that.
@@ -35,12 +35,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
         // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
         let slot = self.place(index)?.0.load(Ordering::Acquire);
-        // SAFETY: oplog.C10, by the lock that the caller holds, or that the reader it helps holds
-        // (oplog.C9).
+        // SAFETY: oplog.C10, by the lock that the caller holds, or that the reader holds which the
+        // caller helps (oplog.C9).
         unsafe { slot.as_ref() }
     }
 
-    /// All existing logs of slots.
+    /// Returns all existing logs of slots.
     pub(super) fn slot_logs(&self) -> impl Iterator<Item = &SlotLog<L>> {
         let others = self.logs_if_any().into_iter().flat_map(|logs| logs.slots.iter());
         let places = self.first.iter().chain(others.map(|(_, place)| place));
@@ -50,13 +50,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         logs.filter_map(|raw| unsafe { raw.as_ref() })
     }
 
-    /// The number of updates appended to the existing logs.
+    /// Returns the number of updates appended to the existing logs.
     pub(super) fn appended(&self) -> u64 {
         // ORDER: Relaxed; a statistic.
         self.slot_logs().map(|slot| slot.appended.load(Ordering::Relaxed)).sum()
     }
 
-    /// A slot's log, for an updater.
+    /// Returns a slot's log, for an updater; makes it if there is none.
     #[cold]
     pub(super) fn find_or_make_slot(&self, index: usize) -> *mut SlotLog<L> {
         let place = match self.first.get(index) {
@@ -83,7 +83,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// The log set, for an updater.
+    /// Returns the log set, for an updater.
     ///
     /// # Safety
     /// The caller has announced the hot state as an updater, and found the gate open after that.
@@ -99,17 +99,17 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         logs
     }
 
-    /// The log set, if no eviction has freed it.
+    /// Returns the log set, if no eviction has freed it.
     pub(super) fn logs_if_any(&self) -> Option<&LogSet<L>> {
         // ORDER: Acquire; pairs with Release in `logs`: its contents.
-        // SAFETY: oplog.C10 - callers hold the hot state's lock, or the mutex or announcement that
-        // it names.
+        // SAFETY: oplog.C10 - callers hold the hot state's lock, or have the mutex or announcement
+        // that oplog.C10 names.
         let logs = unsafe { self.logs.load(Ordering::Acquire).as_ref() };
         logs.inspect(|logs| logs.life.with(|_| ()))
     }
 
-    /// The log set, allocated again if an eviction has freed it. For the holder of the hot state's
-    /// lock, and for threads that oplog.C10 lets use an existing one.
+    /// Returns the log set; allocates it again if an eviction has freed it. For the holder of the
+    /// hot state's lock, and for threads that may use an existing log set by oplog.C10.
     pub(super) fn logs(&self) -> &LogSet<L> {
         self.logs_if_any().unwrap_or_else(|| self.make_logs())
     }
@@ -124,9 +124,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         unsafe { &*made }
     }
 
-    /// Frees the log set of a hot state whose logs are empty, but keeps the count of appended
-    /// updates, and the updates that a poisoned object has not applied. Panics of the logs'
-    /// destructors are caught here.
+    /// Frees the log set of a hot state with empty logs. Keeps the count of appended updates, and
+    /// the updates that a poisoned object has not applied. Panics of the logs' destructors are
+    /// caught here.
     ///
     /// # Safety
     /// The caller holds the hot state's lock, the gate says `EVICTED`, and no updater is inside.

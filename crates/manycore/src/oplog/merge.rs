@@ -17,22 +17,22 @@ use std::panic::resume_unwind;
 use std::slice;
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Applies the updates that a read must see, if that takes nothing but the reader's own log:
-    /// no other is dirty, and no update waits elsewhere. Else it does nothing and returns false.
+    /// Applies the updates that a read must see, if they are all in the reader's own log: no other
+    /// log is dirty, and no update waits elsewhere. Otherwise does nothing and returns false.
     ///
     /// oplog.C2: a slot with entries has its bit set, by an RMW and a full fence before its first
     /// entry. So if a bit is clear here, an updater that sets it later has not returned yet, and
     /// will then see all earlier stores of the calling thread: the two sides of oplog.D1. One load
-    /// looks at all slots, and what the calling thread has appended was before it: what is in its
-    /// own log and in no other is a consistent cut (oplog.D2). Its own log is in no other hands
-    /// (oplog.C1). The log's gate is closed to what user code appends.
+    /// looks at all slots, and the calling thread's own appends came before that load. So what is
+    /// in its own log and in no other is a consistent cut (oplog.D2). No other thread has its own
+    /// log in hand (oplog.C1). The log's gate is closed to what user code appends.
     ///
     /// # Safety
-    /// The caller has taken the hot state's lock, and passed a full fence then. Its thread has no
-    /// log in hand.
+    /// The caller has taken the hot state's lock, and has then passed a full fence. Its thread has
+    /// no log in hand.
     ///
     /// # Panics
-    /// As [`merge`](Self::merge).
+    /// As for [`merge`](Self::merge).
     #[inline(always)]
     pub(super) unsafe fn merge_own(&self) -> bool {
         // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
@@ -61,7 +61,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
                 return false;
             }
             let Some(slot) = self.slot_log(index) else { return false };
-            // SAFETY: oplog.C1 - the log is the calling thread's, which has none in hand.
+            // SAFETY: oplog.C1 - the log is the calling thread's, and the thread has no log in
+            // hand.
             inner.window = unsafe { self.apply_own(slot, index) };
         }
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
@@ -85,7 +86,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         slot.local.with_mut(|local| {
             // SAFETY: the caller promises exclusive access to the log (# Safety).
             let local = unsafe { &mut *local };
-            // The slot stays dirty when its log has been emptied, and no merge gets an empty log.
+            // The slot stays dirty when its log has been emptied, but no merge gets an empty log.
             if local.log.is_empty() {
                 return self.note_collected(slot, local, index, true);
             }
@@ -107,10 +108,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Collects the updates that a read must see (oplog.D2), and applies them.
     ///
     /// # Safety
-    /// The caller has taken the hot state's lock, and passed a full fence then.
+    /// The caller has taken the hot state's lock, and has then passed a full fence.
     ///
     /// # Panics
-    /// If applying does; updates not yet applied stay queued, and the hot state is poisoned
+    /// If applying does. Updates not yet applied stay queued, and the hot state is poisoned
     /// (oplog.D7).
     pub(super) unsafe fn merge(&self) {
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
@@ -130,13 +131,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Collects every dirty slot and the late updates.
     fn collect(&self, inner: &mut Inner<L>) {
         if L::ORDERED {
-            // This thread's earlier stores are visible before the cut; else an updater that has not
-            // seen them could have a stamp above the cut (oplog.D1). The full fence that this needs
-            // is the one of `lock_hot_state`.
+            // This thread's earlier stores must be visible before the cut. Otherwise an updater
+            // that has not seen them could have a stamp above the cut (oplog.D1). The full fence
+            // for this is the one of `lock_hot_state`.
             barrier::stores_are_visible();
         }
-        // The cut is taken before the dirty bits are read: oplog.D2. (Harmless where it is not
-        // used.)
+        // The cut is taken before the dirty bits are read: oplog.D2. (Harmless if it is not used.)
         let cut =
             if L::ORDERED && !seeded_bug!("no-cut") { self.clock().cut() } else { Stamp::MAX };
         self.list_dirty(&mut inner.slots);
@@ -183,12 +183,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         });
     }
 
-    /// What the last read found.
+    /// Returns what the last read found.
     fn found(inner: &Inner<L>) -> Evidence {
         Evidence { updates: inner.window, unanswered: inner.unanswered }
     }
 
-    /// After a [`merge`](Self::merge): whether to switch publication, and to which mode.
+    /// Returns the way to publish to switch to, if any: true for biased. Called after a
+    /// [`merge`](Self::merge).
     ///
     /// # Safety
     /// The caller holds the hot state's lock.
@@ -206,7 +207,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         (wanted != biased).then_some(wanted)
     }
 
-    /// After a read: whether the logs no longer pay.
+    /// Returns true if the logs no longer pay. Called after a read.
     ///
     /// # Safety
     /// The caller holds the hot state's lock.
@@ -223,7 +224,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Waits until no updater is inside and takes everything from every log.
     ///
     /// # Safety
-    /// The caller holds the hot state's lock and has made sure that updaters which announce the hot
+    /// The caller holds the hot state's lock. It has made sure that updaters which announce the hot
     /// state from now on leave without touching a log.
     pub(super) unsafe fn drain_all(&self) {
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
@@ -236,7 +237,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
     }
 
-    /// Whether collected updates wait for poison to be cleared.
+    /// Returns true if collected updates wait for poison to be cleared.
     ///
     /// # Safety
     /// The caller holds the hot state's lock.
@@ -247,7 +248,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 }
 
-/// Poisons the hot state if dropped, that is, if applying panics.
+/// Poisons the hot state if it is dropped, that is, if applying panics.
 struct Poison<'a, T: Send + 'static, L: Log<T>>(&'a HotState<T, L>);
 
 impl<T: Send + 'static, L: Log<T>> Drop for Poison<'_, T, L> {

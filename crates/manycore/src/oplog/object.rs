@@ -1,5 +1,10 @@
-//! An object: one word that is a lock while the object is cold and leads to a hot state while it is
-//! hot.
+//! An object: one word that is a lock while the object is cold, and leads to a hot state while it
+//! is hot.
+//!
+//! ```text
+//! cold   [ lock word ] [ value ]
+//! hot    [ address | HOT ] [ - ]  --> hot state: [ lock ] [ value ] [ logs ... ]
+//! ```
 //!
 //! Owns: the layout, and the laws of the value's place. What threads do with an object is in the
 //! modules above: `guard`, `lifecycle`, `acquire`, `append`, and the public interface in
@@ -7,20 +12,21 @@
 //!
 //! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a hot state (`word`,
 //! `promotion`).
-//! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the
-//!   hot state and guarded by the hot state's lock; but see oplog.W2.
+//! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, the value is
+//!   in the hot state and guarded by the hot state's lock (for an exception, see oplog.W2).
 //! - oplog.W2 A promotion publishes the hot state locked in the name of the word's holder, with the
 //!   value still inline. The holder moves the value when it releases the lock. So any thread may
 //!   promote while a guard points to the value: the holder itself, or a thread that must not wait
-//!   for the holder. Only a locked word becomes HOT.
-//!   A word that is reserved for one thread ([`crate::lock::reservation`]) is not locked: a thread
-//!   that promotes in its holder's name has revoked the reservation, and has been refused the lock.
-//! - oplog.W3 A hot state is freed only after the word no longer leads to it, its updaters and its
-//!   lock's waiters have left, it has left the table, and an evictor that had claimed it is done.
+//!   for the holder. Only a locked word becomes HOT. A word that is reserved for one thread
+//!   ([`crate::lock::reservation`]) is not locked. A thread that promotes in the owner's name has
+//!   first revoked the reservation, and has been refused the lock.
+//! - oplog.W3 A hot state is freed only after four things: the word no longer leads to it, its
+//!   updaters and its lock's waiters have left, it has left the table, and an evictor that had
+//!   claimed it is done.
 //! - oplog.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
-//!   object may drop it further down the same stack. Then the evictor, which has the hot state's
-//!   lock and perhaps the value borrowed, frees both when it is done. Other calls that take the
-//!   object by value or `&mut` panic there.
+//!   object may drop it further down the same stack. The evictor has the hot state's lock, and
+//!   perhaps the value borrowed, so it frees both when it is done. Other calls that take the object
+//!   by value or `&mut` panic there.
 
 use super::configurations::ConfigId;
 use super::contention::AtomicContention;
@@ -39,13 +45,13 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// A value whose updates are deferred until the next read.
 ///
-/// For structures that are updated often, by many threads, and read rarely: registries, reverse
+/// For structures that many threads update often and that are read rarely: registries, reverse
 /// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` is the
 /// kind of log that keeps its updates (the [module](super) has a table of them).
 ///
 /// Not for updates that return something, and not for structures that are read about as often as
 /// they are updated: below about ten updates per read, a lock is better. (In
-/// [`Logs::Auto`](super::Logs::Auto) mode such an object stays a plain locked object.)
+/// [`Logs::Auto`](super::Logs::Auto) mode, such an object stays a plain locked object.)
 ///
 /// ```
 /// use manycore::oplog::{Deferred, Op, Ordered};
@@ -78,25 +84,26 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 ///
 /// - Consistency: linearizable.
 /// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
-///   log, or by [`WhenFull`](super::WhenFull); of a cold one, for the lock. Reads wait for each
-///   other.
+///   log, or by [`WhenFull`](super::WhenFull); an update of a cold object waits for the lock. Reads
+///   wait for each other.
 /// - Cost while cold: the lock, two locked instructions. An object that only one thread has used
-///   for some thousands of updates and reads is reserved for that thread, which then needs none;
-///   the first other thread pays for a `membarrier` (2 us, and 1 us for each running thread),
-///   once in the object's life.
+///   for some thousands of updates and reads is reserved for that thread, which then needs no
+///   locked instruction. The first other thread pays for a `membarrier` (2 us, and 1 us for each
+///   running thread), once in the object's life.
 /// - Cost of an update while hot: no write to a shared line, no lock, no read-modify-write when
-///   biased and one when not, and a clock read if the log is ordered. Cost of a read: the object's
-///   lock; when biased, one `membarrier` if a thread that has updates in its log is no longer busy
-///   updating (2 us, and 1 us for each other running thread); one to three cache misses per slot
-///   that was written since the last read (on many cores, three for each group of cores:
-///   [`MergeStrategy`]), and the updates themselves. Each thread that goes on updating waits for
-///   the read once, from some hundred nanoseconds to some microseconds, and may collect other
-///   threads' logs while it waits. A read that finds updates in no log but its own thread's
-///   costs the lock, a load of the dirty bits, and these updates.
-/// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
-///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
-///   which stays in the hot state) until the object is next used. While an object is poisoned, its
-///   updates are kept without bound.
+///   biased and one when not, and a clock read if the log is ordered.
+/// - Cost of a read while hot: the object's lock, one to three cache misses per slot that was
+///   written since the last read, and the updates themselves. (On many cores, three misses for each
+///   group of cores: [`MergeStrategy`].) When biased, the read also pays one `membarrier` if a
+///   thread that has updates in its log is no longer busy updating (2 us, and 1 us for each other
+///   running thread). Each thread that goes on updating waits for the read once, from some hundred
+///   nanoseconds to some microseconds, and may collect other threads' logs while it waits. If a
+///   read finds updates only in its own thread's log, it costs the lock, a load of the dirty bits,
+///   and these updates.
+/// - Memory: the value plus 16 bytes while cold. While hot, about 1.2 KB more, and one log per slot
+///   that updates it. After an eviction, 256 bytes more until the object is next used (plus the
+///   size of a value of over 8 bytes, which stays in the hot state). While an object is poisoned,
+///   its updates are kept without bound.
 /// - Source: [OpLog](crate#sources), sections 4 to 6, and section 8 for [`MergeStrategy`].
 ///
 /// [`MergeStrategy`]: super::MergeStrategy
@@ -107,7 +114,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 pub struct Deferred<T: Send + 'static, L: Log<T>> {
     pub(super) word: StateWord,
     pub(super) config: ConfigId,
-    /// Of the word's reservation.
+    /// The flag of the word's reservation.
     pub(super) inside: Inside,
     pub(super) contention: AtomicContention,
     pub(super) value: Inline<T>,
@@ -119,15 +126,15 @@ impl<T: Send + 'static, L: Log<T>> UnwindSafe for Deferred<T, L> {}
 /// As with a `Mutex` of `std`: an update that panics poisons the object.
 impl<T: Send + 'static, L: Log<T>> RefUnwindSafe for Deferred<T, L> {}
 
-/// The value's place in the object. Its `Send` and `Sync` impls decide those of the object: an
+/// The value's place in the object. Its `Send` and `Sync` impls decide those of the object. An
 /// `impl` for the object itself would have to repeat `L: Log<T>`, and a type that refers to an
 /// object of its own kind could not be proved `Send` (E0275; `tests/own_type.rs`). Logs and updates
 /// may cross because every `Log<T>` and its `Op` are `Send`.
 pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
 
-// SAFETY: a shared object gives its value to the lock's holder alone (oplog.W1), one thread at a
-// time. A shared guard, and an `Adaptive`, which admits readers by lanes (adaptive.A1), require `T:
-// Sync`.
+// SAFETY: a shared object gives its value only to the lock's holder (oplog.W1), one thread at a
+// time. A shared guard requires `T: Sync`, and so does an `Adaptive`, which admits readers through
+// lanes (adaptive.A1).
 unsafe impl<T: Send> Sync for Inline<T> {}
 // SAFETY: an object that moves takes its value along (`T: Send`); its logs and updates are `Send`
 // by `Log`'s own bounds.
@@ -157,13 +164,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     const_fn! {
-        /// An object whose readers may enter by lanes.
+        /// Makes an object with readers that may enter through lanes.
         pub(super) const fn new_with_readers(value: T) -> Self {
             Self::with_config(value, ConfigId::with_readers())
         }
     }
 
-    /// The type's name, for the profile.
+    /// Returns the type's name, for the profile.
     pub(super) fn kind(&self) -> &'static str {
         if self.config.has_readers() { "Adaptive" } else { "Deferred" }
     }
@@ -183,9 +190,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { promotion::look_on(self.word.raw(), look) }
     }
 
-    /// Whether this thread holds the lock of `hot`, or the object's own if that is null; that may
-    /// have become HOT in its hands (oplog.W2). For assertions: not looked at under loom, where a
-    /// load is a step of the schedule.
+    /// Returns true if this thread holds the lock of `hot`, or the object's own lock if `hot` is
+    /// null; the object may have become HOT meanwhile (oplog.W2). For assertions; always true under
+    /// loom, where a load is a step of the schedule.
     pub(super) fn is_held_through(&self, hot: *const HotState<T, L>) -> bool {
         if cfg!(manycore_loom) {
             return true;
@@ -198,16 +205,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Whether the thread with `token` holds the word's own lock.
+    /// Returns true if the thread with `token` holds the word's own lock.
     pub(super) fn is_word_held_by(&self, token: usize) -> bool {
         let word = self.word.raw();
-        // In this order: a revoker may make a word that its owner is inside one that is locked in
-        // the owner's name, between the two looks.
+        // In this order: between the two looks, a revoker may turn a word that its owner is inside
+        // into a word that is locked in the owner's name.
         reservation::is_inside(word, &self.inside, token) || lock::is_held_by(word, token)
     }
 
-    /// The word, for a thread that locks it: not reserved, or only since a moment ago, which makes
-    /// the lock refuse it as if it were HOT.
+    /// Returns the word, for a thread that locks it. It is not reserved, or was reserved only a
+    /// moment ago: then the lock refuses it as if it were HOT.
     pub(super) fn lockable_word(&self) -> &AtomicUsize {
         let word = self.word.raw();
         if reservation::is_reserved(word) {
@@ -216,7 +223,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         word
     }
 
-    /// Whether the object that this thread holds through `hot` is poisoned.
+    /// Returns true if the object that this thread holds through `hot` is poisoned.
     pub(super) fn is_poisoned_held(&self, hot: *const HotState<T, L>) -> bool {
         // SAFETY: oplog.W3 - the caller, a guard or the keeper of its lock, holds the lock of `hot`
         // if that is not null, so the hot state is alive.

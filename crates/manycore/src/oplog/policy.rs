@@ -1,19 +1,19 @@
-//! The controllers of a [`Deferred`](super::Deferred): when it has logs, how its updates publish,
-//! and whether a read uses the combining tree.
+//! The controllers of a [`Deferred`](super::Deferred): they decide when it has logs, how its
+//! updates publish, and whether a read uses the combining tree.
 //!
-//! Owns: the decisions. The mechanisms count evidence, ask here, and obey: updates of a cold object
-//! (`contention`), and the reads of a hot one ([`Policy`], of which each hot object has one, in
-//! its log set). An eviction forgets what it has learned. Like [`crate::policy`], of which it is
-//! made, it knows no atomic and no clock.
+//! Owns: the decisions. The mechanisms count evidence, ask here, and obey. The evidence comes from
+//! updates of a cold object (`contention`), and from reads of a hot one ([`Policy`]; each hot
+//! object has one in its log set). An eviction forgets what it has learned. Like [`crate::policy`],
+//! which it is made of, it uses no atomics and no clock.
 
 use super::settings::Publish;
 use crate::config;
 use crate::policy::{Pauses, Probes, Streak, Trial};
 use std::mem::{replace, take};
 
-/// Reads in a row that call for the other way to publish.
+/// Number of reads in a row that must call for the other way to publish.
 const READS_FOR_SWITCH: u32 = 2;
-/// Reads in a window of the trial.
+/// Number of reads in a window of the trial.
 const READS: u32 = 32;
 /// Reads between two attempts to get help.
 const PAUSES: Pauses = match () {
@@ -24,20 +24,20 @@ const PAUSES: Pauses = match () {
 /// What a read of a hot object has found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
-    /// Updates since the read before.
+    /// Number of updates since the read before.
     pub(super) updates: u64,
-    /// Updates are biased, and one of the updaters did not answer in time.
+    /// True if updates are biased and one of the updaters did not answer in time.
     pub(super) unanswered: bool,
 }
 
-/// See the module header.
+/// The controllers of one hot object; the module header explains them.
 #[derive(Debug, Default)]
 pub(super) struct Policy {
     demotion: Streak,
     publication: Streak,
-    /// Whether updates are biased, where their ratio to reads does not decide.
+    /// Decides whether updates are biased, where their ratio to reads does not.
     trial: Trial,
-    /// Reads and updates in its window, and the time at which that began.
+    /// Reads and updates in the trial's window, and the time at which the window began.
     reads: u32,
     updates: u64,
     began: u64,
@@ -48,16 +48,18 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Whether the logs no longer pay, after `patience` reads in a row that found few updates.
+    /// Returns true if the logs no longer pay, after `patience` reads in a row that found few
+    /// updates.
     pub(super) fn wants_demotion(&mut self, found: Evidence, patience: u32) -> bool {
         let idle = found.updates < u64::from(config::RATIO_FOR_LOGS / 2);
         self.demotion.observe(idle).is_due(patience)
     }
 
-    /// How updates are to publish from now on: whether biased. They publish `biased` now, and can
-    /// only where barriers are `asymmetric`. `ratio` updates per read pay for a membarrier. Where
-    /// fewer may pay, because updaters that answer make it unnecessary, both ways are tried; `now`
-    /// is asked rarely.
+    /// Returns true if updates are to publish biased from now on.
+    ///
+    /// They publish `biased` now, and can only where barriers are `asymmetric`. `ratio` updates per
+    /// read pay for a membarrier. Fewer may pay, too, if updaters answer and so make the membarrier
+    /// unnecessary; then both ways are tried. `now` is called rarely.
     pub(super) fn publication(
         &mut self,
         found: Evidence,
@@ -70,7 +72,7 @@ impl Policy {
         match publish {
             Publish::Locked => false,
             Publish::Biased => asymmetric,
-            Publish::Auto if found.updates == 0 => biased, // it has cost no barrier
+            Publish::Auto if found.updates == 0 => biased, // the read has cost no barrier
             Publish::Auto if !asymmetric => false,
             Publish::Auto => {
                 let switches = self.switches_by_ratio(found, biased, ratio);
@@ -96,12 +98,12 @@ impl Policy {
         self.publication.observe(calls).take(READS_FOR_SWITCH)
     }
 
-    /// Whether the read with this number, which finds so many dirty slots, uses a tree.
+    /// Returns true if the read with this number, which finds this many dirty slots, uses a tree.
     pub(super) fn wants_tree(&self, read: u64, dirty: usize) -> bool {
         dirty >= config::TREE_SLOTS_MIN && self.tree.is_due(read)
     }
 
-    /// After a collection with a tree, whose helpers have collected `helped` of its `slots`.
+    /// Notes a collection with a tree: its helpers have collected `helped` of its `slots`.
     pub(super) fn note_tree(&mut self, read: u64, helped: usize, slots: usize) {
         self.trees = self.trees.saturating_add(1);
         if self.trees < config::TREE_TRIES {
@@ -128,11 +130,11 @@ mod tests {
         Evidence { updates, unanswered: false }
     }
 
-    /// A stream of (updates, unanswered while biased), in which a read and its updates take so much
-    /// time, biased and locked.
+    /// A stream of (updates, unanswered while biased), and the time that a read and its updates
+    /// take, biased and locked.
     struct Load<'a>(&'a [(u64, bool)], [u64; 2]);
 
-    /// The bias after each read.
+    /// Returns the bias after each read.
     fn biases(policy: &mut Policy, first: bool, load: Load<'_>) -> Vec<bool> {
         let (mut biased, mut time) = (first, 0);
         let step = |&(updates, unanswered): &(u64, bool)| {
@@ -147,7 +149,7 @@ mod tests {
 
     const EVEN: [u64; 2] = [1000, 1000];
 
-    /// The share of reads, in percent, that are biased in the second half.
+    /// Returns the percentage of reads that are biased in the second half.
     fn share_of_bias(first: bool, reads: usize, times: [u64; 2]) -> usize {
         let reads = vec![(FEW, false); reads];
         let chosen = biases(&mut Policy::default(), first, Load(&reads, times));

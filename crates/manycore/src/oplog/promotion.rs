@@ -1,18 +1,22 @@
-//! Promotion: how an object gets a *hot state* for many threads, and how that is folded and freed.
+//! Promotion: how an object gets a *hot state* for many threads, and how the hot state is folded
+//! and freed.
 //!
-//! Owns: the protocol that [`Deferred`](super::Deferred), `Counter` and `ScalableArc` share: the
-//! entry of a thread into the hot state, the wait of a thread that closes it, and the membership in
-//! the [`LogTable`]. Does not own: the bits of an object's word (`word`), the contents of the hot
-//! state, and how they are folded into the object.
+//! Owns: the protocol that [`Deferred`](super::Deferred), `Counter` and `ScalableArc` share. It
+//! covers the entry of a thread into the hot state, the wait of a thread that closes it, and the
+//! membership in the [`LogTable`]. Does not own: the bits of an object's word (`word`), the
+//! contents of the hot state, and how they are folded into the object.
 //!
-//! An object is *cold* while its word leads to no hot state. A *promotion* allocates the hot state,
-//! enters it in the table, and publishes its address in the word. Threads *enter*: they announce
-//! the address in their slot's record, load the word once more, and work on their own part of the
-//! hot state. A *demotion* closes the word, leaves the table, waits until the updaters have left,
-//! *folds* their parts into the object, makes the word cold, and frees the hot state when no thread
-//! announces it. An *eviction* does the same on behalf of another object, without access to the
-//! word: it closes a gate inside the hot state, folds into a base beside it, and leaves the rest to
-//! the object's next use. The states are
+//! An object is *cold* while its word leads to no hot state.
+//! - A *promotion* allocates the hot state, enters it in the table, and publishes its address in
+//!   the word.
+//! - Threads *enter*: they announce the address in their slot's record, load the word once more,
+//!   and work on their own part of the hot state.
+//! - A *demotion* closes the word, leaves the table, waits until the updaters have left, *folds*
+//!   their parts into the object, makes the word cold, and frees the hot state when no thread
+//!   announces it.
+//! - An *eviction* does the same on behalf of another object, without access to the word. It closes
+//!   a gate inside the hot state, folds into a base beside it, and leaves the rest to the object's
+//!   next use.
 //!
 //! | state | the word | the hot state |
 //! |---|---|---|
@@ -22,30 +26,33 @@
 //! | evicted | as hot | its own gate is closed; a use of the object demotes it |
 //!
 //! Laws:
-//! - promotion.H1 A thread reaches the hot state only between an announcement and its withdrawal,
-//!   having seen *after* the announcement that the word still leads there ([`enter`]). It changes
-//!   its own part only if, after the announcement, it has also seen it open, or found that part
-//!   there, which a folding thread takes out first.
-//! - promotion.H2 The hot state is folded by one thread, which has closed it, has passed the
-//!   barrier, and has then seen no record that announces it as an updater ([`wait_for_updaters`]).
-//!   With promotion.H1 that is the store-buffering race that `percpu::barrier` decides: the updater
-//!   sees the hot state closed, or the folding thread sees the announcement.
+//! - promotion.H1 A thread reaches the hot state only between an announcement and its withdrawal.
+//!   *After* the announcement, it has seen that the word still leads there ([`enter`]). It changes
+//!   its own part only if, after the announcement, it has also seen the hot state open, or has
+//!   found that part there (a folding thread first takes the part out).
+//! - promotion.H2 One thread folds the hot state. It has closed the hot state, has passed the
+//!   barrier, and has then seen no record that announces the hot state as an updater
+//!   ([`wait_for_updaters`]). With promotion.H1 this is the store-buffering race that
+//!   `percpu::barrier` decides: the updater sees the hot state closed, or the folding thread sees
+//!   the announcement.
 //! - promotion.H3 A thread that only reads, or that waits for a lock or a fold, announces the hot
-//!   state as a waiter ([`look_on`]), by the bias in the word as an updater: it accesses no
-//!   updater's part, so a fold does not wait for it. (It may itself be waiting for the fold.)
-//! - promotion.H4 The hot state is freed by the thread that took it out of the word, after it has
-//!   left the table ([`Membership::leave`]) and no record announces it, not even as a waiter
+//!   state as a waiter ([`look_on`]), with the bias in the word, as an updater does. It accesses no
+//!   updater's part, so a fold does not wait for it. (The waiter may itself be waiting for the
+//!   fold.)
+//! - promotion.H4 The thread that took the hot state out of the word frees it, after the hot state
+//!   has left the table ([`Membership::leave`]) and no record announces it, not even as a waiter
 //!   ([`wait_until_left`]).
 //! - promotion.H5 An evictor finds the hot state in the table and claims it there, under the mutex
 //!   of its place, and so takes it out of the table. A thread that leaves the table either finds
-//!   the hot state there, or waits until the evictor has ended its claim, its last access. Likewise
-//!   the hot state enters the table again only after that: at most one claim is open.
+//!   the hot state there, or waits until the evictor has ended its claim, which is the evictor's
+//!   last access. The hot state also enters the table again only after that, so at most one claim
+//!   is open.
 //!
 //! Two parts differ between the types. `Deferred` also waits for single slots, and accepts a slot's
 //! answer in place of the wait (`gate`); its word is a lock while it is cold (oplog.W1).
 //! `ScalableArc` keeps flags, count and period in one word, which decides when it is freed
-//! (scalable_arc.A3), so that word has bits of its own; and it is not in the table: only the owner
-//! of a handle may fold (scalable_arc.A5), and an evictor has no handle.
+//! (scalable_arc.A3), so that word has its own bits. And it is not in the table: only the owner of
+//! a handle may fold (scalable_arc.A5), and an evictor has no handle.
 
 use super::table::{Denied, Evictable, Eviction, LogTable};
 use super::word;
@@ -58,8 +65,8 @@ use crate::sync::{
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-/// A thread is in a hot state (promotion.H1); dropping this withdraws the announcement, also when
-/// user code panics.
+/// A thread's stay in a hot state (promotion.H1). Dropping this withdraws the announcement, also
+/// when user code panics.
 pub(crate) struct Inside<H> {
     // Not a reference: the hot state may be freed as soon as the announcement is withdrawn.
     hot: *const H,
@@ -72,8 +79,8 @@ impl<H> Deref for Inside<H> {
 
     #[inline(always)]
     fn deref(&self) -> &H {
-        // SAFETY: promotion.H1 - announced, and checked after that: it is freed only by a thread
-        // that waits for the withdrawal (promotion.H4).
+        // SAFETY: promotion.H1 - announced, and checked after that. The thread that frees the hot
+        // state waits for the withdrawal (promotion.H4).
         unsafe { &*self.hot }
     }
 }
@@ -82,9 +89,9 @@ impl<H> Deref for Inside<H> {
 /// (promotion.H1). `is_current` loads with Acquire.
 ///
 /// # Safety
-/// `hot` was the object's hot state when the caller loaded the word; it is freed as promotion.H4
-/// says, after `is_current` would return false. The threads that fold or free it use the same
-/// `biased`.
+/// `hot` was the object's hot state when the caller loaded the word. It is freed as promotion.H4
+/// says, and only after `is_current` would return false. The threads that fold or free it use the
+/// same `biased`.
 #[inline(always)]
 pub(crate) unsafe fn enter<H>(
     slot: Slot,
@@ -102,10 +109,10 @@ pub(crate) unsafe fn enter<H>(
 }
 
 /// As [`enter`] with the bias, for the shortest paths. `announcement` names an updater in `hot`: it
-/// is its address, perhaps with the other bits of a [`Word`].
+/// is the address of `hot`, perhaps with the other bits of a [`Word`].
 ///
 /// # Safety
-/// As [`enter`].
+/// As for [`enter`].
 #[inline(always)]
 pub(crate) unsafe fn enter_straight<H>(
     slot: BiasedSlot,
@@ -122,25 +129,26 @@ pub(crate) unsafe fn enter_straight<H>(
     })
 }
 
-/// [`enter`]s the hot state that `seen`, the object's word a moment ago, led to, as an updater.
+/// [`enter`]s, as an updater, the hot state that `seen` leads to; `seen` was the object's word a
+/// moment ago.
 ///
 /// # Safety
-/// As [`enter`]; the hot state is an `H`.
+/// As for [`enter`]; the hot state is an `H`.
 #[inline(always)]
 pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> Option<Inside<H>> {
     debug_assert!(seen.is_hot(), "promotion.H1: {seen:?} leads to no hot state");
     // ORDER: Acquire; after the announcement (promotion.H1). Pairs with Release at promotion.
     let is_current = || Word::load(word, Ordering::Acquire) == seen;
-    // SAFETY: the caller promises that an object's word led to it, and the word loses it before it
-    // is freed (# Safety).
+    // SAFETY: the caller promises that an object's word led to it, and that the word loses it
+    // before it is freed (# Safety).
     unsafe { enter(slot, seen.state(), seen.is_biased(), is_current) }
 }
 
-/// [`enter`]s the hot state that `seen`, the object's word a moment ago, led to, as a waiter
-/// (promotion.H3).
+/// [`enter`]s, as a waiter (promotion.H3), the hot state that `seen` leads to; `seen` was the
+/// object's word a moment ago.
 ///
 /// # Safety
-/// As [`enter`]; the hot state is an `H`.
+/// As for [`enter`]; the hot state is an `H`.
 #[inline(always)]
 pub(crate) unsafe fn enter_to_look<H>(
     slot: Slot,
@@ -171,7 +179,8 @@ pub(crate) unsafe fn look_on<H, R>(
     load()?;
     percpu::with_slot(|slot| {
         loop {
-            // SAFETY: the caller promises that the word's hot states are freed so (# Safety).
+            // SAFETY: the caller promises that the word's hot states are freed like that (#
+            // Safety).
             if let Some(inside) = unsafe { enter_to_look(slot, word, load()?) } {
                 return Some(look(&inside, slot));
             }
@@ -195,8 +204,8 @@ pub(crate) fn wait_for_updaters<H>(hot: *const H, biased: bool) {
     }
 }
 
-/// Waits until no record announces the hot state, to which no word leads any more (promotion.H4),
-/// and did so with this bias.
+/// Waits until no record announces the hot state. No word leads to it any more (promotion.H4); when
+/// one did, it had this bias.
 pub(crate) fn wait_until_left<H>(hot: *const H, biased: bool) {
     gate::pass_barrier(biased);
     // BUG: a hot state is freed while a thread may wait for its lock (promotion.H4).
@@ -207,7 +216,7 @@ pub(crate) fn wait_until_left<H>(hot: *const H, biased: bool) {
 
 /// A hot state's membership in a [`LogTable`].
 pub(crate) struct Membership {
-    /// Whether it is in the table. Guarded by the place's mutex, or written before it is entered.
+    /// True if it is in the table. Guarded by the place's mutex, or written before it is entered.
     is_placed: AtomicBool,
     /// Set under the place's mutex by an evictor; clearing it is the evictor's last access.
     is_claimed: AtomicBool,
@@ -233,7 +242,7 @@ impl Membership {
         self.life.with(|_| ());
     }
 
-    /// Enters `hot` in the table; the arguments and the result are [`LogTable::enter`]'s.
+    /// Enters `hot` in the table; arguments and result are those of [`LogTable::enter`].
     pub(crate) fn enter<R: Evictable + 'static>(
         &self,
         table: &LogTable,
@@ -246,8 +255,7 @@ impl Membership {
     }
 
     /// Enters `hot`, which an eviction may have taken out, in the table if its place there is free.
-    /// The caller holds its lock, so of that eviction at most the end of the claim is left to wait
-    /// for.
+    /// The caller holds its lock, so at most the end of that eviction's claim is left to wait for.
     pub(crate) fn enter_if_free<R: Evictable + 'static>(
         &self,
         table: &LogTable,
@@ -265,8 +273,8 @@ impl Membership {
         placed
     }
 
-    /// Whether it is in the table, for the only thread that may enter or claim it: the holder of
-    /// its lock.
+    /// Returns true if it is in the table. For the only thread that may enter or claim it: the
+    /// holder of its lock.
     #[inline]
     pub(crate) fn is_placed(&self) -> bool {
         // ORDER: Relaxed; guarded by the lock.
@@ -287,9 +295,9 @@ impl Membership {
         self.is_placed.store(false, Ordering::Relaxed);
     }
 
-    /// Claims the hot state for an eviction (promotion.H5); it counts as an object that the calling
-    /// thread holds until it ends the claim. The caller has the mutex of its place, and its lock if
-    /// it has one.
+    /// Claims the hot state for an eviction (promotion.H5). It counts as an object that the calling
+    /// thread holds until the thread ends the claim. The caller has the mutex of its place, and its
+    /// lock if it has one.
     pub(crate) fn claim(&self) {
         debug_assert!(
             cfg!(manycore_loom) || !self.is_claimed(),
@@ -302,7 +310,7 @@ impl Membership {
         self.is_claimed.store(true, Ordering::Relaxed);
     }
 
-    /// Ends a claim, as the evictor's last access.
+    /// Ends a claim; this is the evictor's last access.
     ///
     /// # Safety
     /// The calling thread has claimed the hot state that `this` is in.
@@ -321,7 +329,7 @@ impl Membership {
         }
     }
 
-    /// Whether an evictor has claimed it, for that evictor.
+    /// Returns true if an evictor has claimed it, for that evictor.
     pub(crate) fn is_claimed(&self) -> bool {
         // ORDER: Relaxed; a thread sees its own claim.
         self.is_claimed.load(Ordering::Relaxed)

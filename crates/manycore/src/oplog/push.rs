@@ -1,5 +1,5 @@
-//! The updater's side of a hot state: an update goes to its slot's log, or waits for the end of a
-//! collection, during which the updater answers and helps.
+//! The updater's side of a hot state: an update goes to its slot's log. During a collection the
+//! updater waits for the end, and answers and helps meanwhile.
 //!
 //! Laws oplog.C1 to oplog.C9 are in the header of `hot_state`, oplog.G2 in that of `gate`.
 
@@ -15,10 +15,10 @@ use crate::percpu::{self, Slot, barrier};
 use crate::sync::{Backoff, Ordering, hint, seeded_bug};
 use std::ptr;
 
-/// The growth that waives a log's bounds.
+/// The growth that waives all bounds of a log.
 pub(super) const ANY_GROWTH: usize = usize::MAX;
 
-/// Why an update was not logged. It is returned together with the update.
+/// Why an update was not logged. The update is returned with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// A reader is collecting; the gate opens again soon.
@@ -31,13 +31,13 @@ pub(super) enum Refusal {
     Overdue,
     /// An eviction has freed the hot state's logs.
     Evicted,
-    /// The object has no hot state, and may have readers by lanes (`readers`).
+    /// The object has no hot state, and may have readers through lanes (`readers`).
     Shared,
 }
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Pushes an update to the slot's log if that is below its bounds and its slot dirty: nearly
-    /// always. Else returns it, for [`push_slow`](Self::push_slow).
+    /// Pushes an update to the slot's log if the log is below its bounds and its slot dirty, which
+    /// is nearly always so. Otherwise returns the update, for [`push_slow`](Self::push_slow).
     ///
     /// # Safety
     /// The record of slot `index` announces this hot state as an updater, and the object had this
@@ -76,11 +76,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         Ok(())
     }
 
-    /// As [`push`](Self::push), in each state of log and gates; `growth` times the bounds are the
-    /// log's. Returns the stamp.
+    /// As [`push`](Self::push), in each state of log and gates. The log may grow to `growth` times
+    /// its bounds. Returns the stamp.
     ///
     /// # Safety
-    /// As there, also with a time bound or a skew.
+    /// As for [`push`](Self::push), also with a time bound or a skew.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn push_slow(
@@ -93,8 +93,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if gate != Gate::OPEN {
             return Err((op, self.refuse(gate, index)));
         }
-        // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and one owner
-        // succeeds another by Release and Acquire (percpu.P2).
+        // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and the next
+        // owner gets it by Release and Acquire (percpu.P2).
         // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
         // that.
         let near = unsafe { self.near_place(index) }.map(|slot| slot.0.load(Ordering::Relaxed));
@@ -154,12 +154,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.clock().stamp()
     }
 
-    /// Queues an update of a thread that must not wait (`late`), or returns it if the hot state is
-    /// about to be freed. Returns the clock whose skew the caller waits out after it has withdrawn
-    /// its announcement.
+    /// Queues an update of a thread that must not wait (`late`). Returns the update if the hot
+    /// state is about to be freed. Otherwise returns the clock, if it is skewed: the caller waits
+    /// out the skew after it has withdrawn its announcement.
     ///
     /// # Safety
-    /// As [`clock_of_builder`](Self::clock_of_builder).
+    /// As for [`clock_of_builder`](Self::clock_of_builder).
     pub(super) unsafe fn push_late<'a>(
         &self,
         op: L::Op,
@@ -172,7 +172,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
     }
 
-    /// Whether the log is below its bounds and has no time bound.
+    /// Returns true if the log is below its bounds and has no time bound.
     #[inline(always)]
     fn is_roomy(&self, local: &Local<L>) -> bool {
         local.log.len() < self.unchecked_entries && local.log.bytes() < self.max_bytes
@@ -193,8 +193,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.clock().ticks_now().saturating_sub(local.since) > self.max_delay
     }
 
-    /// Called by an updater that is announced in the record of slot `index`, has no log in hand,
-    /// and has found a gate closed: answers the reader that closed it (oplog.G2).
+    /// Answers the reader that closed a gate (oplog.G2). The calling updater is announced in the
+    /// record of slot `index`, has no log in hand, and has found the gate closed.
     #[cold]
     fn refuse(&self, gate: Gate, index: usize) -> Refusal {
         if gate.is_frozen() {
@@ -203,27 +203,29 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         refusal(gate)
     }
 
-    /// The clock whose skew an update has to wait out before it returns (oplog.D2). Outlives the
-    /// announcement: the object keeps its configuration, and the clock in it.
+    /// Returns the clock with the skew that an update has to wait out before it returns (oplog.D2).
+    /// The clock outlives the announcement: the object keeps its configuration, and the clock in
+    /// it.
     ///
     /// # Safety
     /// The result is used only while the object that has this hot state is borrowed.
     #[cold]
     pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
-        // SAFETY: the system's clock is static; any other is in the configuration that the object's
-        // `ConfigId` keeps alive (oplog.O1), and the caller borrows the object.
+        // SAFETY: the system's clock is static. Any other clock is in the configuration that the
+        // object's `ConfigId` keeps alive (oplog.O1), and the caller borrows the object.
         unsafe { &*ptr::from_ref(self.clock()) }
     }
 
-    /// The first update since the last collection: sets the slot's dirty bit (oplog.C2, oplog.C3).
+    /// Sets the slot's dirty bit, at the first update since the last collection (oplog.C2,
+    /// oplog.C3).
     fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Option<Refusal> {
         debug_assert!(!local.dirty, "oplog.C2: a dirty slot is marked again");
-        // SAFETY: oplog.C10 - `push_slow` calls this for an updater with a log in hand, which it
-        // has only while it is announced and has found the gate open.
+        // SAFETY: oplog.C10 - `push_slow` calls this for an updater with a log in hand. An updater
+        // has one only while it is announced and has found the gate open.
         let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
         // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
         // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. Only
-        // after that does the update return, and does its thread load what others stored
+        // after that does the update return, and does its thread load what other threads stored
         // (oplog.D1).
         let before = word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
         debug_assert!(before >> (index % 64) & 1 == 0, "oplog.C2: slot {index} has its bit set");
@@ -238,7 +240,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 }
 
-/// The refusal that the value of a closed gate means to an updater.
+/// Returns the refusal that the value of a closed gate means for an updater.
 fn refusal(gate: Gate) -> Refusal {
     if gate == Gate::EVICTED { Refusal::Evicted } else { Refusal::Closed }
 }
@@ -254,7 +256,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let mut answered = None;
         let mut looks = 0;
         loop {
-            // Logs with stamps have gates of their own, which a waiter may not touch.
+            // Logs with stamps have separate gates, which a waiter may not touch.
             let gated = L::ORDERED || seeded_bug!("no-cut");
             let seen = if gated { self.collecting.load() } else { self.gate.load() };
             if !seen.is_frozen() {
@@ -270,7 +272,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
                     self.help_as_updater(seen, slot);
                 }
             }
-            // (Not `<`: the bound is 0 under a model checker, and no `u32` is below 0.)
+            // Not `<`: the bound is 0 under a model checker, and no `u32` is below 0.
             if looks != config::LOOKS_AT_GATE {
                 looks += 1;
                 hint::spin_loop();
@@ -280,9 +282,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Helps the collection (`combining_tree`), announced as an updater: an eviction after the
-    /// collection may free the log set, where the branches are, and waits for updaters but not for
-    /// waiters (oplog.C10).
+    /// Helps the collection (`combining_tree`), announced as an updater. The branches are in the
+    /// log set, which an eviction after the collection may free; an eviction waits for updaters but
+    /// not for waiters (oplog.C10).
     #[cold]
     fn help_as_updater(&self, seen: Gate, slot: Slot) {
         // BUG: a helper reads the branches while announced as a waiter, for which no eviction waits
@@ -290,8 +292,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         promotion::announce_again(slot, self, seeded_bug!("waiting-helper"));
         // After the announcement, as in `push`.
         if self.gate.load() == seen {
-            // SAFETY: announced as an updater, and the gate said after that that the collection is
-            // in progress (oplog.C10).
+            // SAFETY: announced as an updater; after that, the gate said that the collection is in
+            // progress (oplog.C10).
             unsafe { self.help(seen, slot.index()) };
         }
         promotion::announce_again(slot, self, true);

@@ -1,27 +1,27 @@
-//! Readers of a cold object that do not lock it: each writes a line of its own, its *lane*
+//! Readers of a cold object that do not lock it: each writes its own cache line, its *lane*
 //! ([`crate::percpu::gate`]).
 //!
 //! Owns: when such a reader may be inside, and what excludes it. Does not own: when an object is
-//! *shared*, that is, lets readers in so (`adaptive`, which alone has such objects).
+//! *shared*, that is, lets readers in like this (`adaptive`, which alone has such objects).
 //!
 //! Laws:
-//! - adaptive.A1 A reader looks that the object's word leads to no hot state, and enters while the
-//!   gate is open, by the bias in its word (gate.E1, gate.E4). A thread that is inside does not
-//!   enter again: it is refused as a holder of the object.
+//! - adaptive.A1 A reader checks that the object's word leads to no hot state, and enters while the
+//!   gate is open, by the bias in the gate's word (gate.E1, gate.E4). A thread that is inside does
+//!   not enter again: it is refused as a holder of the object.
 //! - adaptive.A2 The holder of the word's lock may close the gate: it clears `OPEN`, passes the
 //!   barrier that the bias requires, and waits until no lane counts a reader. Then it has the value
-//!   exclusively until it opens the gate. If it may not wait, or the wait would be a deadlock as
-//!   `lock::held` finds out, it opens the gate again.
+//!   exclusively until it opens the gate. If it may not wait, or if the wait would be a deadlock
+//!   (`lock::wait_graph` finds that out), it opens the gate again.
 //! - adaptive.A3 `BIASED` is cleared only on a closed gate (gate.E4). It may be set at any time
 //!   under the lock.
 //! - adaptive.A4 An object is shared while its `contention` says so, which changes only under the
-//!   word's lock. Without it the gate is closed and no lane counts a reader; with it, a thread
-//!   closes the gate before it changes the value. A panic that poisons the object leaves the gate
-//!   closed, until a holder of the lock finds the object repaired.
-//! - adaptive.A5 A thread that must not wait for readers gives the object logs beside them: the hot
-//!   state is published with [`Readers`] in it, and the value stays in the object. The next holder
-//!   of the hot state's lock closes the gate, and moves the value (oplog.W2). No reader enters in
-//!   between that would miss the update, because of adaptive.A1.
+//!   word's lock. While it is not shared, the gate is closed and no lane counts a reader. While it
+//!   is shared, a thread closes the gate before it changes the value. A panic that poisons the
+//!   object leaves the gate closed, until a holder of the lock finds the object repaired.
+//! - adaptive.A5 A thread that must not wait for readers gives the object logs beside them: it
+//!   publishes the hot state with [`Readers`] in it, and the value stays in the object. The next
+//!   holder of the hot state's lock closes the gate, and moves the value (oplog.W2). No reader that
+//!   would miss the update enters in between, because of adaptive.A1.
 
 use crate::config;
 use crate::lock::Refused;
@@ -31,16 +31,16 @@ use crate::sync::{AtomicUsize, Ordering};
 
 /// Readers may enter.
 const OPEN: usize = 1;
-/// They announce themselves by plain stores.
+/// Readers announce themselves by plain stores.
 const BIASED: usize = 2;
 
-/// Reads so far. Written only by the lane's owner.
+/// Number of reads so far. Only the lane's owner writes it.
 #[derive(Default)]
 pub(super) struct Reads(AtomicUsize);
 
 pub(super) type Lane = gate::Lane<Reads>;
 
-/// Counts a reader out. Returns whether a look at the counts is due after so many reads.
+/// Counts a reader out. Returns true if a look at the counts is due after so many reads.
 #[inline(always)]
 pub(super) fn leave(lane: &Lane) -> bool {
     // ORDER: Relaxed (both); a statistic that only the owner writes.
@@ -56,7 +56,7 @@ impl Awaited for Lane {
     }
 }
 
-/// See the module header.
+/// The lanes and the gate of one object; the module header explains them.
 #[repr(align(128))]
 pub(super) struct Readers {
     gate: gate::Gate<Reads>,
@@ -64,7 +64,7 @@ pub(super) struct Readers {
     seen: AtomicUsize,
 }
 
-/// What a gate was before it was closed.
+/// The state of a gate before it was closed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Closed {
     pub(super) was_biased: bool,
@@ -88,7 +88,7 @@ impl Readers {
         self.state() & BIASED != 0
     }
 
-    /// Enters by the calling thread's lane, if it has one and the gate is open. The caller has
+    /// Enters through the calling thread's lane, if it has one and the gate is open. The caller has
     /// looked at the object's word (adaptive.A1).
     #[inline(always)]
     pub(super) fn enter(&self) -> Option<&Lane> {
@@ -99,21 +99,20 @@ impl Readers {
         self.gate.enter(state, state & BIASED != 0)
     }
 
-    /// Gives the calling thread a lane, if the gate is open and there is one for it.
+    /// Gives the calling thread a lane, if the gate is open and a lane is left for it.
     pub(super) fn claim(&self) {
         if self.is_open() {
             self.gate.claim();
         }
     }
 
-    /// Whether the calling thread reads by a lane.
+    /// Returns true if the calling thread reads through a lane.
     pub(super) fn is_read_by_me(&self) -> bool {
         self.gate.inside().is_some()
     }
 
-    /// Keeps readers out, and waits for those inside if `wait` is set (adaptive.A2).
-    ///
-    /// To be called by the holder of the object's lock.
+    /// Keeps readers out, and waits for those inside if `wait` is set (adaptive.A2). The caller
+    /// holds the object's lock.
     pub(super) fn close(&self, wait: bool) -> Result<Closed, Refused> {
         if self.is_read_by_me() {
             return Err(Refused::HeldBySelf);
@@ -139,7 +138,7 @@ impl Readers {
         left.map(|()| closed)
     }
 
-    /// Lets readers in. To be called by the holder of the word's lock.
+    /// Lets readers in. The caller holds the word's lock.
     pub(super) fn open(&self, biased: bool) {
         let bias = if biased && barrier::is_asymmetric() { BIASED } else { 0 };
         // ORDER: Release; pairs with Acquire in `gate::Gate::enter` (gate.E3): the value before the
@@ -147,7 +146,8 @@ impl Readers {
         self.gate.word.fetch_or(OPEN | bias, Ordering::Release);
     }
 
-    /// Reads by lanes since the last call. To be called by the holder of the word's lock.
+    /// Returns the number of reads through lanes since the last call. The caller holds the word's
+    /// lock.
     pub(super) fn take_reads(&self) -> u64 {
         // ORDER: Relaxed (all); statistics.
         let lanes = self.gate.lanes();

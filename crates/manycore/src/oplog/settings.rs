@@ -36,9 +36,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// Become the reader if the object is free, and apply pending updates. If it is busy, let the
-    /// log grow up to the given multiple of its bounds, and wait for the object beyond that. The
-    /// default.
+    /// Become the reader if the object is free, and apply pending updates. If the object is busy,
+    /// let the log grow up to the given multiple of its bounds; beyond that, wait for the object.
+    /// The default.
     Drain {
         /// Multiple of the bounds up to which a log grows while the object is busy.
         growth: usize,
@@ -50,8 +50,8 @@ pub enum WhenFull {
         /// Multiple of the bounds up to which a log grows.
         growth: usize,
     },
-    /// Wait until a reader has made room. For objects whose updates only certain threads may apply.
-    /// If no thread reads, an update to a full log blocks for ever.
+    /// Wait until a reader has made room. For objects with updates that only certain threads may
+    /// apply. If no thread reads, an update to a full log blocks for ever.
     Wait,
 }
 
@@ -85,13 +85,13 @@ impl Default for WhenFull {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Logs {
-    /// While its lock is contended and there are many updates per read.
+    /// The object has logs while its lock is contended and there are many updates per read.
     #[default]
     Auto,
-    /// From the first update on, unless a busier object has the object's place in the table of
-    /// logs.
+    /// The object has logs from the first update on, unless a busier object has its place in the
+    /// table of logs.
     Always,
-    /// Never: a plain locked object.
+    /// The object never has logs: it is a plain locked object.
     Never,
 }
 
@@ -121,14 +121,14 @@ pub enum Logs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Publish {
-    /// Chosen by the ratio of updates to reads; where that does not decide, by trials of both ways.
+    /// Chosen by the ratio of updates to reads; if that does not decide, by trials of both ways.
     #[default]
     Auto,
     /// One locked instruction in every update.
     Locked,
     /// Plain stores. A read waits until every thread with updates in its log has answered, which
-    /// busy threads do within their next update, and pays a `membarrier` if one does not. Where the
-    /// kernel has none, `Locked`.
+    /// busy threads do within their next update. If one does not answer, the read pays a
+    /// `membarrier`. If the kernel has no `membarrier`, this is `Locked`.
     Biased,
 }
 
@@ -158,19 +158,20 @@ pub enum Publish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MergeStrategy {
-    /// `Tree` where many slots have updates, without stamps, and the machine has several last-level
-    /// caches, and while the updaters are busy enough to help; else `Flat`. The default.
+    /// `Tree` if many slots have updates without stamps, the machine has several last-level caches,
+    /// and the updaters are busy enough to help; else `Flat`. The default.
     #[default]
     Auto,
-    /// The reader collects each log itself, one after the other. For objects whose updaters must
-    /// not spend time on a reader, beyond waiting for it.
+    /// The reader collects each log itself, one after the other. For objects with updaters that
+    /// must not spend time on a reader, beyond waiting for it.
     Flat,
-    /// In a tree, as section 8 of the OpLog paper proposes: of the updaters that the read keeps
-    /// waiting, the first of each last-level cache collects the logs of the threads there,
-    /// absorbing one into the other ([`Log::absorb`](super::Log::absorb)); the reader collects from
-    /// these, and the logs that none of them has collected. For tests, and where `Auto` does not
-    /// detect that it pays. Costs up to 6 KiB per object from its first such read on, and the first
-    /// such read of a process reads the map of the machine
+    /// The logs are collected in a tree, as section 8 of the OpLog paper proposes. Among the
+    /// updaters that the read keeps waiting, the first of each last-level cache collects the logs
+    /// of the threads there, absorbing one into the other ([`Log::absorb`](super::Log::absorb)).
+    /// The reader collects from these updaters, and collects the remaining logs itself.
+    ///
+    /// For tests, and where `Auto` does not detect that it pays. Costs up to 6 KiB per object from
+    /// its first such read on. The first such read of a process reads the map of the machine
     /// ([`Topology`](crate::percpu::topology::Topology)).
     Tree,
 }
@@ -193,7 +194,7 @@ pub enum BuildError {
         entry: usize,
     },
     /// Objects with 65,535 different configurations exist at this time. Two configurations differ
-    /// if a setting does; one that no object uses does not count.
+    /// if a setting does; a configuration that no object uses does not count.
     TooManyConfigurations,
 }
 
@@ -221,7 +222,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// All settings of an object; shared by all objects with equal settings.
+/// All settings of an object; objects with equal settings share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) max_entries: usize,
@@ -236,8 +237,8 @@ pub(crate) struct Config {
     /// The number of consecutive reads, each with too few updates before it, after which an object
     /// is demoted.
     pub(crate) idle_reads: u32,
-    /// Updates per read above which a reader pays for the updaters' fences; below half of it, each
-    /// updater pays for its own.
+    /// Above this many updates per read, a reader pays for the updaters' fences; below half of it,
+    /// each updater pays for its own.
     pub(crate) ratio_for_bias: u64,
 }
 
@@ -260,8 +261,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The key by which configurations are equal. Clock and table are compared by address, which is
-    /// unique as long as the configuration holds them.
+    /// Returns the key by which configurations are equal. Clock and table are compared by address,
+    /// which is unique as long as the configuration holds them.
     pub(super) fn settings(&self) -> impl Hash + Eq + use<> {
         (
             (self.max_entries, self.max_bytes, self.max_delay, self.when_full),

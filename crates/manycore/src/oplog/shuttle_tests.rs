@@ -2,8 +2,8 @@
 //!
 //! shuttle runs the real code through the facade, one thread at a time, and chooses at every atomic
 //! access which thread runs next. So a failure can be replayed: it prints the seed of the program
-//! and its own schedule. What it can't show: effects of weak memory. It treats every access as
-//! SeqCst, so errors in the publication by plain stores are left to loom and to the litmus tests on
+//! and its own schedule. It cannot show effects of weak memory, because it treats every access as
+//! SeqCst. Errors in the publication by plain stores are left to loom and to the litmus tests on
 //! the real machine.
 //!
 //! The programs, the sequential types and the checker are those of `tests/linearizability.rs`.
@@ -43,7 +43,7 @@ const SCHEDULES: usize = 20;
 
 /// The clock of a history and the flags of its program.
 struct Stage {
-    /// Not an atomic of the facade: taking a time is no step of the program.
+    /// Not an atomic of the facade, so that taking a time is no step of the program.
     moment: Mutex<u64>,
     flags: Vec<AtomicBool>,
 }
@@ -191,7 +191,7 @@ fn sums_with_a_log_of_the_users_own_are_linearizable() {
 
 // ---- tests of the tests ----
 
-/// Runs `test` in a process with `bug` planted in the library, and demands that the checker rejects
+/// Runs `test` in a process with `bug` planted in the library, and asserts that the checker rejects
 /// a history there.
 fn must_reject(bug: &str, test: &str) {
     let test = format!("oplog::shuttle_tests::{test}");

@@ -1,22 +1,22 @@
 //! One slot's log of one object.
 //!
-//! Owns: their layout. Which thread may access them, and when, is in the header of `hot_state`.
+//! Owns: their layout. The header of `hot_state` says which thread may access them, and when.
 
 use super::gate::AtomicGate;
 use crate::clock::Stamp;
 use crate::config;
 use crate::sync::{AtomicU64, Ordering, UnsafeCell, seeded_bug};
 
-/// The number of slots whose parts a hot state refers to directly, limited so that the pointers
-/// take at most two cache lines.
+/// The number of slots with a part that a hot state refers to directly, limited so that the
+/// pointers take at most two cache lines.
 pub(super) const FIRST: usize = config::FIRST_SLOTS;
 
-/// Avoids false sharing between fields that several cores write and those that they read.
+/// Keeps fields that several cores write off the lines of fields that they read.
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);
 
-/// One slot's log of one object. The fields are in this order so that what an update or a
-/// collection accesses lies in the first 64 bytes if the log has at most 32.
+/// One slot's log of one object. The order of the fields puts what an update or a collection
+/// accesses into the first 64 bytes, if the log has at most 32.
 #[repr(C, align(128))]
 pub(super) struct SlotLog<L> {
     /// Closed by a reader that collects a log with stamps (oplog.C4).
@@ -66,13 +66,14 @@ impl<L> SlotLog<L> {
 }
 
 impl<L> Local<L> {
-    /// The number of the slot's updates, `appended` in total, since the last collection.
+    /// Returns the number of the slot's updates since the last collection; `appended` is their
+    /// total.
     pub(super) fn new_since(&mut self, appended: u64) -> u64 {
         debug_assert!(appended >= self.counted, "oplog.D4: updates were taken back");
         appended - std::mem::replace(&mut self.counted, appended)
     }
 
-    /// The stamp of the slot's next update (oplog.D2).
+    /// Returns the stamp of the slot's next update (oplog.D2).
     #[inline(always)]
     pub(super) fn next_stamp(&mut self, clock: impl FnOnce() -> Stamp) -> Stamp {
         // BUG: an update's stamp may be as old as its slot's last update, as if the clock were read

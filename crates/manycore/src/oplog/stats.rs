@@ -10,10 +10,11 @@ use crate::sync::Ordering;
 
 /// Statistics of the updates of one [`Deferred`](super::Deferred) object since it was promoted.
 ///
-/// A cold object applies its updates at once and has no room for counts, so all are zero then. In
-/// every state `appended = absorbed + applied + pending`. Within an update or a log's own code
-/// while the object is being merged, its logs can't be read: then these are the counts after
-/// earlier merges, all updates not applied by then count as `pending`, and `bytes` is zero.
+/// A cold object applies its updates at once and has no room for counts, so then all counts are
+/// zero. In every state, `appended = absorbed + applied + pending`. While the object is being
+/// merged, updates and a log's own code cannot read its logs. Within them, these are the counts
+/// after earlier merges: all updates that were not applied by then count as `pending`, and `bytes`
+/// is zero.
 ///
 /// ```
 /// use manycore::oplog::{Combine, Combining, Deferred, Logs, Op};
@@ -59,7 +60,7 @@ pub struct Stats {
     pub logs: usize,
     /// Bytes of logs: slots, entries, and spare buffers counted by their entries.
     pub bytes: usize,
-    /// Whether updates publish with plain stores now (see [`Publish`](super::Publish)).
+    /// True if updates publish with plain stores now (see [`Publish`](super::Publish)).
     pub biased: bool,
 }
 
@@ -80,7 +81,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             biased: self.is_biased(),
             ..Stats::default()
         };
-        // The log set is not allocated again: an evicted object's statistics allocate nothing.
+        // The log set is not allocated again: the statistics of an evicted object allocate nothing.
         if self.logs_if_any().is_none() {
             stats.pending = self.late.len() as u64;
             stats.appended += stats.pending;
@@ -89,8 +90,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
         stats.appended += self.appended();
         stats.logs = self.slot_logs().count();
-        // Within a merge, logs are borrowed; within a push, one is, and its object's reader may be
-        // waiting for this thread.
+        // Within a merge, logs are borrowed. Within a push, one log is, and its object's reader may
+        // be waiting for this thread.
         if counts.merging || percpu::has_log() {
             stats.appended += self.late.len() as u64;
             stats.pending = stats.appended.saturating_sub(stats.applied);

@@ -1,31 +1,31 @@
-//! Which objects have logs: a direct-mapped table of fixed size [O-12].
+//! The table that decides which objects have logs: direct-mapped, of fixed size [O-12].
 //!
 //! Owns: the right of an object to have logs. Does not own: the logs.
 //!
 //! Laws:
-//! - oplog.T1 At most as many objects of a table have logs as it has places, except for objects
-//!   whose logs were made because an update could neither be applied nor wait (under its own
+//! - oplog.T1 At most as many objects of a table have logs as the table has places. The exception
+//!   are objects that got logs because an update could neither be applied nor wait (under its own
 //!   thread's guard, within another update of the object, or because of poison). The next read of
-//!   such an object that finds no poison takes the place if it is free, else it demotes the object.
+//!   such an object that finds no poison takes the place if it is free; else it demotes the object.
 //! - oplog.T2 An entry's pointer is alive while the place's mutex is held: an object leaves the
 //!   table under that mutex before its hot state is freed.
 //! - oplog.T3 Lock order is hot state, then place. An evictor goes the other way and only *tries*
-//!   the hot state's lock, so it can't deadlock; of two objects that evict each other, at least one
+//!   the hot state's lock, so it cannot deadlock. If two objects evict each other, at least one
 //!   gives up.
-//! - oplog.T4 An entry that was used since it was last inspected, by a newcomer or by oplog.T7,
+//! - oplog.T4 If an entry was used since it was last inspected (by a newcomer or by oplog.T7), it
 //!   stays (second chance), unless the newcomer insists.
-//! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them: the first
+//! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them. So the first
 //!   promotion of a process, for which all its threads may be waiting, does not initialize all
 //!   4,096. No model checker sees the initialization (`sync::Raced`): nothing in it waits for
 //!   another thread, and a place is reached only through it.
-//! - oplog.T6 A thread evicts only if it holds no object but the newcomer and has no log in hand:
-//!   an eviction runs user code, which would wait for what other threads hold, while they might
-//!   wait for what this one holds. Inside, an eviction is denied.
+//! - oplog.T6 A thread evicts only if it holds no object but the newcomer and has no log in hand.
+//!   An eviction runs user code, and that code would wait for what other threads hold, while they
+//!   might wait for what this thread holds. A thread that is inside is denied the eviction.
 //! - oplog.T7 Each promotion also inspects one place, in turn. An object that was not updated
-//!   during `IDLE_SWEEPS` inspections is evicted: so an idle object loses its logs even if it is
+//!   during `IDLE_SWEEPS` inspections is evicted. So an idle object loses its logs even if it is
 //!   never read, as long as others are promoted.
 //!
-//! Source: OpLog section 6. There the table is per core and per type; here it is shared and used
+//! Source: OpLog section 6. There the table is per core and per type. Here it is shared and used
 //! only at promotion and demotion, so no update accesses it.
 
 use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
@@ -40,7 +40,7 @@ use std::fmt;
 /// The number of places that are allocated together (oplog.T5).
 const CHUNK: usize = 32;
 
-/// The object that has its logs by this place.
+/// A place, with the object that has its logs by this place.
 type EntrySlot = Mutex<Option<Entry>>;
 type Chunk = Raced<Box<[EntrySlot]>, ()>;
 
@@ -54,7 +54,7 @@ pub(crate) trait Evictable: Sync {
     /// success, [`finish_eviction`](Self::finish_eviction) must be called.
     fn try_claim(&self) -> bool;
 
-    /// A number that changes with each update of the object.
+    /// Returns a number that changes with each update of the object.
     fn activity(&self) -> u64;
 
     /// Applies pending updates, frees the logs and releases the lock.
@@ -110,7 +110,7 @@ impl<R: Evictable + 'static> Methods<R> {
     };
 }
 
-/// A busier object has the place.
+/// Says that a busier object has the place.
 #[derive(Debug)]
 pub(crate) struct Denied;
 
@@ -120,8 +120,8 @@ pub(crate) struct Eviction([Option<Entry>; 2]);
 
 impl Drop for Eviction {
     fn drop(&mut self) {
-        // Those that run no user code come first: user code run by the others may use these very
-        // objects, and would wait for the end of this thread's own claim (promotion.H5).
+        // Evictions that run no user code come first. The user code of the others may use these
+        // very objects, and would wait for the end of this thread's own claim (promotion.H5).
         let runs_user_code = |old: &Option<Entry>| old.is_some_and(|old| old.vtable.runs_user_code);
         self.0.sort_by_key(runs_user_code);
         for old in self.0.iter_mut().filter_map(Option::take) {
@@ -132,8 +132,8 @@ impl Drop for Eviction {
     }
 }
 
-/// Bounds how many objects have logs at the same time: one for the process, of 4,096 places. What
-/// it means for users is in the [module](super). Tests have others, of a few places, by
+/// Bounds how many objects have logs at the same time. The process has one table, of 4,096 places;
+/// the [module](super) says what that means for users. Tests have other tables, of a few places, by
 /// `Builder::table`.
 ///
 /// ```
@@ -178,7 +178,7 @@ impl fmt::Debug for LogTable {
 }
 
 impl LogTable {
-    /// A table with this many places.
+    /// Makes a table with this many places.
     ///
     /// # Panics
     /// If `places` is zero: no object could ever have logs (use [`Logs::Never`](super::Logs) for
@@ -194,21 +194,21 @@ impl LogTable {
         }
     }
 
-    /// The number of objects that have logs now.
+    /// Returns the number of objects that have logs now.
     #[must_use]
     pub fn hot_objects(&self) -> usize {
         let made = self.chunks.iter().filter_map(Chunk::get).flatten();
         made.filter(|place| lock(place).is_some()).count()
     }
 
-    /// The number of evictions so far.
+    /// Returns the number of evictions so far.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         // ORDER: Relaxed; a statistic.
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// The object's place (oplog.T5).
+    /// Returns the object's place (oplog.T5).
     fn place(&self, hot: *const ()) -> &EntrySlot {
         // Hot states are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
         let spread = (hot as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -220,9 +220,9 @@ impl LogTable {
         &chunk[at % CHUNK]
     }
 
-    /// Gives the object a place, evicting the object that has it if that is allowed (oplog.T4,
-    /// oplog.T6). The eviction runs when the result is dropped: drop it after releasing the
-    /// object's own lock.
+    /// Gives the object a place. Evicts the object that has the place, if that is allowed
+    /// (oplog.T4, oplog.T6). The eviction runs when the result is dropped: drop it after releasing
+    /// the object's own lock.
     ///
     /// `own` is the number of object locks that the calling thread holds for this call.
     pub(crate) fn enter<R: Evictable + 'static>(
@@ -263,7 +263,7 @@ impl LogTable {
         Ok(Eviction(evicted))
     }
 
-    /// Inspects the next place, and takes out an object that has been idle for `IDLE_SWEEPS` sweeps
+    /// Inspects the next place. Takes out its object if that has been idle for `IDLE_SWEEPS` sweeps
     /// (oplog.T7).
     fn sweep(&self, newcomer: *const ()) -> Option<Entry> {
         // ORDER: Relaxed; any place will do.
@@ -280,7 +280,7 @@ impl LogTable {
         if claimed { place.take() } else { None }
     }
 
-    /// Gives the object its place if that is free.
+    /// Gives the object its place if the place is free.
     pub(crate) fn enter_if_free<R: Evictable + 'static>(&self, hot: *const R) -> bool {
         let mut place = lock(self.place(hot.cast()));
         if place.is_none() {
@@ -305,7 +305,7 @@ fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
 }
 
 crate::sync::global! {
-    /// The table of every object that is built by default.
+    /// The table of every object that is built with default settings.
     made static OF_PROCESS: LogTable = LogTable::new(DEFAULT_TABLE_OBJECTS);
 }
 
@@ -314,8 +314,8 @@ pub(crate) fn shared() -> &'static LogTable {
     &OF_PROCESS
 }
 
-/// Locked across a fork, so that no thread that does not exist in the child holds a place of the
-/// process's table there. (Tables that users make are not locked.)
+/// Holds all places of the process's table over a fork, so that in the child none is held by a
+/// thread that does not exist there. (Tables that users make are not locked.)
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(
     || {
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
     use crate::sync::AtomicU32;
 
-    /// Records when its eviction ended, by a counter that all of a test share.
+    /// Records when its eviction ended, by a counter that all fakes of a test share.
     struct Fake<const USER_CODE: bool> {
         clock: std::sync::Arc<AtomicU32>,
         ended: AtomicU32,

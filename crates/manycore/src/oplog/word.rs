@@ -1,8 +1,8 @@
 //! An object's word: a lock while the object is cold, and the way to its hot state while it is hot.
 //!
 //! Owns: the bits of a hot word and of an announcement, and the transitions of the word of a
-//! [`Deferred`](super::Deferred). The bits of a cold word are [`crate::lock`]'s, the protocol is
-//! `promotion`'s. `Counter` keeps its word itself, because its cold word is no lock.
+//! [`Deferred`](super::Deferred). The bits of a cold word are [`crate::lock`]'s, and the protocol
+//! is `promotion`'s. `Counter` keeps its word itself, because its cold word is no lock.
 //!
 //! | from | to | by | by which thread |
 //! |---|---|---|---|
@@ -19,20 +19,20 @@ use std::ptr;
 
 /// Announcements are plain stores, and the thread that closes the hot state pays the barrier.
 const BIASED: usize = 8;
-/// The hot state is not about to be freed. (Without it, updaters retry later.)
+/// The hot state is not about to be freed. (Without this bit, updaters retry later.)
 const OPEN: usize = 16;
-/// In an announcement: promotion.H3.
+/// In an announcement: the thread is a waiter (promotion.H3).
 const WAITING: usize = 32;
 /// Updates must take the slow path.
 const SLOW_PATH: usize = 64;
-/// The bits of a word that is nothing but open and biased.
+/// The bits of a word that is only open and biased.
 const PLAIN_BIASED: usize = lock::HOT | BIASED | OPEN;
 /// Hot states are aligned to 128 bytes.
 const ADDRESS: usize = !0x7f;
 const _: () = assert!(lock::HOT & ADDRESS == 0 && lock::HOT < BIASED);
 
-/// An object's word, or what a record announces of it. While an object is cold, its word is the
-/// owner's: zero, or a lock word without [`lock::HOT`].
+/// An object's word, or what a record announces of it. While an object is cold, its word belongs to
+/// the object: it is zero, or a lock word without [`lock::HOT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(usize);
 
@@ -44,7 +44,7 @@ impl Word {
         Self(word.load(order))
     }
 
-    /// The word that leads to `hot`, the pointer that frees it ([`freed_by`]).
+    /// Makes the word that leads to `hot`, the pointer that frees the hot state ([`freed_by`]).
     pub(crate) fn hot<H>(hot: *mut H, biased: bool, slow_path: bool) -> Self {
         debug_assert!(!hot.is_null() && hot as usize & !ADDRESS == 0, "hot states are aligned");
         let bias = if biased { BIASED } else { 0 };
@@ -52,13 +52,13 @@ impl Word {
         Self(address | lock::HOT | OPEN | bias | if slow_path { SLOW_PATH } else { 0 })
     }
 
-    /// The word of the same hot state, with or without the bias.
+    /// Returns the word of the same hot state, with or without the bias.
     pub(super) fn with_bias(self, biased: bool) -> Self {
         debug_assert!(self.is_open(), "promotion.H2: the bias of {self:?} changes");
         Self(if biased { self.0 | BIASED } else { self.0 & !BIASED })
     }
 
-    /// The word of the same hot state, closed.
+    /// Returns the word of the same hot state, closed.
     pub(crate) fn closing(self) -> Self {
         debug_assert!(self.is_open(), "promotion.H2: {self:?} is closed by two threads");
         Self(self.0 & !OPEN)
@@ -69,25 +69,25 @@ impl Word {
         self.0
     }
 
-    /// Whether there is a hot state, open or closing.
+    /// Returns true if there is a hot state, open or closing.
     #[inline(always)]
     pub(crate) fn is_hot(self) -> bool {
         self.0 & lock::HOT != 0
     }
 
-    /// Whether there is a hot state and the word does not close it.
+    /// Returns true if there is a hot state and the word does not close it.
     #[inline(always)]
     pub(crate) fn is_open(self) -> bool {
         self.0 & (lock::HOT | OPEN) == lock::HOT | OPEN
     }
 
-    /// As [`is_open`](Self::is_open), of an object whose word is zero while it is cold.
+    /// As [`is_open`](Self::is_open), for an object with a word that is zero while it is cold.
     #[inline(always)]
     pub(crate) fn is_open_if_not_zero(self) -> bool {
         self.0 & OPEN != 0
     }
 
-    /// Whether both words lead to one hot state, with one bias.
+    /// Returns true if both words lead to one hot state, with one bias.
     #[inline(always)]
     pub(super) fn has_state_of(self, other: Self) -> bool {
         (self.0 ^ other.0) & (ADDRESS | lock::HOT | BIASED) == 0
@@ -97,7 +97,7 @@ impl Word {
         self.0 & (lock::HOT | OPEN) == lock::HOT
     }
 
-    /// Whether the fast path may be tried.
+    /// Returns true if the fast path may be tried.
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & (lock::HOT | OPEN | SLOW_PATH) == lock::HOT | OPEN
@@ -108,47 +108,49 @@ impl Word {
         self.0 & BIASED != 0
     }
 
-    /// The hot state, if the word is nothing but open and biased: nearly always, while it is hot.
+    /// Returns the hot state, if the word is only open and biased: nearly always so while it is
+    /// hot.
     #[inline(always)]
     pub(crate) fn plain_biased<H>(self) -> Option<*mut H> {
         let address = self.0.wrapping_sub(PLAIN_BIASED);
         (address & !ADDRESS == 0).then(|| ptr::with_exposed_provenance_mut(address))
     }
 
-    /// The same, for a caller that knows it.
+    /// As [`plain_biased`](Self::plain_biased), for a caller that knows that it is so.
     #[inline(always)]
     pub(crate) fn state_of_plain_biased<H>(self) -> *mut H {
         debug_assert!(self.plain_biased::<H>().is_some(), "promotion.H1: {self:?} has other bits");
         ptr::with_exposed_provenance_mut(self.0.wrapping_sub(PLAIN_BIASED))
     }
 
-    /// The address of the hot state that the word leads to.
+    /// Returns the address of the hot state that the word leads to.
     #[inline(always)]
     pub(crate) fn state<H>(self) -> *mut H {
         ptr::with_exposed_provenance_mut(self.0 & ADDRESS)
     }
 }
 
-/// The pointer that frees `hot`: the one that [`Word::hot`] was given, and not one made of a
-/// reference, which is good for no more than the reference was.
+/// Returns the pointer that frees `hot`: the pointer that [`Word::hot`] was given. A pointer made
+/// from a reference would be good for no more than the reference was.
 pub(crate) fn freed_by<H>(hot: *const H) -> *mut H {
     ptr::with_exposed_provenance_mut(hot.addr())
 }
 
-/// What a record announces of a thread in `hot`, which waits there (promotion.H3) or updates.
+/// Returns what a record announces for a thread in `hot` that waits there (promotion.H3) or
+/// updates.
 #[inline(always)]
 pub(super) fn announcement<H>(hot: *const H, waits: bool) -> usize {
     debug_assert!(hot.addr() & !ADDRESS == 0, "promotion.H1: {hot:?} is no hot state");
     hot as usize | if waits { WAITING } else { 0 }
 }
 
-/// Whether an announced word is that of an updater in `hot`.
+/// Returns true if an announced word is that of an updater in `hot`.
 #[inline(always)]
 pub(crate) fn updates<H>(announced: usize, hot: *const H) -> bool {
     announced & (ADDRESS | WAITING) == hot as usize
 }
 
-/// Whether an announced word is that of a thread in `hot`, be it a waiter.
+/// Returns true if an announced word is that of a thread in `hot`, updater or waiter.
 pub(super) fn names<H>(announced: usize, hot: *const H) -> bool {
     announced & ADDRESS == hot as usize
 }
@@ -158,20 +160,20 @@ pub(super) struct StateWord(AtomicUsize);
 
 impl StateWord {
     const_fn! {
-        /// Cold and free.
+        /// Makes a word that is cold and free.
         pub(super) const fn new() -> Self {
             Self(AtomicUsize::new(0))
         }
     }
 
-    /// For [`crate::lock`], which is refused if the object is hot, and for `promotion`, which only
-    /// loads it.
+    /// Returns the raw word, for [`crate::lock`], which is refused if the object is hot, and for
+    /// `promotion`, which only loads it.
     #[inline(always)]
     pub(super) fn raw(&self) -> &AtomicUsize {
         &self.0
     }
 
-    /// The word, for a thread that may follow it.
+    /// Loads the word, for a thread that may follow it.
     #[inline(always)]
     pub(super) fn load(&self) -> Word {
         // ORDER: Acquire; pairs with Release in `publish`: the hot state's contents before its
@@ -179,15 +181,15 @@ impl StateWord {
         Word::load(&self.0, Ordering::Acquire)
     }
 
-    /// The word, for a thread that has the lock, or only wants a hint.
+    /// Loads the word, for a thread that has the lock, or that only wants a hint.
     #[inline(always)]
     pub(super) fn hint(&self) -> Word {
         // ORDER: Relaxed; taking either lock orders what follows.
         Word::load(&self.0, Ordering::Relaxed)
     }
 
-    /// Makes a cold word that is locked lead to `hot`; `in_name_of` is given its holder before.
-    /// Does nothing and returns false if the word is free or hot (oplog.W2).
+    /// Makes a cold word that is locked lead to `hot`; before that, `in_name_of` gets the holder's
+    /// token. Does nothing and returns false if the word is free or hot (oplog.W2).
     pub(super) fn publish(&self, hot: Word, in_name_of: impl FnMut(usize)) -> bool {
         debug_assert!(hot.is_open(), "oplog.W2: {hot:?} is published");
         lock::redirect(&self.0, hot.raw(), in_name_of)
@@ -233,7 +235,7 @@ pub(super) struct Closing<'a> {
 }
 
 impl Closing<'_> {
-    /// The hot state is going to be freed.
+    /// Leaves the word closed: the hot state is going to be freed.
     pub(super) fn stay_closed(self) {
         std::mem::forget(self);
     }

@@ -264,6 +264,7 @@ pub use weight::Weight;
 ///
 /// A domain's garbage waits for every open section of that domain. So a structure with long
 /// sections should have a domain of its own.
+///
 /// ```
 /// use manycore::section;
 ///

@@ -12,7 +12,8 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Deref;
 use std::ptr;
 
-/// An [`Adaptive`] object, up to date, held for reading. Dropping the guard releases the object.
+/// A guard of an [`Adaptive`] object that is up to date and held for reading. Dropping the guard
+/// releases the object.
 ///
 /// A panic while it is held does not poison the object. It stays on its thread.
 ///
@@ -43,7 +44,7 @@ pub struct ReadGuard<'a, T: Send + Sync + 'static, L: Log<T>> {
 // SAFETY: a shared guard gives only shared access to `T`.
 unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 
-/// What keeps other threads from changing the value. Two words, so that the slow paths return it in
+/// Keeps other threads from changing the value. It is two words, so the slow paths return it in
 /// registers, and the guard of the fast path needs no memory.
 pub(super) enum Entry<'a, T: Send + 'static, L: Log<T>> {
     /// The thread is counted in its lane (adaptive.A1).
@@ -62,7 +63,7 @@ impl<T: Send + 'static, L: Log<T>> Clone for Entry<'_, T, L> {
 impl<T: Send + 'static, L: Log<T>> Copy for Entry<'_, T, L> {}
 
 impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
-    /// The guard of what this thread has entered.
+    /// Makes the guard of an object that this thread has entered.
     #[inline(always)]
     pub(super) fn new(object: &'a Adaptive<T, L>, entry: Entry<'a, T, L>) -> Self {
         let hot = match entry {
@@ -75,7 +76,7 @@ impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         Self { object, value, entry, not_send: PhantomData }
     }
 
-    /// As [`new`](Self::new), for an object that was cold then.
+    /// As [`new`](Self::new), for an object that was cold when the thread entered.
     #[inline(always)]
     pub(super) fn of_cold(object: &'a Adaptive<T, L>, entry: Entry<'a, T, L>) -> Self {
         let value = ManuallyDrop::new(object.object.value.get());

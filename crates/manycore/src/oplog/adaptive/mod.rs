@@ -17,9 +17,9 @@
 //! assert_eq!(sum.mode(), Mode::Direct); // one thread needs nothing else
 //! ```
 //!
-//! Which technique is best for a shared object depends on how often it is read and updated, and
-//! that is often unknown, or changes. An adaptive object is a [`Deferred`], which is a lock or has
-//! logs as its load requires, and lets readers in side by side where reads are nearly everything.
+//! The best technique for a shared object depends on how often it is read and updated, and that is
+//! often unknown, or changes. An adaptive object is a [`Deferred`], which is a lock or has logs as
+//! its load requires. Where nearly all uses are reads, it also lets readers in side by side.
 //!
 //! | [`Mode`] | An update | A read | Best at |
 //! |---|---|---|---|
@@ -27,10 +27,10 @@
 //! | `Logs` | appends to the thread's own log | merges the logs | many updates for each read, by several threads |
 //! | `Shared` | keeps readers out | writes the thread's own line | many reads for each update |
 //!
-//! *Cancelling* is the log's task: with [`Cancelling`](crate::oplog::Cancelling) or
-//! [`Absorbing`](crate::oplog::Absorbing) a removal cancels its insertion in the log. The marks of
-//! [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and
-//! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
+//! *Cancelling* is up to the log: with [`Cancelling`](crate::oplog::Cancelling) or
+//! [`Absorbing`](crate::oplog::Absorbing), a removal cancels its insertion in the log. The marks of
+//! [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and do
+//! not fit a value of any type. For such values, use [`DeferredSet`](crate::ldu::DeferredSet).
 //!
 //! # Laws
 //!
@@ -38,13 +38,14 @@
 //! ([`Deferred`]), and how readers are let in and kept out (`readers`, with the laws adaptive.A1 to
 //! adaptive.A5).
 //!
-//! - adaptive.A6 A cold object becomes shared when reads are due (`contention`) and were so many
-//!   times as many as updates; it is no longer shared when some updates later reads were less than
-//!   half of that. So a load that alternates changes the mode at most once in some hundred reads.
+//! - adaptive.A6 A cold object becomes shared when reads are due (`contention`) and there were
+//!   `SHARED_FROM` times as many reads as updates. Some updates later it stops being shared if the
+//!   ratio was less than half of that. So a load that alternates changes the mode at most once in
+//!   some hundred reads.
 //!
 //! Source: adaptable objects of [K42](crate#sources), section 3.4, with the logs of
-//! [OpLog](crate#sources) and the readers of [BRAVO](crate#sources) as the modes to choose from;
-//! none of these changes its mode by itself.
+//! [OpLog](crate#sources) and the readers of [BRAVO](crate#sources) as the modes to choose from.
+//! None of these changes its mode by itself.
 
 mod guard;
 mod stats;
@@ -67,13 +68,13 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 
-/// A value with updates and reads that is a locked object, one with logs, or one with concurrent
-/// readers, as its load requires.
+/// A value with updates and reads. As its load requires, it is a locked object, an object with
+/// logs, or one with concurrent readers.
 ///
-/// For shared values whose ratio of reads to updates is not known beforehand, or whose load
+/// For shared values with a ratio of reads to updates that is not known beforehand, or that
 /// changes. `T` is any single-threaded type; `L` is the kind of log, as for [`Deferred`]. Not for
-/// updates that return something (but see [`change`](Self::change)), and not where the object is
-/// never read by several threads at once: a [`Deferred`] is 8 bytes smaller then.
+/// updates that return something (but see [`change`](Self::change)). Not for objects that several
+/// threads never read at once: a [`Deferred`] is 8 bytes smaller.
 ///
 /// ```
 /// use manycore::cluster::Adaptive;
@@ -100,26 +101,25 @@ use std::ptr;
 /// - Consistency: linearizable, also across changes of mode: an update takes effect at one moment
 ///   between its call and its return. A guard shows the object as it was when the guard was made:
 ///   updates by its own thread wait in a log until the guard is dropped.
-/// - Progress: as a lock's. In `Logs`, updates wait for reads that merge; in `Shared`, reads don't
-///   wait for each other, and an update waits for the readers inside.
-/// - Cost: in `Direct` and `Logs`, see [`Deferred`], whose costs these are. In `Shared`, a read
-///   costs one locked instruction on the thread's own line, or none when updates are very rare; an
-///   update looks at a line for each thread that has read, and then calls `membarrier` (some
-///   microseconds). The object looks at its counts each thousand reads, so it settles within
-///   milliseconds of load.
-/// - Memory: the value plus 24 bytes; in `Logs` as [`Deferred`]. 384 bytes more once it has been
-///   `Shared`, or was updated by a thread that held it, and 128 for each slot that has read it in
-///   `Shared`, at least 4 KiB.
+/// - Progress: like a lock's. In `Logs`, updates wait for reads that merge. In `Shared`, reads do
+///   not wait for each other, and an update waits for the readers inside.
+/// - Cost: in `Direct` and `Logs`, as for [`Deferred`]. In `Shared`, a read costs one locked
+///   instruction on the thread's own line, or none when updates are very rare. An update looks at a
+///   line for each thread that has read, and then calls `membarrier` (some microseconds). The
+///   object looks at its counts each thousand reads, so it settles within milliseconds of load.
+/// - Memory: the value plus 24 bytes; in `Logs` as for [`Deferred`]. 384 bytes more once the object
+///   has been `Shared`, or was updated by a thread that held it, and 128 for each slot that has
+///   read it in `Shared`, at least 4 KiB.
 /// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
 ///   [`repair`](Self::repair). A panic in a reader does not.
 /// - Source: see the [module](self).
 pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
-    /// Before `readers`, to which its hot state may lead.
+    /// Before `readers`, which its hot state may refer to.
     pub(super) object: Deferred<T, L>,
     readers: Lazy,
 }
 
-/// The readers of an object; null until it is shared, or might be, for the first time.
+/// The readers of an object; null until the object is shared for the first time, or might be.
 struct Lazy(AtomicPtr<Readers>);
 
 impl Drop for Lazy {
@@ -140,7 +140,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> RefUnwindSafe for Adaptive<T, L> {}
 
 impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     const_fn! {
-        /// An object with this value, behind a lock at first.
+        /// Makes an object with this value, behind a lock at first.
         #[must_use]
         pub const fn new(value: T) -> Self {
             Self {
@@ -197,10 +197,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// Runs `f` on the value, up to date and exclusively, and returns its result: for an update
-    /// whose result is needed at once.
+    /// with a result that is needed at once.
     ///
     /// # Panics
-    /// As [`read`](Self::read), and if `f` does; the object is poisoned then.
+    /// As for [`read`](Self::read), and if `f` panics; then the object is poisoned.
     #[track_caller]
     pub fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let mut guard = self.exclusive().unwrap_or_else(|refused| not_held(refused));
@@ -213,12 +213,12 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         result
     }
 
-    /// Runs `f` on the value of a poisoned object, without the updates that wait, and clears the
+    /// Runs `f` on the value of a poisoned object, without the waiting updates, and clears the
     /// poison flag. The next read or update applies them. An object that is not poisoned is
     /// [changed](Self::change).
     ///
     /// # Panics
-    /// As [`change`](Self::change), except that poison is no reason.
+    /// As for [`change`](Self::change), except for poison.
     #[track_caller]
     pub fn repair<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let mut guard = self.exclusive().unwrap_or_else(|refused| not_held(refused));
@@ -228,17 +228,18 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         result
     }
 
-    /// Whether an update panicked.
+    /// Returns true if an update panicked.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.object.is_poisoned()
     }
 
-    /// Changes the object's mode now and keeps it there until [`unpin`](Self::unpin). Returns
-    /// whether it worked. It does not if the object is poisoned, or this thread holds it; if a
-    /// thread that holds it waits for an object that this thread holds; or if its place in the
-    /// table of logs is in use at this moment. A busier object that takes that place later ends a
-    /// pin to `Logs`.
+    /// Changes the object's mode now and keeps it there until [`unpin`](Self::unpin). Returns true
+    /// if it worked.
+    ///
+    /// It does not work if the object is poisoned; if this thread holds it; if a thread that holds
+    /// it waits for an object that this thread holds; or if its place in the table of logs is in
+    /// use at this moment. A busier object that takes that place later ends a pin to `Logs`.
     ///
     /// # Panics
     /// If an update that waits panics while it is applied.
@@ -282,7 +283,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// Lets the load decide again.
+    /// Lets the load decide on the mode again.
     ///
     /// # Panics
     /// If this thread holds the object.
@@ -296,7 +297,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// The object's mode at the moment of the call. It may change at any time.
+    /// Returns the object's mode at the moment of the call. It may change at any time.
     #[must_use]
     pub fn mode(&self) -> Mode {
         if self.object.is_hot() {
@@ -308,10 +309,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// The object's mode, and the statistics of its logs.
+    /// Returns the object's mode, and the statistics of its logs.
     ///
-    /// Takes the object's lock if it has logs, so not for hot paths. While this thread holds the
-    /// object, the statistics may be zero.
+    /// Takes the object's lock if it has logs, so it is not for hot paths. While this thread holds
+    /// the object, the statistics may be zero.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
@@ -322,10 +323,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// The value, up to date. Cheap, because `&mut self` is exclusive.
+    /// Returns the value, up to date. This is cheap, because `&mut self` is exclusive.
     ///
-    /// A poisoned object's value is as the panic left it; the updates that wait go on waiting (see
-    /// [`repair`](Self::repair)).
+    /// The value of a poisoned object is as the panic left it, and waiting updates go on waiting
+    /// (see [`repair`](Self::repair)).
     ///
     /// # Panics
     /// If an update panics while it is applied; the object is poisoned then.
@@ -333,11 +334,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         self.object.get_mut()
     }
 
-    /// The value, up to date.
+    /// Returns the value, up to date.
     ///
     /// # Panics
     /// If the object is poisoned, or an update panics while it is applied: then the value and the
-    /// updates that wait are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
+    /// waiting updates are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
     #[must_use]
     pub fn into_inner(self) -> T {
         match self.try_into_inner() {
@@ -349,13 +350,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// The value, up to date, unless the object is poisoned.
+    /// Returns the value, up to date, unless the object is poisoned.
     ///
     /// # Errors
-    /// The object, if it is poisoned, with the updates that wait: see [`repair`](Self::repair).
+    /// The object, if it is poisoned, with the waiting updates: see [`repair`](Self::repair).
     ///
     /// # Panics
-    /// If an update panics while it is applied: the value and the updates after it are dropped.
+    /// If an update panics while it is applied: then the value and the updates after it are
+    /// dropped.
     pub fn try_into_inner(self) -> Result<T, Self> {
         let Self { object, readers } = self;
         object.try_into_inner().map_err(|object| Self { object, readers })
@@ -375,7 +377,7 @@ impl<T: Send + Sync + Default + 'static, L: Log<T>> Default for Adaptive<T, L> {
 }
 
 impl<T: Send + Sync + 'static, L: Log<T>> fmt::Debug for Adaptive<T, L> {
-    /// Prints the state, not the value: that would take a read.
+    /// Prints the state, not the value: printing the value would take a read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Adaptive")
             .field("mode", &self.mode())

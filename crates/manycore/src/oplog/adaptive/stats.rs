@@ -27,14 +27,14 @@ use std::fmt;
 pub enum Mode {
     /// A value behind a lock. Every object begins in this mode.
     Direct,
-    /// Updates are appended to logs, a read merges them: [`Deferred`](crate::oplog::Deferred) while
-    /// hot.
+    /// Updates are appended to logs, and a read merges the logs, as a hot
+    /// [`Deferred`](crate::oplog::Deferred) does.
     Logs,
-    /// Readers read in parallel, each writing a line of its own; an update keeps them out.
+    /// Readers read in parallel, and each writes its own line; an update keeps them out.
     Shared,
 }
 
-/// The mode of an [`Adaptive`](super::Adaptive) object, and what it has counted.
+/// The mode of an [`Adaptive`](super::Adaptive) object, and its counts.
 ///
 /// ```
 /// use manycore::cluster::Adaptive;
@@ -59,9 +59,9 @@ pub enum Mode {
 pub struct Stats {
     /// The object's mode.
     pub mode: Mode,
-    /// Whether it is pinned to that mode.
+    /// True if the object is pinned to that mode.
     pub pinned: bool,
-    /// Whether a shared object's reads cost no locked instruction now, and its updates a
+    /// True if the reads of a shared object cost no locked instruction now, and its updates cost a
     /// `membarrier`.
     pub biased: bool,
     /// The statistics of its logs, since the object got them.
@@ -69,7 +69,7 @@ pub struct Stats {
 }
 
 impl fmt::Display for Stats {
-    /// One line.
+    /// Writes one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.mode)?;
         for (is_set, what) in [(self.pinned, "pinned"), (self.biased, "biased")] {

@@ -1,4 +1,5 @@
-//! What updates and reads do that the short paths leave to them, and how a shared object is used.
+//! The longer paths of updates and reads, which the short paths leave to them, and the use of a
+//! shared object.
 
 use super::{Adaptive, Entry, ReadGuard};
 use crate::config::{self, BIASED_FROM};
@@ -60,7 +61,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         self.readers().is_some_and(Readers::is_read_by_me)
     }
 
-    /// Enters by the thread's lane, if the object is shared (adaptive.A1).
+    /// Enters through the thread's lane, if the object is shared (adaptive.A1).
     #[inline(always)]
     pub(super) fn enter_lane(&self) -> Option<&Lane> {
         let readers = self.readers()?;
@@ -73,7 +74,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         Some(lane)
     }
 
-    /// A read of an object that has logs, is held, poisoned, or shared.
+    /// Reads an object that has logs, is held, poisoned, or shared.
     #[inline(never)]
     #[track_caller]
     pub(super) fn read_rare(&self) -> Entry<'_, T, L> {
@@ -105,8 +106,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         Ok(Entry::Hold(hold))
     }
 
-    /// Locks the object, up to date, and keeps out its readers. They stay out if the caller
-    /// panics; else it passes the guard to [`end`](Self::end).
+    /// Locks the object, up to date, and keeps out its readers. They stay out if the caller panics;
+    /// otherwise the caller passes the guard to [`end`](Self::end).
     #[track_caller]
     pub(super) fn exclusive(&self) -> Result<oplog::ReadGuard<'_, T, L>, Refused> {
         if self.is_read_by_lane() {
@@ -130,12 +131,13 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         drop(ReadGuard::new(self, Entry::Hold(hold)));
     }
 
-    /// Whether the object that this thread holds so is cold and shared.
+    /// Returns true if the object is cold and shared. This thread has this hold of it.
     fn is_shared_by(&self, hold: Hold<T, L>) -> bool {
         hold.state().is_null() && self.object.contention.load().is_shared()
     }
 
-    /// Opens the gate of the object that this thread holds so, if it is shared and not poisoned.
+    /// Opens the object's gate, if the object is shared and not poisoned. This thread has this hold
+    /// of it.
     fn let_in(&self, hold: Hold<T, L>) {
         if self.is_shared_by(hold) && !self.object.contention.load().is_poisoned() {
             let readers = self.readers_or_new();
@@ -145,8 +147,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// An update of a shared object, whose readers it keeps out. Returns the update, and whether it
-    /// must be logged, if it can't be made so.
+    /// Makes an update of a shared object, and keeps its readers out. If that is not possible,
+    /// returns the update, and true if it must be logged.
     fn update_shared(&self, op: L::Op) -> Result<(), (L::Op, bool)> {
         match self.object.lock_word(true) {
             Ok(()) => {}
@@ -180,7 +182,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         Ok(())
     }
 
-    /// Reads for each update of a shared object since the last call. This thread has the lock.
+    /// Returns the reads per update of a shared object since the last call. This thread has the
+    /// lock.
     fn take_ratio(&self, readers: &Readers) -> u32 {
         let contention = self.object.contention.load();
         let updates = u64::from(contention.count(Kind::Update));
@@ -190,8 +193,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         u32::try_from(reads / updates.max(1)).unwrap_or(u32::MAX)
     }
 
-    /// After many reads by one lane: whether the readers are to be biased, if no thread holds the
-    /// object.
+    /// Decides after many reads through one lane whether the readers should be biased, if no thread
+    /// holds the object.
     #[cold]
     pub(super) fn look_after_reads(&self) {
         let Some(readers) = self.readers() else { return };

@@ -4,19 +4,19 @@ use crate::clock::Stamp;
 use crate::oplog::{Log, Op};
 use hashbrown::HashMap;
 
-/// Keeps every update with its stamp; at the merge an insert and a remove of one element absorb
+/// Keeps every update with its stamp. At the merge, an insert and a remove of one element absorb
 /// each other: the *global absorption* of [OpLog](crate#sources), sections 5.2 and 7.3.
 ///
 /// For sets of elements that one thread adds and another removes. The contract of the updates is
-/// that of [`Cancel`]; OpLog's flag "already in the structure" is not needed, because inserts
-/// and removes of one key alternate: the one that is left over has not been applied. So the merge
-/// finds pairs by their key alone, and sorts only the rest. Where the same thread adds and removes,
+/// that of [`Cancel`]. OpLog's flag "already in the structure" is not needed: inserts and removes
+/// of one key alternate, so the update that is left over has not been applied. So the merge finds
+/// pairs by their key alone, and sorts only the rest. If the same thread adds and removes,
 /// [`Cancelling`](super::Cancelling) is cheaper: it takes no stamp and keeps no cancelled pair.
 ///
-/// Take a [`DeferredSet`](crate::ldu::DeferredSet) where each element is an object that can hold a
-/// mark, and this log where it is only a key: two threads of an EPYC (a virtual machine) that add
-/// and remove elements of one list make 260 million pairs a second with marks and 23 million with
-/// this log, with a read after every 100 pairs 76 and 16 (`manycore bench list`).
+/// Use a [`DeferredSet`](crate::ldu::DeferredSet) if each element is an object that can hold a
+/// mark, and this log if it is only a key. Two threads of an EPYC (a virtual machine) that add and
+/// remove elements of one list make 260 million pairs a second with marks, and 23 million with this
+/// log. With a read after every 100 pairs they make 76 and 16 million (`manycore bench list`).
 ///
 /// ```
 /// use manycore::oplog::{Absorbing, Cancel, Deferred, Logs, Op};
@@ -110,8 +110,8 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Absorbing<O> {
     }
 }
 
-/// A batch being merged. Dropping it, also when user code panics, returns the buffers to the logs,
-/// with the updates that were not applied.
+/// A batch that is being merged. Dropping it, also when user code panics, returns the buffers to
+/// the logs, with the updates that were not applied.
 struct Batch<'a, O> {
     logs: &'a mut [Absorbing<O>],
     own: Vec<Ordered<O>>,
@@ -122,7 +122,7 @@ struct Batch<'a, O> {
 /// An update that is not absorbed yet.
 struct Survivor<O> {
     entry: Option<(Stamp, O)>,
-    /// The index of another one with the same key and of the same kind.
+    /// The index of another survivor with the same key and of the same kind.
     other: Option<usize>,
 }
 
@@ -140,15 +140,16 @@ impl<'a, O> Batch<'a, O> {
 }
 
 impl<O: Cancel> Batch<'_, O> {
-    /// Takes everything out of the logs and drops opposite updates of one key in pairs. Takes each
-    /// log from its end, so that it is still in order if user code panics.
+    /// Takes everything out of the logs, and drops opposite updates of one key in pairs. Takes each
+    /// log from its end, so that the log is still in order if user code panics.
     fn absorb(&mut self) {
         let Self { own, survivors, .. } = self;
         let mut places: HashMap<O::Key, usize> = HashMap::new();
         // Most pairs are adjacent, so the last key is kept out of the table.
         let mut last: Option<(O::Key, usize)> = None;
         for entry in own.iter_mut().flat_map(|log| std::iter::from_fn(|| log.pop())) {
-            // Pushed first: the update's own code may panic, and then it is returned to its log.
+            // Pushed first: the update's own code may panic, and then the update is returned to its
+            // log.
             let place = survivors.len();
             survivors.push(Survivor { entry: Some(entry), other: None });
             let Some((_, op)) = &survivors[place].entry else { return };
@@ -193,7 +194,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     const NO_KEY: u32 = u32::MAX;
-    /// The number whose key panics, and the one whose destructor does.
+    /// The number with the key that panics, and the number with the destructor that does.
     static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
     static DROP: AtomicU32 = AtomicU32::new(NO_KEY);
 

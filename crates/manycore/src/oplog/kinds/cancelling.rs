@@ -9,8 +9,8 @@ use std::hash::Hash;
 /// - Inserts and removes of one key alternate, each happening after the previous one. (Two inserts
 ///   of one key are kept as two, as a multiset requires.)
 /// - Updates of different keys commute.
-/// - All inserts of one key insert the same element: the key is its identity. It is not reused for
-///   another element while an update with it may be in a log.
+/// - All inserts of one key insert the same element: the key is its identity. The key is not reused
+///   for another element while an update with it may be in a log.
 ///
 /// ```
 /// use manycore::oplog::{Cancel, Cancelling, Deferred, Logs, Op};
@@ -53,12 +53,12 @@ use std::hash::Hash;
     note = "implement `Cancel`, or take `Ordered` or `Commuting`, whose updates need only `Op`"
 )]
 pub trait Cancel {
-    /// Identifies the element: a removal finds its insertion by this, not by the value.
+    /// Identifies the element: a removal finds its insertion by this key, not by the value.
     // (oplog.D5)
     type Key: Hash + Eq;
-    /// The element's identity.
+    /// Returns the element's identity.
     fn key(&self) -> Self::Key;
-    /// Whether this inserts the element; else it removes it.
+    /// Returns true if this inserts the element, false if it removes it.
     fn inserts(&self) -> bool;
 }
 
@@ -66,9 +66,9 @@ pub trait Cancel {
 /// *local absorption* of [OpLog](crate#sources), section 5.2.
 ///
 /// For sets of short-lived elements: open files, connections, mappings, subscriptions. An element
-/// that is added and removed on one thread never reaches the object at all. No stamp is taken. The
-/// rests of several logs are cancelled against each other at the merge. Not for structures whose
-/// order is observable, such as queues.
+/// that is added and removed on one thread never reaches the object at all. No stamp is taken. What
+/// is left in several logs is cancelled against each other at the merge. Not for structures with an
+/// observable order, such as queues.
 ///
 /// Cost of a pair on one thread: two appends, no clock, no allocation once warm.
 ///
@@ -117,7 +117,7 @@ impl<O> Default for Cancelling<O> {
 }
 
 impl<O: Cancel> Cancelling<O> {
-    /// Adds `op` or cancels its opposite.
+    /// Adds `op`, or cancels its opposite.
     #[inline(always)]
     fn add(&mut self, op: O) {
         match self.opposite_of(&op) {
@@ -138,7 +138,7 @@ impl<O: Cancel> Cancelling<O> {
         }
     }
 
-    /// The index of the update that `op` cancels.
+    /// Returns the index of the update that `op` cancels.
     #[inline(always)]
     fn opposite_of(&mut self, op: &O) -> Option<usize> {
         let place = self.ops.find(&op.key(), O::key)?;
@@ -172,7 +172,7 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Cancelling<O> {
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
         let Some((first, others)) = logs.split_first_mut() else { return 0 };
         others.iter_mut().for_each(|other| first.cancel_with(other));
-        // The rest of one key is all inserts or all removes, so their order is not observable.
+        // What is left of one key is all inserts or all removes, so their order is not observable.
         let mut applied = 0;
         while let Some(op) = first.ops.pop() {
             op.apply(target);

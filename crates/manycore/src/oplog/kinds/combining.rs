@@ -3,9 +3,9 @@ use crate::clock::Stamp;
 use crate::oplog::{Log, Op};
 use std::hash::Hash;
 
-/// An update that combines with another one of the same key: k increments become one "add k".
+/// An update that combines with another update of the same key: k increments become one "add k".
 ///
-/// Contract: applying the combination gives what applying both gives, in either order, and updates
+/// Contract: applying the combination has the effect of applying both, in either order; and updates
 /// of different keys commute.
 ///
 /// ```
@@ -42,7 +42,7 @@ use std::hash::Hash;
 pub trait Combine: Sized {
     /// The key by which updates combine; `()` if all updates do.
     type Key: Hash + Eq;
-    /// The key of this update.
+    /// Returns the key of this update.
     fn key(&self) -> Self::Key;
     /// Combines `other`, of the same key, into this update.
     fn combine(&mut self, other: Self);
@@ -50,8 +50,8 @@ pub trait Combine: Sized {
 
 /// Keeps one update per key: the *combining* absorption of [OpLog](crate#sources), section 4.2.
 ///
-/// For sums, maxima, sets of flags, per-key counts. No stamp is taken. Not for updates whose order
-/// is observable.
+/// For sums, maxima, sets of flags, per-key counts. No stamp is taken. Not for updates with an
+/// observable order.
 ///
 /// ```
 /// use manycore::oplog::{Combine, Combining, Deferred, Op};

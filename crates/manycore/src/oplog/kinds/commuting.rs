@@ -3,12 +3,12 @@ use crate::oplog::{Log, Op};
 
 /// Keeps every update and applies them in any order, with no stamp.
 ///
-/// For updates of which any two commute: adding to sums, setting bits, inserting into a multiset.
-/// Not for updates whose order is observable; use [`Ordered`](super::Ordered).
+/// For updates that commute, any two of them: adding to sums, setting bits, inserting into a
+/// multiset. Not for updates with an observable order; use [`Ordered`](super::Ordered) for these.
 ///
-/// Cost of an append: a push to a vector of the slot's own, in all some 40 instructions. Measured:
-/// 3.1 ns on an idle 2.6 GHz Xeon guest; 7.6 ns on the same guest while its host was busy, when a
-/// clock read took 24 ns instead of 14.5 ns and pushing a number to a vector took 1.1 ns.
+/// Cost of an append: a push to a vector of the slot, in all some 40 instructions. Measured: 3.1 ns
+/// on an idle 2.6 GHz Xeon guest. It was 7.6 ns on the same guest while its host was busy: then a
+/// clock read took 24 ns instead of 14.5 ns, and pushing a number to a vector took 1.1 ns.
 ///
 /// ```
 /// use manycore::oplog::{Commuting, Deferred, Op};

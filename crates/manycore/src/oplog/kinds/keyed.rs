@@ -1,4 +1,4 @@
-//! Operations found by key: a scan while they are few, a hash index when they are many.
+//! Operations found by key: by a scan while they are few, by a hash index when they are many.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
@@ -11,8 +11,8 @@ const SCAN_LIMIT: usize = 16;
 pub(crate) struct Keyed<O> {
     ops: Vec<O>,
     /// Positions of all of `ops`, once they are more than `SCAN_LIMIT`; else absent or empty. If
-    /// its length differs from that of `ops`, it is stale (after `pop`, or if user code panicked)
-    /// and is rebuilt at the next look-up.
+    /// its length differs from that of `ops`, it is stale (after `pop`, or because user code
+    /// panicked) and is rebuilt at the next look-up.
     index: Option<Box<Index>>,
 }
 
@@ -20,8 +20,8 @@ pub(crate) struct Keyed<O> {
 struct Index {
     hasher: DefaultHashBuilder,
     places: HashTable<usize>,
-    /// By position: the hash that the key had when it was indexed. A key whose hash changes later
-    /// makes a look-up miss, but leaves no position of a removed operation.
+    /// By position: the hash that the key had when it was indexed. If the hash of a key changes
+    /// later, a look-up misses it, but no position of a removed operation is left.
     hashes: Vec<u64>,
 }
 
@@ -42,7 +42,7 @@ impl<O> Keyed<O> {
         self.ops.len() > SCAN_LIMIT
     }
 
-    /// The position of an operation with this key.
+    /// Returns the position of an operation with this key.
     #[inline(always)]
     pub(crate) fn find<K: Hash + Eq>(
         &mut self,
@@ -123,7 +123,7 @@ impl<O> Keyed<O> {
         }
     }
 
-    /// The operation that [`pop`](Self::pop) takes.
+    /// Returns the operation that [`pop`](Self::pop) takes.
     pub(crate) fn last(&self) -> Option<&O> {
         self.ops.last()
     }

@@ -7,8 +7,7 @@ use crate::oplog::{Log, Op};
 ///
 /// Right for any type: the order of updates on different threads is the order in which they
 /// happened. Cost of an append: a clock read (about 15 ns on current x86) and a push to a vector of
-/// the slot's own. Where order is not observable, [`Commuting`](super::Commuting) saves the clock
-/// read.
+/// the slot. If order is not observable, [`Commuting`](super::Commuting) saves the clock read.
 ///
 /// ```
 /// use manycore::oplog::{Deferred, Op, Ordered};
@@ -78,7 +77,7 @@ impl<T, O: Op<T> + Send + 'static> Log<T> for Ordered<O> {
 }
 
 impl<O> Ordered<O> {
-    /// Adds an entry. `stamp` is above every earlier one of this log.
+    /// Adds an entry. `stamp` is above every earlier stamp of this log.
     #[inline(always)]
     pub fn add(&mut self, op: O, stamp: Stamp) {
         self.entries.push((stamp, op));
@@ -112,8 +111,8 @@ impl<O> Ordered<O> {
 const SCAN_LIMIT: usize = 8;
 
 /// Calls `visit` with every entry in the order of (stamp, log, position in the log), and leaves the
-/// logs empty. If `visit` panics, the entries that it was not called with stay in the logs. Returns
-/// the number of calls.
+/// logs empty. Returns the number of calls. If `visit` panics, the entries that were not visited
+/// stay in the logs.
 pub(crate) fn merge<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) -> usize {
     let mut last = Stamp::ZERO;
     let visit = |stamp, op| {
@@ -132,7 +131,7 @@ pub(crate) fn merge<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O))
     total
 }
 
-/// Reverses logs so that the oldest entry is popped first, and reverses them back on drop.
+/// Reverses logs so that the oldest entry is popped first, and reverses them back when dropped.
 struct Turned<'a, O>(&'a mut [Ordered<O>]);
 
 impl<'a, O> Turned<'a, O> {
@@ -148,12 +147,13 @@ impl<O> Drop for Turned<'_, O> {
     }
 }
 
-/// Few logs: take from the log with the oldest head for as long as it stays the oldest.
+/// Merges few logs: takes from the log with the oldest head for as long as that head stays the
+/// oldest.
 fn merge_by_scan<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) {
     let turned = Turned::new(logs);
     loop {
         let mut oldest: Option<(Stamp, usize)> = None;
-        // The oldest head of the other logs, and whether a tie goes to it (lower log number).
+        // The oldest head of the other logs. A tie goes to the lower log number.
         let mut next: Option<(Stamp, usize)> = None;
         for (number, log) in turned.0.iter().enumerate() {
             let Some((stamp, _)) = log.entries.last() else { continue };
@@ -178,7 +178,8 @@ fn merge_by_scan<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) {
     }
 }
 
-/// Many logs: one sort of everything (PEERS measured it ahead of heaps from about ten logs on).
+/// Merges many logs: one sort of everything (PEERS measured it ahead of heaps from about ten logs
+/// on).
 fn merge_by_sort<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) {
     let total = logs.iter().map(|log| log.entries.len()).sum();
     let mut all: Vec<(Stamp, u32, u32, O)> = Vec::with_capacity(total);
@@ -193,7 +194,7 @@ fn merge_by_sort<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) {
     }
 }
 
-/// Puts the entries that were not visited back into their logs.
+/// Puts the entries that were not visited back into their logs when dropped.
 struct Rest<'a, O> {
     logs: &'a mut [Ordered<O>],
     all: Vec<(Stamp, u32, u32, O)>,

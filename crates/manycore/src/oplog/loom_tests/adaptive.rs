@@ -1,7 +1,8 @@
 //! Models of laws adaptive.A1 to adaptive.A6.
 //!
-//! The canary is the value's own cell, which is loom's here: an update concurrent with a reader, or
-//! after it with no happens-before between them, fails the model whatever its assertions say.
+//! The canary is the value's own cell, which is a loom cell here. If an update runs beside a
+//! reader, or after it with no happens-before between them, the model fails whatever its assertions
+//! say.
 
 use super::super::adaptive::{Adaptive, Mode};
 use super::super::contention::Contention;
@@ -27,7 +28,7 @@ fn add(sum: &Sum, n: u32) {
 
 const LOST: &str = "an update is missing";
 
-/// An object in `mode`, whose readers are biased or not, and whose mode never changes.
+/// Makes an object in `mode`, with readers that are biased or not. Its mode never changes.
 fn pinned(mode: Mode, biased: bool) -> Arc<Sum> {
     let sum = Sum::new(0);
     assert!(sum.pin(mode));
@@ -151,8 +152,8 @@ fn loom_read_that_is_due_races_an_update() {
     });
 }
 
-/// An update of a shared object by a thread that must not wait for its readers, of which one is the
-/// thread itself, while another reads it and a third waits for the value (adaptive.A5).
+/// An update of a shared object by a thread that must not wait for its readers, because it is one
+/// of them. Another thread reads the object, and a third waits for the value (adaptive.A5).
 #[test]
 fn loom_update_beside_readers_races_a_read() {
     model(1, || {
@@ -191,7 +192,7 @@ fn push_and_update(number: u32, to: &Arc<List>) -> Act {
 
 fn two_in(mode: Mode) -> Arc<[Arc<List>; 2]> {
     let lists = [(); 2].map(|()| Arc::new(List::new(Vec::new())));
-    // The models' table has one slot, so only one of them can have logs.
+    // The models' table has one slot, so only one of the objects can have logs.
     assert!(lists[0].pin(mode) && lists[1].pin(Mode::Direct));
     Arc::new(lists)
 }
@@ -227,7 +228,8 @@ fn loom_updates_of_each_other_in_shared() {
     cross(Mode::Shared);
 }
 
-/// An update by a thread that holds another object, while this one changes its mode (adaptive.A5).
+/// An update by a thread that holds another object, while the updated object changes its mode
+/// (adaptive.A5).
 fn update_from_inside_races_the_way_into(mode: Mode) {
     model(2, move || {
         let lists = two_in(Mode::Direct);

@@ -1,8 +1,8 @@
 //! The combining tree: helpers collect on the reader's behalf (oplog.B1 to oplog.B4), in one branch
 //! and in two.
 //!
-//! By default all slots are members from the start: becoming one takes a collection, which would
-//! make the models too large.
+//! By default all slots are members from the start: becoming a member takes a collection, which
+//! would make the models too large.
 
 use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
 use super::{Bag, Commuting, Deferred, Log, Ordered, Push, builder, contents, push, spawn};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 type Members = &'static [&'static [usize]];
 
 const ONE: Members = &[&[0, 1, 2]];
-/// Slots are in the branch of their number's last bit, and so are their threads.
+/// A slot is in the branch of its number's last bit, and so is the slot's thread.
 const TWO: Members = &[&[0, 2], &[1]];
 
 fn branches<L: Log<Vec<u32>>>(publish: Publish, members: Members) -> Arc<Deferred<Vec<u32>, L>> {
@@ -63,7 +63,7 @@ fn loom_tree_helper_races_an_eviction() {
         let newcomer: Bag = builder.build(Vec::new()).unwrap();
         assert!(victim.promote());
         victim.with_hot_state(|hot, _| hot.presume_members(&[&[0, 1, 2]]));
-        // Of another slot than the reader's, which would need no collection.
+        // By another slot than the reader's, which would need no collection.
         spawn(&victim, |victim| victim.append(push(1))).join().unwrap();
         let helper = spawn(&victim, |victim| victim.append(push(2)));
         assert!(contents(&victim).contains(&1));

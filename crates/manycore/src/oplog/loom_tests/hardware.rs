@@ -1,5 +1,5 @@
-//! Logs with stamps of the hardware counter: the fast path of updates (`push`), and clocks
-//! that differ between cores (clock.C4, oplog.D1 to oplog.D3).
+//! Logs with stamps of the hardware counter: the fast path of updates (`push`), and clocks that
+//! differ between cores (clock.C4, oplog.D1 to oplog.D3).
 //!
 //! Reading a hardware counter makes no store visible. So only the announcements, the gates, the
 //! dirty bits and the fences can provide the order that these models demand.
@@ -19,7 +19,7 @@ use crate::percpu::loom_tests::model;
 use std::mem;
 use std::sync::Arc;
 
-/// A hot list on this clock.
+/// Makes a hot list on this clock.
 fn on<L: Log<Vec<u32>>>(publish: Publish, clock: Clock) -> Arc<Deferred<Vec<u32>, L>> {
     let list = builder(publish).clock(Arc::new(clock)).build(Vec::new()).unwrap();
     assert!(list.promote());
@@ -144,8 +144,8 @@ impl Log<Vec<u32>> for Rising {
     }
 }
 
-/// A thread is moved to a core whose clock is behind, although the clock was judged synchronized:
-/// its own updates still keep their order.
+/// A thread is moved to a core with a clock that is behind, although the clock was judged
+/// synchronized. Its own updates still keep their order.
 #[test]
 fn loom_stamped_thread_that_is_moved_to_a_slower_clock_keeps_its_order() {
     model(2, || {

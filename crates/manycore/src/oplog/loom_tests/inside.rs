@@ -9,7 +9,7 @@ use std::sync::Arc;
 type Act = Box<dyn FnOnce(&mut Vec<u32>) + Send>;
 type Bag = Deferred<Vec<u32>, Commuting<Act>>;
 
-/// Two objects of one table with one place, cold.
+/// Makes two cold objects of one table with one place.
 fn two(logs: Logs) -> Arc<[Arc<Bag>; 2]> {
     let builder =
         Bag::builder().publish(Publish::Locked).logs(logs).table(Arc::new(LogTable::new(1)));
@@ -46,8 +46,8 @@ fn loom_update_of_ones_own_object_in_a_demotion_races_another() {
         let bags = two(Logs::Auto);
         let bag = &bags[0];
         assert!(bag.promote());
-        // The read within the demotion applies the first one, so the demotion must handle the
-        // second one.
+        // The read within the demotion applies the first update, so the demotion must handle the
+        // second.
         let to = Arc::clone(bag);
         bag.append(Box::new(move |list| {
             list.push(3);
@@ -73,7 +73,7 @@ fn loom_update_of_ones_own_object_in_an_eviction_races_another() {
     });
 }
 
-/// Each of two threads appends to one of the objects an update that appends to the other one.
+/// Each of two threads appends to one of the objects an update that appends to the other object.
 fn cross(preemptions: usize, logs: Logs, promotes: bool) {
     model(preemptions, move || {
         let bags = two(logs);
@@ -103,7 +103,7 @@ fn loom_objects_whose_updates_append_to_each_other_while_one_is_promoted() {
     cross(2, Logs::Auto, true);
 }
 
-/// The same with logs, applied by readers of both.
+/// The same with logs, which readers of both objects apply.
 #[test]
 fn loom_readers_whose_updates_append_to_each_others_objects() {
     model(2, || {
@@ -120,7 +120,7 @@ fn loom_readers_whose_updates_append_to_each_others_objects() {
     });
 }
 
-/// A thread that holds another object updates one that is concurrently demoted or read.
+/// A thread that holds another object updates an object that is concurrently demoted or read.
 fn late_update_races(logs: Logs, act: fn(&Bag)) {
     model(2, move || {
         let bags = two(logs);
@@ -146,14 +146,14 @@ fn loom_late_update_races_demotion() {
 
 #[test]
 fn loom_late_update_races_reads() {
-    // With `Always` no read demotes, so none finds the update by that.
+    // With `Always` no read demotes, so no read finds the update by a demotion.
     late_update_races(Logs::Always, |bag| {
         let first = bag.read().len();
         assert!(bag.read().len() >= first, "taken back");
     });
 }
 
-/// Of two threads that read each other's objects, the one that waits last gets an error; the other
+/// Two threads read each other's objects. The thread that waits last gets an error; the other
 /// proceeds.
 #[test]
 fn loom_reads_that_would_deadlock_are_refused() {

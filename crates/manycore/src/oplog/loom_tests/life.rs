@@ -25,7 +25,7 @@ fn loom_promotion_races_append_and_read_and_nothing_is_lost() {
     });
 }
 
-/// An object with logs and one entry in them, which its policy may demote.
+/// Makes an object with logs and one entry in them, which its policy may demote.
 fn hot_for_now(publish: Publish) -> Arc<Bag> {
     let bag: Bag = builder(publish).logs(Logs::Auto).build(Vec::new()).unwrap();
     assert!(bag.promote());
@@ -93,8 +93,8 @@ fn loom_promotion_races_demotion_and_the_value_has_one_place() {
     });
 }
 
-/// A thread that holds a cold object may update it: that promotes it under the guard (oplog.W2),
-/// which must still see the value at its place.
+/// A thread that holds a cold object may update it. That promotes the object under the guard
+/// (oplog.W2), and the guard must still see the value at its place.
 #[test]
 fn loom_append_under_a_cold_guard_is_logged_for_the_next_read() {
     model(2, || {
@@ -144,8 +144,8 @@ fn loom_policies_move_the_object_and_nothing_is_lost() {
     });
 }
 
-/// Reads that find many updates switch publication to biased, reads that find few switch it back,
-/// both with a concurrent updater.
+/// Reads that find many updates switch publication to biased, and reads that find few switch it
+/// back, both beside an updater.
 #[test]
 fn loom_publication_switches_under_an_updater_and_nothing_is_lost() {
     large_model(2, || {

@@ -1,12 +1,11 @@
 //! Models of deferred updates: laws oplog.D1, oplog.D2, oplog.D6, oplog.D8, oplog.D10, oplog.C1 to
 //! oplog.C5, oplog.W1 to oplog.W3, oplog.B1 to oplog.B4, and adaptive.A1 to adaptive.A6, in every
-//! interleaving up to a bound.
-//! What loom can and can't show, and how a model is itself tested, is in the header of
-//! [`crate::percpu::loom_tests`].
+//! interleaving up to a bound. The header of [`crate::percpu::loom_tests`] says what loom can and
+//! cannot show, and how a model is itself tested.
 //!
-//! The canaries are the library's own cells: logs, values and what the lock guards are loom's
-//! `UnsafeCell`s here, so concurrent accesses of two threads to one of them, or accesses without a
-//! happens-before between them, fail the model whatever its assertions say.
+//! The canaries are the library's own cells: logs, values and the data under the lock are in loom's
+//! `UnsafeCell`s here. If two threads access one of them concurrently, or without a happens-before
+//! between them, the model fails whatever its assertions say.
 
 mod adaptive;
 mod bounds;
@@ -42,14 +41,14 @@ fn push(number: u32) -> Push {
     Push(Box::new(number))
 }
 
-/// A builder of objects that have logs from the first update on, in a table of their own, so that
-/// no two share a place by chance.
+/// Makes a builder of objects that have logs from the first update on, in a separate table, so that
+/// no two objects share a place by chance.
 fn builder<L: Log<Vec<u32>>>(publish: Publish) -> Builder<Vec<u32>, L> {
     let table = Arc::new(LogTable::new(1));
     Deferred::<Vec<u32>, L>::builder().publish(publish).logs(Logs::Always).table(table)
 }
 
-/// An object that already has logs.
+/// Makes an object that already has logs.
 fn hot<L: Log<Vec<u32>>>(publish: Publish) -> Arc<Deferred<Vec<u32>, L>> {
     let object = builder(publish).build(Vec::new()).unwrap();
     assert!(object.promote());
@@ -65,7 +64,7 @@ fn spawn<S: Send + Sync + 'static, R: 'static>(
     thread::spawn(move || f(&shared))
 }
 
-/// The up-to-date contents of an object, smallest first.
+/// Returns the up-to-date contents of an object, smallest first.
 fn contents<L: Log<Vec<u32>>>(object: &Deferred<Vec<u32>, L>) -> Vec<u32> {
     let mut list = object.read().clone();
     list.sort_unstable();

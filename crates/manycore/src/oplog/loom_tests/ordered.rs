@@ -9,7 +9,7 @@ use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// A hot list with a counter of its own as its clock.
+/// Makes a hot list with its own counter as its clock.
 fn list(publish: Publish) -> Arc<List> {
     let list = builder(publish).clock(Arc::new(Clock::counter())).build(Vec::new()).unwrap();
     assert!(list.promote());
@@ -107,9 +107,9 @@ fn loom_ordered_reads_of_own_updates_race_a_read() {
     }
 }
 
-/// The same with an atomic of the program for the second object: an update is published before the
-/// loads that follow it (oplog.D1), a slot's first one and the others. The reader may have updates
-/// of its own.
+/// The same with an atomic of the program in place of the second object. An update is published
+/// before the loads that follow it (oplog.D1), both a slot's first update and later ones. The
+/// reader may have updates of its own.
 pub(super) fn append_or_store_is_seen(
     updates: u32,
     make: impl Fn() -> Arc<List> + Sync + Send + 'static,

@@ -20,7 +20,7 @@ struct Hot {
     is_freed: UnsafeCell<bool>,
     membership: Membership,
     biased: bool,
-    /// Where the object has a lock, an evictor takes it before the claim and releases it before the
+    /// If the object has a lock, an evictor takes it before the claim and releases it before the
     /// end of the claim.
     lock: Option<AtomicBool>,
 }
@@ -140,7 +140,7 @@ impl Object {
         hot.unlock();
     }
 
-    /// Whether the update went to the hot state.
+    /// Makes an update; returns true if it went to the hot state.
     fn update(&self) -> bool {
         let seen = Word::load(&self.word, Ordering::Acquire);
         if !seen.is_plain() {
@@ -216,8 +216,8 @@ fn loom_promotion_biased_updates_race_a_demotion() {
     demotion_races(true);
 }
 
-/// A waiter delays the freeing of the hot state, not the fold; and if the address is reused it does
-/// not enter a freed hot state.
+/// A waiter delays the freeing of the hot state, but not the fold. If the address is reused, the
+/// waiter does not enter a freed hot state.
 #[test]
 fn loom_promotion_waiters_race_a_demotion() {
     model(3, || {
@@ -257,7 +257,7 @@ fn loom_promotion_second_eviction_races_the_end_of_the_first() {
         let [victim, newcomer] = [(); 2].map(|()| Arc::new(Object::new(&table)));
         drop(victim.promote_with(true, Some(AtomicBool::new(false))).unwrap());
         let evict = |newcomer: &Object| {
-            // Denied where the victim's lock is held.
+            // Denied if the victim's lock is held.
             let Ok(eviction) = newcomer.promote_with(true, None) else { return };
             newcomer.demote(); // the place is free before the eviction is over
             drop(eviction);

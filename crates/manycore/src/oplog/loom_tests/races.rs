@@ -23,7 +23,8 @@ pub(super) fn appends_race_a_read(make: impl Fn() -> Arc<Bag> + Sync + Send + 's
     });
 }
 
-/// One updater, two reads: what the first saw stays, and the log still works after it was emptied.
+/// One updater, two reads: what the first read saw stays, and the log still works after it was
+/// emptied.
 pub(super) fn appends_race_two_reads(
     preemptions: usize,
     make: impl Fn() -> Arc<Bag> + Sync + Send + 'static,
@@ -40,8 +41,8 @@ pub(super) fn appends_race_two_reads(
     });
 }
 
-/// Y is appended only by a thread that knows that X was: no reader sees Y without X, and in an
-/// ordered log X comes first (oplog.D2). Y's slot is dirty from the start, so that a reader that
+/// Y is appended only by a thread that knows that X was appended: no reader sees Y without X, and
+/// in an ordered log X comes first (oplog.D2). Y's slot is dirty from the start, so a reader that
 /// collected slots one by one would find Y first.
 pub(super) fn reader_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
     make: impl Fn() -> Arc<Deferred<Vec<u32>, L>> + Sync + Send + 'static,
@@ -49,8 +50,8 @@ pub(super) fn reader_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
     reader_ahead_sees_cause_before_effect(0, 0, make);
 }
 
-/// The same where the hardware counters of X's thread and of the reader are ahead of that of Y's
-/// thread.
+/// The same, but the hardware counters of X's thread and of the reader are ahead of the counter of
+/// Y's thread.
 pub(super) fn reader_ahead_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
     cause_ahead: u64,
     reader_ahead: u64,
@@ -85,8 +86,8 @@ pub(super) fn reader_ahead_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>
     });
 }
 
-/// A thread reads what it alone has appended, where that is, and its log stays dirty; another one
-/// reads, too, and perhaps appends before: nothing is lost, doubled or taken back.
+/// A thread reads its own appends in place (no other thread has any), and its log stays dirty.
+/// Another thread reads, too, and perhaps appends before. Nothing is lost, doubled or taken back.
 pub(super) fn reads_of_own_updates_race_a_read<L: Log<Vec<u32>, Op = Push>>(
     appends: bool,
     make: impl Fn() -> Arc<Deferred<Vec<u32>, L>> + Sync + Send + 'static,

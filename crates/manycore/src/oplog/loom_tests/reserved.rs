@@ -1,5 +1,5 @@
-//! Cold objects that are reserved for one thread (`lock::reservation`), and lose it to updates,
-//! reads and promotions of others.
+//! Cold objects that are reserved for one thread (`lock::reservation`), and lose the reservation to
+//! updates, reads and promotions of other threads.
 
 use super::{Bag, Builder, Commuting, builder, contents, push, spawn};
 use crate::oplog::contention::Contention;
@@ -48,7 +48,7 @@ fn loom_reserved_reads_race_append_and_read() {
     });
 }
 
-/// A read reserves the object that it goes on holding, while another thread wants it.
+/// A read reserves the object, and goes on holding it while another thread wants it.
 #[test]
 fn loom_read_that_reserves_races_append_and_read() {
     model(2, || {
@@ -68,7 +68,7 @@ fn loom_read_that_reserves_races_append_and_read() {
     });
 }
 
-/// The same, and the other thread, which is inside another object, gives this one logs in the
+/// The same, and the other thread, which is inside another object, gives this object logs in the
 /// reader's name.
 #[test]
 fn loom_read_that_reserves_races_a_promotion_in_its_name() {
@@ -113,7 +113,7 @@ fn loom_reserved_update_races_a_promotion_in_its_name() {
     });
 }
 
-/// As the collections do: in place if that can be, else by an update.
+/// As the collections do: in place if possible, else by an update.
 fn push_in_place(bag: &Bag, number: u32) {
     let pushed = bag.change_in_place(|list| {
         list.push(number);
@@ -136,7 +136,7 @@ fn loom_reserved_changes_in_place_race_append() {
     });
 }
 
-/// Of an object that is free, and of which a look is due.
+/// An object that is free, and due for a look.
 #[test]
 fn loom_changes_in_place_of_two_threads_and_a_read_lose_nothing() {
     model(2, || {

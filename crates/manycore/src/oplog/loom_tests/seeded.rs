@@ -50,7 +50,7 @@ fn loom_plain_publication_is_caught() {
         "ordered::loom_ordered_biased_cause_comes_before_effect",
     ];
     catches("plain-publish", &models, &RACE);
-    // loom finds the freed hot state in use.
+    // loom finds that the freed hot state is in use.
     let freed = RACE.into_iter().chain(["failed to get object"]).collect::<Vec<_>>();
     let models = ["life::loom_demotion_races_locked_append_and_nothing_is_lost"];
     catches("plain-publish", &models, &freed);
@@ -125,7 +125,7 @@ fn loom_cut_after_the_look_at_the_logs_is_caught() {
 
 #[test]
 fn loom_read_that_looks_before_its_stores_are_visible_is_caught() {
-    // (Where updates are not biased, the reader's announcement is a fence already.)
+    // If updates are not biased, the reader's announcement is already a fence.
     let models = [
         "hardware::loom_stamped_biased_append_or_later_store_is_seen",
         "ordered::loom_ordered_biased_append_or_later_store_is_seen",

@@ -5,7 +5,7 @@ use crate::oplog::{Deferred, LogTable, Logs, Publish};
 use crate::percpu::loom_tests::model;
 use std::sync::Arc;
 
-/// A hot object and a cold one, of one table with one place.
+/// Makes a hot object and a cold one, of one table with one place.
 fn two_of_one_place(logs: Logs) -> Arc<(Arc<Bag>, Arc<Bag>)> {
     let builder =
         Deferred::builder().publish(Publish::Locked).logs(logs).table(Arc::new(LogTable::new(1)));

@@ -31,8 +31,8 @@ fn loom_unordered_biased_reader_never_sees_effect_without_cause() {
     reader_sees_cause_before_effect(|| hot::<Commuting<Push>>(Publish::Biased));
 }
 
-/// The store-buffering litmus on two objects (oplog.D1): each thread appends to one and reads the
-/// other.
+/// The store-buffering litmus on two objects (oplog.D1): each thread appends to one object and
+/// reads the other.
 fn one_of_two_readers_sees_the_other(publish: Publish) {
     model(2, move || {
         let bags: Arc<(Arc<Bag>, Arc<Bag>)> = Arc::new((hot(publish), hot(publish)));
@@ -66,9 +66,9 @@ fn loom_unordered_reads_of_own_updates_race_a_read() {
     }
 }
 
-/// The same with an atomic of the program for the second object: an update is published before the
-/// loads that follow it (oplog.D1), a slot's first one and the others. The reader may have updates
-/// of its own.
+/// The same with an atomic of the program in place of the second object. An update is published
+/// before the loads that follow it (oplog.D1), both a slot's first update and later ones. The
+/// reader may have updates of its own.
 fn append_or_store_is_seen(publish: Publish, updates: u32) {
     large_model(3, move || {
         let shared = Arc::new((hot::<Commuting<Push>>(publish), AtomicBool::new(false)));
