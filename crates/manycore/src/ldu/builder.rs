@@ -37,26 +37,26 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Queue {
-    /// In a per-thread queue: written only by its thread and by the read that drains it. Some
-    /// 4 KiB for a set that is in use; for many short-lived sets, a
-    /// [`SetDomain`](super::SetDomain) has them once for all. The default.
+    /// In a per-thread queue, which only its thread and the draining read write. Some 4 KiB for a
+    /// set that is in use; for many short-lived sets, a [`SetDomain`](super::SetDomain) has these
+    /// queues once for all. The default.
     #[default]
     PerThread,
-    /// In one queue for all. A quarter of a KiB, and no look at each thread's queue; but threads
-    /// that bring members at the same time meet at its head. Since most changes find their member
-    /// queued already, that is seldom.
+    /// In one queue for all threads. It takes a quarter of a KiB, and a read need not look at each
+    /// thread's queue. But threads that bring members at the same time meet at its head. That is
+    /// seldom, since most changes find their member queued already.
     Global,
 }
 
-/// A configuration that can't work.
+/// A configuration that cannot work.
 ///
 /// See [`Builder`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A bound of zero: no member would ever fit. The field's name is inside.
+    /// A bound is zero: no member would ever fit. Holds the field's name.
     Zero(&'static str),
-    /// A bound beyond what any machine holds. The field's name is inside.
+    /// A bound is beyond what any machine holds. Holds the field's name.
     TooLarge(&'static str),
 }
 
@@ -105,7 +105,7 @@ pub struct Builder<T, E> {
 }
 
 impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
-    /// A set around a structure that has no members yet, with the default queues and bounds.
+    /// Makes a set around a structure that has no members yet, with the default queues and bounds.
     ///
     /// # Panics
     /// Never: the defaults are valid.
@@ -114,7 +114,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         Self::builder().build(structure).expect("the defaults are valid")
     }
 
-    /// Starts a set with other queues and bounds.
+    /// Returns a builder for a set with other queues and bounds.
     #[must_use]
     pub fn builder() -> Builder<T, E> {
         Builder::new()
@@ -131,27 +131,28 @@ impl<T: Structure<E>, E: Linked> Builder<T, E> {
         }
     }
 
-    /// Where changed members wait (default: [`Queue::PerThread`]).
+    /// Sets where changed members wait (default: [`Queue::PerThread`]).
     #[must_use]
     pub fn queue(mut self, queue: Queue) -> Self {
         self.queue = queue;
         self
     }
 
-    /// Members in one queue (default 4,096) from which on a change that brings another one drains
-    /// the set. If a reader holds the set just then, the queue grows, up to four times as long;
-    /// past that the change waits for the reader,
-    /// unless its thread holds or shares a set itself: that reader may be waiting for this thread,
-    /// so the queue grows on.
+    /// Sets the bound of one queue in members (default 4,096). A change that brings one more member
+    /// drains the set.
+    ///
+    /// If a reader holds the set just then, the queue grows, up to four times its bound. Beyond
+    /// that, the change waits for the reader. It does not wait if its thread holds or shares a set
+    /// itself, because the reader may be waiting for this thread; then the queue grows on.
     #[must_use]
     pub fn max_queued(mut self, members: usize) -> Self {
         self.max_queued = members;
         self
     }
 
-    /// Time that a member may wait in a queue before a change drains the set (default: any).
-    /// Checked when a change appends a member to the same queue; a set without changes is not
-    /// drained by itself. Costs a clock read for each member that is appended.
+    /// Sets how long a member may wait in a queue before a change drains the set (default: any
+    /// time). The check is made when a change appends a member to the same queue, so a set without
+    /// changes is not drained by itself. Costs a clock read for each member that is appended.
     #[must_use]
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.max_delay = Some(delay);

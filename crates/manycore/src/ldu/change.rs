@@ -1,16 +1,20 @@
 //! A change: an insertion or a removal of one member, from the member's word to its queue.
 //!
-//! Why the epoch suffices for ldu.U6. A read raises it to `cut + 1`, passes a full fence, and then
-//! looks at queues and words. A change loads the epoch, changes the word, perhaps pushes, passes a
-//! full fence, and returns.
+//! ```text
+//! change:  load epoch --> change the word, noting the epoch --> push? --> full fence --> return
+//! read:    epoch = cut + 1 --> full fence --> look at queues and words
+//! ```
+//!
+//! Why the epoch suffices for ldu.U6:
 //! - *A change that the read misses.* The read looked at the word, or at the queue, before the
-//!   change got there. So the read's fence comes before the change's, and whatever follows the
-//!   change's return finds the raised epoch: it notes more than `cut`, and the read leaves it out.
-//! - *A change that the read takes.* It found `cut` or less. So what had returned before it began
-//!   has its fence before the read's, and the read looks after that.
-//! - *A late change*, which loaded the epoch long ago: the first point has it if it is missed, the
-//!   second if it is not. Its word may have more than it found, and then takes that (ldu.M3 of
-//!   `word`).
+//!   change got there. So the read's fence comes before the change's fence, and whatever follows
+//!   the change's return finds the raised epoch: it notes more than `cut`, and the read leaves it
+//!   out.
+//! - *A change that the read takes.* It found `cut` or less. So every change that had returned
+//!   before this one began has its fence before the read's fence, and the read looks after that.
+//! - *A late change*, which loaded the epoch long ago. If the read misses it, the first point
+//!   covers it; if not, the second does. The word may have a higher epoch than the one that the
+//!   change found; then the change takes the word's (ldu.M3 of `word`).
 
 use super::links::{Linked, Links, links_of};
 use super::queue::Stack;
@@ -24,23 +28,24 @@ use crate::percpu::barrier;
 use crate::sync::{self, Ordering, seeded_bug};
 use std::ptr::NonNull;
 
-/// How far over its bound a queue grows while a reader holds the set.
+/// How far a queue grows over its bound while a reader holds the set.
 pub(super) const GROWTH: u64 = if SMALL { 2 } else { DEFAULT_GROWTH as u64 };
 
 impl<T: Structure<E>, E: Linked> State<T, E> {
-    /// Makes a change and returns the word, unless it is none: then `Err` has the word.
+    /// Makes a change and returns the new word. If the member is in that state already, returns
+    /// `Err` with the word.
     ///
     /// # Safety
-    /// ldu.U1, ldu.U3: `member` is alive, was in no other set while it is queued, its owner makes
-    /// one change at a time, and its memory is held until a drain has let it go. If the change
-    /// gives it up, it may be gone.
+    /// ldu.U1, ldu.U3: `member` is alive, is in no queue of another set, its owner makes one change
+    /// at a time, and its memory is held until a drain has let it go. If the change gives the
+    /// member up, the member may be gone afterwards.
     #[inline(always)]
     pub(super) unsafe fn change(&self, member: NonNull<E>, change: Change) -> Result<Word, Word> {
         // SAFETY: the caller's promises are the same.
         unsafe { self.defer(member, change, self.epoch()) }
     }
 
-    /// As [`change`](Self::change), in a set that may be eager.
+    /// As [`change`](Self::change), for a set that may be eager.
     ///
     /// # Safety
     /// As [`change`](Self::change).
@@ -65,8 +70,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
 
     #[inline(always)]
     pub(super) fn epoch(&self) -> u64 {
-        // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
-        // fences of the changes that came before this one (see the header).
+        // ORDER: Acquire; pairs with the Release in `raise`. The fences of the changes that came
+        // before this one make it new enough (see the header).
         self.update_side.epoch.load(Ordering::Acquire)
     }
 
@@ -77,8 +82,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
     #[inline(always)]
     unsafe fn defer(&self, member: NonNull<E>, change: Change, epoch: u64) -> Result<Word, Word> {
         // SAFETY: ldu.U3 - the caller promises that `member` is alive, and that its memory is held
-        // until a drain has let it go (# Safety). After the change that gives it up, `marks` is not
-        // used.
+        // until a drain has let it go (# Safety). After the change that gives the member up,
+        // `marks` is not used.
         let (links, marks) = unsafe {
             let links = links_of(member);
             (links, &*links.as_ptr())
@@ -88,14 +93,15 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
             if word.is_attached() == (change == Change::Insert) {
                 return Err(word);
             }
-            // Nearly always so: then the new word need not be computed before the instruction.
+            // Nearly always true: then the new word need not be computed before the instruction.
             if word.is_plain(epoch) && matches!(change, Change::Insert | Change::Remove) {
                 word = marks.toggle(change == Change::Insert);
                 let next = word.after(change, 0);
                 if word.is_queued() {
                     break next;
                 }
-                // A drain let it go between the look and the toggle; no other thread has it now.
+                // A drain let the member go between the look and the toggle; no other thread has it
+                // now.
                 let toggled = Word(word.0 ^ TOGGLE);
                 let queued = marks.change(toggled, toggled.queued_again());
                 debug_assert!(
@@ -110,7 +116,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
                 Err(now) => word = now,
             }
         };
-        // From here on the member may be gone, if it was queued and is given up.
+        // From here on the member may be gone, if it was queued and was given up.
         barrier::full_after_rmw();
         if !word.is_queued() {
             // SAFETY: ldu.Q1 - this change made it queued.
@@ -147,18 +153,18 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         now.saturating_sub(stack.since.load(Ordering::Relaxed)) > self.update_side.max_delay
     }
 
-    /// A queue is at its bound: this change becomes the reader. A panic of the structure's stays
-    /// here; the poison tells the next reader.
+    /// Drains the set because a queue is at its bound: this change becomes the reader. A panic of
+    /// the structure stays here; the poison tells the next reader.
     ///
-    /// A thread that holds an object, or holds or shares a set, this one or another, does not wait:
-    /// the reader that it would wait for may wait for it. Its queue grows instead.
+    /// If the thread holds an object, or holds or shares a set (this one or another), it does not
+    /// wait: the reader that it would wait for may wait for this thread. Its queue grows instead.
     #[cold]
     fn relieve(&self, wait: bool) {
         // BUG: a change of a set waits for the set's reader although its thread holds another set
         // (`ldu`).
         let wait = wait && (!held::is_inside() || seeded_bug!("waiting-holder"));
         if self.lock(wait).is_err() {
-            return; // busy, or this thread's own: the queue grows
+            return; // busy, or held by this thread: the queue grows
         }
         let mut held = Held { state: self, poison: false };
         sync::contain(|| {

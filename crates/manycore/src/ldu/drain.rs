@@ -1,16 +1,24 @@
-//! The reader's side: the cut, draining the queues, and what becomes of each member.
+//! The reader's side: the cut, draining the queues, and what happens to each member.
 //!
 //! Everything here runs with the set's lock held.
+//!
+//! ```text
+//! each queued member:  structure out of date at the cut?  tell it; let it go if nothing newer came
+//!                      changed after the cut?             carry: the next read looks again
+//!                      given up by its owner?             free it
+//!                      changed in one of the last reads?  carry (ldu.R3)
+//!                      otherwise                          let it go
+//! ```
 //!
 //! Laws:
 //! - ldu.R1 A queued member is in exactly one place: a queue, one of the lists of [`Pending`], or
 //!   the hands of the drain that looks at it. A panic leaves it in a list.
-//! - ldu.R2 After a drain has let a member go, it does not touch it (ldu.U3).
-//! - ldu.R3 A member whose changes since the last read came to nothing stays queued, in `carry`, as
-//!   long as it goes on changing: its next changes need no push, and its queue's line stays where
-//!   it is. The first read that finds it unchanged for some reads lets it go.
+//! - ldu.R2 After a drain has let a member go, it does not touch the member (ldu.U3).
+//! - ldu.R3 If a member's changes since the last read came to nothing, it stays queued, in `carry`,
+//!   as long as it goes on changing: its next changes need no push, and its queue's line stays
+//!   where it is. The first read that finds it unchanged for some reads lets it go.
 //! - ldu.R4 While the set is poisoned, its structure is told nothing. Members that came and went
-//!   leave the queues all the same, and are freed: so what waits is bounded by what is in the set,
+//!   leave the queues all the same, and are freed. So what waits is bounded by what is in the set,
 //!   or was when the structure panicked.
 
 use super::links::{Linked, Links, member_of};
@@ -25,24 +33,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 impl<T: Structure<E>, E: Linked> State<T, E> {
-    /// Tells the structure what the laws say a read must see. With `keep`, busy members stay queued
-    /// (ldu.R3). Of a poisoned set, what the structure need not hear of is let go, and the rest
-    /// stays queued (ldu.R4).
+    /// Tells the structure everything that a read must see by the laws. With `keep`, busy members
+    /// stay queued (ldu.R3). In a poisoned set, members that the structure need not hear of are let
+    /// go, and the rest stays queued (ldu.R4).
     ///
     /// # Safety
-    /// The caller has the structure alone: by the lock, taken by [`lock`](State::lock) or as the
+    /// The caller alone has the structure: by the lock, taken by [`lock`](State::lock) or as the
     /// first by [`enter`](State::enter), or by `&mut self`.
     ///
     /// # Panics
-    /// If the structure does; what it was not told yet stays queued, and the set is poisoned
+    /// If the structure does. What it was not told yet stays queued, and the set is poisoned
     /// (ldu.U7).
     pub(super) unsafe fn drain(&self, keep: bool) {
         // SAFETY: the caller promises that it has the structure alone (# Safety).
         let _ = unsafe { self.drain_to(keep, false) };
     }
 
-    /// As [`drain`](Self::drain), and tells the cut. With `always`, makes one although no member
-    /// has changed. `None`: there was none.
+    /// As [`drain`](Self::drain), and returns the cut, or `None` if there was none. With `always`,
+    /// makes a cut although no member has changed.
     ///
     /// # Safety
     /// As [`drain`](Self::drain).
@@ -70,7 +78,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
             }
             let round = self.read_side.rounds.begin();
             // A change that has returned has its member in a queue or here (ldu.R1), and its fence
-            // before the round's: so a look suffices, and no cut is needed.
+            // comes before the round's fence. So a look suffices, and no cut is needed.
             if !always && pending.is_clean() && self.update_side.queues.is_empty() {
                 self.read_side.rounds.end(round);
                 return None;
@@ -83,12 +91,13 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         })
     }
 
-    /// Makes a cut and looks at each queued member; tells the structure only with `tell`. The cut.
+    /// Makes a cut and looks at each queued member; tells the structure only with `tell`. Returns
+    /// the cut.
     ///
     /// # Safety
     /// As [`drain`](Self::drain).
     unsafe fn visit_all(&self, pending: &mut Pending<E>, keep: bool, tell: bool) -> u64 {
-        // ORDER: Relaxed; guarded by the lock. (It stays so if the structure panics.)
+        // ORDER: Relaxed; guarded by the lock. (It stays false if the structure panics.)
         self.read_side.is_clean.store(false, Ordering::Relaxed);
         let cut = self.raise();
         self.update_side.queues.take_all(&mut pending.chains);
@@ -126,7 +135,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         cut
     }
 
-    /// Begins a read: changes that begin from here on note more than the cut (ldu.U6).
+    /// Begins a read: changes that begin from here on note more than the cut (ldu.U6). Returns the
+    /// cut.
     fn raise(&self) -> u64 {
         // BUG: readers collect whatever they find, queue after queue or log after log: no cut
         // (`ldu`, ldu.U6; oplog.D2).
@@ -192,7 +202,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
             Telling { pending, links, poisoned: &self.read_side.poisoned, panics: true };
         self.value.with_mut(|value| {
             // SAFETY: the lock is held, and guards the structure. The member is held while it is
-            // queued, and only its owner could change its data, which does not until it is let go
+            // queued. Only its owner could change its data, and does not until the member is let go
             // (ldu.U4).
             unsafe {
                 let (value, member) = (&mut *value, member_of::<E>(links));
@@ -202,7 +212,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         telling.panics = false;
     }
 
-    /// Lets go of everything without telling the structure, when the set is about to go.
+    /// Lets go of everything without telling the structure, because the set is about to go.
     pub(super) fn abandon(&mut self) {
         self.pending.with_mut(|pending| {
             // SAFETY: `&mut self`.
@@ -217,8 +227,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
                 last.push(links);
             }
             for links in last.into_iter().chain(pending.old.drain(..).collect::<Vec<_>>()) {
-                // SAFETY: ldu.R1 - queued, so its memory is held. No handle of it is left, leaked
-                // ones apart: they borrow the set.
+                // SAFETY: ldu.R1 - queued, so its memory is held. No handle of it is left except
+                // leaked ones: handles borrow the set.
                 unsafe {
                     let marks = &*links.as_ptr();
                     let word = marks.load();
@@ -232,8 +242,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         });
     }
 
-    /// Empties all queues for the last time. A panic of the structure's comes back after every
-    /// member has been let go.
+    /// Empties all queues for the last time. If the structure panics, the panic is returned after
+    /// every member has been let go.
     pub(super) fn finish(&mut self) -> Result<(), Box<dyn Any + Send>> {
         let drained = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: `&mut self` is more than the lock.
@@ -246,7 +256,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
     }
 }
 
-/// While the structure is told about a member: sees to the member also if that panics.
+/// Takes care of a member while the structure is told about it, also if the structure panics.
 struct Telling<'a, E: Linked> {
     pending: &'a mut Pending<E>,
     links: NonNull<Links>,

@@ -1,7 +1,7 @@
 //! Eager changes: applied under the set's lock, at once.
 //!
-//! For an owner that finds out whether they are faster. Where reads are about as frequent as
-//! changes, nothing cancels, and a deferred change costs its queue and a reader's visit besides the
+//! For an owner that finds out whether they are faster. If reads are about as frequent as changes,
+//! nothing cancels, and a deferred change costs its queue and a reader's visit on top of the
 //! structure's own work.
 //!
 //! Owns: the eager change, and the switch between the two. Does not own: when to switch, which the
@@ -9,19 +9,20 @@
 //!
 //! Laws:
 //! - ldu.E1 A set is *eager* while its lock is kept from sharers (rounds.V7). A change is applied
-//!   eagerly only by the lock's holder, only if the set is eager then and not poisoned, and only if
-//!   the member is in no queue. In every other case it is deferred, as ever: so an eager change
+//!   eagerly only by the lock's holder, only if the set is then eager and not poisoned, and only if
+//!   the member is in no queue. In every other case it is deferred, as usual. So an eager change
 //!   never has to wait for anything, and the two kinds may mix.
-//! - ldu.E2 The member's word says after an eager change what it would if the change had been
+//! - ldu.E2 After an eager change, the member's word says what it would say if the change had been
 //!   deferred, and a drain had told the structure and let the member go (ldu.M1).
 //!
-//! Why reads stay linearizable (ldu.U6). An eager change takes effect under the lock, which a read
-//! holds from before its cut to its end, since nothing is shared while a set is eager. Let one be
-//! seen by a read: then it released the lock before the read acquired it, so every deferred change
-//! that had returned before the eager one began has its fence before the read's look at the queues.
-//! Let a deferred change that began after an eager one had returned be seen by a read: were the
-//! eager one not seen, it would have acquired the lock after the read released it, and the deferred
-//! one would have begun after that.
+//! Why reads stay linearizable (ldu.U6). An eager change takes effect under the lock. A read holds
+//! the lock from before its cut to its end, since nothing is shared while a set is eager.
+//! - Let a read see an eager change A. Then A released the lock before the read acquired it. So
+//!   every deferred change that had returned before A began has its fence before the read's look at
+//!   the queues.
+//! - Let a deferred change D begin after an eager change A had returned, and let a read see D. If
+//!   the read did not see A, A would have acquired the lock after the read released it, and D would
+//!   have begun after that. So the read sees A.
 
 use super::links::{Linked, links_of};
 use super::pending::Look;
@@ -32,16 +33,16 @@ use super::word::{Change, Word};
 use crate::sync::{self, Ordering};
 use std::ptr::NonNull;
 
-/// Eager changes without a read after which the set is no longer eager.
+/// Number of eager changes without a read after which the set stops being eager.
 const UNREAD_MAX: u32 = 1024;
 
 impl<T: Structure<E>, E: Linked> State<T, E> {
-    /// Makes a change eagerly, if ldu.E1 admits that; returns the member's word then.
+    /// Makes a change eagerly if ldu.E1 admits that, and then returns the member's word.
     ///
-    /// A panic of the structure's is contained; the poison tells the next reader.
+    /// A panic of the structure is contained; the poison tells the next reader.
     ///
     /// # Safety
-    /// As [`change`](Self::change), which does not give the member up.
+    /// As for [`change`](Self::change); the change does not give the member up.
     #[inline(never)]
     pub(super) unsafe fn change_eagerly(&self, member: NonNull<E>, change: Change) -> Option<Word> {
         if !self.read_side.rounds.lock_kept() {
@@ -83,52 +84,52 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         Some(word)
     }
 
-    /// Switches between eager and deferred changes. The caller has the structure alone.
+    /// Switches between eager and deferred changes. The caller alone has the structure.
     fn set_eager(&self, eager: bool) {
         if self.read_side.rounds.is_kept() != eager {
             self.read_side.rounds.keep(eager);
             let epoch = &self.update_side.epoch;
-            // ORDER: Relaxed (load); written under the lock alone. Release (store), as in `raise`,
-            // whose epoch this leaves as it is. The bit is a hint: `change_eagerly` looks again
-            // under the lock.
+            // ORDER: Relaxed (load); written only under the lock. Release (store), as in `raise`;
+            // this store leaves that epoch as it is. The bit is a hint: `change_eagerly` looks
+            // again under the lock.
             let now = epoch.load(Ordering::Relaxed);
             epoch.store(if eager { now | EAGER } else { now & !EAGER }, Ordering::Release);
         }
     }
 
-    /// Counts a read. Now and then `pace` is asked, with the structure, whether changes are to be
-    /// eager, and after how many reads it is to be asked again.
+    /// Counts a read. Now and then calls `pace` with the structure. `pace` returns whether changes
+    /// are to be eager, and after how many reads it wants to be called again.
     ///
     /// # Safety
-    /// The caller has the structure alone, as in [`drain`](Self::drain).
+    /// The caller alone has the structure, as in [`drain`](Self::drain).
     pub(super) unsafe fn set_pace(&self, pace: impl FnOnce(&mut T, Look) -> (bool, u32)) {
         let reads = self.read_side.turn.with_mut(|turn| {
-            // SAFETY: the caller has the structure alone, and with it the turn (# Safety).
+            // SAFETY: the caller alone has the structure, and with it the turn (# Safety).
             let turn = unsafe { &mut *turn };
             (turn.reads, turn.unread) = (turn.reads + 1, 0);
             (turn.reads >= turn.next).then(|| std::mem::take(&mut turn.reads))
         });
         let Some(reads) = reads else { return };
-        // SAFETY: the caller has the structure alone, and with it `pending` (# Safety).
+        // SAFETY: the caller alone has the structure, and with it `pending` (# Safety).
         let visited = self.pending.with(|pending| unsafe { (*pending).visited });
         let look = Look { reads, visited, is_eager: self.read_side.rounds.is_kept() };
-        // SAFETY: the caller has the structure alone (# Safety).
+        // SAFETY: the caller alone has the structure (# Safety).
         let (eager, next) = self.value.with_mut(|value| pace(unsafe { &mut *value }, look));
-        // SAFETY: the caller has the structure alone, and with it the turn (# Safety).
+        // SAFETY: the caller alone has the structure, and with it the turn (# Safety).
         self.read_side.turn.with_mut(|turn| unsafe { (*turn).next = next });
         self.set_eager(eager);
     }
 }
 
 impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
-    /// Whether changes are to be tried eagerly; a hint.
+    /// Returns true if changes are to be tried eagerly; a hint.
     #[cfg(all(test, not(manycore_shuttle)))]
     pub(crate) fn is_eager(&self) -> bool {
         // ORDER: Relaxed; as in `set_eager`.
         self.state.update_side.epoch.load(Ordering::Relaxed) & EAGER != 0
     }
 
-    /// As [`insert_raw`](Self::insert_raw), in a set that may be eager.
+    /// As [`insert_raw`](Self::insert_raw), for a set that may be eager.
     ///
     /// # Safety
     /// As [`insert_raw`](Self::insert_raw).
@@ -139,14 +140,14 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         debug_assert!(changed.is_ok(), "ldu.U1: a member is inserted that is in the set");
     }
 
-    /// As [`recycle_raw`](Self::recycle_raw), in a set that may be eager.
+    /// As [`recycle_raw`](Self::recycle_raw), for a set that may be eager.
     ///
     /// # Safety
     /// As [`recycle_raw`](Self::recycle_raw).
     #[inline(always)]
     pub(crate) unsafe fn recycle_at_pace(&self, member: NonNull<E>) -> bool {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member of its own, in this set, and
-        // no use afterwards if the answer is false.
+        // no use afterwards if the result is false.
         let changed = unsafe { self.state.change_at_pace(member, Change::Recycle) };
         debug_assert!(changed.is_ok(), "ldu.U1: a member is removed that is not in the set");
         changed.is_ok_and(Word::is_idle)

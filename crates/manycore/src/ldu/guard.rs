@@ -9,22 +9,22 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// An up-to-date structure, held by one reader. Dropping it gives the set up.
+/// A guard of an up-to-date structure that one reader holds. Dropping it releases the set.
 ///
 /// Changes go on concurrently; this guard does not see them. The structure may be changed through
-/// the guard, but for its members: those are the set's to tell.
+/// the guard, except for its members: only the set tells the structure about members.
 ///
 /// See [`DeferredSet`](super::DeferredSet) for an example.
 pub struct ReadGuard<'a, T: Structure<E>, E: Linked> {
     held: Option<Held<'a, T, E>>,
-    /// Taken before the lock is given up.
+    /// `None` just before the lock is released.
     value: Option<MutPtr<T>>,
     panicking: bool,
     /// The lock knows its owner, so the guard stays on its thread.
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives shared access to `T` alone.
+// SAFETY: a shared guard gives only shared access to `T`.
 unsafe impl<T: Structure<E> + Sync, E: Linked> Sync for ReadGuard<'_, T, E> {}
 
 impl<'a, T: Structure<E>, E: Linked> ReadGuard<'a, T, E> {
@@ -33,7 +33,8 @@ impl<'a, T: Structure<E>, E: Linked> ReadGuard<'a, T, E> {
         Self { held: Some(held), value, panicking: panicking(), not_send: PhantomData }
     }
 
-    /// Whether the structure panicked, so that changes are queued that this guard does not see.
+    /// Returns true if the structure panicked, so that changes are queued that this guard does not
+    /// see.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.state.is_poisoned())
@@ -55,7 +56,7 @@ impl<T: Structure<E>, E: Linked> Deref for ReadGuard<'_, T, E> {
 impl<T: Structure<E>, E: Linked> DerefMut for ReadGuard<'_, T, E> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard holds the set's lock, which guards the structure (rounds.V1); `&mut
+        // SAFETY: the guard holds the set's lock, which guards the structure (rounds.V1). `&mut
         // self` makes this the guard's only access to it.
         unsafe { self.value.as_ref().expect(LIVE).deref() }
     }
@@ -74,13 +75,13 @@ impl<T: Structure<E>, E: Linked> Drop for ReadGuard<'_, T, E> {
             held.poison = !self.panicking && panicking();
             let garbage = held.garbage();
             drop(held);
-            drop_each(garbage); // runs destructors of members: after the lock
+            drop_each(garbage); // runs destructors of members: after the lock is released
         }
     }
 }
 
-/// An up-to-date structure, shared by parallel readers:
-/// [`DeferredSet::read_shared`](super::DeferredSet::read_shared). Dropping it is the reader's end.
+/// A guard of an up-to-date structure that parallel readers share: see
+/// [`DeferredSet::read_shared`](super::DeferredSet::read_shared). Dropping it ends the read.
 ///
 /// Changes go on concurrently; this guard does not see them. A reader that has to bring the
 /// structure up to date again waits for it.
@@ -110,26 +111,26 @@ impl<T: Structure<E>, E: Linked> Drop for ReadGuard<'_, T, E> {
 /// ```
 pub struct SharedGuard<'a, T: Structure<E>, E: Linked> {
     state: &'a State<T, E>,
-    /// Taken before the reader goes.
+    /// `None` just before the reader leaves.
     value: Option<ConstPtr<T>>,
-    /// The lock, if the structure can't be shared now.
+    /// The lock, if the structure cannot be shared now.
     alone: Option<Held<'a, T, E>>,
-    /// Given up members, for after that: their destructors are the user's.
+    /// Members that were given up, to be freed after that: their destructors are user code.
     garbage: Vec<Retired<E>>,
-    /// The thread is known as one that shares the set, so the guard stays on it.
+    /// The thread is listed as one that shares the set, so the guard stays on it.
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives shared access to `T` alone.
+// SAFETY: a shared guard gives only shared access to `T`.
 unsafe impl<T: Structure<E> + Sync, E: Linked> Sync for SharedGuard<'_, T, E> {}
 
 impl<'a, T: Structure<E>, E: Linked> SharedGuard<'a, T, E> {
-    /// For a reader that was admitted.
+    /// Makes the guard of a reader that was admitted.
     pub(super) fn new(state: &'a State<T, E>) -> Self {
         Self::of(state, None, Vec::new())
     }
 
-    /// For a reader that has brought the structure up to date.
+    /// Makes the guard of a reader that has brought the structure up to date.
     pub(super) fn after(mut held: Held<'a, T, E>) -> Self {
         let (state, garbage) = (held.state, held.garbage());
         let alone = held.share();

@@ -1,7 +1,9 @@
-//! Handles that own a member: one that is in the set, and one that is not.
+//! Handles that own a member: [`Attached`] while it is in the set, and [`Detached`] while it is
+//! not.
 //!
-//! Owns: the handles, which make ldu.U1 and ldu.U3 rules of the compiler: a member goes from
-//! [`Attached`] to [`Detached`] and back by moves, and its memory is the handle's or the set's.
+//! Owns: the handles, which make ldu.U1 and ldu.U3 rules of the compiler. A member goes from
+//! [`Attached`] to [`Detached`] and back by moves, and its memory belongs to the handle or to the
+//! set.
 
 use super::links::{Element, Linked};
 use super::retired::retire;
@@ -12,12 +14,12 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A member that is in the set. Dropping it removes and frees it; [`remove`](Self::remove) keeps
-/// it.
+/// A member that is in the set. Dropping the handle removes and frees the member;
+/// [`remove`](Self::remove) keeps it.
 ///
 /// See [`DeferredSet`] for an example.
 ///
-/// A member can't be inserted twice:
+/// A member cannot be inserted twice:
 ///
 /// ```compile_fail,E0382
 /// use manycore::ldu::{DeferredSet, Element, Structure};
@@ -33,7 +35,7 @@ use std::ptr::NonNull;
 /// let second = detached.insert(); // moved already
 /// ```
 ///
-/// and not removed twice:
+/// It cannot be removed twice:
 ///
 /// ```compile_fail,E0382
 /// # use manycore::ldu::{DeferredSet, Element, Structure};
@@ -53,7 +55,7 @@ pub struct Attached<'s, T: Structure<E>, E: Linked> {
     member: NonNull<E>,
 }
 
-/// A member that is not in the set, but may be in one of its queues still.
+/// A member that is not in the set, but may still be in one of its queues.
 ///
 /// ```
 /// use manycore::ldu::{DeferredSet, Element, Structure};
@@ -86,12 +88,12 @@ pub struct Detached<'s, T: Structure<E>, E: Linked> {
 // SAFETY: a handle that moves takes along shared access to the set (`DeferredSet` is `Sync`) and to
 // the member, which may be freed on the other thread: `Linked` is `Send + Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Send for Attached<'_, T, E> {}
-// SAFETY: a shared handle gives out `&E` and the set alone: `Linked` and `DeferredSet` are `Sync`.
+// SAFETY: a shared handle gives out only `&E` and the set: `Linked` and `DeferredSet` are `Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Sync for Attached<'_, T, E> {}
 // SAFETY: a moved handle is shared access to the set, and to a member that may be freed or
 // taken back on the other thread: `Linked` is `Send + Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Send for Detached<'_, T, E> {}
-// SAFETY: a shared handle gives out `&E` and the set alone: `Linked` and `DeferredSet` are `Sync`.
+// SAFETY: a shared handle gives out only `&E` and the set: `Linked` and `DeferredSet` are `Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Sync for Detached<'_, T, E> {}
 
 impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
@@ -103,7 +105,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
 }
 
 impl<T: Structure<Element<V>>, V: Send + Sync + 'static> DeferredSet<T, Element<V>> {
-    /// Inserts a value, in a box with links: [`insert`](Self::insert) for types that have none.
+    /// Inserts a value, in a box with links: the [`insert`](Self::insert) for types that have no
+    /// links.
     #[inline]
     pub fn add(&self, value: V) -> Attached<'_, T, Element<V>> {
         self.insert(Box::new(Element::new(value)))
@@ -115,35 +118,35 @@ impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
     #[inline]
     pub(super) fn new(set: &'s DeferredSet<T, E>, member: Box<E>) -> Self {
         let member = NonNull::from(Box::leak(member));
-        // SAFETY: the box was not shared, and its memory is the set's from here on.
+        // SAFETY: the box was not shared, and its memory belongs to the set from here on.
         unsafe { Self::from_raw(set, member) }
     }
 
-    /// Inserts a member whose memory is the set's already.
+    /// Inserts a member with memory that belongs to the set already.
     ///
     /// # Safety
-    /// As [`DeferredSet::insert_raw`]; the member came from a box, and has no other handle.
+    /// As for [`DeferredSet::insert_raw`]; the member came from a box, and has no other handle.
     #[inline]
     pub(super) unsafe fn from_raw(set: &'s DeferredSet<T, E>, member: NonNull<E>) -> Self {
         // SAFETY: the caller promises what `insert_raw` asks for, and that no other handle exists
-        // (# Safety). So all further calls for the member are this handle's (ldu.U1).
+        // (# Safety). So all further calls for the member come from this handle (ldu.U1).
         unsafe { set.insert_raw(member) };
         Self { set, member }
     }
 
-    /// The member, which stays in the set.
+    /// Returns the member, which stays in the set.
     #[inline]
     pub(super) fn into_raw(self) -> NonNull<E> {
         ManuallyDrop::new(self).member
     }
 
-    /// Its set.
+    /// Returns the member's set.
     #[inline]
     pub(super) fn domain(&self) -> &'s DeferredSet<T, E> {
         self.set
     }
 
-    /// Takes the member out. The next read sees it no more.
+    /// Takes the member out. The next read does not see it any more.
     #[inline]
     pub fn remove(self) -> Detached<'s, T, E> {
         let this = ManuallyDrop::new(self);
@@ -154,7 +157,8 @@ impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
 }
 
 impl<'s, T: Structure<E>, E: Linked> Detached<'s, T, E> {
-    /// Puts the member back into its set. Whatever thread removed it, the two cancel.
+    /// Puts the member back into its set. Whichever thread removed it, the removal and this
+    /// insertion cancel.
     #[inline]
     pub fn insert(self) -> Attached<'s, T, E> {
         let this = ManuallyDrop::new(self);
@@ -163,14 +167,14 @@ impl<'s, T: Structure<E>, E: Linked> Detached<'s, T, E> {
         Attached { set: this.set, member: this.member }
     }
 
-    /// Takes the member back, to change it or to insert it elsewhere. If it is in a queue still,
-    /// that takes a read of the set.
+    /// Takes the member back, to change it or to insert it elsewhere. If the member is still in a
+    /// queue, this takes a read of the set.
     ///
     /// # Panics
-    /// As [`DeferredSet::read`], if a read is needed. The member is freed by a later drain then.
+    /// As for [`DeferredSet::read`], if a read is needed. Then a later drain frees the member.
     #[must_use]
     pub fn into_box(self) -> Box<E> {
-        // SAFETY: the handle is the only one, and the member not attached.
+        // SAFETY: the handle is the only one, and the member is not attached.
         unsafe { self.set.dequeue_raw(self.member) };
         let this = ManuallyDrop::new(self);
         // SAFETY: it came from a box, no queue has it, and the handle is spent.
@@ -183,7 +187,7 @@ impl<T: Structure<E>, E: Linked> Deref for Attached<'_, T, E> {
 
     #[inline]
     fn deref(&self) -> &E {
-        // SAFETY: ldu.U3 - alive as long as its handle.
+        // SAFETY: ldu.U3 - the member lives as long as its handle.
         unsafe { self.member.as_ref() }
     }
 }
@@ -193,7 +197,7 @@ impl<T: Structure<E>, E: Linked> Deref for Detached<'_, T, E> {
 
     #[inline]
     fn deref(&self) -> &E {
-        // SAFETY: ldu.U3 - alive as long as its handle.
+        // SAFETY: ldu.U3 - the member lives as long as its handle.
         unsafe { self.member.as_ref() }
     }
 }
@@ -201,7 +205,8 @@ impl<T: Structure<E>, E: Linked> Deref for Detached<'_, T, E> {
 impl<T: Structure<E>, E: Linked> Drop for Attached<'_, T, E> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: ldu.U1, ldu.U3 - this handle was the only one; the member is the set's to free.
+        // SAFETY: ldu.U1, ldu.U3 - this handle was the only one; from here on the set frees the
+        // member.
         unsafe { self.set.retire_raw(self.member) };
     }
 }

@@ -1,4 +1,4 @@
-//! The links embedded in a member, and the way from them to the member.
+//! The links embedded in a member, and the way from the links to the member.
 
 use super::word::{TOGGLE, Word};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell, const_fn};
@@ -6,20 +6,20 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
-/// The marks and the link of one member of a [`DeferredSet`](super::DeferredSet): 16 bytes that a
-/// type has among its fields, so that changes allocate nothing ([`Linked`]).
+/// The marks and the link of one member of a [`DeferredSet`](super::DeferredSet). A type has these
+/// 16 bytes among its fields, so that changes allocate nothing ([`Linked`]).
 ///
 /// See [`Linked`] for an example.
 pub struct Links {
     pub(super) word: AtomicU64,
     /// The next member of the same queue. Written by the pushing thread, before the push.
     pub(super) next: AtomicPtr<Links>,
-    /// A canary of law ldu.U3 for loom; nothing elsewhere.
+    /// A canary of law ldu.U3 for loom; empty elsewhere.
     #[cfg_attr(not(manycore_loom), allow(dead_code))] // unused there
     life: UnsafeCell<Life>,
 }
 
-/// Whether a member's time is over.
+/// True once a member's time is over.
 #[cfg(manycore_loom)]
 type Life = bool;
 #[cfg(not(manycore_loom))]
@@ -34,7 +34,7 @@ unsafe impl Sync for Links {}
 
 impl Links {
     const_fn! {
-        /// Those of a member that is in no set.
+        /// Makes the links of a member that is in no set.
         #[must_use]
         pub const fn new() -> Self {
             Self {
@@ -45,7 +45,7 @@ impl Links {
         }
     }
 
-    /// What the word says, and all that was done before it said so.
+    /// Loads the word, and acquires what was done before it was stored.
     #[inline(always)]
     pub(super) fn load(&self) -> Word {
         // ORDER: Acquire; pairs with the Release in `change`: a thread that sees a state sees what
@@ -53,9 +53,10 @@ impl Links {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// As [`load`](Self::load), for a transition that follows at once. loom remembers an object's
-    /// last access alone: a thread's own load just before its compare-exchange would hide from it
-    /// that another's load could come after both. So there it is a read-modify-write.
+    /// As [`load`](Self::load), for a transition that follows at once. loom remembers only an
+    /// object's last access. A thread's own load just before its compare-exchange would hide from
+    /// loom that another thread's load could come after both. So under loom it is a
+    /// read-modify-write.
     #[inline(always)]
     pub(super) fn load_for_change(&self) -> Word {
         if cfg!(manycore_loom) {
@@ -66,8 +67,8 @@ impl Links {
         }
     }
 
-    /// Attaches or detaches, whatever else the word says; returns what it said before. For the
-    /// owner alone, which knows that this changes no bit but the one.
+    /// Attaches or detaches, whatever else the word says, and returns the word as it was before.
+    /// Only for the owner, which knows that this changes no other bit.
     #[inline(always)]
     pub(super) fn toggle(&self, attach: bool) -> Word {
         // ORDER: AcqRel; as in `change`.
@@ -78,26 +79,26 @@ impl Links {
         })
     }
 
-    /// One transition. `Err` has the word found instead.
+    /// Makes one transition. Returns `Err` with the word if it is not `from`.
     #[inline(always)]
     pub(super) fn change(&self, from: Word, to: Word) -> Result<(), Word> {
         // ORDER: AcqRel; Release pairs with the Acquire of a thread that finds the new state: a
-        // change shows the member's data to the drain (ldu.U4), a drain shows the owner that it is
-        // done (ldu.U3). Acquire (both) is the other half.
+        // change shows the member's data to the drain (ldu.U4), and a drain shows the owner that it
+        // is done (ldu.U3). Acquire (both) is the other half.
         self.word
             .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)
             .map(drop)
             .map_err(Word)
     }
 
-    /// The word of a member that is in no queue, from its owner.
+    /// Stores the word of a member that is in no queue. Only for the member's owner.
     #[inline(always)]
     pub(super) fn set(&self, word: Word) {
         // ORDER: Release; as in `change`.
         self.word.store(word.0, Ordering::Release);
     }
 
-    /// Says to loom that the member is in use here, so that it must not be freed now.
+    /// Tells loom that the member is in use here, so that it must not be freed now.
     #[inline(always)]
     pub(super) fn in_use(&self) {
         #[cfg(manycore_loom)]
@@ -105,7 +106,7 @@ impl Links {
         self.life.with(|over| assert!(!unsafe { *over }, "a member is used after its time"));
     }
 
-    /// Says to loom that the member's time is over.
+    /// Tells loom that the member's time is over.
     #[inline(always)]
     pub(super) fn is_over(&self) {
         #[cfg(manycore_loom)]
@@ -132,11 +133,11 @@ impl fmt::Debug for Links {
 
 /// A type that carries [`Links`] and so can be a member of a [`DeferredSet`](super::DeferredSet).
 ///
-/// For types that should not be wrapped, because they are in other structures too. All others use
-/// [`Element`].
+/// For types that should not be wrapped, because they are in other structures, too. All other types
+/// use [`Element`].
 ///
 /// # Safety
-/// `LINKS` is the offset of a field of type [`Links`] that nothing but this module uses.
+/// `LINKS` is the offset of a field of type [`Links`] that only this module uses.
 ///
 /// ```
 /// use manycore::ldu::{DeferredSet, Linked, Links, Structure};
@@ -168,48 +169,49 @@ impl fmt::Debug for Links {
 /// assert_eq!(mapped.read().0, 0);
 /// ```
 pub unsafe trait Linked: Send + Sync + Sized + 'static {
-    /// Where the [`Links`] are, in bytes from the member's beginning.
+    /// The offset of the [`Links`], in bytes from the member's beginning.
     const LINKS: usize;
 
-    /// How a panic calls the member.
+    /// Returns the name that a panic calls the member by.
     fn name(&self) -> String {
         format!("{} at {:p}", std::any::type_name::<Self>(), self)
     }
 
-    /// Frees a member that was given up, outside of every lock. The default takes it for a box. A
-    /// panic reaches the reader or the owner that frees it; a change that drained contains it.
+    /// Frees a member that was given up, outside of every lock. The default frees it as a box. A
+    /// panic reaches the reader or the owner that frees the member; a change that drains contains
+    /// the panic.
     ///
     /// # Safety
-    /// Called once for a member, by the set, when no reference to it is left.
+    /// The set calls this once for a member, when no reference to the member is left.
     unsafe fn free(member: NonNull<Self>) {
-        // SAFETY: handles are made of boxes; a type whose members are not says so here.
+        // SAFETY: handles are made of boxes; a type with other members implements this differently.
         drop(unsafe { Box::from_raw(member.as_ptr()) });
     }
 }
 
-/// The links of a member.
+/// Returns the links of a member.
 ///
 /// # Safety
 /// `member` points to a live member.
 #[inline(always)]
 pub(super) unsafe fn links_of<E: Linked>(member: NonNull<E>) -> NonNull<Links> {
-    // SAFETY: `Linked` says that they are there; the caller says that the member is.
+    // SAFETY: `Linked` promises that the links are there; the caller promises that the member is.
     unsafe { member.byte_add(E::LINKS).cast() }
 }
 
-/// The member that has these links.
+/// Returns the member that has these links.
 ///
 /// # Safety
 /// `links` came from [`links_of`] for a member of this type.
 #[inline(always)]
 pub(super) unsafe fn member_of<E: Linked>(links: NonNull<Links>) -> NonNull<E> {
-    // SAFETY: the caller promises that `links` came from `links_of` for this type (# Safety), so
-    // the pointer was made from one to the whole member, which begins `LINKS` bytes earlier.
+    // SAFETY: the caller promises that `links` came from `links_of` for this type (# Safety). So
+    // the pointer was made from a pointer to the whole member, which begins `LINKS` bytes earlier.
     unsafe { links.byte_sub(E::LINKS).cast() }
 }
 
-/// A value with links: the members of sets whose users have no type of their own to put links in.
-/// Gives access to the value.
+/// A value with links: a member for sets whose users have no type to put links in. It dereferences
+/// to the value.
 ///
 /// ```
 /// use manycore::ldu::{DeferredSet, Element, Structure};
@@ -248,31 +250,31 @@ impl<V> From<V> for Element<V> {
 }
 
 impl<V> Element<V> {
-    /// A value with links of its own, in no set.
+    /// Makes an element of a value, in no set.
     #[must_use]
     pub fn new(value: V) -> Self {
         Self { links: Links::new(), value }
     }
 
-    /// The value alone.
+    /// Returns the value.
     #[must_use]
     pub fn into_value(self) -> V {
         self.value
     }
 
-    /// Exchanges the value of an idle member, whose marks a drain may read at the same time.
+    /// Exchanges the value of an idle member. A drain may read the member's marks at the same time.
     ///
     /// # Safety
-    /// The member is live, and its value is the caller's: no other thread accesses it.
+    /// The member is live, and only the caller accesses its value.
     #[inline]
     pub(super) unsafe fn replace(member: NonNull<Self>, value: V) -> V {
         // SAFETY: the caller promises that the member is live, and that no other thread looks at
-        // its value (# Safety). The pointer is to the value alone, not to the marks.
+        // its value (# Safety). The pointer is only to the value, not to the marks.
         unsafe { (&raw mut (*member.as_ptr()).value).replace(value) }
     }
 }
 
-// SAFETY: the offset is the field's, which is private and unused.
+// SAFETY: the offset is that of the field, which is private and otherwise unused.
 unsafe impl<V: Send + Sync + 'static> Linked for Element<V> {
     const LINKS: usize = std::mem::offset_of!(Self, links);
 }

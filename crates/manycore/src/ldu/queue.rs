@@ -1,12 +1,13 @@
-//! Queues of members: many push, one takes everything.
+//! Queues of members: many threads push, and one thread takes everything.
 //!
-//! Owns: [`Stack`] and the choice between one for all and one for each slot.
+//! Owns: [`Stack`], and the choice between one stack for all threads and one for each slot.
 //!
 //! Laws:
-//! - ldu.Q1 A member is pushed by the thread that made it queued (ldu.M1 of `word`), and by no
-//!   other until a drain has let it go. So it is in one stack at most, and `next` has one writer.
+//! - ldu.Q1 The thread that made a member queued pushes it (ldu.M1 of `word`), and no other thread
+//!   does until a drain has let the member go. So a member is in one stack at most, and `next` has
+//!   one writer.
 //! - ldu.Q2 The order of a stack means nothing: the words say what is to be done.
-//! - ldu.Q3 A slot whose stack is not empty has its dirty bit set, or the push is under way still.
+//! - ldu.Q3 If a slot's stack is not empty, its dirty bit is set, or the push is still under way.
 //!   The drain clears the bit before it empties the stack.
 //!
 //! Source: LDU, section 2.4.1 (the queue), 2.5.3 (per-core queues).
@@ -18,15 +19,16 @@ use crate::percpu::{self, barrier};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::ptr::{self, NonNull};
 
-/// Members that link to each other.
+/// A stack of members that link to each other.
 #[repr(align(128))]
 pub(super) struct Stack {
     head: AtomicPtr<Links>,
-    /// Members pushed so far.
+    /// Number of members pushed so far.
     pushed: AtomicU64,
-    /// What `pushed` was when the stack was emptied last.
+    /// The value of `pushed` when the stack was last emptied.
     taken: AtomicU64,
-    /// When the first of them was pushed, in raw ticks; kept up only if there is a time bound.
+    /// When the first of these members was pushed, in raw ticks; kept up only if there is a time
+    /// bound.
     pub(super) since: AtomicU64,
 }
 
@@ -41,11 +43,11 @@ impl From<usize> for Stack {
     }
 }
 
-/// What a push came to.
+/// The outcome of a push.
 pub(super) struct Pushed {
-    /// Whether the stack was empty.
+    /// True if the stack was empty.
     first: bool,
-    /// How many members are in the stack, about.
+    /// About how many members are in the stack.
     pub(super) len: u64,
 }
 
@@ -54,8 +56,8 @@ impl Stack {
     /// ldu.Q1: the caller made the member queued, and its memory lives until a drain lets it go.
     #[inline(always)]
     unsafe fn push(&self, links: NonNull<Links>, shared: bool) -> Pushed {
-        // SAFETY: ldu.Q1 - the caller promises that the member lives until a drain has let it go
-        // (# Safety), which none can before the CAS below; `next` is not used after that.
+        // SAFETY: ldu.Q1 - the caller promises that the member lives until a drain has let it go (#
+        // Safety). No drain can before the CAS below, and `next` is not used after that.
         let next = unsafe { &(*links.as_ptr()).next };
         // ORDER: Relaxed; the CAS decides. (For loom a guess, as in `Links::load_for_change`.)
         let mut head =
@@ -64,7 +66,7 @@ impl Stack {
             // ORDER: Relaxed; shown by the CAS.
             next.store(head, Ordering::Relaxed);
             // ORDER: AcqRel; Release pairs with the Acquire of `take`: `next` before the head. The
-            // Acquire is ldu.U6's: a push after a drain has found the epoch that the drain
+            // Acquire is for ldu.U6: a push after a drain has found the epoch that the drain
             // raised.
             match self.head.compare_exchange_weak(
                 head,
@@ -77,7 +79,7 @@ impl Stack {
             }
         }
         debug_assert!(head != links.as_ptr(), "ldu.Q1: a member is pushed twice");
-        // ORDER: Relaxed (all); an estimate. Of a slot's stack, `pushed` has one writer.
+        // ORDER: Relaxed (all); an estimate. In a slot's stack, `pushed` has one writer.
         let pushed = if shared {
             self.pushed.fetch_add(1, Ordering::Relaxed) + 1
         } else {
@@ -92,11 +94,11 @@ impl Stack {
     }
 
     fn is_empty(&self) -> bool {
-        // ORDER: Acquire; what decides is the caller's fence.
+        // ORDER: Acquire; the caller's fence decides.
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Everything, newest first; the drain need not mind the order (ldu.Q2).
+    /// Takes everything, newest first; the drain need not mind the order (ldu.Q2).
     fn take(&self) -> Option<NonNull<Links>> {
         // ORDER: AcqRel; pairs with `push`, both ways.
         let head = NonNull::new(self.head.swap(ptr::null_mut(), Ordering::AcqRel));
@@ -113,7 +115,7 @@ pub(super) enum Queues {
     PerThread(Box<PerThread>),
 }
 
-/// A queue for each slot, and which of them have something.
+/// A queue for each slot, and the bits that say which queues have members.
 pub(super) struct PerThread {
     stacks: Segmented<Stack>,
     dirty: DirtyTable,
@@ -128,8 +130,8 @@ impl Queues {
         Self::PerThread(Box::new(PerThread { stacks: Segmented::new(), dirty: DirtyTable::new() }))
     }
 
-    /// Pushes a member. After this, a drain may let it go: the caller touches it no more. `timed`
-    /// notes the time at which a stack stops being empty.
+    /// Pushes a member. After this, a drain may let it go, so the caller does not touch it any
+    /// more. `timed` notes the time at which a stack stops being empty.
     ///
     /// # Safety
     /// As [`Stack::push`].
@@ -141,8 +143,8 @@ impl Queues {
     ) -> (Pushed, bool) {
         match self {
             Self::Global(stack) => {
-                // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that it
-                // lives until a drain has let it go (# Safety).
+                // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that the
+                // member lives until a drain has let it go (# Safety).
                 let pushed = unsafe { stack.push(links, true) };
                 barrier::full_after_rmw();
                 let overdue = timed(stack, pushed.first);
@@ -151,9 +153,9 @@ impl Queues {
             Self::PerThread(own) => percpu::with_own_slot(|slot| {
                 let index = slot.index();
                 let stack = own.stacks.get_or_init(index);
-                // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that it
-                // lives until a drain has let it go (# Safety). The slot is this thread's, as
-                // `false` says.
+                // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that the
+                // member lives until a drain has let it go (# Safety). The slot is this thread's,
+                // as `false` says.
                 let pushed = unsafe { stack.push(links, false) };
                 if pushed.first {
                     let word = own.dirty.get_or_init(index / 64);
@@ -167,7 +169,8 @@ impl Queues {
         }
     }
 
-    /// Whether no queue has a member whose change has returned. The caller has passed a full fence.
+    /// Returns true if no queue has a member with a change that has returned. The caller has passed
+    /// a full fence.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Global(stack) => stack.is_empty(),
@@ -178,7 +181,7 @@ impl Queues {
         }
     }
 
-    /// Members pushed so far.
+    /// Returns the number of members pushed so far.
     pub(super) fn pushed(&self) -> u64 {
         // ORDER: Relaxed (both); a statistic.
         match self {
@@ -189,8 +192,8 @@ impl Queues {
         }
     }
 
-    /// Empties every queue. The caller is the only one, and has passed a full fence after it raised
-    /// the epoch.
+    /// Empties every queue. The caller is the only drain, and has passed a full fence after it
+    /// raised the epoch.
     pub(super) fn take_all(&self, chains: &mut Vec<NonNull<Links>>) {
         match self {
             Self::Global(stack) => {

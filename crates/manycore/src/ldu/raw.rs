@@ -1,4 +1,4 @@
-//! Changes of members by hand, for owners that keep their members' memory themselves.
+//! Changes of members by hand, for owners that manage their members' memory themselves.
 
 use super::links::{Linked, links_of};
 use super::retired::retire;
@@ -11,22 +11,21 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Inserts a member by hand.
     ///
     /// # Panics
-    /// If the member is in the set already; the panic says its [`name`](Linked::name).
+    /// If the member is already in the set; the panic gives the member's [`name`](Linked::name).
     ///
     /// # Safety
-    /// - The member is alive, and stays alive and unchanged until
-    ///   [`dequeue_raw`](Self::dequeue_raw) has returned for it, or it was given to
-    ///   [`retire_raw`](Self::retire_raw).
+    /// - The member is alive. It stays alive and unchanged until [`dequeue_raw`](Self::dequeue_raw)
+    ///   has returned for it, or until it was passed to [`retire_raw`](Self::retire_raw).
     /// - It is in no other set, and in no other set's queue.
     /// - Calls for one member follow each other (ldu.U1).
     #[inline]
     pub unsafe fn insert_raw(&self, member: NonNull<E>) {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that is in no other set or
-        // queue, is not changed until it is settled or retired, and has one call at a time
-        // (# Safety).
+        // queue, is not changed until it is settled or retired, and has one call at a time (#
+        // Safety).
         if unsafe { self.state.change(member, Change::Insert) }.is_err() {
-            // SAFETY: the change was refused, so it took nothing: the caller's member is alive
-            // (# Safety).
+            // SAFETY: the change was refused, so it took nothing: the caller's member is alive (#
+            // Safety).
             misused(unsafe { member.as_ref() }, "is inserted, but is in the set already");
         }
     }
@@ -34,10 +33,10 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Removes a member by hand.
     ///
     /// # Panics
-    /// If the member is not in the set; the panic says its [`name`](Linked::name).
+    /// If the member is not in the set; the panic gives the member's [`name`](Linked::name).
     ///
     /// # Safety
-    /// As [`insert_raw`](Self::insert_raw), and it was inserted into this set.
+    /// As for [`insert_raw`](Self::insert_raw); and the member was inserted into this set.
     #[inline]
     pub unsafe fn remove_raw(&self, member: NonNull<E>) {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
@@ -49,14 +48,14 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         }
     }
 
-    /// Removes a member by hand and leaves its memory to the set, which calls [`Linked::free`] when
-    /// no queue has it any more.
+    /// Removes a member by hand and leaves its memory to the set. The set calls [`Linked::free`]
+    /// when no queue has the member any more.
     ///
     /// # Panics
-    /// As [`remove_raw`](Self::remove_raw).
+    /// As for [`remove_raw`](Self::remove_raw).
     ///
     /// # Safety
-    /// As [`remove_raw`](Self::remove_raw), and the member is not used afterwards.
+    /// As for [`remove_raw`](Self::remove_raw); and the member is not used afterwards.
     #[inline]
     pub unsafe fn retire_raw(&self, member: NonNull<E>) {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
@@ -68,24 +67,26 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         }
     }
 
-    /// Removes a member by hand, for an owner that wants to reuse its memory soon. True
-    /// says that the member's data are the caller's again, although a queue may have it still: it
-    /// may be inserted with other data, or given to [`free_raw`](Self::free_raw). False says that
-    /// the structure has to be told of it yet, and that the set frees it, as after
-    /// [`retire_raw`](Self::retire_raw).
+    /// Removes a member by hand, for an owner that wants to reuse its memory soon.
     ///
-    /// A member that came and went since the last read, without a read in between, is the caller's.
+    /// Returns true if the member's data belong to the caller again, although a queue may still
+    /// have the member: it may be inserted with other data, or passed to
+    /// [`free_raw`](Self::free_raw). Returns false if the structure still has to be told about the
+    /// member; then the set frees it, as after [`retire_raw`](Self::retire_raw).
+    ///
+    /// A member that came and went since the last read, without a read in between, belongs to the
+    /// caller.
     ///
     /// # Panics
-    /// As [`remove_raw`](Self::remove_raw).
+    /// As for [`remove_raw`](Self::remove_raw).
     ///
     /// # Safety
-    /// As [`remove_raw`](Self::remove_raw), and the member is not used afterwards if the result
+    /// As for [`remove_raw`](Self::remove_raw); and the member is not used afterwards if the result
     /// is false.
     #[inline]
     pub unsafe fn recycle_raw(&self, member: NonNull<E>) -> bool {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
-        // set, one call at a time, and no use afterwards if the answer is false (# Safety).
+        // set, one call at a time, and no use afterwards if the result is false (# Safety).
         match unsafe { self.state.change(member, Change::Recycle) } {
             Ok(word) => word.is_idle(),
             // SAFETY: the change was refused, so it did not give the member up: it is alive
@@ -94,14 +95,14 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         }
     }
 
-    /// Sees to it that no queue has the member, reading the set if one has: afterwards its memory
-    /// is the caller's alone.
+    /// Ensures that no queue has the member, by reading the set if a queue has it. Afterwards its
+    /// memory belongs to the caller alone.
     ///
     /// # Panics
-    /// As [`read`](Self::read), if a read is needed; also if the member is in the set.
+    /// As for [`read`](Self::read), if a read is needed; also if the member is in the set.
     ///
     /// # Safety
-    /// As [`remove_raw`](Self::remove_raw).
+    /// As for [`remove_raw`](Self::remove_raw).
     pub unsafe fn dequeue_raw(&self, member: NonNull<E>) {
         // SAFETY: ldu.U3 - the caller promises a live member that was not retired (# Safety); a
         // drain that lets it go leaves its memory to the caller.
@@ -125,7 +126,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         drop(guard);
     }
 
-    /// Frees a member that is not in the set, or leaves that to the set if a queue has it still.
+    /// Frees a member that is not in the set, or leaves that to the set if a queue still has it.
     ///
     /// # Safety
     /// As [`remove_raw`](Self::remove_raw); the member is not in the set, and it is not used

@@ -32,7 +32,8 @@ impl<E: Linked> Retired<E> {
     }
 }
 
-/// Frees a member that is not attached, or leaves that to the drain if a queue has it (ldu.U3).
+/// Frees a member that is not attached, or leaves that to the drain if a queue has the member
+/// (ldu.U3).
 ///
 /// # Safety
 /// The caller owns the member, which is not attached, and does not touch it afterwards.
@@ -48,7 +49,7 @@ pub(super) unsafe fn retire<E: Linked>(member: NonNull<E>) {
             Err(now) => word = now,
         }
     }
-    // SAFETY: no queue has it, and no drain (the load shows all that one did), and its owner is
-    // here.
+    // SAFETY: no queue and no drain has the member (the load shows everything that a drain did),
+    // and its owner is here.
     drop(unsafe { Retired::new(member) });
 }

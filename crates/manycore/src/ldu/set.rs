@@ -1,4 +1,4 @@
-//! The set: the public face.
+//! [`DeferredSet`]: the set's public interface.
 
 use super::guard::{ReadGuard, SharedGuard};
 use super::links::Linked;
@@ -12,16 +12,18 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// A set whose insertions and removals are deferred until the next read, and cancel each other.
+/// A set that defers its insertions and removals until the next read, and lets them cancel each
+/// other.
 ///
-/// For sets that are changed often, by many threads, and read rarely: mappings of a file, open
-/// connections, active transactions. `T` is what reads want, any single-threaded structure; `E` is
+/// For sets that many threads change often and that are read rarely: mappings of a file, open
+/// connections, active transactions. `T` is what reads want, any single-threaded structure. `E` is
 /// a member, which carries its marks ([`Linked`], or [`Element`](super::Element) around any value).
 ///
 /// **Only where operations on different members commute**: not for queues and stacks. Not for sets
-/// that are read about as often as they are changed. Beside [`Deferred`](crate::oplog::Deferred):
-/// there an insertion and its removal cancel if one thread made both; here on whichever thread. An
-/// update there may be anything, here it is the coming or going of a member.
+/// that are read about as often as they are changed. Compared with
+/// [`Deferred`](crate::oplog::Deferred): there, an insertion and its removal cancel if one thread
+/// made both; here, they cancel on any threads. There, an update may be anything; here, it is the
+/// coming or going of a member.
 ///
 /// ```
 /// use manycore::ldu::{DeferredSet, Element, Structure};
@@ -57,18 +59,20 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// ```
 ///
 /// - Consistency: linearizable.
-/// - Progress: a change never waits for a read or for another member's change, but for a queue far
-///   over its bound ([`max_queued`](super::Builder::max_queued)). Reads wait for each other; those
-///   that [share](Self::read_shared) the structure wait for the one that brings it up to date.
+/// - Progress: a change never waits for a read or for another member's change, except if a queue is
+///   far over its bound ([`max_queued`](super::Builder::max_queued)). Reads wait for each other.
+///   Reads that [share](Self::read_shared) the structure wait for the read that brings it up to
+///   date.
 /// - Cost of a change: one atomic instruction on the member's own word, and one load of a line that
-///   only reads write. The first change of a member after a read pushes it, one or two atomic
-///   instructions more. Cost of a read: the lock, an atomic instruction, a look at each queue that
-///   got a member, and for each member that changed a cache miss and, if it did not cancel itself,
-///   the structure's own work. A read that finds nothing changed costs the lock and a look, or, if
-///   it shares the structure, an atomic instruction at each end and a look.
-/// - Memory: the structure, some 1,250 bytes and the queues ([`Queue`](super::Queue)); 16 bytes
-///   for each
-///   member; members that were dropped while queued, until the next read, within the bounds.
+///   only reads write. The first change of a member after a read also pushes the member: one or two
+///   more atomic instructions.
+/// - Cost of a read: the lock, an atomic instruction, and a look at each queue that got a member.
+///   For each member that changed, a cache miss and, if its changes did not cancel, the structure's
+///   own work. A read that finds nothing changed costs the lock and a look; if it shares the
+///   structure, an atomic instruction at each end and a look.
+/// - Memory: the structure, some 1,250 bytes and the queues ([`Queue`](super::Queue)); 16 bytes for
+///   each member. Members that were dropped while queued stay until the next read, within the
+///   bounds.
 /// - Errors, panics: see [`read`](Self::read), and ldu.U7 of the [module](super).
 /// - Source: [LDU](crate#sources), section 2.4.
 pub struct DeferredSet<T: Structure<E>, E: Linked> {
@@ -80,7 +84,7 @@ impl<T: Structure<E>, E: Linked> UnwindSafe for DeferredSet<T, E> {}
 /// As with a `Mutex` of `std`: a structure that panics poisons the set.
 impl<T: Structure<E>, E: Linked> RefUnwindSafe for DeferredSet<T, E> {}
 
-/// What happened to a set's members so far.
+/// Counts of what happened to a set's members so far.
 ///
 /// ```
 /// use manycore::ldu::{DeferredSet, Element, Structure};
@@ -107,16 +111,17 @@ impl<T: Structure<E>, E: Linked> RefUnwindSafe for DeferredSet<T, E> {}
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Times that a change found its member in no queue and brought it to one.
+    /// Number of times that a change found its member in no queue and pushed it into one.
     pub queued: u64,
-    /// Calls of the structure's `insert` and `remove`. All other changes have cancelled each other.
+    /// Number of calls of the structure's `insert` and `remove`. All other changes have cancelled
+    /// each other.
     pub applied: u64,
-    /// Times that queues were emptied.
+    /// Number of times that queues were emptied.
     pub drains: u64,
-    /// Members that were given up while they were queued, and freed by a drain.
+    /// Number of members that were given up while queued, and that a drain freed.
     pub freed: u64,
-    /// Members that wait for the next read outside of queues: they changed while the last one ran,
-    /// or change all the time.
+    /// Number of members that wait for the next read outside of queues: they changed while the last
+    /// read ran, or change all the time.
     pub waiting: usize,
 }
 
@@ -131,14 +136,14 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// - If the set is poisoned: the structure panicked. Repair it through
     ///   [`read_poisoned`](Self::read_poisoned) and call [`clear_poison`](Self::clear_poison).
     /// - If the structure panics in this read; the set is poisoned then.
-    /// - If the read would wait for ever: this thread holds or shares the set already, or holds
+    /// - If the read would wait for ever: this thread already holds or shares the set, or holds
     ///   another object for which one of the set's holders waits.
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, E> {
         sound(self.read_poisoned())
     }
 
-    /// As [`read`](Self::read); `pace` tells whether changes are to be eager from now on, as in
+    /// As [`read`](Self::read). `pace` returns whether changes are to be eager from now on, as in
     /// [`read_shared_at`](Self::read_shared_at).
     #[track_caller]
     pub(crate) fn read_at(
@@ -155,9 +160,9 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         sound(ReadGuard::new(held))
     }
 
-    /// As [`read`](Self::read), always and tells the cut, which it always makes: for an owner
-    /// that has noted the [`epoch`](Self::epoch) elsewhere, too. `before` is called under the lock,
-    /// before the epoch is raised.
+    /// As [`read`](Self::read), but always makes a cut, and returns it: for an owner that notes the
+    /// [`epoch`](Self::epoch) elsewhere, too. `before` is called under the lock, before the epoch
+    /// is raised.
     #[track_caller]
     pub(crate) fn read_cut(&self, before: impl FnOnce()) -> (ReadGuard<'_, T, E>, u64) {
         self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused));
@@ -165,13 +170,13 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         before();
         // SAFETY: the lock was taken just above.
         let cut = unsafe { self.state.drain_to(true, true) };
-        // A poisoned set makes none, and there is no guard then.
+        // A poisoned set makes no cut, and then there is no guard.
         (sound(ReadGuard::new(held)), cut.unwrap_or_default())
     }
 
-    /// As [`read_shared`](Self::read_shared), and as [`read_cut`](Self::read_cut): a reader that
-    /// makes a cut calls `at` with it, before it shares the structure. One that has waited for
-    /// another reader, or for a change that drained, makes none.
+    /// As [`read_shared`](Self::read_shared), with a cut as in [`read_cut`](Self::read_cut). A
+    /// reader that makes a cut calls `at` with it before it shares the structure. A reader that has
+    /// waited for another reader, or for a change that drained, makes no cut.
     #[track_caller]
     pub(crate) fn share_cut(
         &self,
@@ -186,9 +191,9 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
             Ok(Entered::First) => {
                 let held = Held { state: &*self.state, poison: false };
                 before();
-                // SAFETY: the structure is this caller's alone.
+                // SAFETY: only this caller has the structure.
                 if let Some(cut) = unsafe { self.state.drain_to(true, true) } {
-                    // SAFETY: rounds.V1 - `First` has the structure alone, until `after`.
+                    // SAFETY: rounds.V1 - a `First` alone has the structure, until `after`.
                     self.state.value.with_mut(|value| at(unsafe { &mut *value }, cut));
                 }
                 SharedGuard::after(held)
@@ -199,24 +204,24 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         guard
     }
 
-    /// The epoch that a change has to note that begins now (ldu.U6). The caller's change is a full
-    /// fence, and is seen by a read before it returns.
+    /// Returns the epoch that a change has to note if it begins now (ldu.U6). The caller's change
+    /// is a full fence, and a read sees it before it returns.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         self.state.epoch() & !EAGER
     }
 
-    /// Whether the structure knows of every change that has returned before the full fence that the
-    /// caller has passed. The caller holds the set.
+    /// Returns true if the structure knows of every change that had returned before the full fence
+    /// that the caller has passed. The caller holds the set.
     pub(crate) fn is_current(&self) -> bool {
         self.state.is_current()
     }
 
-    /// As [`read`](Self::read), also if the set is poisoned: then without the changes that are
-    /// queued, for looking at the damage and repairing it.
+    /// As [`read`](Self::read), but also returns a guard if the set is poisoned. Then the queued
+    /// changes are not applied, so the damage can be examined and repaired.
     ///
     /// # Panics
-    /// As [`read`](Self::read), poison apart.
+    /// As [`read`](Self::read), except for poison.
     #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, E> {
         self.hold(true, true).unwrap_or_else(|refused| cannot_read(refused))
@@ -235,12 +240,12 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
-    /// As [`read`](Self::read), in parallel with other shared readers, so the structure can't be
-    /// changed through the guard. A reader that had to wait for another one to bring the structure
-    /// up to date uses what that one did, if it began after this call.
+    /// As [`read`](Self::read), in parallel with other shared readers, so the structure cannot be
+    /// changed through the guard. A reader that had to wait for another reader to bring the
+    /// structure up to date uses that reader's work, if it began after this call.
     ///
     /// # Panics
-    /// As [`read`](Self::read); also if this thread shares or holds the set already.
+    /// As [`read`](Self::read); also if this thread already shares or holds the set.
     #[track_caller]
     pub fn read_shared(&self) -> SharedGuard<'_, T, E>
     where
@@ -249,9 +254,9 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         self.read_shared_at(None::<fn(&mut T, Look) -> (bool, u32)>)
     }
 
-    /// As [`read_shared`](Self::read_shared). If it brings the structure up to date, `pace` tells
-    /// whether changes are to be eager from now on; then this reader, too, may have the structure
-    /// alone.
+    /// As [`read_shared`](Self::read_shared). If this reader brings the structure up to date,
+    /// `pace` returns whether changes are to be eager from now on; then this reader, too, may have
+    /// the structure alone.
     #[track_caller]
     pub(crate) fn read_shared_at(
         &self,
@@ -264,7 +269,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
             Ok(Entered::Shared) => SharedGuard::new(&self.state),
             Ok(Entered::First) => {
                 let held = Held { state: &*self.state, poison: false };
-                // SAFETY: the structure is this caller's alone.
+                // SAFETY: only this caller has the structure.
                 unsafe {
                     self.state.drain(true);
                     if let Some(pace) = pace {
@@ -289,8 +294,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         Ok(ReadGuard::new(held))
     }
 
-    /// Applies what is pending and frees what was given up. The same as dropping a
-    /// [`read`](Self::read) guard at once; for a timer, where queues should not wait for a reader.
+    /// Applies what is pending and frees what was given up: the same as dropping a
+    /// [`read`](Self::read) guard at once. For a timer, if queues should not wait for a reader.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -299,7 +304,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         drop(self.read());
     }
 
-    /// The structure, up to date. No other thread can be at it, so this is cheap.
+    /// Returns the structure, up to date. No other thread can use it, so this is cheap.
     ///
     /// # Panics
     /// If the structure panics. (A poisoned set's changes stay queued.)
@@ -311,7 +316,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         self.state.value.with_mut(|value| unsafe { &mut *value })
     }
 
-    /// The structure, up to date.
+    /// Returns the structure, up to date.
     ///
     /// # Panics
     /// As [`get_mut`](Self::get_mut).
@@ -325,20 +330,21 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         value
     }
 
-    /// Whether the structure, or a reader that held the set, panicked.
+    /// Returns true if the structure, or a reader that held the set, panicked.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.state.is_poisoned()
     }
 
-    /// Clears the poison flag. The next read applies what is queued.
+    /// Clears the poison flag. The next read applies the queued changes.
     ///
     /// Takes the set's lock, unless this thread holds the set already.
     ///
     /// # Panics
     /// If taking the lock would wait for ever, as [`read`](Self::read).
     pub fn clear_poison(&self) {
-        // Under the lock: a read that skipped the queues must find the poison that made it do so.
+        // Under the lock: a read that skipped the queues must find the poison that made it skip
+        // them.
         let locked = self.state.lock(true);
         if locked == Err(Refused::Deadlock) {
             would_deadlock();
@@ -349,7 +355,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         drop(held);
     }
 
-    /// Counts of what happened to this set's members. Takes the set's lock, so not for hot paths.
+    /// Returns counts of what happened to this set's members. Takes the set's lock, so it is not
+    /// for hot paths.
     ///
     /// # Panics
     /// If taking the lock would wait for ever, as [`read`](Self::read).
@@ -378,7 +385,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
 const POISONED: &str = "manycore: the set is poisoned, because its structure panicked; repair it \
                         and call clear_poison()";
 
-/// A guard of a set that is not poisoned.
+/// Returns the guard, and panics if its set is poisoned.
 #[track_caller]
 fn sound<T: Structure<E>, E: Linked>(guard: ReadGuard<'_, T, E>) -> ReadGuard<'_, T, E> {
     assert!(!guard.is_poisoned(), "{POISONED}");
@@ -387,10 +394,10 @@ fn sound<T: Structure<E>, E: Linked>(guard: ReadGuard<'_, T, E>) -> ReadGuard<'_
 
 impl<T: Structure<E>, E: Linked> Drop for DeferredSet<T, E> {
     /// Applies what is pending, then drops the structure. If the structure panics, it is dropped
-    /// first and the panic goes on (unless the thread is unwinding already).
+    /// first and then the panic goes on (unless the thread is already unwinding).
     fn drop(&mut self) {
         let finished = self.state.finish();
-        // SAFETY: taken here alone, and not used afterwards.
+        // SAFETY: taken only here, and not used afterwards.
         let (value, garbage) = unsafe { ManuallyDrop::take(&mut self.state) }.dismantle();
         let dropped = sync::caught(|| drop(value));
         sync::resume_first([finished, dropped, sync::caught(|| sync::drop_each(garbage))]);
@@ -410,7 +417,7 @@ impl<T: Structure<E> + Default, E: Linked> Default for DeferredSet<T, E> {
 }
 
 impl<T: Structure<E>, E: Linked> fmt::Debug for DeferredSet<T, E> {
-    /// Prints the state, not the structure: that would take a read.
+    /// Prints the state, not the structure: printing the structure would take a read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.state.read_side.rounds.is_locked_by_me();
         f.debug_struct("DeferredSet")

@@ -1,22 +1,24 @@
 //! Many small sets in one domain: one lock, and one set of queues for all of them.
 //!
 //! Owns: the numbers of sets ([`SetId`]), the map of their structures ([`SetMap`]), and members
-//! that serve set after set ([`FreeList`]). Everything else is the [`DeferredSet`]'s around it.
+//! that serve one set after another ([`FreeList`]). Everything else belongs to the [`DeferredSet`]
+//! around it.
 //!
 //! Laws (U numbers are the parent module's):
 //! - **ldu.F1** A set is a number, given out once in a process. So a member that waits in a queue
-//!   is never taken for one of a later set, and a set needs no end.
-//! - **ldu.F2** The map has a set from the first insertion that a read applies until the last of
-//!   its members is taken out by one. A set that came and went between two reads is never in it.
+//!   is never taken for a member of a later set, and a set needs no end.
+//! - **ldu.F2** A set enters the map with the first insertion that a read applies, and leaves it
+//!   when a read takes out the last of its members. A set that came and went between two reads is
+//!   never in the map.
 //! - **ldu.F3** A member in a free list is idle: no structure has it, and no read will ask for it,
-//!   although a queue may have it still (as [`recycle_raw`](DeferredSet::recycle_raw) says). So its
-//!   set and its value are the list's, and its marks are not.
-//! - **ldu.F4** A set's count of members is right also after a panic of its structure's: the call
+//!   although a queue may still have it (as [`recycle_raw`](DeferredSet::recycle_raw) says). So its
+//!   set and its value belong to the list, and its marks do not.
+//! - **ldu.F4** A set's count of members is right also after a panic of its structure: the call
 //!   counts as made (ldu.U7), before the structure is called. So no set is left over without
 //!   members.
 //!
-//! Source: LDU, section 2.5.1 and 2.5.3: the anonymous reverse map has queues for each core, but
-//! not for each root, because roots come and go too fast, and one lock for the drain.
+//! Source: LDU, section 2.5.1 and 2.5.3: the anonymous reverse map has one lock for the drain, and
+//! queues for each core. It has no queues for each root, because roots come and go too fast.
 
 use super::handle::Attached;
 use super::links::{Element, links_of};
@@ -30,22 +32,22 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// Numbers that a thread takes at once.
+/// A thread takes this many numbers at once.
 const BLOCK: u64 = if SMALL { 2 } else { 1024 };
 
-/// Places of the table below which it does not shrink.
+/// The table does not shrink below this many places.
 const PLACES_KEPT: usize = 64;
 
-/// Members that a free list keeps.
+/// A free list keeps this many members.
 const KEPT: usize = if SMALL { 1 } else { 64 };
 
-/// The number of a set: no other set of this process has had it, in whichever domain.
+/// The number of a set: no other set of this process has had it, in any domain.
 ///
 /// ```
 /// use manycore::ldu::SetId;
 ///
 /// let (one, other) = (SetId::new(), SetId::new());
-/// assert_ne!(one, other); // no two sets of a process are called the same
+/// assert_ne!(one, other); // no two sets of a process have the same number
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId(u64);
@@ -61,8 +63,8 @@ sync::thread_local! {
 }
 
 impl SetId {
-    /// A number for a new set. A thread-local load and a store; each 1024th call of a thread writes
-    /// a line that all threads do.
+    /// Returns a number for a new set. Costs a thread-local load and a store; each 1024th call of a
+    /// thread writes a line that all threads write.
     #[inline]
     #[must_use]
     #[allow(clippy::new_without_default, reason = "no two are equal, so none is the default")]
@@ -70,7 +72,8 @@ impl SetId {
         OWN.with(|own| {
             let (mut next, mut end) = own.get();
             if next == end {
-                // ORDER: Relaxed; only that no two get the same (ldu.F1).
+                // ORDER: Relaxed; it only matters that no two threads get the same numbers
+                // (ldu.F1).
                 next = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
                 end = next + BLOCK;
             }
@@ -87,13 +90,13 @@ pub type SetMember<V> = Element<(SetId, V)>;
 
 /// Many small sets behind one lock and one set of queues.
 ///
-/// For sets that are many and do not live long: the mappings of each process in a family that
-/// forks, the children of a request. A set is nothing but a number, so to make one and to be done
-/// with it costs neither memory nor a line that others write. A set that came and went between two
-/// reads is never made.
+/// For many sets that do not live long: the mappings of each process in a family that forks, the
+/// children of a request. A set is only a number, so making it and being done with it costs neither
+/// memory nor a line that other threads write. A set that came and went between two reads is never
+/// made.
 ///
-/// `T` is a set's structure. It is made at the set's first member that a read applies, and dropped,
-/// under the domain's lock, with the last one.
+/// `T` is a set's structure. It is made when a read applies the set's first member. It is dropped,
+/// under the domain's lock, with the last member.
 ///
 /// # A queue for each set, or for all?
 ///
@@ -103,11 +106,11 @@ pub type SetMember<V> = Element<(SetId, V)>;
 /// | a set that came and went without a read | is emptied when it is dropped | waits in the queues until a read, or until they are full |
 /// | a read of one set | applies what changed in that set | applies what changed in all, then looks the set up |
 /// | two readers of different sets | do not contend | wait for each other, or share one round ([`DeferredSet::read_shared`]) |
-/// | a panic of a structure's | poisons its set | poisons the domain |
-/// | pays for | few sets, or long-lived ones, or read often | many short-lived sets, read rarely |
+/// | a panic of a structure | poisons its set | poisons the domain |
+/// | pays for | few sets, or long-lived sets, or sets that are often read | many short-lived sets, read rarely |
 ///
-/// In both, [`Queue`](super::Queue) says whether each thread has a queue or all have one. For a
-/// million sets of their own that decides the memory; a domain has its queues once.
+/// In both, [`Queue`](super::Queue) says whether each thread has a queue or all threads share one.
+/// For a million separate sets, that decides the memory; a domain has its queues only once.
 ///
 /// Forks in a millisecond by two threads of an EPYC, as `manycore bench fork-chain` counts them:
 ///
@@ -115,7 +118,7 @@ pub type SetMember<V> = Element<(SetId, V)>;
 /// |---|---|---|---|
 /// | a domain with a [`FreeList`] | 21,050 | 2,540 | 750 |
 /// | a domain | 5,110 | 2,080 | 740 |
-/// | sets of their own, one queue each | 6,350 | 3,490 | 1,940 |
+/// | separate sets, one queue each | 6,350 | 3,490 | 1,940 |
 /// | a mutex of std at the root | 2,100 | 1,530 | 1,260 |
 /// | a mutex that spins a little first | 6,290 | 4,260 | 3,610 |
 ///
@@ -149,14 +152,15 @@ pub type SetMember<V> = Element<(SetId, V)>;
 /// assert!(mapped.read().get(parent).is_none());
 /// ```
 ///
-/// - Consistency: linearizable, all sets of a domain together: a read is a moment of all of them.
-/// - Progress, cost of a change: those of a [`DeferredSet`].
-/// - Cost of a read: that of the [`DeferredSet`], and a look in a table for each call of a
+/// - Consistency: linearizable, all sets of a domain together: a read shows one moment of all of
+///   them.
+/// - Progress, cost of a change: as for a [`DeferredSet`].
+/// - Cost of a read: as for the [`DeferredSet`], and a look in a table for each call of a
 ///   structure.
-/// - Memory: a domain's, once; for each set that a read found members in, its structure and 20 to
+/// - Memory: a domain's, once. For each set in which a read found members, its structure and 20 to
 ///   40 bytes of table, given back when few sets are left.
 /// - Errors, panics: see [`DeferredSet::read`]. A structure may change members of its domain from
-///   within its calls; reading the domain there panics. So does a read after another one has
+///   within its calls; reading the domain there panics. So does a read after another read has
 ///   exchanged the map.
 /// - Source: [LDU](crate#sources), sections 2.5.1 and 2.5.3.
 pub type SetDomain<T, V> = DeferredSet<SetMap<T>, SetMember<V>>;
@@ -168,22 +172,22 @@ pub struct SetMap<T> {
     sets: HashMap<SetId, SetState<T>>,
 }
 
-/// One set.
+/// The state of one set.
 struct SetState<T> {
-    /// More than none (ldu.F2).
+    /// Never zero (ldu.F2).
     members: usize,
     /// Missing only if making it panicked.
     structure: Option<T>,
 }
 
 impl<T> SetMap<T> {
-    /// A set's structure, if the set has members.
+    /// Returns a set's structure, if the set has members.
     #[must_use]
     pub fn get(&self, set: SetId) -> Option<&T> {
         self.sets.get(&set)?.structure.as_ref()
     }
 
-    /// The sets that have members, in any order.
+    /// Returns the sets that have members, in any order.
     pub fn iter(&self) -> impl Iterator<Item = (SetId, &T)> {
         self.sets.iter().filter_map(|(id, set)| Some((*id, set.structure.as_ref()?)))
     }
@@ -232,15 +236,15 @@ impl<T: fmt::Debug> fmt::Debug for SetMap<T> {
 
 /// Members of a [`SetDomain`] that came and went between two reads, kept to serve another set.
 ///
-/// For a thread whose sets and members come and go all the time. What it takes out through the
-/// list it puts in again, also into another set, and also while a queue still has it: then the
-/// whole life of a member is two atomic instructions on a line of the thread's own, with neither
-/// memory nor a queue. On two cores, sets of one to five members come and go four times as fast so
-/// without reads (`manycore bench fork-chain`). Queues for each set cannot do that: a member
-/// that waits in one can't serve another set.
+/// For a thread with sets and members that come and go all the time. A member that it takes out
+/// through the list, it puts in again, also into another set, and also while a queue still has the
+/// member. Then the whole life of a member is two atomic instructions on a line of the thread, with
+/// neither memory nor a queue. On two cores without reads, this makes sets of one to five members
+/// come and go four times as fast (`manycore bench fork-chain`). Queues for each set cannot do
+/// that: a member that waits in one set's queue cannot serve another set.
 ///
-/// One for each thread; it may be moved to another. It may take members that other threads
-/// inserted.
+/// Use one list for each thread; a list may be moved to another thread. A list may take members
+/// that other threads inserted.
 ///
 /// ```
 /// use manycore::ldu::{FreeList, SetDomain, SetId, SetMember, Structure};
@@ -265,11 +269,11 @@ impl<T: fmt::Debug> fmt::Debug for SetMap<T> {
 /// assert_eq!(domain.stats().queued, 1);
 /// ```
 ///
-/// - Cost: that of an insertion or a removal. Where a read has seen the member, or the list is
-///   empty or full, that of the memory, too.
-/// - Memory: at most 64 members, given back with the list. A value that was removed is dropped when
-///   its member is used again, or with the list; a panic there reaches that call, after it has
-///   removed the new member.
+/// - Cost: that of an insertion or a removal. If a read has seen the member, or the list is empty
+///   or full, also the cost of the memory.
+/// - Memory: at most 64 members, given back with the list. A removed value is dropped when its
+///   member is used again, or with the list. If that panics, the panic reaches that call, after the
+///   call has removed the new member.
 /// - Panics: as [`DeferredSet`].
 #[doc(alias = "free list")]
 pub struct FreeList<'d, T: Structure<SetMember<V>> + Default, V: Send + Sync + 'static> {
@@ -277,7 +281,7 @@ pub struct FreeList<'d, T: Structure<SetMember<V>> + Default, V: Send + Sync + '
     idle: Vec<NonNull<SetMember<V>>>,
 }
 
-// SAFETY: ldu.F3 - the members are the list's, and may be sent (`Linked`).
+// SAFETY: ldu.F3 - the members belong to the list, and may be sent (`Linked`).
 unsafe impl<T, V> Send for FreeList<'_, T, V>
 where
     T: Structure<SetMember<V>> + Default,
@@ -290,29 +294,29 @@ where
     T: Structure<SetMember<V>> + Default,
     V: Send + Sync + 'static,
 {
-    /// An empty list.
+    /// Makes an empty list.
     #[must_use]
     pub fn new(domain: &'d SetDomain<T, V>) -> Self {
         Self { domain, idle: Vec::new() }
     }
 
-    /// Inserts a value into a set of the domain, with a member of the list's, if there is one.
+    /// Inserts a value into a set of the domain, with a member from the list if there is one.
     #[inline]
     pub fn add(&mut self, set: SetId, value: V) -> Attached<'d, SetMap<T>, SetMember<V>> {
         let Some(member) = self.idle.pop() else { return self.domain.add((set, value)) };
         debug_assert!(is_idle(member), "ldu.F3: a member of a free list is in use");
-        // SAFETY: ldu.F3 - set and value are the list's to exchange; the member's memory is held,
-        // and it is in no other domain than this.
+        // SAFETY: ldu.F3 - the list may exchange set and value. The member's memory is held, and it
+        // is in no other domain than this.
         let (old, added) = unsafe {
             let old = Element::replace(member, (set, value));
             (old, Attached::from_raw(self.domain, member))
         };
-        drop(old); // the user's code: with the member in a handle
+        drop(old); // runs user code, after the member is in a handle
         added
     }
 
-    /// Takes a member out and keeps its memory, if no read has to hear of it; else the domain drops
-    /// it with the next read.
+    /// Takes a member out. Keeps its memory if no read has to hear of the member; otherwise the
+    /// domain drops it with the next read.
     ///
     /// # Panics
     /// If the member is in another domain.
@@ -338,7 +342,7 @@ where
     }
 }
 
-/// Whether a member is as one of a list must be (ldu.F3).
+/// Returns true if a member is as a member of a free list must be (ldu.F3).
 fn is_idle<V: Send + Sync + 'static>(member: NonNull<SetMember<V>>) -> bool {
     // SAFETY: ldu.F3 - the list has the member, so it lives; its marks are atomic.
     unsafe { links_of(member).as_ref() }.load().is_idle()

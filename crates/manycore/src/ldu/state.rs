@@ -13,14 +13,15 @@ use crate::profile::Of;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
 use std::mem::ManuallyDrop;
 
-/// The bit of the epoch's word that says that the set is eager. There, because a change loads that
-/// word anyway. (Members' words note 58 bits of epochs, so none ever gets there.)
+/// The bit of the epoch's word that says that the set is eager. It is there because a change loads
+/// that word anyway. (Members' words note 58 bits of epochs, so no epoch ever reaches this bit.)
 pub(super) const EAGER: u64 = 1 << 63;
 
-/// What changes look at. Reads write the epoch, if something has changed, and nothing else here.
+/// The part that changes look at. Reads write only the epoch here, and only if something has
+/// changed.
 #[repr(align(128))]
 pub(super) struct UpdateSide {
-    /// The number of the last cut plus one, and in its top bit whether changes are to be eager: a
+    /// The number of the last cut plus one. The top bit says whether changes are to be eager: a
     /// hint (ldu.E1, `EAGER`).
     pub(super) epoch: AtomicU64,
     pub(super) max_queued: u64,
@@ -29,13 +30,13 @@ pub(super) struct UpdateSide {
     pub(super) queues: Queues,
 }
 
-/// What reads write.
+/// The part that reads write.
 #[repr(align(128))]
 pub(super) struct ReadSide {
     pub(super) rounds: Rounds,
-    /// Guarded by the lock, as the next one.
+    /// Guarded by the lock, like the next field.
     pub(super) poisoned: AtomicBool,
-    /// Whether members wait for the next read outside of queues.
+    /// False if members wait for the next read outside of queues.
     pub(super) is_clean: AtomicBool,
     pub(super) turn: UnsafeCell<Turn>,
 }
@@ -51,9 +52,9 @@ pub(super) struct State<T, E: Linked> {
 // SAFETY: a state that moves takes along the structure (`T: Send`) and members, which any thread
 // may use and free (`Linked` is `Send + Sync`).
 unsafe impl<T: Send, E: Linked> Send for State<T, E> {}
-// SAFETY: shared, the state gives the structure and `pending` to the lock's holder alone
-// (rounds.V1, kept by `State::lock`), so `T: Send` is enough. `&T` for several threads is given out
-// by `read_shared` alone, which asks for `T: Sync`. Everything else is atomic.
+// SAFETY: a shared state gives the structure and `pending` only to the lock's holder (rounds.V1,
+// kept by `State::lock`), so `T: Send` is enough. Only `read_shared` gives `&T` to several threads,
+// and it asks for `T: Sync`. Everything else is atomic.
 unsafe impl<T: Send, E: Linked> Sync for State<T, E> {}
 
 impl<T: Structure<E>, E: Linked> State<T, E> {
@@ -71,13 +72,13 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         }
     }
 
-    /// The structure, and what is to be freed after it. No queue has a member any more.
+    /// Returns the structure, and the members to free after it. No queue has a member any more.
     pub(super) fn dismantle(self) -> (T, Vec<Retired<E>>) {
         let Self { value, pending, .. } = self;
         (value.into_inner(), pending.into_inner().garbage)
     }
 
-    /// Takes the set's lock, and has the structure alone.
+    /// Takes the set's lock: the caller then has the structure alone.
     #[track_caller]
     pub(super) fn lock(&self, wait: bool) -> Result<(), Refused> {
         if wait { self.read_side.rounds.lock(self.of()) } else { self.read_side.rounds.try_lock() }
@@ -88,20 +89,21 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         Of::new("DeferredSet", self)
     }
 
-    /// Comes in to share the structure, up to date; `First` if the caller has to see to that.
+    /// Enters to share the structure, up to date. Returns `First` if the caller has to bring it up
+    /// to date.
     #[track_caller]
     pub(super) fn enter(&self) -> Result<Entered, Refused> {
         self.enter_if(|| self.is_current())
     }
 
-    /// As [`enter`](Self::enter); `is_current` says whether the structure is up to date.
+    /// As [`enter`](Self::enter); `is_current` returns true if the structure is up to date.
     #[track_caller]
     pub(super) fn enter_if(&self, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         self.read_side.rounds.enter(self.of(), is_current)
     }
 
-    /// Whether the structure knows of every change that has returned; if a change has not, or if
-    /// the caller neither has the lock nor shares the structure, a guess.
+    /// Returns true if the structure knows of every change that has returned. A guess if the caller
+    /// neither has the lock nor shares the structure, or if a change has not returned yet.
     pub(super) fn is_current(&self) -> bool {
         // ORDER: Relaxed; guarded by the lock.
         self.read_side.is_clean.load(Ordering::Relaxed) && self.update_side.queues.is_empty()
@@ -113,14 +115,14 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
     }
 }
 
-/// The set's lock, given up on the way out.
+/// The set's lock; dropping this releases it.
 pub(super) struct Held<'a, T, E: Linked> {
     pub(super) state: &'a State<T, E>,
     pub(super) poison: bool,
 }
 
 impl<T, E: Linked> Held<'_, T, E> {
-    /// What is to be freed after the lock is given up.
+    /// Takes out the members that are to be freed after the lock is released.
     pub(super) fn garbage(&mut self) -> Vec<Retired<E>> {
         debug_assert!(
             cfg!(manycore_loom) || self.state.read_side.rounds.is_locked_by_me(),
@@ -132,8 +134,8 @@ impl<T, E: Linked> Held<'_, T, E> {
 }
 
 impl<T, E: Linked> Held<'_, T, E> {
-    /// Gives the lock up and goes on sharing the structure; or returns it, if the structure can't
-    /// be shared now (ldu.E1).
+    /// Releases the lock and goes on sharing the structure; or returns the lock, if the structure
+    /// cannot be shared now (ldu.E1).
     pub(super) fn share(self) -> Option<Self> {
         let held = ManuallyDrop::new(self);
         let shared = held.state.read_side.rounds.share();
@@ -151,7 +153,7 @@ impl<T, E: Linked> Drop for Held<'_, T, E> {
     }
 }
 
-/// Says why a read has no guard.
+/// Panics because a read has no guard, and says why.
 #[cold]
 #[track_caller]
 pub(super) fn cannot_read(refused: Refused) -> ! {

@@ -1,17 +1,18 @@
-//! What a set keeps up to date: the user's structure.
+//! The user's structure that a set keeps up to date.
 
 use std::ptr::NonNull;
 
-/// What a [`DeferredSet`](super::DeferredSet) keeps up to date: any single-threaded structure.
+/// A structure that a [`DeferredSet`](super::DeferredSet) keeps up to date: any single-threaded
+/// structure.
 ///
-/// Calls for one member alternate, `insert` first. Calls for different members come in any order:
-/// the structure must not care (ldu.U2). They come later than the changes, on whichever thread
+/// Calls for one member alternate, `insert` first. Calls for different members come in any order,
+/// and the structure must not care (ldu.U2). They come later than the changes, on whichever thread
 /// reads, under the set's lock.
 ///
-/// A member stays where it is, alive and unchanged, from the call of `insert` until that of
-/// `remove` has returned, or the set is gone. So a structure that knows what it does may keep
-/// pointers instead of copies. (It may find after a panic of its own that a call counted that did
-/// not do its work: ldu.U7 of the [module](super).)
+/// From the call of `insert` until the call of `remove` has returned, or until the set is gone, a
+/// member stays where it is, alive and unchanged. So a structure with `unsafe` code may keep
+/// pointers instead of copies. (After a panic of its own, it may find that a call counted although
+/// it did not do its work: ldu.U7 of the [module](super).)
 ///
 /// ```
 /// use manycore::ldu::{DeferredSet, Element, Structure};
@@ -42,32 +43,32 @@ use std::ptr::NonNull;
     note = "implement `manycore::ldu::Structure`: what an insertion and a removal do to it"
 )]
 pub trait Structure<E>: Send {
-    /// The member is in the set.
+    /// Notes that the member is in the set.
     fn insert(&mut self, member: &E);
 
-    /// The member is not in the set any more.
+    /// Notes that the member is not in the set any more.
     fn remove(&mut self, member: &E);
 
-    /// As [`insert`](Self::insert), which it calls; for a structure that frees members, and so
-    /// needs the pointer that the set has, not one made of a reference.
+    /// Calls [`insert`](Self::insert). A structure that frees members overrides this, because it
+    /// needs the pointer that the set has, not one made from a reference.
     ///
     /// # Safety
-    /// The member is alive, and nothing changes it during the call but its marks.
+    /// The member is alive, and during the call only its marks change.
     #[doc(hidden)]
     unsafe fn insert_at(&mut self, member: NonNull<E>) {
-        // SAFETY: the caller promises that the member is alive, and that nothing changes it during
-        // the call but its marks, which are atomic (# Safety).
+        // SAFETY: the caller promises that the member is alive, and that during the call only its
+        // marks change, which are atomic (# Safety).
         self.insert(unsafe { member.as_ref() });
     }
 
-    /// As [`remove`](Self::remove), which it calls.
+    /// Calls [`remove`](Self::remove); see [`insert_at`](Self::insert_at).
     ///
     /// # Safety
-    /// As [`insert_at`](Self::insert_at).
+    /// As for [`insert_at`](Self::insert_at).
     #[doc(hidden)]
     unsafe fn remove_at(&mut self, member: NonNull<E>) {
-        // SAFETY: the caller promises that the member is alive, and that nothing changes it during
-        // the call but its marks, which are atomic (# Safety).
+        // SAFETY: the caller promises that the member is alive, and that during the call only its
+        // marks change, which are atomic (# Safety).
         self.remove(unsafe { member.as_ref() });
     }
 }

@@ -1,11 +1,11 @@
-//! Members that are in no set yet, and come to one with what their structure has to be told.
+//! Members that are modified before they join a set. The changes are delivered when they join.
 //!
-//! For an owner that changes a few members under a lock of its own, before it makes a set of them.
-//! A member's word says what it would if the set had been there, and had not been read since
-//! (ldu.M1 of `word`). So the set takes such members over as they are: those whose change is untold
-//! are queued.
+//! For an owner that changes a few members under its own lock, before it makes a set of them. A
+//! member's word says what it would say if the set had existed all the time and had not been read
+//! since (ldu.M1 of `word`). So the set takes such members over as they are: members with a change
+//! that the structure was not told about (*untold*) count as queued.
 //!
-//! Every call is made under the owner's lock, and the set is published under it, or after it.
+//! The owner's lock is held during every call, and the set is published under it, or after it.
 
 use super::links::{Linked, Links, links_of};
 use super::set::DeferredSet;
@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 impl Links {
     #[inline]
     fn untold(&self) -> Word {
-        // ORDER: Relaxed; guarded by the owner's lock, as all here.
+        // ORDER: Relaxed; guarded by the owner's lock, like everything here.
         Word(self.word.load(Ordering::Relaxed))
     }
 
@@ -26,7 +26,7 @@ impl Links {
         self.word.store(word.0, Ordering::Relaxed);
     }
 
-    /// Those of a member that comes, of which its structure is to be told.
+    /// Makes the links of a new member that its structure is still to be told about.
     #[inline]
     pub(crate) fn coming() -> Self {
         let mut links = Self::new();
@@ -34,19 +34,21 @@ impl Links {
         links
     }
 
-    /// Whether the structure is to be told of the member: that it came, or has gone.
+    /// Returns true if the structure is still to be told about the member: that it came, or has
+    /// gone.
     #[inline]
     pub(crate) fn is_untold(&self) -> bool {
         self.untold().is_queued()
     }
 
-    /// Whether the member has not gone.
+    /// Returns true if the member has not gone.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.untold().is_attached()
     }
 
-    /// Whether the member has not gone. If so, the structure is about to be told that it came.
+    /// Returns true if the member has not gone. Then the structure is about to be told that it
+    /// came, and this notes it as told.
     #[inline]
     pub(crate) fn note_told_if_here(&self) -> bool {
         let word = self.untold();
@@ -56,7 +58,8 @@ impl Links {
         word.is_attached()
     }
 
-    /// The member, of which the structure has been told, goes for good. It is to be told of that.
+    /// Removes for good a member that the structure has been told about. The structure is to be
+    /// told of that, too.
     #[inline]
     pub(crate) fn go(&self) {
         self.set_untold(self.untold().after(Change::Recycle, 0));
@@ -64,11 +67,11 @@ impl Links {
 }
 
 impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
-    /// Takes over members whose structure is the set's, and of whose last change it is to be told.
+    /// Takes over the members of the set's structure that it is still to be told about.
     ///
     /// # Safety
-    /// These are all members that are untold, each once. Its memory is held until the set lets it
-    /// go, as after [`insert_raw`](Self::insert_raw) or [`retire_raw`](Self::retire_raw).
+    /// These are all members that are untold, each once. The memory of each is held until the set
+    /// lets it go, as after [`insert_raw`](Self::insert_raw) or [`retire_raw`](Self::retire_raw).
     pub(crate) unsafe fn take_over(&mut self, untold: impl IntoIterator<Item = NonNull<E>>) {
         let state = &mut *self.state;
         // SAFETY: ldu.R1 - the caller promises members that are queued and in no other place

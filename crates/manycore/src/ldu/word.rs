@@ -1,16 +1,21 @@
 //! A member's word: its bits, and every transition between its states.
 //!
+//! ```text
+//! bit  63..6 | 5    | 4    | 3      | 2       | 1      | 0
+//!      epoch | BUSY | DEAD | QUEUED | APPLIED | BEFORE | ATTACHED
+//! ```
+//!
 //! Owns: the layout. No other file of this module looks at a bit.
 //!
 //! Laws (U numbers are the parent module's):
 //! - ldu.M1 `APPLIED` is what the structure has been told. Without `QUEUED` it means nothing: then
 //!   the structure knows what `ATTACHED` says.
-//! - ldu.M2 `BEFORE` is what `ATTACHED` was before the first change that noted the word's epoch. So
-//!   for the read that raised the epoch to that number, which is the only one that can be at work,
-//!   it is the state at the cut (ldu.U6).
-//! - ldu.M3 The epoch of a word never falls: a change that found an older one takes the word's.
+//! - ldu.M2 `BEFORE` is what `ATTACHED` was before the first change that noted the word's epoch.
+//!   Only the read that raised the epoch to that number can be at work, and for it `BEFORE` is the
+//!   state at the cut (ldu.U6).
+//! - ldu.M3 The epoch of a word never falls: a change that found an older epoch takes the word's.
 //! - ldu.M4 `DEAD` means that only a drain will access the member again. `DEAD` without `QUEUED`
-//!   does not last: the thread that sets the one or clears the other frees the member.
+//!   does not last: the thread that sets `DEAD` or clears `QUEUED` frees the member.
 //! - ldu.M5 `BUSY` is set while the structure is being told.
 
 const ATTACHED: u64 = 1;
@@ -21,17 +26,17 @@ const DEAD: u64 = 16;
 const BUSY: u64 = 32;
 const EPOCH_SHIFT: u32 = 6;
 
-/// What a toggle adds to a word, and takes off it.
+/// What a toggle adds to a word, or subtracts from it.
 pub(super) const TOGGLE: u64 = ATTACHED;
 
-/// What a change makes of a member.
+/// What a change does to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Insert,
     Remove,
-    /// Removes, and leaves the memory to its last user.
+    /// Removes the member, and leaves its memory to its last user.
     GiveUp,
-    /// Removes, and gives up unless that leaves the member idle.
+    /// Removes the member, and gives it up unless that leaves it idle.
     Recycle,
 }
 
@@ -40,7 +45,7 @@ pub(super) enum Change {
 pub(super) struct Word(pub(super) u64);
 
 impl Word {
-    /// A member that was never in any set.
+    /// The word of a member that was never in any set.
     pub(super) const NEW: Self = Self(0);
 
     #[inline(always)]
@@ -58,7 +63,7 @@ impl Word {
         self.0 & DEAD != 0
     }
 
-    /// What the structure has been told (ldu.M1); only for a queued member.
+    /// Returns what the structure has been told (ldu.M1); only for a queued member.
     #[inline(always)]
     pub(super) fn is_applied(self) -> bool {
         self.0 & APPLIED != 0
@@ -69,35 +74,37 @@ impl Word {
         self.0 >> EPOCH_SHIFT
     }
 
-    /// Whether the member changed in `epoch` or later.
+    /// Returns true if the member changed in `epoch` or later.
     #[inline(always)]
     pub(super) fn changed_since(self, epoch: u64) -> bool {
         self.epoch() >= epoch
     }
 
-    /// Whether the member was attached at a read's cut: changes that noted `cut` or less count.
+    /// Returns true if the member was attached at a read's cut: changes that noted `cut` or less
+    /// count.
     #[inline(always)]
     pub(super) fn at(self, cut: u64) -> bool {
         let bit = if self.epoch() > cut { BEFORE } else { ATTACHED };
         self.0 & bit != 0
     }
 
-    /// Whether the structure has nothing to do for the member: not now, and not in any read that is
-    /// under way, unless its owner inserts it again. Its data are its owner's then (ldu.U4).
+    /// Returns true if the structure has nothing to do for the member: not now, and not in any read
+    /// that is under way, unless its owner inserts it again. Then its data belong to its owner
+    /// (ldu.U4).
     #[inline(always)]
     pub(super) fn is_idle(self) -> bool {
         // ldu.M5: while BUSY, the structure may still look at the member.
         self.0 & (ATTACHED | BEFORE | APPLIED | BUSY) == 0
     }
 
-    /// Whether a change that found `epoch` has to do no more than toggle the member: it is queued,
-    /// and has changed in this epoch before.
+    /// Returns true if a change that found `epoch` only has to toggle the member: it is queued, and
+    /// has changed in this epoch before.
     #[inline(always)]
     pub(super) fn is_plain(self, epoch: u64) -> bool {
         self.is_queued() && self.epoch() >= epoch
     }
 
-    /// After a toggle that found the member let go in the last moment: what it should have been.
+    /// Returns what a toggle should have made of a member that a drain let go at the last moment.
     #[inline(always)]
     pub(super) fn queued_again(self) -> Self {
         debug_assert!(!self.is_queued(), "ldu.Q1: a queued member is to be pushed");
@@ -105,7 +112,8 @@ impl Word {
         Self(self.0 & !APPLIED | told | QUEUED)
     }
 
-    /// After a change that found `epoch`. The change has to push the member unless it was queued.
+    /// Returns the word after a change that found `epoch`. The change must push the member unless
+    /// it was queued.
     #[inline(always)]
     pub(super) fn after(self, change: Change, epoch: u64) -> Self {
         debug_assert!(!self.is_dead(), "ldu.M4: a member that was given up changes");
@@ -128,14 +136,15 @@ impl Word {
         Self(now | before | applied | QUEUED | kept | epoch.max(self.epoch()) << EPOCH_SHIFT)
     }
 
-    /// Given up by an owner that removed it before (ldu.M4).
+    /// Returns the word after an owner gives up a member that it removed before (ldu.M4).
     #[inline(always)]
     pub(super) fn given_up(self) -> Self {
         debug_assert!(!self.is_attached() && !self.is_dead(), "ldu.M4: given up while in use");
         Self(self.0 | DEAD)
     }
 
-    /// After an eager change: as a drain leaves a member that has been told (ldu.E2).
+    /// Returns the word after an eager change: as a drain leaves a member that it has told
+    /// (ldu.E2).
     #[inline(always)]
     pub(super) fn after_eager(self, change: Change) -> Self {
         debug_assert!(self.0 & (QUEUED | BUSY | DEAD) == 0, "ldu.E1: eager change of {self:?}");
@@ -147,26 +156,28 @@ impl Word {
         Self(self.0 >> EPOCH_SHIFT << EPOCH_SHIFT | attached)
     }
 
-    /// In a drain's hands, which is about to tell the structure that the member is there, or not.
+    /// Returns the word for a drain that is about to tell the structure that the member is there,
+    /// or not.
     pub(super) fn telling(self, attached: bool) -> Self {
         debug_assert!(self.is_queued() && self.0 & BUSY == 0, "ldu.M5: two tell the structure");
         Self(self.0 & !APPLIED | if attached { APPLIED } else { 0 } | BUSY)
     }
 
-    /// The structure has been told. Stays queued if that is not the last word.
+    /// Returns the word after the structure has been told. The member stays queued if something
+    /// newer came.
     pub(super) fn told(self) -> Self {
         debug_assert!(self.is_queued() && self.0 & BUSY != 0, "ldu.M5: told, and not by telling");
         let told = Self(self.0 & !BUSY);
         if told.is_settled() { told.let_go() } else { told }
     }
 
-    /// Whether the structure knows the member's present state.
+    /// Returns true if the structure knows the member's present state.
     #[inline(always)]
     pub(super) fn is_settled(self) -> bool {
         self.is_attached() == self.is_applied()
     }
 
-    /// Out of all queues.
+    /// Returns the word of the member out of all queues.
     #[inline(always)]
     pub(super) fn let_go(self) -> Self {
         debug_assert!(self.is_queued(), "ldu.Q1: a member is let go that is in no queue");
@@ -178,7 +189,7 @@ impl Word {
 mod tests {
     use super::*;
 
-    /// A word after changes in these epochs, inserts and removes in turn.
+    /// Returns the word after changes in these epochs, inserts and removes in turn.
     fn changed(epochs: &[u64]) -> Word {
         let mut word = Word::NEW;
         for (turn, epoch) in epochs.iter().enumerate() {
@@ -188,7 +199,7 @@ mod tests {
         word
     }
 
-    /// Every sequence of up to five changes with epochs up to 3, a late one among them: at each cut
+    /// Every sequence of up to five changes with epochs up to 3, a late one among them. At each cut
     /// that a read can make, the word says what the changes up to the cut come to.
     #[test]
     fn word_knows_the_state_at_the_newest_cut_and_now() {
@@ -253,7 +264,7 @@ mod tests {
         }
     }
 
-    /// ldu.E2: what a deferred change makes of it afterwards.
+    /// ldu.E2: the word is what a deferred change and a drain would make it.
     #[test]
     fn eager_change_leaves_what_a_drain_would() {
         for epochs in [&[1][..], &[1, 1], &[1, 2], &[1, 2, 2]] {

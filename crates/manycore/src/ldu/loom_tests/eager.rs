@@ -6,7 +6,7 @@ use crate::percpu::loom_tests::{large_model, model};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A set whose changes are eager.
+/// Makes a set that makes its changes eagerly.
 fn eager_set() -> Arc<Set> {
     let set = set(Queue::Global);
     drop(set.read_at(|_, _| (true, 1)));
@@ -14,7 +14,7 @@ fn eager_set() -> Arc<Set> {
     set
 }
 
-/// Inserts a new member, eagerly if that can be. It stays in memory.
+/// Inserts a new member, eagerly if possible. It stays in memory.
 fn insert(set: &Set, number: u32) -> NonNull<Member> {
     let member = NonNull::from(Box::leak(Member::boxed(number)));
     // SAFETY: the member is new, and is never freed.
@@ -22,7 +22,7 @@ fn insert(set: &Set, number: u32) -> NonNull<Member> {
     member
 }
 
-/// Removes a member, eagerly if that can be.
+/// Removes a member, eagerly if possible.
 fn remove(set: &Set, member: NonNull<Member>) {
     // SAFETY: `insert` returned it, and this is called once for it.
     let _ = unsafe { set.recycle_at_pace(member) };
@@ -40,7 +40,7 @@ fn expect_a_state(mut seen: Vec<u32>) {
     assert!(matches!(seen[..], [] | [1] | [1, 2] | [2]), "{seen:?} was never the set");
 }
 
-/// A member comes, another comes, the first one goes: each change of either kind.
+/// One member comes, another comes, and the first goes: each change of either kind.
 #[test]
 fn loom_ldu_eager_and_deferred_changes_are_seen_in_their_order() {
     for deferred in 0..3 {
@@ -85,7 +85,7 @@ fn loom_ldu_eager_change_of_a_set_that_is_eager_no_longer_is_deferred() {
     });
 }
 
-/// Two threads whose changes are eager, or find the lock busy.
+/// Two threads make eager changes, or find the lock busy.
 #[test]
 fn loom_ldu_eager_changes_of_two_threads_are_not_lost() {
     model(3, || {

@@ -1,4 +1,4 @@
-//! Members' memory and data (ldu.U3, ldu.U4), bounds, and members that change hands.
+//! The memory and data of members (ldu.U3, ldu.U4), bounds, and members that change hands.
 
 use super::{Member, Set, contents, set, spawn};
 use crate::ldu::{DeferredSet, Queue};
@@ -31,7 +31,7 @@ fn loom_ldu_global_member_dropped_while_queued_is_freed_once() {
     member_dropped_while_queued(Queue::Global);
 }
 
-/// A member that was taken back is its owner's alone: its data may change (ldu.U4).
+/// A member that was taken back belongs only to its owner: its data may change (ldu.U4).
 #[test]
 fn loom_ldu_member_taken_back_may_change() {
     model(3, || {
@@ -48,14 +48,14 @@ fn loom_ldu_member_taken_back_may_change() {
     });
 }
 
-/// A member that came and went comes again with other data, while a queue has it still.
+/// A member that came and went comes again with other data, while a queue still has it.
 #[test]
 fn loom_ldu_recycled_member_comes_again_with_other_data() {
     model(3, || {
         let set = set(Queue::PerThread);
         let other = spawn(&set, |set: &Set| {
             let member = NonNull::from(Box::leak(Member::boxed(1)));
-            // SAFETY: the member is in this set alone, and is used no more if it is not idle.
+            // SAFETY: the member is in this set alone, and is not used any more if it is not idle.
             unsafe {
                 set.insert_raw(member);
                 if set.recycle_raw(member) {
@@ -72,7 +72,7 @@ fn loom_ldu_recycled_member_comes_again_with_other_data() {
     });
 }
 
-/// Inserted by one thread, removed by another beside a reader, and freed by the last user.
+/// One thread inserts a member, another removes it beside a reader, and the last user frees it.
 #[test]
 fn loom_ldu_member_changes_hands() {
     model(2, || {

@@ -1,10 +1,10 @@
-//! Models of cancelling updates: laws ldu.U3, ldu.U4, ldu.U6 in every interleaving up to a bound,
-//! with the three faults of the published forms caught when they are planted (`seeded`). What loom
-//! can and can't show is in the header of [`crate::percpu::loom_tests`].
+//! Models of cancelling updates: laws ldu.U3, ldu.U4, ldu.U6 in every interleaving up to a bound.
+//! The three faults of the published forms are caught when they are planted (`seeded`). The header
+//! of [`crate::percpu::loom_tests`] says what loom can and cannot show.
 //!
-//! The canaries: members' data are loom's cells, which the structure reads and the owner writes
-//! when the member is its own again; and links know when their member's time is over. Freed members
-//! stay in memory, so that a model that goes wrong says how.
+//! There are two kinds of canaries. Members' data are in loom's cells, which the structure reads,
+//! and which the owner writes when the member belongs to it again. And links know when their
+//! member's time is over. Freed members stay in memory, so that a model that fails says how.
 
 mod eager;
 mod lives;
@@ -52,7 +52,7 @@ impl Member {
     }
 }
 
-/// The numbers of the members, and a check of what it is told.
+/// The numbers of the members. It checks what it is told.
 #[derive(Default)]
 struct Numbers(Vec<u32>);
 
@@ -85,7 +85,7 @@ fn spawn<S: Send + Sync + 'static, R: 'static>(
     thread::spawn(move || f(&shared))
 }
 
-/// The set, up to date, smallest first.
+/// Returns the contents of the set, up to date, smallest first.
 fn contents(set: &Set) -> Vec<u32> {
     let mut numbers = set.read().0.clone();
     numbers.sort_unstable();

@@ -33,8 +33,8 @@ fn loom_ldu_global_changes_race_reads_and_nothing_is_lost() {
     changes_race_two_reads(Queue::Global);
 }
 
-/// Two members of one queue, of which one goes back into it while a read walks: none gets lost on
-/// the way (ldu.U3's order).
+/// Two members are in one queue, and one of them goes back into it while a read walks the queue: no
+/// member gets lost on the way (ldu.U3's order).
 #[test]
 fn loom_ldu_member_queued_again_behind_a_walk_is_not_lost() {
     model(3, || {
@@ -51,7 +51,7 @@ fn loom_ldu_member_queued_again_behind_a_walk_is_not_lost() {
     });
 }
 
-/// Y comes only after X, by one thread that has X queued before: no read sees Y without X.
+/// One thread has X and Y queued, removes Y, and then inserts X: no read sees both.
 fn one_thread_in_order(queue: Queue) {
     model(3, move || {
         let set = set(queue);
@@ -79,8 +79,8 @@ fn loom_ldu_global_read_sees_a_state_that_was() {
     one_thread_in_order(Queue::Global);
 }
 
-/// Y is inserted only after X was seen: no read may see Y without X. Y's slot has a member
-/// queued before, so that a read that looks at slots one by one would find it first.
+/// Y is inserted only after X was seen: no read may see Y without X. Y's slot has a member that was
+/// queued before, so a read that looks at slots one by one would find Y first.
 fn effect_has_its_cause(queue: Queue) {
     model(2, move || {
         let shared = Arc::new((set(queue), AtomicBool::new(false)));
@@ -116,8 +116,8 @@ fn loom_ldu_global_reader_never_sees_effect_without_cause() {
     effect_has_its_cause(Queue::Global);
 }
 
-/// The store-buffering litmus on two sets: each thread changes one and reads the other. With a
-/// member that is queued already the change is its word alone.
+/// The store-buffering litmus on two sets: each thread changes one set and reads the other. If the
+/// member is queued already, the change is only its word.
 fn one_of_two_readers_sees_the_other(queued: bool) {
     model(2, move || {
         let sets = Arc::new((set(Queue::PerThread), set(Queue::PerThread)));

@@ -8,7 +8,7 @@ fn catches(bug: &str, models: &[&str], signs: &[&str]) {
     }
 }
 
-/// The public kernel patch: an updater may have queued the member again, elsewhere.
+/// The public kernel patch has this fault: an updater may have queued the member again, elsewhere.
 #[test]
 fn loom_ldu_next_read_after_the_member_was_let_go_is_caught() {
     let models = ["reads::loom_ldu_member_queued_again_behind_a_walk_is_not_lost"];
@@ -44,7 +44,7 @@ fn loom_ldu_change_that_waits_while_its_thread_holds_a_set_is_caught() {
     catches("waiting-holder", &models, &["deadlock"]);
 }
 
-/// An eager change that relies on what it saw before it had the lock.
+/// An eager change relies on what it saw before it had the lock.
 #[test]
 fn loom_ldu_eager_change_under_sharers_is_caught() {
     let models = ["eager::loom_ldu_eager_change_of_a_set_that_is_eager_no_longer_is_deferred"];

@@ -14,8 +14,8 @@ fn shared_contents(set: &Set) -> Vec<u32> {
     seen
 }
 
-/// Each changes the set and then reads it: both see their own change, whichever did the round, and
-/// one of them both.
+/// Each thread changes the set and then reads it. Both see their own change, whichever did the
+/// round, and one of them sees both changes.
 #[test]
 fn loom_ldu_shared_readers_see_their_own_changes() {
     model(2, || {
@@ -33,7 +33,7 @@ fn loom_ldu_shared_readers_see_their_own_changes() {
     });
 }
 
-/// A reader that finds nothing to do, beside one that has the structure alone.
+/// A reader that finds nothing to do, beside a reader that has the structure alone.
 #[test]
 fn loom_ldu_shared_reader_and_exclusive_reader_with_changes() {
     large_model(3, || {
@@ -50,7 +50,7 @@ fn loom_ldu_shared_reader_and_exclusive_reader_with_changes() {
     });
 }
 
-/// One thread's changes in their order, and two parallel readers.
+/// One thread makes changes in order, and two readers read in parallel.
 #[test]
 fn loom_ldu_shared_readers_see_states_that_were() {
     large_model(2, || {
@@ -75,20 +75,20 @@ fn loom_ldu_shared_readers_see_states_that_were() {
     });
 }
 
-/// A set whose queue is at its bound with each change.
+/// Makes a set with a queue that is at its bound with each change.
 fn tight_set() -> Arc<Set> {
     let builder = DeferredSet::builder().queue(Queue::Global).max_queued(1);
     Arc::new(builder.build(Numbers::default()).unwrap())
 }
 
-/// So many changes that the last would wait for a reader.
+/// Makes so many changes that the last would wait for a reader.
 fn change_beyond_the_bound(set: &Set) {
     (1..=GROWTH as u32).for_each(|number| {
         std::mem::forget(set.insert(Member::boxed(number)));
     });
 }
 
-/// Its own reader apart, another one waits for the structure.
+/// This thread shares the set itself, and another thread waits for the structure.
 #[test]
 fn loom_ldu_sharer_that_changes_its_set_waits_for_no_reader() {
     large_model(2, || {
@@ -103,7 +103,8 @@ fn loom_ldu_sharer_that_changes_its_set_waits_for_no_reader() {
     });
 }
 
-/// Each shares a set and changes the other's. One preemption suffices: between the two shares.
+/// Each thread shares a set and changes the other's set. One preemption suffices: between the two
+/// shares.
 #[test]
 fn loom_ldu_sharers_that_change_each_others_sets_do_not_wait() {
     model(1, || {
