@@ -14,9 +14,9 @@
 //! - ldu.R1 A queued member is in exactly one place: a queue, one of the lists of [`Pending`], or
 //!   the hands of the drain that looks at it. A panic leaves it in a list.
 //! - ldu.R2 After a drain has let a member go, it does not touch the member (ldu.U3).
-//! - ldu.R3 If a member's changes since the last read came to nothing, it stays queued, in `carry`,
-//!   as long as it goes on changing: its next changes need no push, and its queue's line stays
-//!   where it is. The first read that finds it unchanged for some reads lets it go.
+//! - ldu.R3 If a member's changes since the last read came to nothing, the member stays queued, in
+//!   `carry`, as long as it goes on changing. So its next changes need no push, and its queue's
+//!   line stays where it is. The first read that finds it unchanged for some reads lets it go.
 //! - ldu.R4 While the set is poisoned, its structure is told nothing. Members that came and went
 //!   leave the queues all the same, and are freed. So what waits is bounded by what is in the set,
 //!   or was when the structure panicked.

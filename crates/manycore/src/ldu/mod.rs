@@ -98,9 +98,9 @@
 //!   Every change notes the epoch that it found, and the member's state before its first change in
 //!   that epoch. The read takes the state that each member had at the cut. So a read sees every
 //!   change that returned before the read began. If it sees a change, it also sees everything that
-//!   came before that change. (The published form has no cut: a change can be missed while a later
-//!   one is seen.) Changes wait for a read only if a queue has four times its bound, and a read
-//!   never waits for a change. (A set may also make changes *eagerly*: module `eager`.)
+//!   came before that change. (The published form has no cut: a read can miss a change and see a
+//!   later one.) A change waits for a read only if a queue has four times its bound. A read never
+//!   waits for a change. (A set may also make changes *eagerly*: module `eager`.)
 //! - **ldu.U7** If the structure panics, the panic reaches the reader that called it. (A change
 //!   that drains because its queue is full contains the panic.) The set is poisoned until
 //!   [`DeferredSet::clear_poison`]. What was not applied stays queued, and changes go on. The call

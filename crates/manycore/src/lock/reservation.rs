@@ -26,10 +26,9 @@
 //! - reservation.N2 A marked word becomes free through a thread that loaded the flag after the
 //!   barrier and found it clear, or through the owner itself, from outside. It becomes a word that
 //!   the owner has locked if the flag was set. One exchange decides, however many threads revoke.
-//! - reservation.N3 If an owner clears the flag and finds the word changed, it releases the word as
-//!   if it had locked it: when the word is still marked, or locked in the owner's name
-//!   ([`leave_changed`]). It does so even if it was never inside, because a revoker may have seen
-//!   the flag of its attempt.
+//! - reservation.N3 If an owner clears the flag and then finds the word still marked, or locked in
+//!   its name, it releases the word as if it had locked it ([`leave_changed`]). It does so even if
+//!   it was never inside, because a revoker may have seen the flag of its attempt.
 //! - reservation.N4 A word is reserved only once: a slow revoker would take a second reservation
 //!   for the first. The caller remembers that.
 //! - reservation.N5 Words are reserved only where barriers are asymmetric. If membarrier is denied

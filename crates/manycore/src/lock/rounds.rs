@@ -37,7 +37,7 @@
 //! - rounds.V5 A thread that comes to share the object waits for its sharers only if there is
 //!   something to do. So a thread that acquires the lock asks again, and joins the sharers if there
 //!   is nothing. When it arrived, the lock may have been busy with the last of the work, in a round
-//!   that had begun before, which rounds.V2 does not let the thread count on.
+//!   that had begun before. By rounds.V2 the thread cannot count on that round.
 //! - rounds.V6 A thread that parks to wait for others is in the graph of `wait_graph`, with all
 //!   that it holds. So a thread that would close a cycle is refused, and undoes what it has
 //!   announced.

@@ -21,9 +21,9 @@
 //! - lock.K2 No lost wake-up: a thread that parks has set WAITERS in the word that it compared. A
 //!   thread that unlocks a word with WAITERS wakes one waiter, unless SPIN says that a spinning
 //!   waiter is there to do so.
-//!   - A thread that was woken *owes*, because other threads may still be parked: it sets WAITERS
-//!     in the word when it locks, when it sets SPIN, or before it parks. If the word has become HOT
-//!     by then, it wakes all the others.
+//!   - A thread that was woken *owes* a wake-up, because other threads may still be parked. So it
+//!     sets WAITERS in the word when it locks, when it sets SPIN, or before it parks. If the word
+//!     has become HOT by then, it wakes all the others.
 //!   - The waiter that set SPIN clears it when it locks or before it parks; WAITERS then stays in
 //!     the word. SPIN may be gone earlier, if the word was HOT in between. If another waiter then
 //!     sets it, it is cleared too early, and an unlock wakes one thread more.
@@ -157,7 +157,7 @@ pub(crate) fn lock(
 }
 
 /// Takes the lock if it is free, or becomes free within the pauses that a waiter makes before it
-/// parks. At first the holder is left alone for longer: if every waiter took the lock at once, the
+/// parks. At first the holder is left alone for longer. If every waiter took the lock at once, the
 /// lock and the data that it guards would move from core to core for each change.
 #[inline]
 pub(super) fn lock_soon(word: &AtomicUsize, token: usize) -> bool {

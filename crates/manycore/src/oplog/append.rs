@@ -185,8 +185,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         of.append_rarely(op, Refusal::Stale);
     }
 
-    /// Makes an update of a cold object that this thread has locked without waiting, although a
-    /// flag says that the object is no ordinary one, or the thread has a log in hand.
+    /// Makes an update of a cold object that this thread has locked without waiting. But a flag
+    /// says that the object is no ordinary one, or the thread has a log in hand.
     #[cold]
     #[inline(never)]
     #[track_caller]

@@ -1,7 +1,7 @@
 //! The reader's side of a hot state: collecting the slots' logs.
 //!
-//! Owns: the two ways to collect without the updaters' help (flat under one gate, or log by log up
-//! to a cut), and what they share with the combining tree: closing, waiting, emptying a slot.
+//! Owns: the two ways to collect without the updaters' help: flat under one gate, or log by log up
+//! to a cut. Also owns what they share with the combining tree: closing, waiting, emptying a slot.
 //! Everything here runs with the hot state's lock held. Laws oplog.C1 to oplog.C5 are in the header
 //! of `hot_state`, those of answers in `gate`.
 
@@ -151,8 +151,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         });
     }
 
-    /// Decides whether a slot whose log was collected stays dirty. Returns the number of updates
-    /// since the previous collection.
+    /// Decides whether a slot stays dirty after its log was collected. Returns the number of
+    /// updates since the previous collection.
     #[inline(always)]
     pub(super) fn note_collected(
         &self,

@@ -29,14 +29,14 @@
 //!   a branch for a collection only while the collection's gate is closed, and the gate stays
 //!   closed until the helper is done.
 //! - oplog.B3 A helper accesses its own log, and the log of a member that has answered the
-//!   collection (oplog.G2), as a reader may. A slot is a member of at most one branch: only the
+//!   collection (oplog.G2), as a reader may. A slot is a member of at most one branch. Only the
 //!   reader changes members, and it makes a slot a member only of a branch to which the slot's
 //!   updater came in this collection. The reader collects only the logs that no helper has
 //!   collected.
 //! - oplog.B4 So the collection is what the reader alone would have found. The updater of each slot
-//!   is stopped from before its log is collected until the gate opens, and all are stopped at the
-//!   moment when the last one has stopped (oplog.C3). This also holds for logs with stamps: under
-//!   the hot state's gate they need no cut, and updates stamped later are applied later.
+//!   is stopped from before its log is collected until the gate opens. All are stopped at the
+//!   moment when the last of them has stopped (oplog.C3). This also holds for logs with stamps:
+//!   under the hot state's gate they need no cut, and updates stamped later are applied later.
 //! - oplog.B5 If absorbing panics, the absorbed updates are in the branch, and the rest is in its
 //!   log, which counts as not collected. The reader collects all of them, and then resumes the
 //!   panic (oplog.D7).

@@ -7,10 +7,11 @@
 //! - oplog.C10 A hot state has its log set unless its gate says `EVICTED`. Only an eviction frees
 //!   the log set. It does so under the hot state's lock, after the hot state has left the table,
 //!   the gate was closed for good and the updaters have left (oplog.C7). So three kinds of threads
-//!   may use the log set: the lock's holder; a thread that has announced the hot state as an
-//!   updater and has then seen a gate value other than `EVICTED`; and a thread that has the mutex
-//!   of the place in the table where it has found the hot state (oplog.T2). A thread announced as a
-//!   waiter may not. The holder of an evicted hot state's lock makes a new log set if it needs one.
+//!   may use the log set. The first is the lock's holder. The second is a thread that has announced
+//!   the hot state as an updater and has then seen a gate value other than `EVICTED`. The third is
+//!   a thread that has the mutex of the place in the table where it found the hot state (oplog.T2).
+//!   A thread announced as a waiter may not use it. The holder of an evicted hot state's lock makes
+//!   a new log set if it needs one.
 
 use super::branches::Tree;
 use super::collected_logs::CollectedLogs;

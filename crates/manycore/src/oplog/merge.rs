@@ -21,11 +21,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// log is dirty, and no update waits elsewhere. Otherwise does nothing and returns false.
     ///
     /// oplog.C2: a slot with entries has its bit set, by an RMW and a full fence before its first
-    /// entry. So if a bit is clear here, an updater that sets it later has not returned yet, and
-    /// will then see all earlier stores of the calling thread: the two sides of oplog.D1. One load
-    /// looks at all slots, and the calling thread's own appends came before that load. So what is
-    /// in its own log and in no other is a consistent cut (oplog.D2). No other thread has its own
-    /// log in hand (oplog.C1). The log's gate is closed to what user code appends.
+    /// entry. So if a bit is clear here, an updater that sets it later has not returned yet. That
+    /// updater will see all earlier stores of the calling thread. These are the two sides of
+    /// oplog.D1. One load looks at all slots, and the calling thread's own appends came before that
+    /// load. So what is in its own log and in no other is a consistent cut (oplog.D2). No other
+    /// thread has its own log in hand (oplog.C1). The log's gate is closed to what user code
+    /// appends.
     ///
     /// # Safety
     /// The caller has taken the hot state's lock, and has then passed a full fence. Its thread has

@@ -85,8 +85,8 @@
 //! | demotes | panics | as a read |
 //! | promotes | does nothing | as an update; no other object is evicted |
 //!
-//! While a thread has a log in hand, its update of another object is never applied, only logged,
-//! and each read, demotion or repair panics: the reader of the log waits for this very thread. If
+//! While a thread has a log in hand, its update of another object is never applied, only logged.
+//! Each read, demotion or repair panics: the reader of the log waits for this very thread. If
 //! updates append to their own object during its demotion or eviction, the demotion or eviction is
 //! abandoned, or also applies these updates.
 //!

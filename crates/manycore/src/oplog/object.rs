@@ -20,9 +20,9 @@
 //!   for the holder. Only a locked word becomes HOT. A word that is reserved for one thread
 //!   ([`crate::lock::reservation`]) is not locked. A thread that promotes in the owner's name has
 //!   first revoked the reservation, and has been refused the lock.
-//! - oplog.W3 A hot state is freed only after four things: the word no longer leads to it, its
-//!   updaters and its lock's waiters have left, it has left the table, and an evictor that had
-//!   claimed it is done.
+//! - oplog.W3 A hot state is freed only after the word has stopped leading to it, its updaters and
+//!   its lock's waiters have left, it has left the table, and an evictor that had claimed it is
+//!   done.
 //! - oplog.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
 //!   object may drop it further down the same stack. The evictor has the hot state's lock, and
 //!   perhaps the value borrowed, so it frees both when it is done. Other calls that take the object
@@ -43,7 +43,7 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// A value whose updates are deferred until the next read.
+/// A value with updates that are deferred until the next read.
 ///
 /// For structures that many threads update often and that are read rarely: registries, reverse
 /// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` is the
@@ -94,9 +94,9 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 ///   biased and one when not, and a clock read if the log is ordered.
 /// - Cost of a read while hot: the object's lock, one to three cache misses per slot that was
 ///   written since the last read, and the updates themselves. (On many cores, three misses for each
-///   group of cores: [`MergeStrategy`].) When biased, the read also pays one `membarrier` if a
-///   thread that has updates in its log is no longer busy updating (2 us, and 1 us for each other
-///   running thread). Each thread that goes on updating waits for the read once, from some hundred
+///   group of cores: [`MergeStrategy`].) When biased, the read also pays one `membarrier` (2 us,
+///   and 1 us for each other running thread) if a thread with updates in its log has stopped
+///   updating. Each thread that goes on updating waits for the read once, from some hundred
 ///   nanoseconds to some microseconds, and may collect other threads' logs while it waits. If a
 ///   read finds updates only in its own thread's log, it costs the lock, a load of the dirty bits,
 ///   and these updates.

@@ -11,9 +11,9 @@
 //!   the word.
 //! - Threads *enter*: they announce the address in their slot's record, load the word once more,
 //!   and work on their own part of the hot state.
-//! - A *demotion* closes the word, leaves the table, waits until the updaters have left, *folds*
-//!   their parts into the object, makes the word cold, and frees the hot state when no thread
-//!   announces it.
+//! - A *demotion* closes the word, leaves the table, waits until the updaters have left, and
+//!   *folds* their parts into the object. Then it makes the word cold, and frees the hot state when
+//!   no thread announces it.
 //! - An *eviction* does the same on behalf of another object, without access to the word. It closes
 //!   a gate inside the hot state, folds into a base beside it, and leaves the rest to the object's
 //!   next use.
@@ -29,19 +29,19 @@
 //! - promotion.H1 A thread reaches the hot state only between an announcement and its withdrawal.
 //!   *After* the announcement, it has seen that the word still leads there ([`enter`]). It changes
 //!   its own part only if, after the announcement, it has also seen the hot state open, or has
-//!   found that part there (a folding thread first takes the part out).
+//!   found the part there. (A folding thread first takes the part out.)
 //! - promotion.H2 One thread folds the hot state. It has closed the hot state, has passed the
 //!   barrier, and has then seen no record that announces the hot state as an updater
 //!   ([`wait_for_updaters`]). With promotion.H1 this is the store-buffering race that
 //!   `percpu::barrier` decides: the updater sees the hot state closed, or the folding thread sees
 //!   the announcement.
 //! - promotion.H3 A thread that only reads, or that waits for a lock or a fold, announces the hot
-//!   state as a waiter ([`look_on`]), with the bias in the word, as an updater does. It accesses no
-//!   updater's part, so a fold does not wait for it. (The waiter may itself be waiting for the
+//!   state as a waiter ([`look_on`]). It uses the bias in the word, as an updater does. It accesses
+//!   no updater's part, so a fold does not wait for it. (The waiter may itself be waiting for the
 //!   fold.)
-//! - promotion.H4 The thread that took the hot state out of the word frees it, after the hot state
-//!   has left the table ([`Membership::leave`]) and no record announces it, not even as a waiter
-//!   ([`wait_until_left`]).
+//! - promotion.H4 The thread that took the hot state out of the word frees it. Before that, the hot
+//!   state has left the table ([`Membership::leave`]), and no record announces it any more, not
+//!   even as a waiter ([`wait_until_left`]).
 //! - promotion.H5 An evictor finds the hot state in the table and claims it there, under the mutex
 //!   of its place, and so takes it out of the table. A thread that leaves the table either finds
 //!   the hot state there, or waits until the evictor has ended its claim, which is the evictor's

@@ -52,7 +52,7 @@ pub struct Stats {
     pub applied: u64,
     /// Updates that are in logs now.
     pub pending: u64,
-    /// The number of merges, by readers and by updates whose log was full.
+    /// The number of merges, by readers and by updates that found their log full.
     pub merges: u64,
     /// The number of evictions of this object.
     pub evictions: u64,

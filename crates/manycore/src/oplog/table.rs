@@ -4,8 +4,8 @@
 //!
 //! Laws:
 //! - oplog.T1 At most as many objects of a table have logs as the table has places. The exception
-//!   are objects that got logs because an update could neither be applied nor wait (under its own
-//!   thread's guard, within another update of the object, or because of poison). The next read of
+//!   are objects that got logs because an update could neither be applied nor wait: under its own
+//!   thread's guard, within another update of the object, or because of poison. The next read of
 //!   such an object that finds no poison takes the place if it is free; else it demotes the object.
 //! - oplog.T2 An entry's pointer is alive while the place's mutex is held: an object leaves the
 //!   table under that mutex before its hot state is freed.
@@ -49,7 +49,7 @@ pub(crate) trait Evictable: Sync {
     /// Whether [`finish_eviction`](Self::finish_eviction) may run user code.
     const RUNS_USER_CODE: bool;
 
-    /// Takes the hot state's lock if it is free, and never waits for it: the caller holds the
+    /// Takes the hot state's lock if it is free, and never waits for it. The caller holds the
     /// place's mutex, and other threads take the two in the opposite order (oplog.T3). After
     /// success, [`finish_eviction`](Self::finish_eviction) must be called.
     fn try_claim(&self) -> bool;

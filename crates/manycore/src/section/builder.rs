@@ -121,11 +121,10 @@ impl Builder {
     /// the garbage to come within the budget. By default it waits only for sections that are not
     /// stalled, for at most [`STALLED_MILLIS`](crate::config::STALLED_MILLIS).
     ///
-    /// A time that is set holds for stalled sections, too. (Except in a bounded domain: there, no
-    /// thread waits for nodes that are held only by sections older than this time and than
-    /// `STALLED_MILLIS`.) This bounds memory even under a stalled section, at the price of
-    /// progress: until the stalled section is closed, writers run no faster than one section in
-    /// this time.
+    /// A time that is set holds for stalled sections, too. (A bounded domain is different: no
+    /// thread waits there for nodes that only sections hold which are older than this time and than
+    /// `STALLED_MILLIS`.) So memory is bounded even under a stalled section. The price is progress:
+    /// until the stalled section is closed, writers run no faster than one section in this time.
     ///
     /// Choose a time that callers can bear: a section that stalls because it waits for a writer
     /// delays both by this much, but never for ever. With zero, no thread waits, and a thread that

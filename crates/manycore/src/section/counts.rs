@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Ordering};
 use std::array;
 use std::fmt;
 
-/// `N` counts that threads add to while they have a section open, each thread on lines of its own.
+/// `N` counts that threads add to while they have a section open, each thread on separate lines.
 ///
 /// What for: the statistics of a structure whose operations open a section. An add is then a load
 /// and a store, because no other thread has the section's slot. When not: without a section, or

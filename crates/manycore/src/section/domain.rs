@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// A set of structures whose nodes are freed when no [`Section`] of it can be holding them.
+/// A set of structures; their nodes are freed when no [`Section`] of the domain can hold them.
 ///
 /// What for: memory that many threads read without a lock while others unlink and free. When not:
 /// values that are read under a lock anyway, or that change so rarely that an `Arc` behind a lock
@@ -32,11 +32,11 @@ use std::time::Duration;
 /// ([`crate::section`] has the argument).
 ///
 /// Progress: entering, loading, retiring and leaving are wait-free, except for the allocator and
-/// destructors. Some rare operations take locks, and so wait some microseconds for other threads: a
-/// thread's first section (of this domain or at all), a thread's end, making and dropping a domain,
-/// and [`backlog`](Self::backlog), which waits for the leader of a round. Two operations wait for
-/// sections: [`synchronize`](Self::synchronize), and closing a section in which the thread retired
-/// while the domain is over its budget.
+/// destructors. Some rare operations take locks, and so wait some microseconds for other threads.
+/// These are a thread's first section (of this domain or at all), a thread's end, making and
+/// dropping a domain, and [`backlog`](Self::backlog), which waits for the leader of a round. Two
+/// operations wait for sections: [`synchronize`](Self::synchronize), and closing a section in which
+/// the thread retired, if the domain is over its budget.
 ///
 /// Memory: let `T` threads retire, each at most `w` bytes in one section. Then the garbage of a
 /// domain weighs at most
@@ -77,8 +77,8 @@ use std::time::Duration;
 ///   [`URGENT_BURST`](crate::config::URGENT_BURST) (32) times in a row, and once every 100 us in
 ///   the long run. If several threads retire, one may leave the round to another.
 /// - Later: what is left after such a burst, and what an open section held back. It is dropped at
-///   the end of a later section of the same thread, whether the thread retires there or not: the
-///   first section that closes 100 us later, or up to 128 sections after that.
+///   the end of a later section of the same thread, whether the thread retires there or not. That
+///   is the first section that closes 100 us later, or up to 128 sections after that.
 /// - If the thread does not use the domain any more, the value is dropped by other threads that
 ///   retire, some 10 ms later; by [`collect`](Self::collect); or with the domain. If none of this
 ///   happens, the value lives on. So call `collect` after a burst of removals if sockets or
@@ -181,8 +181,8 @@ impl Domain {
         /// Michael and Scott, uses memory after it was freed. A debug build panics where it sees
         /// that.
         ///
-        /// What for: structures whose sections may stall (user code inside, preemption) and whose
-        /// garbage must stay bounded all the same.
+        /// What for: structures with sections that may stall (user code inside, preemption) and
+        /// garbage that must stay bounded all the same.
         ///
         /// ```
         /// use manycore::section::{Atomic, Domain, Owned};

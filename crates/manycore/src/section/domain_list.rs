@@ -178,8 +178,8 @@ pub(super) fn for_each_part(slot: usize, mut f: impl FnMut(&State, &Local)) {
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(hold_for_fork, introduce_in_child);
 
-/// Notes the new number of the child's thread: the operating system gave it another one than the
-/// parent had.
+/// Notes the new number of the child's thread: the operating system gave it another number than in
+/// the parent.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 fn introduce_in_child() {
     let slot = HOME.try_with(|home| home.slot.get());

@@ -88,8 +88,8 @@ impl<'d> Section<'d> {
     /// Loads a pointer that this section may then follow, from memory that the caller manages: the
     /// raw layer below [`Atomic`](super::Atomic).
     ///
-    /// The caller must know whether the result may be followed: the node behind it must be retired
-    /// through this domain, and in a bounded domain a pointer found in an unlinked node must not be
+    /// The caller must know whether the result may be followed. The node behind it must be retired
+    /// through this domain. In a bounded domain, a pointer found in an unlinked node must not be
     /// followed. Cost: one load; two in a bounded domain.
     #[inline(always)]
     pub fn protect<T>(&self, source: &AtomicPtr<T>) -> *mut T {

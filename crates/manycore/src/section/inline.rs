@@ -12,9 +12,9 @@ use std::mem::ManuallyDrop;
 
 /// A section that is open and has no guard: what [`Section::leave_open`] returns.
 ///
-/// What for: the boundary to another language, whose functions open a section and return. With the
-/// three words, that language can even open and close sections without a call, as law section.S12
-/// says. When not: in Rust code, where a guard closes the section whatever happens.
+/// What for: the boundary to another language, with functions that open a section and return. With
+/// the three words, that language can even open and close sections without a call, as law
+/// section.S12 says. When not: in Rust code, where a guard closes the section whatever happens.
 ///
 /// ```
 /// let domain = manycore::section::Domain::new();

@@ -16,8 +16,8 @@
 //! - *open*: the batch that the thread still adds to.
 //! - *sealed*: stamped batches, in the order of their stamps, which wait for their grace period.
 //! - *held*: what a filtered batch leaves behind, because an open section may still hold it.
-//! - *expired*: batches whose grace period is over.
-//! - *gated*: nodes whose grace period is over and which the gate holds back.
+//! - *expired*: batches with a grace period that is over.
+//! - *gated*: expired nodes that the gate holds back.
 //!
 //! A batch is *urgent* if it has a node that is large, urgent or of unknown weight (section.S10).
 //! Nothing in here runs user code: expired nodes are handed out, and the caller frees them.
@@ -54,8 +54,8 @@ impl RetiredNode {
     }
 }
 
-/// A node whose grace period is over and which the limbo counts no more. It is two words, which
-/// stay in registers on the way from the limbo to the destructor.
+/// An expired node that the limbo does not count any more. It is two words, which stay in registers
+/// on the way from the limbo to the destructor.
 pub(super) struct ExpiredNode {
     address: NonNull<()>,
     free: unsafe fn(NonNull<()>),
@@ -417,7 +417,7 @@ impl Limbo {
         Some(stamp)
     }
 
-    /// Takes out every node whose grace period is over, so that a gate can be asked about them.
+    /// Takes out every expired node, so that a gate can be asked about them.
     pub(super) fn take_expired(&mut self) -> VecDeque<(RetiredNode, Instant)> {
         let mut nodes = self.gated.take();
         self.put_first_back();

@@ -221,10 +221,11 @@ impl OwnWord {
     }
 }
 
-// SAFETY: `extra`, `freeing`, `reused`, `pace` and the copies are touched only by the slot's owner
-// (percpu.P2 of `percpu`: one owner at a time, handed over by Release and Acquire), or by the owner
-// of the domain; `place` under a lock; `limbo` by the thread that `claim` allows, one at a time.
-// Nodes are Send: `Section::retire` demands it, and the caller of `retire_raw` promises it.
+// SAFETY: only the slot's owner touches `extra`, `freeing`, `reused`, `pace` and the copies
+// (percpu.P2 of `percpu`: one owner at a time, handed over by Release and Acquire), or the owner of
+// the domain. `place` is touched under a lock, and `limbo` by the thread that `claim` allows, one
+// at a time. Nodes are Send: `Section::retire` demands it, and the caller of `retire_raw` promises
+// it.
 unsafe impl Sync for Local {}
 // SAFETY: a `Local` is not tied to a thread. Its cells are plain data. Any thread may free the
 // nodes in its limbo: `Section::retire` demands it (`T: Send`), and the caller of `retire_raw`
@@ -316,9 +317,9 @@ impl Local {
     pub(super) fn limbo_unpublished(&self) -> MutPtr<Limbo> {
         debug_assert!(self.is_inside(), "section.S9: a thread outside touches its limbo unclaimed");
         // ORDER: Acquire; pairs with Release in `take_over`. Either a leader that has announced
-        // itself sees the section, or its announcement is seen here: the store of `lower` and a
-        // light barrier lie before this load, and the announcement and a heavy barrier lie before
-        // the leader's look (percpu.B1).
+        // itself sees the section, or its announcement is seen here. The reason: the store of
+        // `lower` and a light barrier lie before this load, and the announcement and a heavy
+        // barrier lie before the leader's look (percpu.B1).
         if self.claim.load(Ordering::Acquire) != UNCLAIMED {
             self.refuse();
         }
@@ -515,7 +516,8 @@ impl Local {
         self.extra.get() & SPARE != 0
     }
 
-    /// The latest era whose nodes the open section may hold (section.E4); for the owner.
+    /// Returns the latest era with nodes that the open section may hold (section.E4); for the
+    /// owner.
     #[inline(always)]
     pub(super) fn upper(&self) -> u64 {
         self.lower.own().max(self.raised.own())

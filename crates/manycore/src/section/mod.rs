@@ -133,7 +133,7 @@
 //!   once a batch leads a round or leaves the round to another leader. Two callers do wait for
 //!   sections: [`Domain::synchronize`], and a thread that has sealed a batch while the domain is
 //!   over its budget. That thread waits at the end of its outermost section, for a limited time
-//!   (section.S10). The number of rounds does not grow with the threads: a thread leads none if it
+//!   (section.S10). The number of rounds does not grow with the threads. A thread leads none if it
 //!   saw four rounds since its last batch, or if it waits and saw another thread's round.
 //! - section.S6 Readers pay a compiler fence, and the leader pays a membarrier. Where there is no
 //!   membarrier, readers pay a locked instruction and the leader a fence
@@ -152,27 +152,28 @@
 //!   that are sealed and not freed yet, plus the limits of all open batches (`budget`). A limit is
 //!   granted only within the budget. A thread adds its sealed batch to the charge before it
 //!   compares the charge with the budget. If the charge is greater, the thread closes no further
-//!   batch until one of three things holds: the charge is within the budget, all that the thread
-//!   sealed itself is freed, or its waiting time is over. So at the last moment at which a thread
-//!   went on within the budget, the charge was within the budget. Since then each thread has added
-//!   at most one batch: the batch's limit was charged already, and only what the thread's last
-//!   section retired comes on top. A batch that a leader took from a thread is not freed yet, so
-//!   the thread goes on waiting. A batch is *urgent* if it has a node that is large, of unknown
-//!   weight, or urgent. An urgent batch is also closed 100 us after the last one, or at once if
-//!   there were few of late. Its thread checks it at the end of each section, and frees it as soon
-//!   as it is expired. Closing a batch early shortens no grace period.
+//!   batch for now. It goes on when the charge is within the budget, when all that it sealed itself
+//!   is freed, or when its waiting time is over. So at the last moment at which a thread went on
+//!   within the budget, the charge was within the budget. Since then each thread has added at most
+//!   one batch: the batch's limit was charged already, and only what the thread's last section
+//!   retired comes on top. A batch that a leader took from a thread is not freed yet, so the thread
+//!   goes on waiting. A batch is *urgent* if it has a node that is large, of unknown weight, or
+//!   urgent. An urgent batch is also closed 100 us after the last one, or at once if there were few
+//!   of late. Its thread checks it at the end of each section, and frees it as soon as it is
+//!   expired. Closing a batch early shortens no grace period.
 //! - section.S11 In a debug build, loading an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
 //! - section.S12 Code that is not compiled with this crate may open and close sections through the
 //!   three words of an [`OpenSection`], as `open_light` and the drop of a [`Section`] do. To open:
-//!   if the announced word is zero, load the era with Acquire, store it to the announced word with
-//!   Release, and let no access move up past the store (a compiler fence is enough). To close: if
-//!   the pending word is zero, store zero to the announced word with Release. In all other cases
-//!   the code calls the library. A signal handler may do both in a thread that has had a section of
-//!   the domain, and may skip the look at the pending word: the code that it interrupts finds both
-//!   words unchanged. In a bounded domain, the code loads a pointer with Acquire, then loads the
-//!   era. It follows the pointer only if that era is at most the announced word or the raised word,
-//!   which only calls write. Otherwise it calls the library and loads again (section.E4).
+//!   if the announced word is zero, load the era with Acquire and store it to the announced word
+//!   with Release. Let no later access move up past the store (a compiler fence is enough). To
+//!   close: if the pending word is zero, store zero to the announced word with Release. In all
+//!   other cases the code calls the library. A signal handler may do both in a thread that has had
+//!   a section of the domain. It may skip the look at the pending word, because the code that it
+//!   interrupts finds both words unchanged. In a bounded domain, the code loads a pointer with
+//!   Acquire, then loads the era. It follows the pointer only if that era is at most the announced
+//!   word or the raised word, which only calls write. Otherwise it calls the library and loads
+//!   again (section.E4).
 //! - section.S13 Memory is used again without being freed ([`Section::reuse_raw`]) only if it is
 //!   expired, and only by the thread that would free it. The retire that follows frees one node
 //!   less.
@@ -190,7 +191,7 @@
 //!   acquired it, so all that this reader loads afterwards comes after the unlink. (A result that
 //!   an earlier round published is just as good: `s + 2` says that the round began after `s + 1`.)
 //! - section.E3 A leader may free its own sealed batches as soon as no open section entered before
-//!   its round: a reader that entered later acquired the era from the leader, hence the leader's
+//!   its round. A reader that entered later acquired the era from the leader, hence the leader's
 //!   unlinks.
 //! - section.E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader with `upper
 //!   < b`. The era `b` was read before the node was published. Reader R returns a pointer only if

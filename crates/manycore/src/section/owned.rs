@@ -71,8 +71,8 @@ pub struct OwnedSection<'d> {
 
 // SAFETY: the words that a section touches are those of its slot. The slot was taken for this
 // section alone, so the thread that has the guard is the slot's owner (percpu.P2). A guard moves to
-// another thread with a happens-before, and is not `Sync`. Its loads come after its announcement
-// also when another thread makes them: that thread acquired the guard from the thread that
+// another thread with a happens-before, and is not `Sync`. Its loads come after its announcement,
+// also when another thread makes them. That thread acquired the guard from the thread that
 // announced, and the leader's barrier came before the announcement or found it (section.E1,
 // percpu.B1).
 unsafe impl Send for OwnedSection<'_> {}

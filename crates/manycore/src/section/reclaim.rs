@@ -322,7 +322,7 @@ impl State {
     }
 
     /// Leads a round if no other thread does. If the domain is over its budget, a thread that is
-    /// outside waits for its turn instead: the leader may have been switched out, and garbage would
+    /// outside waits for its turn instead. The leader may have been switched out, and garbage would
     /// grow until it runs again (section.S10).
     fn round_for(&self, local: &Local, whose: TakeOver, stamp: u64) -> bool {
         if self.is_over_budget() && !local.is_inside() {
@@ -355,7 +355,7 @@ impl State {
         }
     }
 
-    /// Filters the oldest sealed batch, whose stamp is `stamp`.
+    /// Filters the oldest sealed batch, which has the stamp `stamp`.
     fn filter_oldest(&self, local: &Local, stamp: u64) {
         let is_excused = self.only_stalled_hold(stamp);
         let youngest = self.youngest_held(stamp);

@@ -29,7 +29,7 @@ pub struct Backlog {
     pub nodes: usize,
     /// Weight of these nodes (see [`Weight`](super::Weight)).
     pub bytes: usize,
-    /// Threads whose open sections hold something back, the longest first.
+    /// Threads with open sections that hold something back, the longest first.
     pub stalled: Vec<Stalled>,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Backlog {
 
 /// A thread that has been in one section for a while.
 ///
-/// See [`Domain::backlog`](super::Domain::backlog), whose report lists them, for an example.
+/// See [`Domain::backlog`](super::Domain::backlog) for an example; its report lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stalled {

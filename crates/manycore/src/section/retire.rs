@@ -40,7 +40,7 @@ impl Section<'_> {
         self.state().retire(self.local(), node.into_limbo(weight, self), weight);
     }
 
-    /// As [`retire`](Self::retire), for a node whose weight the caller knows better than its type
+    /// As [`retire`](Self::retire), if the caller knows the node's weight better than its type
     /// tells: `weight` includes everything that the node owns on the heap, and leaves out the
     /// node's header.
     ///
@@ -54,7 +54,7 @@ impl Section<'_> {
     ) {
         let weight = node.weight(Some(weight.into()));
         let weight = if std::mem::needs_drop::<T>() { weight.urgent() } else { weight };
-        // The node may be of a type whose memory is used again (`Owned::new_in`).
+        // The thread may have used a node's memory again (`Owned::new_in`).
         let into_limbo = || node.into_limbo(weight, self);
         if weight.is_urgent() || !self.state().retire_for_reused(self.local(), into_limbo) {
             self.retire_now(node.into_limbo(weight, self), weight);

@@ -37,9 +37,9 @@ impl Weight {
 
     /// The node weighs `bytes`, and may own heap memory of unknown size.
     ///
-    /// It is counted as `bytes` plus [`ASSUMED_HEAP_BYTES`]. Because that may be far too little,
-    /// its batch is also closed after [`URGENT_MICROS`](crate::config::URGENT_MICROS), at the end
-    /// of the thread's next section, and is freed at once when its grace period is over. So at most
+    /// It is counted as `bytes` plus [`ASSUMED_HEAP_BYTES`]. That may be far too little. So its
+    /// batch is also closed after [`URGENT_MICROS`](crate::config::URGENT_MICROS), at the end of
+    /// the thread's next section, and is freed at once when its grace period is over. So at most
     /// what the thread could produce in that time waits.
     #[must_use]
     pub const fn at_least(bytes: usize) -> Self {
@@ -68,7 +68,7 @@ impl Weight {
     }
 
     /// Returns the weight for a node that is freed as soon as its grace period is over, however
-    /// light it is, because freeing it does something that others see: it closes a socket or a
+    /// light it is. For nodes with an end that others notice: freeing them closes a socket or a
     /// channel.
     ///
     /// A node of unknown weight is freed like that anyway, and so is a value with drop glue. So

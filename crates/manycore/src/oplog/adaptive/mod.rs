@@ -108,8 +108,8 @@ use std::ptr;
 ///   line for each thread that has read, and then calls `membarrier` (some microseconds). The
 ///   object looks at its counts each thousand reads, so it settles within milliseconds of load.
 /// - Memory: the value plus 24 bytes; in `Logs` as for [`Deferred`]. 384 bytes more once the object
-///   has been `Shared`, or was updated by a thread that held it, and 128 for each slot that has
-///   read it in `Shared`, at least 4 KiB.
+///   has been `Shared`, or was updated by a thread that held it. 128 bytes more for each slot that
+///   has read it in `Shared`, at least 4 KiB.
 /// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
 ///   [`repair`](Self::repair). A panic in a reader does not.
 /// - Source: see the [module](self).
@@ -237,9 +237,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// Changes the object's mode now and keeps it there until [`unpin`](Self::unpin). Returns true
     /// if it worked.
     ///
-    /// It does not work if the object is poisoned; if this thread holds it; if a thread that holds
-    /// it waits for an object that this thread holds; or if its place in the table of logs is in
-    /// use at this moment. A busier object that takes that place later ends a pin to `Logs`.
+    /// It does not work if the object is poisoned, or if this thread holds it. Nor does it work if
+    /// a thread that holds it waits for an object that this thread holds, or if its place in the
+    /// table of logs is in use at this moment. A busier object that takes that place later ends a
+    /// pin to `Logs`.
     ///
     /// # Panics
     /// If an update that waits panics while it is applied.

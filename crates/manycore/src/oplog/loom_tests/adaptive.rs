@@ -197,7 +197,7 @@ fn two_in(mode: Mode) -> Arc<[Arc<List>; 2]> {
     Arc::new(lists)
 }
 
-/// Two objects whose updates update each other (oplog.D10).
+/// Two objects with updates that update each other (oplog.D10).
 fn cross(mode: Mode) {
     model(1, move || {
         let lists = two_in(mode);

@@ -40,7 +40,7 @@ fn loom_full_log_grows_then_drains_itself() {
     full_log_races_read(WhenFull::Grow { growth: 2 });
 }
 
-/// Two updaters whose logs are full both want to be the reader.
+/// Two updaters with full logs both want to be the reader.
 #[test]
 fn loom_two_full_logs_drain_at_once() {
     large_model(2, || {

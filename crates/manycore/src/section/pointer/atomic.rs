@@ -422,10 +422,10 @@ impl<T: ?Sized + Pointable> Atomic<T> {
     /// Takes the node of a link that no other thread can reach any more, to drop or use it.
     ///
     /// # Safety
-    /// No other link leads to the node, and it was not retired. Only the caller has it: no thread,
-    /// not even the calling one, uses a reference to the value or a [`Shared`] of the node after
-    /// this call, though its section may still be open. (These live as long as their section, so
-    /// the compiler does not notice that the node is dropped earlier.)
+    /// No other link leads to the node, and it was not retired. Only the caller has it. After this
+    /// call, no thread, not even the calling one, uses a reference to the value or a [`Shared`] of
+    /// the node, though its section may still be open. (These live as long as their section, so the
+    /// compiler does not notice that the node is dropped earlier.)
     pub unsafe fn into_owned(self) -> Option<Owned<T>> {
         // ORDER: Relaxed; `self` is ours alone.
         let found = Shared::<T>::trusted(self.raw.load(Ordering::Relaxed));
