@@ -83,9 +83,9 @@
 //!
 //! Owns: [`DeferredSet`], the marks ([`Links`]), the queues, and the handles.
 //!
-//! - **ldu.U1** Insertions and removals of one member alternate, each after the one before it has
-//!   returned. Handles make that a rule of the compiler ([`Attached`], [`Detached`]). The raw calls
-//!   check it and panic with the member's name.
+//! - **ldu.U1** Insertions and removals of one member alternate. Each begins after the previous one
+//!   has returned. Handles make that a rule of the compiler ([`Attached`], [`Detached`]). The raw
+//!   calls check it and panic with the member's name.
 //! - **ldu.U2** Operations on different members commute.
 //! - **ldu.U3** A queued member's memory is held. An owner that drops a queued member leaves it to
 //!   the next drain, which frees it. A drain reads where the queue goes on *before* it lets go of a

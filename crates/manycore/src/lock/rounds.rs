@@ -20,8 +20,8 @@
 //!   object is kept (rounds.V7). No thread enters while `HELD` is set. So the holder has the object
 //!   exclusively once it has seen that no sharer is left ([`exclude`](Rounds::exclude)).
 //! - rounds.V2 A round is counted, with a full fence, before its holder looks at what there is to
-//!   do, and is done when all of that is done. So let a thread find that a round is done which is
-//!   later than the round counted when the thread arrived. It misses nothing that had returned
+//!   do, and is done when all of that is done. Let a thread note the last counted round when it
+//!   arrives. If it then finds that a later round is done, it misses nothing that had returned
 //!   before it arrived.
 //! - rounds.V3 A thread that parks has set `SLEEPERS` or found it set, and has then seen that the
 //!   lock is held (or, if it is the holder, that a sharer is left). A thread that releases the

@@ -183,7 +183,6 @@ impl<T: Send + 'static, L: Log<T>> ReadGuard<'_, T, L> {
     ///
     /// # Panics
     /// If an update panics that is applied here.
-    /// If an update panics that is applied here.
     #[cold]
     pub(crate) fn rest(&mut self, reads: u32) {
         let object = self.object;

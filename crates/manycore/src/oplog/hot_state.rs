@@ -62,7 +62,7 @@ use std::ptr;
 use std::sync::Arc;
 
 /// A hot state; the module header explains it. An evicted object keeps all of this: 256 bytes if
-/// its value has at most 8. Fields that only an object with logs needs are in the log set.
+/// its value has at most 8 bytes. Fields that only an object with logs needs are in the log set.
 #[repr(C, align(128))]
 pub(super) struct HotState<T, L: Log<T>> {
     // Read by every update; written by collections without stamps, and at eviction.
@@ -332,7 +332,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     /// Moves the value out to the object, which does not use this hot state from now on.
     ///
-    /// # Safety
     /// # Safety
     /// The caller holds the hot state's lock or has exclusive access to the object. The object's
     /// place `to` is empty.

@@ -59,11 +59,11 @@ use std::time::Duration;
 /// section when it runs again. A section that rounds have met for 100 ms
 /// ([`STALLED_MILLIS`](crate::config::STALLED_MILLIS)) counts as *stalled*, and no thread waits for
 /// it. A stalled section holds back all that was retired since it was opened, whatever the budget.
-/// In [`Mode::Bounded`](super::Mode::Bounded) it holds back only what it can have seen: what was
-/// linked or waited when it was opened. So for each section that stalls, the end of another section
-/// may once take up to 100 ms longer. [`backpressure`](super::Builder::backpressure) sets another
-/// time. That time then holds for stalled sections of an unbounded domain, too: the formula holds
-/// if no section lasts longer.
+/// In [`Mode::Bounded`](super::Mode::Bounded) it holds back only what it can have seen: nodes that
+/// were linked, or that waited to be freed, when it was opened. So for each section that stalls,
+/// the end of another section may once take up to 100 ms longer.
+/// [`backpressure`](super::Builder::backpressure) sets another time. That time then holds for
+/// stalled sections of an unbounded domain, too: the formula holds if no section lasts longer.
 ///
 /// A node weighs what [`Weight`](super::Weight) says. A node of unknown weight (one with drop glue)
 /// may own more than it counts as. So its batch is closed after 100 us, too, and a thread's batches
@@ -72,8 +72,8 @@ use std::time::Duration;
 /// *When is a retired value dropped?* The library has no thread of its own, so only threads that
 /// use the domain free anything.
 /// - At once: a value with drop glue, a large one, and one that is [urgent](super::Weight::urgent).
-///   It is dropped at the end of the outermost section in which it was retired, if no section is
-///   open that was opened before. This costs a round (0.3 to 2 us). So a thread does it
+///   It is dropped at the end of the outermost section in which it was retired, if no older section
+///   is still open. This costs a round (0.3 to 2 us). So a thread does it
 ///   [`URGENT_BURST`](crate::config::URGENT_BURST) (32) times in a row, and once every 100 us in
 ///   the long run. If several threads retire, one may leave the round to another.
 /// - Later: what is left after such a burst, and what an open section held back. It is dropped at

@@ -3,20 +3,20 @@
 //! A node passes through up to five kinds of batches on its way from retired to freed:
 //!
 //! ```text
-//! retire --> open --seal--> sealed --- grace period over --------> expired --> freed
-//!                             |                                     ^   |
-//!                             | filter (section.E4)                 |   | with a gate
-//!                             +-- born after the stalled section ---+   v (section.S8)
-//!                             |                                     ^  gated
-//!                             +-- the others --> held --------------+   |
-//!                                                grace period over  ^   |
-//!                                                                   +---+ the gate says yes
+//! retire --> open --seal--> sealed --grace period over--> expired --> freed
+//!                             |                            ^   |
+//!                      filter |                            |   | only with a gate (section.S8)
+//!                (section.E4) +--> young nodes ------------+   |
+//!                             |                            |   +--no--> gated --yes--> expired
+//!                             +--> old nodes: held --------+
+//!                                       grace period over
 //! ```
 //!
 //! - *open*: the batch that the thread still adds to.
 //! - *sealed*: stamped batches, in the order of their stamps, which wait for their grace period.
-//! - *held*: what a filtered batch leaves behind, because an open section may still hold it.
-//! - *expired*: batches with a grace period that is over.
+//! - *held*: the old nodes of a filtered batch. A section that stalled may hold them. Nodes that
+//!   are younger than the section go straight to the expired batches.
+//! - *expired*: batches after their grace period.
 //! - *gated*: expired nodes that the gate holds back.
 //!
 //! A batch is *urgent* if it has a node that is large, urgent or of unknown weight (section.S10).

@@ -172,8 +172,8 @@
 //!   a section of the domain. It may skip the look at the pending word, because the code that it
 //!   interrupts finds both words unchanged. In a bounded domain, the code loads a pointer with
 //!   Acquire, then loads the era. It follows the pointer only if that era is at most the announced
-//!   word or the raised word, which only calls write. Otherwise it calls the library and loads
-//!   again (section.E4).
+//!   word or the raised word, which only the library writes. Otherwise it calls the library and
+//!   loads again (section.E4).
 //! - section.S13 Memory is used again without being freed ([`Section::reuse_raw`]) only if it is
 //!   expired, and only by the thread that would free it. The retire that follows frees one node
 //!   less.
