@@ -142,8 +142,8 @@ impl<T: Structure<E>, E: Linked> Builder<T, E> {
     /// drains the set.
     ///
     /// If a reader holds the set just then, the queue grows, up to four times its bound. Beyond
-    /// that, the change waits for the reader. It does not wait if its thread holds or shares a set
-    /// itself, because the reader may be waiting for this thread; then the queue grows on.
+    /// that, the change waits for the reader. If its thread holds or shares a set itself, it does
+    /// not wait, because the reader may be waiting for this thread. Then the queue grows on.
     #[must_use]
     pub fn max_queued(mut self, members: usize) -> Self {
         self.max_queued = members;

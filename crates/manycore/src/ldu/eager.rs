@@ -1,19 +1,19 @@
 //! Eager changes: applied under the set's lock, at once.
 //!
 //! For an owner that finds out whether they are faster. If reads are about as frequent as changes,
-//! nothing cancels, and a deferred change costs its queue and a reader's visit on top of the
+//! nothing cancels. Then a deferred change costs its queue and a reader's visit on top of the
 //! structure's own work.
 //!
 //! Owns: the eager change, and the switch between the two. Does not own: when to switch, which the
 //! set's owner decides in its reads.
 //!
 //! Laws:
-//! - ldu.E1 A set is *eager* while its lock is kept from sharers (rounds.V7). A change is applied
-//!   eagerly only by the lock's holder, only if the set is then eager and not poisoned, and only if
-//!   the member is in no queue. In every other case it is deferred, as usual. So an eager change
-//!   never has to wait for anything, and the two kinds may mix.
-//! - ldu.E2 After an eager change, the member's word says what it would say if the change had been
-//!   deferred, and a drain had told the structure and let the member go (ldu.M1).
+//! - ldu.E1 A set is *eager* while its lock is kept from sharers (rounds.V7). Only the lock's
+//!   holder applies a change eagerly, and only if the set is then eager and not poisoned, and the
+//!   member is in no queue. In every other case it is deferred, as usual. So an eager change never
+//!   has to wait for anything, and the two kinds may mix.
+//! - ldu.E2 An eager change leaves the member's word as a deferred change would, after a drain has
+//!   told the structure and let the member go (ldu.M1).
 //!
 //! Why reads stay linearizable (ldu.U6). An eager change takes effect under the lock. A read holds
 //! the lock from before its cut to its end, since nothing is shared while a set is eager.

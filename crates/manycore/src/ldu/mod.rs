@@ -1,4 +1,4 @@
-//! Cancelling updates (update-side removing of LDU): insertions and removals of a member cancel
+//! Cancelling updates (update-side removing of LDU). Insertions and removals of a member cancel
 //! each other in a mark inside the member, and only the difference reaches the structure.
 //!
 //! ```
@@ -64,8 +64,8 @@
 //!
 //! - If a thread ends, its queue stays where it is. The next read empties it, and the next thread
 //!   that takes the slot goes on with it.
-//! - After `fork`, the child's copy of a set is whole, provided that no other thread was inside a
-//!   change or a read of that set at that moment.
+//! - After `fork`, the child's copy of a set is whole if no other thread was inside a change or a
+//!   read of that set at that moment.
 //! - The structure may change members of any set from within its `insert` and `remove`: the change
 //!   is queued, and the next read applies it. A read of the same set there would wait for itself,
 //!   so it panics before it takes anything. The same holds for a thread that has a guard of the

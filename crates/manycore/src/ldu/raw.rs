@@ -70,7 +70,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Removes a member by hand, for an owner that wants to reuse its memory soon.
     ///
     /// Returns true if the member's data belong to the caller again, although a queue may still
-    /// have the member: it may be inserted with other data, or passed to
+    /// have the member. Then it may be inserted with other data, or passed to
     /// [`free_raw`](Self::free_raw). Returns false if the structure still has to be told about the
     /// member; then the set frees it, as after [`retire_raw`](Self::retire_raw).
     ///

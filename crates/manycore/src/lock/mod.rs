@@ -24,16 +24,16 @@
 //! - *Re-entrancy*: a thread that locks what it holds deadlocks with itself, unless a lock says
 //!   otherwise.
 //! - *Other crates' interfaces*: with the feature `lock_api`, `RawTicketLock`, `RawMcsLock` and
-//!   `RawBrLock` are raw locks of the crate `lock_api` 0.4: for `lock_api::Mutex` and `RwLock`, and
-//!   for code that is generic over them. None of these locks needs state in a guard.
+//!   `RawBrLock` are raw locks of the crate `lock_api` 0.4. Use them for `lock_api::Mutex` and
+//!   `RwLock`, and for code that is generic over them. None of these locks needs state in a guard.
 //! - *Guards* stay on their thread. A forgotten guard leaves the lock locked, and has no other
 //!   effect.
 //! - *Fork*: a child inherits the lock as it was. A lock that another thread of the parent held
 //!   stays locked in the child.
 //!
-//! Laws. (Some are in other files: lock.K1 to lock.K3 for the lock word, reservation.N1 to
-//! reservation.N5 for a word that is reserved for one thread, and rounds.V1 to rounds.V7 for the
-//! lock in rounds. In the latter, the holder does the work of its waiters.)
+//! Laws. Some are in other files: lock.K1 to lock.K3 for the lock word (`word`), reservation.N1 to
+//! reservation.N5 for a word that is reserved for one thread (`reservation`), and rounds.V1 to
+//! rounds.V7 for a lock with a holder that does the work of its waiters (`rounds`).
 //! - lock.K4 Order: ticket and MCS locks are acquired in the order in which the lockers drew a
 //!   ticket or swapped themselves into the queue. Each does that by one atomic instruction.
 //! - lock.K5 Parking: a thread that parks announces this in memory before its last look. A thread

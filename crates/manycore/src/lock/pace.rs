@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A look takes the line from the owner, and the owner takes it back. If threads do little else
-//! than lock, one thread should go on for some microseconds, with the lock and the data in its own
-//! cache, before the next has its turn. If holds, or the times between them, are long compared with
+//! than lock, one thread should go on for some microseconds before the next has its turn. So the
+//! lock and the data stay in its cache. If holds, or the times between them, are long compared with
 //! a hand-over, a waiter should look often. Otherwise threads stand still for the rest of a pause.
 //! How often looks fail does not tell these two cases apart: in both, the lock may be held half of
 //! the time.

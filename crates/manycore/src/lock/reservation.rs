@@ -23,9 +23,9 @@
 //!   then looks; the revoker marks and then loads. This is the store-buffering race that
 //!   `percpu::barrier` decides: the owner sees the mark, or the revoker sees the flag as the owner
 //!   left it before its look.
-//! - reservation.N2 A marked word becomes free through a thread that loaded the flag after the
-//!   barrier and found it clear, or through the owner itself, from outside. It becomes a word that
-//!   the owner has locked if the flag was set. One exchange decides, however many threads revoke.
+//! - reservation.N2 A marked word is made free by a thread that loaded the flag after the barrier
+//!   and found it clear, or by the owner itself, from outside. It becomes a word that the owner has
+//!   locked if the flag was set. One exchange decides, however many threads revoke.
 //! - reservation.N3 If an owner clears the flag and then finds the word still marked, or locked in
 //!   its name, it releases the word as if it had locked it ([`leave_changed`]). It does so even if
 //!   it was never inside, because a revoker may have seen the flag of its attempt.

@@ -20,10 +20,10 @@
 //!   object is kept (rounds.V7). No thread enters while `HELD` is set. So the holder has the object
 //!   exclusively once it has seen that no sharer is left ([`exclude`](Rounds::exclude)).
 //! - rounds.V2 A round is counted, with a full fence, before its holder looks at what there is to
-//!   do, and is done when all of that is done. Let a thread note the last counted round when it
-//!   arrives. If it then finds that a later round is done, it misses nothing that had returned
+//!   do. The round is done when all of that is done. Let a thread note the last counted round when
+//!   it arrives. If it then finds that a later round is done, it misses nothing that had returned
 //!   before it arrived.
-//! - rounds.V3 A thread that parks has set `SLEEPERS` or found it set, and has then seen that the
+//! - rounds.V3 A thread that parks has set `SLEEPERS` or found it set. It has then seen that the
 //!   lock is held (or, if it is the holder, that a sharer is left). A thread that releases the
 //!   lock, or leaves as the last sharer under `HELD`, looks for `SLEEPERS` afterwards and wakes
 //!   all. So does a thread that has set `SLEEPERS` and then finds the lock free. So a look follows

@@ -24,8 +24,8 @@
 //!   collection, by a helper or by the reader. Its word holds the number of the collection (a hot
 //!   state's numbers increase, [`gate`](super::gate)), and is exchanged only for the number of a
 //!   later collection.
-//! - oplog.B2 Before a reader accesses a slot's log or opens the gate, it stores its number in
-//!   every branch, and waits for every helper that claimed a branch before that. So a helper claims
+//! - oplog.B2 A reader stores its number in every branch, and waits for every helper that claimed a
+//!   branch before that. Only then does it access a slot's log or open the gate. So a helper claims
 //!   a branch for a collection only while the collection's gate is closed, and the gate stays
 //!   closed until the helper is done.
 //! - oplog.B3 A helper accesses its own log, and the log of a member that has answered the

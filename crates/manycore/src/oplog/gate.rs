@@ -28,8 +28,8 @@
 //!   again (coherence), so this takes no fence.
 //! - oplog.G3 An answer is stored with Release after all accesses of its thread under the record,
 //!   and read with Acquire. So the reader sees the log as its updater left it, with every entry.
-//! - oplog.G4 A slot that is not dirty needs no answer: its next entry first sets the dirty bit,
-//!   with a full fence before its updater loads the gate (oplog.C3).
+//! - oplog.G4 A slot that is not dirty needs no answer. Its next entry first sets the dirty bit,
+//!   with a full fence before the updater loads the gate (oplog.C3).
 
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! How a thread holds an object: by a [`ReadGuard`], which gives access to an object that is up to
-//! date and locked, or by one of the library's own holds.
+//! How a thread holds an object: by a [`ReadGuard`], or by one of the library's own holds. A
+//! `ReadGuard` gives access to an object that is up to date and locked.
 //!
 //! Owns: the guards of the locks. They release the locks, and then finish a promotion that happened
 //! in between. Laws oplog.W1 to oplog.W3 are in the header of `object`.

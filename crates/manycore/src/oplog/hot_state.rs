@@ -10,8 +10,8 @@
 //! `push`, the reader's side in `collect` and `merge`. `lifecycle` says which object has a hot
 //! state, and when.
 //!
-//! There are two roles. An *updater* announces the hot state in its slot's record, checks that the
-//! gates are open, and then has exclusive access to its slot's log until it withdraws the
+//! There are two roles. An *updater* announces the hot state in its slot's record, and checks that
+//! the gates are open. Then it has exclusive access to its slot's log until it withdraws the
 //! announcement. A *reader* holds the hot state's lock, closes a gate, passes a barrier, and waits
 //! until no dirty slot's record announces the hot state. Then it has exclusive access to those logs
 //! until it opens the gate. An updater's answer (`gate`) replaces both the barrier and the load of
@@ -20,12 +20,12 @@
 //! Laws (the D laws are in the header of the parent module):
 //! - oplog.C1 An updater touches a log only between announcement and withdrawal. *After* the
 //!   announcement, it has checked that the object still has this hot state and that both gates are
-//!   open. A reader touches a log only after closing a gate, the barrier, and seeing the record
-//!   without this hot state; or after closing a gate and reading the updater's answer (oplog.G2,
-//!   oplog.G3). The updater announces and then checks; the reader closes and then looks: this is
-//!   the store-buffering race that `percpu::barrier` resolves. The log of the reader's own slot has
-//!   no updater but the reader, so the reader needs none of this. It closes that log's gate to the
-//!   updates of user code that it runs.
+//!   open. A reader touches a log only after it has closed a gate, passed the barrier, and seen the
+//!   record without this hot state. Or it has closed a gate and read the updater's answer
+//!   (oplog.G2, oplog.G3). The updater announces and then checks; the reader closes and then looks:
+//!   this is the store-buffering race that `percpu::barrier` resolves. The log of the reader's own
+//!   slot has no updater but the reader, so the reader needs none of this. It closes that log's
+//!   gate to the updates of user code that it runs.
 //! - oplog.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`. Both
 //!   change only under oplog.C1. The slot of a busy updater, or of the reader, stays dirty when it
 //!   is emptied.

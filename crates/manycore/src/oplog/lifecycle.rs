@@ -9,10 +9,10 @@
 //! ```
 //!
 //! An eviction frees the logs of a hot state because another object needs its place, or because the
-//! hot state has been idle. It runs in a thread that promotes another object (the newcomer), with
-//! the hot state's lock held and without access to the victim, which may be moved at any time. So
-//! the value stays in the hot state until the victim's next use, which demotes it. The eviction
-//! frees only what an object without logs does not need (`log_set`).
+//! hot state has been idle. It runs in a thread that promotes another object (the newcomer). The
+//! thread holds the hot state's lock, but has no access to the victim, which may be moved at any
+//! time. So the value stays in the hot state until the victim's next use, which demotes it. The
+//! eviction frees only what an object without logs does not need (`log_set`).
 //!
 //! Laws oplog.W1 to oplog.W4 are in the header of `object`.
 

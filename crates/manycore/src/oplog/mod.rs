@@ -63,9 +63,9 @@
 //!
 //! - The logs of a thread that ends stay. The next read collects them, and the next thread that
 //!   takes the slot continues them. Any number of threads may start and end.
-//! - After `fork`, the child's copy of an object holds what the parent had logged, provided that no
-//!   other thread was inside `append` or a read of that object at that moment. (As with every lock,
-//!   a lock held by a thread that does not exist in the child is never released.) The
+//! - After `fork`, the child's copy of an object holds what the parent had logged. This needs that
+//!   no other thread was inside `append` or a read of that object at that moment. (As with every
+//!   lock, a lock held by a thread that does not exist in the child is never released.) The
 //!   [crate](crate#fork) has the table.
 //! - Recursion: see the table below.
 //!
@@ -122,7 +122,7 @@
 //!   applied them. So does a panic while another thread absorbs updates on the reader's behalf
 //!   ([`Log::absorb`]). The object is poisoned until [`Deferred::clear_poison`]. Updates not yet
 //!   applied stay queued, and new ones are still logged. The update that panicked is lost. A panic
-//!   in any other function of a log reaches the thread that called it; if that thread runs an
+//!   in any other function of a log reaches the thread that called it. If that thread runs an
 //!   eviction for another object, the panic poisons the evicted object instead. The updates in the
 //!   logs stay there. A panic in the destructor of an emptied log is caught where the log is freed.
 //! - **oplog.D8** A cold object costs its value plus 16 bytes and applies updates at once.

@@ -20,8 +20,8 @@
 //!   for the holder. Only a locked word becomes HOT. A word that is reserved for one thread
 //!   ([`crate::lock::reservation`]) is not locked. A thread that promotes in the owner's name has
 //!   first revoked the reservation, and has been refused the lock.
-//! - oplog.W3 A hot state is freed only after the word has stopped leading to it, its updaters and
-//!   its lock's waiters have left, it has left the table, and an evictor that had claimed it is
+//! - oplog.W3 Before a hot state is freed, the word has stopped leading to it, and it has left the
+//!   table. Its updaters and its lock's waiters have left, and an evictor that had claimed it is
 //!   done.
 //! - oplog.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
 //!   object may drop it further down the same stack. The evictor has the hot state's lock, and
@@ -49,8 +49,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` is the
 /// kind of log that keeps its updates (the [module](super) has a table of them).
 ///
-/// Not for updates that return something, and not for structures that are read about as often as
-/// they are updated: below about ten updates per read, a lock is better. (In
+/// Not for updates that return something. Not for structures that are read about as often as they
+/// are updated: below about ten updates per read, a lock is better. (In
 /// [`Logs::Auto`](super::Logs::Auto) mode, such an object stays a plain locked object.)
 ///
 /// ```
@@ -84,7 +84,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 ///
 /// - Consistency: linearizable.
 /// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
-///   log, or by [`WhenFull`](super::WhenFull); an update of a cold object waits for the lock. Reads
+///   log, or by [`WhenFull`](super::WhenFull). An update of a cold object waits for the lock. Reads
 ///   wait for each other.
 /// - Cost while cold: the lock, two locked instructions. An object that only one thread has used
 ///   for some thousands of updates and reads is reserved for that thread, which then needs no
@@ -127,7 +127,7 @@ impl<T: Send + 'static, L: Log<T>> UnwindSafe for Deferred<T, L> {}
 impl<T: Send + 'static, L: Log<T>> RefUnwindSafe for Deferred<T, L> {}
 
 /// The value's place in the object. Its `Send` and `Sync` impls decide those of the object. An
-/// `impl` for the object itself would have to repeat `L: Log<T>`, and a type that refers to an
+/// `impl` for the object itself would have to repeat `L: Log<T>`. Then a type that refers to an
 /// object of its own kind could not be proved `Send` (E0275; `tests/own_type.rs`). Logs and updates
 /// may cross because every `Log<T>` and its `Op` are `Send`.
 pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
@@ -208,8 +208,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Returns true if the thread with `token` holds the word's own lock.
     pub(super) fn is_word_held_by(&self, token: usize) -> bool {
         let word = self.word.raw();
-        // In this order: between the two looks, a revoker may turn a word that its owner is inside
-        // into a word that is locked in the owner's name.
+        // In this order, because the owner may be inside. A revoker may then turn the word into one
+        // that is locked in the owner's name, between the two looks.
         reservation::is_inside(word, &self.inside, token) || lock::is_held_by(word, token)
     }
 

@@ -2,8 +2,8 @@
 //! updates publish, and whether a read uses the combining tree.
 //!
 //! Owns: the decisions. The mechanisms count evidence, ask here, and obey. The evidence comes from
-//! updates of a cold object (`contention`), and from reads of a hot one ([`Policy`]; each hot
-//! object has one in its log set). An eviction forgets what it has learned. Like [`crate::policy`],
+//! updates of a cold object (`contention`), and from reads of a hot object. Each hot object has a
+//! [`Policy`] in its log set. An eviction forgets what it has learned. Like [`crate::policy`],
 //! which it is made of, it uses no atomics and no clock.
 
 use super::settings::Publish;

@@ -18,7 +18,7 @@
 //!   word's lock. While it is not shared, the gate is closed and no lane counts a reader. While it
 //!   is shared, a thread closes the gate before it changes the value. A panic that poisons the
 //!   object leaves the gate closed, until a holder of the lock finds the object repaired.
-//! - adaptive.A5 A thread that must not wait for readers gives the object logs beside them: it
+//! - adaptive.A5 A thread that must not wait for readers gives the object logs beside them. It
 //!   publishes the hot state with [`Readers`] in it, and the value stays in the object. The next
 //!   holder of the hot state's lock closes the gate, and moves the value (oplog.W2). No reader that
 //!   would miss the update enters in between, because of adaptive.A1.

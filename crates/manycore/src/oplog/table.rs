@@ -3,10 +3,11 @@
 //! Owns: the right of an object to have logs. Does not own: the logs.
 //!
 //! Laws:
-//! - oplog.T1 At most as many objects of a table have logs as the table has places. The exception
-//!   are objects that got logs because an update could neither be applied nor wait: under its own
-//!   thread's guard, within another update of the object, or because of poison. The next read of
-//!   such an object that finds no poison takes the place if it is free; else it demotes the object.
+//! - oplog.T1 At most as many objects of a table have logs as the table has places. There is an
+//!   exception: objects that got logs because an update could neither be applied nor wait. (It was
+//!   under its own thread's guard, within another update of the object, or the object was
+//!   poisoned.) The next read of such an object that finds no poison takes the place if it is free;
+//!   else it demotes the object.
 //! - oplog.T2 An entry's pointer is alive while the place's mutex is held: an object leaves the
 //!   table under that mutex before its hot state is freed.
 //! - oplog.T3 Lock order is hot state, then place. An evictor goes the other way and only *tries*

@@ -86,8 +86,8 @@ impl Builder {
     /// default there is no such bound, and the backlog may grow: see [`Domain::backlog`].
     ///
     /// Beyond the bound, the thread leads a round whenever it closes a section in which it retired
-    /// something, and frees all that is expired instead of a few nodes. It never waits. (Within one
-    /// long section nothing can be done: the section could hold every node.)
+    /// something. It then frees all that is expired instead of a few nodes. It never waits. (Within
+    /// one long section nothing can be done: the section could hold every node.)
     pub fn bound(mut self, nodes: usize) -> Self {
         self.settings.bound = nodes;
         self

@@ -131,7 +131,7 @@ pub struct Domain {
     mode: Mode,
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     by_cores: bool,
-    /// Under a model checker the state is made at once: loading a pointer in each section would
+    /// Under a model checker the state is made at once. Loading a pointer in each section would
     /// make models larger, and nothing waits for the making of a state.
     #[cfg(any(manycore_loom, manycore_shuttle))]
     state: NonNull<State>,

@@ -107,7 +107,7 @@ fn make_local(state: &State, slot: usize) -> &Local {
 impl State {
     /// Opens the outermost section of `local`'s owner.
     ///
-    /// This does not use [`crate::percpu::gate`], although the barriers are the same: a section is
+    /// This does not use [`crate::percpu::gate`], although the barriers are the same. A section is
     /// never turned away, so there is no word to look at afterwards, and no leader waits. A leader
     /// reads *when* each section was opened, from an `AtomicU64` that holds an era.
     #[inline(always)]

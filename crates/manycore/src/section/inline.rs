@@ -60,7 +60,7 @@ impl OpenSection<'_> {
         AtomicU64::as_ptr(&self.state.era.0).cast_const()
     }
 
-    /// Returns true if the thread may open and close sections of the domain through the words:
+    /// Returns true if the thread may open and close sections of the domain through the words. Then
     /// readers of the domain pay no fence, and the words stay the thread's own until its
     /// destructors run.
     pub fn is_inlinable(&self) -> bool {

@@ -93,9 +93,9 @@ fn total<'a>(nodes: impl IntoIterator<Item = &'a RetiredNode>) -> usize {
 /// One thread's nodes in one domain.
 ///
 /// The order of the counts matters. A retire stores some of them and loads them again just after.
-/// If two such counts lie side by side, the compiler may load both by one wide instruction, which
-/// waits until the narrow stores have left the store buffer. So each of these counts lies beside a
-/// count that a retire does not store.
+/// If two such counts lie side by side, the compiler may load both by one wide instruction. That
+/// load waits until the narrow stores have left the store buffer. So each of these counts lies
+/// beside a count that a retire does not store.
 #[repr(C)]
 pub(super) struct Limbo {
     open: Vec<RetiredNode>,

@@ -61,8 +61,8 @@
 //! | statistics of what is done in sections | [`SectionCounts`] |
 //! | how much garbage waits, and what holds it up | [`Domain::backlog`] |
 //!
-//! When not: values that are read under a lock anyway; readers that stay inside for long (use
-//! reference counts); a single value that is replaced as a whole (an `Arc` behind a lock will do).
+//! When not: values that are read under a lock anyway. Readers that stay inside for long (use
+//! reference counts). A single value that is replaced as a whole (an `Arc` behind a lock will do).
 //!
 //! # Memory
 //!
@@ -72,9 +72,9 @@
 //!
 //! So a node that is replaced all the time is made in memory that its thread freed just before, and
 //! the nodes of two threads share no cache line. For each size that it uses, a thread keeps about
-//! 64 KiB of free nodes, and up to 16 empty chunks of 64 KiB (256 if it fetched chunks again and
-//! again). When the thread ends, one chunk stays. Nodes that other threads freed come back to the
-//! thread when it makes new ones. A counting global allocator, or a tool that watches the
+//! 64 KiB of free nodes. It also keeps up to 16 empty chunks of 64 KiB, or 256 if it fetched chunks
+//! again and again. When the thread ends, one chunk stays. Nodes that other threads freed come back
+//! to the thread when it makes new ones. A counting global allocator, or a tool that watches the
 //! allocator, does not see these nodes.
 //!
 //! # Modes
@@ -164,16 +164,16 @@
 //! - section.S11 In a debug build, loading an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
 //! - section.S12 Code that is not compiled with this crate may open and close sections through the
-//!   three words of an [`OpenSection`], as `open_light` and the drop of a [`Section`] do. To open:
-//!   if the announced word is zero, load the era with Acquire and store it to the announced word
-//!   with Release. Let no later access move up past the store (a compiler fence is enough). To
-//!   close: if the pending word is zero, store zero to the announced word with Release. In all
-//!   other cases the code calls the library. A signal handler may do both in a thread that has had
-//!   a section of the domain. It may skip the look at the pending word, because the code that it
-//!   interrupts finds both words unchanged. In a bounded domain, the code loads a pointer with
-//!   Acquire, then loads the era. It follows the pointer only if that era is at most the announced
-//!   word or the raised word, which only the library writes. Otherwise it calls the library and
-//!   loads again (section.E4).
+//!   three words of an [`OpenSection`]. It does what `open_light` and the drop of a [`Section`] do.
+//!   To open: if the announced word is zero, load the era with Acquire and store it to the
+//!   announced word with Release. Let no later access move up past the store (a compiler fence is
+//!   enough). To close: if the pending word is zero, store zero to the announced word with Release.
+//!   In all other cases the code calls the library. A signal handler may do both in a thread that
+//!   has had a section of the domain. It may skip the look at the pending word, because the code
+//!   that it interrupts finds both words unchanged. In a bounded domain, the code loads a pointer
+//!   with Acquire, then loads the era. It follows the pointer only if that era is at most the
+//!   announced word or the raised word, which only the library writes. Otherwise it calls the
+//!   library and loads again (section.E4).
 //! - section.S13 Memory is used again without being freed ([`Section::reuse_raw`]) only if it is
 //!   expired, and only by the thread that would free it. The retire that follows frees one node
 //!   less.

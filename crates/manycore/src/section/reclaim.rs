@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// Does what `wishes`, the flags of a section that was just closed, ask for: seals the batch if
+    /// Does what `wishes` asks for, the flags of a section that was just closed. Seals the batch if
     /// it is full, or if it is urgent and due.
     ///
     /// Then it frees expired nodes, which runs user code. It frees all if the limbo is urgent, at

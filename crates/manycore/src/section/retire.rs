@@ -41,7 +41,7 @@ impl Section<'_> {
     }
 
     /// As [`retire`](Self::retire), if the caller knows the node's weight better than its type
-    /// tells: `weight` includes everything that the node owns on the heap, and leaves out the
+    /// tells. `weight` includes everything that the node owns on the heap, and leaves out the
     /// node's header.
     ///
     /// # Safety
@@ -297,9 +297,9 @@ impl State {
             return unprotected::free(address, free);
         }
         if is_urgent {
-            // Not stored again if it is set already. The compiler would store one byte, and the
-            // load of all four at the end of the section would wait until that byte has left the
-            // store buffer.
+            // Not stored again if it is set already. The compiler would store one byte. The load of
+            // all four at the end of the section would then wait until that byte has left the store
+            // buffer.
             let extra = local.extra.get();
             if extra & URGENT == 0 {
                 local.extra.set(extra | URGENT);

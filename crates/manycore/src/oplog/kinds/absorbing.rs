@@ -8,15 +8,16 @@ use hashbrown::HashMap;
 /// each other: the *global absorption* of [OpLog](crate#sources), sections 5.2 and 7.3.
 ///
 /// For sets of elements that one thread adds and another removes. The contract of the updates is
-/// that of [`Cancel`]. OpLog's flag "already in the structure" is not needed: inserts and removes
+/// that of [`Cancel`]. OpLog's flag "already in the structure" is not needed. Inserts and removes
 /// of one key alternate, so the update that is left over has not been applied. So the merge finds
 /// pairs by their key alone, and sorts only the rest. If the same thread adds and removes,
 /// [`Cancelling`](super::Cancelling) is cheaper: it takes no stamp and keeps no cancelled pair.
 ///
 /// Use a [`DeferredSet`](crate::ldu::DeferredSet) if each element is an object that can hold a
-/// mark, and this log if it is only a key. Two threads of an EPYC (a virtual machine) that add and
-/// remove elements of one list make 260 million pairs a second with marks, and 23 million with this
-/// log. With a read after every 100 pairs they make 76 and 16 million (`manycore bench list`).
+/// mark, and this log if it is only a key. Let two threads of an EPYC (a virtual machine) add and
+/// remove elements of one list. They make 260 million pairs a second with marks, and 23 million
+/// with this log. With a read after every 100 pairs they make 76 and 16 million (`manycore bench
+/// list`).
 ///
 /// ```
 /// use manycore::oplog::{Absorbing, Cancel, Deferred, Logs, Op};

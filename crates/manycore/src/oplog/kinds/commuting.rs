@@ -7,8 +7,8 @@ use crate::oplog::{Log, Op};
 /// multiset. Not for updates with an observable order; use [`Ordered`](super::Ordered) for these.
 ///
 /// Cost of an append: a push to a vector of the slot, in all some 40 instructions. Measured: 3.1 ns
-/// on an idle 2.6 GHz Xeon guest. It was 7.6 ns on the same guest while its host was busy: then a
-/// clock read took 24 ns instead of 14.5 ns, and pushing a number to a vector took 1.1 ns.
+/// on an idle 2.6 GHz Xeon guest. It was 7.6 ns on the same guest while its host was busy. A clock
+/// read then took 24 ns instead of 14.5 ns, and pushing a number to a vector took 1.1 ns.
 ///
 /// ```
 /// use manycore::oplog::{Commuting, Deferred, Op};

@@ -128,7 +128,7 @@ impl<'s, T: ?Sized + Pointable> Shared<'s, T> {
     }
 
     /// Returns the value, or `None` if there is no node. In a bounded domain, also returns `None`
-    /// if the pointer was loaded with a tag: such a pointer may come from an unlinked node, and
+    /// if the pointer was loaded with a tag. Such a pointer may come from an unlinked node, and
     /// lead nowhere.
     #[inline(always)]
     pub fn as_ref(self) -> Option<&'s T> {
