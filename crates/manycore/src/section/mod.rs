@@ -73,9 +73,9 @@
 //! So a node that is replaced all the time is made in memory that its thread freed just before, and
 //! the nodes of two threads share no cache line. For each size that it uses, a thread keeps about
 //! 64 KiB of free nodes. It also keeps up to 16 empty chunks of 64 KiB, or 256 if it fetched chunks
-//! again and again. When the thread ends, one chunk stays. Nodes that other threads freed come back
-//! to the thread when it makes new ones. A counting global allocator, or a tool that watches the
-//! allocator, does not see these nodes.
+//! again and again. When the thread ends, one empty chunk of each size stays. Nodes that other
+//! threads freed come back to the thread when it makes new ones. A counting global allocator, or a
+//! tool that watches the allocator, does not see these nodes.
 //!
 //! # Modes
 //!
