@@ -1,34 +1,36 @@
 //! The calibration of OpLog's machine: the cost of a write to a contended line.
 //!
-//! Source: OpLog (MIT-CSAIL-TR-2014-019), section 3.1 and Figure 4. The text gives the ends, 182
-//! cycles with 2 writers and 8182 with 48, and says that it is a line. No other result of this
-//! model was calibrated; K42's Figure 4 decided the rule that conditional stores never fail.
+//! Source: OpLog (MIT-CSAIL-TR-2014-019), section 3.1 and Figure 4. The text gives the two ends,
+//! 182 cycles with 2 writers and 8182 with 48, and says that the curve is a line. No other result
+//! of this model is calibrated. K42's Figure 4 decided one rule: conditional stores never fail.
 
 use std::{cell::Cell, rc::Rc};
 
 use crate::{Access, Engine, Machine, ModelError, drive};
 
-/// What the paper's text gives: writers, and cycles for a write.
+/// The points that the paper's text gives: writers, and cycles for a write.
 pub const PUBLISHED: [(u32, f64); 2] = [(2, 182.0), (48, 8182.0)];
 
 /// The line that all cores write.
 const TARGET: usize = 0x1000;
 
-/// The part of the run that counts, in cycles.
+/// The part of the run that is measured, in cycles.
 const MEASURED: std::ops::Range<u64> = 200_000..700_000;
 
-/// The published cost of a write with so many writers, on the line through the two ends.
+/// Returns the published cost of a write by `cores` writers, on the line through the two ends.
 pub fn published(cores: u32) -> f64 {
     let [(few, low), (many, high)] = PUBLISHED;
     low + (high - low) / f64::from(many - few) * (f64::from(cores) - f64::from(few))
 }
 
-/// Mean cycles for a write, where each of `cores` cores writes one line, waits for its write with
-/// an instruction that serializes, and writes again. No program runs: these are accesses alone.
+/// Returns the mean cycles for a write to one line that `cores` cores write.
+///
+/// Each core writes the line, waits for its write with a serializing instruction, and writes again.
+/// No program runs: the engine gets the accesses directly.
 ///
 /// # Errors
 ///
-/// As [`Engine::new`].
+/// Those of [`Engine::new`].
 ///
 /// ```
 /// use manycore_sim::{Machine, calibration};

@@ -1,12 +1,13 @@
-//! Conflict-freedom as a unit test: two operations on two cores that meet on no cache line.
+//! Conflict-freedom as a unit test: shows that two operations on two cores share no cache line.
 //!
-//! Two operations scale beside each other if neither writes a line that the other touches. That
-//! can be looked at: run each on a core of its own, note the lines, compare. No timing is involved,
-//! so the answer is the same each time.
+//! Two operations scale beside each other if neither writes a line that the other touches. This can
+//! be checked: run each operation on its own core, record the lines it touches, and compare. No
+//! timing is involved, so the answer is the same each time.
 //!
-//! It needs the simulator's instrumentation: `manycore sim test`, with what `cargo test` takes.
+//! The check needs the simulator's instrumentation. Run `manycore sim test` with the arguments of
+//! `cargo test`.
 //!
-//! Source: the rule is the scalable commutativity rule's (Clements and others, SOSP 2013).
+//! Source: the rule is the scalable commutativity rule (Clements and others, SOSP 2013).
 
 use std::{
     ffi::c_void,
@@ -17,21 +18,22 @@ use std::{
 
 use crate::program;
 
-/// A check that two operations do not meet.
+/// Checks that two operations do not conflict on any cache line.
 ///
-/// What for: the parts of a program that are meant to scale. When not: operations that must agree
-/// on something; they conflict, rightly.
+/// Use it for the parts of a program that are meant to scale. Do not use it for operations that
+/// must agree on something: these conflict, and rightly so.
 ///
-/// Each operation runs once on each thread before it is looked at, so that what a thread sets up at
-/// its first use does not count. Every state is tried in both orders and in several placements,
-/// each time with a new object.
+/// Each operation first runs once unrecorded on its thread, so that a thread's setup at first use
+/// does not count. The check tries every state in both orders and in several placements, each time
+/// with a new object.
 ///
-/// Which data share a cache line depends on where they lie, and that on what was allocated before.
-/// So the placement is varied: what `make` and the state allocate begins 0, 16, 32 and 48 bytes
-/// into a line (and so on for longer lines), and so do the stack frames of the operations. The
-/// report says in which of them the operations meet.
+/// Which data share a cache line depends on their addresses, and these depend on earlier
+/// allocations. So the check varies the placement: heap memory that `make` and the state allocate
+/// begins 0, 16, 32 and 48 bytes into a line (more for longer lines), and so do the operations'
+/// stack frames. The report names the placements in which the operations conflict.
 ///
-/// What is seen is what instrumented code does: memory of libc's allocator is not.
+/// The check sees only the accesses of instrumented code. It does not see those of libc's
+/// allocator.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,55 +76,55 @@ impl fmt::Display for NotSimulated {
 
 impl std::error::Error for NotSimulated {}
 
-/// A line that the operations meet on.
+/// A line on which the operations conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConflictLine {
-    /// In which state and order.
+    /// The state and the order of the operations.
     pub when: String,
     /// The first byte of the line.
     pub address: u64,
-    /// Whether they use different bytes of it: padding would help.
+    /// True if they use different bytes of the line. Padding would help.
     pub is_false_sharing: bool,
-    /// In which placements: how many bytes into a line heap and stack begin.
+    /// The placements that conflict: how many bytes into a line heap and stack begin.
     pub placements: Vec<usize>,
-    /// The cores that access it, and where.
+    /// The cores that access the line, and where.
     pub touchers: Vec<Toucher>,
 }
 
-/// One core's reads, or writes, of a line.
+/// One core's reads, or one core's writes, of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Toucher {
     /// The core.
     pub core: u32,
-    /// Whether it writes.
+    /// True if the core writes the line, false if it reads it.
     pub writes: bool,
-    /// Where in the source it does so first, such as `src/main.rs:8 (serve)`.
+    /// The source location of the first such access, such as `src/main.rs:8 (serve)`.
     pub place: String,
-    /// Which bytes of the line.
+    /// The bytes of the line, one bit each.
     bytes: u128,
 }
 
-/// Where two operations meet.
+/// The conflicts of two operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConflictReport {
-    /// The lines that they meet on.
+    /// The lines on which the operations conflict.
     pub lines: Vec<ConflictLine>,
-    /// Lines that were allowed.
+    /// The number of conflicts that [`ConflictCheck::allow`] excused.
     pub allowed: usize,
-    /// The placements that were tried: how many bytes into a line heap and stack begin.
+    /// The placements tried: how many bytes into a line heap and stack begin.
     pub placements: Vec<usize>,
 }
 
 impl ConflictReport {
-    /// Whether they meet nowhere, or only where they may.
+    /// Returns true if the operations conflict nowhere, except where that is allowed.
     pub fn is_conflict_free(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Adds a line, to what was found at the same places in another placement.
+    /// Adds a line. Merges it with a known line that has the same locations in another placement.
     fn add(&mut self, line: ConflictLine) {
         let shift = line.placements[0];
         let is_same = |known: &&mut ConflictLine| {
@@ -165,29 +167,29 @@ impl fmt::Display for ConflictReport {
 }
 
 impl<T: Sync> ConflictCheck<T> {
-    /// A check of operations on what `make` makes.
+    /// Creates a check of operations on the object that `make` returns.
     pub fn new(make: impl Fn() -> T + 'static) -> Self {
         Self { make: Box::new(make), states: Vec::new(), allowed: Vec::new() }
     }
 
-    /// Tries the operations in this state as well; without any, only on a new object.
+    /// Adds a state in which to try the operations. Without any, they run on a new object only.
     #[must_use]
     pub fn state(mut self, name: &str, prepare: impl Fn(&T) + 'static) -> Self {
         self.states.push((name.to_owned(), Box::new(prepare)));
         self
     }
 
-    /// Allows conflicts on lines that are touched at a place whose text contains `place`.
+    /// Allows conflicts on a line if one of its accesses has a location that contains `place`.
     #[must_use]
     pub fn allow(mut self, place: &str) -> Self {
         self.allowed.push(place.to_owned());
         self
     }
 
-    /// Runs `first` and `second` beside each other, and says where they meet.
+    /// Runs `first` and `second` on two cores and reports where they conflict.
     ///
     /// # Errors
-    /// [`NotSimulated`], if nothing could be seen.
+    /// [`NotSimulated`] if the check could not see any access.
     pub fn run(
         &self,
         first: impl Fn(&T) + Sync,
@@ -200,8 +202,9 @@ impl<T: Sync> ConflictCheck<T> {
         if std::thread::available_parallelism().map_or(1, NonZero::get) < CORES {
             return Err(NotSimulated { reason: "the machine has fewer than three virtual cores" });
         }
-        // The recording is the process's. An operation that panics ends its own test alone: guards
-        // pass the turn on and stop the recording, and what it left is thrown away here.
+        // The whole process has one recording. If an operation panics, only its own test fails:
+        // guards pass the turn on and stop the recording, and the next check discards the leftovers
+        // here.
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         drop(taken());
         let mut report = ConflictReport::default();
@@ -267,7 +270,7 @@ impl<T: Sync> ConflictCheck<T> {
     }
 }
 
-/// Whose turn it is; not recorded, because it is only used between operations.
+/// Whose turn it is. Not recorded, because the threads use it only between operations.
 #[derive(Default)]
 struct Turn {
     step: Mutex<u32>,
@@ -289,7 +292,7 @@ impl Turn {
     }
 }
 
-/// Calls the function when it goes, also in a panic.
+/// Calls the function when dropped, also in a panic.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -298,7 +301,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Bytes between two placements: the allocator's own step.
+/// Bytes between two placements, which is the allocator's alignment.
 const STEP: usize = 16;
 
 /// Bytes of a cache line.
@@ -306,7 +309,7 @@ fn line_size() -> usize {
     program::runtime().map_or(64, |runtime| (runtime.place)(usize::MAX))
 }
 
-/// Makes what lies that many bytes into a line.
+/// Calls `make` so that its allocations begin `shift` bytes into a line.
 fn placed<R>(shift: usize, make: impl FnOnce() -> R) -> R {
     let _over = OnDrop(|| _ = line_size()); // ends the placement
     if let Some(runtime) = program::runtime() {
@@ -315,7 +318,7 @@ fn placed<R>(shift: usize, make: impl FnOnce() -> R) -> R {
     make()
 }
 
-/// Calls the function with its frame that many bytes further down the stack.
+/// Calls the function with its stack frame `shift` bytes further down.
 fn deeper(shift: usize, mut act: impl FnMut()) {
     #[inline(never)]
     fn padded<const N: usize>(act: &mut dyn FnMut()) {
@@ -336,7 +339,7 @@ fn deeper(shift: usize, mut act: impl FnMut()) {
     }
 }
 
-/// Runs both operations, each on a core of its own, and returns what was touched.
+/// Runs both operations, each on its own core, and returns the recorded accesses.
 fn observe<T: Sync>(
     object: &T,
     shift: usize,
@@ -359,7 +362,7 @@ fn observe<T: Sync>(
     taken()
 }
 
-/// What was recorded, which is forgotten with that.
+/// Returns the recording and clears it.
 fn taken() -> String {
     let mut text = String::new();
     if let Some(runtime) = program::runtime() {
@@ -369,7 +372,7 @@ fn taken() -> String {
 }
 
 extern "C" fn take(bytes: *const u8, length: usize, text: *mut c_void) {
-    // SAFETY: the runtime gives a string of its own, and the word that `taken` gave it.
+    // SAFETY: the runtime passes a string of its own and the pointer that it got from `taken`.
     let (bytes, text) =
         unsafe { (std::slice::from_raw_parts(bytes, length), &mut *text.cast::<String>()) };
     text.push_str(&String::from_utf8_lossy(bytes));
@@ -384,7 +387,7 @@ fn recorded(act: impl FnOnce()) {
     act();
 }
 
-/// Cores that a check needs: one for each operation, beside the test's own.
+/// Cores that a check needs: one for each operation, and one for the test itself.
 const CORES: usize = 3;
 
 /// Moves the caller to a core below [`CORES`].
@@ -395,13 +398,13 @@ fn on_core(core: usize) {
             fn sched_setaffinity(thread: i32, bytes: usize, mask: *const u64) -> i32;
         }
         let mask = [1_u64 << core, 0, 0, 0];
-        // SAFETY: the mask is as long as we say. It is not refused: there is such a core.
+        // SAFETY: the mask is as long as its stated size. The call cannot fail: the core exists.
         unsafe { sched_setaffinity(0, size_of_val(&mask), mask.as_ptr()) };
     }
     let _ = core;
 }
 
-/// The runtime's text: address, core, kind, count, bytes, place.
+/// Parses the runtime's text: address, core, kind, count, bytes, place.
 fn parse(text: &str) -> Vec<(u64, Toucher)> {
     let line = |line: &str| {
         let mut words = line.splitn(6, ' ');
@@ -414,15 +417,15 @@ fn parse(text: &str) -> Vec<(u64, Toucher)> {
     text.lines().filter_map(line).collect()
 }
 
-/// Fails unless two operations on an object never meet on a cache line ([`ConflictCheck`]).
+/// Fails unless two operations on an object share no cache line ([`ConflictCheck`]).
 ///
-/// Takes what makes the object and the two operations; then, if wanted, `states = [name => prepare,
-/// ...]` and `allow = [text, ...]`.
+/// Takes a closure that makes the object, and the two operations. After these it takes, both
+/// optional, `states = [name => prepare, ...]` and `allow = [text, ...]`.
 ///
 /// # Panics
-/// If they meet, with the lines and both sides' places in the source; also if the program is not
-/// simulated, because a check that saw nothing has not passed. So mark such a test
-/// `#[ignore = "manycore sim test"]` where the same tests also run without the simulator.
+/// Panics if the operations conflict, and shows the lines and both sides' source locations. Also
+/// panics if the program is not simulated, because a check that saw nothing has not passed. So mark
+/// the test `#[ignore = "manycore sim test"]` if it also runs without the simulator.
 ///
 /// ```should_panic
 /// use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,20 +1,20 @@
 //! Programs without code: closures that call the engine themselves.
 //!
-//! An actor is one virtual thread. Each time it runs it makes one call that returns an outcome, and
-//! returns that. So a workload can be written in a few lines, with no instrumentation and no stack
-//! to switch; the figures of papers that need nothing else are tests of this crate.
+//! An actor is one virtual thread. Each time an actor runs, it makes one call of the engine and
+//! returns the call's outcome. A workload then takes a few lines: it needs no instrumentation and
+//! no second stack. Some figures of papers are tests of this crate that use nothing else.
 
 use crate::engine::{Deadlock, Engine, Outcome, ThreadId};
 
-/// One virtual thread: makes one call of the engine, and returns its outcome.
+/// One virtual thread: makes one call of the engine and returns its outcome.
 ///
-/// It ends with [`Engine::exit`].
+/// An actor ends with [`Engine::exit`].
 pub type Actor<'a> = Box<dyn FnMut(&mut Engine) -> Outcome + 'a>;
 
 /// Runs the actors, the first on core 0 and so on, until all have ended.
 ///
-/// They start together at the time `start`. More actors than cores share the cores in turn. The
-/// engine must be new.
+/// The actors start together at the time `start`. If there are more actors than cores, they share
+/// the cores in turn. The engine must be new.
 ///
 /// # Errors
 ///

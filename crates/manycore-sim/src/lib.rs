@@ -1,9 +1,15 @@
-//! Virtual many-core machines: what a stated cost of cache coherence does to a program.
+//! Virtual many-core machines: shows what a stated cost of cache coherence does to a program.
 //!
-//! The [`Engine`] is told of every memory access of every thread of a program, and answers which
-//! thread goes on. It keeps one clock for each thread, one state for each cache line, and moves
-//! lines between cores at the costs of a [`Machine`]. Nothing here runs a program: the caller does,
-//! by switching stacks or, in a test, by calling closures. So the engine is a plain library.
+//! The caller reports every memory access of every thread to the [`Engine`], and the engine answers
+//! which thread runs next. The engine keeps one clock for each thread and one state for each cache
+//! line, and moves lines between cores at the costs of a [`Machine`]. It does not run the program.
+//! The caller does that: by switching stacks or, in a test, by calling closures.
+//!
+//! ```text
+//! threads --access(address, size, kind)--> Engine: clock of each thread, state of each line
+//!    ^                                       |      costs from a Machine
+//!    +------ Continue / Switch(thread) ------+
+//! ```
 //!
 //! # What it claims
 //!
@@ -14,9 +20,10 @@
 //! # Laws
 //!
 //! - The same machine, cores, seed and calls give the same answers, bit for bit, everywhere.
-//! - The engine takes no lock, keeps nothing in thread-locals, reads no clock and no random number
-//!   of the system, and starts no thread. It can run inside a program whose threads it schedules.
-//! - A thread acts only when no other thread is behind it by more than the machine's quantum; with
+//! - The engine takes no lock and has no thread-locals. It reads neither a system clock nor system
+//!   random numbers, and it starts no thread. So it can run inside a program whose threads it
+//!   schedules.
+//! - A thread acts only if no other thread is behind it by more than the machine's quantum. With
 //!   quantum 0 all accesses happen in the order of virtual time.
 //! - A line has either one exclusive holder or any number of readers, never both.
 //!

@@ -1,13 +1,13 @@
-//! What a program that knows of the simulator may tell it, and ask.
+//! What a program can tell the simulator and ask of it.
 //!
-//! A program needs none of this to be simulated. It is for programs that want the report by
-//! operation, or that check themselves ([`crate::ConflictCheck`]). The functions find the runtime's
-//! symbols when they are called first, so nothing is linked, and outside a simulation they cost a
-//! load and a branch.
+//! A program needs none of this to be simulated. It is for programs that want a report by
+//! operation, or that check themselves ([`crate::ConflictCheck`]). The functions look up the
+//! runtime's symbols at their first call, so nothing has to be linked. Outside a simulation they
+//! cost a load and a branch.
 
 use std::sync::OnceLock;
 
-/// The runtime's functions; `None` where the program is not linked with it.
+/// The runtime's functions. `None` if the program is not linked with the runtime.
 pub(crate) struct Runtime {
     active: extern "C" fn() -> bool,
     operations: extern "C" fn(u64),
@@ -18,11 +18,11 @@ pub(crate) struct Runtime {
     pub(crate) take_recording: TakeRecording,
 }
 
-/// Gives the text of the recording to a function, with a word for it.
+/// Passes the text of the recording, and a word of the caller's, to a function.
 type TakeRecording =
     extern "C" fn(extern "C" fn(*const u8, usize, *mut std::ffi::c_void), *mut std::ffi::c_void);
 
-/// The runtime, while it simulates the caller.
+/// Returns the runtime if it simulates the caller.
 pub(crate) fn runtime() -> Option<&'static Runtime> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(find).as_ref()?;
@@ -40,8 +40,8 @@ fn find() -> Option<Runtime> {
         let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
         (!found.is_null()).then_some(found)
     };
-    // SAFETY: the names are the runtime's (`manycore-sim-rt`, its `facade`), which gives its
-    // functions these types.
+    // SAFETY: the runtime (`manycore-sim-rt`, module `facade`) defines these names with these
+    // types.
     unsafe {
         use std::mem::transmute;
         Some(Runtime {
@@ -67,18 +67,20 @@ fn find() -> Option<Runtime> {
     None
 }
 
-/// Whether the caller runs on virtual cores.
+/// Returns true if the caller runs on virtual cores.
 ///
 /// ```
-/// // The documentation's tests run on real ones.
+/// The documentation's tests run on real cores.
 /// assert!(!manycore_sim::is_simulated());
 /// ```
 pub fn is_simulated() -> bool {
     runtime().is_some()
 }
 
-/// Tells the simulator that the program has done `count` operations of what it measures: its report
-/// then gives costs by operation. Call it now and then with a sum, not for each operation.
+/// Tells the simulator that the program has done `count` more operations.
+///
+/// The report then gives costs by operation. Call this now and then with a sum, not once for each
+/// operation.
 ///
 /// ```
 /// let done: u64 = (0..1000).map(|_| 1).sum();
@@ -90,16 +92,17 @@ pub fn operations(count: u64) {
     }
 }
 
-/// Runs what is to be measured: the report is then of this part alone, without what the program
-/// does before and after. Several parts add up. Other threads that run at that time are measured
-/// too.
+/// Runs `part` and limits the report to it.
+///
+/// The report leaves out what the program does before and after. Several parts add up. Other
+/// threads that run during a part are measured too.
 ///
 /// ```
 /// let sum: u64 = manycore_sim::measured(|| (0..1000).sum());
 /// assert_eq!(sum, 499_500);
 /// ```
 pub fn measured<R>(part: impl FnOnce() -> R) -> R {
-    /// Ends the part, also when it panics.
+    /// Ends the part, even if it panics.
     struct End;
     impl Drop for End {
         fn drop(&mut self) {

@@ -1,26 +1,26 @@
-//! Places in the source for addresses of a process.
+//! Source locations for the addresses of a process.
 //!
-//! The interesting place is the program's own, not the line in the standard library that it came
-//! through. So the frames that were inlined at an address and those of the functions around it make
-//! one list, and the first of the program's own is shown.
+//! A report should show the program's own line, not the line of the standard library below it. So
+//! the functions inlined at an address and their callers make one list, and the report shows the
+//! first frame of the program's own code.
 
 use std::collections::BTreeMap;
 
 use addr2line::Loader;
 
-/// A part of a file in a process's memory.
+/// One mapping of a file in a process's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Its first address.
+    /// The first address.
     pub start: u64,
-    /// The address behind its last.
+    /// The address after the last byte.
     pub end: u64,
     /// The file.
     pub path: String,
 }
 
 impl Module {
-    /// The mappings of the calling process, or of a list in the form of `/proc/self/maps`.
+    /// Parses the mappings in a list of the form of `/proc/self/maps`.
     pub fn parse(maps: &str) -> Vec<Module> {
         let mapping = |line: &str| {
             let path = &line[line.find('/')?..];
@@ -32,7 +32,7 @@ impl Module {
     }
 }
 
-/// Turns addresses into places; keeps the files it has read.
+/// Turns addresses into source locations, and keeps the debug information it has read.
 ///
 /// Cost: reading a file's debug information takes some milliseconds, once.
 #[derive(Default)]
@@ -51,13 +51,15 @@ struct Frame {
 }
 
 impl Symbols {
-    /// Knows nothing yet.
+    /// Creates a cache that has read no file yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The program's own place for an instruction and the functions around it, such as
-    /// `src/main.rs:8 (serve)`; with the crate's place behind it, if it is another's.
+    /// Returns the program's own location for an instruction and its callers, such as
+    /// `src/main.rs:8 (serve)`.
+    ///
+    /// If the innermost frame is in a foreign crate, its location follows.
     pub fn place(&mut self, modules: &[Module], addresses: &[u64]) -> String {
         let mut frames = Vec::new();
         for &address in addresses {
@@ -66,9 +68,9 @@ impl Symbols {
         shown(&frames)
     }
 
-    /// What is inlined at an address, the innermost first.
+    /// Returns the frames inlined at an address, innermost first.
     fn frames_at(&mut self, modules: &[Module], address: u64) -> Vec<Frame> {
-        // A call's address is where it returns to: the instruction after it.
+        // A return address points after the call, so step back into the call.
         let address = address.saturating_sub(1);
         let here = modules.iter().find(|module| (module.start..module.end).contains(&address));
         let Some(here) = here else { return Vec::new() };
@@ -101,7 +103,7 @@ fn frames(loader: &Loader, address: u64) -> Vec<Frame> {
     found
 }
 
-/// The name of a variable, from an object's list of symbols.
+/// Returns the readable name of a variable from its linker symbol.
 ///
 /// ```
 /// use manycore_sim::symbols::variable;
@@ -110,7 +112,7 @@ fn frames(loader: &Loader, address: u64) -> Vec<Frame> {
 /// ```
 pub fn variable(symbol: &str) -> String {
     let name = addr2line::demangle_auto(symbol.into(), None);
-    // What `thread_local!` and the like put into the name is not the program's.
+    // Parts that macros such as `thread_local!` add do not belong to the program's name.
     let is_own = |part: &&str| {
         !part.starts_with('{') && !part.starts_with("__") && *part != "VAL" && !is_hash(part)
     };
@@ -118,7 +120,7 @@ pub fn variable(symbol: &str) -> String {
     parts.join("::")
 }
 
-/// The name without the hash of its crate and without type arguments.
+/// Returns the name without its crate's hash and without type arguments.
 fn short_function(name: &str) -> String {
     let mut depth = 0_usize;
     let mut short = String::new();
@@ -139,14 +141,14 @@ fn is_hash(part: &str) -> bool {
     part.len() == 17 && part.starts_with('h') && part[1..].bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Whether a file belongs to the standard library.
+/// Returns true if the file belongs to the standard library.
 fn is_std(file: &str) -> bool {
     file.is_empty()
         || file.starts_with("/rustc/")
         || file.contains("/lib/rustlib/src/rust/library/")
 }
 
-/// Whether a file belongs to the simulator: what a program calls to be measured.
+/// Returns true if the file belongs to the simulator, which a program may call to be measured.
 fn is_ours(file: &str) -> bool {
     let is_ours = |name: &str| {
         let version = name.strip_prefix("manycore-sim").map(|rest| rest.trim_start_matches("-rt"));
@@ -155,7 +157,7 @@ fn is_ours(file: &str) -> bool {
     file.split('/').any(is_ours)
 }
 
-/// Whether a file belongs to a crate from a registry.
+/// Returns true if the file belongs to a crate from a registry.
 fn is_foreign(file: &str) -> bool {
     file.contains("/registry/src/")
 }
@@ -186,7 +188,7 @@ fn text(frame: &Frame) -> String {
     format!("{file}:{} ({})", frame.line, frame.function)
 }
 
-/// The path from the crate's folder on, or from the current folder on.
+/// Returns the path below the crate's folder, or below the current folder.
 fn short_file(file: &str) -> String {
     if let Some((_, rest)) = file.split_once("/registry/src/") {
         return rest.split_once('/').map_or(rest, |(_, path)| path).to_owned();

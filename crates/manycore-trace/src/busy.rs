@@ -1,4 +1,4 @@
-//! Whether the calling thread is within this crate's code.
+//! A flag for each thread: true while the thread runs this crate's code.
 
 use crate::sync::{AtomicBool, Ordering, compiler_fence};
 use std::ptr;
@@ -7,16 +7,19 @@ thread_local! {
     static BUSY: AtomicBool = const { AtomicBool::new(false) };
 }
 
-/// Runs `f`, with the thread marked busy; `None` if it is already: `f` is then interrupted, or has
-/// called the program's allocator.
+/// Runs `f` with the thread marked busy. Returns `None` if the thread is busy already.
+///
+/// In that case a signal handler interrupted another `f`, or an `f` has called the program's
+/// allocator.
 #[inline(always)]
 pub(crate) fn if_idle<R>(f: impl FnOnce() -> R) -> Option<R> {
-    // Not all in `with`: the compiler does not inline that where much is done in it.
+    // Not all inside `with`: the compiler does not inline `with` around a large closure.
     let busy = BUSY.with(ptr::from_ref);
-    // SAFETY: the thread's own, without a destructor: it is there as long as the thread.
+    // SAFETY: the variable is the thread's own and has no destructor, so it lives as long as the
+    // thread.
     let busy = unsafe { &*busy };
-    // ORDER: Relaxed; only this thread and its handlers look, and the compiler's fences keep what
-    // is between them there.
+    // ORDER: Relaxed; only this thread and its handlers read it. The compiler fences keep the code
+    // between them in place.
     if busy.load(Ordering::Relaxed) {
         return None;
     }
@@ -29,7 +32,8 @@ pub(crate) fn if_idle<R>(f: impl FnOnce() -> R) -> Option<R> {
     Some(result)
 }
 
-/// Runs `f`, of this crate, in which no event of this thread is recorded (session.S3).
+/// Runs `f`, which is code of this crate. No event of this thread is recorded meanwhile
+/// (session.S3).
 pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> R {
     BUSY.with(|busy| {
         // ORDER: Relaxed; as in `if_idle`.

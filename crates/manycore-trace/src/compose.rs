@@ -1,4 +1,4 @@
-//! Recordings whose times the program states.
+//! Recordings with times that the program supplies.
 
 use crate::class::Class;
 use crate::event::{fill, kept};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lane(u32);
 
-/// What tells events apart.
+/// The parts that identify an event.
 type Key = (Class, Kind, &'static str, Vec<(&'static str, FieldType)>);
 
 #[derive(Debug)]
@@ -31,7 +31,8 @@ struct Slot {
     next: u64,
 }
 
-/// Writes a recording whose times the program states: of a simulation, or of another program's log.
+/// Writes a recording with times that the program supplies: of a simulation, or of another
+/// program's log.
 ///
 /// ```
 /// use manycore_trace::{Class, Kind, Trace, TraceWriter, Value};
@@ -49,8 +50,8 @@ struct Slot {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Records of a lane come in the order of their times: one with an earlier time than the last gets
-/// the last one's. Memory: 16 KiB for each lane, and the file.
+/// Records of a lane are in order of time: a record with an earlier time than the last gets the
+/// last one's time. Memory: 16 KiB for each lane, and the file.
 #[derive(Debug)]
 pub struct TraceWriter {
     ticks_per_second: u64,
@@ -59,14 +60,14 @@ pub struct TraceWriter {
     events: HashMap<Key, u16>,
     schema: Vec<u8>,
     blocks: Vec<u8>,
-    /// Events beyond the numbers that there are.
+    /// Events that found no free event number.
     refused: u64,
     words: Vec<u64>,
 }
 
 const SIZES: Sizes = Sizes { block_words: 1024, blocks: 2 };
 
-/// What a record keeps of a value.
+/// Returns the type of a value, and what a record keeps of it.
 fn kept_value(value: &Value) -> (FieldType, (u64, u8, &[u8])) {
     match value {
         Value::Unsigned(value) => (FieldType::Unsigned(8), kept(value)),
@@ -85,7 +86,7 @@ fn text(bytes: &[u8]) -> (u64, u8, &[u8]) {
 }
 
 impl TraceWriter {
-    /// An empty one, for times in ticks of which a second has so many.
+    /// Creates an empty writer. A second has `ticks_per_second` ticks.
     #[must_use]
     pub fn new(ticks_per_second: u64) -> Self {
         Self {
@@ -100,7 +101,7 @@ impl TraceWriter {
         }
     }
 
-    /// Another thread, with its number and its name.
+    /// Adds a thread with its number and its name.
     pub fn thread(&mut self, number: u64, name: &str) -> Lane {
         let lane = self.slots.len() as u32;
         let ring = Ring::new(Words::on_heap(SIZES.words()), SIZES, lane, Policy::Overwrite);
@@ -111,10 +112,10 @@ impl TraceWriter {
         Lane(lane)
     }
 
-    /// Appends a record. The end of a span has no need of fields.
+    /// Appends a record. The end of a span needs no fields.
     ///
     /// # Panics
-    /// If the lane is another writer's, and this one has fewer.
+    /// If the lane belongs to another writer and this writer has fewer lanes.
     pub fn record(
         &mut self,
         lane: Lane,
@@ -146,7 +147,7 @@ impl TraceWriter {
         self.copy(lane.0, newest);
     }
 
-    /// The number of such an event, which is described now if it is new.
+    /// Returns the number of such an event. Describes the event first if it is new.
     fn number_of(&mut self, key: Key) -> Option<u16> {
         if let Some(number) = self.events.get(&key) {
             return Some(*number);
@@ -160,7 +161,7 @@ impl TraceWriter {
         Some(number)
     }
 
-    /// Copies the sub-buffers before this one.
+    /// Copies the sub-buffers before `before`.
     fn copy(&mut self, lane: u32, before: u64) {
         let slot = &mut self.slots[lane as usize];
         while slot.next < before {
@@ -173,7 +174,7 @@ impl TraceWriter {
         }
     }
 
-    /// The file's bytes.
+    /// Returns the bytes of the file.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
         for lane in 0..self.slots.len() as u32 {

@@ -1,4 +1,4 @@
-//! Tracing that can stay on: each thread records into a ring of its own, and a reader merges.
+//! Tracing that can stay on: each thread records into its own ring, and a reader merges the rings.
 //!
 //! ```
 //! use manycore_trace::{Class, Recorder, Trace, event, span};
@@ -21,9 +21,15 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *For* what happened, in which order, on which thread, at which time: in production, all the
-//! time. *Not for* messages that people read as they come (a logger), nor for counts
-//! (`manycore-metrics`).
+//! *For* what happened: in which order, on which thread, at which time. It can run all the time, in
+//! production too. *Not for* messages that people read as they come (use a logger), nor for counts
+//! (use `manycore-metrics`).
+//!
+//! ```text
+//! thread 1 --event!--> ring 1 --+                          +--> Trace::merge, one record after
+//! thread 2 --event!--> ring 2 --+--> snapshot, file,  -----+    the other, in order of time
+//! thread 3 --event!--> ring 3 --+    or copied stream      +--> convert: other tools' formats
+//! ```
 //!
 //! # Which way
 //!
@@ -38,44 +44,46 @@
 //!
 //! # What is guaranteed
 //!
-//! - *Order*: records are merged by (time, slot, sequence), the same each time; within a thread
-//!   they are in the program's order. Times of different threads are as exact as the clock
-//!   ([`manycore::clock`]): read without a fence, so that two events of two threads within some
-//!   nanoseconds may be in either order.
-//! - *Closed world*: events that were produced are merged, or counted as lost; what is neither, the
-//!   [`Account`] calls missing.
-//! - *Crash*: with rings in a file, each event whose macro has returned is read after `kill -9`, an
-//!   abort or a panic; not after the machine loses power.
-//! - *Progress*: wait-free, unless [`Policy::Block`] waits. A thread's first event, and a call
-//!   site's, take a lock.
-//! - *Cost*: a read of the clock and some stores to lines of the thread's own; no allocation, lock,
+//! - *Order*: records are merged by (time, slot, sequence), the same each time. Within a thread
+//!   they are in program order. Times of different threads are as exact as the clock
+//!   ([`manycore::clock`]). It is read without a fence, so two events of two threads within some
+//!   nanoseconds may come in either order.
+//! - *Closed world*: every event that was produced is merged or counted as lost. The [`Account`]
+//!   reports any other event as missing.
+//! - *Crash*: if the rings lie in a file, every event whose macro has returned can be read after
+//!   `kill -9`, an abort or a panic. It may be gone if the machine loses power.
+//! - *Progress*: wait-free, unless [`Policy::Block`] waits. The first event of a thread, and of a
+//!   call site, takes a lock.
+//! - *Cost*: a read of the clock and some stores to the thread's own lines. No allocation, no lock,
+//!   no formatting, no system call. A class that is off costs one load and a branch.
 //!   formatting or system call. Off: one load and a branch.
 //!
 //! # Features
 //!
-//! - `tracing`: `TracingLayer`, for programs that call the crate tracing.
-//! - `lz4`: `Recorder::compressed`, and the reader of such files.
-//! - `log`: `LogBridge`, for those that call the crate log.
+//! - `tracing`: `TracingLayer`, for programs that use the crate tracing.
+//! - `lz4`: `Recorder::compressed`, and the reader of compressed files.
+//! - `log`: `LogBridge`, for programs that use the crate log.
 //!
 //! # Signals
 //!
-//! An event in a signal's handler is recorded if it interrupts none of its thread's; else it is
-//! counted as lost. The thread and the call site must have recorded before in this recording: a
-//! first event takes a lock and allocates, which no handler may.
+//! An event in a signal handler is recorded, unless the handler interrupted another event of its
+//! thread. Then the handler's event is counted as lost. The thread and the call site must have
+//! recorded before in this recording: a first event takes a lock and allocates, which a handler
+//! must not do.
 //!
 //! # Fork
 //!
-//! In a child that was made by `fork` no recording runs, and nothing that it does reaches its
-//! parent's rings; it may start one of its own. Not in a signal's handler (POSIX forbids that as
-//! well), nor by system calls that pass by the C library. A child of `vfork` must record nothing,
-//! and call `exec`.
+//! In a child of `fork` no recording runs, and nothing that the child does reaches its parent's
+//! rings. The child may start a recording of its own. Do not fork in a signal handler (POSIX
+//! forbids that as well), nor by a system call that bypasses the C library. A child of `vfork` must
+//! record nothing and must call `exec`.
 //!
 //! # Sources
 //!
 //! J. Appavoo and others, *Enabling scalable performance for general purpose workloads on shared
 //! memory multiprocessors*, an IBM research report: sections 3.5 and 4.4, on K42's tracing.
 
-#[cfg_attr(manycore_loom, allow(dead_code))] // the models look at a ring alone
+#[cfg_attr(manycore_loom, allow(dead_code))] // the models use a ring alone
 mod format;
 mod memory;
 #[cfg_attr(manycore_loom, allow(dead_code))]

@@ -1,4 +1,4 @@
-//! What the library's objects do, as events.
+//! Events of the library's objects.
 
 use crate::class::Class;
 use crate::event::kept;
@@ -30,10 +30,16 @@ const CHANGE: Fields = &[OBJECT, KIND];
 const MERGE: Fields = &[OBJECT, ("updates", FieldType::Unsigned(8)), KIND];
 const TIMED: Fields = &[OBJECT, NANOS, KIND];
 
-/// Records what the library's objects do: `Wait` of a thread at a lock or a log, with the line that
-/// waited; `Promotion` to a form with a log or a cell for each thread, and `Demotion`; `Merge` of
-/// logs by a read; `GracePeriod` of a domain of sections. Of the whole process, in this class, from
-/// now on. Returns whether this was the first call, whose class stays.
+/// Records events of the library's objects, in the whole process and from now on.
+///
+/// The events are in the given class:
+///
+/// - `Wait` of a thread at a lock or a log, with the source line that waited
+/// - `Promotion` of an object to a form with a log or a cell for each thread, and `Demotion`
+/// - `Merge` of logs by a read
+/// - `GracePeriod` of a domain of sections
+///
+/// Returns true for the first call. Its class stays: later calls do not change it.
 ///
 /// ```
 /// use manycore::collections::Counter;
@@ -52,8 +58,9 @@ const TIMED: Fields = &[OBJECT, NANOS, KIND];
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// *For* the question what else a slow request waited for. It is [`manycore::profile`]'s observer,
-/// and costs what that does: only a thread that waits, merges, or changes an object's form, pays.
+/// *For* the question what else a slow request waited for. This is an observer of
+/// [`manycore::profile`] and costs as much. Only a thread pays that waits, merges, or changes an
+/// object's form.
 pub fn observe_library(class: Class) -> bool {
     let event = |name, fields| {
         let place = (module_path!(), file!(), line!());
@@ -67,8 +74,8 @@ pub fn observe_library(class: Class) -> bool {
         grace_period: event("GracePeriod", TIMED),
     };
     {
-        // Under a lock that a fork holds: a child would wait for ever for a thread that is half-way
-        // through.
+        // Under the lock that a fork holds. Otherwise a child could wait for ever for a thread that
+        // was half-way through.
         #[cfg(unix)]
         session::fork::register();
         let _held = session::lock();

@@ -1,20 +1,26 @@
 //! The calling thread's ring.
 //!
+//! This module owns the thread's writer, and decides when the writer is in use. It does not own the
+//! set of rings (`session`).
+//!
+//! ```text
+//! generation 0, no writer --first event: attach--> generation g, writer and clock
+//!        ^                                                   |
+//!        +---- thread ends, or records for a recording g' ---+
+//! ```
+//!
 //! # Laws
 //!
-//! Owns: the thread's writer, and when it is in use. Does not own: which rings there are
-//! (`session`).
-//!
-//! - local.L1 The writer is used by its own thread, and while the thread is marked busy, only by
-//!   the code that marked it (`busy`). A signal's handler that finds it so records nothing, and
-//!   counts one event as lost.
-//! - local.L2 A thread that ends gives its writer back before its slot can be used again; a later
+//! - local.L1 Only its own thread uses the writer. While the thread is marked busy, only the code
+//!   that marked it uses the writer (`busy`). A signal handler that finds the thread busy records
+//!   nothing and counts one event as lost.
+//! - local.L2 A thread that ends gives its writer back before its slot can be used again. A later
 //!   event of that thread, in another destructor, is refused and counted.
-//! - local.L3 A writer is dropped, and its ring unmapped, only by the thread that has it: at its
-//!   end, or when it begins to write for another recording. So the end of a recording waits for no
-//!   thread, and no thread writes to memory that is gone.
-//! - local.L4 The thread's generation is not 0 only while there are a writer and a clock: it is set
-//!   after them, and reset before the writer is taken away. A recording's is never 0.
+//! - local.L3 Only the thread that has a writer drops it and unmaps its ring: when the thread ends,
+//!   or when it begins to write for another recording. So the end of a recording waits for no
+//!   thread, and no thread writes to unmapped memory.
+//! - local.L4 The thread's generation is not 0 only while there are a writer and a clock. It is set
+//!   after them, and reset before the writer is taken away. A recording's generation is never 0.
 
 use crate::busy;
 use crate::class;
@@ -30,12 +36,12 @@ use std::ptr;
 use std::sync::Arc;
 
 struct Local {
-    /// The recording that the writer is of; 0 without one.
+    /// The recording that the writer belongs to, or 0 without a writer.
     generation: Cell<u64>,
     clock: Cell<Option<&'static Clock>>,
-    /// Without a destructor of its own, so that reaching it is one load; `OnExit` has it.
+    /// Has no destructor of its own, so that access costs one load. `OnExit` cleans it up.
     writer: UnsafeCell<ManuallyDrop<Option<Writer>>>,
-    /// The writer's ring, for a handler that finds the writer busy; null while it changes.
+    /// The writer's ring, for a handler that finds the writer busy. Null while it changes.
     ring: AtomicPtr<Ring>,
 }
 
@@ -55,19 +61,19 @@ thread_local! {
 }
 
 impl Local {
-    /// Runs `f` with the writer; `None` if that is busy.
+    /// Runs `f` with the writer. Returns `None` if the thread is busy.
     #[inline(always)]
     fn with_writer<R>(&self, f: impl FnOnce(&mut Option<Writer>) -> R) -> Option<R> {
         let place = self.writer.get();
-        // SAFETY: this thread's own, and nothing else of it uses the writer while it is marked busy
-        // (local.L1); `f` is this module's code, which runs none of the program's.
+        // SAFETY: the cell is this thread's own, and nothing else uses the writer while the thread
+        // is marked busy (local.L1). `f` is this module's code and runs none of the program's.
         busy::if_idle(|| f(unsafe { &mut *place }))
     }
 
-    /// Puts another writer in place, and returns the old one.
+    /// Replaces the writer and returns the old one.
     fn replace(&self, place: &mut Option<Writer>, new: Option<Writer>) -> Option<Writer> {
-        // ORDER: Relaxed; only a handler of this thread looks. It finds null until the ring is kept
-        // by the writer in place.
+        // ORDER: Relaxed; only a handler of this thread reads it. It finds null until the writer in
+        // place keeps the ring.
         self.ring.store(ptr::null_mut(), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         let old = std::mem::replace(place, new);
@@ -93,16 +99,17 @@ impl Drop for OnExit {
     }
 }
 
-/// Records an event of `length` words, of which `fill` stores all but the first.
+/// Records an event of `length` words. `fill` stores all words except the first.
 #[inline(always)]
 pub(crate) fn record(event: &'static Event, length: usize, fill: impl FnOnce(&[AtomicU64])) {
-    // Not all in `with`: the compiler does not inline that where much is done in it.
+    // Not all inside `with`: the compiler does not inline `with` around a large closure.
     let local = LOCAL.with(ptr::from_ref);
-    // SAFETY: the thread's own, without a destructor: it is there as long as the thread.
+    // SAFETY: the variable is the thread's own and has no destructor, so it lives as long as the
+    // thread.
     let local = unsafe { &*local };
     let done = local.with_writer(|place| {
-        // ORDER: Relaxed; the number is the file's before it is stored (`session::register`), by
-        // this thread or, as it is read through the lock of `attach`, by another one.
+        // ORDER: Relaxed; the number is in the file before it is stored (`session::register`). This
+        // thread stored it, or another thread did and `attach` has taken the lock since.
         let mut tag = event.tag.load(Ordering::Relaxed);
         if tag == 0 || local.generation.get() != class::generation() {
             match prepare(local, place, event) {
@@ -111,7 +118,7 @@ pub(crate) fn record(event: &'static Event, length: usize, fill: impl FnOnce(&[A
             }
         }
         debug_assert!(place.is_some() && local.clock.get().is_some(), "local.L4: no writer");
-        // SAFETY: the thread's generation is that of a recording (or `prepare` has looked), so
+        // SAFETY: the thread's generation is that of a recording (or `prepare` has checked), so
         // there are a writer and a clock (local.L4).
         let (writer, clock) =
             unsafe { (place.as_mut().unwrap_unchecked(), local.clock.get().unwrap_unchecked()) };
@@ -122,13 +129,13 @@ pub(crate) fn record(event: &'static Event, length: usize, fill: impl FnOnce(&[A
     }
 }
 
-/// A handler has interrupted an event (local.L1).
+/// Counts an event of a handler that interrupted another event (local.L1).
 #[cold]
 fn refuse(local: &Local) {
     // ORDER: Relaxed; stored by this thread.
     let found = local.ring.load(Ordering::Relaxed);
-    // SAFETY: null, or the ring that the writer in place keeps (`replace`); the code that this
-    // handler interrupted, which may take the writer away, goes on only after it.
+    // SAFETY: null, or the ring that the writer in place keeps alive (`replace`). The interrupted
+    // code may take the writer away, but it goes on only after this handler.
     match unsafe { found.as_ref() } {
         // ORDER: Relaxed; a count.
         Some(found) => _ = found.words()[ring::REENTRANT].fetch_add(1, Ordering::Relaxed),
@@ -136,8 +143,9 @@ fn refuse(local: &Local) {
     }
 }
 
-/// The slow way: a first event of the site, or of the thread in this recording. Returns the
-/// event's tag, if it can be recorded.
+/// Does the slow work of a site's first event, or of a thread's first event in this recording.
+///
+/// Returns the event's tag, if the event can be recorded.
 #[cold]
 #[inline(never)]
 fn prepare(local: &Local, place: &mut Option<Writer>, event: &'static Event) -> Option<u64> {
@@ -168,7 +176,7 @@ fn attach(local: &Local, place: &mut Option<Writer>) {
     local.generation.set(generation);
 }
 
-/// The calling thread's number in the system, or one of this process.
+/// Returns the system's number of the calling thread, or a number unique in this process.
 fn thread_number() -> u64 {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -180,7 +188,7 @@ fn thread_number() -> u64 {
     {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         thread_local! {
-            // ORDER: Relaxed; a number of its own.
+            // ORDER: Relaxed; only uniqueness matters.
             static OWN: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
         }
         OWN.try_with(|own| *own).unwrap_or(0)

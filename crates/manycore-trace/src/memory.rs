@@ -1,15 +1,15 @@
 //! Where words lie: on the heap, or in a mapped part of a file.
 //!
-//! Owns: mappings, and what becomes of them in a child of `fork`.
+//! This module owns the mappings, and replaces them in a child of `fork`.
 //!
-//! - memory.M1 In the child of a fork, each mapping of a file is replaced by private memory before
-//!   any code of the program runs: the child can't write into its parent's rings, even from an
-//!   event that the fork interrupted.
+//! - memory.M1 In a child of `fork`, private memory replaces each mapping of a file before any code
+//!   of the program runs. So the child can't write into its parent's rings, even in an event that
+//!   the fork interrupted.
 
 use crate::sync::AtomicU64;
 use std::ops::Deref;
 
-/// Words that are all 0 at first, shared by threads.
+/// Words that are 0 at first and that threads share.
 pub(crate) enum Words {
     Heap(Box<[AtomicU64]>),
     #[cfg(all(unix, not(manycore_loom)))]
@@ -49,32 +49,34 @@ pub(crate) mod mapped {
 
     static LIST: Mutex<List> = Mutex::new(Vec::new());
 
-    /// The list of mappings. A leaf: no other lock is taken under it.
+    /// Locks the list of mappings. A leaf lock: no other lock is taken under it.
     pub(crate) fn list() -> MutexGuard<'static, List> {
         LIST.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A part of a file, mapped for as long as this lives.
+    /// A part of a file that stays mapped as long as this lives.
     pub(crate) struct Mapping {
         start: NonNull<AtomicU64>,
         words: usize,
     }
 
-    // SAFETY: it is memory that no thread owns, of atomics.
+    // SAFETY: the memory belongs to no thread, and the words are atomics.
     unsafe impl Send for Mapping {}
     // SAFETY: the words are atomics.
     unsafe impl Sync for Mapping {}
 
     impl Mapping {
-        /// Appends so many bytes, a multiple of [`crate::format::ALIGN`], to a file that ends at
-        /// `at`, and maps them. They are allocated, so that no store to them can fail.
+        /// Appends `bytes` bytes to a file that ends at `at`, and maps them.
+        ///
+        /// `bytes` is a multiple of [`crate::format::ALIGN`]. The disk space is allocated, so no
+        /// store to it can fail.
         pub(crate) fn append(file: &File, at: u64, bytes: usize) -> io::Result<Self> {
             let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
             let offset = libc::off_t::try_from(at).map_err(too_large)?;
             let length = libc::off_t::try_from(bytes).map_err(too_large)?;
             allocate(file, offset, length)?;
             let mut list = list();
-            // SAFETY: null: nothing is replaced; the file is open.
+            // SAFETY: the address is null, so nothing is replaced; the file is open.
             let start = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -95,8 +97,8 @@ pub(crate) mod mapped {
 
         #[inline]
         pub(crate) fn words(&self) -> &[AtomicU64] {
-            // SAFETY: the mapping has so many words and stays until this is dropped; the file is
-            // allocated so far, and its bytes, 0 at first, are valid atomics.
+            // SAFETY: the mapping has that many words and stays until this is dropped. The file is
+            // allocated up to its end, and its bytes, 0 at first, are valid atomics.
             unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
         }
     }
@@ -111,7 +113,7 @@ pub(crate) mod mapped {
         }
     }
 
-    /// Lets the file have these bytes, on the disk as well.
+    /// Allocates these bytes of the file, on the disk as well.
     fn allocate(file: &File, offset: libc::off_t, bytes: libc::off_t) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
@@ -122,16 +124,16 @@ pub(crate) mod mapped {
                 error => return Err(io::Error::from_raw_os_error(error)),
             }
         }
-        // By writing, where the system has no call for it.
+        // Write the bytes if the system has no call for it.
         let zeros = vec![0_u8; bytes as usize];
         std::os::unix::fs::FileExt::write_all_at(file, &zeros, offset as u64)
     }
 
-    /// Replaces all mappings by private memory, in a child that holds the list (memory.M1).
+    /// Replaces all mappings by private memory. Called in a child that holds the list (memory.M1).
     pub(crate) fn detach(list: &List) {
         for (address, bytes) in list {
-            // SAFETY: the range is a mapping of this crate's, and stays one of as many bytes. What
-            // it held becomes 0, and words of atomics may.
+            // SAFETY: the range is a mapping of this crate's, and stays a mapping of that size. Its
+            // contents become 0, which is valid for words of atomics.
             let done = unsafe {
                 libc::mmap(
                     std::ptr::with_exposed_provenance_mut(*address),
@@ -143,7 +145,7 @@ pub(crate) mod mapped {
                 )
             };
             if done == libc::MAP_FAILED {
-                // Rather no child than one that writes into its parent's file.
+                // Better no child than a child that writes into its parent's file.
                 std::process::abort();
             }
         }

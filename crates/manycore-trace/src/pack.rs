@@ -1,14 +1,14 @@
-//! Sub-buffers as they are kept in a file that is to be small.
+//! Compression of sub-buffers for a small file.
 //!
-//! All first bytes of the words come first, then all second ones, and so on: most records of a
-//! sub-buffer differ in few of their bytes, so that long rows of bytes are equal or nearly. Then
-//! LZ4.
+//! The packed form has the first bytes of all words, then all second bytes, and so on. Most records
+//! of a sub-buffer differ in few bytes, so this gives long rows of nearly equal bytes. LZ4 then
+//! compresses them.
 
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
 use crate::format::packed::{FILLER, area};
 
-/// Room for packing one sub-buffer after the other.
+/// Buffers that are reused from one sub-buffer to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Packer {
     planes: Vec<u8>,
@@ -16,8 +16,8 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    /// The words, packed and filled up to whole words of the file, and how many of these bytes are
-    /// packed; `None` if they don't get shorter.
+    /// Returns the packed words, filled up to whole words of the file, and the number of packed
+    /// bytes. Returns `None` if packing does not make them shorter.
     pub(crate) fn pack(&mut self, words: &[u64]) -> Option<(&[u8], usize)> {
         self.planes.clear();
         for plane in 0..8 {
@@ -34,8 +34,8 @@ impl Packer {
     }
 }
 
-/// So many words out of the packed bytes that [`Packer::pack`] gave, appended; false if they are
-/// damaged.
+/// Unpacks `count` words from the bytes that [`Packer::pack`] returned and appends them. Returns
+/// false if the bytes are damaged.
 pub(crate) fn unpack(packed: &[u8], count: usize, to: &mut Vec<u64>) -> bool {
     let mut planes = vec![0; 8 * count];
     if decompress_into(packed, &mut planes).ok() != Some(planes.len()) {
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(packer.pack(&(0..100).map(random).collect::<Vec<_>>()), None);
     }
 
-    /// LZ4 alone would make 1,000 bytes of these, 255 of one.
+    /// LZ4 alone packs 255 bytes into one, which would be about 1,000 bytes here.
     #[test]
     fn equal_words_take_a_sixteenth_of_their_bytes() {
         let mut packer = Packer::default();

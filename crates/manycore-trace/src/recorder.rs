@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where rings lie.
+/// Where the rings lie.
 #[derive(Debug, Clone)]
 enum Medium {
     Heap,
@@ -75,7 +75,8 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// All classes, in rings of 1 MiB in memory that overwrite what is old.
+    /// Creates a recorder of all classes. The rings lie in memory, have 1 MiB each, and overwrite
+    /// old events.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -89,14 +90,16 @@ impl Recorder {
         }
     }
 
-    /// What `manycore trace record` asks for: the file in `MANYCORE_TRACE`, and the classes whose
-    /// bits are set in `MANYCORE_TRACE_CLASSES` (a number, `0x` before hexadecimal; all without
-    /// it). `None` if the first is not set.
+    /// Creates the recorder that `manycore trace record` asks for, or `None` if `MANYCORE_TRACE` is
+    /// not set.
+    ///
+    /// `MANYCORE_TRACE` names the file. `MANYCORE_TRACE_CLASSES` has a bit set for each class (a
+    /// number, with `0x` if hexadecimal). Without it, all classes are on.
     ///
     /// ```
     /// if let Some(recorder) = manycore_trace::Recorder::from_env() {
     ///     let recording = recorder.start()?;
-    ///     std::mem::forget(recording); // until the process ends
+    ///     std::mem::forget(recording); // runs until the process ends
     /// }
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -115,15 +118,17 @@ impl Recorder {
         Some(recorder)
     }
 
-    /// The classes that are on at first.
+    /// Sets the classes that are on at first.
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = classes;
         self
     }
 
-    /// Records one in `every` events of this class, on average: each thread takes one behind a gap
-    /// that it draws anew. Of all other classes, and with `every` up to 1, all are recorded.
+    /// Records one in `every` events of this class, on average.
+    ///
+    /// Each thread draws a random gap to the next recorded event. With `every` up to 1, and for all
+    /// other classes, all events are recorded.
     ///
     /// ```
     /// use manycore_trace::{Class, Recorder, Trace, convert::{Filter, Summary}, event};
@@ -139,41 +144,46 @@ impl Recorder {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
-    /// *For* classes that are too frequent to be recorded whole. *Not* for classes with flows,
-    /// whose two ends are chosen apart; a span has both ends or none. The file has the rate with
-    /// each event, so that figures can be scaled. An event that is passed over costs a count in
-    /// the thread's own memory (about 2 ns), its values are not computed, and it is not part of
-    /// what [`Account`](crate::Account) calls produced. The rate holds as long as the recording.
+    /// *For* classes with too many events to record them all. *Not* for classes with flows, because
+    /// the two ends of a flow are sampled independently. A span has both ends or none. The file has
+    /// the rate with each event, so that figures can be scaled.
+    ///
+    /// A skipped event costs a count in the thread's own memory (about 2 ns). Its values are not
+    /// computed, and [`Account`](crate::Account) does not count it as produced. The rate is fixed
+    /// for the whole recording.
     #[must_use]
     pub fn sample(mut self, class: Class, every: u32) -> Self {
         self.rates.push((class, every));
         self
     }
 
-    /// What happens when a ring is full.
+    /// Sets what happens when a ring is full.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Bytes of each thread's ring; at least two sub-buffers.
+    /// Sets the bytes of each thread's ring: at least two sub-buffers.
     #[must_use]
     pub fn ring_bytes(mut self, bytes: usize) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// Bytes of a sub-buffer: what is overwritten at once. A power of two from 4 KiB to 8 MiB.
+    /// Sets the bytes of a sub-buffer, the unit of overwriting. A power of two from 4 KiB to 8 MiB.
     #[must_use]
     pub fn block_bytes(mut self, bytes: usize) -> Self {
         self.block_bytes = bytes;
         self
     }
 
-    /// Rings in this file, which is mapped: the last events are there after the process was killed.
-    /// A file of that name is replaced. The disk's space is taken when a thread gets its ring, so
-    /// a full disk costs events (counted), not the process. No other program may truncate it.
+    /// Puts the rings into this file and maps it. After the process was killed, the last events are
+    /// there.
+    ///
+    /// Replaces a file of that name. Disk space is allocated when a thread gets its ring, so a full
+    /// disk costs events (which are counted), not the process. No other program may truncate the
+    /// file.
     #[cfg(unix)]
     #[must_use]
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
@@ -181,8 +191,8 @@ impl Recorder {
         self
     }
 
-    /// Rings in a file in memory without a name, for a supervisor that gets
-    /// [`Recording::descriptor`], or opens it below `/proc`.
+    /// Puts the rings into an anonymous file in memory. A supervisor gets
+    /// [`Recording::descriptor`], or opens the file below `/proc`.
     #[cfg(target_os = "linux")]
     #[must_use]
     pub fn memfd(mut self) -> Self {
@@ -190,17 +200,20 @@ impl Recorder {
         self
     }
 
-    /// A thread copies full sub-buffers into this file, so that it holds more than the rings. A
-    /// file of that name is replaced. With [`Policy::Overwrite`], [`Policy::Drop`] is taken.
+    /// Streams full sub-buffers into this file, which then holds more than the rings.
+    ///
+    /// A thread of this crate copies them. Replaces a file of that name. [`Policy::Overwrite`]
+    /// becomes [`Policy::Drop`].
     #[must_use]
     pub fn stream(mut self, path: impl Into<PathBuf>) -> Self {
         self.medium = Medium::Stream(path.into());
         self
     }
 
-    /// Compresses what the thread of [`stream`](Self::stream) copies, by LZ4: small events take a
-    /// quarter to a third of their bytes, and that thread more time (about 10 ns an event). Readers
-    /// need the feature `lz4`. What lies in rings is not compressed.
+    /// Compresses the file of [`stream`](Self::stream) with LZ4.
+    ///
+    /// Small events take a quarter to a third of their bytes. The copying thread takes more time
+    /// (about 10 ns an event). Readers need the feature `lz4`. The rings are not compressed.
     ///
     /// ```
     /// use manycore_trace::{Class, Policy, Recorder, Trace, event};
@@ -224,10 +237,10 @@ impl Recorder {
         self
     }
 
-    /// Starts.
+    /// Starts the recording.
     ///
     /// # Errors
-    /// If a recording runs already, sizes make no sense, or the file can't be made.
+    /// If a recording runs already, the sizes make no sense, or the file can't be made.
     pub fn start(self) -> io::Result<Recording> {
         let invalid = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         let block_words = self.block_bytes / 8;
@@ -252,7 +265,7 @@ impl Recorder {
         };
         #[cfg(unix)]
         crate::session::fork::register();
-        Clock::system().ticks_per_second(); // measured now, if it must be
+        Clock::system().ticks_per_second(); // measures the clock now, if it must be measured
         busy::quietly(|| self.start_quietly(Sizes { block_words, blocks }, policy))
     }
 
@@ -294,7 +307,7 @@ impl Recorder {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    // Not truncated: a process that has it mapped would fault.
+    // A new file, not a truncated one: a process that has the old one mapped would fault.
     if std::fs::metadata(path).is_ok_and(|old| old.is_file()) {
         std::fs::remove_file(path)?;
     }
@@ -309,13 +322,13 @@ fn memfd() -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has just opened it, for this file alone.
+    // SAFETY: the call has just opened the descriptor, and nothing else owns it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// A recording that runs; it ends when this is dropped.
+/// A running recording. It ends when this is dropped.
 ///
-/// See [`Recorder`] for an example. In a child that was made by `fork` it is over.
+/// See [`Recorder`] for an example. In a child of `fork` the recording is over.
 #[derive(Debug)]
 #[must_use = "the recording ends when this is dropped"]
 pub struct Recording {
@@ -326,15 +339,18 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Switches classes on and off. Threads see it soon, in no order with anything.
+    /// Switches classes on and off. Threads see the change soon, but not ordered with anything
+    /// else.
     pub fn set_classes(&self, classes: Classes) {
         if lock().session.as_ref().is_some_and(|session| session.generation == self.generation) {
             class::set_mask(classes);
         }
     }
 
-    /// All that the rings hold now, as the bytes of a file: for [`crate::Trace::from_bytes`]. The
-    /// recording goes on. Each thread's events are complete up to a moment during the call.
+    /// Returns everything that the rings hold now, as the bytes of a file for
+    /// [`crate::Trace::from_bytes`].
+    ///
+    /// The recording goes on. Each thread's events are complete up to a moment during the call.
     ///
     /// # Errors
     /// If the recording is over (in a child of `fork`).
@@ -342,10 +358,10 @@ impl Recording {
         busy::quietly(|| stream::snapshot(self.generation))
     }
 
-    /// Ends the recording, and returns what the rings hold, as [`snapshot`](Self::snapshot).
+    /// Ends the recording and returns what the rings hold, like [`snapshot`](Self::snapshot).
     ///
     /// # Errors
-    /// As for [`snapshot`](Self::snapshot) and [`stop`](Self::stop).
+    /// Those of [`snapshot`](Self::snapshot) and [`stop`](Self::stop).
     pub fn finish(mut self) -> io::Result<Vec<u8>> {
         class::set_mask(Classes::NONE);
         let bytes = self.snapshot()?;
@@ -353,17 +369,18 @@ impl Recording {
         Ok(bytes)
     }
 
-    /// The file that the rings lie in, if they lie in one.
+    /// Returns the file that holds the rings, if they lie in a file.
     #[must_use]
     pub fn descriptor(&self) -> Option<&File> {
         self.descriptor.as_ref()
     }
 
-    /// Ends the recording. An event that another thread is recording at this moment may be in the
-    /// file or not.
+    /// Ends the recording.
+    ///
+    /// An event that another thread records at this moment may or may not be in the file.
     ///
     /// # Errors
-    /// If a stream could not be written; the file has what came before.
+    /// If the stream could not be written. The file has everything before the error.
     pub fn stop(mut self) -> io::Result<()> {
         self.end()
     }
@@ -375,7 +392,7 @@ impl Recording {
         busy::quietly(|| {
             let mut state = lock();
             let Some(session) = state.session_of(self.generation) else {
-                std::mem::forget(self.stream.take()); // the parent's: its thread is not here
+                std::mem::forget(self.stream.take()); // the parent's: its thread does not exist here
                 return Ok(());
             };
             class::set_mask(Classes::NONE);
@@ -383,11 +400,11 @@ impl Recording {
             session.finish();
             let rings = session.rings.clone();
             drop(state);
-            // ORDER: Relaxed; a hint to writers that wait.
+            // ORDER: Relaxed; a hint to waiting writers.
             rings.iter().for_each(|ring| ring.is_closed.store(true, Ordering::Relaxed));
             let result = self.stream.take().map_or(Ok(()), Stream::finish);
             let session = lock().session.take();
-            drop(session); // not under the lock: it unmaps
+            drop(session); // not under the lock, since this unmaps
             result
         })
     }
@@ -395,7 +412,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // An error has no place to go to; `stop` returns it.
+        // A drop cannot return an error; `stop` does.
         let _ = self.end();
     }
 }

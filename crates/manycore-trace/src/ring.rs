@@ -1,23 +1,30 @@
 //! A ring of sub-buffers with one writer.
 //!
+//! This module owns the protocol between the writer and the readers, in this process or in another.
+//! It does not own where the words lie (`memory`) and which thread writes (`local`).
+//!
+//! ```text
+//! one sub-buffer:  | SEQUENCE  COMMITTED  ... | THREAD | record | record | ... | free |
+//!                    n + 1     words done                                ^ COMMITTED
+//! writer: SEQUENCE = 0; fence; head; SEQUENCE = n + 1; record, COMMITTED; record, ...
+//! reader: SEQUENCE is n + 1? copy COMMITTED words; fence; SEQUENCE still n + 1? keep : discard
+//! ```
+//!
 //! # Laws
 //!
-//! Owns: the protocol between the writer and readers, in this process or another one. Does not own:
-//! where the words lie (`memory`), which thread writes (`local`).
-//!
 //! - ring.R1 A record lies in one sub-buffer. The count of complete words is stored (Release) after
-//!   the record's words, so what it covers can be read, also after the writer was killed between
-//!   any two instructions.
-//! - ring.R2 Before the writer fills a sub-buffer again, its sequence word is 0, with a fence
-//!   behind it. A reader copies, and looks at the sequence word again behind a fence: if it is the
+//!   the record's words. So all words below the count can be read, even if the writer was killed
+//!   between any two instructions.
+//! - ring.R2 Before the writer refills a sub-buffer, it stores 0 in the sequence word, followed by
+//!   a fence. A reader copies, and after a fence reads the sequence word again. If the word is the
 //!   same, no copied word is of a later round.
-//! - ring.R3 Where readers consume, the writer fills a sub-buffer again only after the count of
-//!   consumed ones covers it (Acquire; the reader stores it with Release after its copy).
-//! - ring.R4 Events are numbered, the dropped ones with the others. Each sub-buffer says the number
-//!   of its first event and how many were dropped before, so that a reader knows what it lacks.
+//! - ring.R3 If readers consume, the writer refills a sub-buffer only after the count of consumed
+//!   sub-buffers covers it (Acquire). The reader stores the count with Release after its copy.
+//! - ring.R4 Events are numbered, including the dropped ones. Each sub-buffer has the number of its
+//!   first event and the count of earlier drops, so a reader knows what is missing.
 //! - ring.R5 Times do not go back within a ring.
 //! - ring.R6 A sub-buffer can be read alone: it begins with the full time, and with a record that
-//!   names the thread. So whatever is overwritten or dropped, each event that is left has both.
+//!   names the thread. So every event that is left has both, whatever was overwritten or dropped.
 //!
 //! Source: [K42](crate#sources), section 3.5; the commit counts are those of its tracing facility.
 
@@ -28,7 +35,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What a writer does whose ring is full.
+/// What a writer does when its ring is full.
 ///
 /// ```
 /// use manycore_trace::{Policy, Recorder};
@@ -48,7 +55,7 @@ pub enum Policy {
     /// Drops the new event and counts it.
     Drop,
     /// Waits until the recording's thread has copied a sub-buffer. For traces that must be
-    /// complete; the program then goes at the speed of the file. Needs [`crate::Recorder::stream`].
+    /// complete. The program then runs at the speed of the file. Needs [`crate::Recorder::stream`].
     Block,
 }
 
@@ -71,7 +78,7 @@ pub(crate) struct Ring {
     sizes: Sizes,
     pub(crate) number: u32,
     policy: Policy,
-    /// No reader will consume any more.
+    /// True once no reader will consume any more.
     pub(crate) is_closed: AtomicBool,
 }
 
@@ -81,32 +88,32 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// What [`Ring::copy`] found.
+/// The result of [`Ring::copy`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
-    /// It was overwritten, or was never filled.
+    /// The sub-buffer was overwritten, or was never filled.
     Gone,
-    /// Its words are in the buffer.
+    /// The sub-buffer's words are in the buffer.
     Whole,
 }
 
 impl Ring {
-    /// A new ring in words that are all 0.
+    /// Makes a new ring of words that are all 0.
     pub(crate) fn new(words: Words, sizes: Sizes, number: u32, policy: Policy) -> Self {
         assert!(words.len() >= sizes.words(), "ring.R1: a ring of {} words", words.len());
-        // ORDER: Relaxed; the chunk's mark is stored by the caller, with Release.
+        // ORDER: Relaxed; the caller stores the chunk's mark with Release.
         words[ring::NUMBER].store(u64::from(number), Ordering::Relaxed);
         words[ring::BLOCK_WORDS].store(sizes.block_words as u64, Ordering::Relaxed);
         words[ring::BLOCKS].store(sizes.blocks as u64, Ordering::Relaxed);
         Self { words, sizes, number, policy, is_closed: AtomicBool::new(false) }
     }
 
-    /// The ring's own words, and those of its sub-buffers.
+    /// Returns the ring's own words, followed by those of its sub-buffers.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.words
     }
 
-    /// The words of the sub-buffer that has this number.
+    /// Returns the words of the sub-buffer with this number.
     fn block(&self, sequence: u64) -> &[AtomicU64] {
         let at = ring::WORDS + self.at(sequence) * self.sizes.block_words;
         &self.words[at..at + self.sizes.block_words]
@@ -116,25 +123,25 @@ impl Ring {
         (sequence % self.sizes.blocks as u64) as usize
     }
 
-    /// How many sub-buffers there are.
+    /// Returns the number of sub-buffers.
     #[cfg(not(manycore_loom))]
     pub(crate) fn blocks(&self) -> u64 {
         self.sizes.blocks as u64
     }
 
-    /// How many sub-buffers a reader has consumed.
+    /// Returns how many sub-buffers a reader has consumed.
     pub(crate) fn consumed(&self) -> u64 {
-        // ORDER: Acquire; pairs with Release in `consume`: the copy is made (ring.R3).
+        // ORDER: Acquire; pairs with Release in `consume`: the reader's copy is complete (ring.R3).
         self.words[ring::CONSUMED].load(Ordering::Acquire)
     }
 
-    /// The reader needs those before `sequence` no more.
+    /// Releases the sub-buffers before `sequence`: the reader does not need them any more.
     pub(crate) fn consume(&self, sequence: u64) {
         // ORDER: Release; see `consumed`.
         self.words[ring::CONSUMED].store(sequence, Ordering::Release);
     }
 
-    /// The number of the newest sub-buffer that has been begun, if any: a hint.
+    /// Returns the number of the newest sub-buffer that was begun, if any. A hint.
     pub(crate) fn newest(&self) -> Option<u64> {
         let sequences = (0..self.sizes.blocks as u64).map(|at| {
             // ORDER: Acquire; pairs with Release in `Writer::begin`.
@@ -143,7 +150,7 @@ impl Ring {
         sequences.max()?.checked_sub(1)
     }
 
-    /// Copies what is complete of the sub-buffer with this number.
+    /// Copies the complete words of the sub-buffer with this number.
     pub(crate) fn copy(&self, sequence: u64, to: &mut Vec<u64>) -> Copied {
         let words = self.block(sequence);
         to.clear();
@@ -153,10 +160,10 @@ impl Ring {
         }
         // ORDER: Acquire; pairs with Release in `Writer::commit` (ring.R1).
         let committed = words[block::COMMITTED].load(Ordering::Acquire) as usize;
-        // ORDER: Relaxed; the fence below puts them before the second look.
+        // ORDER: Relaxed; the fence below puts these loads before the second look.
         to.extend(words.iter().take(committed).map(|word| word.load(Ordering::Relaxed)));
-        // ORDER: Acquire; pairs with the fence in `Writer::begin`: a word of a later round brings
-        // that round's sequence word (ring.R2).
+        // ORDER: Acquire; pairs with the fence in `Writer::begin`: whoever copied a word of a later
+        // round also sees that round's sequence word (ring.R2).
         fence(Ordering::Acquire);
         let again = words[block::SEQUENCE].load(Ordering::Relaxed);
         // BUG: a reader trusts its copy without a second look (ring.R2).
@@ -171,7 +178,7 @@ impl Ring {
     }
 }
 
-/// The start of a slice, for all of it.
+/// Returns a pointer to the start of a slice, valid for the whole slice.
 fn first(words: &[AtomicU64]) -> NonNull<AtomicU64> {
     NonNull::new(words.as_ptr().cast_mut()).expect("a slice is at an address")
 }
@@ -182,24 +189,26 @@ pub(crate) struct Writer {
     /// The first word of the sub-buffer that is being filled; `ring` keeps it.
     block: NonNull<AtomicU64>,
     block_words: usize,
-    /// Words of it that are used.
+    /// Words of the sub-buffer that are used.
     used: usize,
     /// The last record's time (ring.R5).
     last: u64,
     events: u64,
-    /// Of the next sub-buffer.
+    /// The number of the next sub-buffer.
     next: u64,
     lost: u64,
-    /// What names the thread: its number, the length of its name, and the name. Empty without one.
+    /// The record that names the thread: its number, the length of its name, the name. Empty if
+    /// none.
     naming: Vec<u64>,
     ring: Arc<Ring>,
 }
 
-// SAFETY: the pointer leads into words that `ring`, which goes along, keeps; they are atomics.
+// SAFETY: the pointer leads into words that `ring` keeps alive, and `ring` moves along. They are
+// atomics.
 unsafe impl Send for Writer {}
 
 impl Writer {
-    /// The writer of a new ring. Its first record begins its first sub-buffer.
+    /// Creates the writer of a new ring. Its first record begins the first sub-buffer.
     pub(crate) fn new(ring: Arc<Ring>) -> Self {
         let words = ring.block(0);
         let (block, block_words) = (first(words), words.len());
@@ -223,13 +232,14 @@ impl Writer {
 
     #[inline(always)]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `block` is the start of a slice of so many words (`first`), which `ring` keeps as
-        // long as this writer; only shared references lead to them.
+        // SAFETY: `block` is the start of a slice of that many words (`first`). `ring` keeps them
+        // as long as this writer, and only shared references lead to them.
         unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.block_words) }
     }
 
-    /// Records an event of `length` words, of which `fill` stores all but the first. Returns
-    /// whether it was, instead of dropped.
+    /// Records an event of `length` words. `fill` stores all words except the first.
+    ///
+    /// Returns true if the event was recorded, false if it was dropped.
     #[inline(always)]
     pub(crate) fn record(
         &mut self,
@@ -239,14 +249,14 @@ impl Writer {
         fill: impl FnOnce(&[AtomicU64]),
     ) -> bool {
         let is_near = now.wrapping_sub(self.last) >> 32 == 0;
-        // Mostly a constant length, so that only the second comparison is made.
+        // The length is mostly a constant, so only the last comparison remains.
         if is_near && length <= MAX_RECORD && self.used + length <= self.block_words {
             self.last = now;
         } else if !self.make_room(length, now) {
             return false;
         }
         self.events += 1;
-        // SAFETY: there is room, as just compared, or as `make_room` has found or made it.
+        // SAFETY: there is room, by the comparison above or by `make_room`.
         unsafe { self.append(tag, length, fill) };
         true
     }
@@ -254,7 +264,7 @@ impl Writer {
     /// Stores a record behind the last one.
     ///
     /// # Safety
-    /// The sub-buffer has room for it.
+    /// The sub-buffer has room for the record.
     #[inline(always)]
     unsafe fn append(&mut self, tag: u64, length: usize, fill: impl FnOnce(&[AtomicU64])) {
         let end = self.used + length;
@@ -265,7 +275,7 @@ impl Writer {
         if seeded_bug!("trace-early-commit") {
             self.commit(end);
         }
-        // ORDER: Relaxed, and so are `fill`'s; the commit publishes them.
+        // ORDER: Relaxed, like the stores of `fill`; the commit publishes them.
         let first = self.last & 0xffff_ffff | (length as u64) << 32 | tag;
         record[0].store(first, Ordering::Relaxed);
         fill(&record[1..]);
@@ -282,7 +292,7 @@ impl Writer {
         committed.store(words as u64, Ordering::Release);
     }
 
-    /// Makes room for an event of `length` words at this time, or counts it as dropped.
+    /// Makes room for an event of `length` words, or counts the event as dropped.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, length: usize, now: u64) -> bool {
@@ -293,8 +303,8 @@ impl Writer {
         has_room
     }
 
-    /// Whether there is room for a record of `length` words at this time, in a new sub-buffer if
-    /// it must be.
+    /// Returns true if there is room for a record of `length` words. Begins a new sub-buffer if
+    /// necessary.
     fn has_room(&mut self, length: usize, now: u64) -> bool {
         if length > MAX_RECORD {
             return false;
@@ -308,7 +318,7 @@ impl Writer {
         }
         self.last = now;
         if is_far {
-            // SAFETY: two words were counted to what has room.
+            // SAFETY: `needed` includes these two words.
             unsafe {
                 self.append(tag(id::TIME, 0), 2, |words| words[0].store(now, Ordering::Relaxed));
             }
@@ -316,18 +326,19 @@ impl Writer {
         true
     }
 
-    /// One more event that is not in the ring.
+    /// Counts one more event that is not in the ring.
     pub(crate) fn count_lost(&mut self) {
         self.lost += 1;
         // ORDER: Relaxed; a count.
         self.ring.words[ring::LOST].store(self.lost, Ordering::Relaxed);
     }
 
-    /// Ends the sub-buffer and begins the next one, at this time and with the thread's name; false
-    /// if that is not consumed.
+    /// Ends the sub-buffer and begins the next one, with this time and the thread's name.
+    ///
+    /// Returns false if the next sub-buffer is not consumed yet.
     fn begin(&mut self, now: u64) -> bool {
         if self.used < self.block_words {
-            // ORDER: Relaxed; the commit publishes it. The filler.
+            // ORDER: Relaxed; the commit publishes it. The word is the filler.
             self.words()[self.used].store(0, Ordering::Relaxed);
             self.commit(self.block_words);
             self.used = self.block_words;
@@ -363,12 +374,12 @@ impl Writer {
         true
     }
 
-    /// Words of the record that names the thread; 0 without one.
+    /// Returns the length of the record that names the thread, or 0 without a name.
     fn naming_length(&self) -> usize {
         self.naming.len() + usize::from(!self.naming.is_empty())
     }
 
-    /// Names the thread, where that has room (ring.R6).
+    /// Appends the record that names the thread (ring.R6).
     fn name_thread(&mut self) {
         if self.naming.is_empty() {
             return;
@@ -387,10 +398,11 @@ impl Writer {
         self.naming = naming;
     }
 
-    /// Whether the next sub-buffer may be filled (ring.R3); by the policy, waits until it may.
+    /// Returns true if the next sub-buffer may be filled (ring.R3). Waits for that if the policy
+    /// says so.
     fn is_free(&self, ring: &Ring) -> bool {
         let mut step = 0;
-        // BUG: the writer does not ask what is consumed (ring.R3).
+        // BUG: the writer does not check what is consumed (ring.R3).
         while ring.policy != Policy::Overwrite && !seeded_bug!("trace-unconsumed") {
             if self.next < ring.consumed() + ring.sizes.blocks as u64 {
                 return true;
@@ -404,7 +416,7 @@ impl Writer {
         true
     }
 
-    /// From now on this thread writes.
+    /// Makes this thread the writer from now on.
     pub(crate) fn change_thread(&mut self, thread: u64, name: &[u8], now: u64) {
         let name = &name[..name.len().min(MAX_THREAD_NAME)];
         self.naming.clear();
@@ -415,13 +427,13 @@ impl Writer {
             u64::from_le_bytes(all)
         }));
         let sub_buffers = self.next;
-        // A new sub-buffer has named it already; where there is no room, the next one will.
+        // A new sub-buffer has named the thread already. Without room, the next sub-buffer will.
         if self.has_room(self.naming_length(), now) && self.next == sub_buffers {
             self.name_thread();
         }
     }
 
-    /// Leaves the number of events in the ring's own words.
+    /// Stores the number of events in the ring's own words.
     pub(crate) fn finish(&self) {
         // ORDER: Relaxed; a count.
         let produced = self.events + self.lost;

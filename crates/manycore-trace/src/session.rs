@@ -1,16 +1,16 @@
-//! The recording that runs: its rings, and what is written about them.
+//! The running recording: its rings, and what is written about them.
+//!
+//! This module owns the running recording, its rings and schema, and the lock around them. It does
+//! not own when a thread uses its ring (`local`) and how a stream is written (`stream`).
 //!
 //! # Laws
 //!
-//! Owns: which recording runs, its rings and schema, and the lock around them. Does not own: when
-//! a thread uses its ring (`local`), how a stream is written (`stream`).
-//!
-//! - session.S1 An event's schema is in the file before its number is known to any thread, so
+//! - session.S1 An event's schema is in the file before any thread knows the event's number. So
 //!   each record that a crash leaves can be read.
-//! - session.S2 A chunk's mark is stored after all else of it. Chunks are appended under the lock,
-//!   so only the last one of a file can lack its mark.
-//! - session.S3 No event of a thread that holds the lock asks for it: it is refused and counted
-//!   (an allocator that records events).
+//! - session.S2 A chunk's mark is stored after the rest of the chunk. Chunks are appended under the
+//!   lock, so only the last chunk of a file can lack its mark.
+//! - session.S3 An event of a thread that holds the lock never asks for the lock (an allocator may
+//!   record events). It is refused and counted.
 
 use crate::class::{self, Classes};
 use crate::format::{self, ALIGN, HEAD, RING, SCHEMA, head, id, tag};
@@ -26,15 +26,15 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of entries that a mapped file's schema begins with, and grows by.
+/// Bytes of entries in a mapped file's first schema chunk. The schema grows by as much.
 const SCHEMA_BYTES: usize = ALIGN;
 
-/// Number of the event that was registered as the `at`th.
+/// Returns the number of the event that was registered as the `at`th.
 pub(crate) fn number_of(at: usize) -> u16 {
     (id::FIRST as usize + at) as u16
 }
 
-/// All that the process has of recordings.
+/// The process's state of all recordings.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) events: Vec<&'static Event>,
@@ -42,7 +42,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The recording with this number, if it runs.
+    /// Returns the recording with this number if it runs.
     pub(crate) fn session_of(&mut self, generation: u64) -> Option<&mut Session> {
         self.session.as_mut().filter(|session| session.generation == generation)
     }
@@ -51,28 +51,28 @@ impl State {
 static STATE: Mutex<State> = Mutex::new(State { events: Vec::new(), session: None });
 
 pub(crate) fn lock() -> MutexGuard<'static, State> {
-    // No code of the program runs under it.
+    // No code of the program runs under the lock, so a poisoned lock is still sound.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The recording that runs.
+/// The running recording.
 pub(crate) struct Session {
     pub(crate) generation: u64,
     file: Option<File>,
-    /// Where the file ends.
+    /// The length of the file.
     end: u64,
     pub(crate) sizes: Sizes,
     policy: Policy,
     head: Words,
-    /// All entries, and of a mapped file the chunk for the next ones.
+    /// All entries. For a mapped file, `chunk` takes the next ones.
     pub(crate) schema: Vec<u8>,
     chunk: Option<Words>,
     pub(crate) rings: Vec<Arc<Ring>>,
-    /// Writers without a thread.
+    /// Writers that no thread uses.
     idle: Vec<Writer>,
 }
 
-/// Ticks, and nanoseconds since 1970, at one moment.
+/// Returns ticks, and nanoseconds since 1970, of one moment.
 fn now() -> (u64, u64) {
     let ticks = Clock::system().ticks_now();
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
@@ -116,7 +116,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Words of a new chunk: on the heap, or at the end of the file. It lacks its mark.
+    /// Returns the words of a new chunk without its mark: on the heap, or at the end of the file.
     fn append(&mut self, words: usize) -> io::Result<Words> {
         let new = match &self.file {
             None => Words::on_heap(words),
@@ -129,7 +129,8 @@ impl Session {
                         Words::Mapped(mapping)
                     }
                     Err(error) => {
-                        // session.S2: no chunk without a mark stays before another one.
+                        // session.S2: remove the chunk without a mark before another chunk follows
+                        // it.
                         file.set_len(self.end)?;
                         return Err(error);
                     }
@@ -143,12 +144,12 @@ impl Session {
         Ok(new)
     }
 
-    /// The words of the head.
+    /// Returns the words of the head.
     pub(crate) fn head(&self) -> &[AtomicU64] {
         &self.head
     }
 
-    /// Puts an event's entry into the schema (session.S1).
+    /// Adds an event's entry to the schema (session.S1).
     pub(crate) fn describe(&mut self, number: u16, event: &Event) -> io::Result<()> {
         let entry =
             schema::encode(number, event, event.fields, sampling::rate(event.class.number()));
@@ -178,7 +179,8 @@ impl Session {
         Ok(())
     }
 
-    /// A writer for a thread: one that another thread has left, of the lowest ring, or a new one.
+    /// Returns a writer for a thread: an idle writer, that of the lowest ring, or else a new
+    /// writer.
     fn writer(&mut self) -> io::Result<Writer> {
         let lowest = (0..self.idle.len()).min_by_key(|at| self.idle[*at].ring().number);
         if let Some(at) = lowest {
@@ -192,7 +194,7 @@ impl Session {
         Ok(Writer::new(ring))
     }
 
-    /// Writes what is known at the end.
+    /// Stores what is known only at the end.
     pub(crate) fn finish(&mut self) {
         self.note_refused();
         let (ticks, nanos) = now();
@@ -201,7 +203,7 @@ impl Session {
         self.head[head::END_NANOS].store(nanos, Ordering::Relaxed);
     }
 
-    /// Adds the events that handlers have refused.
+    /// Adds the events that were refused without the lock.
     pub(crate) fn note_refused(&mut self) {
         // ORDER: Relaxed; counts.
         let more = REFUSED.swap(0, Ordering::Relaxed);
@@ -209,28 +211,28 @@ impl Session {
     }
 }
 
-/// Bytes of entries in a schema's chunk.
+/// Returns the bytes of entries in a schema's chunk.
 fn used(words: &Words) -> usize {
     // ORDER: Relaxed; stored under the lock.
     words[format::schema::COMMITTED].load(Ordering::Relaxed) as usize
 }
 
-/// The chunk is complete (session.S2).
+/// Marks a chunk as complete (session.S2).
 fn mark(words: &[AtomicU64], mark: u64) {
     // ORDER: Release; pairs with a reader's look at the file.
     words[0].store(mark, Ordering::Release);
 }
 
-/// Events without a ring that could not say so in the file yet.
+/// Refused events that are not in the file yet.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// From a signal's handler: takes no lock.
+/// Counts a refused event without a lock. Signal handlers call it.
 pub(crate) fn count_refused() {
     // ORDER: Relaxed; a count.
     REFUSED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts an event that no ring takes, in the file.
+/// Counts an event that no ring takes, and stores the count in the file.
 pub(crate) fn refuse_event() {
     count_refused();
     if let Some(session) = &mut lock().session {
@@ -238,7 +240,7 @@ pub(crate) fn refuse_event() {
     }
 }
 
-/// The tag of an event, which gets its number now if it has none.
+/// Returns the tag of an event. Registers the event first if it has no number.
 pub(crate) fn register(event: &'static Event) -> Option<u64> {
     let mut state = lock();
     // ORDER: Relaxed; stored under the lock.
@@ -257,17 +259,18 @@ pub(crate) fn register(event: &'static Event) -> Option<u64> {
     }
     state.events.push(event);
     let tag = tag(u64::from(number_of(at)), event.class.number());
-    // ORDER: Relaxed; a thread that reads it has its ring from under the lock, or this thread.
+    // ORDER: Relaxed; a thread that reads it is this thread, or has taken the lock for its ring
+    // since.
     event.tag.store(tag, Ordering::Relaxed);
     Some(tag)
 }
 
-/// A writer for the calling thread, and the recording that it is of.
+/// Returns a writer for the calling thread, and the recording that the writer belongs to.
 pub(crate) fn take_writer() -> Option<(u64, Writer)> {
     let mut state = lock();
     let session = state.session.as_mut()?;
     if session.generation != class::generation() {
-        return None; // it ends
+        return None; // the recording is ending
     }
     if let Ok(writer) = session.writer() {
         return Some((session.generation, writer));
@@ -277,14 +280,14 @@ pub(crate) fn take_writer() -> Option<(u64, Writer)> {
     None
 }
 
-/// A thread ends, or writes for another recording.
+/// Takes back the writer of a thread that ends or writes for another recording.
 pub(crate) fn give_back(generation: u64, writer: Writer) {
     writer.finish();
     let mut state = lock();
     if let Some(session) = state.session_of(generation) {
         session.idle.push(writer);
     } else {
-        drop(state); // then it is unmapped
+        drop(state); // unmap after the lock is released
         drop(writer);
     }
 }
@@ -297,10 +300,10 @@ pub(crate) mod fork {
     use crate::memory::mapped;
     use manycore::percpu::AtFork;
 
-    /// The recording, then the mappings: as every thread takes them.
+    /// Takes the recording's lock and then the mappings' lock, in the order of all threads.
     static AT_FORK: AtFork = AtFork::new(|| Box::new((lock(), mapped::list())), in_child);
 
-    /// To be called before a recording starts.
+    /// Installs the fork handler. Called before a recording starts.
     pub(crate) fn register() {
         AT_FORK.list();
     }
@@ -312,7 +315,8 @@ pub(crate) mod fork {
         mapped::detach(&mapped::list());
         if let Some(mut session) = state.session.take() {
             drop(session.file.take());
-            // Its threads are not here; what they were changing stays as it is.
+            // The other threads do not exist in the child, so what they were changing must stay as
+            // it is.
             std::mem::forget(session);
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long the thread sleeps that found nothing, and that found nothing for long.
+/// How long the thread sleeps if it found nothing, and at most if it finds nothing for long.
 const NAP: Duration = Duration::from_millis(1);
 const LONG_NAP: Duration = Duration::from_millis(16);
 
@@ -21,9 +21,9 @@ const LONG_NAP: Duration = Duration::from_millis(16);
 struct Copier<W> {
     to: W,
     generation: u64,
-    /// Bytes of the schema that are written.
+    /// Bytes of the schema that are written already.
     described: usize,
-    /// For each ring, the number of the next sub-buffer.
+    /// For each ring: the number of the next sub-buffer to copy.
     next: Vec<u64>,
     words: Vec<u64>,
     #[cfg(feature = "lz4")]
@@ -51,7 +51,7 @@ impl<W: Write> Copier<W> {
         }
     }
 
-    /// Asks the recording under its lock.
+    /// Calls `f` with the recording, under its lock.
     fn ask<R>(&self, f: impl FnOnce(&mut Session) -> R) -> io::Result<R> {
         session::lock().session_of(self.generation).map(f).ok_or_else(over)
     }
@@ -66,7 +66,7 @@ impl<W: Write> Copier<W> {
         put(&mut self.to, &words)
     }
 
-    /// Writes the entries that are new (session.S1): before what was copied before this call.
+    /// Writes the new schema entries (session.S1). They come before the sub-buffers that use them.
     fn write_schema(&mut self) -> io::Result<()> {
         let from = self.described;
         let entries = self.ask(|session| session.schema[from..].to_vec())?;
@@ -81,8 +81,8 @@ impl<W: Write> Copier<W> {
         self.to.write_all(&entries)
     }
 
-    /// Copies what is complete of the rings; of the newest sub-buffers as well, if this is the
-    /// last time. Returns how many were copied.
+    /// Copies the complete sub-buffers of all rings, and also the newest if `is_last`. Returns how
+    /// many it copied.
     fn copy(&mut self, is_last: bool) -> io::Result<usize> {
         let rings = self.ask(|session| session.rings.clone())?;
         let mut count = 0;
@@ -148,18 +148,18 @@ impl<W: Write> Copier<W> {
     }
 }
 
-/// What the rings of a recording hold now.
+/// Returns what the rings of a recording hold now.
 pub(crate) fn snapshot(generation: u64) -> io::Result<Vec<u8>> {
     let mut copier = Copier::new(Vec::new(), generation);
     copier.write_head()?;
-    // Without consuming: the rings go on as they are.
+    // Does not consume: the rings go on as they are.
     let rings = copier.ask(|session| session.rings.clone())?;
     let mut words = Vec::new();
     for ring in &rings {
         let Some(newest) = ring.newest() else { continue };
         let oldest = (newest + 1).saturating_sub(ring.blocks());
-        // The newest first, so that what was overwritten before its turn is the oldest, and what is
-        // there has no gap.
+        // Newest first: if the writer overwrites some meanwhile, these are the oldest, and the rest
+        // has no gap.
         for sequence in (oldest..=newest).rev() {
             if ring.copy(sequence, &mut words) == Copied::Gone {
                 break;
@@ -185,7 +185,7 @@ impl Stream {
         Ok(Self { thread })
     }
 
-    /// The recording is over: writes the rest.
+    /// Waits until the thread has written the rest. Called when the recording is over.
     pub(crate) fn finish(self) -> io::Result<()> {
         self.thread.thread().unpark();
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the stream's thread panicked")))

@@ -1,14 +1,14 @@
-//! Caches of limited size: which lines each core's own caches and the shared ones have room for.
+//! Caches of limited size: which lines fit into each core's own caches and into the shared ones.
 //!
-//! Each level is a table of sets, and a set replaces its lines in the order in which they came, so
-//! that a hit changes nothing. That is what the fast path needs: it answers hits of the first level
-//! without looking here. A line that is taken away from a core keeps its place in that core's sets
-//! until it is replaced; whether the core may use it is the line's state, not the cache's.
+//! Each level is a table of sets. A set replaces its lines in the order in which they came, so a
+//! hit changes nothing. The fast path needs that: it answers hits of the first level without a call
+//! here. A line that another core takes away keeps its place until it is replaced. Whether the core
+//! may use the line depends on the line's state, not on the cache.
 
 use super::{Engine, cores::NO_CORE};
 use crate::machine::Machine;
 
-/// Places of a set: of the own caches, and of the shared one.
+/// Ways of a set: of a core's own caches, and of a shared cache.
 pub(crate) const OWN_WAYS: usize = 8;
 pub(crate) const SHARED_WAYS: usize = 16;
 
@@ -17,13 +17,13 @@ struct Level {
     /// Sets of one cache; 0: the level has no limit.
     sets: usize,
     ways: usize,
-    /// For each cache, set and place, the line's index and one.
+    /// For each cache, set and way: the line's index plus one, or 0.
     places: Vec<u32>,
-    /// For each set the place that is filled next.
+    /// For each set: the way that is filled next.
     next: Vec<u8>,
 }
 
-/// Sets of a cache of so many KiB; 0 if there is no limit.
+/// Returns the number of sets of a cache of `kib` KiB, or 0 if there is no limit.
 pub(crate) fn sets(kib: u32, ways: usize, line_shift: u32) -> usize {
     let lines = (kib as usize * 1024) >> line_shift;
     if kib == 0 { 0 } else { (lines / ways).max(1) }
@@ -44,7 +44,7 @@ impl Level {
         self.places[first..first + self.ways].contains(&(line + 1))
     }
 
-    /// Gives the line a place, if it has none; returns the line that had it.
+    /// Gives the line a place if it has none. Returns the line that it replaced.
     fn put(&mut self, cache: u16, number: u64, line: u32) -> Option<u32> {
         if self.has(cache, number, line) {
             return None;
@@ -74,7 +74,7 @@ impl Caches {
         }
     }
 
-    /// Whether a core's first level has the line.
+    /// Returns true if the core's first level has the line.
     #[cfg(test)]
     pub(super) fn is_first(&self, core: u16, number: u64, line: u32) -> bool {
         self.first.sets == 0 || self.first.has(core, number, line)
@@ -82,7 +82,7 @@ impl Caches {
 }
 
 impl Engine {
-    /// What a line that the running thread's core holds costs above a hit of the first level.
+    /// Returns what a line costs above a first-level hit. The running thread's core holds the line.
     #[inline]
     pub(super) fn level(&mut self, at: u32, number: u64) -> u64 {
         if !self.caches.is_limited { 0 } else { self.second_level(at, number) }
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// A line has come to a core: what it replaces leaves.
+    /// Puts a line that came to a core into the core's caches, which may evict others.
     #[inline]
     pub(super) fn line_came(&mut self, at: u32, core: u16) {
         if self.caches.is_limited {
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// A core gives a line up; if no other has it, the shared cache of its complex takes it.
+    /// Drops a line from a core. If no other core has it, the complex's shared cache takes it.
     fn leave_core(&mut self, at: u32, core: u16) {
         let number = self.lines.number(at);
         self.filter.take(core, number);
@@ -140,7 +140,8 @@ impl Engine {
         self.lines[at].shared_in = complex;
     }
 
-    /// Takes a line that no core has from a shared cache, if one has it: the cycles that it takes.
+    /// Takes a line that no core has from a shared cache. Returns the cycles, or `None` if no cache
+    /// has it.
     pub(super) fn take_from_shared(&mut self, at: u32, core: u16) -> Option<u64> {
         let complex = std::mem::replace(&mut self.lines[at].shared_in, NO_CORE);
         let own = self.complex_of[usize::from(core)];

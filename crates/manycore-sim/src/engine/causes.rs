@@ -1,4 +1,4 @@
-//! Where misses and hits of lines that several cores use come to `sharing`.
+//! Reports misses and hits of lines that several cores use to `sharing`.
 
 use super::{
     Engine,
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Engine {
-    /// What a miss is caused by, before the line is granted.
+    /// Returns the cause of a miss. Called before the line is granted.
     pub(super) fn cause(&mut self, at: u32, request: &Request) -> Cause {
         let core = request.core;
         let bytes = self.bytes_of(at, request);
@@ -26,7 +26,7 @@ impl Engine {
         sharing.map_or(Cause::Own, |sharing| sharing.miss(core, bytes, request.write, others))
     }
 
-    /// The bytes of the line that a request is for.
+    /// Returns the bytes of the line that a request is for.
     pub(super) fn bytes_of(&self, at: u32, request: &Request) -> u128 {
         let thread = &self.threads[request.thread as usize];
         if request.buffered {
@@ -36,7 +36,7 @@ impl Engine {
         thread.op.map_or(0, |op| op.bytes(self.shift))
     }
 
-    /// Counts a miss at its site, as what it was taken for.
+    /// Counts a miss of that cause at its site.
     pub(super) fn count(&mut self, at: u32, request: &Request, cause: Cause, done: u64) {
         let waited = done - request.arrived;
         let bytes = self.bytes_of(at, request);
@@ -51,13 +51,13 @@ impl Engine {
         }
     }
 
-    /// Whether hits of the line are still looked at.
+    /// Returns true if hits of the line are still examined.
     #[inline]
     pub(super) fn is_watched(&self, at: u32) -> bool {
         self.lines[at].sharing().is_some_and(Sharing::is_watched)
     }
 
-    /// A hit of the running thread.
+    /// Examines a hit of the running thread.
     #[inline]
     pub(super) fn watch(&mut self, at: u32, op: &Op, write: bool) {
         if self.is_watched(at) {
@@ -70,7 +70,7 @@ impl Engine {
         let lingers = !self.lines[at].holds(core, write);
         let sharing = self.lines[at].sharing_mut();
         let common = sharing.and_then(|sharing| sharing.hit(core, bytes, write, lingers));
-        // Its counts may have been forgotten since.
+        // `forget_costs` may have removed the miss's counts.
         if let Some((key, waited)) = common
             && let Some(tally) = self.sites.get_mut(&key)
         {

@@ -1,6 +1,6 @@
-//! A set of cores: sixteen words, and one that says which of them are not empty.
+//! A set of cores: sixteen words of bits, and a word that says which of them are not empty.
 //!
-//! Most sets have a few cores, near each other: only their words are looked at.
+//! Most sets have a few cores that are near each other, so only a few words are examined.
 
 use crate::machine::MAX_CORES;
 
@@ -55,7 +55,7 @@ impl CoreSet {
         self.used = 0;
     }
 
-    /// Becomes a copy of the other.
+    /// Makes this set a copy of the other.
     pub(super) fn copy_from(&mut self, other: &CoreSet) {
         for word in bits(u64::from(self.used | other.used)) {
             self.words[usize::from(word)] = other.words[usize::from(word)];
@@ -69,7 +69,7 @@ impl CoreSet {
     }
 }
 
-/// The numbers of the bits that are set.
+/// Iterates over the numbers of the bits that are set.
 fn bits(mut word: u64) -> impl Iterator<Item = u16> {
     std::iter::from_fn(move || {
         let bit = word.trailing_zeros() as u16;

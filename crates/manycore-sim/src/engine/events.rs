@@ -1,8 +1,8 @@
-//! What happens next: events in the order of time, ties in the order they were posted.
+//! The event queue: events in order of time. Events of the same time keep the order of posting.
 //!
-//! Nearly all events are a transfer or a hit away, so the near future is a ring with a list for
-//! each cycle and a bit that says whether the list is empty. Posting and taking are then a few
-//! instructions however many threads there are. What is later waits in a heap.
+//! Nearly all events are a transfer or a hit away. So the near future is a ring: a list for each
+//! cycle, and a bit that says whether the list is in use. Posting and taking an event cost a few
+//! instructions, however many threads there are. Later events wait in a heap.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -11,11 +11,12 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 pub(super) enum Event {
     /// A thread that holds its core goes on.
     Go(u32),
-    /// The line of this index serves its next waiter.
+    /// The line with this index serves its next waiter.
     Serve(u32),
-    /// A thread that was blocked wants its core again.
+    /// A thread that was blocked looks for a core.
     Wake(u32),
-    /// The time of a thread's wait has run out, if it is still the wait of this number.
+    /// The timer of a thread expires. It counts only if the thread is still in the wait of this
+    /// number.
     Timer(u32, u32),
 }
 
@@ -37,7 +38,7 @@ struct Node {
     next: u32,
 }
 
-/// First and last node of a cycle's list; of no meaning while its bit is clear.
+/// First and last node of a cycle's list. Meaningless while the cycle's bit is clear.
 #[derive(Clone, Copy)]
 struct List {
     first: u32,
@@ -46,7 +47,7 @@ struct List {
 
 /// The events to come.
 pub(super) struct Events {
-    /// Time of the event that was taken last: nothing is posted before it.
+    /// Time of the last event taken. No event is posted before it.
     now: u64,
     /// Time of the next event; `u64::MAX` if there is none.
     next_at: u64,
@@ -57,10 +58,10 @@ pub(super) struct Events {
     words: u64,
     nodes: Vec<Node>,
     free: u32,
-    /// What is further away than the ring, with the number that orders equal times.
+    /// Events beyond the ring, each with a number that orders equal times.
     later: BinaryHeap<Reverse<(u64, u64, Event)>>,
     posted: u64,
-    /// Events that are no timers.
+    /// Number of events that are not timers.
     urgent: u32,
 }
 
@@ -93,18 +94,18 @@ impl Events {
         }
     }
 
-    /// Time of the next event; `u64::MAX` if there is none.
+    /// Returns the time of the next event, or `u64::MAX` if there is none.
     #[inline]
     pub(super) fn next_at(&self) -> u64 {
         self.next_at
     }
 
-    /// Time of the event that was taken last.
+    /// Returns the time of the last event taken.
     pub(super) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Whether nothing is left to come, or timers alone.
+    /// Returns true if only timers are left, or nothing.
     #[inline]
     pub(super) fn only_timers(&self) -> bool {
         self.urgent == 0
@@ -159,8 +160,8 @@ impl Events {
         }
     }
 
-    /// Moves what the ring now reaches from the heap to the ring. Before anything can be posted to
-    /// these cycles, so that equal times keep their order.
+    /// Moves events that the ring now reaches from the heap to the ring. Runs before anything can
+    /// be posted to these cycles, so that equal times keep their order.
     fn come_nearer(&mut self) {
         while let Some(Reverse((at, _, event))) = self.later.peek() {
             if at - self.now >= RING {
@@ -181,7 +182,7 @@ impl Events {
         if here != 0 {
             return self.now + u64::from(here.trailing_zeros());
         }
-        // The words after this one, around the ring, back to the low bits of this one.
+        // Search the later words, then wrap around to the low bits of this word.
         let after = self.words.checked_shr(start as u32 / 64 + 1).unwrap_or(0);
         let word = if after != 0 {
             start / 64 + 1 + after.trailing_zeros() as usize

@@ -1,15 +1,16 @@
-//! What each core may do without asking: the fast path's own small caches.
+//! The fast path's own small caches: what each core may do without asking.
 //!
-//! An entry says that a core holds a line, and that nothing about the line (a store on its way, a
-//! holder of before) can make an access wait. Whatever changes that takes the entry out first, so
-//! the filter never changes a result, only the time that the engine needs.
+//! An entry says that a core holds a line, and that nothing about the line can make an access wait
+//! (a store on its way, a previous holder). Any such change removes the entry first. So the filter
+//! never changes a result, only the time that the engine needs.
 
 const BITS: u32 = 9;
 const SLOTS: usize = 1 << BITS;
 const MASK: u64 = SLOTS as u64 - 1;
 const NONE: u64 = u64::MAX;
 
-/// One direct-mapped table for each core, of line numbers times two, plus one if it may write.
+/// One direct-mapped table for each core. An entry is the line number times two, plus one if the
+/// core may write.
 pub(super) struct Filter {
     entries: Vec<u64>,
 }
@@ -24,7 +25,7 @@ impl Filter {
         Filter { entries: vec![NONE; (cores as usize) << BITS] }
     }
 
-    /// Whether the core may read the line, or write it, without asking.
+    /// Returns true if the core may read the line, or write it, without asking.
     #[inline(always)]
     pub(super) fn allows(&self, core: u16, line: u64, write: bool) -> bool {
         let entry = self.entries[slot(core, line)];

@@ -1,14 +1,14 @@
-//! A hash that is the same everywhere and in every run.
+//! A hash that is the same on every machine and in every run.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// A map whose order depends on nothing but what was put in.
+/// A map whose order depends only on its contents.
 pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiply>>;
 
-/// Multiplies and rotates; the keys are addresses and small numbers.
+/// Multiplies and rotates. The keys are addresses and small numbers.
 #[derive(Default)]
 pub(super) struct Multiply(u64);
 
@@ -40,7 +40,7 @@ impl Hasher for Multiply {
     }
 }
 
-/// Pseudo-random numbers (xorshift*), for arbitration at random.
+/// Pseudo-random numbers (xorshift*).
 pub(super) struct Random(u64);
 
 impl Random {

@@ -13,7 +13,7 @@ pub(super) struct Request {
     pub(super) core: u16,
     pub(super) write: bool,
     pub(super) kind: Access,
-    /// A store that its core does not wait for.
+    /// True for a store that its core does not wait for.
     pub(super) buffered: bool,
     pub(super) arrived: u64,
     pub(super) pc: usize,
@@ -23,33 +23,33 @@ pub(super) struct Request {
 pub(super) struct Line {
     /// The one core that may write, or `NO_CORE`.
     pub(super) owner: u16,
-    /// The core that answers the next request: the last owner.
+    /// The core that answers the next request, which is the last owner.
     pub(super) supplier: u16,
     /// Threads with buffered stores on their way.
     pub(super) stores: u16,
-    /// The complex whose shared cache has it, when no core has; or `NO_CORE`.
+    /// The complex whose shared cache has the line if no core has it, or `NO_CORE`.
     pub(super) shared_in: u16,
-    /// The transfer under way ends then.
+    /// When the current transfer ends.
     pub(super) busy_until: u64,
-    /// When the last buffered store that arrived can be seen.
+    /// When other cores can see the last buffered store that arrived.
     pub(super) visible_at: u64,
-    /// State of lines that several cores have used; most never need it.
+    /// State of a line that several cores have used. Most lines never need it.
     traffic: Option<Box<Traffic>>,
 }
 
 /// The copies, the past holders and the waiters of a line.
 #[derive(Default)]
 struct Traffic {
-    /// Cores with a copy to read, when there is no owner.
+    /// Cores with a copy to read. Used when there is no owner.
     copies: CoreSet,
     past_owner: Option<u16>,
     past_copies: CoreSet,
-    /// Until when these may go on using it.
+    /// Until when the past holders may still use the line.
     linger_until: u64,
-    /// The waiters of this round, in order of arrival, and those that arrived since it began.
+    /// The waiters of this round in order of arrival, and the requests that came after it began.
     waiting: Vec<Request>,
     late: Vec<Request>,
-    /// Which parts of it which cores use, once a core has taken it from another.
+    /// Which cores use which parts of the line. Kept once a core has taken the line from another.
     sharing: Option<Box<Sharing>>,
 }
 
@@ -64,13 +64,13 @@ impl Line {
         traffic: None,
     };
 
-    /// Cores with a copy to read, when there is no owner.
+    /// Returns the cores with a copy to read. Used when there is no owner.
     pub(super) fn copies(&self) -> &CoreSet {
         const NONE: &CoreSet = &CoreSet::EMPTY;
         self.traffic.as_ref().map_or(NONE, |traffic| &traffic.copies)
     }
 
-    /// What is kept of the cores' parts in it.
+    /// Returns which cores use which parts of the line, if that is tracked.
     #[inline]
     pub(super) fn sharing(&self) -> Option<&Sharing> {
         self.traffic.as_ref()?.sharing.as_deref()
@@ -80,12 +80,13 @@ impl Line {
         self.traffic.as_mut()?.sharing.as_deref_mut()
     }
 
-    /// From now on it is kept.
+    /// Starts to track the cores' parts of the line.
     pub(super) fn keep_sharing(&mut self, new: Sharing) {
         self.traffic.get_or_insert_default().sharing = Some(Box::new(new));
     }
 
-    /// The owner of before and one more core have copies to read; it answers the next request.
+    /// Turns the owner's line into copies of the owner and of one more core. The old owner answers
+    /// the next request.
     pub(super) fn share(&mut self, owner: u16, core: u16) {
         debug_assert_eq!(self.owner, owner, "only the owner shares a line");
         debug_assert_ne!(owner, core, "a core shares a line with itself");
@@ -95,12 +96,12 @@ impl Line {
         self.owner = NO_CORE;
     }
 
-    /// One more core has a copy to read.
+    /// Gives one more core a copy to read.
     pub(super) fn add_copy(&mut self, core: u16) {
         self.traffic.get_or_insert_default().copies.add(core);
     }
 
-    /// The core is the only one that has the line.
+    /// Makes the core the only holder of the line.
     pub(super) fn own(&mut self, core: u16) {
         self.owner = core;
         self.supplier = core;
@@ -109,7 +110,7 @@ impl Line {
         }
     }
 
-    /// The core gives its copy up, or all there is; whether no core has the line after that.
+    /// Drops the core's copy. Returns true if no core has the line afterwards.
     pub(super) fn drop_by(&mut self, core: u16) -> bool {
         if let Some(sharing) = self.traffic.as_mut().and_then(|traffic| traffic.sharing.as_mut()) {
             sharing.give_up(core);
@@ -125,13 +126,13 @@ impl Line {
         traffic.copies.is_empty()
     }
 
-    /// Whether the state alone lets the core use its copy.
+    /// Returns true if the line's state alone lets the core use its copy.
     #[inline]
     pub(super) fn holds(&self, core: u16, write: bool) -> bool {
         self.owner == core || !write && self.copies().has(core)
     }
 
-    /// Whether the core lost the line so recently that it may still use it.
+    /// Returns true if the core lost the line so recently that it may still use it.
     #[inline]
     pub(super) fn lingers(&self, core: u16, write: bool, now: u64) -> bool {
         self.traffic.as_ref().is_some_and(|traffic| {
@@ -140,11 +141,11 @@ impl Line {
         })
     }
 
-    /// The present holders may use the line until then, whichever core gets it.
+    /// Lets the present holders use the line until then, whichever core gets it.
     pub(super) fn linger(&mut self, until: u64) {
         let owner = (self.owner != NO_CORE).then_some(self.owner);
         if owner.is_none() && self.traffic.is_none() {
-            return; // it comes from memory
+            return; // the line comes from memory
         }
         let traffic = self.traffic.get_or_insert_default();
         traffic.past_owner = owner;
@@ -158,12 +159,12 @@ impl Line {
         !self.traffic.as_deref().is_none_or(idle)
     }
 
-    /// A request waits, for the next round.
+    /// Queues a request for the next round.
     pub(super) fn enqueue(&mut self, request: Request) {
         self.traffic.get_or_insert_default().late.push(request);
     }
 
-    /// Admits all late requests to this round. Whether the round is a new one.
+    /// Admits all late requests to this round. Returns true if the round is a new one.
     pub(super) fn admit_late(&mut self) -> bool {
         let traffic = self.traffic.get_or_insert_default();
         let new = traffic.waiting.is_empty();
@@ -171,7 +172,7 @@ impl Line {
         new
     }
 
-    /// The waiters of this round.
+    /// Returns the waiters of this round.
     pub(super) fn round(&mut self) -> &mut Vec<Request> {
         &mut self.traffic.get_or_insert_default().waiting
     }
@@ -184,31 +185,31 @@ impl Line {
     }
 }
 
-/// Lines that are found together: neighbours are mostly used together, and what they are found with
-/// costs more than they do.
+/// Lines of one group. Neighbouring lines are mostly used together, and the entry that finds them
+/// takes more memory than they do.
 const GROUP: usize = 8;
 
-/// Neighbours.
+/// Neighbouring lines.
 struct Group {
-    /// The first one's number, divided by how many they are.
+    /// The first line's number divided by [`GROUP`].
     number: u64,
     lines: [Line; GROUP],
 }
 
-/// Where a group is. With many lines each look at another place is a miss of the cache, so this
-/// has all that is needed to find a line.
+/// Locates a group. With many lines each access to another place is a cache miss, so the slot has
+/// everything that is needed to find a line.
 #[derive(Clone, Copy)]
 struct Slot {
     /// The group's number.
     number: u64,
     group: u32,
-    /// Which of the lines were ever touched, one bit each.
+    /// Which lines of the group were ever touched, one bit each.
     touched: u8,
 }
 
 const FREE: Slot = Slot { number: 0, group: u32::MAX, touched: 0 };
 
-/// All lines ever touched, each with an index that stays its own.
+/// All lines ever touched. The index of a line never changes.
 pub(super) struct Lines {
     groups: Vec<Group>,
     /// Open addressing.
@@ -226,7 +227,7 @@ impl Lines {
         Lines { groups: Vec::new(), slots: vec![FREE; 1 << 10], touched: 0 }
     }
 
-    /// Index of the line, which is touched by this.
+    /// Returns the index of the line and marks the line as touched.
     pub(super) fn index_of(&mut self, number: u64) -> u32 {
         let slot = self.slot_of(number / GROUP as u64);
         let place = number as usize % GROUP;
@@ -236,14 +237,14 @@ impl Lines {
         slot.group * GROUP as u32 + place as u32
     }
 
-    /// The slot of the group with that number, which is made if there is none.
+    /// Returns the slot of the group with that number. Creates the group if there is none.
     #[inline]
     fn slot_of(&mut self, number: u64) -> usize {
         let at = self.search(number);
         if self.slots[at].group == FREE.group { self.insert(number) } else { at }
     }
 
-    /// The slot with that number, or the free one where it belongs.
+    /// Returns the slot with that number, or the free slot where it belongs.
     #[inline]
     fn search(&self, number: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -272,18 +273,18 @@ impl Lines {
         at
     }
 
-    /// The number of the line with that index: its address divided by the size of a line.
+    /// Returns the number of the line with that index: its address divided by the line size.
     pub(super) fn number(&self, at: u32) -> u64 {
         let group = &self.groups[at as usize / GROUP];
         group.number * GROUP as u64 + (at as usize % GROUP) as u64
     }
 
-    /// How many were ever touched.
+    /// Returns how many lines were ever touched.
     pub(super) fn len(&self) -> usize {
         self.touched
     }
 
-    /// Indices of all that were ever touched.
+    /// Returns the indices of all lines that were ever touched.
     #[cfg(test)]
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         let touched = |slot: &Slot| {

@@ -1,23 +1,34 @@
 //! The protocol: what an access costs, and what it does to the line.
 //!
-//! The rules, all times in cycles of the [`Machine`]:
+//! ```text
+//! access --> core holds the line? --yes--> hit (or l2_hit)
+//!                  | no
+//!                  v
+//!            line busy? --yes--> wait; arbitration chooses the next request
+//!                  | no                              |
+//!                  +---------> grant: transfer <-----+
+//! ```
 //!
-//! - A core that holds a line (exclusively; for reads, also shared) pays `hit`.
-//! - Else it asks. A line serves one request at a time. Granting takes the time of a transfer from
-//!   the owner; for a read of a shared line, from the nearest copy on the own socket or else from
-//!   the last owner; for a write of a shared line, until the farthest copy is gone; from memory if
-//!   no core has it. The line is busy for that time, for a read of a shared line only
-//!   `read_occupancy`.
+//! The rules. All times are cycles of the [`Machine`]:
+//!
+//! - A core that holds a line exclusively pays `hit`. For a read, a shared copy is enough.
+//! - Any other core asks for the line. A line serves one request at a time.
+//! - A grant takes the time of a transfer from the owner. A read of a shared line is served by the
+//!   nearest copy on the core's own socket, or else by the last owner. A write of a shared line
+//!   takes until the farthest copy is invalidated. If no core has the line, it comes from memory.
+//! - The line is busy during the grant. For a read of a shared line it is busy for `read_occupancy`
+//!   only.
 //! - Requests for a busy line wait. The machine's arbitration chooses the next one.
-//! - While a transfer is under way, the old holder may use the line for its first `linger` cycles.
-//! - With a store buffer (`stores`), a store that misses asks, and its core goes on. What it wrote
-//!   can be read by others when it has arrived.
-//! - A locked instruction that is a load and a conditional store (`llsc`) asks for the line twice,
-//!   unless its core is the owner already. The store never fails, as if the core kept the line
-//!   from the one to the other.
-//! - Where caches have a limit, a line that a core has costs `l2_hit` if its first level has lost
-//!   it, and leaves the core when its second one has: the last core's goes to the shared cache of
-//!   its complex, from which it comes back in `l3_hit`, or to another complex as from a core there.
+//! - During a transfer the old holder may use the line for the first `linger` cycles.
+//! - With a store buffer (`stores`), a store that misses asks for the line, and its core goes on.
+//!   Other cores can read the stored value once the store has arrived.
+//! - With `llsc`, a locked instruction is a load and a conditional store. It asks for the line
+//!   twice, unless its core is the owner already. The conditional store never fails, as if the core
+//!   kept the line in between.
+//! - If caches have a limit, a line evicted from the first level but not from the second costs
+//!   `l2_hit`. A line evicted from the second level leaves the core. When the last core loses it,
+//!   it goes to the shared cache of that core's complex. From there it comes back in `l3_hit`;
+//!   another complex gets it in the time of a transfer from there.
 //! - A wide access asks for its lines one after the other, `parallel_misses` at a time.
 
 use super::{
@@ -31,7 +42,7 @@ use super::{
 };
 use crate::machine::{Arbitration, Machine};
 
-/// Memory behind the caches: homes of pages and how long each socket's memory is busy.
+/// Memory behind the caches: the homes of pages, and until when each socket's memory is busy.
 pub(super) struct Memory {
     latency: u64,
     per_hop: u64,
@@ -53,7 +64,7 @@ impl Memory {
         }
     }
 
-    /// Cycles until a line has come from memory to that socket.
+    /// Returns the cycles until a line has come from memory to that socket.
     fn fetch(&mut self, machine: &Machine, line: u64, socket: u32, now: u64) -> u64 {
         if self.per_hop == 0 && self.occupancy == 0 {
             return self.latency;
@@ -75,19 +86,20 @@ pub(super) enum Progress {
     Done,
     /// Another thread is earlier.
     NotYet,
-    /// The thread waits for a line or for its stores, and holds its core.
+    /// The thread waits for a line or for its stores, and keeps its core.
     Stalled,
 }
 
-/// What one line said.
+/// The answer of one line to an access.
 pub(super) enum Answer {
-    /// The core holds the line; the step costs so much.
+    /// The core holds the line. The step costs that many cycles.
     Hit(u64),
-    /// The line is there at that time.
+    /// The line arrives at that time.
     Fetched(u64),
     /// The store is under way and the core goes on.
     Buffered,
-    /// It needs bytes of a line that its own store, which arrives then, is waiting for.
+    /// The access needs other bytes of a line for which a store of its own is waiting. The store
+    /// arrives at that time.
     Depends(u32, u64),
     /// The request waits.
     Queued,
@@ -114,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Carries the running thread's access on as far as it gets.
+    /// Carries the running thread's access on as far as possible.
     pub(super) fn carry_on(&mut self) -> Progress {
         loop {
             if self.clock > self.horizon {
@@ -175,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// A line has been granted to the running thread at once; wide accesses overlap.
+    /// Handles a line that was granted to the running thread at once. Wide accesses overlap.
     fn fetched(&mut self, op: &Op, done: u64) {
         let cost = self.step_cost(op);
         let parallel = self.machine.parallel_misses;
@@ -200,8 +212,7 @@ impl Engine {
         hit + if locked { u64::from(self.machine.rmw) } else { 0 }
     }
 
-    /// One line (or half of a locked instruction) of the running thread is served; whether that
-    /// was the last.
+    /// Finishes one line, or one half of a locked instruction. Returns true if it was the last.
     fn step_done(&mut self) -> bool {
         let llsc = self.machine.llsc;
         let op = &mut self.me().op;
@@ -268,7 +279,8 @@ impl Engine {
         if request.buffered { Answer::Buffered } else { Answer::Queued }
     }
 
-    /// Whether the running thread's core may use the line without asking. Lets the fast path know.
+    /// Returns true if the running thread's core may use the line without asking, and tells the
+    /// filter.
     fn can_use(&mut self, at: u32, number: u64, write: bool) -> bool {
         let (core, now) = (self.unit, self.clock);
         let line = &self.lines[at];
@@ -305,7 +317,7 @@ impl Engine {
         u64::from(self.distance[row + usize::from(self.complex_of[usize::from(to)])])
     }
 
-    /// Gives the line to a request at `now`; returns when it is there.
+    /// Grants the line to a request at `now`. Returns when the line arrives.
     fn grant(&mut self, at: u32, request: &Request, now: u64) -> u64 {
         self.bar(at);
         let cause = self.cause(at, request);
@@ -328,7 +340,7 @@ impl Engine {
         done
     }
 
-    /// How much later than it should a line arrives, by the seed.
+    /// Returns the random delay of a line, drawn from the seed.
     fn jitter(&mut self, latency: u64) -> u64 {
         match self.machine.jitter {
             0 => 0,
@@ -373,7 +385,7 @@ impl Engine {
         latency
     }
 
-    /// Cycles from a copy in the core's own complex, or else from one on its socket.
+    /// Returns the cycles from a copy in the core's own complex, or else from a copy on its socket.
     fn nearest_copy(&self, at: u32, core: u16) -> u64 {
         let copies = || self.lines[at].copies().iter().map(usize::from);
         let (socket, complex) =
@@ -418,10 +430,10 @@ impl Engine {
         self.memory.fetch(&self.machine, self.lines.number(at), socket, now)
     }
 
-    /// A line is free: serves one waiter.
+    /// Serves one waiter of a line that has become free.
     pub(super) fn serve(&mut self, at: u32, now: u64) {
         let request = self.pick(at);
-        // With a quantum, a thread can have asked ahead of the line's time.
+        // With a quantum, a thread may have asked ahead of the line's time.
         let now = now.max(request.arrived);
         let done = self.grant(at, &request, now);
         if request.buffered {
@@ -436,7 +448,7 @@ impl Engine {
         }
     }
 
-    /// Removes the request that is served next.
+    /// Removes the request that is to be served next.
     fn pick(&mut self, at: u32) -> Request {
         let arbitration = self.machine.arbitration;
         let rounds = matches!(arbitration, Arbitration::Rounds | Arbitration::Turns);
@@ -467,8 +479,9 @@ impl Engine {
         if supplier == NO_CORE { 0 } else { supplier }
     }
 
-    /// Orders a round, last turn first: complexes from the one after the supplier's (a socket
-    /// without any is one), each with its requests as they came.
+    /// Sorts a round so that the first turn is last. Turns begin with the complex after the
+    /// supplier's (a socket without complexes counts as one). Requests of one complex keep their
+    /// order.
     fn sort_by_turn(&mut self, at: u32) {
         let all = self.complexes;
         let first = usize::from(self.complex_of[usize::from(self.supplier_of(at))]) + 1;
@@ -481,7 +494,7 @@ impl Engine {
         });
     }
 
-    /// The line that a stalled thread waited for is there.
+    /// Lets a stalled thread go on once its line has arrived.
     fn stalled_thread_goes_on(&mut self, request: &Request, done: u64) {
         let thread = &self.threads[request.thread as usize];
         let op = thread.op.expect("a stalled thread has an access under way");

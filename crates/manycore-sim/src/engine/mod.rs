@@ -1,15 +1,21 @@
 //! The engine: virtual time, virtual cores, cache lines, and scheduling.
 //!
-//! One thread runs at a time: [`Engine::running`]. All calls are on its behalf. A call that may
-//! make it wait returns an [`Outcome`]: the caller goes on with the same thread, or switches to the
-//! one that it names and comes back when that one's calls name this one again. When a call has
-//! returned [`Outcome::Switch`] and the thread runs again, the call is complete: the access has
-//! happened, the lock may be tried, the time is up.
+//! One thread runs at a time ([`Engine::running`]), and all calls act for it. A call that may make
+//! the thread wait returns an [`Outcome`]. It names the thread to run next, and the caller switches
+//! to that thread. When the first thread runs again, its call is complete: the access has happened,
+//! the lock may be tried, or the time is up.
 //!
-//! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (copies and
-//! waiters), `filter` (the fast path), `caches` (what there is room for), `thread`, `memory` (the
-//! protocol), `sharing` and `causes` (what misses are caused by), `stores` (the store buffer),
-//! `sched` (cores and turns), `wait` (futex, join, sleep), `stats`, `record` and `timeline`.
+//! The parts, bottom up:
+//!
+//! ```text
+//! cores    sets of cores                 memory    the protocol
+//! events   what happens next             sharing,
+//! line     copies and waiters             causes   why misses happen
+//! filter   the fast path                 stores    the store buffer
+//! caches   caches of limited size        sched     cores and turns
+//! thread   state of threads and cores    wait      futex, join, sleep
+//! stats, record, timeline: what is counted and kept
+//! ```
 
 pub(crate) mod caches;
 mod causes;
@@ -40,13 +46,15 @@ use thread::{Core, State, Thread};
 pub use stats::Totals;
 pub use wait::{Blocked, Deadlock, WaitFor, Wakened};
 
-/// A virtual thread. The program's first thread is [`ThreadId::MAIN`]; the others are numbered in
-/// the order of [`Engine::spawn`], and numbers are not used again.
+/// A virtual thread.
+///
+/// The program's first thread is [`ThreadId::MAIN`]. The others are numbered in the order of
+/// [`Engine::spawn`], and no number is reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ThreadId(pub u32);
 
 impl ThreadId {
-    /// The thread that runs when the engine is made.
+    /// The thread that runs when the engine is created.
     pub const MAIN: ThreadId = ThreadId(0);
 }
 
@@ -58,7 +66,7 @@ pub enum Access {
     Read = 0,
     /// A store. With a store buffer, the core does not wait for it.
     Write = 1,
-    /// A locked instruction: waits for the line and for the stores before it.
+    /// A locked instruction. It waits for the line and for all earlier stores.
     Rmw = 2,
 }
 
@@ -68,14 +76,16 @@ pub enum Access {
 pub enum Outcome {
     /// The same thread goes on.
     Continue,
-    /// This thread waits; run that one.
+    /// This thread waits; switch to the named thread.
     Switch(ThreadId),
     /// The last thread has ended.
     Finished,
-    /// All threads wait for each other: [`Engine::deadlock`] says for what. Nothing can go on.
+    /// All threads wait for each other, and nothing can go on. [`Engine::deadlock`] gives the
+    /// reasons.
     Deadlock,
-    /// All threads wait, and at most time ends a wait; only after [`Engine::stop_when_idle`]. The
-    /// caller wakes threads, or lets the time pass, and calls [`Engine::go_on`].
+    /// All threads wait, and only time can end a wait. Returned only after
+    /// [`Engine::stop_when_idle`]. The caller wakes threads or lets the time pass, and then calls
+    /// [`Engine::go_on`].
     Idle,
 }
 
@@ -83,10 +93,11 @@ pub enum Outcome {
 ///
 /// # Cost
 ///
-/// An access that the core's own cache answers, while no other thread is earlier, takes a few
-/// nanoseconds. A miss or a change of thread takes some tens. Memory: about 140 bytes for each line
-/// that the program touches with its neighbours, 350 for one that it touches alone, 130 more for
-/// one that several cores use, and 4 KiB for each core.
+/// An access that the core's own cache answers takes a few nanoseconds, unless another thread is
+/// earlier. A miss or a change of thread takes some tens of nanoseconds.
+///
+/// Memory: about 140 bytes for each line that the program touches with its neighbours, 350 for a
+/// line touched alone, 130 more for a line that several cores use, and 4 KiB for each core.
 ///
 /// # Panics
 ///
@@ -95,32 +106,32 @@ pub struct Engine {
     // What every access needs, first.
     /// Clock of the running thread. Its entry in `threads` is stale while it runs.
     clock: u64,
-    /// The running thread need not ask while its clock is not beyond this.
+    /// The fast path applies as long as the running thread's clock is not beyond this.
     fast_until: u64,
     core: u16,
-    /// The core whose caches the running thread uses: hardware threads of one core share them.
+    /// The core whose caches the running thread uses. The hardware threads of one core share them.
     unit: u16,
     running: u32,
     shift: u32,
     /// Cost of a hit by kind of access.
     hit: [u64; 3],
-    /// When the running thread's buffered stores are through; `u64::MAX` while some are under way.
+    /// When the running thread's buffered stores have arrived. `u64::MAX` while any is under way.
     stores_until: u64,
     totals: Totals,
     filter: Filter,
 
-    /// Others are not earlier up to here; `fast_until` is this, or 0 while recording.
+    /// No other thread is earlier up to this time. `fast_until` equals it, or 0 while recording.
     horizon: u64,
-    /// The same for pure compute, which may run further ahead.
+    /// The same limit for pure computation, which may run further ahead.
     patience: u64,
     machine: Machine,
-    /// Cycles between complexes, row by row; a socket without any is one.
+    /// Cycles between complexes, row by row. A socket without complexes counts as one.
     distance: Vec<u32>,
     complexes: usize,
-    /// By the core with the caches.
+    /// The complex of each physical core.
     complex_of: Vec<u16>,
     socket_of: Vec<u16>,
-    /// Hundredths of a cycle that computation has not been charged yet, where it is slowed down.
+    /// Hundredths of a cycle of slowed computation that are not charged yet.
     fraction: u64,
     lines: Lines,
     events: Events,
@@ -135,20 +146,21 @@ pub struct Engine {
     sites: Map<stats::SiteKey, stats::Tally>,
     recorder: record::Recorder,
     timeline: timeline::Timeline,
-    /// Whether the caller is asked before time passes to the end of a wait.
+    /// True if the caller is asked before time passes to the end of a wait.
     stops_when_idle: bool,
-    /// It was asked, and the next timer may come.
+    /// True if the caller was asked and lets the next timer expire.
     may_pass: bool,
 }
 
 impl Engine {
-    /// A machine with its first `cores` cores in use, and [`ThreadId::MAIN`] running on core 0.
+    /// Creates an engine in which [`ThreadId::MAIN`] runs on core 0.
     ///
-    /// The seed matters only where the machine says that something is random.
+    /// The program uses the machine's first `cores` cores. The seed matters only for what the
+    /// machine declares random.
     ///
     /// # Errors
     ///
-    /// The machine has a parameter out of bounds, or fewer cores than that.
+    /// The machine has a parameter out of bounds, or fewer than `cores` cores.
     pub fn new(machine: Machine, cores: u32, seed: u64) -> Result<Engine, ModelError> {
         machine.check()?;
         if cores == 0 || cores > machine.cores() {
@@ -204,29 +216,29 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The machine that is modelled.
+    /// Returns the modelled machine.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Virtual cores in use.
+    /// Returns the number of virtual cores in use.
     pub fn cores(&self) -> u32 {
         self.cores.len() as u32
     }
 
-    /// The thread that runs now.
+    /// Returns the thread that runs now.
     #[inline]
     pub fn running(&self) -> ThreadId {
         ThreadId(self.running)
     }
 
-    /// Time of the running thread, in cycles since the start.
+    /// Returns the time of the running thread, in cycles since the start.
     #[inline]
     pub fn now(&self) -> u64 {
         self.clock
     }
 
-    /// The core that a thread has, or had last.
+    /// Returns the core that a thread has or had last.
     pub fn core_of(&self, thread: ThreadId) -> u32 {
         u32::from(self.thread(thread).core)
     }
@@ -242,9 +254,9 @@ impl Engine {
 
     /// The running thread reads or writes `len` bytes at `address`.
     ///
-    /// `pc` is any number that says where in the program this is; statistics are kept by it. After
-    /// the call (or after the switch back), the caller does the access itself. Zero bytes are no
-    /// access.
+    /// `pc` is any number that identifies the place in the program. The engine keeps its statistics
+    /// by `pc`. After this call (or after the switch back) the caller does the access itself. Zero
+    /// bytes are no access.
     #[inline]
     pub fn access(&mut self, address: usize, len: usize, kind: Access, pc: usize) -> Outcome {
         let line = address as u64 >> self.shift;
@@ -263,11 +275,11 @@ impl Engine {
         self.access_slowly(address, len, kind, pc)
     }
 
-    /// The running thread computes for so many cycles.
+    /// The running thread computes for `cycles` cycles.
     ///
-    /// Computation is not visible to other threads, so the thread may run ahead of the others by
-    /// the machine's `drift`. Only beyond that can the outcome be a switch: a thread that spins
-    /// without an access that we see cannot hang the others.
+    /// Other threads cannot see computation, so the thread may run ahead of them by the machine's
+    /// `drift`. Beyond that the outcome can be a switch. So a thread that spins without a visible
+    /// access cannot hang the others.
     #[inline]
     pub fn work(&mut self, cycles: u64) -> Outcome {
         let slow = self.machine.threads_per_core > 1 && self.shares_its_core();
@@ -275,14 +287,14 @@ impl Engine {
         if self.clock <= self.patience { Outcome::Continue } else { self.give_way() }
     }
 
-    /// Whether another hardware thread of the running thread's core is in use.
+    /// Returns true if another hardware thread of the running thread's core is in use.
     fn shares_its_core(&self) -> bool {
         let step = self.machine.physical_cores() as usize;
         let siblings = self.cores.iter().skip(usize::from(self.unit)).step_by(step);
         siblings.filter(|sibling| sibling.thread.is_some()).count() > 1
     }
 
-    /// What so many cycles of computation take on a core that is shared.
+    /// Returns how long `cycles` of computation take on a core that two threads share.
     fn slowed(&mut self, cycles: u64) -> u64 {
         let share = u64::from(self.machine.thread_share);
         let hundredths = cycles * 100 + self.fraction;
@@ -290,23 +302,23 @@ impl Engine {
         hundredths / share
     }
 
-    /// Lets all threads that are earlier run first, also where the machine has a quantum.
+    /// Lets all earlier threads run first, even if the machine has a quantum.
     ///
-    /// Before anything that the engine does not see but other threads do: a system call, a value
-    /// that is compared.
+    /// Call this before an effect that other threads see but the engine does not: a system call, or
+    /// a comparison of a value.
     #[inline]
     pub fn turn(&mut self) -> Outcome {
         if self.clock <= self.events.next_at() { Outcome::Continue } else { self.give_way() }
     }
 
-    /// Reading the clock costs, and happens in the order of time. [`Engine::stamp`] is what is
-    /// read.
+    /// Charges a read of the clock and puts it in the order of time. [`Engine::stamp`] is its
+    /// result.
     pub fn read_clock(&mut self) -> Outcome {
         self.clock += u64::from(self.machine.clock_read);
         self.turn()
     }
 
-    /// The time stamp counter of the running thread's core.
+    /// Returns the time stamp counter of the running thread's core.
     pub fn stamp(&self) -> u64 {
         let socket = u64::from(self.socket_of[usize::from(self.unit)]);
         self.clock + socket * u64::from(self.machine.clock_skew)

@@ -1,8 +1,8 @@
-//! Recording: which core touched which line, for checks that two operations do not meet.
+//! Recording: which core touched which line. Conflict checks use it.
 
 use super::{Access, Engine, ThreadId, hash::Map, thread::Op};
 
-/// One core's reads, or writes, of one line while recorded.
+/// One core's reads, or one core's writes, of one recorded line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Touch {
@@ -10,11 +10,11 @@ pub struct Touch {
     pub line: usize,
     /// The core.
     pub core: u32,
-    /// The thread that came first.
+    /// The thread that touched it first.
     pub thread: ThreadId,
-    /// Whether it wrote.
+    /// True for writes, false for reads.
     pub wrote: bool,
-    /// Which bytes of the line, one bit for each byte of the first 128.
+    /// The bytes of the line, one bit for each of the first 128.
     pub bytes: u128,
     /// Where in the program the first access was.
     pub pc: usize,
@@ -22,10 +22,10 @@ pub struct Touch {
     pub count: u64,
 }
 
-/// What has been recorded.
+/// The recording.
 #[derive(Default)]
 pub(super) struct Recorder {
-    /// Threads that are recorded now.
+    /// Number of threads that are recorded now.
     active: u32,
     touches: Map<(u64, u16, bool), Touch>,
 }
@@ -53,7 +53,7 @@ impl Recorder {
 }
 
 impl Engine {
-    /// Starts or stops recording what the running thread touches.
+    /// Starts or stops recording the running thread's accesses.
     pub fn record(&mut self, on: bool) {
         let me = self.me();
         if me.recorded != on {
@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Takes what has been recorded since the last time, in the order of lines and cores.
+    /// Takes the recording since the last call, sorted by line and core.
     pub fn take_recording(&mut self) -> Vec<Touch> {
         let mut touches: Vec<Touch> =
             self.recorder.touches.drain().map(|(_, touch)| touch).collect();

@@ -1,9 +1,15 @@
 //! Scheduling: turns in virtual time, and threads that share a core.
 //!
-//! A thread holds its core from when it starts to run until it blocks, ends, or uses up its slice
-//! while others want the core; a thread that waits for a line holds it. A woken thread that is not
-//! pinned goes to an idle core, if its own is taken and there is one: the nearest. A core that
-//! goes idle takes the longest-waiting thread of the longest queue.
+//! A running thread holds its core until it blocks, ends, or uses up its slice while other threads
+//! want the core. A thread that waits for a line keeps its core. If a woken thread's core is taken
+//! and the thread is not pinned, it goes to the nearest idle core. A core that goes idle takes the
+//! longest-waiting thread of the longest queue.
+//!
+//! ```text
+//! Waking --core free--> Ready <--event--> Running --line, stores--> Stalled --> Ready
+//!    |                    ^                 |  |
+//!    +--core taken--> Queued <--slice over--+  +--futex, join, sleep--> Blocked --> Waking
+//! ```
 
 use super::{
     Engine, Outcome, ThreadId, WaitFor,
@@ -14,10 +20,10 @@ use super::{
 };
 
 impl Engine {
-    /// A new thread, ready to start at time `at` (or now, if that is later).
+    /// Creates a thread that is ready to start at time `at`, or now if that is later.
     ///
-    /// It is pinned to `core`, or placed on the core with the fewest threads. The caller charges
-    /// the creator for the system call.
+    /// The thread is pinned to `core`, or placed on the core with the fewest threads. The caller
+    /// charges the creator for the system call.
     ///
     /// # Panics
     ///
@@ -37,9 +43,9 @@ impl Engine {
         ThreadId(id)
     }
 
-    /// The running thread ends: the thread that joins it goes on.
+    /// Ends the running thread and wakes the threads that join it.
     ///
-    /// Never [`Outcome::Continue`].
+    /// Never returns [`Outcome::Continue`].
     pub fn exit(&mut self) -> Outcome {
         self.leave(State::Done);
         let me = self.running as usize;
@@ -54,7 +60,7 @@ impl Engine {
         self.dispatch()
     }
 
-    /// Lets others run first: those of the same time, and those that want this core
+    /// Lets others run first: threads of the same time, and threads that want this core
     /// (`sched_yield`).
     ///
     /// The caller charges the system call.
@@ -63,7 +69,7 @@ impl Engine {
         self.give_way()
     }
 
-    /// Moves the running thread to a core and pins it there, or lets it go where it wants.
+    /// Moves the running thread to a core and pins it there. `None` unpins the thread.
     ///
     /// # Panics
     ///
@@ -85,7 +91,7 @@ impl Engine {
         self.dispatch()
     }
 
-    /// Notes how far the running thread may go without asking.
+    /// Computes how far the running thread may go without asking.
     #[inline]
     pub(super) fn refresh(&mut self) {
         let next = self.events.next_at();
@@ -102,7 +108,7 @@ impl Engine {
         self.refresh();
     }
 
-    /// The running thread stops here, in that state.
+    /// Stops the running thread in the given state.
     pub(super) fn leave(&mut self, state: State) {
         let clock = self.clock;
         let me = self.me();
@@ -112,7 +118,7 @@ impl Engine {
         me.clock = clock;
     }
 
-    /// A thread that holds its core goes on at its own time.
+    /// Posts the event that lets a thread with a core go on at its own time.
     pub(super) fn goes_on(&mut self, thread: u32) {
         let me = &mut self.threads[thread as usize];
         debug_assert_eq!(
@@ -167,7 +173,7 @@ impl Engine {
         self.events.post(at, Event::Wake(thread));
     }
 
-    /// Does what is next until a thread can run.
+    /// Handles events until a thread can run.
     pub(super) fn dispatch(&mut self) -> Outcome {
         let before = self.running;
         loop {
@@ -175,7 +181,8 @@ impl Engine {
                 return Outcome::Finished;
             }
             if self.stops_when_idle && self.events.only_timers() && !self.may_pass {
-                // Timers of waits that had ended may have come since the last thread stopped.
+                // Timers of finished waits may have moved the time on since the last thread
+                // stopped.
                 self.clock = self.clock.max(self.events.now());
                 return Outcome::Idle;
             }
@@ -201,7 +208,7 @@ impl Engine {
         Outcome::Switch(ThreadId(self.running))
     }
 
-    /// It is that thread's turn. Whether it can go on with its own code.
+    /// Gives the turn to a thread. Returns true if the thread can go on with its own code.
     fn resume(&mut self, thread: u32) -> bool {
         let me = &mut self.threads[thread as usize];
         let (clock, core) = (me.clock, me.core);
@@ -263,7 +270,7 @@ impl Engine {
         idle.min_by_key(|c| self.transfer(self.unit_of(core), self.unit_of(*c)))
     }
 
-    /// The core whose caches a hardware thread uses.
+    /// Returns the physical core whose caches a hardware thread uses.
     fn unit_of(&self, core: u16) -> u16 {
         let units = self.complex_of.len() as u16;
         if core < units { core } else { core % units }
@@ -276,7 +283,7 @@ impl Engine {
         me.core = core;
     }
 
-    /// The core belongs to that thread from `at`.
+    /// Gives the core to the thread from `at` on.
     fn start_on(&mut self, thread: u32, core: u16, at: u64) {
         let before = self.cores[usize::from(core)].thread.replace(thread);
         debug_assert_eq!(before, None, "a core has one thread at most");
@@ -286,7 +293,7 @@ impl Engine {
         self.goes_on(thread);
     }
 
-    /// A core is given up at `at`: the next thread gets it.
+    /// Frees a core at `at` and gives it to the next thread.
     pub(super) fn hand_over(&mut self, core: u16, at: u64) {
         let there = &mut self.cores[usize::from(core)];
         there.thread = None;
@@ -303,7 +310,7 @@ impl Engine {
         }
     }
 
-    /// Takes a thread that may move from the longest queue.
+    /// Takes an unpinned thread from the longest queue.
     fn steal_for(&mut self, core: u16) -> Option<u32> {
         let movable = |threads: &[Thread], id: u32| !threads[id as usize].pinned;
         let mut longest: Option<(usize, usize)> = None;

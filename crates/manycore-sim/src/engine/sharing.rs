@@ -1,51 +1,55 @@
-//! False and true sharing: what a miss is caused by.
+//! False and true sharing: what caused a miss.
 //!
-//! Beside a line that several cores use, the same protocol is kept for its parts, which are as
-//! small as the accesses make them: which core may write the part, which cores may read it. A miss
-//! that other cores caused is true sharing if the part is one that they wrote, or that the core
-//! writes and they had read, since the core last had it; else it is false sharing: with a line for
-//! each part it would have been a hit. (The definition is Dubois' and others', ISCA 1993.)
+//! For a line that several cores use, the engine also runs the protocol on its parts: which core
+//! may write a part, and which cores may read it. Parts are as small as the accesses make them. A
+//! miss that other cores caused is one of two kinds:
 //!
-//! A core's first miss of a line, and one of a line that its cache had no room for, is neither.
+//! - True sharing: since the core last had the line, others wrote the part, or they read it and the
+//!   core now writes it.
+//! - False sharing: anything else. With a line for each part the access would have been a hit.
 //!
-//! Hits count as well, because a core may miss on a part of its own and then look at another's.
-//! The fast path answers most hits without a look at the line, so only the first [`LOOKS`] after
-//! each transfer come here. If one of them finds a part of another core's, the miss before it, if
-//! it was taken for false sharing, is true sharing after all. Nothing here changes a cost.
+//! (The definition is that of Dubois and others, ISCA 1993.) A core's first miss of a line is
+//! neither, and so is a miss after its cache had no room for the line.
+//!
+//! Hits count as well: a core may miss on a part of its own and then use another core's part. The
+//! fast path answers most hits without a look at the line, so only the first [`LOOKS`] hits after
+//! each transfer come here. If such a hit finds another core's part, an earlier miss that was
+//! classed as false sharing becomes true sharing. Nothing here changes a cost.
 
 use super::{
     cores::{CoreSet, NO_CORE},
     stats::{SiteKey, Tally},
 };
 
-/// Hits after a transfer that are looked at.
+/// Hits that are examined after each transfer.
 const LOOKS: u8 = 8;
 
-/// Misses that are still doubtful: the holder's, and those of holders before that linger.
+/// Maximal misses whose class may still change: the holder's, and those of earlier holders that
+/// linger.
 const DOUBTFUL: usize = 4;
 
 /// Bytes of a line that always go together.
 struct Part {
     bytes: u128,
-    /// The core that wrote it last, if no other has read it since.
+    /// The core that last wrote the part, if no other core has read it since.
     owner: u16,
-    /// The cores that have read it since.
+    /// The cores that have read the part since.
     copies: CoreSet,
     is_written: bool,
 }
 
-/// What is kept of a line that several cores use.
+/// The sharing state of a line that several cores use.
 #[derive(Default)]
 pub(super) struct Sharing {
     parts: Vec<Part>,
-    /// Cores that have had the line since they last gave it up for want of room.
+    /// Cores that have had the line and have not evicted it since.
     had: CoreSet,
     looks: u8,
-    /// The last misses, of one core each, that were taken for false sharing: core, site and cycles.
+    /// The last misses classed as false sharing, one for each core: core, site and cycles.
     doubtful: Vec<(u16, SiteKey, u64)>,
 }
 
-/// What a miss is caused by.
+/// The cause of a miss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     /// A first use, or a lack of room.
@@ -55,14 +59,15 @@ pub(super) enum Cause {
 }
 
 impl Part {
-    /// A core's access. Whether another core's came in between.
+    /// Records a core's access. Returns true if another core's access came in between.
     fn touch(&mut self, core: u16, write: bool, lingers: bool) -> bool {
         let is_own = self.owner == core;
-        // Or the core never had it; what is only read is not wanted from the others.
+        // True also if the core never had the part. A part that nobody wrote conflicts with no
+        // read.
         let is_lost = self.is_written && !is_own && !self.copies.has(core);
         let is_common = is_lost || write && self.copies.iter().any(|copy| copy != core);
         if lingers && is_common {
-            return true; // the next holder's access, which is counted, comes behind this one
+            return true; // the next holder's access is counted, and it comes after this one
         }
         if write {
             self.owner = core;
@@ -82,9 +87,11 @@ impl Part {
 }
 
 impl Sharing {
-    /// A core's access of those bytes. Whether another core's access of some of them came in
-    /// between, so that the core would miss also if each byte had a line of its own. The core
-    /// holds the line, or lost it so recently that it `lingers`.
+    /// Records a core's access of some bytes of the line.
+    ///
+    /// Returns true if another core accessed any of these bytes in between. The core would then
+    /// miss even if each byte had its own line. `lingers`: the core has lost the line, but so
+    /// recently that it may still use it.
     fn touch(&mut self, core: u16, bytes: u128, write: bool, lingers: bool) -> bool {
         let mut left = bytes;
         let mut is_common = false;
@@ -112,7 +119,7 @@ impl Sharing {
         is_common
     }
 
-    /// Of a line that these cores have.
+    /// Starts the state of a line that these cores have.
     pub(super) fn new(owner: u16, copies: &CoreSet) -> Sharing {
         let mut new = Sharing { had: *copies, ..Sharing::default() };
         if owner != NO_CORE {
@@ -121,7 +128,7 @@ impl Sharing {
         new
     }
 
-    /// A core's miss, which others caused if they have the line and the core had it before.
+    /// Classifies a core's miss. Others caused it if they have the line and the core had it before.
     pub(super) fn miss(&mut self, core: u16, bytes: u128, write: bool, others: bool) -> Cause {
         let is_back = self.had.has(core);
         self.had.add(core);
@@ -134,7 +141,7 @@ impl Sharing {
         }
     }
 
-    /// The miss has been counted at its site, as what it was taken for.
+    /// Remembers a miss that was counted at its site, in case its class changes.
     pub(super) fn remember(&mut self, key: SiteKey, core: u16, cause: Cause, waited: u64) {
         self.doubtful.retain(|(of, ..)| *of != core);
         if cause == Cause::FalseSharing {
@@ -143,14 +150,16 @@ impl Sharing {
         }
     }
 
-    /// Whether hits of the line are still looked at.
+    /// Returns true if hits of the line are still examined.
     #[inline]
     pub(super) fn is_watched(&self) -> bool {
         self.looks > 0
     }
 
-    /// A hit, of a core that holds the line or lost it so recently that it `lingers`. The core's
-    /// miss that was taken for false sharing, and is none.
+    /// Examines a hit of a core that holds the line, or that lost it so recently that it `lingers`.
+    ///
+    /// Returns the core's earlier miss if that miss was classed as false sharing and turns out to
+    /// be true sharing.
     pub(super) fn hit(
         &mut self,
         core: u16,
@@ -167,7 +176,7 @@ impl Sharing {
         Some((key, waited))
     }
 
-    /// The core's cache had no room for the line.
+    /// Records that the core's cache evicted the line.
     pub(super) fn give_up(&mut self, core: u16) {
         self.had.remove(core);
         for part in &mut self.parts {
@@ -191,7 +200,7 @@ impl Tally {
         }
     }
 
-    /// A miss of so many cycles was taken for false sharing, and is none.
+    /// Moves a miss of `waited` cycles from false sharing to true sharing.
     pub(super) fn was_true_sharing(&mut self, waited: u64) {
         let waited = waited.min(self.false_sharing);
         self.false_sharing -= waited;

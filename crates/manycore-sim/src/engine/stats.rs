@@ -1,15 +1,15 @@
-//! What happened: totals, and what each line and each place in the program cost.
+//! Statistics: totals, and the costs of each line and each place in the program.
 
 use super::{Access, Engine, hash::Map, thread::Core};
 
-/// Counts since the start. The difference of two is what happened between.
+/// Counts since the start. Subtract two of them with [`Totals::since`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Totals {
     /// Accesses: reads, writes, locked instructions.
     pub accesses: [u64; 3],
-    /// Requests for lines: what the own cache did not answer.
+    /// Requests for lines: accesses that the core's own cache did not answer.
     pub misses: u64,
-    /// Of these, how many found the line busy.
+    /// Misses that found the line busy.
     pub queued: u64,
     /// Cycles from request to line, over all misses.
     pub waited: u64,
@@ -21,23 +21,23 @@ pub struct Totals {
     pub memory_fetches: u64,
     /// Full fences.
     pub fences: u64,
-    /// Cycles that cores had no thread, over all cores.
+    /// Cycles in which cores had no thread, over all cores.
     pub idle: u64,
     /// Waits at a futex.
     pub futex_waits: u64,
     /// Threads that a futex woke.
     pub futex_wakes: u64,
-    /// Changes of the running thread: a measure of the simulation, not of the program.
+    /// Changes of the running thread. They measure the simulation, not the program.
     pub switches: u64,
 }
 
 impl Totals {
-    /// Accesses of all kinds.
+    /// Returns the number of accesses of all kinds.
     pub fn all_accesses(&self) -> u64 {
         self.accesses.iter().sum()
     }
 
-    /// What happened since `earlier`.
+    /// Returns the counts since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Totals) -> Totals {
         let accesses = [0, 1, 2].map(|kind| self.accesses[kind] - earlier.accesses[kind]);
@@ -50,7 +50,7 @@ impl Totals {
             shared_writes: self.shared_writes - earlier.shared_writes,
             memory_fetches: self.memory_fetches - earlier.memory_fetches,
             fences: self.fences - earlier.fences,
-            // A thread may be ahead of one that ends its core's rest.
+            // One thread's clock may be ahead of another thread that ends its core's idle time.
             idle: self.idle.saturating_sub(earlier.idle),
             futex_waits: self.futex_waits - earlier.futex_waits,
             futex_wakes: self.futex_wakes - earlier.futex_wakes,
@@ -66,24 +66,24 @@ pub(super) struct SiteKey {
     pub(super) kind: Access,
 }
 
-/// Misses of one site.
+/// The misses of one site.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) misses: u64,
     pub(super) cycles: u64,
-    /// Cycles of those that are false, and true, sharing.
+    /// Cycles of the misses that are false sharing, and of those that are true sharing.
     pub(super) false_sharing: u64,
     pub(super) true_sharing: u64,
-    /// Which bytes of the line, one bit for each of the first 128.
+    /// The bytes of the line, one bit for each of the first 128.
     pub(super) bytes: u128,
-    /// When the last one was served.
+    /// When the last miss was served.
     pub(super) last: u64,
     core: Option<u16>,
     has_several_cores: bool,
 }
 
 impl Tally {
-    /// A core made the miss.
+    /// Notes the core that made the miss.
     pub(super) fn by(&mut self, core: u16) {
         self.has_several_cores |= *self.core.get_or_insert(core) != core;
     }
@@ -93,68 +93,68 @@ impl Tally {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub struct Site {
-    /// Where: what the caller gave with the access.
+    /// The `pc` that the caller gave with the access.
     pub pc: usize,
     /// The kind of access.
     pub kind: Access,
 }
 
-/// What one place paid for one line.
+/// The cost of one line at one place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SiteCost {
-    /// The place.
+    /// How often this place had to wait.
     pub site: Site,
-    /// How often it had to wait.
+    /// How long it waited, in cycles.
     pub misses: u64,
     /// How long, in cycles.
     pub cycles: u64,
-    /// Cycles of these for bytes that no other core had touched since this core last had the line:
-    /// with a line for each byte they would have been hits.
+    /// Cycles of false sharing: no other core touched these bytes since this core last had the
+    /// line. With a line for each byte they would have been hits.
     pub false_sharing: u64,
-    /// Cycles of these for bytes that other cores had written, or had read before they were written
-    /// here. The rest is first uses, and lines that a cache had no room for.
+    /// Cycles of true sharing: other cores wrote these bytes, or read them before this core wrote
+    /// them. All other misses are first uses, or lines that a cache had no room for.
     pub true_sharing: u64,
-    /// Which bytes of the line, one bit for each of the first 128.
+    /// The bytes of the line, one bit for each of the first 128.
     pub bytes: u128,
-    /// The core, if it was always the same.
+    /// The core, if all misses came from the same one.
     pub core: Option<u32>,
 }
 
-/// What one line cost.
+/// The cost of one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LineCost {
-    /// Its first byte.
+    /// The first byte of the line.
     pub address: usize,
     /// Misses of all places.
     pub misses: u64,
-    /// Cycles that all places waited for it.
+    /// Cycles that all places waited for the line.
     pub cycles: u64,
-    /// Cycles of these that are false sharing.
+    /// Cycles that are false sharing.
     pub false_sharing: u64,
-    /// Cycles of these that are true sharing.
+    /// Cycles that are true sharing.
     pub true_sharing: u64,
     /// When the last miss was served.
     pub last: u64,
-    /// The places that write or read it, the most expensive first.
+    /// The places that access it, the most expensive first.
     pub sites: Vec<SiteCost>,
 }
 
 impl Engine {
-    /// Counts since the start.
+    /// Returns the counts since the start.
     pub fn totals(&self) -> Totals {
         let idle = self.cores.iter().filter(|core| core.thread.is_none());
         let since = |core: &Core| self.clock.saturating_sub(core.free_at);
         Totals { idle: self.totals.idle + idle.map(since).sum::<u64>(), ..self.totals }
     }
 
-    /// Cache lines touched so far.
+    /// Returns the number of cache lines touched so far.
     pub fn lines_touched(&self) -> usize {
         self.lines.len()
     }
 
-    /// The lines that cost most, the most expensive first, with their places.
+    /// Returns up to `most` lines with their places, the most expensive first.
     pub fn dearest_lines(&self, most: usize) -> Vec<LineCost> {
         let mut by_line: Map<u32, LineCost> = Map::default();
         for (key, tally) in &self.sites {
@@ -192,9 +192,9 @@ impl Engine {
         lines
     }
 
-    /// Forgets what lines and places cost so far; the state of the lines stays.
+    /// Forgets the costs of lines and places so far. The state of the lines stays.
     ///
-    /// After a warm-up, so that what it cost is not mixed with the rest.
+    /// Call this after a warm-up, so that its costs do not mix with the rest.
     pub fn forget_costs(&mut self) {
         self.sites.clear();
     }

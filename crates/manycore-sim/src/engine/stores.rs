@@ -1,14 +1,17 @@
-//! The store buffer: stores that their core does not wait for, until something depends on them.
+//! The store buffer: a core goes on while its stores are under way, until something depends on
+//! them.
 //!
-//! A store that misses asks for its line, and its core goes on. Until the line has arrived, a load
-//! of bytes that the core itself wrote finds them in the buffer; a load of other bytes of the line
-//! needs the line, and waits for it. A locked instruction and a fence wait for all stores. Each
-//! store to a line that is under way takes a place, too; a store that finds no place free waits for
-//! the line of the oldest. Stores arrive as their lines do, not in the order of the program.
+//! - A store that misses asks for its line, and its core goes on.
+//! - A load of bytes that the core itself stored finds them in the buffer. A load of other bytes of
+//!   that line waits for the line.
+//! - A locked instruction and a fence wait for all stores.
+//! - Each store takes a place, including a further store to a line that is under way. If there is
+//!   no free place, the store waits for the line of the oldest store.
+//! - Stores arrive as their lines do, not in program order.
 //!
 //! A core runs ahead of its stores: a load finds what the core just wrote even if the line has come
-//! and gone. So what arrived can be loaded from the buffer for as long as no other core can have
-//! taken the line: the time of the shortest transfer.
+//! and gone. So a store that has arrived stays readable in the buffer for the time of the shortest
+//! transfer, in which no other core can have taken the line.
 
 use super::{
     Access, Engine, Outcome,
@@ -19,7 +22,8 @@ use super::{
 };
 
 impl Engine {
-    /// What the running thread's own buffer says to an access of the line, if it has it.
+    /// Returns the answer of the running thread's own store buffer to an access, if it has the
+    /// line.
     pub(super) fn in_buffer(&mut self, at: u32, op: &Op) -> Option<Answer> {
         let (clock, bytes) = (self.clock, op.bytes(self.shift));
         let unit = self.unit;
@@ -41,7 +45,7 @@ impl Engine {
         Some(Answer::Depends(store.line, store.done))
     }
 
-    /// A store of the running thread is under way.
+    /// Puts a store of the running thread under way.
     pub(super) fn store_leaves(&mut self, at: u32, op: &Op) {
         let bytes = op.bytes(self.shift);
         let unit = self.unit;
@@ -51,7 +55,7 @@ impl Engine {
         self.lines[at].stores += 1;
     }
 
-    /// Waits for the oldest store if there are more than the buffer has places for.
+    /// Waits for the oldest store if there are more stores than the buffer has places.
     pub(super) fn find_place(&mut self) -> Option<Progress> {
         let (clock, depth) = (self.clock, self.machine.store_buffer);
         let mut under_way = self.me().stores.iter().filter(|store| store.done > clock).copied();
@@ -60,8 +64,9 @@ impl Engine {
         (places > depth).then(|| self.await_line(oldest.line, oldest.done))?
     }
 
-    /// The running thread waits until that store of its own has arrived; `None` if it is known when
-    /// that is, and was waited for.
+    /// Makes the running thread wait until a store of its own has arrived.
+    ///
+    /// Returns `None` if the arrival time `done` is known: the clock then moves there.
     pub(super) fn await_line(&mut self, line: u32, done: u64) -> Option<Progress> {
         if done == u64::MAX {
             return Some(self.await_stores(Drain { line: Some(line), extra: 0 }));
@@ -70,7 +75,7 @@ impl Engine {
         None
     }
 
-    /// The running thread waits for its stores.
+    /// Makes the running thread wait for its stores.
     pub(super) fn await_stores(&mut self, drain: Drain) -> Progress {
         self.me().drain = Some(drain);
         self.leave(State::Stalled(WaitFor::Stores));
@@ -83,12 +88,12 @@ impl Engine {
         self.settle(self.machine.rmw)
     }
 
-    /// An instruction that waits until all before it is done, as `cpuid`.
+    /// A serializing instruction such as `cpuid`: waits until everything before it is done.
     pub fn serialize(&mut self) -> Outcome {
         self.settle(self.machine.serialize)
     }
 
-    /// Waits until the thread's stores have arrived, and so many cycles more.
+    /// Waits until the thread's stores have arrived, and `extra` cycles more.
     fn settle(&mut self, extra: u32) -> Outcome {
         let extra = u64::from(extra);
         if self.stores_until == u64::MAX {
@@ -99,7 +104,7 @@ impl Engine {
         Outcome::Continue
     }
 
-    /// A buffered store has been granted; others see it at `done`.
+    /// Handles the grant of a buffered store. Other cores see the store at `done`.
     pub(super) fn store_arrives(&mut self, at: u32, request: &Request, done: u64) {
         let line = &mut self.lines[at];
         line.stores -= 1;

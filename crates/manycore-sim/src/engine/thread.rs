@@ -1,15 +1,15 @@
-//! What the engine knows of one virtual thread and of one virtual core.
+//! The engine's state of one virtual thread and of one virtual core.
 
 use std::collections::VecDeque;
 
 use super::{Access, WaitFor};
 
-/// Where a thread stands.
+/// The scheduling state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// It runs now: the caller executes its code.
     Running,
-    /// It holds its core; an event lets it go on.
+    /// It holds its core. An event lets it go on.
     Ready,
     /// It holds its core and waits for a line or for its store buffer.
     Stalled(WaitFor),
@@ -31,9 +31,9 @@ pub(super) struct Op {
     pub(super) address: usize,
     pub(super) len: usize,
     pub(super) kind: Access,
-    /// Of a locked instruction as load and conditional store: the load is done.
+    /// With `llsc`: the load of a locked instruction is done.
     pub(super) loaded: bool,
-    /// Lines that were asked for together, and when the last of them is there.
+    /// Lines that were requested together, and when the last of them arrives.
     pub(super) overlap: u32,
     pub(super) overlap_until: u64,
     pub(super) pc: usize,
@@ -54,7 +54,7 @@ impl Op {
         }
     }
 
-    /// Whether the next step writes.
+    /// Returns true if the next step writes.
     pub(super) fn writes(&self, llsc: bool) -> bool {
         match self.kind {
             Access::Read => false,
@@ -63,7 +63,7 @@ impl Op {
         }
     }
 
-    /// Which bytes of its present line, one bit for each of the first 128.
+    /// Returns the bytes of its present line, one bit for each of the first 128.
     pub(super) fn bytes(&self, shift: u32) -> u128 {
         let line = (self.line << shift) as usize;
         let from = self.address.max(line) - line;
@@ -72,7 +72,7 @@ impl Op {
         upto(to) & !upto(from)
     }
 
-    /// What is left when the next step is done.
+    /// Returns what is left after the next step.
     pub(super) fn next(mut self, llsc: bool) -> Option<Op> {
         if self.kind == Access::Rmw && llsc && !self.loaded {
             self.loaded = true;
@@ -88,22 +88,22 @@ impl Op {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Store {
     pub(super) line: u32,
-    /// Which bytes of it, as [`Op::bytes`].
+    /// The bytes of the line, as in [`Op::bytes`].
     pub(super) bytes: u128,
-    /// The core that made them.
+    /// The core that made the stores.
     pub(super) unit: u16,
-    /// How many stores, each of which has a place in the buffer.
+    /// The number of stores. Each has a place in the buffer.
     pub(super) count: u32,
-    /// When it arrives; `u64::MAX` until it has been granted.
+    /// When they arrive. `u64::MAX` until the line is granted.
     pub(super) done: u64,
 }
 
-/// A thread waits for its own stores.
+/// A wait of a thread for its own stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Drain {
-    /// It goes on when the store to that line has arrived, or else all have,
+    /// The line whose store the thread waits for. `None`: it waits for all stores.
     pub(super) line: Option<u32>,
-    /// and so many cycles later.
+    /// Cycles to add after the arrival.
     pub(super) extra: u64,
 }
 
@@ -112,19 +112,19 @@ pub(super) struct Thread {
     pub(super) state: State,
     pub(super) clock: u64,
     pub(super) core: u16,
-    /// Whether it stays on that core.
+    /// True if the thread stays on that core.
     pub(super) pinned: bool,
-    /// Whether its accesses are recorded.
+    /// True if the thread's accesses are recorded.
     pub(super) recorded: bool,
     pub(super) op: Option<Op>,
     /// When its core goes to the next thread in the queue.
     pub(super) slice_end: u64,
-    /// Buffered stores, the oldest first: those under way, and some that have arrived.
+    /// Buffered stores, oldest first: those under way, and some that have arrived.
     pub(super) stores: Vec<Store>,
-    /// When the last of the finished ones was through.
+    /// When the last of the granted stores arrives.
     pub(super) stores_done: u64,
     pub(super) drain: Option<Drain>,
-    /// Counts waits, so that an old timer can be told from a new one.
+    /// Counts waits, to tell an old timer from a new one.
     pub(super) waits: u32,
     pub(super) timed_out: bool,
     pub(super) joiners: Vec<u32>,
@@ -153,13 +153,13 @@ impl Thread {
         }
     }
 
-    /// When its stores are through; `u64::MAX` while some are under way.
+    /// Returns when the thread's stores have arrived. `u64::MAX` while any is under way.
     pub(super) fn stores_until(&self) -> u64 {
         let asks = self.stores.iter().any(|store| store.done == u64::MAX);
         if asks { u64::MAX } else { self.stores_done }
     }
 
-    /// Whether a store of its own has asked for the line and has not been granted it.
+    /// Returns true if a store of the thread waits for the line's grant.
     pub(super) fn is_asking_to_store(&self, line: u32) -> bool {
         self.stores.iter().any(|store| store.line == line && store.done == u64::MAX)
     }
@@ -172,8 +172,8 @@ pub(super) struct Core {
     pub(super) thread: Option<u32>,
     /// Threads that want it.
     pub(super) queue: VecDeque<u32>,
-    /// Live threads whose home it is.
+    /// Live threads that have this core as their home.
     pub(super) assigned: u32,
-    /// When it was last given up.
+    /// When a thread last gave it up.
     pub(super) free_at: u64,
 }

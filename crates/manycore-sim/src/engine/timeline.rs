@@ -2,13 +2,13 @@
 
 use super::{Engine, ThreadId, WaitFor};
 
-/// A wait of a thread that is over.
+/// A wait of a thread, after its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Wait {
     /// The thread.
     pub thread: ThreadId,
-    /// The core that it waited on, or had last.
+    /// The core on which the thread waited, or its last core.
     pub core: u32,
     /// What it waited for.
     pub waits_for: WaitFor,
@@ -16,7 +16,7 @@ pub struct Wait {
     pub begin: u64,
     /// When it could go on.
     pub end: u64,
-    /// Where in the program it was.
+    /// The place in the program.
     pub pc: usize,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Keeps a wait, if the caller of the engine wants waits and there is room.
+    /// Keeps a wait if the engine's caller wants waits and there is room.
     #[inline]
     pub(super) fn note(&mut self, wait: impl FnOnce() -> Wait) {
         if self.waits.len() < self.limit {
@@ -41,18 +41,20 @@ impl Timeline {
 }
 
 impl Engine {
-    /// Keeps so many waits from now on: of threads that wait for each other, for a time, or for a
-    /// cache line that is busy. (A miss that is served at once is no wait here.)
+    /// Keeps up to `limit` waits from now on.
+    ///
+    /// These are waits for other threads, for a time, or for a busy cache line. A miss that is
+    /// served at once is not a wait.
     pub fn keep_waits(&mut self, limit: usize) {
         self.timeline.limit = limit;
     }
 
-    /// Whether waits are kept.
+    /// Returns true if waits are kept.
     pub fn keeps_waits(&self) -> bool {
         self.timeline.limit > 0
     }
 
-    /// The waits that were kept, in the order of their ends' events, and how many more there were.
+    /// Takes the kept waits in order of their ends, and the number of waits that were left out.
     pub fn take_waits(&mut self) -> (Vec<Wait>, u64) {
         (std::mem::take(&mut self.timeline.waits), std::mem::take(&mut self.timeline.left_out))
     }

@@ -1,4 +1,4 @@
-//! Waiting for other threads and for time: futex, join, sleep, and what a deadlock looks like.
+//! Waiting for other threads and for time: futex, join, sleep, and the description of a deadlock.
 
 use std::{collections::VecDeque, fmt};
 
@@ -25,7 +25,7 @@ pub enum WaitFor {
         /// Its first byte.
         address: usize,
     },
-    /// The own store buffer.
+    /// The thread's own store buffer.
     Stores,
     /// A core.
     Core,
@@ -37,11 +37,11 @@ pub enum WaitFor {
 pub enum Wakened {
     /// Another thread woke this one.
     ByThread,
-    /// Its time ran out.
+    /// The deadline passed.
     ByTime,
 }
 
-/// Threads that wait at one futex word, in order of arrival, each with its bit set.
+/// Threads that wait at one futex word, in order of arrival, each with its mask.
 pub(super) type Waiters = VecDeque<(u32, u32)>;
 
 /// One thread of a deadlock.
@@ -54,13 +54,13 @@ pub struct Blocked {
     pub core: u32,
     /// What it waits for.
     pub waits_for: WaitFor,
-    /// Since when, in cycles.
+    /// When it began to wait, in cycles.
     pub since: u64,
     /// Where in the program it began to wait.
     pub pc: usize,
 }
 
-/// All threads wait, and no time will end it.
+/// A deadlock: all threads wait, and no timer will wake any of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Deadlock {
@@ -88,11 +88,12 @@ impl fmt::Display for Deadlock {
 }
 
 impl Engine {
-    /// The running thread waits at a futex word, until woken or until the time `deadline`.
+    /// Makes the running thread wait at a futex word until it is woken or the time `deadline`
+    /// comes.
     ///
-    /// The caller has compared the word in its [`turn`](Engine::turn) and charged the access and
-    /// the system call. `mask` says which wakes count; all ones is a plain wait. When the thread
-    /// runs again, [`Engine::wakened`] says why.
+    /// The caller has compared the word in the thread's [`turn`](Engine::turn) and charged the
+    /// access and the system call. `mask` selects the wakes that count; all ones is a plain wait.
+    /// When the thread runs again, [`Engine::wakened`] gives the reason.
     pub fn futex_wait(
         &mut self,
         address: usize,
@@ -112,10 +113,10 @@ impl Engine {
     }
 
     /// Wakes up to `count` threads that wait at the word with a bit of `mask`, the oldest first.
-    /// Returns how many.
+    /// Returns how many it woke.
     ///
-    /// They run after the machine's `wake`. The caller charges the system call, and takes its
-    /// [`turn`](Engine::turn) first.
+    /// The threads run after the machine's `wake`. The caller first takes its
+    /// [`turn`](Engine::turn), and charges the system call.
     pub fn futex_wake(&mut self, address: usize, count: u32, mask: u32) -> u32 {
         let at = self.clock + u64::from(self.machine.wake);
         let mut woken = 0;
@@ -131,7 +132,7 @@ impl Engine {
         woken
     }
 
-    /// How the last wait of the running thread ended.
+    /// Returns how the last wait of the running thread ended.
     pub fn wakened(&self) -> Wakened {
         if self.threads[self.running as usize].timed_out {
             Wakened::ByTime
@@ -140,7 +141,8 @@ impl Engine {
         }
     }
 
-    /// The running thread waits for the end of another. At once if that has ended.
+    /// Makes the running thread wait for the end of another thread. Goes on at once if that thread
+    /// has ended.
     pub fn join(&mut self, thread: ThreadId, pc: usize) -> Outcome {
         debug_assert_ne!(thread.0, self.running, "a thread joins itself");
         let target = &mut self.threads[thread.0 as usize];
@@ -152,27 +154,29 @@ impl Engine {
         self.block_for(WaitFor::Join { thread }, pc)
     }
 
-    /// The running thread sleeps until a time, and then needs the machine's `wake` to run.
+    /// Makes the running thread sleep until a time. It then needs the machine's `wake` to run.
     pub fn sleep_until(&mut self, at: u64, pc: usize) -> Outcome {
         self.set_timer(Some(at));
         self.block_for(WaitFor::Sleep, pc)
     }
 
-    /// Whether calls return [`Outcome::Idle`] where all threads wait, instead of letting time pass
-    /// to the end of the next wait, or [`Outcome::Deadlock`]: for a caller some of whose threads
-    /// wait for what is not simulated.
+    /// Chooses what happens when all threads wait.
+    ///
+    /// If `on`, calls return [`Outcome::Idle`]. Otherwise time passes to the end of the next wait,
+    /// or the outcome is [`Outcome::Deadlock`]. Use it if some threads wait for something that is
+    /// not simulated.
     pub fn stop_when_idle(&mut self, on: bool) {
         self.stops_when_idle = on;
     }
 
-    /// After [`Outcome::Idle`]: when time ends a wait; `None` if none ends by itself. The wait may
-    /// have ended before.
+    /// After [`Outcome::Idle`]: returns when the next timer expires, or `None` if there is no
+    /// timer. The timer's wait may have ended before.
     pub fn idle_until(&self) -> Option<u64> {
         Some(self.events.next_at()).filter(|&at| at != u64::MAX)
     }
 
-    /// After [`Outcome::Idle`]: runs the threads that were woken, or lets time pass to the end of
-    /// the next wait.
+    /// After [`Outcome::Idle`]: runs the threads that were woken. If there are none, lets time pass
+    /// to the end of the next wait.
     pub fn go_on(&mut self) -> Outcome {
         self.may_pass = self.events.only_timers() && self.idle_until().is_some();
         self.dispatch()
@@ -185,7 +189,7 @@ impl Engine {
         }
     }
 
-    /// A wait's time has run out, unless it ended before.
+    /// Handles a timer: wakes the thread unless the timer's wait has ended before.
     pub(super) fn timer(&mut self, thread: u32, wait: u32, at: u64) {
         let me = &self.threads[thread as usize];
         let State::Blocked(reason) = me.state else {
@@ -210,7 +214,7 @@ impl Engine {
         taken.map(|(thread, _)| thread)
     }
 
-    /// What each thread waits for: after [`Outcome::Deadlock`], the reason for it.
+    /// Returns what each thread waits for. After [`Outcome::Deadlock`] this is the reason.
     pub fn deadlock(&self) -> Deadlock {
         let waiting = self.threads.iter().zip(0..).filter_map(|(thread, id)| {
             let waits_for = match thread.state {

@@ -6,10 +6,10 @@ use serde::Deserialize;
 
 use super::{Machine, ModelError};
 
-/// Bytes of a file, at most.
+/// Maximal bytes of a machine file.
 const TEXT_MAX: usize = 64 << 10;
 
-/// What a machine file looks like.
+/// The contents of a machine file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -33,9 +33,9 @@ enum Entry {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It is not TOML, or not of the form of a machine.
+    /// The text is not TOML, or does not have the form of a machine.
     Form(toml::de::Error),
-    /// It has more bytes than any machine needs.
+    /// The text has more bytes than any machine needs.
     TooLong,
     /// `base` names no shipped machine.
     UnknownBase {
@@ -62,16 +62,16 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 impl Machine {
-    /// A machine from the text of a file.
+    /// Reads a machine from the text of a machine file.
     ///
-    /// `base` names a shipped machine to start from; without it every parameter that the file does
-    /// not give is a guess. A value may stand alone or with its source.
+    /// `base` names a shipped machine to start from. Without `base`, every parameter that the file
+    /// does not give is a guess. A value may stand alone or with its source.
     ///
     /// # Errors
     ///
     /// Says what is wrong with the text, or that it has more than 64 KiB (all parameters with long
-    /// sources have 10). Memory for the text: at most 16 MiB; a model that is taken needs at most
-    /// 1 GiB for its caches while it runs, whatever the text says.
+    /// sources take 10 KiB). Parsing needs at most 16 MiB of memory. While an accepted model runs,
+    /// its caches need at most 1 GiB, whatever the text says.
     ///
     /// # Examples
     ///
@@ -114,7 +114,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The machine as the text of a file, every parameter with its source.
+    /// Returns the machine as the text of a file, every parameter with its source.
     pub fn to_toml(&self) -> String {
         let quoted = |text: &str| toml::Value::String(text.to_string()).to_string();
         let mut text = format!("name = {}\nabout = {}\n", quoted(&self.name), quoted(&self.about));

@@ -1,4 +1,4 @@
-//! The values that a model starts from: guesses, until it gives them a source.
+//! The values that a model starts from. They are guesses until the model gives them a source.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

@@ -1,4 +1,4 @@
-//! The machine that this runs on, as a model: what can be measured without rights is measured.
+//! A model of the machine that this code runs on, measured as far as that needs no privileges.
 
 use std::{
     hint::{black_box, spin_loop},
@@ -11,25 +11,27 @@ use std::{
 use super::calibrate::core;
 use super::{Arbitration, Machine};
 
-/// Cycles of a multiplication and a bitwise or that wait for each other, on most processors since
-/// 2008.
+/// Cycles of a multiplication followed by a dependent bitwise or, on most processors since 2008.
 const LINK_CYCLES: f64 = 4.0;
-/// Repetitions of each measurement; the smallest counts, since disturbances only add.
+/// Repetitions of each measurement. The smallest counts, since disturbances only add time.
 const REPEATS: usize = 15;
 /// Longest time for the two threads that pass a line around.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// A line's two owners look so often before they let others run.
+/// How often each of the two threads polls the line before it yields the processor.
 const LOOKS: u32 = 2_000;
 
 impl Machine {
-    /// This host: its shape as the system tells it; frequency, locked instructions, transfers,
-    /// instructions, loads and mispredictions, and calls of the clock, the allocator and the kernel
-    /// as measured now. The rest is guessed, and says so.
+    /// Measures this host and returns its model.
     ///
-    /// Two calls give slightly different models. For figures that are to be compared, measure once
-    /// and keep [`Machine::to_toml`]. Takes about a second. Measures one transfer for all cores,
-    /// between two that the system chooses; where they never run side by side, it stays a guess. A
-    /// build without optimisation measures itself rather than the machine.
+    /// The shape comes from the system. Measured are: the frequency, locked instructions,
+    /// transfers, instructions, loads, mispredictions, and calls of the clock, the allocator and
+    /// the kernel. All other values are guesses, and their sources say so.
+    ///
+    /// Takes about a second. Two calls give slightly different models: to compare figures, measure
+    /// once and keep [`Machine::to_toml`]. All cores get one transfer time, measured between two
+    /// cores that the system chooses. It stays a guess if the two threads never run side by side.
+    /// In a build without optimisation the measurements show the unoptimised code rather than the
+    /// machine.
     pub fn this_host() -> Machine {
         let mut machine = Machine::guessed("this-host");
         machine.about = "the machine that this runs on".to_string();
@@ -76,7 +78,7 @@ impl Machine {
     }
 }
 
-/// Packages that the system's processors belong to; 1 where it does not say.
+/// Returns the number of packages of the system's processors, or 1 if the system does not say.
 fn packages() -> u32 {
     let mut known = Vec::new();
     for cpu in 0.. {
@@ -89,7 +91,7 @@ fn packages() -> u32 {
     known.len().max(1) as u32
 }
 
-/// The smallest of several times that `work` takes for so many steps, in nanoseconds a step.
+/// Runs `work` several times and returns the smallest time, in nanoseconds a step.
 fn smallest(steps: u32, mut work: impl FnMut(u32)) -> f64 {
     let times = (0..REPEATS).map(|_| {
         let start = Instant::now();
@@ -133,7 +135,7 @@ fn kernel_nanos() -> f64 {
     smallest(2_000, |steps| (0..steps).for_each(|_| _ = black_box(std::process::id())))
 }
 
-/// A reading of the time stamp counter, and an instruction that waits for all before it.
+/// Returns the times of a time stamp counter read and of a serializing instruction.
 #[cfg(target_arch = "x86_64")]
 fn system_nanos() -> Option<[f64; 2]> {
     use std::arch::x86_64::{__cpuid, _rdtsc};
@@ -150,16 +152,19 @@ fn system_nanos() -> Option<[f64; 2]> {
     None
 }
 
-/// One transfer; several goes, since a busy system may let the two threads share a processor.
+/// Measures one transfer. Tries several times, since on a busy system the two threads may share a
+/// processor.
 fn transfer(cores: u32) -> Option<f64> {
     (0..3).filter(|_| cores > 1).find_map(|_| transfer_nanos())
 }
 
-/// One transfer: two threads answer each other on one line. There and back is four transfers: each
-/// reads the line, and then takes it to write. The median: the smallest would be of rounds in which
-/// requests happened to meet. `None` if they did not get to run side by side.
+/// Measures one transfer: two threads answer each other on one line.
+///
+/// A round trip takes four transfers: each thread fetches the line to read it, and then to write
+/// it. Returns the median, because the smallest time comes from rounds in which requests met by
+/// chance. Returns `None` if the two threads did not run side by side.
 fn transfer_nanos() -> Option<f64> {
-    // Few, so that some of the many goes run undisturbed on a busy machine too.
+    // Short rounds, so that some of them run undisturbed on a busy machine too.
     const ROUNDS: u64 = 25;
     let line = Line(AtomicU64::new(0));
     let end = Instant::now() + PATIENCE;
@@ -182,7 +187,8 @@ fn transfer_nanos() -> Option<f64> {
             times.push(start.elapsed().as_nanos() as f64 / (ROUNDS * 4) as f64);
         }
         line.0.store(STOP, Ordering::Release);
-        // A thousand cycles are no transfer within a socket: the threads took turns on one core.
+        // 500 ns are over a thousand cycles: no transfer within a socket, the threads shared one
+        // core.
         times.sort_by(f64::total_cmp);
         times.get(times.len() / 2).copied().filter(|nanos| *nanos < 500.0)
     })
@@ -194,12 +200,12 @@ const STOP: u64 = u64::MAX;
 struct Line(AtomicU64);
 
 impl Line {
-    /// Waits until the word has that value; false if it says stop.
+    /// Waits until the word has that value. Returns false if the word says stop.
     fn wait_for(&self, value: u64) -> bool {
         let mut looks = 0;
         loop {
-            // ORDER: Acquire, with the Release store of the partner. Nothing but the word itself
-            // is passed on; the order keeps one round from beginning inside the one before.
+            // ORDER: Acquire; pairs with the partner's Release store. Only the word itself is
+            // passed on; the order keeps one round from beginning inside the round before.
             match self.0.load(Ordering::Acquire) {
                 seen if seen == value => return true,
                 STOP => return false,

@@ -1,6 +1,6 @@
 //! Machine models: the numbers that the engine charges with.
 //!
-//! Owns [`Machine`], the list of its [`PARAMETERS`] and the shipped models. Every parameter of
+//! Contains [`Machine`], the list of its [`PARAMETERS`] and the shipped models. Every parameter of
 //! every model says where its value comes from: a paper and a section, a measurement, or the word
 //! `guess`. All times are cycles of the modelled machine.
 
@@ -22,45 +22,44 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 pub use file::FileError;
 pub use parameter::{PARAMETERS, Parameter};
 
-/// Most cores that a model may have, hardware threads counted: the engine keeps sets of them.
+/// Maximal cores of a model, counted as hardware threads. The engine keeps bit sets of them.
 pub const MAX_CORES: u32 = 1024;
 
-/// Most lines in the caches of one level of a model, all cores together: the engine has four bytes
-/// for each.
+/// Maximal lines in all caches of one level of a model. The engine needs four bytes for each.
 const MAX_LINES: u64 = 64 << 20;
 
-/// Which core gets a contended line next, when the transfer under way ends.
+/// Decides which core gets a contended line when the current transfer ends.
 ///
-/// No data sheet says this, and nothing else in the model moves the results as much: with all else
-/// equal, 48 cores that write one line need 700 cycles a write under `Nearest` and 15,000 under
-/// `Random`. `Rounds` and `Turns` are what the published curve (OpLog, Figure 4) leaves possible.
+/// No data sheet says this, and nothing else in the model changes the results as much. With all
+/// else equal, 48 cores that write one line need 700 cycles a write under `Nearest` and 15,000
+/// under `Random`. Only `Rounds` and `Turns` fit the published curve (OpLog, Figure 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Arbitration {
-    /// The first request.
+    /// The core that asked first.
     Fifo,
-    /// Requests that wait when a round begins are served before later ones; in a round, the nearest
-    /// to the last holder goes first.
+    /// Serves all requests that wait when a round begins before any later request. Within a round,
+    /// the request nearest to the last holder goes first.
     #[default]
     Rounds,
     /// Like `Rounds`, but a round visits the sockets in the order of their numbers.
     Turns,
-    /// Always the nearest to the last holder. Far cores can starve.
+    /// Always the core nearest to the last holder. Far cores can starve.
     Nearest,
     /// Any core, chosen by the engine's seed.
     Random,
 }
 
-/// How sockets are wired, which gives the number of hops between two of them.
+/// How the sockets are connected, which decides the number of hops between two of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Topology {
     /// Every socket is one hop from every other.
     #[default]
     Full,
-    /// A hypercube: as many hops as the socket numbers differ in bits, at most three.
+    /// A hypercube: the hops are the bits in which the socket numbers differ, at most three.
     Hypercube,
-    /// A ring: at most three hops are told apart.
+    /// A ring. Distances over three hops count as three.
     Ring,
 }
 
@@ -86,14 +85,14 @@ pub struct Machine {
     pub sockets: u32,
     /// Cores of one socket. Core `c` belongs to socket `c / cores_per_socket`.
     pub cores_per_socket: u32,
-    /// Cores of one complex inside a socket, which are nearer to each other than to the rest: AMD's
-    /// core complex, a tile. The last complex of a socket may have fewer. 0: sockets have none.
+    /// Cores of one complex inside a socket: AMD's core complex, or a tile. They are nearer to each
+    /// other than to the rest. The last complex of a socket may have fewer. 0: no complexes.
     pub cores_per_complex: u32,
-    /// Hardware threads of a core, which share its caches. Virtual cores are numbered as Linux
-    /// does it: the first threads of all cores, then the second ones.
+    /// Hardware threads of a core, which share its caches. Virtual cores are numbered as in Linux:
+    /// the first threads of all cores come first, then the second threads.
     pub threads_per_core: u32,
-    /// Computation of each hardware thread while another one of its core is in use, in percent of
-    /// what it has alone.
+    /// Speed of each hardware thread while another thread of its core is busy, in percent of its
+    /// speed alone.
     pub thread_share: u32,
     /// Million cycles per second, to turn cycles into time.
     pub mhz: u32,
@@ -101,67 +100,68 @@ pub struct Machine {
     pub topology: Topology,
     /// Moving a line between two cores of one complex.
     pub same_complex: u32,
-    /// Moving a line between two cores of one socket; of two complexes, if it has any.
+    /// Moving a line between two cores of one socket. If the socket has complexes: of two
+    /// complexes.
     pub same_socket: u32,
     /// Moving a line to a socket one, two and three hops away.
     pub hops: [u32; 3],
     /// An access that the core's own cache answers.
     pub hit: u32,
-    /// What a locked instruction costs on top.
+    /// Additional cost of a locked instruction.
     pub rmw: u32,
-    /// Whether a locked instruction is a load and a conditional store (LL/SC), which fetches the
-    /// line twice if it is shared.
+    /// True if a locked instruction is a load and a conditional store (LL/SC), which fetches a
+    /// shared line twice.
     pub llsc: bool,
     /// Fetching a line that no cache has.
     pub memory: u32,
-    /// What each hop to the home of the line adds to `memory`. A page's home is the socket that
-    /// touched it first. 0: memory is equally far from everywhere.
+    /// Added to `memory` for each hop to the line's home. A page's home is the socket that touched
+    /// it first. 0: memory is equally far from all sockets.
     pub memory_hop: u32,
     /// How long a fetch keeps the home socket's memory busy. 0: memory has no limit.
     pub memory_occupancy: u32,
-    /// Lines that each socket's memory can deliver, as million bytes a second. 0: no limit.
+    /// Memory bandwidth of each socket, in million bytes a second. 0: no limit.
     pub memory_bandwidth: u32,
     /// Size of each core's first cache. 0: no limit.
     pub l1_kib: u32,
-    /// Size of each core's second cache, which has all that the first one has. 0: no limit.
+    /// Size of each core's second cache, which includes the contents of the first. 0: no limit.
     pub l2_kib: u32,
-    /// Size of the cache that the cores of a complex share, or those of a socket without any: it
-    /// has what they gave up. 0: there is none.
+    /// Size of the cache that a complex shares (or a socket, if it has no complexes). It holds the
+    /// lines that the cores' own caches evicted. 0: there is none.
     pub l3_kib: u32,
     /// An access that the core's second cache answers.
     pub l2_hit: u32,
-    /// Fetching a line from the own complex's shared cache.
+    /// Fetching a line from the shared cache of the core's own complex.
     pub l3_hit: u32,
     /// How long a read of a shared line keeps the line busy.
     pub read_occupancy: u32,
-    /// How long the old holder may go on using a line that has been granted to another core: the
-    /// time until the request reaches it.
+    /// How long the old holder may still use a line that is granted to another core. This is the
+    /// time until the request reaches the old holder.
     pub linger: u32,
-    /// How many cycles later than it should a line may arrive, by the seed: a run for each of some
-    /// seeds shows what a curve owes to threads that move in step. 0: none.
+    /// Maximal random delay of a line's arrival, in cycles, drawn from the seed. Runs with several
+    /// seeds show how much of a curve comes from threads that move in step. 0: no delay.
     pub jitter: u32,
     /// Which core gets a contended line next.
     pub arbitration: Arbitration,
-    /// Stores that may be under way while the core goes on. 0: the core waits for each.
+    /// Stores that may be under way while the core goes on. 0: the core waits for each store.
     pub store_buffer: u32,
-    /// Lines that one wide access (a copy, a fill) may fetch at a time.
+    /// Lines that one wide access (a copy, a fill) may fetch at the same time.
     pub parallel_misses: u32,
-    /// Power of two of the line size in bytes.
+    /// The line size is two to this power, in bytes.
     pub line_shift: u32,
-    /// How far, in cycles, a thread may run ahead of the others before they get their turn. 0 is
-    /// exact, more is faster.
+    /// How far a thread may run ahead of the others before they get their turn, in cycles. 0 is
+    /// exact; a larger quantum runs faster.
     pub quantum: u32,
-    /// How far pure computation may run ahead, since it is not visible to other threads.
+    /// How far pure computation may run ahead. Other threads cannot see it.
     pub drift: u32,
-    /// Time slice of a thread, where a core has several.
+    /// Time slice of a thread when several threads share a core.
     pub slice: u32,
-    /// What creating a thread costs its creator, beyond a system call.
+    /// Creator's cost of creating a thread, beyond a system call.
     pub spawn: u32,
     /// Switching a core from one thread to the next.
     pub context_switch: u32,
     /// Entering and leaving the kernel.
     pub syscall: u32,
-    /// From waking a thread until it runs.
+    /// Time from waking a thread until it runs.
     pub wake: u32,
     /// One call of the allocator.
     pub malloc: u32,
@@ -169,60 +169,60 @@ pub struct Machine {
     pub pause: u32,
     /// Reading the time stamp counter.
     pub clock_read: u32,
-    /// An instruction that waits until all before it is done, as `cpuid`, once that is so.
+    /// A serializing instruction such as `cpuid`, after all earlier instructions are done.
     pub serialize: u32,
-    /// How far the clocks of neighbouring sockets are apart. 0: one time everywhere.
+    /// Difference between the clocks of neighbouring sockets. 0: one time everywhere.
     pub clock_skew: u32,
-    /// Instructions in ten cycles, for code that waits for nothing.
+    /// Instructions in ten cycles, for code that never waits.
     pub instructions_per_10_cycles: u32,
-    /// Instructions that a core has under way at a time, out of order. 0: it takes them at the rate
-    /// above, whatever they wait for.
+    /// Instructions that a core has under way at a time, out of order. 0: the core runs
+    /// instructions at the rate above and ignores their dependencies.
     pub window: u32,
-    /// From a load that hits to what reads its result; with a window.
+    /// Time from a load that hits to the instruction that reads its result. Used with a window.
     pub load: u32,
-    /// From a branch that was not foreseen to the next instruction; with a window.
+    /// Time from a mispredicted branch to the next instruction. Used with a window.
     pub mispredict: u32,
-    /// What a division costs beyond another instruction.
+    /// Additional cost of a division.
     pub division: u32,
-    /// What a square root costs beyond another instruction.
+    /// Additional cost of a square root.
     pub square_root: u32,
-    /// What a vector instruction of 256 bits or more costs beyond another instruction.
+    /// Additional cost of a vector instruction of 256 bits or more.
     pub vector: u32,
     sources: BTreeMap<&'static str, Cow<'static, str>>,
 }
 
 impl Machine {
-    /// The shipped model of that name.
+    /// Returns the shipped model of that name.
     pub fn named(name: &str) -> Option<Machine> {
         named::named(name)
     }
 
-    /// The shipped models.
+    /// Iterates over the shipped models.
     pub fn shipped() -> impl Iterator<Item = Machine> {
         named::shipped()
     }
 
-    /// The names of the shipped models, with commas between.
+    /// Returns the names of the shipped models, separated by commas.
     pub fn names() -> String {
         Self::shipped().map(|machine| machine.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// A model with that name whose every value is a guess, to be changed by hand.
+    /// Creates a model in which every value is a guess, to be changed by hand.
     pub fn guessed(name: &str) -> Machine {
         guess::guessed(name)
     }
 
-    /// Cores of the whole machine as a program sees them: each hardware thread is one.
+    /// Returns the number of cores as a program sees them: each hardware thread is a core.
     pub fn cores(&self) -> u32 {
         self.physical_cores() * self.threads_per_core
     }
 
-    /// Cores of the whole machine, each counted once however many hardware threads it has.
+    /// Returns the number of physical cores, without counting their hardware threads.
     pub fn physical_cores(&self) -> u32 {
         self.sockets * self.cores_per_socket
     }
 
-    /// Complexes of the whole machine; a socket without any is one.
+    /// Returns the number of complexes. A socket without complexes counts as one.
     pub fn complexes(&self) -> u32 {
         self.sockets * self.complexes_per_socket()
     }
@@ -234,9 +234,9 @@ impl Machine {
         }
     }
 
-    /// The same machine with as many more sockets as `cores` needs.
+    /// Returns the same machine with enough additional sockets for `cores`.
     ///
-    /// No such machine exists; it shows how a curve continues.
+    /// No such machine exists. It shows how a curve continues.
     #[must_use]
     pub fn grown_to(mut self, cores: u32) -> Machine {
         if cores > self.cores() {
@@ -245,12 +245,12 @@ impl Machine {
         self
     }
 
-    /// Where the value of a parameter comes from; `guess` if none is given.
+    /// Returns where a parameter's value comes from, or `guess` if no source is given.
     pub fn source(&self, parameter: &str) -> &str {
         self.sources.get(parameter).map_or("guess", |source| source)
     }
 
-    /// How many values are guesses, by their sources.
+    /// Returns how many values have a source that begins with `guess`.
     pub fn guesses(&self) -> usize {
         let sources = PARAMETERS.iter().map(|parameter| self.source(parameter.name));
         sources.filter(|source| source.starts_with("guess")).count()
@@ -260,7 +260,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// The name is unknown, or the value is not one of the parameter's.
+    /// The name is unknown, or the parameter does not take this value.
     pub fn set(&mut self, name: &str, value: &str, source: &str) -> Result<(), ModelError> {
         let parameter = parameter::find(name)
             .ok_or_else(|| ModelError::UnknownParameter { name: name.to_string() })?;
@@ -274,16 +274,16 @@ impl Machine {
         Ok(())
     }
 
-    /// One parameter as text.
+    /// Returns one parameter as text.
     pub fn get(&self, name: &str) -> Option<String> {
         parameter::find(name).map(|p| (p.show)((p.get)(self)))
     }
 
-    /// What makes the model unusable, if anything does.
+    /// Checks that the engine can run the model.
     ///
     /// # Errors
     ///
-    /// Names the parameter that is out of its bounds.
+    /// Names a parameter that is out of its bounds.
     pub fn check(&self) -> Result<(), ModelError> {
         let range = |name, value: u32, least: u32, most: u32| {
             if (least..=most).contains(&value) {
@@ -311,19 +311,19 @@ impl Machine {
         range("instructions_per_10_cycles", self.instructions_per_10_cycles, 1, 1_000)
     }
 
-    /// The socket of a core.
+    /// Returns the socket of a core.
     pub fn socket(&self, core: u32) -> u32 {
         core % self.physical_cores() / self.cores_per_socket
     }
 
-    /// The complex of a core, numbered through all sockets; without complexes, its socket.
+    /// Returns the complex of a core, numbered across all sockets. Without complexes, its socket.
     pub fn complex(&self, core: u32) -> u32 {
         let within = core % self.physical_cores() % self.cores_per_socket;
         let complex = within.checked_div(self.cores_per_complex).unwrap_or(0);
         self.socket(core) * self.complexes_per_socket() + complex
     }
 
-    /// Hops between two sockets; 0 for a socket and itself.
+    /// Returns the hops between two sockets, 0 for a socket and itself.
     pub fn hops_between(&self, a: u32, b: u32) -> u32 {
         let apart = match self.topology {
             Topology::Full => u32::from(a != b),
@@ -333,7 +333,7 @@ impl Machine {
         apart.min(3)
     }
 
-    /// Cycles to move a line between cores of two sockets.
+    /// Returns the cycles to move a line between cores of two sockets.
     pub fn transfer(&self, a: u32, b: u32) -> u32 {
         match self.hops_between(a, b) {
             0 => self.same_socket,
@@ -341,7 +341,8 @@ impl Machine {
         }
     }
 
-    /// Cycles to move a line between cores of two complexes, numbered through all sockets.
+    /// Returns the cycles to move a line between cores of two complexes, numbered across all
+    /// sockets.
     pub fn complex_transfer(&self, a: u32, b: u32) -> u32 {
         if a == b && self.cores_per_complex > 0 {
             return self.same_complex;
@@ -350,18 +351,18 @@ impl Machine {
         self.transfer(a / each, b / each)
     }
 
-    /// Hundredths of a cycle that a line takes of its memory's bandwidth.
+    /// Returns the hundredths of a cycle for which one line uses the memory's bandwidth.
     pub(crate) fn bandwidth_occupancy(&self) -> u64 {
         let bytes = (100 * u64::from(self.mhz)) << self.line_shift;
         bytes.checked_div(u64::from(self.memory_bandwidth)).unwrap_or(0)
     }
 
-    /// Nanoseconds in cycles of this machine.
+    /// Converts nanoseconds to cycles of this machine.
     pub fn cycles(&self, nanos: u64) -> u64 {
         (u128::from(nanos) * u128::from(self.mhz) / 1000).min(u128::from(u64::MAX)) as u64
     }
 
-    /// Cycles of this machine in nanoseconds.
+    /// Converts cycles of this machine to nanoseconds.
     pub fn nanos(&self, cycles: u64) -> u64 {
         (u128::from(cycles) * 1000 / u128::from(self.mhz)) as u64
     }
@@ -376,13 +377,13 @@ pub enum ModelError {
         /// The name that was given.
         name: String,
     },
-    /// The value is no value of this parameter.
+    /// The parameter does not take this value.
     BadValue {
         /// The parameter.
         name: String,
         /// The value that was given.
         value: String,
-        /// What it takes.
+        /// The values that it takes.
         wants: &'static str,
     },
     /// A number is out of its bounds.

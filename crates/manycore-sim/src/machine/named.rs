@@ -1,4 +1,4 @@
-//! The shipped models, those of the papers' machines in full.
+//! The shipped models. Those of the papers' machines are defined here.
 
 use super::{
     Arbitration, Machine, Topology,
@@ -152,7 +152,7 @@ mod tests {
     use super::{named, shipped};
     use crate::{Access, Engine, Outcome};
 
-    /// Cycles until a line that one core has written is with another that reads it.
+    /// Returns the cycles for moving a line from a core that wrote it to a core that reads it.
     fn passed(name: &str, from: u32, to: u32) -> u64 {
         let machine = named(name).expect("a shipped model");
         let mut engine = Engine::new(machine.clone(), machine.cores(), 1).expect("sound");

@@ -1,4 +1,4 @@
-//! The list of parameters: one row each, from which files, text and reports are made.
+//! The table of parameters: one row each. Files, text and reports are made from it.
 
 use super::{Arbitration, Machine, Topology};
 
@@ -7,7 +7,7 @@ use super::{Arbitration, Machine, Topology};
 pub struct Parameter {
     /// Its name in files, on the command line and in reports.
     pub name: &'static str,
-    /// What it takes.
+    /// The kind of value that it takes.
     pub wants: &'static str,
     pub(super) get: fn(&Machine) -> u32,
     pub(super) set: fn(&mut Machine, u32),
@@ -36,17 +36,17 @@ const TOPOLOGIES: [(&str, Topology); 3] =
     [("full", Topology::Full), ("hypercube", Topology::Hypercube), ("ring", Topology::Ring)];
 const SWITCH: [(&str, bool); 2] = [("false", false), ("true", true)];
 
-/// The place of a name in a list of choices.
+/// Returns the position of a name in a list of choices.
 fn one_of<T>(choices: &[(&str, T)], text: &str) -> Option<u32> {
     choices.iter().position(|choice| choice.0 == text).map(|at| at as u32)
 }
 
-/// The place of a value in a list of choices.
+/// Returns the position of a value in a list of choices.
 fn place<T: PartialEq>(choices: &[(&str, T)], value: T) -> u32 {
     choices.iter().position(|choice| choice.1 == value).map_or(0, |at| at as u32)
 }
 
-/// A row for a field that holds a number, under the field's name unless another is given.
+/// Makes the row of a number. Its name is the field's, unless another name is given.
 macro_rules! number {
     ($field:ident, $wants:literal) => {
         number!(stringify!($field), $wants, |m| m.$field)
@@ -113,7 +113,7 @@ const NUMBERS: [Parameter; 47] = [
     number!(vector, "cycles"),
 ];
 
-/// A row for a field that holds one of a list of choices.
+/// Makes the row of a field that holds one of a list of choices.
 macro_rules! choice {
     ($field:ident, $wants:literal, $choices:ident) => {
         Parameter {

@@ -1,8 +1,8 @@
 //! The shipped models of machines that are sold today.
 //!
-//! Times between cores are published measurements, in nanoseconds, at the frequency that all cores
-//! reach together. Where none was found for the machine itself, that of its nearest relative is
-//! taken, and the source says "guess" and which.
+//! Times between cores are published measurements in nanoseconds, converted at the frequency that
+//! all cores reach together. If none was found for a machine, the time of its nearest relative is
+//! used; the source then says "guess" and names the relative.
 
 use super::{
     Arbitration, Machine,
@@ -18,12 +18,12 @@ const ZEN_4: &str = "AnandTech, review of Zen 4: 15 to 19 ns within a core compl
 const SHARE: &str = "guess: a core with two busy threads does 1.2 times the work";
 const LINGER: &str = "guess: half a transfer within a socket";
 
-/// Nanoseconds in cycles.
+/// Converts nanoseconds to cycles.
 const fn cycles(nanos: u32, mhz: u32) -> u32 {
     (nanos * mhz + 500) / 1000
 }
 
-/// What the machines have in common.
+/// Builds the part that these machines have in common.
 fn server(name: &str, mhz: u32, about_within: [u32; 3], memory: [u32; 2]) -> Machine {
     let [same_complex, same_socket, hop] = about_within.map(|nanos| cycles(nanos, mhz));
     let [memory, memory_hop] = memory.map(|nanos| cycles(nanos, mhz));
@@ -44,8 +44,8 @@ fn server(name: &str, mhz: u32, about_within: [u32; 3], memory: [u32; 2]) -> Mac
         store_buffer: 64,
         division: 12,
         square_root: 15,
-        // Guesses for all of them: cores that take up six to eight in a cycle at best, and have
-        // 320 to 512 under way.
+        // Guesses for all of these machines: at best their cores take up six to eight instructions
+        // in a cycle, and have 320 to 512 under way.
         instructions_per_10_cycles: 50,
         window: 320,
         load: 4,

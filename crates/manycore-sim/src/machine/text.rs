@@ -1,9 +1,9 @@
-//! A machine as one line of text, to hand it to a program's environment.
+//! A machine as one line of text, for the environment of a simulated program.
 
 use super::{Machine, ModelError, PARAMETERS};
 
 impl Machine {
-    /// The model as one line, `name;parameter=value;...`, without the sources.
+    /// Returns the model as one line, `name;parameter=value;...`, without the sources.
     ///
     /// # Examples
     ///
@@ -25,7 +25,7 @@ impl Machine {
         line
     }
 
-    /// The model that [`encode`](Machine::encode) wrote.
+    /// Reads a model that [`encode`](Machine::encode) wrote.
     ///
     /// Parameters that the line does not name keep a guessed value.
     ///

@@ -1,4 +1,4 @@
-//! The report as one page.
+//! The report as one HTML page.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use manycore_page::{Curve as Drawn, Plot, escape, number};
 
 use super::{COLUMNS, Curve, HotLine, LINE_COLUMNS, Point, Report};
 
-/// A list of strings as HTML.
+/// Formats strings as an HTML list.
 fn list(items: &[String]) -> String {
     let items: Vec<String> =
         items.iter().map(|item| format!("<li>{}</li>\n", escape(item))).collect();
     format!("<ul>\n{}</ul>\n", items.concat())
 }
 
-/// A table; the first cell of a row is text, the others are figures.
+/// Formats a table. The first cell of a row is text, the others are figures.
 fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let cells = |tag: &str, cells: &mut dyn Iterator<Item = &str>| {
         let cells: Vec<String> =
@@ -30,7 +30,7 @@ fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 impl Report {
-    /// The report as one HTML file that loads nothing.
+    /// Returns the report as one HTML file that loads nothing else.
     pub fn html(&self) -> String {
         let mut body = String::with_capacity(32 * 1024);
         let _ = writeln!(body, "<h1>{}</h1>", escape(&self.title));
@@ -81,7 +81,7 @@ impl Report {
         let _ = writeln!(body, "<p>{}</p>", escape(drawn));
     }
 
-    /// The curves as the plot wants them; of rates, also the interval and the band.
+    /// Returns the curves for a plot. Curves of rates also have the interval and the band.
     fn drawn(&self, rates: bool, value: impl Fn(&Point) -> f64) -> Vec<Drawn> {
         let mut drawn = Vec::new();
         for (colour, curve) in self.curves.iter().enumerate() {
@@ -154,7 +154,7 @@ impl Report {
     }
 }
 
-/// A line of memory, and below it what lies on it, and its places.
+/// Returns the rows of a line of memory, of the data that lie on it, and of the places.
 fn line_rows(line: &HotLine) -> Vec<Vec<String>> {
     let mean = |cycles: u64, misses: u64| number(cycles as f64 / misses.max(1) as f64);
     let share = format!("{:.1} %", line.share * 100.0);

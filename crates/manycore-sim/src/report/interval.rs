@@ -1,10 +1,9 @@
-//! The interval of a curve: what else it could have been had threads moved a little otherwise.
+//! The interval of a curve: how much of the result is chance.
 //!
-//! A run is the same each time, so its figure alone does not say how much of it is chance: threads
-//! that move in step, or just miss each other. Each repeat has another seed and lets each line
-//! arrive some cycles late ([`Machine::jitter`]); the interval is from the least rate to the
-//! greatest of the run and its repeats. It is not the band, which is over what is unknown of the
-//! machine.
+//! A run gives the same figure each time, so the figure alone does not show whether threads moved
+//! in step or just missed each other. Each repeat has another seed and delays each line by up to
+//! some cycles ([`Machine::jitter`]). The interval reaches from the lowest to the highest rate of
+//! the run and its repeats. The band is something else: it shows what is unknown about the machine.
 
 use std::fmt::{self, Formatter};
 
@@ -13,13 +12,13 @@ use manycore_page::number;
 use super::{Curve, Point};
 use crate::machine::Machine;
 
-/// Repeats and the band are made without being asked for where the runs have fewer accesses.
+/// Without a request, repeats and the band are made only if the runs have fewer accesses than this.
 pub const CHEAP: u64 = 2_000_000;
 
-/// Runs of an interval that was not asked for, the first one included.
+/// Runs of an interval that was not requested, including the first run.
 pub const SEEDS: u32 = 5;
 
-/// The machine of a repeat: lines arrive up to an eighth of a transfer late.
+/// Returns the machine of a repeat. Its lines arrive up to an eighth of a transfer late.
 ///
 /// ```
 /// use manycore_sim::{Machine, report};
@@ -36,15 +35,16 @@ pub fn jittered(machine: &Machine) -> Machine {
     jittered
 }
 
-/// Whether runs are so short that repeats of them take little time. By accesses, so that the answer
-/// is the same on every host.
+/// Returns true if repeats of these runs take little time.
+///
+/// Counts accesses, so that the answer is the same on every host.
 pub fn are_cheap(points: &[Point]) -> bool {
     points.iter().map(|point| point.reads + point.writes + point.rmws).sum::<u64>() < CHEAP
 }
 
 impl Curve {
-    /// Lowest and highest rate of a point over the repeats and the run itself; `None` without
-    /// repeats.
+    /// Returns the lowest and the highest rate of a point, over the run and its repeats. Returns
+    /// `None` without repeats.
     pub fn interval(&self, at: usize, mhz: u32) -> Option<(f64, f64)> {
         let own = self.points.get(at)?.rate(mhz);
         let rates = self.repeats.iter().filter_map(|repeat| repeat.points.get(at));
@@ -53,7 +53,7 @@ impl Curve {
         (!self.repeats.is_empty()).then(|| rates.fold((own, own), spread))
     }
 
-    /// What a report says of it, in a line or two.
+    /// Returns what a report says about the interval, in a line or two.
     pub(super) fn interval_line(&self, mhz: u32) -> String {
         if self.repeats.is_empty() {
             return "No interval: one run each (--seeds makes one).".to_string();

@@ -1,4 +1,4 @@
-//! A cache line that cores waited for: why, at which places, and what lies on it.
+//! A cache line that cores waited for: why they waited, where, and which data lie on the line.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use crate::engine::{
     stats::{LineCost, SiteCost},
 };
 
-/// The smaller of two kinds of sharing is named as well from this part of both on.
+/// If the smaller kind of sharing has at least this part of both, the report names both kinds.
 const BOTH: f64 = 0.1;
 
-/// What one cache line cost.
+/// The cost of one cache line.
 ///
 /// ```
 /// use manycore_sim::{Access, Engine, Machine, drive, report::{HotLine, Sharing}};
@@ -38,21 +38,21 @@ const BOTH: f64 = 0.1;
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HotLine {
-    /// Its address.
+    /// The address of its first byte.
     pub address: u64,
-    /// Its part of all cycles waited for lines, from 0 to 1.
+    /// Its share of all cycles waited for lines, from 0 to 1.
     pub share: f64,
     /// Misses.
     pub misses: u64,
     /// Cycles waited.
     pub cycles: u64,
-    /// Why.
+    /// Why cores waited for it.
     pub sharing: Sharing,
-    /// Cycles of these that are false sharing.
+    /// Cycles that are false sharing.
     pub false_sharing: u64,
-    /// Cycles of these that are true sharing.
+    /// Cycles that are true sharing.
     pub true_sharing: u64,
-    /// What lies on it, as far as it is known.
+    /// The data that lie on it, as far as known.
     pub holds: Vec<Held>,
     /// The places that waited, the most expensive first.
     pub sites: Vec<HotSite>,
@@ -67,7 +67,7 @@ pub enum Sharing {
     /// Others write the same bytes, or read what is written.
     #[serde(rename = "true sharing")]
     True,
-    /// Both, of bytes side by side.
+    /// Both, for different bytes.
     #[serde(rename = "true and false sharing")]
     Both,
     /// First uses, and lines that a cache had no room for.
@@ -75,12 +75,12 @@ pub enum Sharing {
     None,
 }
 
-/// What has some bytes of a line. See [`HotLine`] for an example of a line.
+/// Data that occupy some bytes of a line. [`HotLine`] has an example of a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Held {
-    /// Its bytes of the line.
+    /// The bytes of the line that it occupies.
     pub bytes: Range<u32>,
-    /// Such as `static app::SLOTS`, or `64 bytes allocated at src/main.rs:8 (new)`.
+    /// Its name, such as `static app::SLOTS` or `64 bytes allocated at src/main.rs:8 (new)`.
     pub what: String,
 }
 
@@ -89,24 +89,24 @@ pub struct Held {
 pub struct HotSite {
     /// `reads`, `writes` or `locks`.
     pub kind: String,
-    /// File and line, or what else is known.
+    /// File and line, or whatever else is known.
     pub place: String,
     /// Misses.
     pub misses: u64,
     /// Cycles waited.
     pub cycles: u64,
-    /// Cycles of these that are false sharing.
+    /// Cycles that are false sharing.
     pub false_sharing: u64,
-    /// Cycles of these that are true sharing.
+    /// Cycles that are true sharing.
     pub true_sharing: u64,
-    /// Which bytes of the line it accesses.
+    /// The bytes of the line that it accesses.
     pub bytes: Vec<Range<u32>>,
     /// The core, if it is always the same.
     pub core: Option<u32>,
 }
 
 impl Sharing {
-    /// What so many cycles of both kinds are.
+    /// Names the kind of sharing from the cycles of both kinds.
     pub fn of(false_sharing: u64, true_sharing: u64) -> Sharing {
         let both = (false_sharing + true_sharing) as f64;
         let part = false_sharing as f64 / both;
@@ -119,7 +119,7 @@ impl Sharing {
     }
 }
 
-/// The ranges of the bits that are set: of bytes, where each has a bit.
+/// Returns the ranges of the bits that are set. Each bit stands for a byte.
 ///
 /// ```
 /// assert_eq!(manycore_sim::report::byte_ranges(0xff0f), [0..4, 8..16]);
@@ -135,7 +135,7 @@ pub fn byte_ranges(bytes: u128) -> Vec<Range<u32>> {
     found
 }
 
-/// Bytes as a report says them: `bytes 0-7, 16-23`.
+/// Formats byte ranges for a report: `0-7, 16-23`.
 fn bytes_text(ranges: &[Range<u32>]) -> String {
     let one = |range: &Range<u32>| match range.len() {
         1 => range.start.to_string(),
@@ -145,7 +145,7 @@ fn bytes_text(ranges: &[Range<u32>]) -> String {
 }
 
 impl HotLine {
-    /// A line of the engine's, with places found by `place`.
+    /// Makes a line of the report from the engine's costs. `place` turns a `pc` into a location.
     pub fn new(
         line: &LineCost,
         all_cycles: u64,
@@ -174,7 +174,7 @@ impl HotLine {
         }
     }
 
-    /// Why cores waited for it, in words.
+    /// Returns why cores waited for the line, in words.
     pub(super) fn why(&self) -> String {
         let both = (self.false_sharing + self.true_sharing).max(1) as f64;
         let part = 100.0 * self.false_sharing as f64 / both;
@@ -198,7 +198,7 @@ impl HotSite {
         bytes_text(&self.bytes)
     }
 
-    /// Which cores: the one, or that they are several.
+    /// Returns the core, or that there were several.
     pub(super) fn cores_text(&self) -> String {
         self.core.map_or_else(|| "several cores".to_string(), |core| format!("core {core}"))
     }

@@ -1,8 +1,8 @@
-//! What the model leaves out.
+//! The parts of a real machine that the model leaves out.
 
 use crate::machine::Machine;
 
-/// Left out on every machine.
+/// Left out for every machine.
 const ALWAYS: [&str; 7] = [
     "Links between sockets have no limit.",
     "Nothing is prefetched, and a narrow load waits for its line before the next begins.",
@@ -15,7 +15,7 @@ const ALWAYS: [&str; 7] = [
      copies and fills: the compiler makes no callback for it.",
 ];
 
-/// What the model leaves out; a part that the machine's parameters switch on is not named.
+/// Lists what the model leaves out, except for parts that the machine's parameters switch on.
 pub fn missing(machine: &Machine) -> Vec<String> {
     let caches = if machine.l2_kib == 0 {
         let text = "Caches have no limit: a line once fetched stays until another core takes it";
@@ -55,7 +55,7 @@ pub fn missing(machine: &Machine) -> Vec<String> {
     [&caches[..], code].into_iter().chain(ALWAYS).chain(off).map(str::to_string).collect()
 }
 
-/// Why a model does without a part, if its source says so.
+/// Returns the reason why a model lacks a part, if the parameter's source gives one.
 fn why(machine: &Machine, parameter: &str) -> String {
     let source = machine.source(parameter);
     if source.starts_with("left out") { format!("; {source}") } else { String::new() }

@@ -1,7 +1,7 @@
-//! What a series of runs says, for people and for machines.
+//! Reports of a series of runs, for people and for machines.
 //!
-//! Owns the data of a [`Report`], and its three forms: text, one HTML page, JSON. Every form says
-//! what the figures are worth, and what the model leaves out.
+//! Contains the data of a [`Report`] and its three forms: text, one HTML page, and JSON. Every form
+//! says what the figures are worth, and what the model leaves out.
 
 mod html;
 mod interval;
@@ -22,12 +22,12 @@ pub use interval::{CHEAP, SEEDS, are_cheap, jittered};
 pub use line::{Held, HotLine, HotSite, Sharing, byte_ranges};
 pub use missing::missing;
 
-/// What every report says of itself.
+/// The claim in every report.
 pub const CLAIM: &str = "This is a stated cost model of cache coherence on real code, in virtual \
     time. Use it to rank, to see the shape of a curve, and to find lines. Absolute figures can be \
     off by 2x or more.";
 
-/// What the columns of a table of runs say.
+/// Explains the columns of a table of runs.
 const COLUMNS: [&str; 6] = [
     "band: from the lowest to the highest rate, with uncertain parameters changed (--band)",
     "core cycles: cycles of all cores, busy or idle",
@@ -37,7 +37,7 @@ const COLUMNS: [&str; 6] = [
     "locked: atomic read-modify-write instructions",
 ];
 
-/// What the list of lines says.
+/// Explains the list of lines.
 const LINE_COLUMNS: [&str; 5] = [
     "false sharing: cores wait for the line because others use other bytes of it; it ends where \
      these have a line of their own",
@@ -48,7 +48,8 @@ const LINE_COLUMNS: [&str; 5] = [
      long each time; a place in a crate stands behind the caller's own",
 ];
 
-/// Sensitivity: the model with one uncertain parameter changed, for the band around a curve.
+/// Returns the model with one uncertain parameter changed each time. They make the band around a
+/// curve.
 pub fn variations(machine: &Machine) -> Vec<(String, Machine)> {
     let mut changes: Vec<(&str, String)> = Vec::new();
     for other in [Arbitration::Fifo, Arbitration::Rounds, Arbitration::Turns] {
@@ -74,34 +75,33 @@ pub fn variations(machine: &Machine) -> Vec<(String, Machine)> {
 pub struct Report {
     /// What was run.
     pub title: String,
-    /// Why its figures may not be what they seem: what a reader must know first.
+    /// Warnings that a reader must see first: why the figures may mislead.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// [`CLAIM`].
+    /// The text of [`CLAIM`].
     pub claim: String,
     /// What the model leaves out.
     pub missing: Vec<String>,
-    /// What else a reader must know of these runs.
+    /// Other facts that a reader must know about these runs.
     pub notes: Vec<String>,
-    /// What ran uninstrumented in the last run, and so cost nothing; the most first. `None` if the
-    /// run was too short to tell. Seen on the host, so not the same in each run.
+    /// Uninstrumented code in the last run, which cost nothing; the largest share first. `None` if
+    /// the run was too short to tell. Sampled on the host, so it differs between runs.
     #[serde(default)]
     pub blind: Option<Vec<Blind>>,
     /// The machine.
     pub machine: MachineFacts,
-    /// One for each program or variant.
+    /// One curve for each program or variant.
     pub curves: Vec<Curve>,
 }
 
-/// An object whose code ran uninstrumented.
+/// An object file whose code ran uninstrumented.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Blind {
     /// Its file.
     pub object: String,
-    /// Its functions that ran most, if it names them.
+    /// Its functions that ran most, if it has symbols.
     pub functions: Vec<String>,
-    /// Its part of the instructions that the program executed, from 0 to 1: of the times that the
-    /// program was looked at, so an estimate.
+    /// Its share of the executed instructions, from 0 to 1. An estimate from samples.
     pub share: f64,
 }
 
@@ -110,7 +110,7 @@ pub struct Blind {
 pub struct MachineFacts {
     /// Its short name.
     pub name: String,
-    /// What it stands for.
+    /// The machine that the model stands for.
     pub about: String,
     /// Million cycles per second.
     pub mhz: u32,
@@ -134,21 +134,21 @@ pub struct ParameterFact {
 pub struct Curve {
     /// The program or variant.
     pub name: String,
-    /// One for each number of cores, rising.
+    /// One point for each number of cores, in rising order.
     pub points: Vec<Point>,
-    /// The same with something unknown changed.
+    /// The same runs, each with one uncertain parameter changed.
     pub variations: Vec<Variation>,
-    /// The same with jitter and other seeds.
+    /// The same runs with jitter and other seeds.
     #[serde(default)]
     pub repeats: Vec<Variation>,
-    /// The lines that cost most at the last point.
+    /// The most expensive lines at the last point.
     pub lines: Vec<HotLine>,
 }
 
 /// A curve's points with one parameter changed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Variation {
-    /// Such as `arbitration=fifo`.
+    /// The change, such as `arbitration=fifo`.
     pub change: String,
     /// One for each point of the curve.
     pub points: Vec<Point>,
@@ -159,7 +159,7 @@ pub struct Variation {
 pub struct Point {
     /// Virtual cores.
     pub cores: u32,
-    /// Operations of all cores; 0 if the program did not say.
+    /// Operations of all cores. 0 if the program did not count them.
     pub operations: u64,
     /// Virtual time, in cycles.
     pub cycles: u64,
@@ -175,12 +175,12 @@ pub struct Point {
     pub waited: u64,
     /// Loads that another core's cache answered.
     pub remote_reads: u64,
-    /// Stores that took the line from others.
+    /// Stores that took the line from other cores.
     pub shared_writes: u64,
 }
 
 impl Report {
-    /// An empty report of runs on that machine.
+    /// Creates an empty report of runs on that machine.
     pub fn new(title: &str, machine: &Machine) -> Report {
         let fact = |name: &str| ParameterFact {
             name: name.to_string(),
@@ -204,10 +204,10 @@ impl Report {
         }
     }
 
-    /// What a reader must know first: the warnings, and whether the figures rest on code that was
-    /// not instrumented.
+    /// Returns the lines that a reader must see first: the warnings, and a line if uninstrumented
+    /// code has a large share.
     fn first_lines(&self) -> Vec<String> {
-        /// The part of the instructions from which on they do.
+        /// The share from which on the report warns.
         const RESTS: f64 = 0.1;
         let mut lines = self.warnings.clone();
         let blind = self.blind.as_deref().unwrap_or_default();
@@ -222,17 +222,17 @@ impl Report {
         lines
     }
 
-    /// The report as JSON.
+    /// Returns the report as JSON.
     ///
     /// # Panics
     ///
-    /// Never: nothing in a report cannot be written.
+    /// Never: every part of a report can be written.
     pub fn json(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("strings, numbers and lists");
         text + "\n"
     }
 
-    /// Whether the programs counted operations; else costs are of whole runs.
+    /// Returns true if the programs counted operations. Otherwise costs are those of whole runs.
     pub fn counts_operations(&self) -> bool {
         self.curves.iter().flat_map(|curve| &curve.points).all(|point| point.operations > 0)
     }
@@ -249,7 +249,7 @@ impl fmt::Display for Blind {
 }
 
 impl Point {
-    /// What happened in a run, or in a part of it.
+    /// Creates the point of a run, or of a part of a run.
     pub fn new(cores: u32, operations: u64, cycles: u64, totals: &Totals) -> Point {
         let [reads, writes, rmws] = totals.accesses;
         Point {
@@ -266,7 +266,7 @@ impl Point {
         }
     }
 
-    /// Operations a microsecond; runs a second if operations were not counted.
+    /// Returns operations a microsecond, or runs a second if operations were not counted.
     pub fn rate(&self, mhz: u32) -> f64 {
         let microseconds = self.cycles as f64 / f64::from(mhz);
         if self.operations > 0 {
@@ -276,19 +276,19 @@ impl Point {
         }
     }
 
-    /// A count for each operation, or for the whole run.
+    /// Returns a count for each operation, or for the whole run.
     pub fn each(&self, count: u64) -> f64 {
         count as f64 / self.operations.max(1) as f64
     }
 
-    /// Cycles of all cores for each operation.
+    /// Returns the cycles of all cores for each operation.
     pub fn core_cycles(&self) -> f64 {
         self.each(self.cycles * u64::from(self.cores))
     }
 }
 
 impl Curve {
-    /// Lowest and highest rate of a point over the variations and the curve itself.
+    /// Returns the lowest and the highest rate of a point, over the curve and its variations.
     pub fn band(&self, at: usize, mhz: u32) -> (f64, f64) {
         let others = self.variations.iter().filter_map(|variation| variation.points.get(at));
         let own = self.points.get(at).into_iter();

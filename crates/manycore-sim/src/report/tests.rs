@@ -1,7 +1,7 @@
 use super::{Blind, CLAIM, Curve, HotLine, Point, Report, Variation, variations};
 use crate::{Access, Engine, Machine, drive};
 
-/// A counter that all cores add to, on 1, 2 and 12 cores.
+/// A counter to which all cores add.
 fn counted(machine: &Machine, cores: u32) -> (Point, Vec<HotLine>) {
     let mut engine = Engine::new(machine.clone(), cores, 1).unwrap();
     let actor = || -> drive::Actor<'static> {

@@ -6,7 +6,7 @@ use manycore_page::number;
 
 use super::{COLUMNS, Curve, HotLine, LINE_COLUMNS, Report};
 
-/// Places of one line that are shown.
+/// Places that are shown for each line.
 const SITES: usize = 4;
 
 impl Display for Report {

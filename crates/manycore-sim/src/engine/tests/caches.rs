@@ -1,4 +1,4 @@
-//! What a chase through so many lines costs, and what memory can deliver.
+//! The cost of a pointer chase by working set, and the bandwidth of memory.
 
 use crate::{Access, Engine, Machine, Outcome, drive};
 
@@ -16,7 +16,7 @@ fn machine() -> Machine {
     machine
 }
 
-/// Cycles a load, of loads that go around so many KiB again and again.
+/// Returns the cycles a load of a chase that goes around `kib` KiB again and again.
 fn chase(machine: &Machine, kib: usize) -> u64 {
     let mut engine = Engine::new(machine.clone(), 1, 1).unwrap();
     let lines = kib * 16;

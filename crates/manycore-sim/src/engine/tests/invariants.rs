@@ -1,4 +1,4 @@
-//! What must hold between any two calls.
+//! Invariants that must hold between any two calls.
 
 use crate::engine::{Engine, cores::NO_CORE, thread::State};
 
@@ -7,7 +7,8 @@ pub(super) fn verify(engine: &Engine) {
     verify_cores(engine);
 }
 
-/// One writer or many readers; no thread lost; the fast path allows nothing that the line forbids.
+/// One writer or many readers; no thread is lost; the fast path allows nothing that the line
+/// forbids.
 fn verify_lines(engine: &Engine) {
     for at in engine.lines.indices() {
         let (line, number) = (&engine.lines[at], engine.lines.number(at));

@@ -12,11 +12,11 @@ use program::{Done, Setup, Step};
 
 use crate::engine::{Engine, Outcome, ThreadId};
 
-/// Runs a program on the engine; the same log as [`reference::run`].
+/// Runs a program on the engine. Returns the same log as [`reference::run`].
 fn run(setup: &Setup, verify: bool) -> Done {
     let machine = setup.machine.clone();
     let mut engine = Engine::new(machine, setup.cores, setup.seed).expect("a sound machine");
-    // A caller that is asked, and then lets time pass, sees no difference.
+    // A caller that gets `Idle` and lets time pass sees no difference.
     engine.stop_when_idle(setup.seed % 2 == 1);
     let mut at = vec![0; setup.programs.len()];
     let mut log = Vec::new();

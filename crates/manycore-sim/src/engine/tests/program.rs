@@ -19,7 +19,7 @@ pub(super) enum Step {
     Exit,
 }
 
-/// A machine and what its threads do; the first program is the main thread's.
+/// A machine and the programs of its threads. The first program is the main thread's.
 pub(super) struct Setup {
     pub(super) machine: Machine,
     pub(super) cores: u32,
@@ -27,7 +27,7 @@ pub(super) struct Setup {
     pub(super) programs: Vec<Vec<Step>>,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Done {
     /// Thread, step, time after it, core.

@@ -102,7 +102,7 @@ fn a_futex_waiter_that_is_not_woken_runs_at_its_deadline() {
     assert_eq!(engine.futex_wait(0x40, u32::MAX, Some(50_000), 7), Continue);
     assert_eq!(engine.wakened(), Wakened::ByTime);
     assert_eq!(engine.now(), 50_000 + 3000);
-    // It is no longer in the queue of the word.
+    // The thread has left the queue of the word.
     assert_eq!(engine.futex_wake(0x40, 1, u32::MAX), 0);
 }
 
@@ -164,7 +164,7 @@ fn two_threads_of_one_core_take_turns_by_slices() {
             switches.push((to, engine.now()));
         }
     }
-    // A slice, the switch of 3000 cycles, the other's slice, and so on.
+    // A slice, the switch of 3000 cycles, the other thread's slice, and so on.
     assert_eq!(switches[0].0, other);
     assert_eq!(switches[1].0, MAIN);
     let apart: Vec<_> = switches.windows(2).map(|pair| pair[1].1 - pair[0].1).collect();
@@ -184,7 +184,7 @@ fn a_yield_gives_the_core_to_who_waits_for_it() {
 #[test]
 fn a_woken_thread_that_may_move_takes_the_nearest_idle_core() {
     let mut engine = engine(12);
-    // Core 0 is main's; the sleeper lives there too, but it is taken when it wakes.
+    // The sleeper's home is core 0, but main has core 0 when the sleeper wakes.
     let sleeper = engine.spawn(Some(0), 0);
     assert_eq!(engine.yield_now(), Switch(sleeper));
     assert_eq!(engine.set_affinity(None), Continue);

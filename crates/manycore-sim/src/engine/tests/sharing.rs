@@ -7,10 +7,10 @@ use crate::{
     machine::Machine,
 };
 
-/// Accesses of a line, the same for each core but for its number.
+/// Accesses of a line, the same for each core except for its number.
 type Turn = fn(core: usize) -> Vec<(usize, usize, Access)>;
 
-/// What line 1 costs after each core has made its turn a hundred times.
+/// Returns the costs of line 1 after each core has taken its turn a hundred times.
 fn line_of(
     machine: &Machine,
     cores: u32,
@@ -41,8 +41,8 @@ fn line_of(
     lines[0].clone()
 }
 
-/// Parts of the waiting that are false, and true, sharing; of two cores and of six, without and
-/// with a store buffer, and where a locked instruction is two accesses.
+/// Shares of the waiting that are false and true sharing: for two cores and for six, without and
+/// with a store buffer, and with LL/SC.
 fn shares(before: &[(usize, usize, Access)], turn: Turn) -> Vec<(f64, f64)> {
     let mut machines = vec![Machine::named("opteron-8x6").unwrap()];
     for (name, value) in [("store_buffer", "16"), ("llsc", "true")] {
@@ -99,7 +99,8 @@ fn initialization_by_another_core_does_not_make_it_true_sharing() {
 
 #[test]
 fn writes_of_own_words_that_others_read_are_true_sharing() {
-    // The miss is on the own word; that the other's is wanted shows in the hit behind it.
+    // The miss is on the core's own word. Only the hit after it shows that the core also uses the
+    // other's.
     assert_true(&[], |core| vec![(8 * core, 8, Write), (8 * (core ^ 1), 8, Read)]);
 }
 
@@ -130,7 +131,7 @@ fn first_uses_and_lines_without_room_are_neither() {
     let mut machine = Machine::named("opteron-8x6").unwrap();
     machine.set("l2_kib", "4", "test").unwrap();
     let mut engine = Engine::new(machine, 2, 1).unwrap();
-    // 4 KiB are 64 lines; of a hundred none is left when the first is read again.
+    // 4 KiB are 64 lines. Of a hundred lines, none is left when the first is read again.
     for _ in 0..3 {
         (1..=100).for_each(|line| {
             assert_eq!(engine.access(line * 64, 8, Rmw, 1), crate::Outcome::Continue)

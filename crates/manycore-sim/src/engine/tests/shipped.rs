@@ -1,5 +1,5 @@
-//! The times of the models that published figures are compared with, kept: whatever the engine
-//! learns, a machine that does not use it takes the times that it took.
+//! Pins the times of the models that published figures are compared with. A new feature of the
+//! engine must not change a machine that does not use it.
 
 use super::{
     program::{Done, of_machine},
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::Machine;
 
-/// A number for all that a run gave.
+/// Returns a hash of all results of a run.
 fn digest(done: &Done) -> u64 {
     let log = done.log.iter().flat_map(|(thread, step, time, core)| {
         [u64::from(*thread), u64::from(*step), *time, u64::from(*core)]
@@ -18,7 +18,7 @@ fn digest(done: &Done) -> u64 {
     })
 }
 
-/// Taken before models had complexes, hardware threads and caches of limited size.
+/// Taken before models had complexes, hardware threads and limited caches.
 const TAKEN: [(&str, u64); 4] = [
     ("opteron-8x6", 0xd9ca_bcab_b390_fcda),
     ("xeon-8x15", 0x1047_8fb7_0567_ee44),

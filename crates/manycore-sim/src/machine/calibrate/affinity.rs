@@ -1,4 +1,4 @@
-//! Which processors there are for this process, where they are, and how to run on one.
+//! The processors of this process, their place in the machine, and pinning a thread to one of them.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,7 @@ pub(super) struct Cpu {
     pub(super) complex: usize,
 }
 
-/// Words of a mask of processors.
+/// Words of a processor mask.
 #[cfg(target_os = "linux")]
 const WORDS: usize = 64;
 
@@ -22,20 +22,20 @@ unsafe extern "C" {
     fn sched_getaffinity(thread: i32, bytes: usize, mask: *mut u64) -> i32;
 }
 
-/// Keeps the calling thread on a processor; whether the system let it.
+/// Pins the calling thread to a processor. Returns true if the system allowed it.
 #[cfg(target_os = "linux")]
 pub(super) fn pin(cpu: usize) -> bool {
     let mut mask = [0_u64; WORDS];
     mask[cpu / 64] |= 1 << (cpu % 64);
-    // SAFETY: the mask is an array of this function's, as long as the call is told.
+    // SAFETY: the mask is a local array, and the call gets its true size.
     unsafe { sched_setaffinity(0, size_of_val(&mask), mask.as_ptr()) == 0 }
 }
 
-/// The processors that the calling thread may use; none where the system does not say.
+/// Returns the processors that the calling thread may use; none if the system does not say.
 #[cfg(target_os = "linux")]
 fn allowed() -> Vec<usize> {
     let mut mask = [0_u64; WORDS];
-    // SAFETY: the mask is an array of this function's, as long as the call is told.
+    // SAFETY: the mask is a local array, and the call gets its true size.
     if unsafe { sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr()) } != 0 {
         return Vec::new();
     }
@@ -72,7 +72,7 @@ pub(super) fn cpus() -> Vec<Cpu> {
     allowed().into_iter().map(described).collect()
 }
 
-/// Size of a cache of the first processor in KiB, as the system tells it: level 1 to 3.
+/// Returns the size of a processor's cache of level 1 to 3 in KiB, as the system reports it.
 pub(super) fn cache_kib(cpu: usize, level: u32) -> Option<u32> {
     (0..8).find_map(|index| {
         let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}");

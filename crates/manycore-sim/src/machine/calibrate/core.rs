@@ -1,6 +1,5 @@
-//! What a core does at a time: how many instructions it takes up in a cycle, how far it runs ahead
-//! of one that waits, how long a load that hits takes, and what a branch costs that goes another
-//! way than foreseen.
+//! Measures one core: instructions in a cycle, the out-of-order window, the time of a load that
+//! hits, and the cost of a mispredicted branch.
 
 use std::{arch::asm, hint::black_box, time::Instant};
 
@@ -8,7 +7,7 @@ use super::{distribution::Distribution, loads};
 
 const SAMPLES: usize = 7;
 
-/// Nanoseconds of each of so many steps.
+/// Measures `work` and returns the nanoseconds of one of its steps.
 fn timed(steps: usize, mut work: impl FnMut(usize)) -> Option<Distribution> {
     work(steps);
     let once = |_| {
@@ -19,8 +18,8 @@ fn timed(steps: usize, mut work: impl FnMut(usize)) -> Option<Distribution> {
     Distribution::of((0..SAMPLES).map(once).collect())
 }
 
-/// Nanoseconds of an instruction, of a load, and of a branch that goes another way than foreseen:
-/// see the functions of these names.
+/// Returns the nanoseconds of an instruction, of a load and of a mispredicted branch, as measured
+/// by the functions of these names.
 pub(in crate::machine) fn all() -> Option<[Distribution; 3]> {
     let (load, branch) = (load()?, mispredict()?);
     // Each branch waits for a load.
@@ -28,8 +27,8 @@ pub(in crate::machine) fn all() -> Option<[Distribution; 3]> {
     Some([instruction()?, load, branch])
 }
 
-/// Nanoseconds of an instruction that waits for no other, in a mix as programs have it: eight
-/// additions of which one of vectors, four loads and two stores, a comparison and a branch.
+/// Nanoseconds of an instruction that waits for no other, in a mix like that of programs: eight
+/// additions (one of them on vectors), four loads, two stores, a comparison and a branch.
 fn instruction() -> Option<Distribution> {
     const MIX: usize = 16;
     let mut words = [0_u64; 8];
@@ -55,7 +54,7 @@ fn instruction() -> Option<Distribution> {
     timed(20_000, mix).map(|spread| spread.map(|nanos| nanos / MIX as f64))
 }
 
-/// Nanoseconds from a load to the next one, which needs it.
+/// Nanoseconds from a load to the next load, which needs its result.
 fn load() -> Option<Distribution> {
     let mut word = 0_usize;
     let mut at = &raw mut word as usize;
@@ -63,7 +62,7 @@ fn load() -> Option<Distribution> {
     black_box(&mut word);
     let chain = |steps| {
         for _ in 0..steps / 16 {
-            // SAFETY: `at` is the address of `word`, which holds that.
+            // SAFETY: `at` is the address of `word`, and `word` holds that address.
             unsafe {
                 asm!(".rept 16", "mov {at}, [{at}]", ".endr", at = inout(reg) at,
                     options(readonly, nostack, preserves_flags));
@@ -73,7 +72,7 @@ fn load() -> Option<Distribution> {
     timed(160_000, chain)
 }
 
-/// Nanoseconds that a branch takes longer if it goes where chance will have it.
+/// Nanoseconds that a mispredicted branch adds, measured with random directions.
 fn mispredict() -> Option<Distribution> {
     const BRANCHES: usize = 1 << 16;
     let mut random = 88_172_645_463_325_252_u64;
@@ -100,14 +99,14 @@ fn mispredict() -> Option<Distribution> {
         })
     };
     let (easy, hard) = (through(&all_alike)?, through(&bits)?);
-    // One of two goes the other way.
+    // Half of the random branches are mispredicted.
     Some(hard.map(|nanos| 2.0 * (nanos - easy.median).max(0.0)))
 }
 
-/// Instructions that a core has under way: between two loads that miss, which overlap as long as
-/// there is room for what lies between them. In sixteens.
+/// Instructions that a core has under way, in multiples of sixteen. Two loads that miss overlap as
+/// long as the window has room for the instructions between them.
 pub(super) fn window() -> Option<u32> {
-    // The loop around them makes one of its own.
+    // The surrounding loop adds the sixteenth instruction.
     let sixteen = || {
         // SAFETY: changes scratch registers.
         unsafe {

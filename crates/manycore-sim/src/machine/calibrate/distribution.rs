@@ -1,4 +1,4 @@
-//! A measured value: the median of several, with the smallest and the largest.
+//! A measured value: the median of several measurements, with the smallest and the largest.
 
 /// A measured value with its spread.
 ///
@@ -22,14 +22,14 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Of these values; `None` if there are none.
+    /// Summarizes the values. Returns `None` if there are none.
     pub fn of(mut values: Vec<f64>) -> Option<Distribution> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
         Some(Distribution { median: values[values.len() / 2], min, max, count: values.len() })
     }
 
-    /// Each value changed in the same way, which keeps their order.
+    /// Applies a change that keeps the values' order.
     pub(super) fn map(self, change: impl Fn(f64) -> f64) -> Distribution {
         let [median, min, max] = [self.median, self.min, self.max].map(change);
         Distribution { median, min, max, count: self.count }

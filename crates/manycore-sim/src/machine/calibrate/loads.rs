@@ -1,5 +1,5 @@
-//! What memory costs: a load by the size of what is gone through, the bandwidth, and how many
-//! stores a core buffers; and what divisions and roots cost.
+//! Measures memory: load times by working set, bandwidth, and the stores that a core buffers. Also
+//! measures divisions and square roots.
 
 use std::{hint::black_box, thread, time::Instant};
 
@@ -9,16 +9,16 @@ const SAMPLES: usize = 7;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// A place in memory on a line of its own: the place of the next one.
+/// A line of its own in memory that holds the index of the next line.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct ChainLine(usize);
 
-/// One cycle through so many lines, in random order.
+/// Returns one cycle through `lines` lines in random order.
 fn cycle(lines: usize) -> Vec<ChainLine> {
     let mut places: Vec<ChainLine> = (0..lines).map(ChainLine).collect();
     let mut random = 88_172_645_463_325_252_u64;
-    // Sattolo's shuffle makes one cycle of all.
+    // Sattolo's shuffle makes a single cycle of all lines.
     for at in (1..lines).rev() {
         random ^= random << 13;
         random ^= random >> 7;
@@ -29,7 +29,7 @@ fn cycle(lines: usize) -> Vec<ChainLine> {
     places
 }
 
-/// Nanoseconds of a load that needs the load before, in so many KiB.
+/// Nanoseconds of a load that depends on the load before, in a working set of `kib` KiB.
 pub(super) fn latency(kib: usize) -> Option<Distribution> {
     let places = cycle(kib * 1024 / LINE);
     let mut at = 0;
@@ -49,8 +49,8 @@ pub(super) fn latency(kib: usize) -> Option<Distribution> {
     Distribution::of((0..SAMPLES).map(once).collect())
 }
 
-/// Million bytes a second that all these processors together read from memory, each from a part
-/// of its own of so many KiB.
+/// Million bytes a second that all these processors together read from memory. Each processor reads
+/// its own part of `kib` KiB.
 pub(super) fn bandwidth(cpus: &[usize], kib: usize) -> Option<Distribution> {
     let words = kib * 1024 / size_of::<u64>();
     let once = |_| {
@@ -76,8 +76,10 @@ pub(super) fn bandwidth(cpus: &[usize], kib: usize) -> Option<Distribution> {
     Distribution::of((0..5).filter_map(once).collect())
 }
 
-/// How many times `fill`, `least` at least and less than `most`, has room in the core between two
-/// loads that miss: these overlap as long as it does.
+/// Returns how many `fill`s fit into the core between two loads that miss, from `least` to below
+/// `most`.
+///
+/// The two loads overlap as long as the core has room for the instructions between them.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn room(least: u32, most: u32, fill: impl Fn()) -> Option<u32> {
     let chain = cycle((64 << 20) / LINE);
@@ -87,8 +89,8 @@ pub(super) fn room(least: u32, most: u32, fill: impl Fn()) -> Option<u32> {
         let once = |_| {
             let start = Instant::now();
             for step in 0..steps {
-                // The two chains by turns: a load is held up by what is before it, or overlaps the
-                // other chain's.
+                // The two chains take turns: a load either overlaps the other chain's load, or has
+                // to wait for what is before it.
                 ends[step % 2] = chain[ends[step % 2]].0;
                 (0..fills).for_each(|_| fill());
             }
@@ -103,7 +105,7 @@ pub(super) fn room(least: u32, most: u32, fill: impl Fn()) -> Option<u32> {
     found.map(|fills| fills - 1)
 }
 
-/// Stores that a core buffers, in eights.
+/// Stores that a core buffers, in multiples of eight.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn store_buffer() -> Option<u32> {
     let mut target = [0_u64; 8];
@@ -128,7 +130,7 @@ pub(super) fn store_buffer() -> Option<u32> {
     None
 }
 
-/// Nanoseconds of a division and of a square root, each of which needs the one before.
+/// Nanoseconds of a division and of a square root, each of which depends on the one before.
 pub(super) fn divisions() -> Option<[Distribution; 2]> {
     const STEPS: u32 = 50_000;
     let timed = |work: &dyn Fn()| {

@@ -1,8 +1,8 @@
-//! Calibration: a model of the machine that this runs on, with each value's spread.
+//! Calibration: measures a model of the machine that this code runs on, with each value's spread.
 //!
-//! [`Machine::this_host`] takes a second and measures what one or two threads show anywhere. This
-//! takes some tens of seconds, keeps its threads on processors of its choice, and measures every
-//! pair of them.
+//! [`Machine::this_host`] takes a second and measures only what one or two threads can show. A
+//! calibration takes some tens of seconds. It pins its threads to processors of its choice and
+//! measures every pair of them.
 
 mod affinity;
 #[cfg(target_arch = "x86_64")]
@@ -20,15 +20,14 @@ pub use pairs::LineState;
 
 use super::Machine;
 
-/// Most pairs that are measured; of more processors, the first of each core, and then fewer.
+/// Maximal processors whose pairs are measured. Of more cores, every n-th is taken.
 const MOST_CPUS: usize = 128;
 
-/// A machine that was measured.
+/// A measured machine.
 ///
-/// What for: figures that are to be near those of one machine; its file is the input of later runs.
-/// When not: to compare figures of several hosts, take one file for all. Build it optimized, and
-/// let the machine be idle: other programs show in the spreads. See [`Calibration::measure`] for
-/// an example.
+/// Use it to get figures near those of one machine: its file is the input of later runs. To compare
+/// figures of several hosts, use one file for all of them. Build with optimization and keep the
+/// machine idle, since other programs show in the spreads. [`Calibration::measure`] has an example.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Calibration {
@@ -36,19 +35,19 @@ pub struct Calibration {
     pub machine: Machine,
     /// The transfer matrix.
     pub transfers: Vec<Transfer>,
-    /// Loads that wait for one another, in a growing part of memory: KiB and nanoseconds.
+    /// Times of dependent loads in growing working sets: KiB and nanoseconds.
     pub loads: Vec<(usize, Distribution)>,
 }
 
-/// What a cache line costs that another core has. See [`Calibration`].
+/// The cost of fetching a cache line that another core has. See [`Calibration`].
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Transfer {
-    /// The processor that fetches it, by the system's number.
+    /// The processor that fetches the line, by the system's number.
     pub to: usize,
-    /// The one that has it.
+    /// The processor that has the line.
     pub from: usize,
-    /// What was done with it.
+    /// What both processors do with the line.
     pub state: LineState,
     /// Nanoseconds.
     pub nanos: Distribution,
@@ -58,7 +57,7 @@ pub struct Transfer {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CalibrateError {
-    /// The process may use one core only, or the system does not say which.
+    /// The process may use one core only, or the system does not say which cores it may use.
     OneCore {
         /// Processors that it may use.
         cpus: usize,
@@ -68,9 +67,9 @@ pub enum CalibrateError {
         /// The processor that was asked for.
         cpu: usize,
     },
-    /// A measurement had no result: its name.
+    /// A measurement had no result.
     Failed {
-        /// What was measured.
+        /// The name of the measurement.
         what: &'static str,
     },
 }
@@ -94,11 +93,11 @@ impl fmt::Display for CalibrateError {
 impl std::error::Error for CalibrateError {}
 
 impl Calibration {
-    /// Measures; `said` is told of each part before it begins.
+    /// Measures the machine. Calls `said` with the name of each part before the part begins.
     ///
     /// # Errors
     ///
-    /// There is one core, or no affinity.
+    /// The process has only one core, or the system does not support affinity.
     ///
     /// # Examples
     ///
@@ -115,7 +114,7 @@ impl Calibration {
     /// ```
     pub fn measure(mut said: impl FnMut(&str)) -> Result<Calibration, CalibrateError> {
         let cpus = measured_cpus(affinity::cpus())?;
-        // A thread of its own, so that the caller's affinity stays.
+        // A separate thread, so that the caller's affinity stays as it is.
         std::thread::scope(|scope| {
             let parts = std::sync::mpsc::channel();
             let (tell, told) = parts;
@@ -125,8 +124,8 @@ impl Calibration {
         })
     }
 
-    /// The model's file: parameters with their sources, and below, as comments, the transfer
-    /// matrix and the loads by size.
+    /// Returns the model's file: the parameters with their sources. The transfer matrix and the
+    /// loads by size follow as comments.
     pub fn to_toml(&self) -> String {
         let mut text = self.machine.to_toml();
         // Writing to a string cannot fail.
@@ -149,7 +148,7 @@ impl Calibration {
     }
 }
 
-/// The processors whose pairs are measured: one of each core.
+/// Selects the processors whose pairs are measured: one of each core.
 fn measured_cpus(all: Vec<Cpu>) -> Result<Vec<Cpu>, CalibrateError> {
     let count = all.len();
     let mut cpus = all;
@@ -169,7 +168,7 @@ fn can_run_on(cpu: usize) -> bool {
     std::thread::spawn(move || affinity::pin(cpu)).join().unwrap_or(false)
 }
 
-/// A calibration under way.
+/// A calibration in progress.
 struct Work {
     cpus: Vec<Cpu>,
     tell: std::sync::mpsc::Sender<String>,
@@ -178,7 +177,7 @@ struct Work {
 
 impl Work {
     fn new(cpus: Vec<Cpu>, tell: std::sync::mpsc::Sender<String>) -> Result<Work, CalibrateError> {
-        // What the threads of one processor show: frequency, calls, instructions.
+        // The values that need only one processor: frequency, calls, instructions.
         let mut machine = Machine::this_host();
         machine.name = "calibrated".to_string();
         machine.about = "the machine that this file was measured on".to_string();
@@ -206,7 +205,7 @@ impl Work {
         debug_assert!(set.is_ok(), "{name} is a parameter");
     }
 
-    /// A time in nanoseconds, set in cycles with its spread.
+    /// Sets a parameter from a time in nanoseconds, in cycles and with its spread.
     fn set_time(&mut self, name: &str, nanos: Distribution, how: &str) {
         let mhz = f64::from(self.found.machine.mhz);
         let cycles = nanos.map(|nanos| (nanos * mhz / 1e3).max(0.0));
@@ -215,7 +214,7 @@ impl Work {
         self.set(name, (median.round() as u32).max(1), &source);
     }
 
-    /// Sockets, complexes and hardware threads, as the system tells them.
+    /// Sets sockets, complexes and hardware threads, as the system reports them.
     fn shape(&mut self) {
         let all = affinity::cpus();
         let count = |number: &dyn Fn(&Cpu) -> usize| {
@@ -238,7 +237,7 @@ impl Work {
         }
     }
 
-    /// Each pair of cores in each state; the model has one cost for each distance.
+    /// Measures each pair of cores in each state. The model has one cost for each distance.
     fn transfers(&mut self) {
         self.say("transfers between each pair of cores");
         let mut by_distance = [const { Vec::new() }; 3];
@@ -304,7 +303,7 @@ impl Work {
             self.found.loads.extend(loads::latency(at).map(|spread| (at, spread)));
             at *= 2;
         }
-        // Well inside a cache, and beyond all.
+        // Well inside a cache, and beyond all caches.
         let inside = |lower: usize, upper: usize| lower + (upper - lower) / 4;
         let levels = [
             ("l2_hit", inside(first, second.max(first)), second > 0),
@@ -351,8 +350,8 @@ impl Work {
         Ok(())
     }
 
-    /// What the core does at a time. A load that hits has its part of the instructions' rate, and
-    /// what needs it waits.
+    /// Measures how the core runs instructions. A load that hits counts in the instruction rate,
+    /// and the instructions that need its result wait for it.
     #[cfg(target_arch = "x86_64")]
     fn core(&mut self) -> Result<(), CalibrateError> {
         self.say("instructions under way");
@@ -388,7 +387,8 @@ mod tests {
         };
         let [read, written, shared] =
             pairs::transfer(cpus[0].number, cpus[1].number).expect("it can be pinned");
-        // Own lines are taken off; a cache answers in less, and no two cores are so near.
+        // The walking core's own time is subtracted. A cache hit takes less than 2 ns, and no two
+        // cores are that near.
         for nanos in [read, written, shared] {
             assert!(nanos.median > 2.0, "{read:?} {written:?} {shared:?}");
         }

@@ -1,4 +1,4 @@
-//! The transfer matrix: what a line costs that another core has, by pair and by state.
+//! The transfer matrix: what it costs to fetch a line that another core has, by pair and state.
 
 use std::{
     hint::{black_box, spin_loop},
@@ -9,14 +9,14 @@ use std::{
 
 use super::{affinity, distribution::Distribution};
 
-/// Lines that are handed over in one round; their addresses form a chain in random order.
+/// Lines handed over in one round. Their indices form a chain in random order.
 const LINES: usize = 128;
 /// Rounds of each pair and state.
 const ROUNDS: usize = 9;
-/// How often a thread looks before it lets others run.
+/// How often a thread polls before it yields the processor.
 const LOOKS: u32 = 10_000;
 
-/// What the other core has done with a line, and what is then done with it here.
+/// What the other core did with a line, and what this core then does with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum LineState {
@@ -35,13 +35,13 @@ pub(super) const STATES: [LineState; 3] =
 #[repr(align(128))]
 struct Line(AtomicUsize);
 
-/// Two threads take turns: whose turn it is.
+/// The number of the step that is due. Two threads take turns.
 struct Turn(AtomicU64);
 
 impl Turn {
     fn wait(&self, number: u64) {
         let mut looks = 0;
-        // ORDER: Acquire; pairs with `pass`: the lines as the other thread left them.
+        // ORDER: Acquire; pairs with `pass`. Shows the lines as the other thread left them.
         while self.0.load(Ordering::Acquire) != number {
             looks += 1;
             if looks > LOOKS { thread::yield_now() } else { spin_loop() }
@@ -54,7 +54,7 @@ impl Turn {
     }
 }
 
-/// A chain through all lines in random order: each has the place of the next one.
+/// Returns a chain through all lines in random order. Each line holds the index of the next line.
 fn chain() -> Vec<Line> {
     let mut order: Vec<usize> = (1..LINES).collect();
     let mut random = 88_172_645_463_325_252_u64;
@@ -73,12 +73,12 @@ fn chain() -> Vec<Line> {
     lines
 }
 
-/// Goes through the chain once; each step needs the one before.
+/// Walks the chain once. Each step depends on the step before.
 fn walk(lines: &[Line], write: bool) {
     let mut at = 0;
     for _ in 0..LINES {
-        // ORDER: Relaxed; `Turn` orders the threads. Adding 0 takes the line to write it, if the
-        // compiler does not know that it is 0.
+        // ORDER: Relaxed; `Turn` orders the threads. Adding 0 takes the line for writing, as long
+        // as the compiler cannot see that it is 0.
         at = if write {
             lines[at].0.fetch_add(black_box(0), Ordering::Relaxed)
         } else {
@@ -87,8 +87,8 @@ fn walk(lines: &[Line], write: bool) {
     }
 }
 
-/// Nanoseconds a line in each state, with the walking core's own lines taken off. `None` if a
-/// thread could not be kept on its processor.
+/// Returns nanoseconds a line in each state, without the time of a walk through the core's own
+/// lines. Returns `None` if a thread could not be pinned to its processor.
 pub(super) fn transfer(here: usize, there: usize) -> Option<[Distribution; 3]> {
     let (lines, turn) = (chain(), Turn(AtomicU64::new(0)));
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What threads cost: waking one, creating one, switching a processor from one to another.
+//! Measures threads: waking a thread, creating one, and switching a processor between two.
 
 use std::{
     sync::{
@@ -14,8 +14,8 @@ use super::{affinity, distribution::Distribution};
 const ROUNDS: u64 = 40;
 const SAMPLES: usize = 9;
 
-/// Nanoseconds from one thread's call that wakes another to that one's own call: the two block in
-/// turn, each on its processor.
+/// Nanoseconds from the call that wakes the other thread to the other thread's own wake call. The
+/// two threads block in turn, each on its own processor.
 pub(super) fn wake(here: usize, there: usize) -> Option<Distribution> {
     let turn = AtomicU64::new(0);
     // Blocks until the other thread has made its step.
@@ -50,7 +50,7 @@ pub(super) fn wake(here: usize, there: usize) -> Option<Distribution> {
     })
 }
 
-/// Nanoseconds for which a thread is held up that creates another one.
+/// Nanoseconds that creating a thread takes its creator.
 pub(super) fn spawn() -> Option<Distribution> {
     let once = || {
         let start = Instant::now();

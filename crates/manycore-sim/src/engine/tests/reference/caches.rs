@@ -4,7 +4,8 @@ use super::Model;
 use crate::engine::caches::{OWN_WAYS, SHARED_WAYS, sets};
 
 impl Model<'_> {
-    /// Gives a line a place in a cache. Whether it had one, and what was replaced.
+    /// Gives a line a place in a cache. Returns whether it had a place, and which line was
+    /// replaced.
     fn put(&mut self, level: u32, cache: u32, number: u64) -> (bool, Option<u64>) {
         let (kib, ways) = match level {
             1 => (self.machine.l1_kib, OWN_WAYS),
@@ -23,7 +24,7 @@ impl Model<'_> {
         (false, if lines.len() > ways { lines.pop_front() } else { None })
     }
 
-    /// What a line that the core has costs above a hit of the first cache.
+    /// Returns what a line that the core holds costs above a hit of the first cache.
     pub(super) fn level(&mut self, number: u64, core: u32) -> u64 {
         let line = &self.lines[&number];
         if line.owner != Some(core) && !line.copies.contains(&core) {

@@ -15,7 +15,7 @@ impl Model<'_> {
         u64::from(machine.transfer(machine.socket(a), machine.socket(b)))
     }
 
-    /// The core whose caches a thread uses.
+    /// Returns the core whose caches a thread uses.
     fn unit(&self, core: u32) -> u32 {
         core % self.machine.physical_cores()
     }
@@ -27,14 +27,15 @@ impl Model<'_> {
             .any(|(_, thread)| thread.stores.iter().any(|s| s.0 == line && s.3.is_none()))
     }
 
-    /// The bytes of the line that the access is at.
+    /// Returns the bytes of the current line that the access touches.
     fn bytes(&self, thread: usize, line: u64) -> BTreeSet<usize> {
         let size = 1 << self.machine.line_shift;
         let first = line as usize * size;
         self.threads[thread].range.clone().filter(|b| (first..first + size).contains(b)).collect()
     }
 
-    /// Whether the bytes come out of the store buffer: no other core can have taken them since.
+    /// Returns true if the bytes come from the store buffer: no other core can have taken the line
+    /// since.
     fn wrote_lately(&self, thread: usize, number: u64, bytes: &BTreeSet<usize>) -> bool {
         let me = &self.threads[thread];
         let core = self.unit(me.core);
@@ -46,7 +47,7 @@ impl Model<'_> {
         })
     }
 
-    /// The thread waits for one of its stores.
+    /// Makes the thread wait for one of its stores.
     fn await_store(&mut self, thread: usize, line: u64, done: Option<u64>) -> Option<Then> {
         let me = &mut self.threads[thread];
         match done {
@@ -74,7 +75,7 @@ impl Model<'_> {
         self.threads[thread].lines.is_empty().then_some(Then::GoOn)
     }
 
-    /// Carries an access on as far as it gets.
+    /// Carries an access on as far as possible.
     pub(super) fn carry_on(&mut self, thread: usize) -> Then {
         loop {
             let quantum = u64::from(self.machine.quantum);
@@ -103,7 +104,8 @@ impl Model<'_> {
         }
     }
 
-    /// One line of an access. `None`: look again whether others are earlier.
+    /// Does one line of an access. Returns `None` if the caller must first check for earlier
+    /// threads.
     pub(super) fn touch(&mut self, thread: usize) -> Option<Then> {
         let me = &self.threads[thread];
         let (number, now, kind) = (me.lines[0], me.clock, me.kind);
@@ -193,7 +195,7 @@ impl Model<'_> {
         }
     }
 
-    /// Grants at once, or lets the request wait.
+    /// Grants the line at once, or queues the request.
     fn ask(&mut self, number: u64, request: Request) -> Option<u64> {
         let line = self.lines.get_mut(&number).expect("touched");
         if line.waiting.is_empty() && line.busy_until <= request.arrived {
@@ -271,7 +273,7 @@ impl Model<'_> {
         done
     }
 
-    /// A buffered store has been granted.
+    /// Handles the grant of a buffered store.
     fn store_arrives(&mut self, number: u64, request: Request, done: u64) {
         let line = self.lines.get_mut(&number).expect("touched");
         line.visible_at = line.visible_at.max(done);

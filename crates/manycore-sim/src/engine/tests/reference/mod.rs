@@ -1,4 +1,4 @@
-//! The rules once more, slowly: lists that are searched, sets of numbers, no fast path.
+//! A second implementation of the rules, slow and obvious: linear searches, sets, no fast path.
 
 mod caches;
 mod lines;
@@ -24,7 +24,7 @@ enum ThreadState {
     Ended,
 }
 
-/// Buffered stores: line, bytes, how many, when they arrive, of which core.
+/// Buffered stores: line, bytes, count, time of arrival, core.
 type Store = (u64, BTreeSet<usize>, u32, Option<u64>, u32);
 
 struct Thread {
@@ -33,17 +33,17 @@ struct Thread {
     pinned: bool,
     state: ThreadState,
     step: usize,
-    /// What is left of an access: lines, kind, whether the load of LL/SC is done, overlap.
+    /// The rest of an access: lines, kind, whether the load of LL/SC is done, overlap.
     lines: VecDeque<u64>,
     kind: Access,
     loaded: bool,
     overlap: u32,
     overlap_until: u64,
-    /// Where the access is.
+    /// The place in the program.
     range: std::ops::Range<usize>,
     stores: Vec<Store>,
     stores_done: u64,
-    /// Waits for its store to that line, or for all; then so much later.
+    /// Waits for its store to that line, or for all stores; then for so many cycles more.
     drain: Option<(Option<u64>, u64)>,
     slice_end: u64,
     waits: u32,
@@ -72,7 +72,7 @@ struct Line {
     busy_until: u64,
     visible_at: u64,
     waiting: Vec<Request>,
-    /// The complex whose shared cache has it.
+    /// The complex whose shared cache has the line.
     shared_in: Option<u32>,
     /// The complex that has the first turn of this round.
     first: u32,
@@ -93,19 +93,19 @@ struct Model<'a> {
     memory_busy: BTreeMap<u32, u64>,
     random: Random,
     fraction: u64,
-    /// By level, cache and set, the lines in the order in which they came.
+    /// For each level, cache and set: the lines in the order in which they came.
     caches: BTreeMap<(u32, u32, u64), VecDeque<u64>>,
     done: Done,
 }
 
-/// What a thread does after a part of a step.
+/// How a part of a step ended.
 #[derive(PartialEq)]
 enum Then {
-    /// The step is complete and its code goes on.
+    /// The step is complete and the thread's code goes on.
     GoOn,
-    /// Others come first.
+    /// Other threads come first.
     GiveWay,
-    /// Something else lets it go on.
+    /// The thread stops until something else lets it go on.
     Stop,
 }
 
@@ -300,7 +300,8 @@ impl Model<'_> {
         }
     }
 
-    /// What computation takes: more while another hardware thread of the core is in use.
+    /// Returns the cycles of computation, which are more while another hardware thread of the core
+    /// is busy.
     fn work(&mut self, thread: usize, cycles: u64) -> u64 {
         let cores = self.machine.physical_cores();
         let own = self.threads[thread].core;
@@ -430,7 +431,7 @@ impl Model<'_> {
             let free =
                 |queue: &VecDeque<usize>| queue.iter().position(|t| !self.threads[*t].pinned);
             let some = (0..self.queues.len()).filter(|core| free(&self.queues[*core]).is_some());
-            // The longest; of equals the first.
+            // The longest queue. Of equal ones, the first.
             let longest = some.rev().max_by_key(|core| self.queues[*core].len())?;
             let state = free(&self.queues[longest])?;
             self.queues[longest].remove(state)
