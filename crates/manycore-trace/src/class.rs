@@ -1,27 +1,28 @@
-//! Classes of events, and which of them are on.
+//! Classes of events, and the switches that turn them on and off.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What all events look at, on a line that is seldom written.
+/// Read by all events, so it has a line of its own that is seldom written.
 #[repr(align(128))]
 struct Switches {
     mask: AtomicU64,
     generation: AtomicU64,
-    /// Classes of which not all events are recorded (`sampling`).
+    /// The sampled classes (`sampling`): not all their events are recorded.
     sampled: AtomicU64,
 }
 
 static SWITCHES: Switches =
     Switches { mask: AtomicU64::new(0), generation: AtomicU64::new(1), sampled: AtomicU64::new(0) };
 
-/// The recording that runs: another number for each, and for each time between two.
+/// Returns the number of the running recording. The time between two recordings has its own number.
 #[inline(always)]
 pub(crate) fn generation() -> u64 {
-    // ORDER: Relaxed; a thread that sees an old one records into a ring that it keeps itself.
+    // ORDER: Relaxed; a thread that sees an old number records into a ring that it keeps alive
+    // itself.
     SWITCHES.generation.load(Ordering::Relaxed)
 }
 
-/// Ends what has gone before. The caller holds the lock of the recorder's state.
+/// Starts a new generation. The caller holds the lock of the recorder's state.
 pub(crate) fn next_generation() -> u64 {
     // ORDER: Relaxed; as in `generation`.
     SWITCHES.generation.fetch_add(1, Ordering::Relaxed) + 1
@@ -39,8 +40,8 @@ pub(crate) fn set_mask(mask: Classes) {
 
 /// A class of events, which can be switched on and off while the program runs.
 ///
-/// There are 64, numbered from 0. A program and its libraries share them, so a library lets its
-/// users choose the number, or documents it.
+/// There are 64 classes, numbered from 0. A program and its libraries share them. So a library lets
+/// its users choose the number, or documents it.
 ///
 /// ```
 /// use manycore_trace::{Class, Classes, Recorder, event};
@@ -62,30 +63,30 @@ pub struct Class {
 }
 
 impl Class {
-    /// The class with this number.
+    /// Creates the class with this number.
     ///
     /// # Panics
-    /// If it is 64 or more; in a constant that is an error of compilation.
+    /// If the number is 64 or more. In a constant that is a compile error.
     #[must_use]
     pub const fn new(number: u8, name: &'static str) -> Self {
         assert!(number < 64, "a class has a number below 64");
         Self { number, name }
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.number
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 
-    /// Whether its events are recorded now, or one in so many of them: one load of a line that is
-    /// seldom written.
+    /// Returns true if its events are recorded now, all of them or a sample. Costs one load of a
+    /// line that is seldom written.
     #[inline(always)]
     #[must_use]
     pub fn is_on(self) -> bool {
@@ -93,7 +94,7 @@ impl Class {
         SWITCHES.mask.load(Ordering::Relaxed) & 1 << self.number != 0
     }
 
-    /// Whether not all of its events are recorded.
+    /// Returns true if only a sample of its events is recorded.
     #[inline(always)]
     pub(crate) fn is_sampled(self) -> bool {
         // ORDER: Relaxed; a hint.
@@ -108,12 +109,12 @@ impl Class {
 pub struct Classes(pub(crate) u64);
 
 impl Classes {
-    /// All 64.
+    /// All 64 classes.
     pub const ALL: Self = Self(u64::MAX);
-    /// None.
+    /// No class.
     pub const NONE: Self = Self(0);
 
-    /// These.
+    /// Creates the set of these classes.
     #[must_use]
     pub const fn of(classes: &[Class]) -> Self {
         let (mut mask, mut at) = (0, 0);
@@ -124,13 +125,13 @@ impl Classes {
         Self(mask)
     }
 
-    /// Whether this one is among them.
+    /// Returns true if the set contains this class.
     #[must_use]
     pub const fn contains(self, class: Class) -> bool {
         self.0 & 1 << class.number != 0
     }
 
-    /// Those whose bits are set.
+    /// Creates the set from bits: bit `n` stands for class `n`.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)

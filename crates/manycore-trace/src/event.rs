@@ -1,4 +1,4 @@
-//! Events: what fields hold, and the macros.
+//! Events: the types of fields, and the macros.
 
 use crate::format::{MAX_TEXT, TRUNCATED};
 use crate::local;
@@ -9,7 +9,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A value that a field can have: numbers, `bool`, `&str` and `&[u8]`.
+/// A type that a field can have: a number, `bool`, `&str` or `&[u8]`.
 ///
 /// ```
 /// use manycore_trace::{Class, event};
@@ -19,7 +19,7 @@ mod sealed {
 /// event!(QUERIES, Scanned { rows: u32, table: &str = name, share: f32 = 0.5 });
 /// ```
 ///
-/// A text or a row of bytes is kept up to 480 bytes, and marked if it was longer.
+/// A record keeps up to 480 bytes of a text or of bytes, and marks a longer value as truncated.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be a field of an event",
     note = "numbers, `bool`, `&str` and `&[u8]` can; turn others into one of these at the call"
@@ -80,7 +80,7 @@ impl Field for f64 {
     }
 }
 
-/// The length as it is recorded.
+/// Returns the length as it is recorded, with the mark of a truncated value.
 #[inline(always)]
 fn kept_length(whole: usize, kept: usize) -> u64 {
     kept as u64 | if kept < whole { TRUNCATED } else { 0 }
@@ -99,8 +99,8 @@ impl Field for &[u8] {
     }
 }
 
-/// Bytes that are read as a text: of keys and names that are mostly UTF-8, but need not be. What is
-/// not is replaced when it is read.
+/// Bytes that are read as text, for keys and names that are mostly UTF-8. Reading replaces what is
+/// not UTF-8.
 ///
 /// ```
 /// use manycore_trace::{Class, TextBytes, event};
@@ -144,24 +144,24 @@ fn truncated(text: &str) -> &[u8] {
 }
 
 impl Event {
-    /// Records it.
+    /// Records the event.
     #[inline(always)]
     pub fn record<const N: usize>(&'static self, fields: [(u64, u8, &[u8]); N]) {
-        // Of the fields, and not of the site: so the compiler knows it.
+        // Computed from the fields and not from the site, so that the compiler knows the result.
         let fixed: usize = fields.iter().map(|(_, bytes, _)| usize::from(*bytes)).sum();
         let tails: usize = fields.iter().map(|(.., tail)| tail.len().div_ceil(8)).sum();
         local::record(self, 1 + fixed.div_ceil(8) + tails, |words| fill(words, &fields));
     }
 }
 
-/// What a record keeps of a value. Used by the macros.
+/// Returns what a record keeps of a value. Used by the macros.
 #[doc(hidden)]
 #[inline(always)]
 pub fn kept<F: Field>(value: &F) -> (u64, u8, &[u8]) {
     (value.fixed(), const { F::TYPE.fixed() as u8 }, value.tail())
 }
 
-/// Stores the fixed parts one behind the other, then each text from a word's start.
+/// Stores the fixed parts one after the other, then each text, which begins at a word.
 #[inline(always)]
 pub(crate) fn fill(words: &[AtomicU64], fields: &[(u64, u8, &[u8])]) {
     // ORDER: Relaxed, here and below; the ring's commit publishes them.
@@ -191,7 +191,7 @@ pub(crate) fn fill(words: &[AtomicU64], fields: &[(u64, u8, &[u8])]) {
     }
 }
 
-/// A span that is open in this thread; it ends when this is dropped. See [`span!`](crate::span).
+/// An open span of this thread. It ends when this is dropped. See [`span!`](crate::span).
 ///
 /// ```
 /// use manycore_trace::{Class, Span, span};
@@ -207,7 +207,7 @@ pub(crate) fn fill(words: &[AtomicU64], fields: &[(u64, u8, &[u8])]) {
 #[must_use = "a span ends when this is dropped"]
 pub struct Span {
     end: Option<&'static Event>,
-    /// Ends in the thread where it began.
+    /// A span ends in the thread in which it began, so this is not `Send`.
     thread: std::marker::PhantomData<*const ()>,
 }
 
@@ -222,15 +222,15 @@ impl Span {
 impl Drop for Span {
     #[inline(always)]
     fn drop(&mut self) {
-        // Also if its class is off by now, so that the trace has both ends.
+        // Even if the class is off by now, so that the trace has both ends.
         if let Some(end) = self.end {
             end.record([]);
         }
     }
 }
 
-/// A number that links events of different threads: a request that is handed on, a task that is
-/// woken.
+/// Returns a new number that links events of different threads: a request that is handed on, or a
+/// task that is woken.
 ///
 /// ```
 /// use manycore_trace::{Class, flow_begin, flow_end, new_flow};
@@ -241,7 +241,7 @@ impl Drop for Span {
 /// std::thread::spawn(move || flow_end!(REQUESTS, Queued, flow)).join().unwrap();
 /// ```
 ///
-/// Cost: an addition in the thread's own memory; the process shares a word once in 65,536 calls.
+/// Cost: an addition in the thread's own memory. Threads share a word only once in 65,536 calls.
 #[must_use]
 pub fn new_flow() -> u64 {
     const EACH: u64 = 1 << 16;
@@ -252,7 +252,7 @@ pub fn new_flow() -> u64 {
     OWN.with(|own| {
         let mut flow = own.get();
         if flow % EACH == 0 {
-            // ORDER: Relaxed; only that it is another's no more.
+            // ORDER: Relaxed; only uniqueness matters.
             flow = NEXT.fetch_add(EACH, Ordering::Relaxed);
         }
         own.set(flow + 1);
@@ -260,7 +260,7 @@ pub fn new_flow() -> u64 {
     })
 }
 
-/// The static of a call site. Used by the other macros.
+/// Defines the static of a call site. Used by the other macros.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __site {
@@ -276,8 +276,9 @@ macro_rules! __site {
     }};
 }
 
-/// Whether the next event of a class is recorded. (The class as a constant, so that the compiler
-/// knows its bit.) Used by the other macros.
+/// Returns true if the next event of a class is recorded. Used by the other macros.
+///
+/// The class is a constant, so that the compiler knows its bit.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __takes {
@@ -286,7 +287,8 @@ macro_rules! __takes {
     };
 }
 
-/// A field's value: what is given, or the variable of its name. Used by the other macros.
+/// Returns a field's value: the given expression, or the variable of the field's name. Used by the
+/// other macros.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __value {
@@ -300,8 +302,8 @@ macro_rules! __value {
 
 /// Records an event: `event!(CLASS, Name { field: type = value, variable: type })`.
 ///
-/// The values are computed only if the class is on. Without allocation, lock or formatting; the
-/// names are in the file's schema, once.
+/// The values are computed only if the class is on. The macro does not allocate, lock or format.
+/// The names are in the file's schema, once.
 ///
 /// ```
 /// use manycore_trace::{Class, Recorder, Trace, event};
@@ -321,7 +323,7 @@ macro_rules! event {
     ($class:expr, $name:ident { $($field:ident : $type:ty $(= $value:expr)?),* $(,)? }) => {{
         let event = $crate::__site!($class, Instant, stringify!($name), { $($field: $type),* });
         if $crate::__takes!($class) {
-            // All at once: a value may name a variable that is called as an earlier field.
+            // All at once: a value may use a variable with the name of an earlier field.
             let ($($field,)*): ($($type,)*) = ($($crate::__value!($field $(, $value)?),)*);
             event.record([$($crate::kept(&$field)),*]);
         }
@@ -331,10 +333,10 @@ macro_rules! event {
     };
 }
 
-/// Begins a span, which ends when the result is dropped: `let _span = span!(CLASS, Name { ... });`
+/// Begins a span that ends when the result is dropped: `let _span = span!(CLASS, Name { ... });`
 ///
-/// Fields as in [`event!`](crate::event). The end is a record of one word, and is recorded if the
-/// beginning was. A span stays in its thread; work that changes threads is a flow
+/// The fields are as in [`event!`](crate::event). The end is a record of one word, and it is
+/// recorded if the beginning was. A span stays in its thread. Work that changes threads is a flow
 /// ([`flow_begin!`](crate::flow_begin)).
 ///
 /// ```
@@ -351,7 +353,7 @@ macro_rules! span {
     ($class:expr, $name:ident { $($field:ident : $type:ty $(= $value:expr)?),* $(,)? }) => {{
         let begin = $crate::__site!($class, Begin, stringify!($name), { $($field: $type),* });
         $crate::Span::new(if $crate::__takes!($class) {
-            // All at once: a value may name a variable that is called as an earlier field.
+            // All at once: a value may use a variable with the name of an earlier field.
             let ($($field,)*): ($($type,)*) = ($($crate::__value!($field $(, $value)?),)*);
             begin.record([$($crate::kept(&$field)),*]);
             ::core::option::Option::Some($crate::__site!($class, End, stringify!($name), {}))
@@ -383,8 +385,9 @@ macro_rules! counter {
     }};
 }
 
-/// Records that work leaves this thread: `flow_begin!(CLASS, Name, flow)`. See
-/// [`new_flow`](crate::new_flow) for an example.
+/// Records that work leaves this thread: `flow_begin!(CLASS, Name, flow)`.
+///
+/// See [`new_flow`](crate::new_flow) for an example.
 #[macro_export]
 macro_rules! flow_begin {
     ($class:expr, $name:ident, $flow:expr) => {{
@@ -396,8 +399,9 @@ macro_rules! flow_begin {
     }};
 }
 
-/// Records that work arrives in this thread: `flow_end!(CLASS, Name, flow)`. See
-/// [`new_flow`](crate::new_flow) for an example.
+/// Records that work arrives in this thread: `flow_end!(CLASS, Name, flow)`.
+///
+/// See [`new_flow`](crate::new_flow) for an example.
 #[macro_export]
 macro_rules! flow_end {
     ($class:expr, $name:ident, $flow:expr) => {{

@@ -91,8 +91,8 @@ pub(crate) mod packed {
     /// The number of packed bytes.
     pub(crate) const BYTES: usize = 3;
     pub(crate) const WORDS: usize = 4;
-    /// Bytes of records for each byte in the file, at most. Records that are packed more tightly
-    /// are filled up, so that what a reader holds follows from the length of the file.
+    /// Upper bound of record bytes for each byte in the file. Records that pack more tightly are
+    /// padded, so the length of the file limits a reader's memory.
     pub(crate) const FOLD: usize = 16;
     /// Pads the chunk. Not 0, because a hole in a file reads as 0.
     #[cfg_attr(not(feature = "lz4"), allow(dead_code))]

@@ -8,7 +8,7 @@ use loom::thread;
 use std::process::Command;
 use std::sync::Arc;
 
-/// A sub-buffer has room for one event of two words, or for two.
+/// Sizes of sub-buffers with room for `events` events of two words.
 fn sizes(events: usize, blocks: usize) -> Sizes {
     Sizes { block_words: BLOCK_HEAD + 2 * events, blocks }
 }
@@ -22,7 +22,7 @@ fn record(writer: &mut Writer, n: u64) -> bool {
     writer.record(tag(16, 0), 2, 100 + n, |words| words[0].store(n, Ordering::Relaxed))
 }
 
-/// The events of a copied sub-buffer, which all must be right.
+/// Checks the events of a copied sub-buffer and returns their numbers.
 fn check(words: &[u64]) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut at = BLOCK_HEAD;
@@ -44,7 +44,7 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-/// The reader copies a sub-buffer while the writer goes on in it, and overwrites it.
+/// The reader copies a sub-buffer while the writer goes on in it and overwrites it.
 #[test]
 fn loom_copied_events_are_whole_beside_the_writer() {
     model(|| {
@@ -83,7 +83,7 @@ fn loom_count_of_complete_words_covers_whole_events() {
     });
 }
 
-/// The reader consumes; the writer drops what has no room, and each event is read or counted.
+/// The reader consumes. The writer drops events without room. Each event is read or counted.
 #[test]
 fn loom_events_are_read_or_counted_where_a_reader_consumes() {
     model(|| {
@@ -104,7 +104,7 @@ fn loom_events_are_read_or_counted_where_a_reader_consumes() {
     });
 }
 
-/// Runs a model again with a bug planted, and demands that it fails as it should.
+/// Runs a model again with a planted bug, and checks that it fails for the right reason.
 fn must_catch(bug: &str, model: &str, sign: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("loom_tests::{model}"), "--nocapture"])

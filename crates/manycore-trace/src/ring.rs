@@ -186,7 +186,7 @@ fn first(words: &[AtomicU64]) -> NonNull<AtomicU64> {
 /// The one writer of a ring.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// The first word of the sub-buffer that is being filled; `ring` keeps it.
+    /// The first word of the sub-buffer that is being filled. `ring` keeps it alive.
     block: NonNull<AtomicU64>,
     block_words: usize,
     /// Words of the sub-buffer that are used.

@@ -1,11 +1,11 @@
-//! Classes of which one event in so many is recorded.
+//! Sampled classes: one in so many events is recorded.
 //!
-//! Owns: the rates, and a thread's choice. Does not own: which classes are on (`class`); how a file
-//! says it (`schema`: each entry has its event's rate).
+//! This module owns the rates and a thread's choice. It does not own which classes are on (`class`)
+//! and how a file stores the rates (`schema`: each entry has its event's rate).
 //!
-//! A thread takes the first event behind a gap that it draws from 1 to twice the rate less one, so
-//! the rate is kept on average, and events that come in a fixed order have equal chances. Those
-//! passed over are not counted: the rate stands for them.
+//! A thread draws a gap from 1 to twice the rate less one, and takes the event after the gap. So
+//! the rate is kept on average, and events that come in a fixed order have equal chances. Skipped
+//! events are not counted, because the rate stands for them.
 
 use crate::class::{self, Class};
 use crate::sync::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use std::cell::Cell;
 
 static RATES: [AtomicU64; 64] = [const { AtomicU64::new(1) }; 64];
 
-/// Puts these rates in force, and no others. The caller holds the lock of the recorder's state, and
-/// no class is on.
+/// Sets these rates, and 1 for all other classes. The caller holds the lock of the recorder's
+/// state, and no class is on.
 pub(crate) fn set_rates(rates: &[(Class, u32)]) {
-    // ORDER: Relaxed, here and below; a thread that reads an old one samples by that for a while.
+    // ORDER: Relaxed, here and below; a thread that reads an old rate samples by it for a while.
     RATES.iter().for_each(|rate| rate.store(1, Ordering::Relaxed));
     let mut sampled = 0;
     for (class, every) in rates {
@@ -26,16 +26,17 @@ pub(crate) fn set_rates(rates: &[(Class, u32)]) {
     class::set_sampled(sampled);
 }
 
-/// One in so many events of the class with this number is recorded.
+/// Returns the rate of the class with this number: one in so many events is recorded.
 pub(crate) fn rate(number: u8) -> u32 {
     // ORDER: Relaxed; as in `set_rates`.
     RATES[usize::from(number)].load(Ordering::Relaxed) as u32
 }
 
-/// What a thread has drawn.
+/// A thread's random state and its current gaps.
 struct Gaps {
     random: Cell<u64>,
-    /// Events of each class up to the next that is taken; 0 before the first.
+    /// For each class: events up to and including the next one that is taken. 0 before the first
+    /// draw.
     left: [Cell<u32>; 64],
 }
 
@@ -46,7 +47,7 @@ thread_local! {
 }
 
 impl Gaps {
-    /// Xorshift: the gaps have to be spread, not secret.
+    /// Xorshift: the gaps must be spread, not secret.
     fn random(&self) -> u64 {
         let mut x = self.random.get();
         if x == 0 {
@@ -62,8 +63,10 @@ impl Gaps {
 }
 
 impl Class {
-    /// Whether this thread's next event of this class is to be recorded, asked once for each: the
-    /// class is on, and its event is taken, if not all are. Used by the macros.
+    /// Returns true if this thread must record its next event of this class. Called once for each
+    /// event. Used by the macros.
+    ///
+    /// True if the class is on and, if it is sampled, its turn has come.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
@@ -72,7 +75,7 @@ impl Class {
     }
 }
 
-/// Not inlined, and with the number alone: a class that is off must stay one load and a branch.
+/// Not inlined and with the number only: a class that is off must cost one load and a branch.
 #[inline(never)]
 fn takes(number: u8) -> bool {
     takes_one_in(rate(number), number)
@@ -84,7 +87,7 @@ fn takes_one_in(every: u32, number: u8) -> bool {
         let left = &gaps.left[usize::from(number)];
         let drawn = match left.get() {
             0 => 1 + (gaps.random() >> 32) as u32 % widest,
-            // Of an earlier recording's rate, perhaps.
+            // The gap may come from an earlier recording's rate.
             drawn => drawn.min(widest),
         };
         left.set(drawn - 1);
@@ -106,7 +109,7 @@ mod tests {
                 .for_each(|n| by_rest[n as usize % 16] += 1);
             let taken: u64 = by_rest.iter().sum();
             assert!((19_000..=21_000).contains(&taken), "{taken} of {events}, one in {every}");
-            // A fixed gap of 16, or of a divisor, would leave some of them out.
+            // A fixed gap of 16, or of a divisor of 16, would leave some of them out.
             assert!(by_rest.iter().all(|count| (900..1_600).contains(count)), "{by_rest:?}");
         }
     }

@@ -1,19 +1,19 @@
-//! The schema: what each event's number stands for, as entries of bytes in the file.
+//! The schema: entries in the file that describe each event's number.
 //!
-//! An entry has its length first, so that a reader skips what a later version adds behind. Names
-//! are truncated, so that an entry has at most [`MAX_ENTRY`] bytes.
+//! An entry begins with its length, so a reader skips what a later version appends. Names are
+//! truncated, so an entry has at most [`MAX_ENTRY`] bytes.
 
 use crate::format::{MAX_ENTRY, MAX_NAME, MAX_PATH};
 use crate::site::{Event, FieldType, Kind};
 use std::fmt;
 
-/// An event as the file describes it: a call site.
+/// An event's description in the file: its call site.
 ///
 /// See [`Trace`](crate::Trace) for an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventInfo {
-    /// What it says about time.
+    /// Its kind.
     pub kind: Kind,
     /// Its class's number.
     pub class: u8,
@@ -29,7 +29,7 @@ pub struct EventInfo {
     pub line: u32,
     /// Its fields' names and types.
     pub fields: Vec<(String, FieldType)>,
-    /// One in so many was recorded, on average ([`sample`](crate::Recorder::sample)).
+    /// One in `every` events was recorded, on average ([`sample`](crate::Recorder::sample)).
     pub every: u32,
 }
 
@@ -40,13 +40,13 @@ impl fmt::Display for EventInfo {
 }
 
 impl EventInfo {
-    /// Bytes of a record's fixed part.
+    /// Returns the bytes of a record's fixed part.
     pub(crate) fn fixed(&self) -> usize {
         self.fields.iter().map(|(_, of)| of.fixed()).sum()
     }
 }
 
-/// Appends a text, of which up to `most` bytes are kept.
+/// Appends a text, truncated to `most` bytes.
 fn put_text(out: &mut Vec<u8>, text: &str, most: usize) {
     let end = (0..=text.len().min(most)).rfind(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let bytes = &text.as_bytes()[..end];
@@ -54,7 +54,7 @@ fn put_text(out: &mut Vec<u8>, text: &str, most: usize) {
     out.extend_from_slice(bytes);
 }
 
-/// The entry of an event with these fields, of which one in `every` is recorded; in whole words.
+/// Returns the entry of an event with these fields, sampled one in `every`, in whole words.
 pub(crate) fn encode(
     number: u16,
     event: &Event,
@@ -87,7 +87,7 @@ pub(crate) fn encode(
     out
 }
 
-/// What is left to read of an entry.
+/// The unread rest of an entry.
 struct Entry<'a>(&'a [u8]);
 
 impl<'a> Entry<'a> {
@@ -110,7 +110,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The first entry of `bytes`, its number, and its length; `None` if it makes no sense.
+/// Decodes the first entry of `bytes`. Returns its number, its contents and its length, or `None`
+/// if it makes no sense.
 pub(crate) fn decode(bytes: &[u8]) -> Option<(u16, EventInfo, usize)> {
     let length = u32::from_le_bytes(bytes.first_chunk().copied()?) as usize;
     if length > MAX_ENTRY {
@@ -130,7 +131,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(u16, EventInfo, usize)> {
         let of = FieldType::from_code(code)?;
         fields.push((entry.text(MAX_NAME)?, of));
     }
-    // Older files have it not, or zeros.
+    // Older files do not have it, or have zeros.
     let every = entry.number().map_or(1, u32::from_le_bytes).max(1);
     let info = EventInfo { kind, class, class_name, name, module, file, line, fields, every };
     Some((number, info, length))

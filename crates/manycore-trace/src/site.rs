@@ -1,10 +1,10 @@
-//! Call sites: what the schema says of an event.
+//! Call sites: the description of an event in the schema.
 
 use crate::class::Class;
 use crate::format::MAX_RECORD;
 use crate::sync::AtomicU64;
 
-/// What a record says about time: something happened, begins, ends, has a value, or is linked.
+/// The kind of a record: an instant, an end of a span, the value of a counter, or an end of a flow.
 ///
 /// See [`Trace`](crate::Trace) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,17 +29,17 @@ impl Kind {
         [Self::Instant, Self::Begin, Self::End, Self::Counter, Self::FlowBegin, Self::FlowEnd];
 }
 
-/// The type of a field, as the file has it.
+/// The type of a field in the file.
 ///
 /// See [`Trace`](crate::Trace) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FieldType {
-    /// An unsigned number of so many bytes.
+    /// An unsigned number of 1, 2, 4 or 8 bytes.
     Unsigned(u8),
-    /// A signed number of so many bytes.
+    /// A signed number of 1, 2, 4 or 8 bytes.
     Signed(u8),
-    /// A floating-point number of so many bytes.
+    /// A floating-point number of 4 or 8 bytes.
     Float(u8),
     /// True or false.
     Bool,
@@ -74,7 +74,7 @@ impl FieldType {
         }
     }
 
-    /// Bytes in the fixed part of a record: of a text, its length.
+    /// Returns the bytes in the fixed part of a record. For a text that is its length.
     pub(crate) const fn fixed(self) -> usize {
         match self {
             Self::Unsigned(bytes) | Self::Signed(bytes) | Self::Float(bytes) => bytes as usize,
@@ -88,7 +88,7 @@ impl FieldType {
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Event {
-    /// The first word's class and number; 0 until it is registered.
+    /// The first word's class and number. 0 until the event is registered.
     pub(crate) tag: AtomicU64,
     pub(crate) class: Class,
     pub(crate) kind: Kind,
@@ -98,7 +98,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// A call site of this place: module, file and line.
+    /// Creates a call site. `place` is its module, file and line.
     #[must_use]
     pub const fn new(
         class: Class,

@@ -1,5 +1,5 @@
-//! What a ring is made of: the standard library's atomics, or loom's (`--cfg manycore_loom`), which
-//! then runs the code that users run.
+//! The synchronization of a ring: the standard library's atomics, or loom's (`--cfg
+//! manycore_loom`). So loom checks the code that users run.
 
 #[cfg(manycore_loom)]
 pub(crate) use loom::{
@@ -12,7 +12,7 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// Waits for another thread: gives up the core first, then sleeps.
+/// Waits for another thread: yields the core at first, later sleeps.
 pub(crate) fn pause(step: &mut u32) {
     *step += 1;
     if cfg!(manycore_loom) || *step < 100 {
@@ -22,7 +22,7 @@ pub(crate) fn pause(step: &mut u32) {
     }
 }
 
-/// Whether the bug with this name is planted, as in the library's `sync::bugs`.
+/// Returns true if the bug with this name is planted, as in the library's `sync::bugs`.
 macro_rules! seeded_bug {
     ($name:literal) => {
         $crate::sync::is_planted($name)

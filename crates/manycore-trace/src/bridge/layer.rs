@@ -39,20 +39,22 @@ use tracing_subscriber::registry::LookupSpan;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// *For* programs and libraries that call tracing already. *Not for* the hottest paths: tracing
-/// itself takes some tens of nanoseconds an event and more for a span, which
-/// [`event!`](crate::event) and [`span!`](crate::span) save.
+/// *For* programs and libraries that call tracing already. *Not for* the hottest paths. tracing
+/// itself takes some tens of nanoseconds for an event and more for a span; [`event!`](crate::event)
+/// and [`span!`](crate::span) save that time.
 ///
-/// Each level is a class, so that a recording can switch levels while it runs; they are numbered
-/// from 56 (`error`) to 60 (`trace`). Numbers, `bool`, `&str` and bytes keep their types; what has
-/// only `Debug` or `Display` is formatted into the record, up to 480 bytes. Of a call that gives
-/// other types than before, or lacks a field, there is another entry in the file's schema.
+/// Each level is a class, so a recording can switch levels while it runs. The classes are numbered
+/// from 56 (`error`) to 60 (`trace`).
 ///
-/// A span is recorded each time a thread enters and leaves it, with the fields it was made with;
-/// fields that it gets later are an event of its name.
+/// Numbers, `bool`, `&str` and bytes keep their types. A value that has only `Debug` or `Display`
+/// is formatted into the record, up to 480 bytes. If a call gives other types than before, or lacks
+/// a field, the file's schema gets another entry for it.
 ///
-/// Cost: an event takes no lock and allocates nothing, but for the first ones of a call site or a
-/// thread. A span keeps its fields in the registry: one allocation.
+/// A span is recorded each time a thread enters and leaves it, with the fields of its creation.
+/// Fields that it gets later become an event of its name.
+///
+/// Cost: an event takes no lock and allocates nothing, except for the first events of a call site
+/// or a thread. A span keeps its fields in the registry, which is one allocation.
 #[derive(Debug, Clone)]
 pub struct TracingLayer {
     classes: [Class; 5],
@@ -65,14 +67,15 @@ impl Default for TracingLayer {
 }
 
 impl TracingLayer {
-    /// With the classes from 56 on.
+    /// Creates a layer with the classes from 56 on.
     #[must_use]
     pub const fn new() -> Self {
         Self::with_classes_from(FIRST)
     }
 
-    /// With other classes: five, from this number on, the first for errors. The call sites keep
-    /// those of the first layer of a process that records them.
+    /// Creates a layer with five other classes, from this number on; the first is for errors.
+    ///
+    /// A call site keeps the classes of the first layer of the process that records it.
     ///
     /// # Panics
     /// If the number is above 59.
@@ -93,33 +96,33 @@ impl TracingLayer {
     }
 }
 
-/// What a call site has an event for: its address, the kind, and the fields' types.
+/// Identifies an event of a call site: the site's address, the kind, and the fields' types.
 type Key = (usize, u8, u128);
 
-/// All events of call sites.
+/// The events of all call sites.
 static SITES: Mutex<Option<HashMap<Key, &'static Event>>> = Mutex::new(None);
 
-/// Held over a fork.
+/// Holds [`SITES`] over a fork.
 static AT_FORK: AtFork = AtFork::new(|| Box::new(locked_sites()), || ());
 
 fn locked_sites() -> MutexGuard<'static, Option<HashMap<Key, &'static Event>>> {
     SITES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Events of one call site with different types of fields, at most.
+/// Maximal events of one call site with different types of fields.
 const VARIANTS: usize = 64;
 
-/// Entries of a thread's own part of [`SITES`].
+/// Entries of a thread's own cache of [`SITES`].
 const CACHED: usize = 64;
 
 thread_local! {
     static CACHE: [Cell<(Key, Option<&'static Event>)>; CACHED] =
         const { [const { Cell::new(((0, 0, 0), None)) }; CACHED] };
-    /// The spans that are open in this thread, of those that are recorded.
+    /// The open, recorded spans of this thread.
     static OPEN: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The event of a call site for fields of these types; `None` if it has too many.
+/// Returns the event of a call site for fields of these types, or `None` if the site has too many.
 fn site(
     metadata: &'static Metadata<'static>,
     class: Class,
@@ -158,14 +161,14 @@ fn find_site(
     let names: Vec<&'static str> = metadata.fields().iter().map(|field| field.name()).collect();
     let fields: Vec<(&'static str, FieldType)> =
         types_of(key.2).filter_map(|(at, of)| Some((*names.get(at)?, of))).collect();
-    // An event of tracing is called after its place, which the schema has already.
+    // The name of a tracing event is its place, which the schema has already. So take its target.
     let name = if metadata.is_event() { metadata.target() } else { metadata.name() };
     let place = (
         metadata.module_path().unwrap_or(metadata.target()),
         metadata.file().unwrap_or_default(),
         metadata.line().unwrap_or(0),
     );
-    // As long as its call site: as the process.
+    // Leaked on purpose: a call site lives as long as the process.
     let event = Box::leak(Box::new(Event::new(class, kind, name, place, fields.leak())));
     sites.insert(key, event);
     Some(event)
@@ -201,7 +204,7 @@ impl Visit for Values {
     }
 }
 
-/// What the registry keeps of a span that was made while its class was on.
+/// The part of a span that the registry keeps, if its class was on when it was made.
 struct Made {
     begin: &'static Event,
     words: Box<[u64]>,
@@ -274,7 +277,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TracingLayer {
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
-        // Also if its class is off by now, so that the trace has both ends.
+        // Even if the class is off by now, so that the trace has both ends.
         let is_open = OPEN.try_with(|open| {
             let mut open = open.borrow_mut();
             let found = open.iter().rposition(|open| *open == id.into_u64());

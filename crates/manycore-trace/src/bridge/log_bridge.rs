@@ -4,7 +4,7 @@ use super::values::with_values;
 use super::{FIRST, classes};
 use crate::site::{Event, FieldType, Kind};
 
-/// Records what the crate log's macros say: a logger.
+/// A logger that records the messages of the crate log.
 ///
 /// ```
 /// use manycore_trace::{LogBridge, Recorder, Trace};
@@ -20,11 +20,12 @@ use crate::site::{Event, FieldType, Kind};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// *For* programs whose libraries log. *Not* beside another logger: a process has one.
+/// *For* programs whose libraries use the crate log. *Not* beside another logger: a process has
+/// only one.
 ///
-/// Each level is a class, so that a recording can switch levels while it runs; they are numbered
-/// from 56 (`error`) to 60 (`trace`). A record has the target, the message up to 480 bytes, the
-/// file and the line. An event takes no lock and allocates nothing; it formats the message.
+/// Each level is a class, so a recording can switch levels while it runs. The classes are numbered
+/// from 56 (`error`) to 60 (`trace`). A record has the target, up to 480 bytes of the message, the
+/// file and the line. An event takes no lock and allocates nothing. It formats the message.
 #[derive(Debug)]
 pub struct LogBridge {
     events: [&'static Event; 5],
@@ -44,13 +45,13 @@ const FIELDS: &[(&str, FieldType)] = &[
 ];
 
 impl LogBridge {
-    /// With the classes from 56 on.
+    /// Creates a logger with the classes from 56 on.
     #[must_use]
     pub fn new() -> Self {
         Self::with_classes_from(FIRST)
     }
 
-    /// With other classes: five, from this number on, the first for errors.
+    /// Creates a logger with five other classes, from this number on; the first is for errors.
     ///
     /// # Panics
     /// If the number is above 59.
@@ -58,16 +59,16 @@ impl LogBridge {
     pub fn with_classes_from(first: u8) -> Self {
         let event = |class| {
             let place = (module_path!(), file!(), line!());
-            // As long as the logger that it is of: as the process.
+            // Leaked on purpose: a logger lives as long as the process.
             &*Box::leak(Box::new(Event::new(class, Kind::Instant, "log", place, FIELDS)))
         };
         Self { events: classes(first).map(event) }
     }
 
-    /// Becomes the process's logger, for all levels.
+    /// Makes this the process's logger, for all levels.
     ///
     /// # Errors
-    /// If it has one.
+    /// If the process has a logger already.
     pub fn install(self) -> Result<(), log::SetLoggerError> {
         log::set_boxed_logger(Box::new(self))?;
         log::set_max_level(log::LevelFilter::Trace);

@@ -1,10 +1,11 @@
-//! What other crates' events become.
+//! Bridges from other crates' events.
 //!
-//! Owns: classes for levels, and fields whose types only a call knows. Does not own: rings.
+//! This module owns the classes for levels, and fields whose types only a call knows. It does not
+//! own rings.
 //!
-//! - bridge.B1 No code of the program runs while a thread's buffer is borrowed: it is taken out of
-//!   its place, so that a field's formatting may record events itself. Those find none and make
-//!   one.
+//! - bridge.B1 No code of the program runs while a thread's buffer is borrowed. The buffer is taken
+//!   out of its place, so the formatting of a field may itself record events. Such an event finds
+//!   no buffer and makes a new one.
 
 #[cfg(feature = "tracing")]
 mod layer;
@@ -19,13 +20,13 @@ pub use log_bridge::LogBridge;
 
 use crate::class::Class;
 
-/// The names of the levels, the gravest first.
+/// The names of the levels, most severe first.
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
-/// The number of the first level's class, unless another is asked for.
+/// The default number of the first level's class.
 const FIRST: u8 = 56;
 
-/// Five classes, for the levels from `first`.
+/// Returns the five classes of the levels, numbered from `first`.
 const fn classes(first: u8) -> [Class; 5] {
     assert!(first <= 59, "five classes have numbers below 64");
     [

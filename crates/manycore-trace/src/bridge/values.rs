@@ -1,4 +1,4 @@
-//! Fields as a call gives them: their types, and what a record keeps of them.
+//! The fields of a call: their types, and what a record keeps of them.
 
 use crate::format::{MAX_RECORD, MAX_TEXT, TRUNCATED};
 use crate::local;
@@ -7,26 +7,26 @@ use crate::sync::Ordering;
 use std::cell::Cell;
 use std::fmt::{self, Write};
 
-/// Fields of a call at most: as many as tracing allows.
+/// Maximal fields of a call, as in tracing.
 const FIELDS: usize = 32;
 
-/// Bytes of texts at most, so that each record has room for all fields.
+/// Maximal bytes of texts, so that each record has room for all fields.
 const TEXTS: usize = 8 * (MAX_RECORD - 1 - FIELDS);
 
 /// The fields of one call.
 pub(super) struct Values {
     /// The fixed part of the field at each position.
     fixed: [u64; FIELDS],
-    /// Where in `texts` the text at each position begins.
+    /// Where the text of each position begins in `texts`.
     starts: [u16; FIELDS],
     texts: [u8; TEXTS],
-    /// Bytes of it that are used, a multiple of eight.
+    /// Used bytes of `texts`, a multiple of eight.
     end: usize,
-    /// Four bits for each position of a field: 0 without a value, or its type.
+    /// Four bits for each position: the field's type, or 0 without a value.
     types: u128,
 }
 
-/// The type that four bits of [`Values::types`] stand for.
+/// Returns the type that four bits of [`Values::types`] stand for.
 fn type_of(bits: u128) -> Option<FieldType> {
     match bits & 0xf {
         1 => Some(FieldType::Unsigned(8)),
@@ -39,7 +39,7 @@ fn type_of(bits: u128) -> Option<FieldType> {
     }
 }
 
-/// The types of a call's fields, by their positions.
+/// Returns the positions and types of a call's fields.
 pub(super) fn types_of(types: u128) -> impl Iterator<Item = (usize, FieldType)> {
     let mut rest = types;
     std::iter::from_fn(move || {
@@ -59,13 +59,13 @@ impl Values {
         (self.end, self.types) = (0, 0);
     }
 
-    /// Which fields have a value, and of which types.
+    /// Returns which fields have a value, and their types.
     #[cfg(feature = "tracing")]
     pub(super) fn types(&self) -> u128 {
         self.types
     }
 
-    /// Gives the field at this position a value: its last one counts.
+    /// Gives the field at this position a value. The last value of a field counts.
     #[inline]
     fn put(&mut self, at: usize, code: u128, value: u64) {
         if at < FIELDS {
@@ -93,12 +93,12 @@ impl Values {
         self.put(at, 4, value.into());
     }
 
-    /// What is formatted, as far as there is room for it.
+    /// Formats a text into the buffer, as far as there is room.
     pub(super) fn put_text(&mut self, at: usize, text: fmt::Arguments<'_>) {
         let room = MAX_TEXT.min(TEXTS - self.end);
         let bytes = &mut self.texts[self.end..self.end + room];
         let mut tail = Tail { bytes, end: 0, is_cut: false };
-        // An error is one of the value's, or that it did not fit.
+        // An error comes from the value, or says that the text did not fit.
         let is_cut = tail.write_fmt(text).is_err() || tail.is_cut;
         let length = tail.end;
         self.put_tail(at, 5, length, is_cut);
@@ -111,19 +111,19 @@ impl Values {
         self.put_tail(at, 6, kept, kept < bytes.len());
     }
 
-    /// The text of this length behind the last one is that of the field.
+    /// Makes the text of this length, after the last one, the text of the field.
     fn put_tail(&mut self, at: usize, code: u128, length: usize, is_cut: bool) {
         self.put(at, code, length as u64 | if is_cut { TRUNCATED } else { 0 });
         if let Some(start) = self.starts.get_mut(at) {
             *start = self.end as u16;
         }
-        // The rest of its last word is 0.
+        // Fill the rest of the last word with 0.
         let end = self.end + length;
         self.end = end.next_multiple_of(8);
         self.texts[end..self.end].fill(0);
     }
 
-    /// Passes on what a record has behind its first word.
+    /// Passes on the words of a record after its first word.
     fn each_word(&self, mut to: impl FnMut(u64)) {
         let (mut word, mut bits) = (0, 0);
         for (at, of) in types_of(self.types) {
@@ -151,7 +151,7 @@ impl Values {
         }
     }
 
-    /// How many words that are.
+    /// Returns the number of these words.
     fn length(&self) -> usize {
         let (mut bytes, mut words) = (0, 0);
         for (at, of) in types_of(self.types) {
@@ -163,7 +163,7 @@ impl Values {
         bytes.div_ceil(8) + words
     }
 
-    /// What a record has behind its first word, to keep.
+    /// Returns a copy of the words of a record after its first word.
     #[cfg(feature = "tracing")]
     pub(super) fn to_words(&self) -> Box<[u64]> {
         let mut words = Vec::with_capacity(self.length());
@@ -185,7 +185,7 @@ impl Values {
     }
 }
 
-/// Where a text is written.
+/// Writes a text into a part of the buffer.
 struct Tail<'a> {
     bytes: &'a mut [u8],
     end: usize,
@@ -202,7 +202,7 @@ impl Write for Tail<'_> {
         self.bytes[self.end..self.end + length].copy_from_slice(&text.as_bytes()[..length]);
         self.end += length;
         self.is_cut |= length < text.len();
-        // Ends the formatting of what does not fit.
+        // Stop formatting, since the rest does not fit.
         if self.is_cut { Err(fmt::Error) } else { Ok(()) }
     }
 }
@@ -211,13 +211,13 @@ thread_local! {
     static BUFFER: Cell<Option<Box<Values>>> = const { Cell::new(None) };
 }
 
-/// Runs `f` with the calling thread's buffer, which is empty (bridge.B1).
+/// Runs `f` with the calling thread's buffer, emptied (bridge.B1).
 pub(super) fn with_values<R>(f: impl FnOnce(&mut Values) -> R) -> R {
     let kept = BUFFER.try_with(Cell::take).unwrap_or_default();
     let mut values = kept.unwrap_or_else(|| Box::new(Values::new()));
     values.clear();
     let result = f(&mut values);
-    // A thread's last destructors have no place for it.
+    // In a thread's last destructors this fails, and the buffer is dropped.
     let _ = BUFFER.try_with(|place| place.set(Some(values)));
     result
 }

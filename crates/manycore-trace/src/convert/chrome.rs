@@ -46,7 +46,7 @@ pub fn chrome(trace: &mut Trace, filter: &Filter, mut to: impl Write) -> io::Res
     Ok(merge.into_account())
 }
 
-/// Microseconds with three digits behind the point.
+/// Formats microseconds with three decimals.
 fn micros(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let nanos = nanos.unsigned_abs();
@@ -82,7 +82,7 @@ fn event(to: &mut impl Write, process: u64, record: &Record<'_>) -> io::Result<(
     write!(to, "}}}}")
 }
 
-/// A value as JSON. Numbers that a reader would round are texts.
+/// Formats a value as JSON. Numbers that a reader would round become texts.
 pub(super) fn json(value: &Value) -> String {
     const EXACT: u64 = 1 << 53;
     match value {
@@ -95,7 +95,7 @@ pub(super) fn json(value: &Value) -> String {
     }
 }
 
-/// A text as JSON.
+/// Formats a text as JSON.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -53,15 +53,15 @@ pub fn ctf(trace: &mut Trace, filter: &Filter, folder: impl AsRef<Path>) -> io::
     Ok(merge.into_account())
 }
 
-/// What each packet begins with.
+/// The first word of each packet.
 const MAGIC: u32 = 0xc1fc_1fc1;
-/// The bytes of that, and of the two lengths and two times behind it.
+/// Bytes of the magic number, and of the two lengths and two times after it.
 const PACKET_HEAD: usize = 4 + 4 * 8;
-/// Bytes after which a packet ends.
+/// A packet ends after this many bytes.
 const PACKET: usize = 64 << 10;
 
-/// A slot's file, and its packet that is not written yet. The file is open only while a packet is
-/// written: there may be more slots than a process may have descriptors.
+/// A slot's file, and its unfinished packet. The file is open only while a packet is written, since
+/// there may be more slots than a process may have descriptors.
 struct Stream {
     path: PathBuf,
     packet: Vec<u8>,
@@ -95,7 +95,7 @@ impl Stream {
     }
 }
 
-/// What tells call sites apart.
+/// Returns what identifies a call site.
 fn key(info: &EventInfo) -> (String, u32, String) {
     let EventInfo { kind, class_name, name, .. } = info;
     (info.file.clone(), info.line, format!("{kind:?} {class_name} {name}"))
@@ -105,7 +105,7 @@ fn fragment(to: &mut impl Write, json: &str) -> io::Result<()> {
     writeln!(to, "\u{1e}{json}")
 }
 
-/// A class of fields of a fixed length.
+/// Describes a class of fixed-length fields.
 fn fixed(kind: &str, bytes: u8, role: &str) -> String {
     let roles = if role.is_empty() { String::new() } else { format!(",\"roles\":[\"{role}\"]") };
     let bits = 8 * u32::from(bytes);
@@ -144,7 +144,7 @@ fn write_metadata(
         "{\"type\":\"clock-class\",\"id\":\"real\",\"frequency\":1000000000,\
          \"origin\":\"unix-epoch\"}",
     )?;
-    // Its times are not optional in practice: babeltrace2 2.1 aborts without them.
+    // The times are required in practice: babeltrace2 2.1 aborts without them.
     let packet = structure(&[
         ("total", fixed("unsigned-integer", 8, "packet-total-length")),
         ("content", fixed("unsigned-integer", 8, "packet-content-length")),
@@ -195,7 +195,7 @@ fn write_record(to: &mut impl Write, id: u64, time: u64, record: &Record<'_>) ->
             (FieldType::Float(4), Value::Float(value)) => u64::from((*value as f32).to_bits()),
             (_, Value::Float(value)) => value.to_bits(),
             (_, Value::Text(text)) => {
-                // A zero byte would end it.
+                // A zero byte would end the text.
                 to.write_all(text.replace('\0', "\u{fffd}").as_bytes())?;
                 to.write_all(&[0])?;
                 continue;

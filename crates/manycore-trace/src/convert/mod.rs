@@ -1,4 +1,4 @@
-//! Recordings in the formats of other programs, and in figures.
+//! Converts recordings to formats of other programs, and to figures.
 //!
 //! ```
 //! use manycore_trace::{Class, Recorder, Trace, convert, span};
@@ -21,7 +21,7 @@
 //! | babeltrace2 from 2.1 on, and other readers of the Common Trace Format 2 | [`ctf`] |
 //! | figures: events by name, and quantiles of spans | [`Summary`] |
 //!
-//! Memory: that of a [`crate::Merge`], and what lists the threads.
+//! Memory: that of a [`crate::Merge`], and a list of the threads.
 
 mod chrome;
 mod ctf;
@@ -35,7 +35,7 @@ pub use summary::{SpanTimes, Summary};
 
 use crate::Record;
 
-/// Which records are taken.
+/// Selects records.
 ///
 /// ```
 /// use manycore_trace::convert::Filter;
@@ -47,15 +47,15 @@ use crate::Record;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Filter {
-    /// Only of these classes; of all if there are none here.
+    /// Only these classes. If empty, all classes.
     pub classes: Vec<String>,
-    /// Only events of these names; all if there are none here.
+    /// Only events of these names. If empty, all names.
     pub names: Vec<String>,
-    /// Only of these threads, by number or name; of all if there are none here.
+    /// Only these threads, by number or name. If empty, all threads.
     pub threads: Vec<String>,
-    /// Nanoseconds from the start of the recording.
+    /// Only records from this time on, in nanoseconds from the start of the recording.
     pub from_nanos: i64,
-    /// The same; records at this time are left out.
+    /// Only records before this time, in the same unit.
     pub to_nanos: i64,
 }
 
@@ -72,7 +72,7 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// Whether this record is taken.
+    /// Returns true if the filter selects this record.
     #[must_use]
     pub fn takes(&self, record: &Record<'_>) -> bool {
         let has = |list: &[String], what: &str| {

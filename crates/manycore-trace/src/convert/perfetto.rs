@@ -1,8 +1,8 @@
-//! Perfetto's protocol buffers.
+//! Writes Perfetto's protocol buffers.
 //!
-//! Written by hand: of the two hundred messages of Perfetto's schema six are needed, with twenty
-//! fields, whose numbers never change. A generated crate for all of them, with its runtime, is a
-//! thousand times as much code.
+//! The encoder is written by hand. It needs six of the two hundred messages of Perfetto's schema,
+//! with twenty fields whose numbers never change. A generated crate for all messages, with its
+//! runtime, is a thousand times as much code.
 
 use super::Filter;
 use crate::{Account, Kind, Record, Trace, Value};
@@ -91,7 +91,7 @@ struct Tracks {
     counters: BTreeMap<(String, String), u64>,
 }
 
-/// The number of the process's own track; threads' are behind it.
+/// The number of the process's own track. Threads' and counters' tracks have higher numbers.
 const PROCESS_TRACK: u64 = 1;
 const THREAD_TRACKS: u64 = 1 << 40;
 const COUNTER_TRACKS: u64 = 1 << 41;
@@ -157,7 +157,7 @@ fn describe(to: &mut impl Write, uuid: u64, build: impl FnOnce(&mut Message)) ->
 }
 
 impl Tracks {
-    /// The track of a record, which is described first if it is new.
+    /// Returns the track of a record. Describes the track first if it is new.
     fn of(&mut self, to: &mut impl Write, process: u64, record: &Record<'_>) -> io::Result<u64> {
         if record.info.kind == Kind::Counter {
             let key = (record.info.class_name.clone(), record.info.name.clone());

@@ -24,15 +24,15 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Events by class and name, spans by their beginnings.
+    /// Number of events by class and name. A span counts once, at its beginning.
     pub events: BTreeMap<(String, String), u64>,
-    /// Classes of which one event in so many was recorded, on average.
+    /// The sampled classes: one in so many events was recorded, on average.
     pub sampled: BTreeMap<String, u32>,
     /// Times of the spans that have both ends, by class and name.
     pub spans: BTreeMap<(String, String), SpanTimes>,
-    /// From the first record to the last.
+    /// Time from the first record to the last.
     pub time: Duration,
-    /// What the recording has, before the filter.
+    /// The account of the whole recording, before the filter.
     pub account: Account,
 }
 
@@ -42,20 +42,20 @@ pub struct Summary {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct SpanTimes {
-    /// How many.
+    /// The number of spans.
     pub count: u64,
-    /// All of them together.
+    /// The time of all spans together.
     pub total: Duration,
     /// The median.
     pub p50: Duration,
-    /// 99 of 100 were shorter.
+    /// 99 of 100 spans were shorter.
     pub p99: Duration,
-    /// The longest.
+    /// The longest span.
     pub max: Duration,
 }
 
 impl Summary {
-    /// Of the records that the filter takes.
+    /// Summarizes the records that the filter selects.
     pub fn of(trace: &mut Trace, filter: &Filter) -> Self {
         let mut summary = Self::default();
         let mut names: BTreeMap<String, usize> = BTreeMap::new();
@@ -80,7 +80,7 @@ impl Summary {
                     open.entry(record.thread).or_default().begin(name, now);
                 }
                 Kind::End => {
-                    // Ends without a beginning are of spans that were cut.
+                    // An end without a beginning belongs to a span whose beginning is lost.
                     let name = names.get(&info.name);
                     let spans = open.get_mut(&record.thread);
                     let began = name.zip(spans).and_then(|(name, spans)| spans.end(*name));
@@ -107,12 +107,12 @@ impl Summary {
     }
 }
 
-/// The spans of a thread that have not ended, the outer ones first.
+/// The open spans of a thread, outermost first.
 #[derive(Default)]
 struct OpenSpans {
-    /// Each one's name, by number, and its time.
+    /// Each span's name, as a number, and its time.
     stack: Vec<(usize, i64)>,
-    /// How many of each name there are.
+    /// The number of open spans of each name.
     counts: BTreeMap<usize, usize>,
 }
 
@@ -122,9 +122,10 @@ impl OpenSpans {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// Ends the innermost span of this name, and those within it; when it began, if there is one.
+    /// Ends the innermost span of this name and all spans inside it. Returns when it began, or
+    /// `None` if no such span is open.
     fn end(&mut self, name: usize) -> Option<i64> {
-        // Without this, ends that fit none would each search the whole stack.
+        // Without this check, each unmatched end would search the whole stack.
         self.counts.get(&name).filter(|count| **count > 0)?;
         while let Some((innermost, began)) = self.stack.pop() {
             if let Some(count) = self.counts.get_mut(&innermost) {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 use std::io;
 
-/// Whether all that was produced is accounted for (reader.T2).
+/// The account of a merge: says whether every event that was produced is accounted for (reader.T2).
 ///
 /// ```
 /// use manycore_trace::{Recorder, Trace};
@@ -24,21 +24,21 @@ use std::io;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Account {
-    /// Events that the program recorded or tried to; without those that sampling passed over.
+    /// Events that the program recorded or tried to record, without those that sampling skipped.
     pub produced: u64,
-    /// Events that the merge had.
+    /// Events that the merge returned.
     pub merged: u64,
-    /// Events that the writers count as overwritten, dropped or refused.
+    /// Events that the writers counted as overwritten, dropped or refused.
     pub lost: u64,
-    /// Events that are neither: the file is damaged.
+    /// All other events. If there are any, the file is damaged.
     pub missing: u64,
-    /// What is wrong in the file, in the order of offsets: up to 1,000 places, and one more if
-    /// there are others.
+    /// The damaged places of the file in order of offset: up to 1,000, and one more entry if there
+    /// are others.
     pub damage: Vec<Damage>,
 }
 
 impl Account {
-    /// Whether nothing is missing, and nothing wrong.
+    /// Returns true if no event is missing and nothing is damaged.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.missing == 0 && self.damage.is_empty()
@@ -58,7 +58,7 @@ impl fmt::Display for Account {
 
 /// Records in the order of (time, slot, sequence); see [`Trace::merge`].
 ///
-/// Not an iterator: a record lends its words from the sub-buffer that is being read.
+/// Not an iterator: a record borrows its words from the sub-buffer that is being read.
 ///
 /// ```
 /// let bytes = manycore_trace::Recorder::new().start()?.finish()?;
@@ -76,7 +76,7 @@ pub struct Merge<'a> {
     cursors: Vec<Cursor<'a>>,
     /// Rings without a sub-buffer.
     empty: Vec<&'a RingInfo>,
-    /// The next record of each ring but the current one's.
+    /// The next record of each ring, except the current ring's.
     heap: BinaryHeap<Reverse<(u64, u32, usize)>>,
     current: Option<usize>,
     refused: u64,
@@ -84,7 +84,7 @@ pub struct Merge<'a> {
     unknown: BTreeSet<u16>,
 }
 
-/// What cursors share.
+/// What all cursors share.
 #[derive(Debug, Clone, Copy)]
 struct File<'a> {
     source: &'a Source,
@@ -94,12 +94,12 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// Reads what is complete of a sub-buffer.
+    /// Reads the complete words of a sub-buffer.
     fn read(&self, info: BlockInfo, to: &mut Vec<u64>) -> io::Result<()> {
         let count = self.block_words.min(info.committed);
         let Some(packed) = info.packed else {
             self.source.words(info.offset, count, to)?;
-            // What a hole holds is no record, and takes no memory (reader.T4).
+            // The rest of a hole is not a record, and must not take memory (reader.T4).
             to.truncate(end_of_records(to));
             to.shrink_to(2 * to.len());
             return Ok(());
@@ -127,13 +127,13 @@ impl File<'_> {
     }
 }
 
-/// How many words of a sub-buffer there are up to the end of its records, or to what is none.
+/// Returns where the records of a sub-buffer end, or where the first invalid record is.
 fn end_of_records(words: &[u64]) -> usize {
     let mut at = BLOCK_HEAD;
     while let Some(word) = words.get(at) {
         let (_, length, ..) = parts(*word);
         if length == 0 {
-            return at + usize::from(*word != 0); // what is wrong is told when it is reached
+            return at + usize::from(*word != 0); // the damage is reported when the cursor reaches it
         }
         at += length;
     }
@@ -168,14 +168,14 @@ impl<'a> Merge<'a> {
         merge
     }
 
-    /// Moves a cursor to its next record, and queues it.
+    /// Moves a cursor to its next record and queues the cursor.
     fn push(&mut self, at: usize) {
         if let Some(time) = self.advance(at) {
             self.heap.push(Reverse((time, self.cursors[at].slot, at)));
         }
     }
 
-    /// The time of the next known record of a ring.
+    /// Moves a cursor to its next known record and returns the record's time.
     fn advance(&mut self, at: usize) -> Option<u64> {
         let cursor = &mut self.cursors[at];
         loop {
@@ -194,13 +194,13 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// The next record.
+    /// Returns the next record.
     #[allow(clippy::should_implement_trait)] // it lends
     pub fn next(&mut self) -> Option<Record<'_>> {
         if let Some(at) = self.current.take() {
             let slot = self.cursors[at].slot;
             if let Some(time) = self.advance(at) {
-                // Mostly a ring goes on for a while.
+                // A ring mostly stays first for a while.
                 let is_first =
                     self.heap.peek().is_none_or(|Reverse((t, s, _))| (time, slot) < (*t, *s));
                 if is_first {
@@ -229,7 +229,7 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// What was merged, and what not: after the last record.
+    /// Reads the remaining records and returns the account.
     #[must_use]
     pub fn into_account(mut self) -> Account {
         while self.next().is_some() {}
@@ -252,7 +252,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// The record that a cursor stands at.
+/// The record at which a cursor stands.
 #[derive(Debug, Default)]
 struct Found {
     at: usize,
@@ -261,26 +261,26 @@ struct Found {
     sequence: u64,
 }
 
-/// One ring, being read.
+/// A ring that is being read.
 #[derive(Debug)]
 struct Cursor<'a> {
     slot: u32,
     ring: &'a RingInfo,
-    /// Blocks that were begun.
+    /// The index of the next block.
     next_block: usize,
     words: Vec<u64>,
-    /// Behind the record that it stands at.
+    /// The word after the current record.
     at: usize,
     time: u64,
     thread: u64,
     thread_name: String,
     record: Found,
-    /// Records before this sequence number are left out.
+    /// Records with a lower sequence number are skipped.
     skip: u64,
-    /// The number of the next event, and the last block.
+    /// The number of the next event; below, the last block.
     expected: u64,
     last: Option<BlockInfo>,
-    /// A block was overwritten while it was read.
+    /// True if a block was overwritten while it was read.
     is_overtaken: bool,
     merged: u64,
     skipped: u64,
@@ -309,7 +309,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Where a word of the block lies in the file; if it is packed, where what is packed begins.
+    /// Returns the file offset of a word of the block. In a packed block: where the packed bytes
+    /// begin.
     fn offset(&self, word: usize) -> u64 {
         self.last.map_or(0, |last| {
             let word = if last.packed.is_some() { word.min(BLOCK_HEAD) } else { word };
@@ -317,7 +318,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Goes to the next event; false at the end.
+    /// Moves to the next event. Returns false at the end.
     fn advance(&mut self, file: &File<'_>, damage: &mut Vec<Damage>) -> bool {
         loop {
             if self.at >= self.words.len() || self.words[self.at] == 0 {
@@ -364,7 +365,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads the next block; false if there is none.
+    /// Reads the next block. Returns false if there is none.
     fn next_block(&mut self, file: &File<'_>, damage: &mut Vec<Damage>) -> bool {
         while let Some(info) = self.ring.blocks.get(self.next_block).copied() {
             self.next_block += 1;
@@ -390,7 +391,7 @@ impl<'a> Cursor<'a> {
         false
     }
 
-    /// Accounts for what lies between the last block and this one.
+    /// Begins a block, and accounts for events between the last block and this one.
     fn begin(&mut self, info: BlockInfo, damage: &mut Vec<Damage>) {
         let base = self.words[block::BASE];
         if base < self.time || info.first < self.expected || info.first < info.lost {
@@ -399,7 +400,7 @@ impl<'a> Cursor<'a> {
         }
         let gap = info.first.saturating_sub(self.expected);
         self.lost += match self.last {
-            // Before the first one that is left, all was overwritten.
+            // Everything before the first remaining block was overwritten.
             None if info.sequence > 0 => gap,
             Some(last) if info.sequence > last.sequence + 1 && self.is_overtaken => gap,
             last => gap.min(info.lost.saturating_sub(last.map_or(0, |last| last.lost))),
@@ -415,7 +416,7 @@ impl<'a> Cursor<'a> {
         self.last = Some(info);
     }
 
-    /// Adds this ring's counts, at its end.
+    /// Adds this ring's counts to the account. Called at the ring's end.
     fn add_to(&self, account: &mut Account) {
         let after = self.ring.lost.saturating_sub(self.last.map_or(0, |last| last.lost));
         let merged = self.merged + self.skipped;

@@ -1,21 +1,28 @@
-//! Reading recordings: of files that are whole, cut, damaged, foreign, or still being written.
+//! Reading of recordings: of whole, cut, damaged or foreign files, and of files still being
+//! written.
+//!
+//! ```text
+//! file --scan--> chunks, schema, sub-buffers --one cursor a ring--> Merge --> Record
+//!                     | damage                      | gaps            |
+//!                     +-----------------------------+-----------------+--> Account
+//! ```
 //!
 //! # Laws
 //!
-//! Owns: what a file's bytes mean. Has no `unsafe`, and trusts no byte.
+//! This module owns the meaning of a file's bytes. It has no `unsafe`, and trusts no byte.
 //!
-//! - reader.T1 Records come in the order of (time, slot, sequence), whatever the file's order is:
-//!   two merges of one file are equal.
-//! - reader.T2 What a thread produced is merged, or counted as lost by the writer, or counted as
-//!   missing here.
-//! - reader.T3 Damage has an offset, and costs what lies behind it in the same sub-buffer or chunk.
-//! - reader.T4 Memory: a sub-buffer for each ring as far as it has records, which are at most
-//!   [`FOLD`](crate::format::packed::FOLD) times what the file has of it, and 64 bytes for each
-//!   sub-buffer. So it is at most 48 bytes for each byte of the file, and 1 MiB; and a hole of a
-//!   sparse file counts as no bytes. No length that the file states is believed before the bytes
-//!   are read.
-//! - reader.T5 Time: each byte is looked at a fixed number of times. No two sub-buffers share one,
-//!   and behind 64 empty sub-buffers of a ring none is looked for.
+//! - reader.T1 Records come in the order of (time, slot, sequence), whatever the file's order is.
+//!   Two merges of one file are equal.
+//! - reader.T2 Each event that a thread produced is merged, or counted as lost by the writer, or
+//!   counted as missing here.
+//! - reader.T3 Damage has an offset. It costs at most the rest of its sub-buffer or chunk.
+//! - reader.T4 Memory: for each ring one sub-buffer, as far as it has records, and 64 bytes for
+//!   each sub-buffer. Records have at most [`FOLD`](crate::format::packed::FOLD) times their bytes
+//!   in the file. So a reader takes at most 48 bytes for each byte of the file, and 1 MiB. A hole
+//!   of a sparse file counts as no bytes. No length that the file states is trusted before the
+//!   bytes are read.
+//! - reader.T5 Time: each byte is read a fixed number of times. No two sub-buffers share a byte,
+//!   and after 64 empty sub-buffers of a ring the search ends.
 
 mod merge;
 mod record;
@@ -34,7 +41,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// A recording that is read.
+/// A recording that is open for reading.
 ///
 /// ```
 /// use manycore_trace::{Class, FieldType, Kind, Recorder, Trace, Value, span};
@@ -56,12 +63,13 @@ use std::path::Path;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A file that a process is still writing can be read as well: what is overwritten during the read
+/// A file can be read while a process still writes it. What the process overwrites during the read
 /// is counted as lost.
 ///
-/// Files may come from strangers: memory is at most 48 bytes for each byte of the file, and 1 MiB,
-/// and time follows its bytes as well. (A recording that is not crafted takes much less: a
-/// sub-buffer for each thread.) Holes of a sparse file take none, whatever it says of its length.
+/// A file may come from a stranger. Reading takes at most 48 bytes of memory for each byte of the
+/// file, and 1 MiB, and time in proportion to the file's bytes. (A recording that is not crafted
+/// takes much less: one sub-buffer for each thread.) Holes of a sparse file take no memory,
+/// whatever length the file states.
 #[derive(Debug)]
 pub struct Trace {
     source: Source,
@@ -71,7 +79,7 @@ pub struct Trace {
     damage: Vec<Damage>,
 }
 
-/// What the first chunk says.
+/// The contents of the first chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     ticks_per_second: u64,
@@ -86,16 +94,16 @@ impl Trace {
     /// Opens a file.
     ///
     /// # Errors
-    /// If it can't be read; if it is no recording, as [`Damage`] within the error. A file that is
-    /// damaged further on is opened: see [`Account::damage`].
+    /// If the file can't be read. If it is not a recording, the error contains a [`Damage`]. A file
+    /// that is damaged further on is opened: see [`Account::damage`].
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::from_file(File::open(path)?)
     }
 
-    /// Reads from an open file: one of [`crate::Recording::descriptor`].
+    /// Reads from an open file, such as [`crate::Recording::descriptor`].
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn from_file(file: File) -> io::Result<Self> {
         Self::from_source(Source::of_file(file, |start| scan::read_head(start).map(drop))?)
     }
@@ -103,7 +111,7 @@ impl Trace {
     /// Reads from the bytes of a file.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn from_bytes(bytes: Vec<u8>) -> io::Result<Self> {
         Self::from_source(Source::Bytes(bytes))
     }
@@ -112,61 +120,62 @@ impl Trace {
         scan::scan(source)
     }
 
-    /// All records, in the order of (time, slot, sequence).
+    /// Returns all records, in the order of (time, slot, sequence).
     pub fn merge(&mut self) -> Merge<'_> {
         Merge::new(self, &BTreeMap::new())
     }
 
-    /// As [`merge`](Self::merge), without the records before these sequence numbers of the slots:
-    /// what is new since the last time.
+    /// Like [`merge`](Self::merge), but skips the records before these sequence numbers of the
+    /// slots. So it returns what is new since the last time.
     pub fn merge_from(&mut self, first: &BTreeMap<u32, u64>) -> Merge<'_> {
         Merge::new(self, first)
     }
 
-    /// Merges all, and says whether anything is missing.
+    /// Merges all records and returns the account.
     pub fn account(&mut self) -> Account {
         let mut merge = self.merge();
         while merge.next().is_some() {}
         merge.into_account()
     }
 
-    /// The events that the schema has.
+    /// Returns the events in the schema.
     pub fn events(&self) -> impl Iterator<Item = &EventInfo> {
         self.events.values()
     }
 
-    /// The process that wrote it.
+    /// Returns the number of the process that wrote the recording.
     #[must_use]
     pub fn process(&self) -> u64 {
         self.head.process
     }
 
-    /// Slots that have rings.
+    /// Returns the number of slots that have a ring.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.rings.len()
     }
 
-    /// Ticks in a second.
+    /// Returns the ticks in a second.
     #[must_use]
     pub fn ticks_per_second(&self) -> u64 {
         self.head.ticks_per_second
     }
 
-    /// Nanoseconds from the start of the recording to this time; negative before it.
+    /// Returns nanoseconds from the start of the recording to this time. Negative before the start.
     #[must_use]
     pub fn nanos(&self, time: u64) -> i64 {
         self.head.nanos(time)
     }
 
-    /// Nanoseconds from 1970 to the start of the recording.
+    /// Returns nanoseconds from 1970 to the start of the recording.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.head.start.1
     }
 
-    /// How much faster the system's clock went than this recording's, in parts of a million: if the
-    /// recording was ended.
+    /// Returns how much faster the system's clock ran than the recording's, in parts per million.
+    ///
+    /// Returns `None` if the recording was not ended.
     #[must_use]
     pub fn drift(&self) -> Option<f64> {
         let (ticks, nanos) = self.head.end?;

@@ -1,4 +1,4 @@
-//! One record, and its fields.
+//! A record and its fields.
 
 use super::Head;
 use crate::format::TRUNCATED;
@@ -6,23 +6,23 @@ use crate::schema::EventInfo;
 use crate::site::FieldType;
 use std::fmt;
 
-/// A record, as [`super::Merge::next`] finds it.
+/// A record, as returned by [`super::Merge::next`].
 ///
 /// See [`Trace`](crate::Trace) for an example.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Record<'a> {
-    /// In ticks; see [`super::Trace::nanos`].
+    /// The time in ticks; see [`super::Trace::nanos`].
     pub time: u64,
-    /// The ring that it was in.
+    /// The ring that held it.
     pub slot: u32,
     /// Its number among the ring's events.
     pub sequence: u64,
-    /// The thread's number in the system; 0 if that is not known.
+    /// The thread's number in the system, or 0 if unknown.
     pub thread: u64,
     /// The call site.
     pub info: &'a EventInfo,
-    /// All but the first word.
+    /// All words except the first.
     pub(crate) words: &'a [u64],
     pub(crate) head: &'a Head,
     pub(crate) thread_name: &'a str,
@@ -42,9 +42,9 @@ pub enum Value {
     Float(f64),
     /// True or false.
     Bool(bool),
-    /// A text, with `...` behind it if it was truncated.
+    /// A text. Ends with `...` if it was truncated.
     Text(String),
-    /// Bytes, the first ones if they were truncated.
+    /// Bytes, only the first ones if they were truncated.
     Bytes(Vec<u8>),
 }
 
@@ -62,26 +62,26 @@ impl fmt::Display for Value {
 }
 
 impl<'a> Record<'a> {
-    /// Nanoseconds from the start of the recording; negative before it.
+    /// Returns nanoseconds from the start of the recording. Negative before the start.
     #[must_use]
     pub fn nanos(&self) -> i64 {
         self.head.nanos(self.time)
     }
 
-    /// The first 64 bytes of the thread's name; empty if it has none.
+    /// Returns up to 64 bytes of the thread's name, empty if it has none.
     #[must_use]
     pub fn thread_name(&self) -> &'a str {
         self.thread_name
     }
 
-    /// The fields' names and values.
+    /// Returns the fields' names and values.
     #[must_use]
     pub fn fields(&self) -> Fields<'a> {
         let tail = self.info.fixed().div_ceil(8);
         Fields { info: self.info, words: self.words, at: 0, bit: 0, tail }
     }
 
-    /// The value of the field with this name.
+    /// Returns the value of the field with this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Value> {
         self.fields().find(|(of, _)| *of == name).map(|(_, value)| value)
@@ -95,27 +95,27 @@ impl fmt::Display for Record<'_> {
     }
 }
 
-/// The fields of a record; ends early if the record is too short for its schema.
+/// The fields of a record. Ends early if the record is too short for its schema.
 ///
 /// See [`Trace`](crate::Trace) for an example.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     info: &'a EventInfo,
     words: &'a [u64],
-    /// The next field, its first bit in the fixed part, and the next text's word.
+    /// The next field; below, its first bit in the fixed part, and the next text's word.
     at: usize,
     bit: usize,
     tail: usize,
 }
 
-/// So many low bits of `word`, as a signed number.
+/// Returns the low `bits` bits of `word` as a signed number.
 fn signed(word: u64, bits: u32) -> i64 {
     let unused = 64 - bits;
     (word << unused) as i64 >> unused
 }
 
 impl Fields<'_> {
-    /// The next bytes of the fixed part.
+    /// Returns the next bytes of the fixed part.
     fn fixed(&mut self, bytes: usize) -> Option<u64> {
         let (at, shift) = (self.bit / 64, self.bit % 64);
         let low = self.words.get(at)? >> shift;

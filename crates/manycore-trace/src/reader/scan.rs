@@ -1,4 +1,4 @@
-//! Finding a file's chunks, and the sub-buffers in them.
+//! Finds a file's chunks and their sub-buffers.
 
 use super::source::Source;
 use super::{Head, Trace};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-/// A place in a file that makes no sense.
+/// A damaged place in a file.
 ///
 /// ```
 /// use manycore_trace::{Damage, Trace};
@@ -41,10 +41,10 @@ impl From<Damage> for io::Error {
     }
 }
 
-/// Places with damage that are listed.
+/// Maximal damaged places that are listed.
 const LISTED: usize = 1000;
 
-/// Lists a place with damage, or says that there are more.
+/// Lists a damaged place. Once the list is full, adds one entry that says that there are more.
 pub(super) fn note(list: &mut Vec<Damage>, damage: Damage) {
     match list.len() {
         ..LISTED => list.push(damage),
@@ -53,15 +53,15 @@ pub(super) fn note(list: &mut Vec<Damage>, damage: Damage) {
     }
 }
 
-/// So many sub-buffers of a ring one behind the other that were not begun are the last ones: the
-/// first round begins them in order, and later at most the next one is being made ready. (A writer
-/// that is fast may make a few of them ready while they are looked at.)
+/// After this many empty sub-buffers in a row the rest of a ring is empty too. The first round
+/// begins sub-buffers in order. Later rounds have at most the next one empty. (A fast writer may
+/// prepare a few while they are read.)
 const EMPTY: u64 = 64;
 
-/// No time and no count of events reaches this.
+/// No valid time and no valid count of events reaches this.
 pub(crate) const LIMIT: u64 = 1 << 62;
 
-/// A sub-buffer's head, and where it is.
+/// A sub-buffer's head and its place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockInfo {
     pub(crate) offset: u64,
@@ -69,21 +69,21 @@ pub(crate) struct BlockInfo {
     pub(crate) committed: usize,
     pub(crate) first: u64,
     pub(crate) lost: u64,
-    /// Bytes of its records behind the head, if they are packed.
+    /// If packed: the bytes of its records after the head.
     pub(crate) packed: Option<usize>,
 }
 
-/// A ring's sub-buffers, and what it counted.
+/// A ring's sub-buffers and counts.
 #[derive(Debug, Default)]
 pub(crate) struct RingInfo {
-    /// In the order of their sequence.
+    /// Sorted by sequence.
     pub(crate) blocks: Vec<BlockInfo>,
     pub(crate) produced: u64,
     pub(crate) lost: u64,
     pub(crate) reentrant: u64,
 }
 
-/// Reads all of a file but its records.
+/// Reads everything in a file except the records.
 pub(crate) fn scan(source: Source) -> io::Result<Trace> {
     let head = read_head(&source)?;
     let mut scan = Scan {
@@ -145,11 +145,11 @@ struct Scan {
     damage: Vec<Damage>,
 }
 
-/// Where a chunk lies.
+/// The place of a chunk.
 #[derive(Clone, Copy)]
 struct Chunk {
     offset: u64,
-    /// As it says, or to the end of the file.
+    /// The chunk's stated length, at most to the end of the file.
     bytes: u64,
 }
 
@@ -168,7 +168,7 @@ impl Scan {
                 break;
             };
             if mark == 0 {
-                break; // a chunk that was being made (session.S2)
+                break; // a chunk that was not finished (session.S2)
             }
             let left = self.length - offset;
             if ![HEAD, SCHEMA, RING, BLOCK, PACKED, TOTAL].contains(&mark)
@@ -234,7 +234,7 @@ impl Scan {
         let mut words = Vec::new();
         self.source.words(chunk.offset, ring::WORDS, &mut words)?;
         if words.len() < ring::WORDS || chunk.bytes < 8 * ring::WORDS as u64 {
-            return Ok(()); // the caller says that it is cut
+            return Ok(()); // the caller reports the cut
         }
         let (number, blocks) = (words[ring::NUMBER], words[ring::BLOCKS]);
         let Ok(number) = u32::try_from(number) else {
@@ -257,7 +257,7 @@ impl Scan {
             if offset >= end || empty == EMPTY {
                 break;
             }
-            // None reaches into the next chunk.
+            // No sub-buffer reaches into the next chunk.
             let place = Chunk { offset, bytes: block_bytes.min(end - offset) };
             let is_begun = self.block(number, place, Some((at, blocks)), None)?;
             empty = if is_begun { 0 } else { empty + 1 };
@@ -266,7 +266,7 @@ impl Scan {
         Ok(())
     }
 
-    /// A sub-buffer that was copied, and perhaps packed.
+    /// Reads a sub-buffer that was copied, and perhaps packed.
     fn copied(&mut self, chunk: Chunk, is_packed: bool) -> io::Result<()> {
         const { assert!(copied::WORDS == packed::WORDS && copied::RING == packed::RING) };
         let mut words = Vec::new();
@@ -288,8 +288,10 @@ impl Scan {
         Ok(())
     }
 
-    /// A sub-buffer, in a ring at this position of so many; or with so many bytes of packed
-    /// records. Returns whether it was begun.
+    /// Reads a sub-buffer's head. Returns true if the sub-buffer was begun.
+    ///
+    /// `at` is its position in a ring, and the ring's number of sub-buffers. `packed` is the number
+    /// of bytes of its packed records.
     fn block(
         &mut self,
         number: u32,
@@ -300,13 +302,13 @@ impl Scan {
         let mut words = Vec::new();
         self.source.words(place.offset, BLOCK_HEAD, &mut words)?;
         if words.len() < BLOCK_HEAD || place.bytes < 8 * BLOCK_HEAD as u64 {
-            return Ok(false); // the caller says that it is cut
+            return Ok(false); // the caller reports the cut
         }
         let Some(sequence) = words[block::SEQUENCE].checked_sub(1) else {
             if at.is_none() {
                 self.note(place.offset, "a copied sub-buffer without a sequence");
             }
-            return Ok(false); // empty, or being made ready
+            return Ok(false); // empty, or being prepared
         };
         if at.is_some_and(|(at, blocks)| sequence % blocks != at) {
             self.note(place.offset, "a sub-buffer at a wrong place of its ring");
@@ -349,7 +351,7 @@ impl Scan {
     }
 
     fn totals(&mut self, chunk: Chunk) -> io::Result<()> {
-        /// Rings that are read at once.
+        /// Rings that are read at a time.
         const ROWS: usize = 1024;
         let mut words = Vec::new();
         let left = |at: u64| ((chunk.offset + chunk.bytes).saturating_sub(at) / 8) as usize;
@@ -366,7 +368,7 @@ impl Scan {
                 return Ok(());
             }
             for row in rows {
-                // Each ring once, in their order: so that a hole is no ring for ever.
+                // Each ring once and in order, so that a hole does not look like endless rings.
                 let number = u32::try_from(row[0]).ok().filter(|number| *number >= next);
                 let Some(number) = number.filter(|number| *number < u32::MAX) else {
                     self.note(at, "no number of a ring");

@@ -5,11 +5,11 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Bytes that are read at once. So many that are all 0 are taken for a hole: no recording has them
-/// but behind its end, as a record has at most 2,040 bytes, and its first word is not 0.
+/// Bytes that are read at a time. That many zeros are taken for a hole: a recording has them only
+/// after its end, because a record has at most 2,040 bytes and its first word is not 0.
 const PIECE: usize = 64 << 10;
 
-/// A file, or bytes in memory.
+/// The source of a recording: a file, or bytes in memory.
 pub(crate) enum Source {
     File(File),
     Bytes(Vec<u8>),
@@ -25,7 +25,7 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// A regular file as it is; anything else is read to its end, if `begins` takes its head.
+    /// Takes a regular file as it is. Reads anything else to its end if `begins` accepts its head.
     pub(crate) fn of_file(
         mut file: File,
         begins: impl FnOnce(&Self) -> io::Result<()>,
@@ -36,7 +36,7 @@ impl Source {
         let mut bytes = Vec::new();
         (&mut file).take(8 * head::WORDS as u64).read_to_end(&mut bytes)?;
         let start = Self::Bytes(bytes);
-        begins(&start)?; // what is no recording need not end
+        begins(&start)?; // a source that is not a recording may never end
         let Self::Bytes(mut bytes) = start else { unreachable!("made above") };
         file.read_to_end(&mut bytes)?;
         Ok(Self::Bytes(bytes))
@@ -49,8 +49,8 @@ impl Source {
         }
     }
 
-    /// Up to `bytes` bytes from `offset` on: fewer at the end, and before a hole behind the first
-    /// [`PIECE`]. Memory and time follow what is read, whatever `bytes` says (reader.T4).
+    /// Returns up to `bytes` bytes from `offset` on: fewer at the end, and before a hole after the
+    /// first [`PIECE`]. Memory and time follow what is read, whatever `bytes` says (reader.T4).
     pub(crate) fn bytes(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
         let mut found = Vec::new();
         while found.len() < bytes {
@@ -81,7 +81,7 @@ impl Source {
         Ok(found)
     }
 
-    /// Up to `count` words from `offset` on.
+    /// Reads up to `count` words from `offset` on.
     pub(crate) fn words(&self, offset: u64, count: usize, to: &mut Vec<u64>) -> io::Result<()> {
         let bytes = self.bytes(offset, count * 8)?;
         to.clear();
@@ -91,7 +91,7 @@ impl Source {
     }
 }
 
-/// Reads as much as there is.
+/// Reads until `to` is full or the file ends.
 fn read_at(file: &File, to: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < to.len() {
