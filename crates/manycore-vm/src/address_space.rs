@@ -1,16 +1,19 @@
-//! Which file's pages are at which address.
+//! An address space of files: which file's pages are at which address.
 //!
-//! Owns: [`AddressSpace`] and [`SpaceView`]: the regions. Does not own: the files' pages.
+//! This module owns the regions: [`AddressSpace`] and [`SpaceView`]. It does not own the files'
+//! pages.
 //!
 //! Laws:
-//! - address_space.A1 An address has one region at any time, or none: that of a range map
-//!   (range_map.R3), whose keys are pages of 4,096 bytes. A touch finds it with no lock and no
-//!   write.
-//! - address_space.A2 A region has its file; the range map keeps a region that was found until the
-//!   view is closed (range_map.R6). So a touch beside an unmap ends on the file that it began with.
+//! - address_space.A1 An address has at most one region at any time: the entry of a range map
+//!   (range_map.R3) whose keys are pages of 4,096 bytes. A touch finds the region without a lock
+//!   and without a write.
+//! - address_space.A2 A region keeps its file. The range map keeps a region that a view found until
+//!   the view is closed (range_map.R6). So a touch beside an unmap ends on the file with which it
+//!   began.
 //!
-//! Source: K42's process object, whose list of regions is cached by processor (section 4.1 of the
-//! paper). A table that is read without a lock needs no caches, so unmapping visits none.
+//! Source: K42's process object, which caches its list of regions for each processor (section 4.1
+//! of the paper). A table that is read without a lock needs no caches, so unmapping has none to
+//! invalidate.
 
 use crate::file_cache::{FileCache, FilePage};
 use crate::{Error, ErrorKind, PAGE_BYTES};
@@ -18,23 +21,23 @@ use manycore::collections::{RangeError, RangeMap, RangeMapView};
 use std::fmt;
 use std::sync::Arc;
 
-/// A file's pages at a range of addresses.
+/// A range of a file at a range of addresses.
 struct Region {
     file: Arc<FileCache>,
-    /// What is added to an address to get the offset in the file; it wraps around. So it is right
-    /// for what an unmap leaves, too.
+    /// Added to an address, wrapping around, it gives the offset in the file. So it stays right for
+    /// the parts that an unmap leaves.
     shift: u64,
 }
 
-/// Addresses, and the [files](FileCache) whose pages are there: `mmap` of files, in user space.
+/// Addresses, and the [files](FileCache) whose pages are there: `mmap` of files in user space.
 ///
-/// What for: one range of numbers for data from many files: the segments of a store, a heap in
-/// files, the memory of an emulated machine. Addresses are chosen by the caller and are not those
-/// of the processor. When not: a single file needs no addresses; for memory that the processor
-/// reads at its address, [`MappingDb`](crate::MappingDb).
+/// What for: one range of numbers for data from many files, such as the segments of a store, a heap
+/// in files, the memory of an emulated machine. The caller chooses the addresses, which are not
+/// those of the processor. When not: a single file needs no addresses. For memory that the
+/// processor reads at its address, use [`MappingDb`](crate::MappingDb).
 ///
-/// Everything is done through a view, [`enter`](Self::enter): it holds back the memory of regions
-/// that are unmapped, so close it now and then.
+/// All operations go through a view ([`enter`](Self::enter)). An open view keeps the memory of
+/// unmapped regions, so close it now and then.
 ///
 /// ```
 /// use manycore_vm::{AddressSpace, ErrorKind, FileCache, MemoryFile};
@@ -63,27 +66,27 @@ struct Region {
 ///
 /// - *Consistency*: linearizable for each page of addresses. Mapping and unmapping a range becomes
 ///   visible page by page, as in [`RangeMap`].
-/// - *Progress*: a look-up of a region is wait-free. Mapping and unmapping wait for those of the
-///   same addresses.
-/// - *Cost*: that of [`RangeMap`]: a look-up some 5 ns, with no shared line written; mapping and
-///   unmapping 0.1 us, and different ranges do not meet. Then that of the file. Regions that are
-///   neighbours have their lock bits on the same line of the table: give each thread addresses of
-///   its own, some MiB apart. On 24 virtual cores, threads that map, touch and unmap 64 pages each
-///   are 21 times as fast as one then; with a list under a lock 0.4 times (`manycore bench
-///   faults`).
-/// - *Private mappings*: none. A page that is copied when it is written would be the space's, with
-///   a charge, an eviction and a place to be written to that no file has;
+/// - *Progress*: a look-up of a region is wait-free. Mapping and unmapping wait for other such
+///   operations on the same addresses.
+/// - *Cost*: that of [`RangeMap`], plus that of the file. A look-up takes some 5 ns and writes no
+///   shared line. Mapping and unmapping take 0.1 us, and different ranges share nothing.
+///   Neighbouring regions have their lock bits on the same line of the table, so give each thread
+///   its own addresses, some MiB apart. Then 24 virtual cores that map, touch and unmap 64 pages
+///   each are 21 times as fast as one core; with a list under a lock they are 0.4 times as fast
+///   (`manycore bench faults`).
+/// - *Private mappings*: none. A page that is copied on write would belong to the space. It would
+///   need a charge, an eviction and a place to be written to, and no file has these.
 ///   [`PrivatePages`](manycore::collections::PrivatePages) has such views of one cache of pages.
-/// - *Memory*: 1.3 KB, some 70 bytes for each region with the table's branches; a region keeps its
-///   file.
-/// - *Errors*: [`Error`], which names the addresses. Nothing is half done then.
+/// - *Memory*: 1.3 KB, and some 70 bytes for each region with the table's branches. A region keeps
+///   its file.
+/// - *Errors*: [`Error`], which names the addresses. A failed operation leaves nothing half done.
 /// - *Source*: K42's process object and regions.
 #[derive(Default)]
 pub struct AddressSpace {
     regions: RangeMap<Region>,
 }
 
-/// An [`AddressSpace`], as a thread uses it.
+/// A thread's view of an [`AddressSpace`].
 ///
 /// ```
 /// use manycore_vm::{AddressSpace, FileCache, MemoryFile};
@@ -104,7 +107,7 @@ pub struct SpaceView<'s> {
     regions: RangeMapView<'s, Region>,
 }
 
-/// First and last page of a range of addresses.
+/// Returns the first and the last page of a range of addresses.
 fn pages_of(at: usize, pages: usize) -> Result<(u64, u64), Error> {
     let refused = |kind| Err(Error::new(kind, at, pages));
     if pages == 0 {
@@ -121,13 +124,13 @@ fn pages_of(at: usize, pages: usize) -> Result<(u64, u64), Error> {
 }
 
 impl AddressSpace {
-    /// A space without regions.
+    /// Creates a space without regions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Shows the space to this thread.
+    /// Opens a view of the space for this thread.
     #[inline]
     pub fn enter(&self) -> SpaceView<'_> {
         SpaceView { regions: self.regions.enter() }
@@ -135,13 +138,13 @@ impl AddressSpace {
 }
 
 impl SpaceView<'_> {
-    /// Maps so many pages of 4,096 bytes of `file`, from the byte `offset` on, to the addresses
-    /// from `at` on. Nothing is read yet.
+    /// Maps `pages` pages of 4,096 bytes of `file`, from the byte `offset` on, to the addresses
+    /// from `at` on. Reads nothing yet.
     ///
     /// # Errors
-    /// If there are no pages, address or offset are not multiples of 4,096, the range is not within
-    /// the file as long as that is now (its last page may be a part of one), or an address has a
-    /// region.
+    /// If there are no pages, the address or the offset is not a multiple of 4,096, the range is
+    /// not within the present length of the file (its last page may be partial), or an address has
+    /// a region already.
     pub fn map(
         &self,
         at: usize,
@@ -167,11 +170,12 @@ impl SpaceView<'_> {
         }
     }
 
-    /// Unmaps what is mapped of so many pages of addresses, and returns how many pages that were.
-    /// The files keep their pages.
+    /// Unmaps the mapped pages of a range of addresses, and returns how many these were. The files
+    /// keep their pages.
     ///
     /// # Errors
-    /// If there are no pages, the address is not a multiple of 4,096, or none of them is mapped.
+    /// If there are no pages, the address is not a multiple of 4,096, or no page of the range is
+    /// mapped.
     pub fn unmap(&self, at: usize, pages: usize) -> Result<usize, Error> {
         let (first, last) = pages_of(at, pages)?;
         let removed = match self.regions.remove(first..=last) {
@@ -182,15 +186,15 @@ impl SpaceView<'_> {
         if count == 0 { Err(Error::new(ErrorKind::NotMapped, at, pages)) } else { Ok(count) }
     }
 
-    /// Runs `f` on the page of the file that is at this address, and on where in it the address is.
-    /// The page is read if it is not in memory.
+    /// Runs `f` on the file's page at this address, and on the position of the address in the page.
+    /// Reads the page if it is not in memory.
     ///
     /// # Errors
-    /// If nothing is mapped there, and as [`FileCache::with_page`]: that error names the offset in
-    /// the file.
+    /// If nothing is mapped there. Otherwise those of [`FileCache::with_page`], which name the
+    /// offset in the file.
     ///
     /// # Panics
-    /// As [`FileCache::with_page`].
+    /// Those of [`FileCache::with_page`].
     #[inline]
     pub fn touch<R>(
         &self,
@@ -208,8 +212,8 @@ impl SpaceView<'_> {
     /// Copies the bytes at these addresses.
     ///
     /// # Errors
-    /// As [`touch`](Self::touch): what was copied before the address that failed stays copied. If
-    /// the range goes past the last address, at once.
+    /// Those of [`touch`](Self::touch): bytes before the address that failed stay copied. If the
+    /// range goes past the last address, it fails before it copies.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Error> {
         self.each(at, into.len(), |page, from, at, count| page.read(from, &mut into[at..][..count]))
     }
@@ -217,8 +221,8 @@ impl SpaceView<'_> {
     /// Changes the bytes at these addresses.
     ///
     /// # Errors
-    /// As [`touch`](Self::touch): what was changed before the address that failed stays changed. If
-    /// the range goes past the last address, at once.
+    /// Those of [`touch`](Self::touch): bytes before the address that failed stay changed. If the
+    /// range goes past the last address, it fails before it changes anything.
     pub fn write(&self, at: usize, from: &[u8]) -> Result<(), Error> {
         self.each(at, from.len(), |page, to, at, count| page.write(to, &from[at..][..count]))
     }
@@ -243,7 +247,7 @@ impl SpaceView<'_> {
         Ok(())
     }
 
-    /// The file that is at this address, and the offset in it.
+    /// Returns the file at this address, and the offset in the file.
     pub fn file(&self, at: usize) -> Option<(Arc<FileCache>, u64)> {
         let region = self.regions.get((at / PAGE_BYTES) as u64)?;
         Some((Arc::clone(&region.file), (at as u64).wrapping_add(region.shift)))

@@ -1,21 +1,21 @@
-//! The one error of this crate: what was wrong, and with which pages.
+//! The error type of this crate: the reason, and the pages that it concerns.
 
 use std::{error, fmt, io};
 
-/// Some pages, as an error names them.
+/// The pages that an error concerns.
 ///
 /// See [`ErrorKind`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageRange {
-    /// The address of the first page as the caller gave it, or the byte in the file; 0 where the
-    /// call has no address.
+    /// The address of the first page as the caller gave it, or the byte in the file. 0 if the call
+    /// has no address.
     pub at: usize,
-    /// How many pages.
+    /// The number of pages.
     pub pages: usize,
 }
 
-/// Why an operation was refused. Nothing has changed then.
+/// Why an operation was refused. A refused operation has changed nothing.
 ///
 /// See [`ErrorKind`] for an example.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Error {
     system: Option<io::Error>,
 }
 
-/// What was wrong.
+/// The reason of an [`Error`].
 ///
 /// ```
 /// use manycore::section;
@@ -44,13 +44,13 @@ pub struct Error {
 pub enum ErrorKind {
     /// The range has no pages.
     ZeroPages,
-    /// The address, or an alignment, is no multiple of what it must be.
+    /// The address or an alignment is not a multiple of what it must be.
     Unaligned,
     /// The range goes past the end of all addresses.
     Wraps,
     /// The range is not all within its space.
     OutsideSpace,
-    /// A page of the range is mapped, or was and waits for its gate.
+    /// A page of the range is mapped, or was mapped and waits for its gate.
     Overlaps,
     /// A page of the range is not mapped.
     NotMapped,
@@ -60,15 +60,15 @@ pub enum ErrorKind {
     RightsGrow,
     /// The range is not all within the file.
     OutsideFile,
-    /// The budget is used up, or all pages that there may be are in use, and no file gives any.
+    /// The budget is used up, or all permitted pages are in use, and no file gives a page back.
     NoMemory,
-    /// There are not as many free frames. Those that wait for their gate come back with a flush.
+    /// There are not enough free frames. A flush frees those that wait for their gate.
     NoFrames,
-    /// No gap of the space has room. Those that wait for their gate come back with a flush.
+    /// No gap of the space is large enough. A flush frees the addresses that wait for their gate.
     NoAddresses,
-    /// The backing, or this system, cannot do that at all; the text says what.
+    /// The backing or this system cannot do that at all. The text says what it cannot do.
     Unsupported(&'static str),
-    /// The system refused the call that is named.
+    /// The system refused the named call.
     System(&'static str),
 }
 
@@ -77,34 +77,35 @@ impl Error {
         Self { kind, range: PageRange { at, pages }, system: None }
     }
 
-    /// An error with the system's own reason: for a [`Backing`](crate::Backing) of the caller's.
+    /// Creates an error with the system's own reason, for a [`Backing`](crate::Backing) of the
+    /// caller's.
     pub fn system(call: &'static str, at: usize, pages: usize, reason: io::Error) -> Self {
         Self { system: Some(reason), ..Self::new(ErrorKind::System(call), at, pages) }
     }
 
-    /// An error of a backing that cannot do what was asked for.
+    /// Creates the error of a backing that does not support an operation.
     pub const fn unsupported(what: &'static str, at: usize, pages: usize) -> Self {
         Self::new(ErrorKind::Unsupported(what), at, pages)
     }
 
-    /// Whether the system had no more of something: memory, or entries for mappings.
+    /// Returns true if the system had no memory, or no entries for mappings, left.
     #[cfg(target_os = "linux")]
     pub(crate) fn is_shortage(&self) -> bool {
         self.system.as_ref().is_some_and(|error| error.raw_os_error() == Some(libc::ENOMEM))
     }
 
-    /// The same error, of these pages.
+    /// Returns the same error for these pages.
     #[cfg(target_os = "linux")]
     pub(crate) fn about(self, at: usize, pages: usize) -> Self {
         Self { range: PageRange { at, pages }, ..self }
     }
 
-    /// What was wrong.
+    /// Returns the reason.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The pages that it was about.
+    /// Returns the pages that the error concerns.
     pub fn range(&self) -> PageRange {
         self.range
     }

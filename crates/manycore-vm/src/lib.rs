@@ -1,9 +1,9 @@
-//! Page-sized memory that is handed out, shared and taken back in user space.
+//! Page-sized memory that a program hands out, shares and takes back in user space.
 //!
-//! A program that does this by the thousand (a database's buffer pool, instances of a virtual
-//! machine, blocks of a language-model server's key-value cache) pays the kernel's `mmap` lock and
-//! a shoot-down of every core's TLB today. This crate keeps the books itself, with one system call
-//! for many pages, or none.
+//! Some programs do this by the thousand: a database's buffer pool, the instances of a virtual
+//! machine, the blocks of a language-model server's key-value cache. Each `mmap` takes a lock of
+//! the kernel, and each `munmap` invalidates the TLB of every core. This crate does the bookkeeping
+//! itself, with one system call for many pages, or none.
 //!
 //! ```
 //! use manycore_vm::PagePool;
@@ -29,13 +29,13 @@
 //!
 //! # What is guaranteed
 //!
-//! - *Revocation*: when [`MappingDb::revoke`] returns, nothing that was derived resolves, in any
-//!   space. Neither frame nor address is used again before the backing has unmapped it, which
-//!   [`MappingDb::flush`] does at once and a later operation after a tick.
-//! - *Scaling*: operations on different pages write no cache line in common, except when a shelf
-//!   runs empty or full.
+//! - *Revocation*: when [`MappingDb::revoke`] returns, no derived mapping resolves, in any space.
+//!   Neither frame nor address is reused before the backing has unmapped it. [`MappingDb::flush`]
+//!   unmaps at once; otherwise a later operation does it after a tick.
+//! - *Scaling*: operations on different pages write no common cache line, except when a shelf runs
+//!   empty or full.
 //! - *Errors*: one type, [`Error`], which names the range. A refused operation has changed nothing.
-//! - *No helper threads* ([`Userfault`] has one, for the handler), and no work at start-up.
+//! - *No helper threads* (except one of [`Userfault`], for the handler), and no work at start-up.
 //!
 //! Pages have 4,096 bytes. [`PagePool`], [`Memfd`] and [`Userfault`] need Linux; the rest is
 //! portable.

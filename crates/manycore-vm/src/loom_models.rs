@@ -1,4 +1,4 @@
-//! What the models of this crate have in common.
+//! Helpers of this crate's loom models.
 
 use loom::thread;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
         counted.fetch_add(1, Relaxed);
         let body = Arc::clone(&body);
         thread::spawn(move || body()).join().unwrap();
-        // The threads' locals use globals of the library, which must not go before them.
+        // The threads' locals use globals of the library, which must not be dropped before them.
         loom::stop_exploring();
         (0..100).for_each(|_| thread::yield_now());
     });
@@ -26,7 +26,7 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
     println!("{orders} orders");
 }
 
-/// Runs `f` without a context switch in it: for what a model needs and does not test.
+/// Runs `f` without a context switch, for setup that the model does not test.
 pub(crate) fn unexplored<R>(f: impl FnOnce() -> R) -> R {
     loom::stop_exploring();
     let result = f();
@@ -34,7 +34,7 @@ pub(crate) fn unexplored<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs a model again with a bug planted, and demands that it fails as it should.
+/// Runs a model again with a planted bug, and checks that it fails for the right reason.
 pub(crate) fn must_catch(bug: &str, model: &str, signs: &[&str]) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", model, "--nocapture"])

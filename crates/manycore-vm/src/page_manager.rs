@@ -1,17 +1,28 @@
-//! Page managers, which ask the files that are attached to them for memory.
+//! Page managers: they ask their attached files for memory.
 //!
-//! Owns: [`PageManager`], and how much each file is used. Does not own: the credits, which are
-//! `BudgetTree`'s; its levels are the levels of page managers.
+//! This module owns [`PageManager`], and how much each file is used. It does not own the credits:
+//! these are `BudgetTree`'s, and its levels are the levels of page managers.
+//!
+//! ```text
+//! BudgetTree:   all
+//!              /   \
+//! PageManager ann   bob     <- a charge that finds a limit asks the manager that
+//!            / | \   |         holds the most for each recent use
+//! files     f1 f2 f3 f4     <- the manager asks its files by the same rule
+//! ```
 //!
 //! Laws:
-//! - page_manager.N1 A file is in the table of its home, the slot of the thread that made it, from
-//!   its making to its drop; handles of the manager are counted for each thread. So files that come
-//!   and go in different threads share no lock and no line, but the credits' own.
+//! - page_manager.N1 A file is in the table of its home from its creation to its drop. The home is
+//!   the slot of the thread that made the file. Handles of the manager are counted for each thread.
+//!   So files that come and go in different threads share no lock and no line, except those of the
+//!   credits.
 //! - page_manager.N2 A request asks files in the order of what they hold for each recent use, the
-//!   most first, until enough was given. No lock is held while a file is asked, and a file whose
-//!   last owner is the request is dropped behind the locks.
+//!   most first, until enough was given. No lock is held while a file is asked. If the request
+//!   becomes a file's last owner, it drops the file after it has released the locks.
 //!
-//! Source: K42's page managers, sections 3.2 and 4.2 of the paper: free pages and attached files by
+//! Source: K42's page managers, sections 3.2 and 4.2 of the paper: free pages and attached files
+//! for each processor. The balance between processors, which they lack, comes from `BudgetTree`;
+//! the order of requests is ours.
 //! processor; the balance that they lack is `BudgetTree`'s, and the order of requests is ours.
 
 use crate::sync::{AtomicU64, Mutex, Ordering, is_sampled, lock, seeded_bug, yield_now};
@@ -21,14 +32,15 @@ use std::fmt;
 use std::ptr;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// A touch in so many is counted, as so many.
+/// One touch in this many is counted, and counts this much.
 pub(crate) const SAMPLE: u64 = 16;
 
 /// How much a file is used.
 #[derive(Default)]
 pub(crate) struct Usage {
     uses: Counter,
-    /// The uses at the last request, and the recent ones. Changed by one request at a time.
+    /// The uses at the last request; below, the recent uses. Only one request at a time changes
+    /// them.
     seen: AtomicU64,
     recent: AtomicU64,
 }
@@ -38,7 +50,8 @@ impl Usage {
         Self::default()
     }
 
-    /// Counts a touch, or not; true if it did: for what need not be looked at each time.
+    /// Counts a sampled touch. Returns true if it was sampled, for other work that is done as
+    /// rarely.
     #[inline]
     pub(crate) fn note(&self, manager: Option<&PageManager>) -> bool {
         if !is_sampled(SAMPLE) {
@@ -51,11 +64,11 @@ impl Usage {
         true
     }
 
-    /// Forgets an eighth of the recent uses, adds those since, and returns them: the rule that
-    /// `BudgetTree` has for its users.
+    /// Forgets an eighth of the recent uses, adds those since the last call, and returns the
+    /// result. `BudgetTree` has the same rule for its users.
     fn recent(&self) -> u64 {
         let uses = u64::try_from(self.uses.sum()).unwrap_or(0);
-        // ORDER: Relaxed, all three; a request follows the one before under the tree's lock.
+        // ORDER: Relaxed, all three; requests follow each other under the tree's lock.
         let new = uses.saturating_sub(self.seen.load(Ordering::Relaxed));
         self.seen.store(uses, Ordering::Relaxed);
         let recent = self.recent.load(Ordering::Relaxed);
@@ -65,18 +78,18 @@ impl Usage {
     }
 }
 
-/// What has pages of a manager, and gives some back.
+/// A file that has pages of a manager and can give some back.
 pub(crate) trait PageUser: Send + Sync {
-    /// How many pages, and how large.
+    /// Returns the number of pages that it holds, and the bytes of a page.
     fn held(&self) -> (usize, usize);
 
     fn usage(&self) -> &Usage;
 
-    /// Gives up to so many pages back, and says how many.
+    /// Gives up to `pages` pages back, and returns how many.
     fn give(&self, pages: usize) -> usize;
 }
 
-/// The files whose home is one place (page_manager.N1).
+/// The files of one home (page_manager.N1).
 struct Home(Mutex<Vec<Weak<dyn PageUser>>>);
 
 impl Rep for Home {
@@ -87,22 +100,24 @@ impl Rep for Home {
     }
 }
 
-/// The files of a manager. Handles of it are counted for each thread, which costs memory that the
-/// callback, the only other owner, does not need.
+/// The files of a manager. Apart from [`Inner`], because handles of the manager are counted for
+/// each thread. That takes memory, and the callback, the only other owner, does not need it.
 struct Files(Clustered<Home>);
 
 struct Inner {
     budget: BudgetTree,
     files: Arc<Files>,
-    /// Set once, when all else is there.
+    /// Set once, when everything else exists.
     reclaimer: OnceLock<Reclaimer>,
 }
 
-/// The memory of some [files](crate::FileCache), as a part of a budget: their pages are charged to
-/// it, and when memory is short, here or above, the file whose pages are least used gives first.
+/// The memory of some [files](crate::FileCache) as a part of a budget.
 ///
-/// What for: a limit for the pages of a process, a tenant or a data base within that of all; make
-/// each a page manager, on a child of one [`BudgetTree`]. When not: a single file with a fixed
+/// The files' pages are charged to the budget. When memory is short here or above, the least used
+/// file gives pages first.
+///
+/// What for: a limit for the pages of a process, a tenant or a database within the limit of all.
+/// Make each a page manager on a child of one [`BudgetTree`]. When not: a single file with a fixed
 /// number of pages has [`pages_max`](crate::FileCacheBuilder::pages_max).
 ///
 /// ```
@@ -125,14 +140,15 @@ struct Inner {
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
 ///
-/// - *Requests*: where a charge finds a limit reached and nothing idle, `BudgetTree` asks the page
-///   manager below that limit which holds the most for each recent use; that asks its files by the
-///   same rule. A touch is a use, of which one in 16 is counted, at random. Within a file, pages go
-///   by second chance.
-/// - *Cost*: a charge and a release are those of [`BudgetTree`], no shared line written. A file is
-///   attached and detached under a lock of its home, that of the thread which made it. A request
-///   reads some lines for each file: 0.7 ms for 1,000 files, so give the budget a batch of pages.
-/// - *Memory*: 1.1 KB with its tree, 256 bytes for every 32 threads; 24 bytes for each file.
+/// - *Requests*: if a charge finds a limit reached and nothing idle, `BudgetTree` asks a page
+///   manager below that limit: the one that holds the most for each recent use. The manager asks
+///   its files by the same rule. A touch is a use. One touch in 16, at random, is counted. Within a
+///   file, pages are chosen by second chance.
+/// - *Cost*: a charge and a release cost as much as those of [`BudgetTree`], and write no shared
+///   line. A file is attached and detached under a lock of its home, the slot of the thread that
+///   made it. A request reads some lines for each file: 0.7 ms for 1,000 files. So give the budget
+///   a batch of pages.
+/// - *Memory*: 1.1 KB with its tree, 256 bytes for every 32 threads, and 24 bytes for each file.
 /// - *Source*: K42's page managers.
 #[derive(Clone)]
 pub struct PageManager {
@@ -140,10 +156,12 @@ pub struct PageManager {
 }
 
 impl PageManager {
-    /// A manager of what `budget` allows, in bytes. The files' pages are charged to that level.
+    /// Creates a manager of what `budget` allows, in bytes. The files' pages are charged to that
+    /// level.
     ///
-    /// A request asks for a batch of the level that is short more than is missing: give it one of
-    /// some pages ([`BudgetTree::child_with_batch`]), so that not every page asks.
+    /// A request asks for what is missing and a batch of the level that is short. Give the level a
+    /// batch of some pages ([`BudgetTree::child_with_batch`]), so that not every page makes a
+    /// request.
     #[must_use]
     pub fn new(budget: BudgetTree) -> Self {
         let files = Arc::new(Files(Clustered::new(Placement::PerThread, ())));
@@ -158,12 +176,12 @@ impl PageManager {
         Self { inner }
     }
 
-    /// The level that pages are charged to.
+    /// Returns the level to which pages are charged.
     pub fn budget(&self) -> &BudgetTree {
         &self.inner.budget
     }
 
-    /// How many files are attached.
+    /// Returns the number of attached files.
     pub fn files(&self) -> usize {
         self.inner.files.0.gather(0, |sum, home| sum + lock(&home.0).len())
     }
@@ -175,7 +193,7 @@ impl PageManager {
         Attached { place }
     }
 
-    /// For the file's drop.
+    /// Detaches a file. Called when the file is dropped.
     pub(crate) fn detach(&self, attached: Attached, file: *const ()) {
         let homes = &self.inner.files.0;
         let is_other = |weak: &Weak<dyn PageUser>| !ptr::eq(weak.as_ptr().cast(), file);
@@ -192,12 +210,12 @@ impl PageManager {
     }
 }
 
-/// A file's place at its manager.
+/// A file's place in its manager.
 pub(crate) struct Attached {
     place: usize,
 }
 
-/// What a file has to give.
+/// A file that may give pages back.
 struct Candidate {
     file: Arc<dyn PageUser>,
     page_bytes: u64,
@@ -212,7 +230,7 @@ impl Candidate {
         Self { file, page_bytes: page_bytes as u64, bytes, recent }
     }
 
-    /// Bytes for each use, compared without a division.
+    /// Compares bytes for each use, without a division.
     fn rank(&self, other: &Self) -> std::cmp::Ordering {
         let weighed = |own: &Self, by: &Self| u128::from(own.bytes) * (u128::from(by.recent) + 1);
         weighed(other, self).cmp(&weighed(self, other))
@@ -220,16 +238,15 @@ impl Candidate {
 }
 
 impl Files {
-    /// Asks files until so many bytes were given (page_manager.N2), and returns how many.
+    /// Asks files until `wanted` bytes were given (page_manager.N2). Returns how many were given.
     #[cold]
     fn reclaim(&self, wanted: u64) -> u64 {
-        // Outlives the locks: the last owner of a file may be this.
+        // Declared outside the locks, because this may be the last owner of a file.
         let mut files = Vec::new();
         for (_, home) in self.0.reps() {
             let home = lock(&home.0);
             files.extend(home.iter().filter_map(Weak::upgrade));
-            // BUG: a file is dropped under the lock of its home (page_manager.N2 of
-            // `page_manager`).
+            // BUG: a file is dropped under the lock of its home (page_manager.N2).
             if seeded_bug!("drop-under-lock") {
                 files.drain(..).for_each(|file: Arc<dyn PageUser>| {
                     yield_now();

@@ -1,17 +1,25 @@
-//! Pages of memory that are handed out and taken back without a system call.
+//! A pool of pages that threads take and give back without a system call.
 //!
-//! Owns: [`PagePool`] and [`Pages`].
+//! This module owns [`PagePool`] and [`Pages`].
+//!
+//! ```text
+//!               alloc                              drop
+//!  shelf, one for each slot     --->  Pages  --->  shelf
+//!    ^  v  64 at a time, central lock                       used[page]
+//!  central: warm runs (may hold old contents)                true
+//!           cold runs (hold zeros)  <-- madvise, batches --  false
+//! ```
 //!
 //! Laws:
-//! - page_pool.P1 The pool's addresses are one mapping, made once. A page is with one owner, or
-//!   free: which, is said by `Runs` (law runs.R1).
-//! - page_pool.P2 A page that may hold old contents has its flag in `used`. It is set before the
-//!   page is handed out, and cleared after its memory has been given back, while no shelf has it.
-//!   So a page without the flag holds zeros. A flag is a byte, of which 64 pages fill a line: as
-//!   many as a shelf takes at once of pages that were never used, so threads that take new pages
+//! - page_pool.P1 The pool's addresses are one mapping, made once. A page has one owner or is free;
+//!   `Runs` decides which (law runs.R1).
+//! - page_pool.P2 A page that may hold old contents has its flag in `used`. The flag is set before
+//!   the page is handed out. It is cleared after the page's memory was given back, while no shelf
+//!   has the page. So a page without the flag holds zeros. A flag is a byte, and a line holds the
+//!   flags of 64 pages: as many new pages as a shelf takes at once. So threads that take new pages
 //!   share no line of flags.
 //! - page_pool.P3 Memory beyond what the pool keeps goes back to the system in batches, with one
-//!   call for each run of adjacent pages, and no lock is held during the calls.
+//!   call for each run of adjacent pages. No lock is held during the calls.
 //!
 //! Source: K42's page manager (section 4.2 of the paper) and the trace of the ParSec paper (section
 //! 5.3), whose pages pass through `mmap` and `munmap`.
@@ -25,16 +33,16 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// What a pool gives back at once, at least, in pages: a call costs as much as some hundred pages
-/// that stay.
+/// Minimal pages that a pool gives back to the system at once. A call costs as much as some hundred
+/// pages that stay.
 const BATCH: usize = 256;
 
-/// Pages of memory for buffers, without `mmap` and `munmap` for each.
+/// A pool of pages for buffers, without `mmap` and `munmap` for each buffer.
 ///
-/// What for: buffer managers of databases, instances of a virtual machine, network buffers:
-/// page-sized memory that many threads take and give back all the time. When not: for memory that
-/// is shared at several addresses and revoked, a [`MappingDb`](crate::MappingDb); for small
-/// objects, [`Slab`](manycore::slab::Slab).
+/// What for: page-sized memory that many threads take and give back all the time, such as a
+/// database's buffers, instances of a virtual machine, network buffers. When not: use a
+/// [`MappingDb`](crate::MappingDb) for memory that is shared at several addresses and revoked, and
+/// a [`Slab`](manycore::slab::Slab) for small objects.
 ///
 /// ```
 /// use manycore_vm::PagePool;
@@ -53,34 +61,34 @@ const BATCH: usize = 256;
 ///
 /// - *Contents*: [`alloc`](Self::alloc) returns pages as they are: zeros if they are new, or what
 ///   an earlier owner *of this pool* left. They never hold what another pool or process wrote.
-///   [`alloc_zeroed`](Self::alloc_zeroed) clears them, except those that hold zeros anyway. Use a
-///   pool for each party that must not see the others' contents, or allocate zeroed.
-/// - *Progress*: single pages take the lock of a shelf of the thread's own; several pages, and a
+///   [`alloc_zeroed`](Self::alloc_zeroed) clears them, unless they hold zeros already. If parties
+///   must not see each other's contents, use a pool for each, or allocate zeroed.
+/// - *Progress*: single pages take the lock of a shelf of the thread's own. Several pages, and a
 ///   shelf that is empty or full, take the pool's lock for some hundred nanoseconds. A thread whose
-///   shelf is empty takes from the others' (no thread starves beside free pages).
-/// - *Cost*: a single page takes some tens of nanoseconds and writes no shared line; pages that
+///   shelf is empty takes pages from the shelves of others, so no thread starves beside free pages.
+/// - *Cost*: a single page takes some tens of nanoseconds and writes no shared line. Pages that
 ///   pass from thread to thread go through the pool's lock, 64 at a time. In a recorded trace, on
-///   an EPYC with one and two threads, a page taken, touched and given back costs 0.25 and 0.1
-///   microseconds, by `mmap` and `munmap` 11 and 41 (`manycore bench metis`). The first touch costs
-///   the system's page fault.
-/// - *Memory*: the bound is hard. Idle pages keep their memory up to [`Builder::keep`]; what is
-///   beyond goes back in batches of at least 256 pages. A byte for each page, and 1 KiB for each
-///   thread.
+///   an EPYC with one and two threads, to take, touch and give back a page costs 0.25 and 0.1
+///   microseconds; with `mmap` and `munmap` it costs 11 and 41 (`manycore bench metis`). The first
+///   touch costs the system's page fault.
+/// - *Memory*: the bound is hard. Idle pages keep their memory up to [`Builder::keep`]. Memory
+///   beyond that goes back in batches of at least 256 pages. The pool takes a byte for each page,
+///   and 1 KiB for each thread.
 /// - *NUMA*: by default a page is on the node of the thread that first touches it, and stays there
-///   when it passes to another thread; [`Builder::node`] binds all of a pool to a node.
+///   when it passes to another thread. [`Builder::node`] binds the whole pool to a node.
 /// - *Fork*: the child has a copy of the pages, as of all private memory.
-/// - *Errors*: no room names the range. *Panics*: never.
+/// - *Errors*: if there is no room, the error names the range. *Panics*: never.
 pub struct PagePool {
     base: *mut u8,
-    /// The mapping: from before `base`, which is aligned, to after the last page.
+    /// The whole mapping: it begins before `base`, which is aligned, and ends after the last page.
     mapping: (usize, usize),
     runs: Runs,
     used: Box<[AtomicBool]>,
     keep: usize,
 }
 
-// SAFETY: page_pool.P1 - the addresses are the pool's alone, and each page is with one owner; all
-// else is made for being shared.
+// SAFETY: page_pool.P1 - the addresses are the pool's alone, and each page has one owner;
+// everything else is `Sync`.
 unsafe impl Send for PagePool {}
 // SAFETY: page_pool.P1 - `Runs` and the bits are made for sharing, and no two threads get one page.
 unsafe impl Sync for PagePool {}
@@ -118,19 +126,19 @@ pub struct Pages<'p> {
     count: u32,
 }
 
-/// The number of huge pages' pages: 2 MiB.
+/// The number of pages of a huge page (2 MiB).
 const HUGE: usize = 512;
 
 impl Builder {
-    /// Idle pages that keep their memory. By default a quarter of the pool.
+    /// Sets how many idle pages keep their memory. By default a quarter of the pool.
     #[must_use]
     pub fn keep(mut self, pages: usize) -> Self {
         self.keep = pages;
         self
     }
 
-    /// Asks the system for huge pages (2 MiB), where it has some: fewer faults and TLB misses for
-    /// large runs, but a touch may take 2 MiB.
+    /// Asks the system for huge pages (2 MiB), if it has some. Large runs then have fewer faults
+    /// and TLB misses, but a touch may take 2 MiB.
     #[must_use]
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge = yes;
@@ -147,8 +155,8 @@ impl Builder {
     /// Reserves the pool's addresses. No memory is taken yet.
     ///
     /// # Errors
-    /// If the pool has no pages, if the system's pages are not of 4,096 bytes, or the system
-    /// refuses the mapping, huge pages or the node.
+    /// If the pool has no pages, the system's pages do not have 4,096 bytes, or the system refuses
+    /// the mapping, huge pages or the node.
     pub fn build(self) -> Result<PagePool, Error> {
         let pages = self.pages as usize;
         if pages == 0 {
@@ -158,14 +166,14 @@ impl Builder {
         let slack = if self.huge { HUGE } else { 0 };
         let mapped = sys::anonymous(pages + slack)?;
         let aligned = mapped.align_offset(if self.huge { HUGE * PAGE_BYTES } else { PAGE_BYTES });
-        // The pool releases the mapping if what follows fails.
+        // If a later step fails, the pool releases the mapping.
         let pool = PagePool {
             // SAFETY: the slack is as long as the alignment, so this is within the mapping.
             base: unsafe { mapped.add(aligned) },
             mapping: (mapped.expose_provenance(), pages + slack),
             runs: Runs::new(self.pages),
             used: (0..pages).map(|_| AtomicBool::new(false)).collect(),
-            keep: self.keep.min(pages), // more can't be idle, and twice as much is no overflow
+            keep: self.keep.min(pages), // more pages cannot be idle, and twice as many do not overflow
         };
         if self.huge {
             // SAFETY: page_pool.P1 - the pool's own mapping; this advice changes no contents.
@@ -188,39 +196,39 @@ fn bind(at: *mut u8, pages: usize, node: u32) -> Result<(), Error> {
     *word = 1 << (node % 64);
     // SAFETY: the mask has 1,024 bits; a policy changes no contents.
     let bound = unsafe {
-        let bits: libc::c_ulong = 1025; // the kernel takes one off
+        let bits: libc::c_ulong = 1025; // the kernel subtracts one
         libc::syscall(libc::SYS_mbind, at, pages * PAGE_BYTES, BIND, mask.as_ptr(), bits, 0)
     };
     if bound == 0 { Ok(()) } else { Err(sys::last_error("mbind", at.addr(), pages)) }
 }
 
 impl PagePool {
-    /// A pool of this many pages, without memory yet.
+    /// Creates a pool of this many pages, without memory yet.
     ///
     /// # Errors
-    /// As for [`Builder::build`].
+    /// Those of [`Builder::build`].
     pub fn new(pages: u32) -> Result<Self, Error> {
         Self::builder(pages).build()
     }
 
-    /// Begins to build a pool of this many pages.
+    /// Creates a builder of a pool of this many pages.
     pub fn builder(pages: u32) -> Builder {
         Builder { pages, keep: pages as usize / 4, huge: false, node: None }
     }
 
-    /// `n` consecutive pages, with whatever contents they have (see the type).
+    /// Takes `n` consecutive pages, with the contents that they have (see the type).
     ///
     /// # Errors
-    /// If `n` is zero, or no run of as many free pages is left.
+    /// If `n` is zero, or there is no run of `n` free pages.
     #[inline]
     pub fn alloc(&self, n: usize) -> Result<Pages<'_>, Error> {
         self.alloc_aligned(n, 1)
     }
 
-    /// `n` consecutive pages of zeros.
+    /// Takes `n` consecutive pages of zeros.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc).
+    /// Those of [`alloc`](Self::alloc).
     pub fn alloc_zeroed(&self, n: usize) -> Result<Pages<'_>, Error> {
         let (first, n) = self.take(n, 1)?;
         let mut pages = Pages { pool: self, first, count: n };
@@ -233,11 +241,11 @@ impl PagePool {
         Ok(pages)
     }
 
-    /// As [`alloc`](Self::alloc), at an address that is a multiple of `align` pages.
+    /// Like [`alloc`](Self::alloc), at an address that is a multiple of `align` pages.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc), and if `align` is no power of two or larger than what the pool
-    /// itself is aligned to: 1 page, or 512 with [huge pages](Builder::huge_pages).
+    /// Those of [`alloc`](Self::alloc). Also if `align` is not a power of two, or is larger than
+    /// the alignment of the pool: 1 page, or 512 with [huge pages](Builder::huge_pages).
     #[inline]
     pub fn alloc_aligned(&self, n: usize, align: usize) -> Result<Pages<'_>, Error> {
         let (first, count) = self.take(n, align)?;
@@ -253,7 +261,7 @@ impl PagePool {
         if n == 0 {
             return refused(ErrorKind::ZeroPages);
         }
-        // An index that is a multiple is an address that is one, as far as the base is aligned.
+        // If the index is a multiple, so is the address, up to the alignment of the base.
         let has = 1 << self.base.addr().trailing_zeros();
         let fits = align.checked_mul(PAGE_BYTES).is_some_and(|bytes| bytes <= has);
         if !align.is_power_of_two() || !fits {
@@ -264,12 +272,12 @@ impl PagePool {
         found.map_or_else(|| refused(ErrorKind::NoFrames), Ok)
     }
 
-    /// Marks a page as used; whether it was already.
+    /// Marks a page as used. Returns true if it was marked already.
     #[inline]
     fn set_used(&self, page: u32) -> bool {
         let flag = &self.used[page as usize];
-        // A page that passes from owner to owner writes no shared line.
-        // ORDER: Relaxed, both; the flag changes with the page in hand, which passes on under
+        // Only a first use stores, so a page that passes from owner to owner writes no shared line.
+        // ORDER: Relaxed, both; whoever has the page changes its flag, and the page passes on under
         // locks.
         let was_used = flag.load(Ordering::Relaxed);
         if !was_used {
@@ -286,8 +294,9 @@ impl PagePool {
         }
     }
 
-    /// Gives the system the memory of idle pages, except some hundred that lie near the threads.
-    /// Returns how many pages' memory went. Call it when the program expects to be idle.
+    /// Gives the system the memory of idle pages, except for some hundred near the threads.
+    ///
+    /// Returns how many pages lost their memory. Call it when the program expects to be idle.
     pub fn trim(&self) -> usize {
         self.runs.clear_shelves();
         self.give_to_system(0)
@@ -299,9 +308,9 @@ impl PagePool {
         let mut given = 0;
         for &(first, count) in &runs {
             let address = self.base.addr() + first as usize * PAGE_BYTES;
-            // SAFETY: page_pool.P1 - free pages, taken out of `runs` for the call.
+            // SAFETY: page_pool.P1 - free pages that `take_warm` took out of `runs` for this call.
             if unsafe { sys::advise(address, count as usize, libc::MADV_DONTNEED) }.is_ok() {
-                // page_pool.P2: holds zeros from here on.
+                // page_pool.P2: the page holds zeros from here on.
                 let flags = &self.used[first as usize..][..count as usize];
                 // ORDER: Relaxed; as in `set_used`.
                 flags.iter().for_each(|flag| flag.store(false, Ordering::Relaxed));
@@ -312,17 +321,18 @@ impl PagePool {
         given
     }
 
-    /// How many pages are free. Beside other threads, approximate.
+    /// Returns how many pages are free. Approximate while other threads run.
     pub fn idle(&self) -> usize {
         self.runs.idle()
     }
 
-    /// How many pages there are.
+    /// Returns the number of pages.
     pub fn pages(&self) -> usize {
         self.runs.limit() as usize
     }
 
-    /// The position in the pool of the page that has this address; `None` for addresses of others.
+    /// Returns the position in the pool of the page with this address, or `None` for a foreign
+    /// address.
     ///
     /// ```
     /// let pool = manycore_vm::PagePool::new(8)?;
@@ -337,7 +347,7 @@ impl PagePool {
         (index < self.pages()).then_some(index)
     }
 
-    /// How many free or used pages may have memory of the system.
+    /// Returns how many free or used pages may have memory of the system.
     pub fn resident(&self) -> usize {
         // ORDER: Relaxed; a statistic.
         self.used.iter().filter(|flag| flag.load(Ordering::Relaxed)).count()
@@ -361,9 +371,8 @@ impl fmt::Debug for PagePool {
 }
 
 impl<'p> Pages<'p> {
-    /// Gives the pages to code that keeps their address alone: another language, or a structure
-    /// that stores a pointer. [`from_raw`](Self::from_raw) takes them back; until then they are in
-    /// use.
+    /// Gives the pages to code that keeps only their address: another language, or a structure that
+    /// stores a pointer. The pages stay in use until [`from_raw`](Self::from_raw) takes them back.
     ///
     /// ```
     /// use manycore_vm::{PagePool, Pages};
@@ -384,10 +393,10 @@ impl<'p> Pages<'p> {
         unsafe { NonNull::new_unchecked(ptr::slice_from_raw_parts_mut(pages.as_ptr(), bytes)) }
     }
 
-    /// Takes pages back that [`into_raw`](Self::into_raw) gave up, or some of them.
+    /// Takes back pages that [`into_raw`](Self::into_raw) gave up, or some of them.
     ///
     /// # Safety
-    /// The pages are of this pool and were given up, and no page of them is taken back twice.
+    /// The pages are of this pool and were given up, and no page is taken back twice.
     pub unsafe fn from_raw(pool: &'p PagePool, pages: NonNull<[u8]>) -> Self {
         let first = pages.as_ptr().cast::<u8>().addr() - pool.base.addr();
         let (first, count) = (first / PAGE_BYTES, pages.len() / PAGE_BYTES);
@@ -396,13 +405,13 @@ impl<'p> Pages<'p> {
         Self { pool, first: first as u32, count: count as u32 }
     }
 
-    /// Where the first byte is.
+    /// Returns the address of the first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         // SAFETY: page_pool.P1 - the index is below the pool's length.
         unsafe { self.pool.base.add(self.first as usize * PAGE_BYTES) }
     }
 
-    /// Their position in the pool, in pages: for tables with an entry for each page.
+    /// Returns the position of the first page in the pool, for tables with an entry for each page.
     pub fn index(&self) -> usize {
         self.first as usize
     }
@@ -412,8 +421,8 @@ impl Deref for Pages<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: page_pool.P1 - mapped, written by the system if by no other, and this value's
-        // alone.
+        // SAFETY: page_pool.P1 - the pages are mapped, the system initialized them, and they are
+        // this value's alone.
         unsafe { slice::from_raw_parts(self.as_ptr(), self.count as usize * PAGE_BYTES) }
     }
 }
@@ -421,7 +430,7 @@ impl Deref for Pages<'_> {
 impl DerefMut for Pages<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let bytes = ptr::slice_from_raw_parts_mut(self.as_ptr(), self.count as usize * PAGE_BYTES);
-        // SAFETY: page_pool.P1 - mapped, and this value's alone, which is borrowed mutably.
+        // SAFETY: page_pool.P1 - mapped, and this value's alone, which is mutably borrowed.
         unsafe { &mut *bytes }
     }
 }

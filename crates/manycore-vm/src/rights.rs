@@ -1,10 +1,10 @@
-//! What a mapping allows.
+//! The rights of a mapping.
 
 use std::fmt;
 
-/// What a mapping allows: nothing, reading, or reading and writing.
+/// The rights of a mapping: none, reading, or reading and writing.
 ///
-/// Rights only shrink: a mapping that is derived from another has at most its rights.
+/// Rights only shrink: a derived mapping has at most the rights of its parent.
 ///
 /// ```
 /// use manycore_vm::Rights;
@@ -23,7 +23,7 @@ impl Rights {
     /// Reading and writing.
     pub const WRITE: Self = Self(2);
 
-    /// Whether a mapping with these rights may be the parent of one with `other`.
+    /// Returns true if a mapping with these rights may be the parent of a mapping with `other`.
     pub const fn includes(self, other: Self) -> bool {
         self.0 >= other.0
     }

@@ -1,28 +1,33 @@
-//! Runs of consecutive numbers (pages of a pool, frames of a memory file), with a shelf of single
-//! ones near each thread.
+//! Runs of consecutive free numbers, such as the pages of a pool or the frames of a memory file.
+//! Single numbers wait on a shelf near each thread.
 //!
-//! Owns: which numbers below a limit are free. Does not own: what is behind a number.
+//! This module owns which numbers below a limit are free. It does not own what a number stands for.
+//!
+//! ```text
+//! caller <--one--> shelf of the slot <--magazine--> central lock: magazines, warm and cold extents
+//! caller <--several, aligned---------------------->
+//! ```
 //!
 //! Laws:
-//! - runs.R1 A number is in one place: with the caller, on a shelf, in a magazine, or in an
-//!   extent. It moves between shelf, magazine and extent under the central lock alone, so an
-//!   allocation that holds that lock finds whatever lies idle. (Beside other threads that free and
-//!   allocate, it may miss the last of them.)
-//! - runs.R2 A thread allocates and frees single numbers on the shelf of its slot: a lock on a line
-//!   of its own, and no shared line is written. An empty shelf takes a magazine, then a part of an
-//!   extent, then half of another shelf (work stealing): no thread starves beside idle numbers.
+//! - runs.R1 A number is in one place: with the caller, on a shelf, in a magazine, or in an extent.
+//!   It moves between shelf, magazine and extent only under the central lock. So an allocation that
+//!   holds the lock finds every idle number. (Beside threads that free and allocate, it may miss
+//!   the last of them.)
+//! - runs.R2 A thread allocates and frees single numbers on the shelf of its slot. The shelf's lock
+//!   has a line of its own, and no shared line is written. An empty shelf takes a magazine, then a
+//!   part of an extent, then half of another shelf (work stealing). So no thread starves beside
+//!   idle numbers.
 //! - runs.R3 The central lock is taken before a shelf's, and no thread holds two shelves.
-//! - runs.R4 Adjacent extents are joined. An allocation of several that finds no room takes all
-//!   shelves and magazines apart before it fails.
-//! - runs.R5 *Warm* numbers have been used, *cold* ones have not, or had their memory taken back.
-//!   Warm ones are used first.
+//! - runs.R4 Adjacent extents are joined. If an allocation of several numbers finds no room, it
+//!   takes all shelves and magazines apart before it fails.
+//! - runs.R5 *Warm* numbers have been used. *Cold* numbers are unused, or had their memory taken
+//!   back. Warm numbers are used first.
 //! - runs.R6 A shelf takes twice as many numbers each time that it is empty, up to a limit, and
-//!   half as many after each time that it was full. So a thread whose numbers come back elsewhere
-//!   (through a gate, or from other threads) takes the central lock once in hundreds of
-//!   allocations.
+//!   half as many after each time that it was full. So a thread whose numbers are freed elsewhere
+//!   (by a gate, or by other threads) takes the central lock once in hundreds of allocations.
 //!
-//! Source: K42's page manager, section 4.2 of the paper, with the balance that it lacks; magazines
-//! after J. Bonwick and J. Adams, *Magazines and Vmem*, 2001.
+//! Source: K42's page manager, section 4.2 of the paper, with a balance between threads, which it
+//! lacks. Magazines: J. Bonwick and J. Adams, *Magazines and Vmem*, 2001.
 
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
@@ -31,22 +36,22 @@ use crate::sync::{Line, Mutex, MutexGuard, lock, parts, seeded_bug};
 use manycore::percpu::current_slot;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many single numbers a shelf takes from the central store at first, or gives to it in a
-/// magazine; and at most. A shelf holds less than twice as many.
+/// How many single numbers a shelf first takes from the central store, or gives back in a magazine;
+/// and the maximum. A shelf holds fewer than twice its batch.
 const MAGAZINE: usize = if cfg!(manycore_loom) { 2 } else { 64 };
 const MAGAZINE_MAX: usize = if cfg!(manycore_loom) { 2 } else { 512 };
 
-/// Single numbers of the threads of a slot.
+/// The single numbers of a slot's threads.
 struct Shelf {
     numbers: Vec<u32>,
-    /// How many come or go at once (runs.R6).
+    /// How many numbers come or go at once (runs.R6).
     batch: usize,
 }
 
-/// The first number of a run, and how many.
+/// The first number of a run, and its length.
 pub(crate) type Run = (u32, u32);
 
-/// Free runs, none next to another.
+/// Free runs. No two of them are adjacent.
 #[derive(Default)]
 struct Extents {
     by_start: BTreeMap<u32, u32>,
@@ -79,7 +84,7 @@ impl Extents {
         self.by_length.remove(&(length, start));
     }
 
-    /// The smallest extent with room for `length` numbers from a multiple of `align`.
+    /// Takes `length` numbers, the first a multiple of `align`, from the smallest extent that fits.
     fn take(&mut self, length: u32, align: u32) -> Option<u32> {
         let fits = |&&(its, start): &&(u32, u32)| {
             start.checked_next_multiple_of(align).is_some_and(|at| at - start <= its - length)
@@ -96,7 +101,7 @@ impl Extents {
         Some(at)
     }
 
-    /// Up to `most` numbers, from the front.
+    /// Takes up to `most` numbers, from the front.
     fn take_some(&mut self, most: usize, to: &mut Vec<u32>) {
         while to.len() < most {
             let Some((&start, &length)) = self.by_start.first_key_value() else { break };
@@ -115,8 +120,8 @@ impl Extents {
     }
 }
 
-/// Single numbers that came from shelves, some at a time. How many there are is counted, not summed
-/// up: it is asked for under the central lock.
+/// Magazines: lists of single numbers that came from shelves. The count is kept, not summed up,
+/// because it is read under the central lock.
 #[derive(Default)]
 struct Magazines {
     each: Vec<Vec<u32>>,
@@ -152,7 +157,7 @@ impl Shelf {
         self.numbers.len() >= 2 * self.batch
     }
 
-    /// How many are to come, to a shelf that is empty.
+    /// Returns how many numbers an empty shelf takes now, and doubles that for the next time.
     fn grow(&mut self, most: usize) -> usize {
         let batch = self.batch;
         self.batch = (2 * batch).min(most);
@@ -169,7 +174,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// All numbers below `limit`, free and cold.
+    /// Creates the runs of all numbers below `limit`, free and cold.
     pub(crate) fn new(limit: u32) -> Self {
         Self::with_shelves(limit, parts())
     }
@@ -179,7 +184,7 @@ impl Runs {
         if limit != 0 {
             central.cold.add((0, limit));
         }
-        // All shelves together take a quarter at most.
+        // All shelves together take at most a quarter.
         let batch_max = (limit as usize / (4 * shelves)).clamp(MAGAZINE, MAGAZINE_MAX);
         let shelf = |_| Line(Mutex::new(Shelf { numbers: Vec::new(), batch: MAGAZINE }));
         let shelves = (0..shelves).map(shelf).collect();
@@ -194,7 +199,7 @@ impl Runs {
         &self.shelves[current_slot() % self.shelves.len()].0
     }
 
-    /// `length` consecutive numbers, the first a multiple of `align` (neither is zero).
+    /// Allocates `length` consecutive numbers, the first a multiple of `align`. Neither is zero.
     #[inline]
     pub(crate) fn alloc(&self, length: u32, align: u32) -> Option<u32> {
         if length == 1 && align == 1 {
@@ -207,7 +212,7 @@ impl Runs {
         found.or_else(|| self.gather(&mut central, length, align))
     }
 
-    /// Fills the thread's shelf and takes one (runs.R2).
+    /// Fills the thread's shelf and takes one number (runs.R2).
     #[cold]
     fn refill(&self) -> Option<u32> {
         let mut central = lock(&self.central.0);
@@ -233,20 +238,20 @@ impl Runs {
             }
         }
         let number = found.pop()?;
-        // BUG: numbers are on their way to a shelf without the central lock (runs.R1).
+        // BUG: numbers go to a shelf without the central lock (runs.R1).
         let central = (!seeded_bug!("vm-refill-in-hand")).then_some(central);
         let mut shelf = lock(self.shelf());
         if shelf.numbers.is_empty() {
-            // What a magazine holds is read when it is used, not under the central lock.
+            // Swapped, so that the magazine's memory is not read under the central lock.
             std::mem::swap(&mut shelf.numbers, &mut found);
         } else {
             shelf.numbers.append(&mut found);
         }
         drop((shelf, central));
-        Some(number) // an emptied list is freed behind the locks
+        Some(number) // the emptied list is freed after the locks are released
     }
 
-    /// Takes shelves and magazines apart, joins what is adjacent, and looks again (runs.R4).
+    /// Takes shelves and magazines apart, joins adjacent numbers, and tries again (runs.R4).
     #[cold]
     fn gather(
         &self,
@@ -268,8 +273,8 @@ impl Runs {
         })
     }
 
-    /// Gives back what [`alloc`](Self::alloc) returned. Whether more is warm and idle than
-    /// `keep`: then some should go to the system.
+    /// Frees a run that [`alloc`](Self::alloc) returned. Returns true if more than `keep` numbers
+    /// are warm and idle: then some should go to the system.
     #[inline]
     pub(crate) fn free(&self, (start, length): Run, keep: usize) -> bool {
         if length == 1 {
@@ -284,7 +289,7 @@ impl Runs {
         central.idle() > keep
     }
 
-    /// Gives back many at once, in any order, singles to the thread's shelf.
+    /// Frees many runs, in any order. Single numbers go to the thread's shelf.
     pub(crate) fn free_all(&self, runs: impl IntoIterator<Item = Run>) {
         for run in runs {
             self.free(run, usize::MAX);
@@ -304,11 +309,11 @@ impl Runs {
         let early = seeded_bug!("vm-shelf-before-central").then(|| lock(self.shelf()));
         let mut central = lock(&self.central.0);
         let mut shelf = early.unwrap_or_else(|| lock(self.shelf()));
-        // The shelf is shared by several threads if there are many.
-        // BUG: it is taken to be as full as it was before the locks.
+        // Several threads may share the shelf, so it may not be full any more.
+        // BUG: the shelf is taken to be as full as it was before the locks.
         if shelf.is_full() || seeded_bug!("vm-shelf-taken-for-full") {
             let batch = shelf.batch;
-            // The front was freed the longest ago, so its lines are the coldest.
+            // The front was freed first, so its lines are the coldest.
             central.magazines.push(shelf.numbers.drain(..batch).collect());
             shelf.batch = (batch / 2).max(MAGAZINE);
         }
@@ -316,8 +321,8 @@ impl Runs {
         central.idle() > keep
     }
 
-    /// Takes all that is warm beyond `keep` out of the central store, for its memory to be taken
-    /// back; [`put_cold`](Self::put_cold) follows.
+    /// Takes all warm numbers beyond `keep` out of the central store, so that the caller can take
+    /// their memory back. The caller then calls [`put_cold`](Self::put_cold).
     pub(crate) fn take_warm(&self, keep: usize) -> Vec<Run> {
         let mut central = lock(&self.central.0);
         while central.idle() > keep {
@@ -326,7 +331,7 @@ impl Runs {
         }
         let mut taken = Vec::new();
         while central.idle() > keep {
-            // The largest extents first: the fewest calls.
+            // The largest extents first, for the fewest calls.
             let Some(&(length, start)) = central.warm.by_length.last() else { break };
             let beyond = (central.idle() - keep).min(length as usize) as u32;
             central.warm.forget((start, length));
@@ -345,8 +350,7 @@ impl Runs {
         runs.into_iter().for_each(|run| central.cold.add(run));
     }
 
-    /// Moves all shelves and magazines to the extents, where [`take_warm`](Self::take_warm) finds
-    /// them.
+    /// Moves all shelves to the extents, where [`take_warm`](Self::take_warm) finds their numbers.
     pub(crate) fn clear_shelves(&self) {
         let mut central = lock(&self.central.0);
         for shelf in &self.shelves {
@@ -355,8 +359,8 @@ impl Runs {
         }
     }
 
-    /// How many are free. Beside other threads' operations, a value that was right for each part
-    /// when it was looked at.
+    /// Returns how many numbers are free. Beside other threads the parts are counted at different
+    /// times.
     pub(crate) fn idle(&self) -> usize {
         let central = lock(&self.central.0);
         let shelves: usize = self.shelves.iter().map(|shelf| lock(&shelf.0).numbers.len()).sum();
@@ -365,7 +369,7 @@ impl Runs {
 }
 
 impl Central {
-    /// Warm numbers outside the shelves.
+    /// Returns the warm numbers outside the shelves.
     fn idle(&self) -> usize {
         self.warm.numbers + self.magazines.numbers
     }

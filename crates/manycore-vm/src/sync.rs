@@ -1,5 +1,5 @@
-//! What locks, links and slots are made of: the standard library's, or loom's
-//! (`--cfg manycore_loom`), which then runs the code that users run.
+//! The synchronization of this crate: the standard library's types, or loom's (`--cfg
+//! manycore_loom`). So loom checks the code that users run.
 
 #[cfg(manycore_loom)]
 pub(crate) use loom::{
@@ -23,11 +23,11 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// A word of a page's contents: no model looks at those.
+/// A word of a page's contents. No model looks at these words.
 pub(crate) use std::sync::atomic::AtomicU64 as Word;
 
-/// True for one call in `of`, a power of two, at random: a decision of the thread's own memory.
-/// Never under loom, which needs the same each time.
+/// Returns true for one call in `of`, at random. `of` is a power of two, and the state is the
+/// thread's own. Always false under loom, which needs the same decisions each time.
 #[inline]
 pub(crate) fn is_sampled(of: u64) -> bool {
     if cfg!(manycore_loom) {
@@ -36,7 +36,7 @@ pub(crate) fn is_sampled(of: u64) -> bool {
     std::thread_local! {
         static RANDOM: std::cell::Cell<u64> = const { std::cell::Cell::new(0x9E37_79B9_7F4A_7C15) };
     }
-    // After the thread's destructors: never.
+    // After the thread's destructors have run: always false.
     RANDOM.try_with(|random| {
         let mut word = random.get();
         word ^= word << 13;
@@ -47,7 +47,7 @@ pub(crate) fn is_sampled(of: u64) -> bool {
     }) == Ok(true)
 }
 
-/// loom's cell, with accesses in closures, over the standard library's.
+/// loom's cell, with accesses in closures, implemented with the standard library's.
 #[cfg(not(manycore_loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -69,18 +69,18 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Takes a lock of this crate. A thread that panicked under one left whole data behind: no user
-/// code runs under them, and each change is complete before anything can fail.
+/// Takes a lock of this crate. Ignores poison: no user code runs under these locks, and each change
+/// is complete before anything can panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Alone on a pair of cache lines, so that no other thread's writes move it.
+/// Has a pair of cache lines to itself, so that writes to neighbours do not disturb it.
 #[repr(align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// How many tables of one part for each thread have: as many as the machine's threads, rounded up.
-/// Threads beyond that share parts.
+/// Returns the number of parts of a table with parts for each thread: twice the machine's threads,
+/// rounded up to a power of two. If there are more threads than parts, they share parts.
 pub(crate) fn parts() -> usize {
     if cfg!(manycore_loom) {
         return 2;
@@ -89,7 +89,7 @@ pub(crate) fn parts() -> usize {
     (2 * threads).next_power_of_two().clamp(4, 512)
 }
 
-/// Whether the bug with this name is planted, as in the library's `sync::bugs`.
+/// Returns true if the bug with this name is planted, as in the library's `sync::bugs`.
 macro_rules! seeded_bug {
     ($name:literal) => {
         $crate::sync::is_planted($name)

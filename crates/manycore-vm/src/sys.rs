@@ -1,11 +1,11 @@
-//! The system calls about mappings, each with its error.
+//! The system calls for mappings, each with its error.
 
 use crate::backing::Span;
 use crate::{Error, PAGE_BYTES, Rights};
 use std::io;
 use std::ptr;
 
-/// Inaccessible memory that takes addresses and nothing else.
+/// Flags for memory that only takes addresses until it is touched.
 const RESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 pub(crate) fn protection(rights: Rights) -> i32 {
@@ -16,12 +16,12 @@ pub(crate) fn protection(rights: Rights) -> i32 {
     }
 }
 
-/// The error that the last call left.
+/// Returns the error that the last call left.
 pub(crate) fn last_error(call: &'static str, at: usize, pages: usize) -> Error {
     Error::system(call, at, pages, io::Error::last_os_error())
 }
 
-/// This crate's pages must be the system's.
+/// Checks that the system's pages have the size of this crate's pages.
 pub(crate) fn check_page_size() -> Result<(), Error> {
     // SAFETY: takes no pointer.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -31,16 +31,16 @@ pub(crate) fn check_page_size() -> Result<(), Error> {
     Err(Error::unsupported("the system's pages are not of 4096 bytes", 0, 0))
 }
 
-/// How many bytes `pages` have.
+/// Returns the number of bytes of `pages` pages.
 fn bytes(pages: usize) -> Result<usize, Error> {
     pages.checked_mul(PAGE_BYTES).ok_or(Error::new(crate::ErrorKind::Wraps, 0, pages))
 }
 
-/// Maps new memory (`fd` is -1) or a part of a file: anywhere, or at `at`, replacing what is there.
+/// Maps new memory (`fd` is -1) or a part of a file, anywhere or at `at`. Replaces what is mapped
+/// at `at`.
 ///
 /// # Safety
-/// `at` is null, or all the range is of a mapping that the caller owns and that no reference leads
-/// to.
+/// `at` is null, or the caller owns the mappings of the whole range and no reference leads to it.
 unsafe fn mmap(
     at: *mut libc::c_void,
     pages: usize,
@@ -60,20 +60,20 @@ unsafe fn mmap(
     }
 }
 
-/// Reserves addresses that fault.
+/// Reserves addresses; an access to them faults.
 pub(crate) fn reserve(pages: usize) -> Result<*mut u8, Error> {
     // SAFETY: null: nothing is replaced.
     unsafe { mmap(ptr::null_mut(), pages, libc::PROT_NONE, RESERVED, (-1, 0)) }
 }
 
-/// New memory with these rights that is paid for when it is touched.
+/// Maps new memory with all rights. The system gives memory when it is touched.
 pub(crate) fn anonymous(pages: usize) -> Result<*mut u8, Error> {
     let rights = protection(Rights::WRITE);
     // SAFETY: null: nothing is replaced.
     unsafe { mmap(ptr::null_mut(), pages, rights, RESERVED, (-1, 0)) }
 }
 
-/// As [`anonymous`], at addresses that are reserved.
+/// Like [`anonymous`], at reserved addresses and with the given rights.
 ///
 /// # Safety
 /// The range is reserved by the caller, and no reference leads to it.
@@ -108,10 +108,10 @@ pub(crate) unsafe fn map_file(
     unsafe { mmap(at, pages, protection(rights), libc::MAP_SHARED, file) }
 }
 
-/// Changes what a range allows.
+/// Changes the rights of a range.
 ///
 /// # Safety
-/// The range is of a mapping of the caller's.
+/// The range belongs to a mapping of the caller's.
 pub(crate) unsafe fn protect(at: usize, pages: usize, rights: Rights) -> Result<(), Error> {
     let address = ptr::with_exposed_provenance_mut(at);
     faults::refuse("mprotect", at, pages)?;
@@ -120,10 +120,10 @@ pub(crate) unsafe fn protect(at: usize, pages: usize, rights: Rights) -> Result<
     if done == 0 { Ok(()) } else { Err(last_error("mprotect", at, pages)) }
 }
 
-/// Removes what is mapped in the spans, and keeps their addresses.
+/// Removes what is mapped in the spans and keeps their addresses.
 ///
 /// # Safety
-/// The spans are of reserved ranges of the caller's.
+/// The spans lie in reserved ranges of the caller's.
 pub(crate) unsafe fn unmap(spans: &[Span]) -> Result<(), Error> {
     // SAFETY: the caller owns the ranges (# Safety).
     spans.iter().try_for_each(|span| unsafe { reserve_again(span.address, span.pages as usize) })
@@ -131,11 +131,11 @@ pub(crate) unsafe fn unmap(spans: &[Span]) -> Result<(), Error> {
 
 /// Gives addresses back, and what is mapped there.
 ///
-/// The system refuses it if it has joined the mapping with its neighbours on both sides, and has no
-/// entry to divide it (spare.E1). Then the addresses stay, and their memory goes all the same.
+/// The system refuses this if it has merged the mapping with both neighbours and has no entry left
+/// to split it (spare.E1). Then the addresses stay reserved, but their memory is freed.
 ///
 /// # Safety
-/// The range is the caller's, and not used any more.
+/// The range belongs to the caller, who does not use it any more.
 pub(crate) unsafe fn release(at: usize, pages: usize) -> Result<(), Error> {
     let address = ptr::with_exposed_provenance_mut(at);
     let released = faults::refuse("munmap", at, pages).and_then(|()| {
@@ -144,7 +144,7 @@ pub(crate) unsafe fn release(at: usize, pages: usize) -> Result<(), Error> {
         if done == 0 { Ok(()) } else { Err(last_error("munmap", at, pages)) }
     });
     if released.is_err() {
-        // SAFETY: the caller owns the range, and does not use it any more (# Safety).
+        // SAFETY: the caller owns the range and does not use it any more (# Safety).
         unsafe { libc::madvise(address, pages * PAGE_BYTES, libc::MADV_DONTNEED) };
     }
     released
@@ -153,7 +153,7 @@ pub(crate) unsafe fn release(at: usize, pages: usize) -> Result<(), Error> {
 /// Advises the system about a range.
 ///
 /// # Safety
-/// The range is of the caller's, and may lose its contents if the advice says so.
+/// The range belongs to the caller, and may lose its contents if the advice says so.
 pub(crate) unsafe fn advise(at: usize, pages: usize, advice: i32) -> Result<(), Error> {
     let address = ptr::with_exposed_provenance_mut(at);
     faults::refuse("madvise", at, pages)?;
@@ -162,7 +162,7 @@ pub(crate) unsafe fn advise(at: usize, pages: usize, advice: i32) -> Result<(), 
     if done == 0 { Ok(()) } else { Err(last_error("madvise", at, pages)) }
 }
 
-/// Calls that fail in tests as at the system's limit of mappings.
+/// Makes calls fail in tests, as at the system's limit of mappings.
 #[cfg(all(test, not(manycore_loom)))]
 pub(crate) mod faults {
     use crate::Error;
@@ -170,12 +170,12 @@ pub(crate) mod faults {
     use std::io;
 
     std::thread_local! {
-        /// Calls of this thread until one fails, and how many fail then.
+        /// How many calls of this thread pass until one fails, and how many then fail.
         static NEXT: Cell<(usize, usize)> = const { Cell::new((usize::MAX, 0)) };
     }
 
-    /// Lets the calling thread's next `skipped` calls pass, and `count` fail after those. Returns
-    /// how many of an earlier order are left.
+    /// Lets the calling thread's next `skipped` calls pass and the `count` calls after these fail.
+    /// Returns how many failures of an earlier order are left.
     pub(crate) fn order(skipped: usize, count: usize) -> usize {
         NEXT.replace((skipped, count)).1
     }

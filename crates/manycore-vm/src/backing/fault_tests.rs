@@ -1,5 +1,5 @@
-//! Each system call of each operation refused in turn, as at the system's limit of mappings. What
-//! the system has mapped then is compared with the books.
+//! Refuses each system call of each operation in turn, as at the system's limit of mappings. Then
+//! compares the system's mappings with the database.
 
 use super::Memfd;
 use crate::sys::faults;
@@ -12,8 +12,8 @@ const FRAMES: usize = 16;
 
 type Db<'d> = MappingDb<'d, Memfd>;
 
-/// A database with two spaces: pages `i` of the first one have every second frame, so that a grant
-/// of several pages has a run for each.
+/// A database with two spaces. The pages of the first space have every second frame, so that a
+/// grant of several pages has a run for each page.
 struct Case<'d> {
     db: Db<'d>,
     domain: &'d Domain,
@@ -21,7 +21,7 @@ struct Case<'d> {
     pages: Vec<usize>,
 }
 
-/// Frame and rights of each mapped page, as the kernel says.
+/// Returns frame and rights of each mapped page, as the kernel reports them.
 fn mapped(from: usize, to: usize) -> Vec<Option<(usize, Rights)>> {
     let mut pages = vec![None; (to - from) / PAGE_BYTES];
     let number = |text: &str| usize::from_str_radix(text, 16).unwrap();
@@ -62,7 +62,8 @@ impl<'d> Case<'d> {
         Self { db, domain, spaces, pages: all.into_iter().step_by(2).collect() }
     }
 
-    /// What resolves is mapped so, and nothing else if nothing waits.
+    /// Checks that what resolves is mapped that way, and that nothing else is mapped if nothing
+    /// waits.
     fn check(&self, what: &str) {
         let section = self.domain.enter();
         for space in self.spaces {
@@ -77,7 +78,7 @@ impl<'d> Case<'d> {
         }
     }
 
-    /// Unmaps all, and finds every frame free and every page unmapped.
+    /// Unmaps everything, and checks that every frame is free and every page unmapped.
     fn end(&self, what: &str) {
         for space in self.spaces {
             let Ok(base) = self.db.base(space) else { continue };
@@ -91,8 +92,8 @@ impl<'d> Case<'d> {
     }
 }
 
-/// Runs `call` in a new case with its `n`-th system call refused, and if `stays` all after it, too;
-/// for every `n`. `see` gets what it returned.
+/// Runs `call` in new cases, for every `n` with the `n`-th system call refused. If `stays`, all
+/// later calls are refused too. `see` gets the result.
 fn refuse_each<R>(
     stays: bool,
     prepare: impl Fn(&mut Case<'_>),
@@ -129,7 +130,7 @@ fn refused_grant_changes_nothing() {
             grant,
             |case, done| {
                 assert_eq!(done.unwrap_err().range().pages, 1, "a run of one page");
-                // What could not be undone waits for a flush.
+                // A call that could not be undone waits for a flush.
                 assert!(stays || case.db.pending() == 0);
                 case.db.flush().unwrap();
                 assert_eq!(case.db.free_frames(), FRAMES / 2);
@@ -149,7 +150,7 @@ fn refused_alias_and_fewer_rights_change_nothing() {
             case.db.alias(to, to_at, from, case.pages[0] + PAGE_BYTES, 1, Rights::NONE)
         };
         refuse_each(stays, |_| {}, alias, |_, done| assert!(done.is_err()));
-        // Two neighbours with different rights, and one of another mapping.
+        // Two neighbours with different rights, and a page of another mapping.
         let prepare = |case: &mut Case<'_>| {
             let pages = case.db.grant(case.spaces[1], 4, Rights::WRITE).unwrap();
             case.db.restrict(case.spaces[1], pages, 1, Rights::READ).unwrap();

@@ -1,4 +1,4 @@
-//! Frames in a memory file, mapped where they are wanted.
+//! Frames in a memory file, mapped at the addresses where they are needed.
 
 use super::spare::Spare;
 use super::{Backing, Frames, Run, Span};
@@ -11,10 +11,9 @@ use std::ptr;
 
 /// Frames in a memory file (`memfd_create`), mapped at fixed addresses of a reserved window.
 ///
-/// What for: memory that is shared at several addresses, or with other processes: buffers handed to
-/// a parser with the right to read, blocks with a common prefix, a ring mapped twice in a row. When
-/// not: for memory that has one owner at a time, a [`PagePool`](crate::PagePool) makes no system
-/// call.
+/// What for: memory that is shared at several addresses or with other processes, such as buffers
+/// that a parser may read, blocks with a common prefix, a ring mapped twice in a row. When not: for
+/// memory with one owner at a time use a [`PagePool`](crate::PagePool), which makes no system call.
 ///
 /// ```
 /// use manycore::section;
@@ -34,27 +33,28 @@ use std::ptr;
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
 ///
-/// - *Cost*: one `mmap` for each run of pages with consecutive frames when they are mapped, one for
-///   each span of adjacent pages in a flush, and one `fallocate` for each run of frames that it
+/// - *Cost*: mapping takes one `mmap` for each run of pages with consecutive frames. A flush takes
+///   one `mmap` for each span of adjacent pages, and one `fallocate` for each run of frames that it
 ///   frees, which gives their memory back to the system.
-/// - *Memory*: a frame has memory once it is touched. The limit is the file's size; a touch that
-///   finds the system out of memory raises SIGBUS, as for every file.
-/// - *Limits*: Linux allows a process 65,530 mappings (`vm.max_map_count`): spans that neither the
-///   addresses nor the frames continue count singly. At the limit a mapping is refused with the
-///   system's reason, and nothing has changed. What was unmapped is given back there, too: 32
-///   mappings are kept free for that. The first refusal leaves these to the rest of the process,
-///   which at the limit has no memory for a larger heap or a thread. Each span out of the middle of
-///   a larger mapping takes two of them; if none are left, it waits until others were given back.
-/// - *Other processes*: [`send`](Self::send) passes the file on. Their own mappings of it are not
-///   in the database, so revoking does not reach them: they see zeros, and then what the frame's
-///   next owner writes. Share only with processes that are trusted so far.
+/// - *Memory*: a frame has memory once it is touched. The limit is the file's size. If a touch
+///   finds the system out of memory, it raises SIGBUS, as for every file.
+/// - *Limits*: Linux allows a process 65,530 mappings (`vm.max_map_count`). Spans count separately
+///   unless both addresses and frames continue. At the limit, a new mapping is refused with the
+///   system's reason, and nothing has changed. Unmapped pages can still be given back there,
+///   because 32 mappings are kept in reserve. The first refusal releases the reserve to the rest of
+///   the process, which at the limit gets no memory for a larger heap or a thread. A span from the
+///   middle of a larger mapping needs two of them. If none are left, it waits until others were
+///   given back.
+/// - *Other processes*: [`send`](Self::send) passes the file on. The database does not have the
+///   other process's own mappings, so revoking does not reach them: they see zeros, and later what
+///   the frame's next owner writes. Share only with processes that you trust that far.
 #[derive(Debug)]
 pub struct Memfd {
     file: FrameFile,
     spare: Spare,
 }
 
-/// A memory file, here or received from another process.
+/// A memory file, local or received from another process.
 ///
 /// ```
 /// use manycore::section;
@@ -85,7 +85,7 @@ pub struct FrameFile {
     frames: u32,
 }
 
-/// Frames of a file, mapped outside of a database. Dropping it unmaps them.
+/// Frames of a file that are mapped outside of a database. Dropping it unmaps them.
 ///
 /// See [`FrameFile`] for an example.
 #[derive(Debug)]
@@ -95,10 +95,10 @@ pub struct View {
 }
 
 impl Memfd {
-    /// A file with this many frames, without memory yet.
+    /// Creates a file with this many frames, without memory yet.
     ///
     /// # Errors
-    /// If there are none, if the system's pages are not of 4,096 bytes, or the system refuses.
+    /// If `frames` is zero, the system's pages do not have 4,096 bytes, or the system refuses.
     pub fn new(frames: u32) -> Result<Self, Error> {
         let refused = |call| sys::last_error(call, 0, frames as usize);
         if frames == 0 {
@@ -118,7 +118,7 @@ impl Memfd {
         if unsafe { libc::ftruncate(fd, bytes as libc::off_t) } != 0 {
             return Err(refused("ftruncate"));
         }
-        // A receiver that shrinks the file would make every touch fail.
+        // Sealed: if a receiver shrank the file, every touch would fail.
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: takes no pointer.
         if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } != 0 {
@@ -127,10 +127,10 @@ impl Memfd {
         Ok(Self { file: FrameFile { file, frames }, spare: Spare::default() })
     }
 
-    /// Sends the file to another process, which gets it by [`FrameFile::receive`].
+    /// Sends the file to another process, which receives it with [`FrameFile::receive`].
     ///
     /// # Errors
-    /// As for a write to the socket.
+    /// Those of a write to the socket.
     pub fn send(&self, to: &UnixStream) -> io::Result<()> {
         let count = self.file.frames.to_ne_bytes();
         let mut message = Message::new(count);
@@ -148,7 +148,7 @@ impl Memfd {
         })
     }
 
-    /// The file, for other ways to share it.
+    /// Returns the file, for other ways to share it.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.file.as_fd()
     }
@@ -158,8 +158,8 @@ impl FrameFile {
     /// Receives the file that [`Memfd::send`] sent.
     ///
     /// # Errors
-    /// As for a read from the socket, and `InvalidData` if there was no file in it, or more than
-    /// one: all that came are closed then.
+    /// Those of a read from the socket. `InvalidData` if the message has no file or more than one;
+    /// all received files are closed then.
     pub fn receive(from: &UnixStream) -> io::Result<Self> {
         let mut message = Message::new([0; 4]);
         let (read, files, flags) = message.with(|header| {
@@ -171,7 +171,7 @@ impl FrameFile {
         });
         read?;
         match <[OwnedFd; 1]>::try_from(files) {
-            // Where more came than there is room for, the system has closed the rest.
+            // If more files came than there is room for, the system has closed the rest.
             Ok([file]) if flags & libc::MSG_CTRUNC == 0 => {
                 Ok(Self { file, frames: u32::from_ne_bytes(message.bytes) })
             }
@@ -179,7 +179,7 @@ impl FrameFile {
         }
     }
 
-    /// How many frames it has.
+    /// Returns the number of frames.
     pub fn frames(&self) -> u32 {
         self.frames
     }
@@ -187,7 +187,7 @@ impl FrameFile {
     /// Maps some of its frames.
     ///
     /// # Errors
-    /// If there are not as many frames, none are asked for, or the system refuses.
+    /// If the file does not have these frames, `frames` is empty, or the system refuses.
     pub fn view(&self, frames: Frames, rights: Rights) -> Result<View, Error> {
         let pages = frames.count as usize;
         let end = u64::from(frames.first) + u64::from(frames.count);
@@ -198,26 +198,27 @@ impl FrameFile {
             return Err(Error::new(ErrorKind::NoFrames, 0, pages));
         }
         let at = (self.file.as_raw_fd(), frames.first as usize * PAGE_BYTES);
-        // SAFETY: anywhere: nothing is replaced.
+        // SAFETY: the address is free to choose, so nothing is replaced.
         let address = unsafe { sys::map_file(0, pages, rights, at) }?;
         Ok(View { address: address.expose_provenance(), pages })
     }
 }
 
 impl Frames {
-    /// `count` frames from `first`.
+    /// Creates a range of `count` frames from `first`.
     pub const fn new(first: u32, count: u32) -> Self {
         Self { first, count }
     }
 }
 
 impl View {
-    /// Where the first byte is. Others change it at any time, so there is no reference.
+    /// Returns the address of the first byte. Others change it at any time, so there is no
+    /// reference.
     pub fn as_ptr(&self) -> *mut u8 {
         ptr::with_exposed_provenance_mut(self.address)
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub fn bytes(&self) -> usize {
         self.pages * PAGE_BYTES
     }
@@ -225,20 +226,20 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // SAFETY: mapped by `view`, for this value alone.
+        // SAFETY: `view` made the mapping for this value alone.
         let _ = unsafe { sys::release(self.address, self.pages) };
     }
 }
 
-/// The files in a message, of which each is the process's from now on.
+/// Returns the files in a message. From now on this process owns each of them.
 ///
 /// # Safety
 /// The header is as `recvmsg` left it, and this is called once for it.
 #[allow(clippy::unnecessary_cast, reason = "a length has another type with another C library")]
 unsafe fn files(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut files = Vec::new();
-    // SAFETY: the kernel wrote the control messages, and how long they are; it opened each
-    // descriptor in them for this process, and nothing else has it (# Safety).
+    // SAFETY: the kernel wrote the control messages and their lengths. It opened each descriptor in
+    // them for this process, and nothing else owns it (# Safety).
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = control.as_ref() {
@@ -279,7 +280,7 @@ impl Message {
     }
 }
 
-/// What a call on a socket says that should have moved `bytes`.
+/// Converts the result of a socket call that should have moved `bytes` bytes.
 fn done(moved: isize, bytes: usize) -> io::Result<()> {
     match usize::try_from(moved) {
         Err(_) => Err(io::Error::last_os_error()),

@@ -1,17 +1,19 @@
-//! What is behind the mappings of a database: nothing, a memory file, or pages made on demand.
+//! Backings: what is behind the mappings of a database. Nothing, a memory file, or pages made on
+//! demand.
 //!
-//! Owns: [`Backing`], and those that are shipped. Does not own: which page is mapped where
-//! ([`MappingDb`](crate::MappingDb) does).
+//! This module owns [`Backing`] and the shipped backings. It does not own which page is mapped
+//! where ([`MappingDb`](crate::MappingDb) does).
 //!
 //! Laws:
-//! - backing.G1 A backing that cannot do something says so ([`Backing::supports`]) before anything
-//!   has changed. What a refused `map` has mapped is unmapped before the pages are used again.
-//! - backing.G2 An address of a reserved window that is not mapped faults. It belongs to the window
-//!   until that is released: no other mapping of the process gets it.
-//! - backing.G3 `unmap` gets what one flush of the gate collected, adjacent pages joined, and makes
-//!   one system call for each span. It may be called again for the same pages. Where it is refused
-//!   all of them, it gets them one by one, and takes back what it can.
-//! - backing.G4 `flush` comes after `unmap` of all mappings of its frames, and clears them: the
+//! - backing.G1 A backing that does not support an operation says so ([`Backing::supports`]) before
+//!   anything has changed. If it refuses a `map` half-way, the mapped part is unmapped before its
+//!   pages are used again.
+//! - backing.G2 An unmapped address of a reserved window faults. It belongs to the window until the
+//!   window is released: no other mapping of the process gets it.
+//! - backing.G3 `unmap` gets what one flush of the gate collected, with adjacent pages joined, and
+//!   makes one system call for each span. It may be called again for the same pages. If it refuses
+//!   all of them, it gets them one by one and takes back what it can.
+//! - backing.G4 `flush` comes after the `unmap` of all mappings of its frames, and clears them: the
 //!   next owner of a frame reads zeros.
 
 mod null;
@@ -43,9 +45,9 @@ pub struct Run {
     pub address: usize,
     /// The frame of the first page.
     pub frame: u32,
-    /// How many pages.
+    /// The number of pages.
     pub pages: u32,
-    /// What the mapping allows.
+    /// The rights of the mapping.
     pub rights: Rights,
 }
 
@@ -57,12 +59,12 @@ pub struct Run {
 pub struct Span {
     /// The address of the first page.
     pub address: usize,
-    /// How many pages.
+    /// The number of pages.
     pub pages: u32,
 }
 
 impl Run {
-    /// Its addresses.
+    /// Returns its addresses.
     pub(crate) fn span(&self) -> Span {
         Span { address: self.address, pages: self.pages }
     }
@@ -76,11 +78,11 @@ impl Run {
 pub struct Frames {
     /// The first frame.
     pub first: u32,
-    /// How many.
+    /// The number of frames.
     pub count: u32,
 }
 
-/// What not every backing can do.
+/// An operation that not every backing supports.
 ///
 /// See [`Backing`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,19 +90,19 @@ pub struct Frames {
 pub enum Operation {
     /// One frame at several addresses.
     Alias,
-    /// Fewer rights for what is mapped.
+    /// Fewer rights for mapped pages.
     Protect,
 }
 
-/// What is behind the mappings of a [`MappingDb`](crate::MappingDb).
+/// The memory behind the mappings of a [`MappingDb`](crate::MappingDb).
 ///
-/// [`Null`] keeps books only, [`Memfd`] has frames in a memory file and maps them, and
-/// [`Userfault`] makes pages when they are touched. One of your own drives a device's page tables,
-/// or registers memory with one.
+/// [`Null`] has no memory, [`Memfd`] maps frames of a memory file, and [`Userfault`] makes pages
+/// when they are touched. A backing of your own can drive a device's page tables, or register
+/// memory with a device.
 ///
-/// Methods are called by any thread, several at once, for windows and pages that do not overlap;
-/// `unmap` and `flush` by one thread at a time. They are called with no lock of the database held
-/// that a mapping or a look-up needs, but `map` within a section: it should not block for long.
+/// Any thread may call the methods, several at once, for windows and pages that do not overlap.
+/// Only one thread at a time calls `unmap` and `flush`. No lock is held that a mapping or a look-up
+/// of the database needs. `map` is called within a section, so it should not block for long.
 ///
 /// ```
 /// use manycore::section;
@@ -157,19 +159,19 @@ pub enum Operation {
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
 pub trait Backing: Send + Sync {
-    /// How many frames there are: numbers below that.
+    /// Returns the number of frames. Frames are numbered from 0.
     fn frames(&self) -> u32;
 
-    /// Whether it can do `operation` at all: asked before anything has changed.
+    /// Says whether the backing supports `operation`. Called before anything has changed.
     ///
     /// # Errors
-    /// What it cannot do, as a sentence for users.
+    /// What it does not support, as a sentence for users.
     fn supports(&self, operation: Operation) -> Result<(), &'static str> {
         let _ = operation;
         Ok(())
     }
 
-    /// Reserves addresses for a space, of which none is mapped yet. Returns the first.
+    /// Reserves addresses for a space and returns the first. None of them is mapped yet.
     ///
     /// # Errors
     /// If the system refuses.
@@ -181,26 +183,27 @@ pub trait Backing: Send + Sync {
     /// Maps the runs.
     ///
     /// # Errors
-    /// If the system refuses. Some may be mapped then: [`unmap`](Self::unmap) comes for all of
-    /// them, before their pages or frames are used again.
+    /// If the system refuses. Some runs may be mapped then. The database calls
+    /// [`unmap`](Self::unmap) for all of them before their pages or frames are used again.
     fn map(&self, runs: &[Run]) -> Result<(), Error>;
 
-    /// Unmaps the spans: afterwards an access faults, on every core. A page may not be mapped.
+    /// Unmaps the spans: afterwards an access faults on every core. A page of a span may be
+    /// unmapped already.
     ///
     /// # Errors
-    /// If the system refuses. Some may be unmapped then. The call comes again, for each span alone:
-    /// what can be unmapped is free then, and the rest waits for the next flush.
+    /// If the system refuses. Some spans may be unmapped then. The database calls again for each
+    /// span alone. What can be unmapped is then free, and the rest waits for the next flush.
     fn unmap(&self, spans: &[Span]) -> Result<(), Error>;
 
-    /// Changes what the mappings of a span allow.
+    /// Changes the rights of a span's mappings.
     ///
     /// # Errors
-    /// If the system refuses; then all stays as it was.
+    /// If the system refuses. Then everything stays as it was.
     fn protect(&self, span: Span, rights: Rights) -> Result<(), Error>;
 
-    /// Clears frames that are mapped nowhere any more, before they are used again.
+    /// Clears frames that are not mapped any more, before they are used again.
     ///
     /// # Errors
-    /// If the system refuses; the call comes again.
+    /// If the system refuses. The database calls again.
     fn flush(&self, frames: &[Frames]) -> Result<(), Error>;
 }

@@ -4,11 +4,11 @@ use super::{Backing, Frames, Run, Span};
 use crate::sync::{AtomicUsize, Ordering};
 use crate::{Error, ErrorKind, PAGE_BYTES, Rights};
 
-/// Books only: frames are numbers, and addresses lead nowhere.
+/// A backing without memory: frames are only numbers, and addresses lead nowhere.
 ///
 /// What for: memory that this process does not map itself (a device's, another process's, blocks of
-/// a cache on an accelerator), models, and the cost of the books alone. Addresses are handed out
-/// upward, and not used again.
+/// a cache on an accelerator), models, and measuring the bookkeeping alone. Addresses are handed
+/// out upward and never reused.
 ///
 /// ```
 /// use manycore::section;
@@ -33,7 +33,7 @@ pub struct Null {
 }
 
 impl Null {
-    /// With this many frames.
+    /// Creates a backing with this many frames.
     pub fn new(frames: u32) -> Self {
         Self { frames, next: AtomicUsize::new(PAGE_BYTES) }
     }
@@ -45,9 +45,9 @@ impl Backing for Null {
     }
 
     fn reserve(&self, pages: usize) -> Result<usize, Error> {
-        // A page between two windows belongs to none.
+        // An unused page separates two windows.
         let end = |start: usize| start.checked_add((pages + 1).checked_mul(PAGE_BYTES)?);
-        // ORDER: Relaxed; only the number counts.
+        // ORDER: Relaxed; only uniqueness matters.
         self.next
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, end)
             .map_err(|start| Error::new(ErrorKind::Wraps, start, pages))

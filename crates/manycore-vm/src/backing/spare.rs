@@ -1,44 +1,47 @@
-//! Entries of the system's table of mappings that are kept for taking mappings back.
+//! A reserve of the system's mapping entries, for taking mappings back.
 //!
-//! Owns: [`Spare`]. Linux allows a process 65,530 mappings, and counts each part of a mapping that
-//! is not like its neighbours. So what takes a mapping back may need an entry, or two, and at the
-//! limit no `mmap` goes through at all.
+//! This module owns [`Spare`]. Linux allows a process 65,530 mappings, and counts each part of a
+//! mapping that differs from its neighbours. So taking a mapping back may need one entry or two. At
+//! the limit, every `mmap` fails.
 //!
 //! Laws:
-//! - spare.E1 A mapping is made, or given other rights, while the spare entries are kept, or not at
-//!   all. So at the limit it is the making that is refused.
-//! - spare.E2 What takes mappings back needs no spare entries as a rule. Where the system refuses
-//!   it, they are released, and it is tried again. A refused making releases them, too: the rest of
-//!   the process (a larger heap, a thread's stack) has them until the next making finds room.
-//! - spare.E3 One entry stays then. What divides a mapping can leave the process with one entry
-//!   more than the limit, and then Linux refuses each `mmap`, also one that takes away a thousand
-//!   mappings. Without the last entry the process is at the limit itself: dividing is refused, and
-//!   taking whole mappings back goes through.
+//! - spare.E1 A mapping is made, or gets other rights, only while the spare entries are kept. So at
+//!   the limit, making a mapping is refused, not taking one back.
+//! - spare.E2 Taking mappings back mostly needs no spare entries. If the system refuses it, the
+//!   spare entries are released and it is tried again. A refused making releases them too. The rest
+//!   of the process (a larger heap, a thread's stack) can use them until the next making finds
+//!   room.
+//! - spare.E3 One entry then stays. Splitting a mapping can leave the process one entry above the
+//!   limit. There Linux refuses each `mmap`, even one that takes away a thousand mappings.
+//!   Releasing the last entry brings the process down to the limit: splitting is refused there, and
+//!   taking back whole mappings works.
 
 use super::{Run, Span};
 use crate::sync::{AtomicUsize, Ordering};
 use crate::{Error, PAGE_BYTES, Rights, sys};
 
-/// How many entries are kept: a mapping of so many pages, of which each is unlike its neighbours.
+/// How many entries are kept: a mapping of as many pages, each with other rights than its
+/// neighbours.
 const ENTRIES: usize = 32;
 
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
-    /// The address of the mapping; 0 if there is none.
+    /// The address of the reserve, or 0 if there is none.
     at: AtomicUsize,
-    /// That of the entry that stays (spare.E3); 0 if there is none.
+    /// The address of the entry that stays (spare.E3), or 0 if there is none.
     last: AtomicUsize,
 }
 
 impl Spare {
-    /// Keeps the entries, before something is done to `span` that may take some (spare.E1).
+    /// Makes sure that the entries are kept. Called before an operation on `span` that may take
+    /// some (spare.E1).
     ///
     /// # Errors
-    /// If there are not as many.
+    /// If there are not enough entries.
     #[inline]
     pub(super) fn keep(&self, span: Span) -> Result<(), Error> {
-        // ORDER: Relaxed; only whether there is one counts.
+        // ORDER: Relaxed; only whether there is a reserve matters.
         if self.at.load(Ordering::Relaxed) != 0 {
             return Ok(());
         }
@@ -50,10 +53,10 @@ impl Spare {
         let at = sys::reserve(ENTRIES)?.expose_provenance();
         let mut pages = (at..).step_by(PAGE_BYTES).take(ENTRIES).skip(1).step_by(2);
         let made = pages.try_for_each(|page| {
-            // SAFETY: reserved above, for this alone.
+            // SAFETY: reserved above, for this value alone.
             unsafe { sys::protect(page, 1, Rights::READ) }
         });
-        // ORDER: AcqRel, for `let_go`; Relaxed on failure: only whether there is one counts.
+        // ORDER: AcqRel, for `let_go`; Relaxed on failure: only whether there is a reserve matters.
         let placed = made.is_ok()
             && self.at.compare_exchange(0, at, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if !placed {
@@ -63,35 +66,35 @@ impl Spare {
         made
     }
 
-    /// Gives the entries back to the process, but for the last one (spare.E3). Returns whether
-    /// there were some.
+    /// Gives the entries back to the process, except for the last one (spare.E3). Returns true if
+    /// there were entries.
     fn let_go(&self) -> bool {
-        // ORDER: AcqRel; one thread gets it, after it was made.
+        // ORDER: AcqRel; one thread gets the reserve, after it was made.
         let at = self.at.swap(0, Ordering::AcqRel);
         if at == 0 {
             return false;
         }
         let last = at + (ENTRIES - 1) * PAGE_BYTES;
-        // ORDER: AcqRel, for `let_go_of_last`; Relaxed on failure: there is one already.
+        // ORDER: AcqRel, for `let_go_of_last`; Relaxed on failure: there is a last entry already.
         let stays =
             self.last.compare_exchange(0, last, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        // SAFETY: `make` reserved it, and the exchange has taken it. The last page is a mapping of
-        // its own, because it is unlike its neighbour.
+        // SAFETY: `make` reserved it, and the swap has taken it. The last page is a mapping of its
+        // own, because it differs from its neighbour.
         unsafe { sys::release(at, ENTRIES - usize::from(stays)) }.is_ok()
     }
 
-    /// Gives the last entry back. Returns whether there was one.
+    /// Gives the last entry back. Returns true if there was one.
     fn let_go_of_last(&self) -> bool {
-        // ORDER: AcqRel; one thread gets it, after it was kept.
+        // ORDER: AcqRel; one thread gets the entry, after it was kept.
         let last = self.last.swap(0, Ordering::AcqRel);
         // SAFETY: `let_go` kept this page, and the exchange has taken it.
         last != 0 && unsafe { sys::release(last, 1) }.is_ok()
     }
 
-    /// Maps the runs by `map`, one by one (spare.E1).
+    /// Calls `map` for each run (spare.E1).
     ///
     /// # Errors
-    /// Those of `map`, and if there are no entries to keep.
+    /// Those of `map`; also if the entries cannot be kept.
     pub(super) fn map_each(
         &self,
         runs: &[Run],
@@ -106,7 +109,7 @@ impl Spare {
         mapped
     }
 
-    /// Does what must not fail for want of an entry (spare.E2).
+    /// Makes a call that must not fail for lack of an entry (spare.E2).
     pub(super) fn with(&self, call: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
         let mut done = call();
         for let_go in [Self::let_go, Self::let_go_of_last] {

@@ -1,4 +1,4 @@
-//! Pages made on first touch, by a handler of the user's.
+//! Pages that a handler of the user makes when they are first touched.
 
 use super::spare::Spare;
 use super::{Backing, Frames, Operation, Run, Span};
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
-/// Makes the page at an address: fills what it is given, which holds zeros.
+/// Makes the page at an address: fills the given page, which holds zeros.
 type Handler = dyn Fn(usize, &mut [u8]) + Send + Sync;
 
 // The kernel's interface (linux/userfaultfd.h).
@@ -62,9 +62,9 @@ struct Event {
 
 /// Pages that a handler makes when they are first touched (Linux's `userfaultfd`).
 ///
-/// What for: memory whose contents are somewhere else until they are needed: a file that is
-/// compressed or remote, a snapshot of a virtual machine, an instance's initial image. When not:
-/// for pages that are all touched soon; a page costs two switches to the handler's thread, some
+/// What for: memory with contents that are elsewhere until they are needed, such as a compressed or
+/// remote file, a snapshot of a virtual machine, an instance's initial image. When not: for pages
+/// that are all touched soon. A page costs two switches to the handler's thread, which take some
 /// microseconds.
 ///
 /// ```
@@ -73,7 +73,7 @@ struct Event {
 ///
 /// let made = match Userfault::new(100, |address, page| page.fill((address >> 12) as u8)) {
 ///     Ok(made) => made,
-///     Err(error) => return Ok(println!("{error}")), // this process has not the permission
+///     Err(error) => return Ok(println!("{error}")), // this process does not have the permission
 /// };
 /// let db = MappingDb::new(made, section::global());
 /// let space = db.space(100)?;
@@ -83,15 +83,15 @@ struct Event {
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
 ///
-/// - One thread of its own calls the handler, for one page at a time, with the page's address and
+/// - A thread of the backing calls the handler, for one page at a time, with the page's address and
 ///   4,096 zeros to fill. The thread that touched the page waits.
 /// - The handler must not touch unmade pages of the same backing: it would wait for itself. If it
-///   panics, the process aborts: the thread that waits could never go on.
-/// - A frame cannot be at two addresses ([`alias`](crate::MappingDb::alias) is refused before
-///   anything has changed).
-/// - *Permission*: Linux lets a process with `CAP_SYS_PTRACE` use it, or every process if
-///   `vm.unprivileged_userfaultfd` is 1, or one that may open `/dev/userfaultfd`. Otherwise
-///   [`new`](Self::new) fails with the system's reason, and names the call.
+///   panics, the process aborts, because the waiting thread could never go on.
+/// - A frame has only one address: [`alias`](crate::MappingDb::alias) is refused before anything
+///   has changed.
+/// - *Permission*: Linux requires `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd` = 1, or the
+///   right to open `/dev/userfaultfd`. Otherwise [`new`](Self::new) fails with the system's reason
+///   and names the call.
 pub struct Userfault {
     faults: OwnedFd,
     stop: OwnedFd,
@@ -101,10 +101,10 @@ pub struct Userfault {
 }
 
 impl Userfault {
-    /// With this many frames, and `handler` to make pages.
+    /// Creates a backing with this many frames. `handler` makes the pages.
     ///
     /// # Errors
-    /// If the kernel permits it not, with its reason.
+    /// If the kernel does not permit it, with its reason.
     pub fn new(
         frames: u32,
         handler: impl Fn(usize, &mut [u8]) + Send + Sync + 'static,
@@ -142,9 +142,9 @@ impl Userfault {
     }
 }
 
-/// Opens a descriptor for faults, the way that this process is permitted to.
+/// Opens a descriptor for faults.
 fn open(pages: usize) -> Result<OwnedFd, Error> {
-    // Only a descriptor that does not block can be polled.
+    // Only a non-blocking descriptor can be polled.
     // SAFETY: takes no pointer.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
     if fd < 0 {
@@ -168,7 +168,7 @@ fn ioctl<T>(fd: &OwnedFd, request: u64, argument: &mut T) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The loop of the handler's thread.
+/// Runs the loop of the handler's thread.
 fn serve(faults: &OwnedFd, stop: &OwnedFd, handler: &Handler) {
     let mut page = vec![0_u8; PAGE_BYTES];
     loop {
@@ -203,7 +203,7 @@ fn serve(faults: &OwnedFd, stop: &OwnedFd, handler: &Handler) {
     }
 }
 
-/// Puts a page where a thread waits for it.
+/// Puts a page at the address where a thread waits for it.
 fn supply(faults: &OwnedFd, address: usize, page: &[u8]) {
     loop {
         let mut call = CopyCall {
@@ -216,7 +216,7 @@ fn supply(faults: &OwnedFd, address: usize, page: &[u8]) {
         match ioctl(faults, IOCTL_COPY, &mut call) {
             Ok(()) => return,
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-            // Unmapped in between, or there already: the thread looks again.
+            // Unmapped meanwhile, or present already: the thread tries again.
             Err(_) => break,
         }
     }
@@ -266,7 +266,7 @@ impl Backing for Userfault {
         self.spare.with(|| unsafe { sys::protect(span.address, span.pages as usize, rights) })
     }
 
-    /// Nothing to clear: the memory went with the mapping.
+    /// Does nothing: the memory went away with the mapping.
     fn flush(&self, _frames: &[Frames]) -> Result<(), Error> {
         Ok(())
     }

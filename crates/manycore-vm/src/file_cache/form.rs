@@ -1,4 +1,4 @@
-//! The forms of a file's cache, which replace each other while threads use it (file_cache.F2).
+//! The forms of a file's cache. They replace each other while threads use them (file_cache.F2).
 
 use super::File;
 use super::page::Frame;
@@ -11,7 +11,7 @@ use manycore::collections::{DHashBuilder, Distribution, PageCache, PinError};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a [`FileCache`](super::FileCache) keeps its pages in.
+/// The form in which a [`FileCache`](super::FileCache) keeps its pages.
 ///
 /// ```
 /// use manycore_vm::{FileCache, FileForm, MemoryFile};
@@ -25,20 +25,20 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileForm {
-    /// One table under one lock, for files with few pages in memory, and few threads.
+    /// One table under one lock, for files with few pages in memory and few threads.
     Small,
-    /// Sixteen locks, and a table for each thread as soon as threads wait for each other.
+    /// Sixteen locks, and a table for each thread once threads wait for each other.
     Large,
 }
 
-/// The pages of a file with how they are found.
+/// The table that finds a file's pages in memory.
 pub(super) struct Table {
     pub(super) form: FileForm,
     pub(super) cache: PageCache<Store, PageHasher>,
 }
 
 impl Table {
-    /// `is_shared`: threads wait for each other, so each gets a table of its own at once.
+    /// `is_shared`: threads wait for each other, so each thread gets its own table at once.
     pub(super) fn new(file: &Arc<File>, form: FileForm, is_shared: bool) -> Self {
         let store = Store::new(file);
         let table = DHashBuilder::new().hasher(PageHasher::new());
@@ -50,7 +50,7 @@ impl Table {
         Self { form, cache: PageCache::with_builder(store, file.pages_max, table) }
     }
 
-    /// Runs `f` on a page, and says whether it had to be read.
+    /// Runs `f` on a page. Also returns true if the page had to be read.
     #[inline]
     pub(super) fn with_page<R>(
         &self,
@@ -73,7 +73,7 @@ impl Table {
         })
     }
 
-    /// Gives up to so many pages back, in spite of some that the source does not take.
+    /// Gives up to `pages` pages back, and skips some that the source does not take.
     pub(super) fn give(&self, pages: usize) -> usize {
         const FAILURES: usize = 8;
         let (mut given, mut failures) = (0, 0);
@@ -88,7 +88,7 @@ impl Table {
     }
 }
 
-/// What moves: the pages themselves, which no thread uses at that time (swap.W1 of `swap`).
+/// The pages that move. No thread uses them meanwhile (swap.W1).
 pub(super) type Moved = Vec<(u64, Arc<Frame>)>;
 
 impl Family for Table {
@@ -106,8 +106,7 @@ impl Family for Table {
                 let Ok(pin) = self.cache.pin(number) else {
                     unreachable!("both forms have room for the same pages")
                 };
-                // BUG: a page that was changed moves as if it were clean (file_cache.F2 of
-                // `file_cache`).
+                // BUG: a page that was changed moves as if it were clean (file_cache.F2).
                 if frame.is_dirty() && !seeded_bug!("clean-move") {
                     pin.mark_dirty();
                 }

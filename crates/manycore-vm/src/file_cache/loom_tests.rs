@@ -69,7 +69,7 @@ fn loom_page_that_moves_without_its_mark_is_caught() {
     must_catch("clean-move", test, &["a marked change is lost"]);
 }
 
-/// A file is dropped while another's charge asks for its page.
+/// A thread drops a file while the charge of another file asks for its page.
 #[test]
 fn loom_request_beside_the_drop_of_a_file_ends_and_loses_nothing() {
     model(2, || {

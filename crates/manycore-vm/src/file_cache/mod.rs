@@ -1,29 +1,36 @@
 //! The pages of a file in memory, with policies of the file's own.
 //!
-//! Owns: [`FileCache`], [`Builder`]. `source` has where bytes come from, `page` a page, `form` the
-//! tables that it is found in, `store` how it gets there, `view` what users see of it, `read_ahead`
-//! the guess what is needed next. Does not own: how much memory there is for all files
-//! (`page_manager`).
+//! This module owns [`FileCache`] and [`Builder`]. `source` is where bytes come from, `page` a
+//! page, `form` the tables that find pages, `store` how a page gets there, `view` a page as users
+//! see it, and `read_ahead` the guess of what is needed next. It does not own how much memory all
+//! files have (`page_manager`).
+//!
+//! ```text
+//! FileCache --swappable--> Table (small or large form) --> Frame (page, dirty mark, charge)
+//!     |                          | miss: charge, read          | evicted: write back, release
+//!     |                          v                             v
+//!     +--> PageManager       FileSource                   FileSource
+//! ```
 //!
 //! Laws:
-//! - file_cache.F1 A page is read by one thread at a time, and has one place in memory: two threads
-//!   that touch it share it. It is that of page_cache.G1 and page_cache.G2, whose cache each form
-//!   has.
-//! - file_cache.F2 The form is exchanged as swap.W1 says: no touch is under way while pages move,
-//!   and the pages move themselves, with their contents, charges and dirty marks.
-//! - file_cache.F3 A page is charged to the page manager before it is made, and that is given back
-//!   when its memory is freed, wherever that happens. So the charges of all files are the pages
-//!   that there are.
+//! - file_cache.F1 One thread at a time reads a page, and the page has one place in memory, which
+//!   all threads that touch it share. This is page_cache.G1 and page_cache.G2: each form has such a
+//!   cache.
+//! - file_cache.F2 The form is exchanged as in swap.W1: no touch is under way while pages move. The
+//!   pages themselves move, with their contents, charges and dirty marks.
+//! - file_cache.F3 A page is charged to the page manager before it is made. The charge is released
+//!   when the page's memory is freed, wherever that happens. So the charges of all files are the
+//!   pages that exist.
 //! - file_cache.F4 A page has a dirty mark of its own beside the table's, because a form cannot
-//!   show its table's marks to the next. A mark sets both, behind the change. A write-back clears
-//!   the page's own before it copies, and sets it again if it fails. So between calls a page that
-//!   the source does not have as it is has both.
-//! - file_cache.F5 Sources and closures run with no lock held. Within a touch the form is
-//!   announced, and a form is exchanged by a thread that is in no touch, with a patience: a source
-//!   or a closure that blocks delays others that long and no longer.
+//!   pass its table's marks to the next. A mark sets both, after the change. A write-back clears
+//!   the page's own mark before it copies, and sets it again if it fails. So between calls, a page
+//!   that differs from the source has both marks.
+//! - file_cache.F5 Sources and closures run without a lock. A touch announces the form. A thread
+//!   that is in no touch exchanges the form, and waits with a patience. So a source or a closure
+//!   that blocks delays others that long, and no longer.
 //!
-//! Source: K42's file cache managers (sections 3.4 and 4.3 of the paper): policies for each file, a
-//! simple form that is swapped for a distributed one when the file suffers contention.
+//! Source: K42's file cache managers (sections 3.4 and 4.3 of the paper): policies for each file,
+//! and a simple form that is swapped for a distributed one when the file suffers contention.
 
 mod form;
 #[cfg(all(test, manycore_loom))]
@@ -52,15 +59,15 @@ use std::ptr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// A file with more pages in memory has the large form.
+/// A file with more pages in memory than this has the large form.
 const SMALL_PAGES: usize = if cfg!(manycore_loom) { 1 } else { 64 };
-/// How long an exchange of the form waits for touches that are under way (file_cache.F5).
+/// How long an exchange of the form waits for running touches (file_cache.F5).
 const PATIENCE: Duration =
     Duration::from_millis(if cfg!(manycore_loom) { u32::MAX as u64 } else { 1 });
-/// How many looks an exchange that failed rests at most.
+/// Maximal checks that are skipped after failed exchanges.
 const REST_MAX: u32 = 1 << 12;
 
-/// What the forms of a file share.
+/// The state that all forms of a file share.
 struct File {
     source: Box<dyn FileSource>,
     length: AtomicU64,
@@ -76,11 +83,11 @@ struct File {
 
 impl File {
     fn length(&self) -> u64 {
-        // ORDER: Relaxed; a number that only grows, and no page's contents depend on it.
+        // ORDER: Relaxed; the number only grows, and no page's contents depend on it.
         self.length.load(Ordering::Relaxed)
     }
 
-    /// About the page at this offset.
+    /// Returns an error about the page at this offset.
     #[cold]
     fn error(&self, kind: ErrorKind, offset: u64, reason: Option<io::Error>) -> Error {
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -91,7 +98,7 @@ impl File {
         }
     }
 
-    /// Charges a page (file_cache.F3); [`release`](Self::release) is the frame's.
+    /// Charges a page (file_cache.F3). The page's frame calls [`release`](Self::release).
     fn charge(&self, offset: u64) -> Result<(), Error> {
         let Some(manager) = &self.manager else { return Ok(()) };
         let charged = manager.budget().try_charge(self.page_bytes as u64);
@@ -117,7 +124,7 @@ impl File {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Tells the source what will be read after this page.
+    /// Tells the source what will probably be read after this page.
     fn read_ahead(&self, page: u64) {
         if self.read_ahead == 0 {
             return;
@@ -134,14 +141,13 @@ impl File {
     }
 }
 
-/// The pages of a file that are in memory, read when they are touched and written back when they
-/// were changed.
+/// A cache of a file's pages: read when they are touched, and written back when they were changed.
 ///
-/// What for: files, or what is like one, that many threads read and change in place, with a limit
-/// on memory that several files share ([`PageManager`]): data files of a database, segments of a
-/// log or an index, images of virtual machines. When not: a file that is read once, from beginning
-/// to end, needs no cache; if the kernel's own cache and limits suffice, `mmap` is simpler; for
-/// values by key, take the crate `manycore-cache`.
+/// What for: files (or things like files) that many threads read and change in place, with a limit
+/// on memory that several files share ([`PageManager`]). Examples are data files of a database,
+/// segments of a log or an index, images of virtual machines. When not: a file that is read once,
+/// from beginning to end, needs no cache. If the kernel's own cache and limits suffice, `mmap` is
+/// simpler. For values by key, use the crate `manycore-cache`.
 ///
 /// ```
 /// use manycore_vm::{FileCache, MemoryFile, PageManager};
@@ -162,45 +168,45 @@ impl File {
 /// file.flush()?;
 /// assert!(file.pages() <= 16 && memory.budget().used() <= 16 * 4096);
 /// let mut byte = [0];
-/// file.read(255 * 4096, &mut byte)?; // was written back, and is read again
+/// file.read(255 * 4096, &mut byte)?; // the page was written back, and is read again
 /// assert_eq!(byte, [2]);
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
 ///
-/// - *Policies* are the file's own: its [page size](Builder::page_bytes), how far it is
-///   [read ahead](Builder::read_ahead), [how many pages](Builder::pages_max) it may have.
-/// - *Forms*: a file begins small: one table under one lock. When more than 64 pages are in memory,
-///   or threads wait for each other, it becomes [large](FileForm::Large), while threads use it. It
-///   becomes small again when it has given back all but a quarter of that, unless threads have
-///   waited for each other in it. [`form`](Self::form) says which it is.
-/// - *Consistency*: a page is one memory for all threads, as that of a mapped file; see
-///   [`FilePage`]. When [`flush`](Self::flush) returns, the source has every change that was
-///   marked before.
-/// - *Progress*: blocking. Threads that touch a page that is being read wait for it; a touch that
-///   needs memory may write a page back, of this or another file of the same manager. A form is
-///   exchanged when no touch is under way; touches that come while it waits for that wait too, a
-///   millisecond at most, and seldomer each time it is in vain.
-/// - *Cost*: a touch of a page that is there takes some 25 ns, and in the large form writes no
-///   shared line once threads have met. Making and dropping a file takes 0.3 us. A read costs what
-///   the source costs, the charge, and some locks of a table.
-/// - *Memory*: the pages, of which the page manager keeps the limit; beside it some 260 bytes for
-///   each page, and 1.3 KB for a file in the small form, 2 KB more in the large one.
-/// - *Errors*: [`Error`], whose range is the byte offset in the file, and pages of 4,096 bytes. A
+/// - *Policies* are the file's own: its [page size](Builder::page_bytes), how far it is [read
+///   ahead](Builder::read_ahead), and [how many pages](Builder::pages_max) it may have.
+/// - *Forms*: a file begins small: one table under one lock. It becomes [large](FileForm::Large)
+///   when more than 64 pages are in memory or threads wait for each other, while threads use it. It
+///   becomes small again when it has 16 pages or fewer, unless threads have waited for each other
+///   in it. [`form`](Self::form) returns the present form.
+/// - *Consistency*: a page is one memory for all threads, like a page of a mapped file; see
+///   [`FilePage`]. When [`flush`](Self::flush) returns, the source has every change that was marked
+///   before.
+/// - *Progress*: blocking. Threads that touch a page wait while another thread reads it. A touch
+///   that needs memory may write back a page of this file, or of another file of the same manager.
+///   A form is exchanged when no touch is under way. New touches wait meanwhile, at most a
+///   millisecond. Failed exchanges are retried ever more rarely.
+/// - *Cost*: a touch of a page in memory takes some 25 ns. In the large form it writes no shared
+///   line, once threads have met. Making and dropping a file takes 0.3 us. A read costs what the
+///   source costs, plus the charge and some locks of a table.
+/// - *Memory*: the pages, up to the page manager's limit. Also some 260 bytes for each page, 1.3 KB
+///   for a file in the small form, and 2 KB more in the large form.
+/// - *Errors*: [`Error`]. Its range is the byte offset in the file, and pages of 4,096 bytes. A
 ///   touch that fails has changed nothing.
-/// - *Panics*: those of sources and closures pass to the caller that runs them. A source that
+/// - *Panics*: a panic of a source or a closure passes to the caller that runs it. A source that
 ///   touches the page it is reading, or closes a cycle of such reads, panics.
-/// - *Drop*: nothing is written back then: [`flush`](Self::flush) first.
+/// - *Drop*: writes nothing back. Call [`flush`](Self::flush) before.
 /// - *Source*: K42's file cache managers.
 pub struct FileCache {
     table: Swappable<Table>,
     file: Arc<File>,
-    /// What the form is, or is about to be: says when to look, and nothing else.
+    /// The present or next form. Only a hint that says when to check.
     is_large: AtomicBool,
     exchange: Mutex<Exchange>,
     attached: Option<Attached>,
 }
 
-/// Attempts to exchange the form.
+/// The attempts to exchange the form.
 #[derive(Default)]
 struct Exchange {
     /// Looks to let pass before the next one.
@@ -233,36 +239,37 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The file's page size: a power of two, at least 4,096, which it is by default. Larger pages
-    /// make fewer and longer calls of the source.
+    /// Sets the file's page size: a power of two, at least 4,096 (the default). Larger pages make
+    /// fewer and longer calls of the source.
     pub fn page_bytes(mut self, bytes: usize) -> Self {
         self.page_bytes = bytes;
         self
     }
 
-    /// The most pages that may be in memory, pinned ones among them. No limit by default.
+    /// Sets the maximal pages in memory, including pinned ones. No limit by default.
     pub fn pages_max(mut self, pages: usize) -> Self {
         self.pages_max = pages;
         self
     }
 
-    /// How many pages ahead of a sequential reader the source is [told](FileSource::will_need) to
-    /// have ready, at most: 32 by default, 0 for a file that is read at random.
+    /// Sets how many pages ahead of a sequential reader the source is [told](FileSource::will_need)
+    /// to prepare, at most. 32 by default; use 0 for a file that is read at random.
     pub fn read_ahead(mut self, pages: usize) -> Self {
         self.read_ahead = pages;
         self
     }
 
-    /// Charges the file's pages to `manager`, which asks for them when others need memory.
+    /// Charges the file's pages to `manager`, which asks for them back when others need memory.
     pub fn within(mut self, manager: &PageManager) -> Self {
         self.manager = Some(manager.clone());
         self
     }
 
-    /// Makes the cache, without a page.
+    /// Makes the cache, without a page in memory.
     ///
     /// # Errors
-    /// If the page size is none, no page may be in memory, or the source does not know its length.
+    /// If the page size is invalid, no page may be in memory, or the source fails to return its
+    /// length.
     pub fn build(self) -> Result<Arc<FileCache>, Error> {
         let Self { source, page_bytes, pages_max, read_ahead, manager } = self;
         if !page_bytes.is_power_of_two() || page_bytes < PAGE_BYTES {
@@ -298,33 +305,33 @@ impl Builder {
 }
 
 impl FileCache {
-    /// A cache of this file, with the default policies and no limit on its memory.
+    /// Creates a cache of this file, with the default policies and no limit on its memory.
     ///
     /// # Errors
-    /// If the source does not know its length.
+    /// If the source fails to return its length.
     pub fn new(source: impl FileSource) -> Result<Arc<Self>, Error> {
         Self::builder(source).build()
     }
 
-    /// Begins to build a cache of this file.
+    /// Creates a builder of a cache of this file.
     pub fn builder(source: impl FileSource) -> Builder {
         let (page_bytes, pages_max, read_ahead) = (PAGE_BYTES, usize::MAX, 32);
         Builder { source: Box::new(source), page_bytes, pages_max, read_ahead, manager: None }
     }
 
-    /// Runs `f` on a page, by its number, which is read if it is not in memory and stays there
-    /// until `f` returns.
+    /// Runs `f` on the page with this number. Reads the page if it is not in memory, and keeps it
+    /// there until `f` returns.
     ///
-    /// `f` may touch other pages, of this file and of others. While it runs, the file's form is not
-    /// exchanged: one that blocks for long delays that.
+    /// `f` may touch other pages, of this file and of others. While `f` runs, the file's form
+    /// cannot be exchanged, so an `f` that blocks for long delays an exchange.
     ///
     /// # Errors
-    /// If the file has no such page, the source does not read it, or no memory is left: the budget
-    /// is used up and no file gives, or the source refuses to write back the page that should make
-    /// room.
+    /// If the file has no such page, the source fails to read it, or there is no memory. The last
+    /// means that the budget is used up and no file gives a page, or that the source refuses to
+    /// write back the page that should make room.
     ///
     /// # Panics
-    /// If `f` or a source does, or if this is called by the source, for the page it is reading.
+    /// If `f` or a source panics, or if the source calls this for the page it is reading.
     #[inline]
     pub fn with_page<R>(
         &self,
@@ -347,8 +354,8 @@ impl FileCache {
     /// Copies bytes of the file, from `offset` on.
     ///
     /// # Errors
-    /// As [`with_page`](Self::with_page), and if the range goes past the file's end: then nothing
-    /// was copied.
+    /// Those of [`with_page`](Self::with_page). Also if the range goes past the file's end; then
+    /// nothing was copied.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         self.check(offset, into.len())?;
         let mut at = 0;
@@ -362,12 +369,13 @@ impl FileCache {
         Ok(())
     }
 
-    /// Changes bytes of the file, from `offset` on. The source is told when the page is written
+    /// Changes bytes of the file, from `offset` on. The source gets them when the page is written
     /// back.
     ///
     /// # Errors
-    /// As [`with_page`](Self::with_page), and if the range goes past the file's end: then nothing
-    /// was changed. If a later page of the range cannot be read, those before it are changed.
+    /// Those of [`with_page`](Self::with_page). Also if the range goes past the file's end; then
+    /// nothing was changed. If a later page of the range cannot be read, the pages before it stay
+    /// changed.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         self.check(offset, from.len())?;
         let mut at = 0;
@@ -394,63 +402,63 @@ impl FileCache {
         Err(Error::new(ErrorKind::OutsideFile, at, bytes.div_ceil(PAGE_BYTES)))
     }
 
-    /// How many bytes the file has.
+    /// Returns the length of the file in bytes.
     pub fn length(&self) -> u64 {
         self.file.length()
     }
 
-    /// Makes the file as long as `length`, if it is shorter: new bytes are zeros, and reach the
+    /// Makes the file `length` bytes long, if it is shorter. New bytes are zeros, and reach the
     /// source when they are changed.
     pub fn extend(&self, length: u64) {
         // ORDER: Relaxed; as in `File::length`.
         self.file.length.fetch_max(length, Ordering::Relaxed);
     }
 
-    /// The file's page size, in bytes.
+    /// Returns the file's page size in bytes.
     pub fn page_bytes(&self) -> usize {
         self.file.page_bytes
     }
 
-    /// How many pages are in memory.
+    /// Returns how many pages are in memory.
     pub fn pages(&self) -> usize {
         self.file.held()
     }
 
-    /// Writes all changed pages back, and returns how many there were. They stay in memory.
+    /// Writes all changed pages back and returns how many there were. They stay in memory.
     ///
     /// # Errors
-    /// At the first page that the source does not take; it stays dirty, as do those that were not
-    /// looked at yet.
+    /// At the first page that the source does not take. It stays dirty, and so do the pages not
+    /// visited yet.
     ///
     /// # Panics
-    /// If the source does, or if this is called by its `write`.
+    /// If the source panics, or if its `write` calls this.
     pub fn flush(&self) -> Result<usize, Error> {
         self.table.call(|table| table.cache.flush())
     }
 
-    /// Takes up to so many pages out of memory, changed ones after they were written back, and
-    /// returns how many. Pages that are being touched stay.
+    /// Takes up to `pages` pages out of memory and returns how many. Writes changed pages back
+    /// first. Pages that threads touch at the moment stay.
     ///
     /// # Errors
-    /// At the first page that the source does not take. That page stays, and dirty; what was taken
-    /// before it is gone.
+    /// At the first page that the source does not take. That page stays, and stays dirty; the pages
+    /// taken before it are gone.
     pub fn reclaim(&self, pages: usize) -> Result<usize, Error> {
         let reclaimed = self.table.call(|table| table.cache.reclaim(pages));
         self.shrink();
         reclaimed
     }
 
-    /// Which form the cache has now.
+    /// Returns the present form of the cache.
     pub fn form(&self) -> FileForm {
         self.table.call(|table| table.form)
     }
 
-    /// How often the form was exchanged.
+    /// Returns how often the form was exchanged.
     pub fn swaps(&self) -> u64 {
         lock(&self.exchange).swaps
     }
 
-    /// Looks whether the file has outgrown the small form, or threads wait for each other in it.
+    /// Checks whether the file has outgrown the small form, or threads wait for each other in it.
     #[cold]
     fn reconsider(&self, is_time: bool) {
         // ORDER: Relaxed; a hint.
@@ -461,14 +469,14 @@ impl FileCache {
             return;
         }
         let is_full = self.file.held() > SMALL_PAGES;
-        // The table's own controller has seen waits in windows in a row then.
+        // True after the table's own controller has seen waits in several windows in a row.
         let is_shared = is_time && self.table.call(|table| table.cache.stats().is_distributed);
         if is_full || is_shared {
             self.change_form(FileForm::Large, is_shared);
         }
     }
 
-    /// Looks whether a large file has become small.
+    /// Checks whether a large file has become small.
     fn shrink(&self) {
         // ORDER: Relaxed; a hint.
         if self.is_large.load(Ordering::Relaxed)
@@ -479,8 +487,8 @@ impl FileCache {
         }
     }
 
-    /// Exchanges the form, if no other thread is about to, and no touch takes longer than the
-    /// patience (file_cache.F5). What was in vain is tried again later, and ever later.
+    /// Exchanges the form, unless another thread is about to, or a touch takes longer than the
+    /// patience (file_cache.F5). After a failure it is tried again later, and ever later.
     fn change_form(&self, form: FileForm, is_shared: bool) {
         let Ok(mut exchange) = self.exchange.try_lock() else { return };
         if exchange.rest > 0 {
@@ -497,7 +505,7 @@ impl FileCache {
                 drop(exchange);
                 drop(swapped);
             }
-            // A touch from within a touch: the outer one looks when it is over.
+            // A touch inside a touch: the outer touch checks when it is over.
             Err(error) if matches!(error.reason, SwapFailure::InsideCall) => {}
             Err(_) => {
                 exchange.failures = (exchange.failures + 1).min(REST_MAX.ilog2());

@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 const WORD: usize = size_of::<u64>();
 
-/// A page's memory. As long as it lives, it is counted by its file and charged to the file's page
-/// manager (file_cache.F3).
+/// A page's memory. While it lives, its file counts it and the file's page manager has its charge
+/// (file_cache.F3).
 pub(super) struct Frame {
     words: Box<[Word]>,
-    /// Whether the source is behind (file_cache.F4).
+    /// True if the source does not have the page's changes (file_cache.F4).
     is_dirty: AtomicBool,
     file: Arc<File>,
-    /// Shows loom the accesses to the words, which are none of its.
+    /// Shows loom the accesses to the words, which are not loom's.
     #[cfg(manycore_loom)]
     accesses: crate::sync::AtomicUsize,
 }
 
 impl Frame {
-    /// A page of zeros, whose charge the caller has made.
+    /// Makes a page of zeros. The caller has made its charge.
     pub(super) fn charged(file: &Arc<File>) -> Self {
         file.count(1);
         let words = (0..file.page_bytes / WORD).map(|_| Word::new(0)).collect();
@@ -35,11 +35,11 @@ impl Frame {
         }
     }
 
-    /// Fills a page that no other thread has yet.
+    /// Reads a page that no other thread has yet.
     pub(super) fn fill(&mut self, offset: u64) -> Result<(), Error> {
         let bytes = self.words.len() * WORD;
-        // SAFETY: file_cache.F3 - the words are this frame's alone while it is borrowed mutably,
-        // and any bytes are words.
+        // SAFETY: file_cache.F3 - the words are this frame's alone while it is mutably borrowed,
+        // and any bytes are valid words.
         let into = unsafe { slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), bytes) };
         match self.file.source.read(offset, into) {
             Ok(read) if read <= bytes => Ok(()),
@@ -51,24 +51,24 @@ impl Frame {
         }
     }
 
-    /// Tells the source what the page holds, up to the file's end.
+    /// Writes the page's contents, up to the file's end, to the source.
     pub(super) fn write_back(&self, offset: u64) -> Result<(), Error> {
-        // Unless it succeeds, the page is dirty again.
+        // Marks the page dirty again, unless the write-back succeeds.
         struct Failed<'f>(&'f AtomicBool, bool);
         impl Drop for Failed<'_> {
             fn drop(&mut self) {
                 if self.1 {
-                    // ORDER: Relaxed; the write-back's end is under the table's locks.
+                    // ORDER: Relaxed; the end of the write-back is under the table's locks.
                     self.0.store(true, Ordering::Relaxed);
                 }
             }
         }
-        // BUG: a page counts as clean when its write-back ends, also if it was changed behind the
-        // copy (file_cache.F4 of `file_cache`).
+        // BUG: a page counts as clean when its write-back ends, even if it was changed after the
+        // copy (file_cache.F4).
         let is_late = seeded_bug!("late-clean");
         if !is_late {
-            // ORDER: Acquire; pairs with the Release in `mark`: what was changed before a mark that
-            // this swap takes is in the copy below.
+            // ORDER: Acquire; pairs with the Release in `mark`: if this swap takes a mark, the copy
+            // below has the change before that mark.
             self.is_dirty.swap(false, Ordering::Acquire);
         }
         let mut failed = Failed(&self.is_dirty, true);
@@ -91,8 +91,8 @@ impl Frame {
     }
 
     pub(super) fn mark(&self) {
-        // A read-modify-write, also if it is set: one that follows a write-back's swap stays, one
-        // before it is seen by it.
+        // A read-modify-write, even if the mark is set. A mark after a write-back's swap stays; a
+        // write-back sees a mark before its swap.
         // ORDER: Release; pairs with the Acquire in `write_back`: the change before its mark.
         self.is_dirty.swap(true, Ordering::Release);
     }
@@ -114,7 +114,7 @@ impl Frame {
     pub(super) fn read(&self, at: usize, into: &mut [u8]) {
         self.show_access();
         let mut words = self.words[at / WORD..].iter();
-        // ORDER: Relaxed, here and in `write`; the contents have the callers' own order.
+        // ORDER: Relaxed, here and in `write`; the callers order accesses to the contents.
         let mut next = || words.next().expect("within the page").load(Ordering::Relaxed);
         let head = (WORD - at % WORD) % WORD;
         let (head, rest) = into.split_at_mut(head.min(into.len()));

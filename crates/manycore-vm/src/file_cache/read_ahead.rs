@@ -1,20 +1,20 @@
-//! Which pages will probably be read next.
+//! Guesses which pages will be read next.
 
-/// Where a sequential reader of a file stands. It sees only the pages that are read from the
-/// source.
+/// The position of a sequential reader. It sees only pages that are read from the source.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The page behind the one that was read last.
+    /// The page after the last page read.
     next: u64,
-    /// How many pages are announced ahead; doubled while the reads stay in order.
+    /// How many pages are announced ahead. Doubles while the reads stay in order.
     window: u64,
     /// The first page that was not announced yet.
     announced: u64,
 }
 
 impl Stream {
-    /// Notes a read, and says which pages to announce: the first, and how many. Half a window is
-    /// left when the next one is announced, so that the source has time.
+    /// Notes a read, and returns the pages to announce: the first and the count.
+    ///
+    /// Announces the next window while half of the last one is left, so that the source has time.
     pub(super) fn note(&mut self, page: u64, most: u64) -> Option<(u64, u64)> {
         if page != self.next || page == 0 && self.window > 0 {
             *self = Self { next: page.saturating_add(1), window: 0, announced: 0 };

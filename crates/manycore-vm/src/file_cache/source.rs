@@ -1,13 +1,13 @@
-//! Where the bytes of a file are: what a cache reads from and writes back to.
+//! Sources: where a cache reads a file's bytes, and where it writes them back.
 
 use crate::sync::{Mutex, lock};
 use std::io;
 
-/// A file as a [`FileCache`](super::FileCache) reads and writes it: a file of the system, an object
+/// A file that a [`FileCache`](super::FileCache) reads and writes: a file of the system, an object
 /// in a remote store, the decompressed form of another file.
 ///
-/// Its functions are called with no lock of the cache held, by the thread that touches a page, and
-/// may block. They may use other caches; [`read`](Self::read) must not touch the page that is being
+/// The thread that touches a page calls these functions, with no lock of the cache held. They may
+/// block, and may use other caches. [`read`](Self::read) must not touch the page that is being
 /// read, and [`write`](Self::write) must not flush the cache.
 ///
 /// ```
@@ -39,33 +39,33 @@ use std::io;
 /// # Ok::<(), manycore_vm::Error>(())
 /// ```
 pub trait FileSource: Send + Sync + 'static {
-    /// How many bytes there are. Asked once, when the cache is made.
+    /// Returns the length in bytes. Called once, when the cache is made.
     ///
     /// # Errors
-    /// As the source has it.
+    /// Those of the source.
     fn length(&self) -> io::Result<u64>;
 
-    /// Reads from `offset` on, and returns how many bytes it was: less than asked for only at the
-    /// end of the file. The rest of `into`, which holds zeros, stays as it is.
+    /// Reads from `offset` on and returns the number of bytes, which is smaller than `into` only at
+    /// the end of the file. The rest of `into` holds zeros and stays as it is.
     ///
     /// # Errors
-    /// As the source has it. The page is not there then, and its next touch reads again.
+    /// Those of the source. The page is then not in memory, and its next touch reads again.
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
     /// Writes all of `from` at `offset`.
     ///
     /// # Errors
-    /// As the source has it. The page stays, and dirty.
+    /// Those of the source. The page stays in memory, and stays dirty.
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Says that these bytes will probably be read soon: a source that can fetch in the background
+    /// Announces bytes that will probably be read soon. A source that can fetch in the background
     /// begins to. The default does nothing.
     fn will_need(&self, offset: u64, bytes: u64) {
         let _ = (offset, bytes);
     }
 }
 
-/// A file of the system, by `pread` and `pwrite`; what will be needed is told to the kernel, which
+/// A file of the system, with `pread` and `pwrite`. Announced bytes are passed to the kernel, which
 /// reads ahead in the background.
 #[cfg(unix)]
 impl FileSource for std::fs::File {
@@ -97,12 +97,12 @@ impl FileSource for std::fs::File {
         let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
             return;
         };
-        // SAFETY: advice about an open descriptor, which `self` keeps open; it touches no memory.
+        // SAFETY: advice about a descriptor that `self` keeps open; it touches no memory.
         unsafe { libc::posix_fadvise(self.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
     }
 }
 
-/// A file in memory: for tests, and for data that was received and not stored.
+/// A file in memory, for tests and for data that was received and not stored.
 ///
 /// ```
 /// use manycore_vm::{FileCache, MemoryFile};
@@ -120,13 +120,13 @@ impl FileSource for std::fs::File {
 pub struct MemoryFile(Mutex<Vec<u8>>);
 
 impl MemoryFile {
-    /// A file with these bytes.
+    /// Creates a file with these bytes.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Mutex::new(bytes))
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     pub fn bytes(&self) -> Vec<u8> {
         lock(&self.0).clone()
     }

@@ -1,4 +1,4 @@
-//! How a table of pages gets a page, and gives a changed one back.
+//! How a table gets a page, and how it gives back a changed page.
 
 use super::File;
 use super::page::Frame;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 pub(super) type Pin<'p> = Pinned<'p, Store, PageHasher>;
 
-/// Where the table of a file gets pages: from the source, or from the form before.
+/// Where a file's table gets pages: from the source, or from the previous form.
 pub(super) struct Store {
     pub(super) file: Arc<File>,
-    /// Pages that come from the form before; only while they are moved.
+    /// Pages of the previous form. Filled only while they are moved.
     moved: Mutex<HashMap<u64, Arc<Frame>>>,
     is_moving: AtomicUsize,
 }
@@ -25,7 +25,7 @@ impl Store {
         Self { file: Arc::clone(file), moved, is_moving }
     }
 
-    /// Runs `f`, in which the loads of these pages find them.
+    /// Runs `f`. Loads of these pages within `f` find them.
     pub(super) fn move_in(&self, pages: &[(u64, Arc<Frame>)], f: impl FnOnce()) {
         *lock(&self.moved) = pages.iter().cloned().collect();
         // ORDER: Relaxed, here and below; as in `load`.
@@ -41,7 +41,7 @@ impl PageStore for Store {
     type Error = Error;
 
     fn load(&self, number: &u64) -> Result<Arc<Frame>, Error> {
-        // ORDER: Relaxed; only the thread that moves pages sets it, and loads what it moves.
+        // ORDER: Relaxed; only the thread that moves pages sets it, and the same thread loads them.
         if self.is_moving.load(Ordering::Relaxed) > 0 {
             if let Some(frame) = lock(&self.moved).remove(number) {
                 return Ok(frame);
@@ -49,7 +49,7 @@ impl PageStore for Store {
         }
         let offset = number * self.file.page_bytes as u64;
         self.file.charge(offset)?;
-        let mut frame = Frame::charged(&self.file); // gives the charge back if what follows fails
+        let mut frame = Frame::charged(&self.file); // its drop releases the charge if a later step fails
         self.file.read_ahead(*number);
         frame.fill(offset)?;
         Ok(Arc::new(frame))
@@ -60,7 +60,7 @@ impl PageStore for Store {
     }
 }
 
-/// Hashes page numbers by a multiplication whose halves are folded, with a secret of the file's.
+/// Hashes page numbers: a multiplication with a secret of the file, and its folded halves.
 #[derive(Debug, Clone)]
 pub(super) struct PageHasher(u64);
 

@@ -1,4 +1,4 @@
-//! What needs the tables inside.
+//! Tests that need the tables inside.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn file_whose_threads_wait_for_each_other_becomes_large() {
     (0..3).for_each(|page| file.write(page * PAGE_BYTES as u64, &[page as u8]).unwrap());
     (0..1000).for_each(|_| file.with_page(0, |_| ()).unwrap());
     assert_eq!(file.form(), FileForm::Small, "one thread waits for no other");
-    // As the table's controller does after windows with waits.
+    // The table's controller does this after windows with waits.
     assert!(file.table.call(|table| table.cache.distribute()));
     (0..1000).for_each(|_| file.with_page(0, |_| ()).unwrap());
     assert_eq!((file.form(), file.swaps(), file.pages()), (FileForm::Large, 1, 3));

@@ -6,11 +6,11 @@ use crate::sync::Word;
 use std::fmt;
 
 /// A page of a file, as a closure of [`FileCache::with_page`](super::FileCache::with_page) sees it:
-/// memory that all threads share, as a file that is mapped.
+/// memory that all threads share, like a mapped file.
 ///
-/// Bytes are read and written as they are, with no lock: a read beside a write of another thread
-/// may see a part of it, in units of aligned words of eight bytes or less. Threads that must not
-/// meet in a page have a lock of their own.
+/// Bytes are read and written without a lock. A read beside another thread's write may see a part
+/// of it, in units of aligned words of at most eight bytes. Threads that must not interfere in a
+/// page need their own lock.
 ///
 /// ```
 /// use manycore_vm::{FileCache, MemoryFile};
@@ -33,12 +33,12 @@ pub struct FilePage<'p> {
 }
 
 impl FilePage<'_> {
-    /// Which page of the file it is, counted from 0 in units of the file's page size.
+    /// Returns the number of the page in its file, counted from 0 in units of the file's page size.
     pub fn number(&self) -> u64 {
         *self.pin.key()
     }
 
-    /// The file's page size, in bytes. Behind the file's end the last page holds zeros.
+    /// Returns the file's page size in bytes. After the file's end, the last page holds zeros.
     #[expect(clippy::len_without_is_empty, reason = "a page has bytes")]
     pub fn len(&self) -> usize {
         self.frame.len()
@@ -53,7 +53,7 @@ impl FilePage<'_> {
         self.frame.read(at, into);
     }
 
-    /// Copies bytes in, at `at`, and marks the page.
+    /// Copies bytes in, at `at`, and marks the page dirty.
     ///
     /// # Panics
     /// If that goes past the page's end.
@@ -63,12 +63,13 @@ impl FilePage<'_> {
         self.mark_dirty();
     }
 
-    /// The page as words in memory order. After a change, [`mark_dirty`](Self::mark_dirty).
+    /// Returns the page as words in memory order. After a change, call
+    /// [`mark_dirty`](Self::mark_dirty).
     pub fn words(&self) -> &[Word] {
         self.frame.words()
     }
 
-    /// Says that the page was changed. To be said *after* the change.
+    /// Marks the page as changed. Call it *after* the change.
     pub fn mark_dirty(&self) {
         self.frame.mark();
         self.pin.mark_dirty();

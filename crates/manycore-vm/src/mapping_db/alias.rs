@@ -1,4 +1,4 @@
-//! Deriving mappings from mappings.
+//! Aliases: mappings derived from mappings.
 
 use super::failed::{Failed, attempt};
 use super::tree::{Node, Space};
@@ -23,12 +23,13 @@ impl Range<'_> {
 
 impl<B: Backing> MappingDb<'_, B> {
     /// Maps the frames of `n` pages at `at` in `from` also at `to_at` in `to`, with these rights.
-    /// The new mappings are derived from the old ones: they go when those are revoked.
+    ///
+    /// The new mappings are derived from the old ones: revoking the old removes the new.
     ///
     /// # Errors
-    /// If a range has no pages, is not aligned, wraps or is not all within its space, a space has
-    /// ended, a page of the first range is not mapped or one of the second is, the rights are more
-    /// than a page of the first range has, or the backing cannot or does not do it.
+    /// If a range has no pages, is not aligned, wraps or leaves its space; a space has ended; a
+    /// page of the first range is not mapped or a page of the second is; a page of the first range
+    /// has fewer rights; or the backing does not support it or refuses.
     pub fn alias(
         &self,
         from: SpaceId,
@@ -47,10 +48,10 @@ impl<B: Backing> MappingDb<'_, B> {
         self.derive(source, range, rights, &section)
     }
 
-    /// As [`alias`](Self::alias), somewhere in `to`. Returns the address.
+    /// Like [`alias`](Self::alias), somewhere in `to`. Returns the address.
     ///
     /// # Errors
-    /// As for `alias`, and if there is no gap of that size.
+    /// Those of `alias`; also if there is no gap of that size.
     pub fn alias_anywhere(
         &self,
         from: SpaceId,
@@ -67,7 +68,7 @@ impl<B: Backing> MappingDb<'_, B> {
         Ok(target.address(first))
     }
 
-    /// Checks what is derived from, before anything changes (mapping_db.V2).
+    /// Checks the source range before anything changes (mapping_db.V2).
     fn source<'s>(
         &self,
         from: SpaceId,
@@ -88,10 +89,11 @@ impl<B: Backing> MappingDb<'_, B> {
         Ok(source)
     }
 
-    /// Derives mappings in a range that is claimed: links them, maps them, publishes them.
+    /// Derives mappings in a claimed range: links them, maps them, publishes them.
     ///
-    /// Linked first: a revocation that comes now makes them dead, and their pages pending. No flush
-    /// can come before this section is closed, so it comes after the mapping below (vm_gate.Q1).
+    /// They are linked first, so a revocation from now on kills them and makes their pages pending.
+    /// No flush can take them before this section is closed, so a flush comes after the mapping
+    /// below (vm_gate.Q1).
     fn derive(
         &self,
         source: Range<'_>,
@@ -111,7 +113,7 @@ impl<B: Backing> MappingDb<'_, B> {
             let child = self.new_node(child);
             // SAFETY: made just now, below this parent.
             if let Err(kind) = unsafe { from.insert(child, section) } {
-                // SAFETY: no other thread knows it, and it is in no list.
+                // SAFETY: no other thread knows the node, and it is in no list.
                 unsafe { self.nodes.free_raw(std::ptr::NonNull::new_unchecked(child)) };
                 return Err(source.refused(kind));
             }
@@ -126,18 +128,18 @@ impl<B: Backing> MappingDb<'_, B> {
                     self.gate.queue(dead);
                 });
             }
-            target.space.unclaim(target.first, target.n); // those that were not linked
+            target.space.unclaim(target.first, target.n); // the pages that were not linked
             return Err(failed.into_error());
         }
         for (page, child) in (target.first..).zip(made) {
-            // If it is dead already, it was revoked just after.
+            // If the node is dead already, it was revoked in between.
             target.space.publish(page, child);
         }
         Ok(())
     }
 }
 
-/// Adds a page to the runs: to the last one, if it continues that.
+/// Adds a page to the last run if it continues that run, otherwise as a new run.
 fn add_run(runs: &mut Vec<Run>, address: usize, frame: u32, rights: Rights) {
     if let Some(last) = runs.last_mut() {
         let is_next = last.frame + last.pages == frame

@@ -1,4 +1,4 @@
-//! Calls of a backing, which may refuse or panic: the database undoes its part in both cases.
+//! Calls of a backing that may refuse or panic. The database undoes its part in both cases.
 
 use crate::Error;
 use std::any::Any;
@@ -7,13 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// How a call failed.
 pub(super) enum Failed {
     Refused(Error),
-    /// Refused, and some may be mapped.
+    /// Refused, and some pages may be mapped.
     Partly(Error),
     Panicked(Box<dyn Any + Send>),
 }
 
 impl Failed {
-    /// The error. A panic goes on.
+    /// Returns the error, or resumes the panic.
     pub(super) fn into_error(self) -> Error {
         match self {
             Self::Refused(error) | Self::Partly(error) => error,
@@ -22,7 +22,7 @@ impl Failed {
     }
 }
 
-/// Calls the backing, and holds its panic.
+/// Calls the backing and catches its panic.
 pub(super) fn attempt<T>(call: impl FnOnce() -> Result<T, Error>) -> Result<T, Failed> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(Failed::Refused),

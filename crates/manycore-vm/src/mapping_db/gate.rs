@@ -1,17 +1,25 @@
-//! The gate: dead mappings wait for it, and are unmapped together.
+//! The gate: dead mappings wait here and are unmapped together.
+//!
+//! ```text
+//! killed, queued with label L      label raised to L + 1,         those sections over
+//! in an open section               the moment is noted            and a tick passed
+//!        |                                |                              |
+//!   -----+--------------------------------+------------------------------+---> time
+//!                                                                        unmap, then free
+//! ```
 //!
 //! Laws:
-//! - vm_gate.Q1 A dead node is queued in a section, with the label that is current. A flush raises
-//!   the label, notes the moment, and takes what has the old label or an older one when the
-//!   sections that were open at that moment are over: so all that was queued with these labels is
-//!   there, and with a root all that were derived from it (tree.M6).
-//! - vm_gate.Q2 A flush unmaps all that it took in one call of the backing, adjacent pages joined.
-//!   Only then are addresses, frames and nodes free. If the backing refuses, it is asked for each
-//!   span alone: what it refuses again waits for the next flush, and so does a frame as long as one
-//!   of its mappings does.
-//! - vm_gate.Q3 What waits is taken at the earliest a tick after the label was raised; by
-//!   [`flush`](super::MappingDb::flush) at once. Until then, a thread that looks reads a line that
-//!   is written once in a tick, and writes none that others use.
+//! - vm_gate.Q1 A dead node is queued in a section, with the current label. A flush raises the
+//!   label, notes the moment, and waits until the sections that were open at that moment are over.
+//!   Then it takes everything with the old label or an older one. So everything queued with these
+//!   labels is there, and a root comes with all mappings derived from it (tree.M6).
+//! - vm_gate.Q2 A flush unmaps everything that it took in one call of the backing, with adjacent
+//!   pages joined. Only then are addresses, frames and nodes free. If the backing refuses, the
+//!   flush asks it for each span alone. A span that it refuses again waits for the next flush, and
+//!   so does a frame as long as one of its mappings waits.
+//! - vm_gate.Q3 Queued nodes are taken at the earliest a tick after the label was raised, or at
+//!   once by [`flush`](super::MappingDb::flush). Until then, a thread that checks reads a line that
+//!   is written once in a tick, and writes no line that others use.
 //!
 //! Source: ParSec, sections 3.7 and 5.3 (10 ms between flushes of the TLBs).
 
@@ -28,10 +36,10 @@ use std::collections::HashSet;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-/// How many nodes a thread queues between two looks at the time.
+/// How many nodes a thread queues between two checks whether a flush is due.
 const LOOK: usize = if cfg!(manycore_loom) { usize::MAX } else { 64 };
 
-/// What one slot's threads have queued: chains by label, the oldest first.
+/// What the threads of one slot have queued: chains by label, oldest first.
 #[derive(Default)]
 struct Pending {
     chains: Vec<(u64, Chain)>,
@@ -47,7 +55,7 @@ struct Closing {
 #[derive(Default)]
 struct State {
     closing: Option<Closing>,
-    /// What the backing has refused to unmap.
+    /// Nodes that the backing has refused to unmap.
     refused: Vec<*mut Node>,
     ended: Vec<(u64, SpaceRef)>,
 }
@@ -56,18 +64,18 @@ pub(super) struct Gate {
     label: Line<AtomicU64>,
     pending: Box<[Line<Mutex<Pending>>]>,
     state: Line<Mutex<State>>,
-    /// When the next flush is due at the earliest, in nanoseconds since `made` (vm_gate.Q3).
+    /// The earliest time of the next flush, in nanoseconds since `made` (vm_gate.Q3).
     due: Line<AtomicU64>,
     made: Instant,
     tick: Duration,
 }
 
-// SAFETY: tree.M6 - queued nodes are the gate's, and it hands them to one flush.
+// SAFETY: tree.M6 - queued nodes belong to the gate, which hands them to one flush.
 unsafe impl Send for Gate {}
-// SAFETY: tree.M6 - the chains of queued nodes are touched under locks alone.
+// SAFETY: tree.M6 - the chains of queued nodes are touched only under locks.
 unsafe impl Sync for Gate {}
 
-/// What a flush gives back to.
+/// Where a flush returns what it frees.
 pub(super) struct Stores<'a> {
     pub(super) backing: &'a dyn Backing,
     pub(super) domain: &'a Domain,
@@ -87,16 +95,16 @@ impl Gate {
         }
     }
 
-    /// Queues dead nodes, in the section in which they were killed (vm_gate.Q1). Whether it is
-    /// time to look for a flush.
+    /// Queues dead nodes, in the section in which they were killed (vm_gate.Q1). Returns true if it
+    /// is time to check for a flush.
     #[inline]
     pub(super) fn queue(&self, dead: Chain) -> bool {
-        // ORDER: Acquire; pairs with `raise`: a label that was read after another is not older.
+        // ORDER: Acquire; pairs with `raise`: a label that is read later is not older.
         let label = self.label.0.load(Ordering::Acquire);
         let mut pending = lock(&self.pending[current_slot() % self.pending.len()].0);
         pending.since_look += dead.length;
         match pending.chains.iter_mut().find(|chain| chain.0 == label) {
-            // SAFETY: tree.M6 - the new nodes are the caller's, the others the gate's.
+            // SAFETY: tree.M6 - the new nodes belong to the caller, the others to the gate.
             Some((_, chain)) => unsafe { chain.prepend(&dead) },
             None => pending.chains.push((label, dead)),
         }
@@ -114,25 +122,26 @@ impl Gate {
         state.ended.push((self.label.0.load(Ordering::Acquire), space));
     }
 
-    /// Raises the label (vm_gate.Q1). Returns the one that was.
+    /// Raises the label (vm_gate.Q1). Returns the old label.
     fn raise(&self) -> u64 {
         // ORDER: AcqRel; pairs with `queue`.
         self.label.0.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Unmaps beside no flush.
+    /// Runs `unmap` while no flush runs.
     pub(super) fn alone<T>(&self, unmap: impl FnOnce() -> T) -> T {
         let _state = lock(&self.state.0);
         unmap()
     }
 
-    /// Whether a tick has passed since a flush began, or none has begun.
+    /// Returns true if a tick has passed since the last flush began, or none has begun.
     fn is_due(&self) -> bool {
-        // ORDER: Relaxed; a flush looks again under the lock of the state, as `due` is written.
+        // ORDER: Relaxed; a flush checks again under the state's lock, under which `due` is
+        // written.
         self.made.elapsed().as_nanos() as u64 >= self.due.0.load(Ordering::Relaxed)
     }
 
-    /// Flushes what is due, if no other thread does, and begins the next. Waits for nothing.
+    /// Flushes what is due and begins the next flush, unless another thread does. Never waits.
     pub(super) fn tick(&self, stores: &Stores<'_>) -> Result<usize, Error> {
         if !self.is_due() {
             return Ok(0);
@@ -163,10 +172,10 @@ impl Gate {
         freed.map_err(Failed::into_error)
     }
 
-    /// Waits for the sections that are open, and flushes all that was queued before.
+    /// Waits for the open sections and flushes everything that was queued before.
     pub(super) fn flush(&self, stores: &Stores<'_>) -> Result<usize, Error> {
         let label = self.raise();
-        // Without the lock: a flush that waits for a section stops no tick.
+        // Without the lock, so that a flush that waits for a section stops no tick.
         stores.domain.synchronize();
         let mut state = lock(&self.state.0);
         if state.closing.as_ref().is_some_and(|closing| closing.label <= label) {
@@ -179,7 +188,7 @@ impl Gate {
         freed.map_err(Failed::into_error)
     }
 
-    /// Frees what was queued up to `label` (vm_gate.Q2).
+    /// Frees everything that was queued up to `label` (vm_gate.Q2).
     fn collect(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -190,10 +199,11 @@ impl Gate {
         for pending in &self.pending {
             let mut pending = lock(&pending.0);
             pending.chains.retain(|(at, chain)| {
-                // BUG: what was queued after the moment is taken with the rest (vm_gate.Q1).
+                // BUG: nodes that were queued after the moment are taken with the rest
+                // (vm_gate.Q1).
                 let is_due = *at <= label || seeded_bug!("vm-newer-label-taken");
                 if is_due {
-                    // SAFETY: tree.M6 - queued nodes are the gate's.
+                    // SAFETY: tree.M6 - queued nodes belong to the gate.
                     nodes.extend(unsafe { chain.nodes() });
                 }
                 !is_due
@@ -207,7 +217,8 @@ impl Gate {
                     state.refused = waiting;
                     freed = Err(Failed::Refused(refused));
                 }
-                // A panic of the backing comes before anything is free.
+                // The backing is called before anything is freed, so after its panic nothing is
+                // free.
                 Err(failed) => {
                     state.refused = nodes;
                     return Err(failed);
@@ -215,14 +226,14 @@ impl Gate {
             }
         }
         let (over, rest): (Vec<_>, Vec<_>) = state.ended.drain(..).partition(|(at, space)| {
-            // SAFETY: space.A4 - not freed before it is taken out of this list.
+            // SAFETY: space.A4 - a space is not freed before it is taken out of this list.
             *at <= label && unsafe { (*space.0).is_free() }
         });
         state.ended = rest;
         for (_, space) in over {
             let released = attempt(|| {
-                // SAFETY: space.A4 - it has ended, its sections are over, its slots are free, and
-                // the list has it no more.
+                // SAFETY: space.A4 - the space has ended, its sections are over, its slots are
+                // free, and the list has it no more.
                 unsafe { free_space(space, stores.backing) };
                 Ok(())
             });
@@ -231,7 +242,7 @@ impl Gate {
         freed
     }
 
-    /// How many mappings wait.
+    /// Returns how many mappings wait.
     pub(super) fn pending(&self) -> usize {
         let chains = |pending: &Line<Mutex<Pending>>| -> usize {
             lock(&pending.0).chains.iter().map(|(_, chain)| chain.length).sum()
@@ -240,7 +251,7 @@ impl Gate {
         self.pending.iter().map(chains).sum::<usize>() + refused
     }
 
-    /// Spaces that have ended and are not freed.
+    /// Takes the spaces that have ended and are not freed yet.
     pub(super) fn take_ended(&mut self) -> Vec<SpaceRef> {
         std::mem::take(&mut lock(&self.state.0).ended).into_iter().map(|(_, space)| space).collect()
     }
@@ -249,14 +260,14 @@ impl Gate {
 /// Frees a space and its addresses.
 ///
 /// # Safety
-/// No thread has the space any more.
+/// No other thread has the space any more.
 pub(super) unsafe fn free_space(space: SpaceRef, backing: &dyn Backing) {
-    // SAFETY: from a box; the caller is the last to have it (# Safety).
+    // SAFETY: it comes from a box, and the caller is the last to have it (# Safety).
     let space = unsafe { Box::from_raw(space.0.cast_mut()) };
     backing.release(space.base(), space.pages() as usize);
 }
 
-/// Joins what is adjacent in a sorted row: (first, how many).
+/// Joins adjacent entries of a sorted list. Calls `each` with the first and the count.
 fn joined(sorted: &[usize], step: usize, mut each: impl FnMut(usize, u32)) {
     let mut rest = sorted;
     while let Some(&first) = rest.first() {
@@ -267,14 +278,14 @@ fn joined(sorted: &[usize], step: usize, mut each: impl FnMut(usize, u32)) {
     }
 }
 
-/// Unmaps the spans, together if the backing does not refuse that. Leaves those that it refuses one
-/// by one, and says why.
+/// Unmaps the spans, all together if the backing permits. Leaves in `spans` those that it refuses
+/// one by one, and returns its reason.
 fn unmap(spans: &mut Vec<Span>, backing: &dyn Backing) -> Result<(), Error> {
     let Err(mut refused) = backing.unmap(spans) else {
         spans.clear();
         return Ok(());
     };
-    // One span may need what another one gives back: so each has a second turn.
+    // One span may need what another span gives back, so each span gets a second turn.
     for _ in 0..2 {
         spans.retain(|span| match backing.unmap(std::slice::from_ref(span)) {
             Ok(()) => false,
@@ -287,13 +298,14 @@ fn unmap(spans: &mut Vec<Span>, backing: &dyn Backing) -> Result<(), Error> {
     if spans.is_empty() { Ok(()) } else { Err(refused) }
 }
 
-/// Unmaps the nodes' pages and frees them, their frames and themselves (vm_gate.Q2). Returns the
-/// nodes that wait, and why.
+/// Unmaps the nodes' pages, then frees the pages, frames and nodes (vm_gate.Q2). Returns the nodes
+/// that must wait, and the reason.
 fn release(
     nodes: &[*mut Node],
     stores: &Stores<'_>,
 ) -> Result<Option<(Vec<*mut Node>, Error)>, Error> {
-    // SAFETY: tree.M6 - queued nodes, whose grace period is over, are the gate's.
+    // SAFETY: tree.M6 - these are queued nodes after their grace period, so they belong to the
+    // gate.
     let all = || nodes.iter().map(|node| (*node, unsafe { &**node }));
     let address = |node: &Node| node.space().address(node.page());
     let mut addresses: Vec<usize> = all().map(|(_, node)| address(node)).collect();
@@ -305,7 +317,7 @@ fn release(
         if refused.is_some() { divided(all(), &spans) } else { Default::default() };
     let gone = if refused.is_some() { &rest } else { nodes };
 
-    // SAFETY: tree.M6 - of the nodes above.
+    // SAFETY: tree.M6 - some of the nodes above.
     let leaving = gone.iter().map(|node| unsafe { &**node });
     let mut roots: Vec<usize> =
         leaving.filter(|node| node.is_root()).map(|node| node.frame() as usize).collect();
@@ -317,7 +329,8 @@ fn release(
         stores.frames.free_all(frames.iter().map(|run| (run.first, run.count)));
     }
     for node in gone {
-        // SAFETY: tree.M6 - its grace period is over, and its lock is freed: nothing leads to it.
+        // SAFETY: tree.M6 - the node's grace period is over and its lock is freed, so nothing leads
+        // to it.
         unsafe {
             let space: *const Space = (**node).space();
             let page = (**node).page();
@@ -328,8 +341,8 @@ fn release(
     Ok(refused.map(|error| (waiting, error)))
 }
 
-/// Divides the nodes into those that wait, because a span of theirs does or their frame is mapped
-/// there, and the others.
+/// Splits the nodes into those that must wait and the others. A node waits if its span does, or if
+/// its frame is still mapped by such a span.
 fn divided<'n>(
     all: impl Iterator<Item = (*mut Node, &'n Node)> + Clone,
     spans: &[Span],

@@ -9,20 +9,21 @@ use loom::thread;
 use manycore::section::Mode;
 use std::sync::{Arc, Mutex};
 
-/// A chain of derivations: page 0 is the root, each next page is derived from the one before.
+/// A chain of derivations: page 0 is the root, and each further page is derived from the page
+/// before.
 struct Tree {
     domain: Domain,
     space: Space,
-    /// Without pages at first.
+    /// Has no pages at first.
     other: Space,
     nodes: Vec<*mut Node>,
-    /// Not loom's: what is queued is checked, and orders nothing.
+    /// Not loom's mutex: it only collects what is queued, and must order nothing.
     queued: Mutex<Vec<usize>>,
 }
 
-// SAFETY: tree.M1 - nodes are made for being shared.
+// SAFETY: tree.M1 - nodes are made for sharing.
 unsafe impl Send for Tree {}
-// SAFETY: tree.M1 - the nodes' links are under their locks, which loom checks.
+// SAFETY: tree.M1 - the nodes' links are under locks, and loom checks that.
 unsafe impl Sync for Tree {}
 
 impl Tree {
@@ -45,7 +46,7 @@ impl Tree {
         tree
     }
 
-    /// Derives `page` from `parent`, as `derive` of an alias does.
+    /// Derives `page` from `parent`, like `derive` of an alias.
     fn derive(
         &self,
         (space, page): (&Space, u32),
@@ -69,7 +70,7 @@ impl Tree {
 
     fn queue(&self, dead: tree::Chain) {
         let mut queued = self.queued.lock().unwrap();
-        // SAFETY: tree.M6 - the chain is the caller's.
+        // SAFETY: tree.M6 - the chain belongs to the caller.
         for node in unsafe { dead.nodes() } {
             assert!(!queued.contains(&node.addr()), "a node is queued twice");
             queued.push(node.addr());
@@ -121,7 +122,7 @@ fn loom_alias_beside_the_revoking_of_its_parent() {
     };
     let unmap = |tree: &Tree| {
         assert!(tree.unmap(0).is_some());
-        // What was derived before is gone, and nothing more is derived.
+        // Everything derived before is gone, and nothing more is derived.
         tree.expect_gone(0..1);
     };
     beside(1, 3, alias, unmap, |tree| tree.expect_gone(0..2));
@@ -164,7 +165,7 @@ fn loom_alias_into_a_space_that_ends() {
         let _ = tree.derive((&tree.other, 0), tree.nodes[0], &section);
     };
     let gone = |tree: &Tree| assert!(tree.other.node(0).is_none(), "a revoked page resolves");
-    // As `MappingDb::end`.
+    // Like `MappingDb::end`.
     let end = move |tree: &Tree| {
         tree.other.end();
         for page in tree.other.used_pages() {
@@ -178,12 +179,12 @@ fn loom_alias_into_a_space_that_ends() {
     beside(1, 3, alias, end, gone);
 }
 
-/// One frame with contents: a loom cell that readers read, and that a flush clears.
+/// One frame with contents: a loom cell that readers read and a flush clears.
 struct Cleared(Arc<UnsafeCell<u32>>);
 
-// SAFETY: the cell is what the model is about; loom checks it.
+// SAFETY: the cell is the subject of the model, and loom checks it.
 unsafe impl Send for Cleared {}
-// SAFETY: loom reports an access to the cell that is not ordered.
+// SAFETY: loom reports unordered accesses to the cell.
 unsafe impl Sync for Cleared {}
 
 impl Backing for Cleared {
@@ -221,7 +222,7 @@ fn loom_frame_that_is_queued_during_a_flush_waits_for_the_next() {
     frame_under_a_reader(true);
 }
 
-/// Reads a frame in a section, beside the unmapping of its page and two ticks.
+/// Reads a frame in a section, while its page is unmapped and two ticks run.
 fn frame_under_a_reader(in_flush: bool) {
     model(2, move || {
         let contents = Arc::new(UnsafeCell::new(7));
@@ -234,8 +235,8 @@ fn frame_under_a_reader(in_flush: bool) {
             let space = db.space(2).unwrap();
             let page = db.grant(space, 1, Rights::WRITE).unwrap();
             if in_flush {
-                // It has begun, and rounds since have found its moment over, so that it is whatever
-                // the reader does.
+                // The flush has begun, and later rounds have found its moment over. So it is over,
+                // whatever the reader does.
                 db.tick().unwrap();
                 (0..2).for_each(|_| domain.synchronize());
             }
@@ -269,7 +270,7 @@ fn must_catch(bug: &str, model: &str, signs: &[&str]) {
     loom_models::must_catch(bug, &format!("mapping_db::loom_tests::{model}"), signs);
 }
 
-/// What a model says of a page that resolves, and loom of two accesses without an order.
+/// The messages of a model about a page that resolves, and of loom about two unordered accesses.
 const SIGNS: [&str; 5] = [
     "a revoked page resolves",
     "a frame was cleared under its reader",

@@ -1,23 +1,33 @@
-//! A mapping database: which space maps which frame where, and what was derived from it.
+//! A mapping database: which space maps which frame where, and which mappings were derived from it.
 //!
-//! Owns: [`MappingDb`], [`SpaceId`] and [`Mapping`]. Does not own: memory (a
+//! This module owns [`MappingDb`], [`SpaceId`] and [`Mapping`]. It does not own memory (a
 //! [`Backing`](crate::Backing) does).
 //!
+//! ```text
+//!  frame 7:  grant -> server, page 3 (write)        revoke(server, 3) removes all below;
+//!                        |  alias                   unmap(server, 3) removes page 3 as well
+//!                     client, page 9 (read)
+//!                     /            \  alias
+//!        library, page 1        client, page 12
+//! ```
+//!
 //! Laws:
-//! - mapping_db.V1 A mapping is found by its space and address: the space through a namespace, the
-//!   page through a table. Nothing is locked or written for that, and only the node that was found
-//!   is locked then (tree.M1 to tree.M6 say how).
-//! - mapping_db.V2 An operation checks all that it can before it changes anything, claims addresses
-//!   first, maps them, and publishes them last. If a later step is refused, it undoes the earlier.
-//! - mapping_db.V3 When `revoke`, `unmap` or `end` return, no mapping that was derived resolves, in
-//!   any space.
-//! - mapping_db.V4 A frame, an address and a node are used again after their gate: when the
-//!   sections that were open are over, a tick has passed (or `flush` was called), and the backing
-//!   has unmapped them (vm_gate.Q1 to vm_gate.Q3).
+//! - mapping_db.V1 A mapping is found by its space and address: a namespace finds the space, and a
+//!   table finds the page. This locks and writes nothing. Afterwards only the found node is locked
+//!   (tree.M1 to tree.M6 say how).
+//! - mapping_db.V2 An operation checks all that it can before it changes anything. It claims
+//!   addresses first, then maps them, and publishes them last. If a step is refused, it undoes the
+//!   earlier steps.
+//! - mapping_db.V3 When `revoke`, `unmap` or `end` return, no derived mapping resolves, in any
+//!   space.
+//! - mapping_db.V4 A frame, an address and a node are reused only after their gate: the sections
+//!   that were open are over, a tick has passed (or `flush` was called), and the backing has
+//!   unmapped them (vm_gate.Q1 to vm_gate.Q3).
 //!
 //! Order of locks: a node, then nodes below it (tree.M3), then the thread's pending list. A flush
-//! takes the gate's lock, then a pending list, then the frames' (runs.R3); it holds no node. The
-//! end of a space waits for operations that have claimed its pages, which wait for no end.
+//! takes the gate's lock, then a pending list, then the frames' lock (runs.R3); it holds no node.
+//! The end of a space waits for operations that have claimed its pages. These never wait for an
+//! end.
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 3.6 to 4 and 5.3.
 
@@ -49,7 +59,7 @@ use tree::{NODE_BYTES, Node, Space, SpaceRef};
 /// The paper's time between two flushes of the TLBs.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How many spaces a thread remembers its position in.
+/// For how many spaces a thread remembers its position.
 const CURSORS: usize = 8;
 
 /// The name of an address space.
@@ -59,7 +69,7 @@ const CURSORS: usize = 8;
 pub struct SpaceId(Id);
 
 impl SpaceId {
-    /// The name as a number, never zero: for code that cannot keep a `SpaceId`.
+    /// Returns the name as a number, never zero, for code that cannot keep a `SpaceId`.
     ///
     /// ```
     /// use manycore::section;
@@ -75,8 +85,11 @@ impl SpaceId {
         self.0.to_bits()
     }
 
-    /// The space of a number that [`to_bits`](Self::to_bits) gave; `None` if no space has it. Of
-    /// any other number it is some space's name, or of one that has ended: operations check that.
+    /// Returns the space of a number that [`to_bits`](Self::to_bits) returned, or `None` if no
+    /// space can have that number.
+    ///
+    /// Any other number may be the name of some other space, or of a space that has ended.
+    /// Operations check for that.
     pub const fn from_bits(bits: u64) -> Option<Self> {
         match Id::from_bits(bits) {
             Some(id) => Some(Self(id)),
@@ -85,7 +98,7 @@ impl SpaceId {
     }
 }
 
-/// What a page is mapped to.
+/// The frame and the rights of a page.
 ///
 /// ```
 /// use manycore::section;
@@ -107,48 +120,46 @@ pub struct Mapping {
     pub rights: Rights,
 }
 
-/// Pages that are granted, aliased into other address spaces, and revoked with all that was derived
-/// from them.
+/// A database of page mappings: pages are granted, aliased into other address spaces, and revoked
+/// together with everything derived from them.
 ///
-/// What for: memory, or anything that comes in pages (blocks of a key-value cache on an
-/// accelerator, registered buffers), that is lent on and must be taken back as a whole. When not:
-/// for pages with one owner at a time a [`PagePool`](crate::PagePool) is simpler, and takes no
-/// mapping.
+/// What for: memory, or anything else in pages (blocks of a key-value cache on an accelerator,
+/// registered buffers), that is lent on and must be taken back as a whole. When not: for pages with
+/// one owner at a time, a [`PagePool`](crate::PagePool) is simpler and needs no mapping.
 ///
-/// A *space* is a window of addresses. [`grant`](Self::grant) maps new frames there;
-/// [`alias`](Self::alias) maps the frames of a range at another address, in the same or another
-/// space; [`revoke`](Self::revoke) removes all that was derived from a range, to any depth;
+/// A *space* is a window of addresses. [`grant`](Self::grant) maps new frames there.
+/// [`alias`](Self::alias) maps the frames of a range at another address, in the same space or
+/// another. [`revoke`](Self::revoke) removes everything derived from a range, to any depth.
 /// [`unmap`](Self::unmap) removes the range itself as well, and [`end`](Self::end) a whole space.
 ///
 /// - *Consistency*: each page's mapping, alias and revocation is linearizable. An operation on
-///   several pages is not atomic for look-ups, which may see a part of it while it runs; when it
-///   returns all is done, or, if it failed, nothing is mapped that was not before, or it waits for
-///   a flush as what was revoked does (if the backing refuses to undo it, too). When `revoke`
-///   returns (with or without an error), nothing that was derived resolves.
-/// - *Stale pointers*: after a revocation the backing's mapping stays until the flush that follows
-///   at the latest two ticks later, if operations or [`tick`](Self::tick) go on. In between, a
-///   stray access through an old address reaches the frame that it was mapped to, with the old
-///   rights, and never another: neither frame nor address is used again before the mapping is gone.
-///   After the flush it faults. A caller that revokes a frame to use it further alone calls
-///   [`flush`](Self::flush), which returns when all is unmapped.
+///   several pages is not atomic for look-ups, which may see a part of it while it runs. When it
+///   returns, all of it is done. If it failed, nothing is mapped that was not mapped before. (If
+///   the backing refuses to undo a part, that part waits for a flush, like revoked mappings.) When
+///   `revoke` returns, with or without an error, no derived mapping resolves.
+/// - *Stale pointers*: after a revocation the backing's mapping stays until the next flush: at most
+///   two ticks, if operations or [`tick`](Self::tick) go on. Until then an access through an old
+///   address reaches the old frame, with the old rights, and never another frame: neither frame nor
+///   address is reused before the mapping is gone. After the flush it faults. To use a revoked
+///   frame alone, call [`flush`](Self::flush), which returns when everything is unmapped.
 /// - *Sections*: what [`resolve`](Self::resolve) found stays mapped until the section is closed.
-/// - *Progress*: look-ups are wait-free. Others lock one node at a time, and wait for operations on
-///   the same node, never for readers, except `flush`.
-/// - *Cost*: `alias` with `revoke` of a page some 270 ns with [`Null`](crate::Null), and 90 ns for
-///   each of 1,000 mappings that are revoked at once (the example `revocation` measures it).
-///   A look-up, a grant, an alias, a revocation and an unmapping write no line that other threads
-///   use, if frames and pages are different (`sim-audit grant-unmap`, `alias-revoke`), but for two
-///   in a hundred grants: free frames come in batches of up to 512, and threads take addresses in
-///   leaves of their own while there are some. A flush reads and frees what all threads have
-///   queued: one line or less for each mapping. There is no helper thread: every 64th page that a
-///   thread unmaps looks whether a flush is due.
-/// - *Frames* are the backing's, and no pages of a [`PagePool`](crate::PagePool): what is aliased
-///   is mapped at several addresses, as memory of a file can be, and a pool's anonymous memory
-///   cannot.
-/// - *Memory*: 64 bytes a mapping, 8 bytes for each page of a window, in leaves of 512 pages that
-///   are made when they are used, and 4 bytes for a free frame at most.
+/// - *Progress*: look-ups are wait-free. Other operations lock one node at a time and wait for
+///   operations on the same node. Only `flush` waits for readers.
+/// - *Cost*: `alias` with `revoke` of a page takes some 270 ns with [`Null`](crate::Null), and 90
+///   ns for each of 1,000 mappings that are revoked at once (the example `revocation` measures it).
+///   If frames and pages differ, a look-up, a grant, an alias, a revocation and an unmapping write
+///   no line that other threads use (`sim-audit grant-unmap`, `alias-revoke`). The exception are
+///   two in a hundred grants: free frames come in batches of up to 512, and a thread takes
+///   addresses in leaves of its own while there are some. A flush reads and frees what all threads
+///   have queued: at most one line for each mapping. There is no helper thread: every 64th page
+///   that a thread unmaps checks whether a flush is due.
+/// - *Frames* belong to the backing. They cannot be pages of a [`PagePool`](crate::PagePool): an
+///   alias maps a frame at several addresses. Memory of a file allows that, a pool's anonymous
+///   memory does not.
+/// - *Memory*: 64 bytes for each mapping; 8 bytes for each page of a window, in leaves of 512 pages
+///   that are made when they are used; at most 4 bytes for each free frame.
 /// - *Errors*: each names the range. *Panics*: if a section is of another domain. A panic of the
-///   backing reaches the caller, and counts as a refusal: what the call had begun is undone.
+///   backing reaches the caller and counts as a refusal: what the call had begun is undone.
 ///
 /// ```
 /// use manycore::section;
@@ -180,15 +191,15 @@ pub struct MappingDb<'d, B: Backing> {
 }
 
 impl<'d, B: Backing> MappingDb<'d, B> {
-    /// What a mapping of one page takes, in bytes.
+    /// Bytes of memory for a mapping of one page.
     pub const MAPPING_BYTES: usize = NODE_BYTES;
 
-    /// An empty database, whose look-ups are in sections of `domain`, with a tick of 10 ms.
+    /// Creates an empty database with a tick of 10 ms. Its look-ups take sections of `domain`.
     pub fn new(backing: B, domain: &'d Domain) -> Self {
         Self::with_tick(backing, domain, TICK)
     }
 
-    /// As [`new`](Self::new), with another time that frames and addresses rest, at least.
+    /// Like [`new`](Self::new), with another minimal time before frames and addresses are reused.
     pub fn with_tick(backing: B, domain: &'d Domain, tick: Duration) -> Self {
         let cursor = |_| Line(std::array::from_fn(|_| AtomicU64::new(u64::MAX)));
         Self {
@@ -202,7 +213,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         }
     }
 
-    /// A new address space with a window of this many pages.
+    /// Creates an address space with a window of this many pages.
     ///
     /// # Errors
     /// If it has no pages or more than 2^32 - 1, or the backing has no addresses.
@@ -217,7 +228,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         Ok(SpaceId(self.spaces.insert(SpaceRef(space), &self.domain.enter())))
     }
 
-    /// The first address of a space's window.
+    /// Returns the first address of a space's window.
     ///
     /// # Errors
     /// If the space has ended.
@@ -233,17 +244,17 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         (at, pages): (usize, usize),
     ) -> Result<&'s Space, Error> {
         let known = self.spaces.check(space.0.to_bits());
-        // A pointer, so that the space is borrowed from the section.
+        // A pointer, so that the result borrows from the section.
         let found = known.and_then(|id| self.spaces.get(id, section).map(|space| space.0));
         match found {
-            // SAFETY: space.A4 - found in this section, which keeps it.
+            // SAFETY: space.A4 - found in this section, which keeps the space.
             Some(space) => Ok(unsafe { &*space }),
             None => Err(Error::new(ErrorKind::SpaceEnded, at, pages)),
         }
     }
 
-    /// What the page at `at` (any address in it) is mapped to. It stays mapped as long as the
-    /// section.
+    /// Returns the mapping of the page at `at` (any address in the page). The page stays mapped as
+    /// long as the section is open.
     ///
     /// # Panics
     /// If the section is of another domain.
@@ -260,7 +271,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
     /// Maps `n` new frames, which hold zeros, somewhere in a space. Returns the address.
     ///
     /// # Errors
-    /// If `n` is zero, the space has ended, or there are not as many frames or addresses, or the
+    /// If `n` is zero, the space has ended, there are not enough frames or addresses, or the
     /// backing refuses.
     pub fn grant(&self, space: SpaceId, n: usize, rights: Rights) -> Result<usize, Error> {
         let section = self.domain.enter();
@@ -281,7 +292,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         }
         let address = to.address(first);
         if let Err(failed) = mapped {
-            // Some may be mapped: a flush unmaps them before their frames are free.
+            // Some pages may be mapped: a flush unmaps them before their frames are free.
             drop(section);
             let _ = self.unmap(space, address, n);
             return Err(failed.into_error());
@@ -289,7 +300,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         Ok(address)
     }
 
-    /// Maps the runs, or none of them unless it says so.
+    /// Maps the runs. On an error nothing is mapped, unless the error says so.
     fn map(&self, runs: &[Run]) -> Result<(), Failed> {
         let refused = match attempt(|| self.backing.map(runs)) {
             Err(Failed::Refused(error)) => error,
@@ -305,12 +316,12 @@ impl<'d, B: Backing> MappingDb<'d, B> {
 
     fn new_node(&self, node: Node) -> *mut Node {
         let memory = self.nodes.alloc_raw();
-        // SAFETY: the slab's memory for one node, which is this call's.
+        // SAFETY: the slab's memory for one node belongs to this call.
         unsafe { memory.write(node) };
         memory.as_ptr()
     }
 
-    /// Claims `n` pages in a row, near those that this thread claimed in this space before.
+    /// Claims `n` pages in a row, near the last pages that this thread claimed in this space.
     fn claim_anywhere(&self, id: SpaceId, space: &Space, n: usize) -> Result<u32, Error> {
         let refused = |kind| Error::new(kind, 0, n);
         if n == 0 {
@@ -327,7 +338,7 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         let near = if (seen >> 32) as u32 == key {
             Near::Behind(seen as u32)
         } else {
-            // Threads begin in leaves of their own.
+            // Each thread begins in a leaf of its own.
             Near::From(((slot * LEAF) % space.pages() as usize) as u32)
         };
         let stride = self.cursors.len() as u32;
@@ -337,8 +348,8 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         Ok(first)
     }
 
-    /// Takes frames: in one run if there is one, otherwise in pieces. On error, `runs` has what was
-    /// taken.
+    /// Takes frames: in one run if there is one, otherwise in pieces. On error, `runs` has the
+    /// frames taken so far.
     fn take_frames(
         &self,
         (mut address, mut rest): (usize, u32),
@@ -371,21 +382,24 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         }
     }
 
-    /// Unmaps what waits for its gate, if it is due, and never waits. Returns how many mappings
-    /// are gone. Call it from a timer if the program may stop unmapping.
+    /// Unmaps what waits for its gate, if that is due. Never waits. Returns how many mappings are
+    /// gone.
+    ///
+    /// Call it from a timer if the program may stop unmapping.
     ///
     /// # Errors
-    /// If the backing refuses; what it can't unmap waits for the next call then.
+    /// If the backing refuses. What it cannot unmap waits for the next call.
     pub fn tick(&self) -> Result<usize, Error> {
         self.gate.tick(&self.stores())
     }
 
-    /// Waits for the sections that are open, and unmaps all that was revoked before: from then on
-    /// an access to it faults, and its frames and addresses are free. Returns how many mappings are
-    /// gone.
+    /// Waits for the open sections and unmaps everything that was revoked before.
+    ///
+    /// From then on an access faults, and the frames and addresses are free. Returns how many
+    /// mappings are gone.
     ///
     /// # Errors
-    /// If the backing refuses; what it can't unmap waits for the next call then.
+    /// If the backing refuses. What it cannot unmap waits for the next call.
     ///
     /// # Panics
     /// If the calling thread has a section of the domain open.
@@ -393,17 +407,18 @@ impl<'d, B: Backing> MappingDb<'d, B> {
         self.gate.flush(&self.stores())
     }
 
-    /// How many mappings are dead and wait for their gate. Beside other threads, approximate.
+    /// Returns how many mappings are dead and wait for their gate. Approximate while other threads
+    /// run.
     pub fn pending(&self) -> usize {
         self.gate.pending()
     }
 
-    /// How many frames are free. Beside other threads, approximate.
+    /// Returns how many frames are free. Approximate while other threads run.
     pub fn free_frames(&self) -> usize {
         self.frames.idle()
     }
 
-    /// The backing.
+    /// Returns the backing.
     pub fn backing(&self) -> &B {
         &self.backing
     }
@@ -414,8 +429,8 @@ impl<B: Backing> Drop for MappingDb<'_, B> {
         let section = self.domain.enter();
         let live = self.spaces.iter(&section).map(|(_, space)| *space);
         for space in live.chain(self.gate.take_ended()) {
-            // SAFETY: `&mut self` - no operation is under way, and none will look at it. The nodes
-            // go with their slab.
+            // SAFETY: `&mut self` - no operation is under way, and none will use the space. The
+            // nodes go with their slab.
             unsafe { gate::free_space(space, &self.backing) };
         }
     }

@@ -1,4 +1,4 @@
-//! Taking mappings back.
+//! Revocation: mappings are taken back.
 
 use super::tree::{Chain, Node, Space};
 use super::{MappingDb, SpaceId};
@@ -8,35 +8,36 @@ use manycore::section::Section;
 use std::ops::Range;
 
 impl<B: Backing> MappingDb<'_, B> {
-    /// Removes every mapping that was derived from these pages, in every space, at any depth. The
-    /// pages themselves stay mapped. Returns how many mappings were removed.
+    /// Removes every mapping derived from these pages, in every space, at any depth.
     ///
-    /// When it returns, none of them resolves. Old addresses fault from the next flush on; see the
-    /// type.
+    /// The pages themselves stay mapped. Returns how many mappings were removed. When it returns,
+    /// none of them resolves. Old addresses fault from the next flush on; see the type.
     ///
     /// # Errors
-    /// If the range is bad, a page of it is not mapped, or the space has ended.
+    /// If the range is invalid, a page of it is not mapped, or the space has ended.
     pub fn revoke(&self, space: SpaceId, at: usize, n: usize) -> Result<usize, Error> {
         self.each_page(space, at, n, |node, section, queue| {
             Node::revoke(node, section, None, queue)
         })
     }
 
-    /// Removes the mappings of these pages, and all that was derived from them. Frames that were
-    /// granted there are free after their gate. Returns how many mappings were removed.
+    /// Removes the mappings of these pages, and everything derived from them.
+    ///
+    /// Frames that were granted there are free after their gate. Returns how many mappings were
+    /// removed.
     ///
     /// # Errors
-    /// As for [`revoke`](Self::revoke).
+    /// Those of [`revoke`](Self::revoke).
     pub fn unmap(&self, space: SpaceId, at: usize, n: usize) -> Result<usize, Error> {
         self.each_page(space, at, n, |node, section, queue| Node::unmap(node, section, queue))
     }
 
-    /// Removes every mapping that was derived from these pages, as [`revoke`](Self::revoke), and
-    /// leaves the pages themselves these rights. Returns how many mappings were removed.
+    /// Removes everything derived from these pages, like [`revoke`](Self::revoke), and limits the
+    /// pages themselves to these rights. Returns how many mappings were removed.
     ///
     /// # Errors
-    /// As for `revoke`; and if a page has fewer rights than these, or the backing cannot or does
-    /// not do it.
+    /// Those of `revoke`. Also if a page has fewer rights than these, or the backing does not
+    /// support it or refuses.
     pub fn restrict(
         &self,
         space: SpaceId,
@@ -66,8 +67,8 @@ impl<B: Backing> MappingDb<'_, B> {
         })
     }
 
-    /// Gives pages the rights in the backing that they have here, in as few calls as can be: one
-    /// for a single page may be refused where one for all of them is not.
+    /// Sets the backing's rights of these pages to those in the database, in as few calls as
+    /// possible: a call for a single page may be refused where a call for all is not.
     fn restore(&self, space: &Space, pages: Range<u32>) {
         // SAFETY: tree.M6 - found in the caller's section, which keeps it, dead or live.
         let rights = |page: &u32| space.node(*page).map(|node| unsafe { (*node).rights() });
@@ -83,11 +84,12 @@ impl<B: Backing> MappingDb<'_, B> {
         }
     }
 
-    /// Ends a space: unmaps all of it, with what was derived from it, in every space. Its addresses
-    /// are free after their gate. Returns how many mappings were removed.
+    /// Ends a space: unmaps all of it, with everything derived from it, in every space.
+    ///
+    /// Its addresses are free after their gate. Returns how many mappings were removed.
     ///
     /// # Errors
-    /// If it has ended already.
+    /// If the space has ended already.
     pub fn end(&self, space: SpaceId) -> Result<usize, Error> {
         let ended = || Error::new(ErrorKind::SpaceEnded, 0, 0);
         let section = self.domain.enter();
@@ -95,7 +97,7 @@ impl<B: Backing> MappingDb<'_, B> {
         self.find(space, &section, (0, 0))?;
         let found = *self.spaces.remove(space.0, &section).ok_or_else(ended)?;
         drop(section);
-        // SAFETY: space.A4 - this thread has removed it, and queues it below.
+        // SAFETY: space.A4 - this thread has removed the space, and queues it below.
         let space = unsafe { &*found.0 };
         space.end();
         let mut removed = 0;
@@ -113,7 +115,7 @@ impl<B: Backing> MappingDb<'_, B> {
         Ok(removed)
     }
 
-    /// Does `f` to each node of a range, of which all must be mapped.
+    /// Calls `f` for each node of a range. All pages of the range must be mapped.
     #[inline]
     fn each_page(
         &self,
@@ -129,20 +131,20 @@ impl<B: Backing> MappingDb<'_, B> {
             let first = mapped(found, at, n)?;
             for page in first..first + n as u32 {
                 let mut queue = |dead| is_time |= self.gate.queue(dead);
-                // One that has gone in between was taken by another thread.
+                // A node that has gone meanwhile was taken by another thread.
                 let node = found.node(page);
                 removed += node.and_then(|node| f(node, &section, &mut queue)).unwrap_or(0);
             }
         }
         if is_time {
-            // What the backing refuses waits; `tick` and `flush` say why.
+            // What the backing refuses waits; `tick` and `flush` return the reason.
             let _ = self.tick();
         }
         Ok(removed)
     }
 }
 
-/// The first page of a range, if all of it is mapped.
+/// Returns the first page of a range if all of it is mapped.
 #[inline]
 fn mapped(space: &Space, at: usize, n: usize) -> Result<u32, Error> {
     let first = space.check(at, n)?;

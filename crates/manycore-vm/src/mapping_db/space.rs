@@ -1,18 +1,23 @@
-//! An address space: a window of addresses, and for each of its pages a slot.
+//! An address space: a window of addresses with a slot for each page.
+//!
+//! ```text
+//! free --claim--> claimed --publish--> node --its killer--> pending --flush--> free
+//!   ^                |  |                                      ^
+//!   +----unclaim-----+  +--killed before it was published------+
+//! ```
 //!
 //! Laws:
-//! - space.A1 A slot is *free*, *claimed* by one operation under way, holds a node, or is
-//!   *pending*: the node is dead, and the address waits for the gate. Free becomes claimed by
-//!   compare-exchange; claimed becomes a node or free by its claimer, or pending by the killer of a
-//!   node that is not published yet; a node becomes pending by its killer; pending becomes free in
+//! - space.A1 A slot is *free*, *claimed* by one running operation, holds a node, or is *pending*:
+//!   the node is dead, and the address waits for the gate. Free becomes claimed by
+//!   compare-exchange. Claimed becomes a node or free by its claimer, or pending by the killer of a
+//!   node that is not published yet. A node becomes pending by its killer. Pending becomes free in
 //!   a flush.
-//! - space.A2 A look-up is two loads: of the leaf and of the slot. It takes no lock, and writes
-//!   nothing.
-//! - space.A3 An operation claims, fences, and looks whether the space has ended; the end is
-//!   marked, fences, and looks at all slots, waiting for those that are claimed. One of the two
-//!   sees the other, so nothing is published in a space whose end has returned.
-//! - space.A4 A leaf stays until the space is freed: when the space has ended, the sections that
-//!   may have found it are over, and all its slots are free.
+//! - space.A2 A look-up is two loads: the leaf and the slot. It takes no lock and writes nothing.
+//! - space.A3 An operation claims, fences, and checks whether the space has ended. The end marks
+//!   the space, fences, and visits all slots, waiting for claimed ones. One of the two sees the
+//!   other, so nothing is published in a space after its end has returned.
+//! - space.A4 A leaf stays until the space is freed. A space is freed when it has ended, the
+//!   sections that may have found it are over, and all its slots are free.
 
 use crate::sync::{AtomicPtr, AtomicU32, Ordering, fence, yield_now};
 use crate::{Error, ErrorKind, PAGE_BYTES};
@@ -41,15 +46,15 @@ pub(super) struct Window<N> {
     ended: AtomicU32,
 }
 
-/// Where a gap is looked for first.
+/// Where the search for a gap begins.
 #[derive(Clone, Copy)]
 pub(super) enum Near {
     From(u32),
-    /// Behind this page, the last one claimed, and in its leaf.
+    /// Behind this page, the last claimed page, and first in its leaf.
     Behind(u32),
 }
 
-/// What is in a slot.
+/// Returns the node in a slot's value, if there is one.
 fn node_in<N>(value: *mut N) -> Option<*mut N> {
     (value != free() && value != claimed() && value != pending()).then_some(value)
 }
@@ -73,7 +78,7 @@ impl<N> Window<N> {
         self.base + page as usize * PAGE_BYTES
     }
 
-    /// The page that a range begins with, if it is one of this space.
+    /// Checks that a range lies in this space, and returns its first page.
     #[inline]
     pub(super) fn check(&self, at: usize, n: usize) -> Result<u32, Error> {
         let refused = |kind| Err(Error::new(kind, at, n));
@@ -93,7 +98,7 @@ impl<N> Window<N> {
         }
     }
 
-    /// The slot of a page, if its leaf is there (space.A2).
+    /// Returns the slot of a page, if its leaf exists (space.A2).
     #[inline]
     fn slot(&self, page: u32) -> Option<&AtomicPtr<N>> {
         // ORDER: Acquire; pairs with the compare-exchange in `leaf`: the slots.
@@ -102,7 +107,7 @@ impl<N> Window<N> {
         Some(unsafe { &leaf.as_ref()?.0[page as usize % LEAF] })
     }
 
-    /// The slots of a page's leaf, made if they are missing.
+    /// Returns the leaf of a page. Makes it if it is missing.
     fn leaf(&self, page: u32) -> &Leaf<N> {
         let link = &self.leaves[page as usize / LEAF];
         // ORDER: Acquire; pairs with the compare-exchange below: the slots.
@@ -110,7 +115,7 @@ impl<N> Window<N> {
         if leaf.is_null() {
             let slots = std::array::from_fn(|_| AtomicPtr::new(free()));
             let made = Box::into_raw(Box::new(Leaf(slots)));
-            // ORDER: SeqCst; publishes the slots, and is before the fence of space.A3.
+            // ORDER: SeqCst; publishes the slots, and comes before the fence of space.A3.
             let placed = link.compare_exchange(leaf, made, Ordering::SeqCst, Ordering::Acquire);
             leaf = match placed {
                 Ok(_) => made,
@@ -125,18 +130,18 @@ impl<N> Window<N> {
         unsafe { &*leaf }
     }
 
-    /// The node of a page, if it is mapped.
+    /// Returns the node of a page, if the page is mapped.
     #[inline]
     pub(super) fn node(&self, page: u32) -> Option<*mut N> {
         // ORDER: Acquire; pairs with Release in `publish`: the node.
         node_in(self.slot(page)?.load(Ordering::Acquire))
     }
 
-    /// Claims a range (space.A1), if all of it is free.
+    /// Claims a range if all of it is free (space.A1).
     pub(super) fn claim(&self, first: u32, n: u32) -> Result<(), ErrorKind> {
         for page in first..first + n {
             let slot = &self.leaf(page).0[page as usize % LEAF];
-            // ORDER: Acquire; pairs with Release in `free`: the unmapping comes before.
+            // ORDER: Acquire; pairs with Release in `free`: the page was unmapped before.
             let claimed =
                 slot.compare_exchange(free(), claimed(), Ordering::Acquire, Ordering::Relaxed);
             if claimed.is_err() {
@@ -145,7 +150,7 @@ impl<N> Window<N> {
             }
         }
         fence(Ordering::SeqCst); // space.A3
-        // BUG: an operation does not look whether the space has ended (space.A3).
+        // BUG: an operation does not check whether the space has ended (space.A3).
         let looks = !crate::sync::seeded_bug!("vm-claim-in-ended-space");
         // ORDER: Relaxed; after the fence.
         if looks && self.ended.load(Ordering::Relaxed) != 0 {
@@ -155,20 +160,21 @@ impl<N> Window<N> {
         Ok(())
     }
 
-    /// Frees pages that were claimed and not published.
+    /// Frees pages that were claimed but not published.
     pub(super) fn unclaim(&self, first: u32, n: u32) {
         for page in first..first + n {
             let slot = self.slot(page).expect("space.A1: claimed");
-            // A node that was killed before it was published has made it pending.
+            // The killer of a node that was not published yet has made the slot pending.
             // ORDER: Release; pairs with `claim`.
             let _ = slot.compare_exchange(claimed(), free(), Ordering::Release, Ordering::Relaxed);
         }
     }
 
-    /// Claims `n` free pages in a row: in the leaf that is `near`, or one that is a multiple of
-    /// `stride` leaves away, or of half of that; or else wherever there are some, around the end if
-    /// need be. So threads that began in leaves of their own stay apart, if they are less than half
-    /// of `stride`.
+    /// Claims `n` free pages in a row.
+    ///
+    /// Searches the leaf of `near`, then leaves that are a multiple of `stride` away, then those at
+    /// half of it, and then everywhere, wrapping around the end. So threads that began in leaves of
+    /// their own stay apart, if there are fewer than `stride / 2` threads.
     pub(super) fn claim_gap(&self, n: u32, near: Near, stride: u32) -> Result<u32, ErrorKind> {
         const PAGES: u32 = LEAF as u32;
         let (of_leaf, from) = match near {
@@ -199,12 +205,12 @@ impl<N> Window<N> {
         Err(ErrorKind::NoAddresses)
     }
 
-    /// Claims the first `n` free pages in a row between these, if there are some.
+    /// Claims the first `n` free pages in a row in this range, if there are any.
     fn claim_within(&self, n: u32, mut start: u32, end: u32) -> Result<Option<u32>, ErrorKind> {
         let mut page = start;
         while page < end {
             let free = match self.slot(page) {
-                None => (page / LEAF as u32 + 1).saturating_mul(LEAF as u32), // all of the leaf
+                None => (page / LEAF as u32 + 1).saturating_mul(LEAF as u32), // skip the whole leaf
                 // ORDER: Relaxed; the claim decides.
                 Some(slot) if slot.load(Ordering::Relaxed).is_null() => page + 1,
                 Some(_) => {
@@ -218,7 +224,7 @@ impl<N> Window<N> {
                 match self.claim(start, n) {
                     Ok(()) => return Ok(Some(start)),
                     Err(ErrorKind::SpaceEnded) => return Err(ErrorKind::SpaceEnded),
-                    // Another thread was faster: look again from there.
+                    // Another thread was faster: search again from there.
                     Err(_) => page = start + 1,
                 }
                 start = page;
@@ -227,7 +233,7 @@ impl<N> Window<N> {
         Ok(None)
     }
 
-    /// Publishes a node in a page that is claimed. Whether it was still to be.
+    /// Publishes a node in a claimed page. Returns false if the node was killed before.
     #[inline]
     pub(super) fn publish(&self, page: u32, node: *mut N) -> bool {
         let slot = self.slot(page).expect("space.A1: claimed");
@@ -240,11 +246,11 @@ impl<N> Window<N> {
     pub(super) fn clear(&self, page: u32) {
         let slot = self.slot(page).expect("space.A1: it had a node");
         // A swap, because a claimer may publish the node at the same time (space.A1).
-        // ORDER: AcqRel; pairs with `await_clear` and `node`: what was killed below it.
+        // ORDER: AcqRel; pairs with `await_clear` and `node`: the nodes killed below it.
         slot.swap(pending(), Ordering::AcqRel);
     }
 
-    /// Waits until the killer of a node has made its page pending: all below it is dead then.
+    /// Waits until the killer of a node has made its page pending. Then all nodes below are dead.
     pub(super) fn await_clear(&self, page: u32, node: *mut N) {
         // ORDER: Acquire, in `node`; pairs with `clear`.
         while self.node(page) == Some(node) {
@@ -252,21 +258,21 @@ impl<N> Window<N> {
         }
     }
 
-    /// Frees a page that was pending, after it was unmapped.
+    /// Frees a pending page after it was unmapped.
     pub(super) fn free(&self, page: u32) {
         let slot = self.slot(page).expect("space.A1: it had a node");
         // ORDER: Release; pairs with `claim`.
         slot.store(free(), Ordering::Release);
     }
 
-    /// Marks the end (space.A3).
+    /// Marks the space as ended (space.A3).
     pub(super) fn end(&self) {
         // ORDER: Relaxed; before the fence, which pairs with the one in `claim`.
         self.ended.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The pages that have a leaf.
+    /// Iterates over the pages that have a leaf.
     pub(super) fn used_pages(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.pages)
             .step_by(LEAF)
@@ -274,7 +280,7 @@ impl<N> Window<N> {
             .flat_map(|start| start..self.pages.min(start.saturating_add(LEAF as u32)))
     }
 
-    /// As [`node`](Self::node), but waits for an operation that has claimed the page (space.A3).
+    /// Like [`node`](Self::node), but waits for an operation that has claimed the page (space.A3).
     pub(super) fn settled_node(&self, page: u32) -> Option<*mut N> {
         let slot = self.slot(page)?;
         loop {
@@ -287,10 +293,11 @@ impl<N> Window<N> {
         }
     }
 
-    /// Whether all slots are free (space.A4).
+    /// Returns true if all slots are free (space.A4).
     pub(super) fn is_free(&self) -> bool {
         self.used_pages().all(|page| {
-            // ORDER: Acquire; a flush freed it, or a claimer that gave up.
+            // ORDER: Acquire; pairs with the flush that freed the slot, or the claimer that gave
+            // up.
             self.slot(page).is_none_or(|slot| slot.load(Ordering::Acquire) == free())
         })
     }
@@ -302,7 +309,7 @@ impl<N> Drop for Window<N> {
             // ORDER: Acquire; pairs with the compare-exchange in `leaf`.
             let leaf = link.load(Ordering::Acquire);
             if !leaf.is_null() {
-                // SAFETY: space.A4 - made by `leaf`; no thread has the space any more.
+                // SAFETY: space.A4 - `leaf` made it, and no thread has the space any more.
                 drop(unsafe { Box::from_raw(leaf) });
             }
         }

@@ -1,26 +1,26 @@
-//! Mappings and what is derived from them: a tree for each frame, locked at single nodes.
+//! The tree of each frame: a mapping, and the mappings derived from it. Single nodes are locked.
 //!
 //! Laws:
-//! - tree.M1 A node's list of children is touched under the node's lock; so are the children's
-//!   links, and whether they are linked. Space, page, frame and parent never change.
-//! - tree.M2 A node dies once: under its own lock, which is released as freed. From then on nothing
-//!   is inserted below it. Insertion takes the parent's lock, which fails if it is dead.
+//! - tree.M1 A node's lock protects its list of children, the children's links, and whether they
+//!   are linked. Space, page, frame and parent never change.
+//! - tree.M2 A node dies once: under its own lock, which is then released as freed. From then on
+//!   nothing is inserted below it: insertion takes the parent's lock, which fails on a dead parent.
 //! - tree.M3 A thread that holds a node's lock waits only for locks of nodes below it, so there is
-//!   no deadlock. No lock of the database is held while a node's lock is awaited, and under a
-//!   node's lock only the lock of the thread's own pending list is taken.
-//! - tree.M4 Revoking holds the lock of the node where it begins, its *anchor*, until all below is
-//!   dead: it takes a child from the anchor's list, kills it, and moves the child's children to the
-//!   anchor's list. So it takes no recursion, and no more memory however deep the tree is.
-//! - tree.M5 The pages of what was killed become pending from below: where a page is pending, so
-//!   are all that were derived from it. A thread that finds a dead node waits until its page is
+//!   no deadlock. A thread that waits for a node's lock holds no other lock of the database. Under
+//!   a node's lock a thread takes only the lock of its own pending list.
+//! - tree.M4 A revoker holds the lock of the node where it begins, the *anchor*, until everything
+//!   below is dead. It takes a child from the anchor's list, kills it, and moves the child's
+//!   children to the anchor's list. So it needs no recursion, and no more memory for a deeper tree.
+//! - tree.M5 The pages of killed nodes become pending from the bottom up: if a page is pending, so
+//!   are all pages derived from it. A thread that finds a dead node waits until the node's page is
 //!   pending.
-//! - tree.M6 A dead node is queued for its gate, once, by the thread that takes it out of a list;
-//!   a root by its killer. It is queued under the lock of the list's owner, so before the root of
-//!   its tree; and after all that the same anchor killed are dead, so that a thread that found a
-//!   live node below may look at it.
+//! - tree.M6 A dead node is queued once for its gate. The thread that takes it out of a list queues
+//!   it; a root is queued by its killer. It is queued under the lock of the list's owner, and so
+//!   before the root of its tree. It is queued after everything that the same anchor killed is
+//!   dead. So a thread that found a live node below may look at it.
 //!
-//! Source: ParSec, section 4. The paper leaves open in which order a subtree is locked, and what an
-//! alias does that meets the revoking of its parent.
+//! Source: ParSec, section 4. The paper leaves two points open: the order in which a subtree is
+//! locked, and what an alias does if its parent is being revoked.
 
 use super::space::Window;
 use crate::Rights;
@@ -31,11 +31,11 @@ use std::ptr;
 /// The pages of one address space.
 pub(super) type Space = Window<Node>;
 
-/// A pointer to a space that the database keeps.
+/// A pointer to a space. The database keeps the space alive.
 #[derive(Clone, Copy)]
 pub(super) struct SpaceRef(pub(super) *const Space);
 
-// SAFETY: space.A4 - a `Space` is made for being shared, and outlives the sections that found it.
+// SAFETY: space.A4 - a `Space` is made for sharing, and outlives the sections that found it.
 unsafe impl Send for SpaceRef {}
 // SAFETY: space.A4 - the pointer leads to a `Space`, whose parts are atomics.
 unsafe impl Sync for SpaceRef {}
@@ -49,21 +49,21 @@ pub(super) struct Node {
     space: *const Space,
     /// The first child; the list is circular.
     first: UnsafeCell<*mut Node>,
-    /// The next in the list of the parent's children; then in a [`Chain`].
+    /// The next node in the list of the parent's children, later in a [`Chain`].
     next: UnsafeCell<*mut Node>,
-    /// Null if it is not in a list of children.
+    /// Null if the node is not in a list of children.
     prev: UnsafeCell<*mut Node>,
     page: u32,
     frame: u32,
     rights: AtomicU8,
 }
 
-/// What one mapping takes: part of what the crate promises.
+/// Bytes of a mapping. The crate promises this size.
 pub(super) const NODE_BYTES: usize = 64;
 #[cfg(not(manycore_loom))]
 const _: () = assert!(size_of::<Node>() == NODE_BYTES);
 
-/// Dead nodes, the last killed first.
+/// Dead nodes, the last killed node first.
 pub(super) struct Chain {
     pub(super) head: *mut Node,
     pub(super) length: usize,
@@ -76,9 +76,9 @@ impl Chain {
     }
 
     /// # Safety
-    /// The node is live memory, dead, and the caller took it out of its list.
+    /// The node's memory is live, the node is dead, and the caller took it out of its list.
     pub(super) unsafe fn push(&mut self, node: *mut Node) {
-        // SAFETY: tree.M6 - the thread that took it out of its list has its links.
+        // SAFETY: tree.M6 - the thread that took a node out of its list owns the node's links.
         unsafe { (*node).next.with_mut(|next| *next = self.head) };
         if self.head.is_null() {
             self.tail = node;
@@ -87,12 +87,12 @@ impl Chain {
         self.length += 1;
     }
 
-    /// Puts `other`, which is not empty, in front.
+    /// Puts the non-empty chain `other` in front.
     ///
     /// # Safety
-    /// Both chains' nodes are the caller's.
+    /// The nodes of both chains belong to the caller.
     pub(super) unsafe fn prepend(&mut self, other: &Self) {
-        // SAFETY: tree.M6 - the chain's owner has the links of its nodes.
+        // SAFETY: tree.M6 - the chain's owner owns the links of its nodes.
         unsafe { (*other.tail).next.with_mut(|next| *next = self.head) };
         if self.head.is_null() {
             self.tail = other.tail;
@@ -101,10 +101,11 @@ impl Chain {
         self.length += other.length;
     }
 
-    /// The nodes.
+    /// Iterates over the nodes.
     ///
     /// # Safety
-    /// The chain's nodes are the caller's, and live memory until the iterator has passed them.
+    /// The chain's nodes belong to the caller, and their memory is live until the iterator has
+    /// passed them.
     pub(super) unsafe fn nodes(&self) -> impl Iterator<Item = *mut Node> + use<> {
         let mut at = self.head;
         std::iter::from_fn(move || {
@@ -112,7 +113,7 @@ impl Chain {
             if node.is_null() {
                 return None;
             }
-            // SAFETY: tree.M6 - the chain's owner has the links of its nodes.
+            // SAFETY: tree.M6 - the chain's owner owns the links of its nodes.
             at = unsafe { (*node).next.with(|next| *next) };
             Some(node)
         })
@@ -140,10 +141,10 @@ impl Node {
         }
     }
 
-    /// The space, which is there as long as the node (space.A4).
+    /// Returns the space, which lives as long as the node (space.A4).
     pub(super) fn space(&self) -> &Space {
-        // SAFETY: space.A4 - a space is not freed while one of its slots is not free, and a node's
-        // slot becomes free after the node's gate.
+        // SAFETY: space.A4 - a space is not freed while one of its slots is in use, and a node's
+        // slot becomes free only after the node's gate.
         unsafe { &*self.space }
     }
 
@@ -160,53 +161,56 @@ impl Node {
     }
 
     pub(super) fn rights(&self) -> Rights {
-        // ORDER: Relaxed; they change under the lock, and only shrink.
+        // ORDER: Relaxed; rights change under the lock, and only shrink.
         Rights::from_bits(self.rights.load(Ordering::Relaxed))
     }
 
-    /// Takes the lock; `None` if the node is dead. Then what its killer did before is visible.
+    /// Takes the lock, or returns `None` if the node is dead. Then everything that its killer did
+    /// before is visible.
     #[inline]
     fn lock<'s>(&'s self, section: &'s Section<'_>) -> Option<NodeGuard<'s>> {
         let guard = self.lock.lock(section);
-        // A refused locker has read the word, but not acquired it (tree.M5 is about what it finds).
+        // A refused locker has read the word but not acquired it (tree.M5 says what it may rely
+        // on).
         if guard.is_none() && !self.lock.is_freed() {
             unreachable!("tree.M2: a node dies once");
         }
         guard
     }
 
-    /// Waits until the thread that killed this node has made its page pending, and those of all
-    /// below it before (tree.M5).
+    /// Waits until the thread that killed this node has made its page pending, and before that the
+    /// pages of all nodes below (tree.M5).
     fn await_killer(&self, this: *mut Node) {
-        // BUG: a thread that finds a dead node takes all below it for dead (tree.M5).
+        // BUG: a thread that finds a dead node assumes that all nodes below it are dead (tree.M5).
         if !seeded_bug!("vm-killer-not-awaited") {
             self.space().await_clear(self.page, this);
         }
     }
 
-    /// Inserts a child, unless this node is dead or its rights have shrunk (tree.M2). Says which.
+    /// Inserts a child. Fails with the reason if this node is dead or its rights have shrunk
+    /// (tree.M2).
     ///
     /// # Safety
-    /// `child` was made with this node as its parent, and is known to no other thread.
+    /// `child` was made with this node as its parent, and no other thread knows it.
     pub(super) unsafe fn insert(
         &self,
         child: *mut Node,
         section: &Section<'_>,
     ) -> Result<(), crate::ErrorKind> {
-        // BUG: an alias looks at its parent's mark, and inserts without the parent's lock
+        // BUG: an alias checks only its parent's mark, and inserts without the parent's lock
         // (tree.M2).
         if seeded_bug!("vm-alias-without-lock") {
             if self.lock.is_freed() {
                 return Err(crate::ErrorKind::NotMapped);
             }
-            // SAFETY: there is no reason, and a model shows it.
+            // SAFETY: none; the model shows that this is unsound.
             unsafe { self.link(child) };
             return Ok(());
         }
         let Some(_guard) = self.lock(section) else {
             return Err(crate::ErrorKind::NotMapped);
         };
-        // SAFETY: the caller's node, unpublished (# Safety).
+        // SAFETY: the node is the caller's and unpublished (# Safety).
         if !self.rights().includes(unsafe { (*child).rights() }) {
             return Err(crate::ErrorKind::RightsGrow);
         }
@@ -249,7 +253,7 @@ impl Node {
         }
     }
 
-    /// Moves the children of `child`, which is dead, to the front of this list (tree.M4).
+    /// Moves the children of the dead node `child` to the front of this list (tree.M4).
     ///
     /// # Safety
     /// tree.M1: the locks of both are held.
@@ -271,7 +275,7 @@ impl Node {
         }
     }
 
-    /// Kills all below this node, and makes their pages pending (tree.M4, tree.M5).
+    /// Kills everything below this node, and makes the pages pending (tree.M4, tree.M5).
     ///
     /// # Safety
     /// tree.M1: this node's lock is held.
@@ -283,12 +287,13 @@ impl Node {
             if child.is_null() {
                 break;
             }
-            // SAFETY: tree.M1 - linked here, so live memory (tree.M6); the lock is held.
+            // SAFETY: tree.M1 - the child is linked here, so its memory is live (tree.M6); the lock
+            // is held.
             let node = unsafe {
                 self.unlink(child);
                 &*child
             };
-            // None: killed by itself, with all below it.
+            // `None`: its own killer has killed it and all nodes below it.
             if let Some(guard) = node.lock(section) {
                 // SAFETY: tree.M1 - both are locked.
                 unsafe { self.adopt(node) };
@@ -297,17 +302,19 @@ impl Node {
             // SAFETY: tree.M6 - dead, and taken out of the list just now.
             unsafe { dead.push(child) };
         }
-        // SAFETY: tree.M6 - not queued yet, so this thread's.
+        // SAFETY: tree.M6 - not queued yet, so they belong to this thread.
         for node in unsafe { dead.nodes() } {
-            // SAFETY: tree.M6 - dead and not queued. A chain has children before parents (tree.M5).
+            // SAFETY: tree.M6 - dead and not queued. A chain has children before their parents
+            // (tree.M5).
             let node = unsafe { &*node };
             node.space().clear(node.page);
         }
         dead
     }
 
-    /// Kills all below this node; `queue` takes them. `None` if this node is dead: then all below
-    /// it are dead when this returns.
+    /// Kills everything below this node and passes it to `queue`. Returns how many nodes that were.
+    ///
+    /// Returns `None` if this node is dead. Then all nodes below it are dead when this returns.
     pub(super) fn revoke(
         this: *mut Node,
         section: &Section<'_>,
@@ -334,7 +341,7 @@ impl Node {
         Some(length)
     }
 
-    /// Kills this node and all below it. As [`revoke`](Self::revoke) otherwise.
+    /// Kills this node and everything below it. Otherwise like [`revoke`](Self::revoke).
     pub(super) fn unmap(
         this: *mut Node,
         section: &Section<'_>,
@@ -346,10 +353,10 @@ impl Node {
             node.await_killer(this);
             return None;
         };
-        // BUG: a node is declared dead before what is below it is, so that a revoker above it does
+        // BUG: a node is declared dead before the nodes below it are, so that a revoker above does
         // not wait (tree.M4).
         if seeded_bug!("vm-dead-before-its-children") {
-            // SAFETY: there is no reason, and a model shows it.
+            // SAFETY: none; the model shows that this is unsound.
             let dead = unsafe {
                 guard.release_freed();
                 crate::sync::yield_now();
@@ -373,9 +380,9 @@ impl Node {
             queue(dead);
         }
         guard.release_freed();
-        // SAFETY: tree.M6 - the parent is not queued before this node was dead, in this section.
+        // SAFETY: tree.M6 - the parent is not queued before this node is dead, in this section.
         let parent = unsafe { &*node.parent };
-        // A dead parent: its killer has this node in its anchor's list, and queues it.
+        // If the parent is dead, its killer has this node in its anchor's list and queues it.
         if let Some(_guard) = parent.lock(section) {
             // SAFETY: tree.M1 - under the parent's lock.
             let is_linked = unsafe { node.prev.with(|prev| !(*prev).is_null()) };
@@ -383,7 +390,8 @@ impl Node {
                 // SAFETY: tree.M1 - linked, under the parent's lock.
                 unsafe { parent.unlink(this) };
             }
-            // BUG: a dead node is queued that a killer above has taken out and queues (tree.M6).
+            // BUG: a dead node is queued although a killer above has taken it out and queues it
+            // (tree.M6).
             if is_linked || seeded_bug!("vm-queued-by-two") {
                 let mut own = Chain::new();
                 // SAFETY: tree.M6 - dead, and taken out of the list just now.
@@ -398,7 +406,7 @@ impl Node {
 /// Makes `next` follow `node`.
 ///
 /// # Safety
-/// tree.M1: the locks of the lists that both are in are held.
+/// tree.M1: the locks of the lists that both nodes are in are held.
 unsafe fn join(node: *mut Node, next: *mut Node) {
     // SAFETY: tree.M1 - the caller holds the lists' locks (# Safety).
     unsafe {

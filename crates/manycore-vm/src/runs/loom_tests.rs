@@ -1,12 +1,12 @@
-//! Models of numbers on their way between shelves and the central store (runs.R1 to runs.R3).
+//! Models of numbers that move between shelves and the central store (runs.R1 to runs.R3).
 
 use super::*;
 use crate::loom_models::{self, model, unexplored};
 use loom::thread;
 use std::sync::Arc;
 
-/// Runs of which those are held that are not `free`; these are on the calling thread's shelf, or in
-/// a magazine.
+/// Makes runs in which only the `free` numbers are free. These lie on the calling thread's shelf or
+/// in a magazine.
 fn free_of(limit: u32, shelves: usize, free: &[u32]) -> Arc<Runs> {
     let runs = Runs::with_shelves(limit, shelves);
     runs.alloc(limit, 1).expect("all of them");
@@ -37,13 +37,13 @@ fn beside(
     });
 }
 
-/// As many single numbers, which lie idle.
+/// Takes `count` single numbers, which must lie idle.
 fn take(runs: &Runs, count: usize) {
     let found = (0..count).map_while(|_| runs.alloc(1, 1)).collect::<BTreeSet<_>>();
     assert_eq!(found.len(), count, "what lies idle is not found, or twice");
 }
 
-/// 0 and 1 lie idle all the time, on the shelf or in the magazine that the free makes.
+/// 0 and 1 are idle all the time, on the shelf or in the magazine that the free makes.
 #[test]
 fn loom_run_is_found_beside_a_free() {
     let found = |runs: &Runs| {
@@ -52,7 +52,7 @@ fn loom_run_is_found_beside_a_free() {
     beside((7, 2, &[0, 1, 4]), |runs| free(runs, 6), found, 2);
 }
 
-/// The other thread takes a magazine of 0 and 1, for one of them.
+/// The other thread takes a magazine of 0 and 1, because it needs one number.
 #[test]
 fn loom_last_number_is_found_beside_a_refill() {
     beside((7, 2, &[0, 1, 4, 6]), |runs| take(runs, 3), |runs| take(runs, 1), 0);
