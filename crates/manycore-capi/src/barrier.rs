@@ -1,10 +1,10 @@
-//! Waiting for call-backs.
+//! Barriers: waiting for call-backs.
 
 use crate::handle::Domain;
 use crate::{cancel, running};
 use libc::c_int;
 
-/// Waits until every call-back that was scheduled before the call has returned.
+/// Waits until every call-back that was scheduled before this call has returned.
 ///
 /// # Safety
 /// The domain is not freed.

@@ -21,19 +21,19 @@ pub struct Cache {
     has_times: bool,
 }
 
-/// `struct mc_cache_options`. Zero stands for the default everywhere, but of the bytes.
+/// `struct mc_cache_options`. Zero is the default of each field, except for `bytes`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CacheOptions {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
     /// Bit 0: reads are counted. Bit 1: entries may have times to live of their own.
     pub flags: u64,
-    /// What all entries may take, with what the cache has beside them.
+    /// Bytes that all entries may take, including the cache's own memory for them.
     pub bytes: u64,
-    /// From an entry's insertion to its end.
+    /// Time from an entry's insertion to its end.
     pub live_ms: u64,
-    /// From an entry's last use to its end.
+    /// Time from an entry's last use to its end.
     pub idle_ms: u64,
 }
 
@@ -44,23 +44,23 @@ const TIMES: u64 = 2;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CacheStats {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
-    /// Entries that are there.
+    /// Number of entries.
     pub entries: u64,
-    /// What they take.
+    /// Bytes that they take.
     pub bytes: u64,
-    /// What they may take.
+    /// Bytes that they may take.
     pub capacity: u64,
     /// Reads that found the key, if reads are counted.
     pub hits: u64,
-    /// Reads that did not, if reads are counted.
+    /// Reads that did not find the key, if reads are counted.
     pub misses: u64,
     /// Entries that were put in.
     pub insertions: u64,
-    /// Entries that went because room was wanted.
+    /// Entries that were evicted because room was needed.
     pub evictions: u64,
-    /// Entries that went because their time was over.
+    /// Entries that expired.
     pub expirations: u64,
 }
 
@@ -69,58 +69,59 @@ unsafe impl Versioned for CacheOptions {}
 // SAFETY: `repr(C)`, the size first; then numbers.
 unsafe impl Versioned for CacheStats {}
 
-/// `mc_visit_bytes`: called with bytes that stay as long as the call.
+/// `mc_visit_bytes`: called with bytes that are valid during the call.
 pub type Visit = unsafe extern "C-unwind" fn(*const c_void, usize, *mut c_void);
 
-/// `mc_load_bytes`: makes the value of a key that is not there.
+/// `mc_load_bytes`: makes the value of a missing key.
 pub type Load =
     unsafe extern "C-unwind" fn(*mut Loading, *const c_void, usize, *mut c_void) -> c_int;
 
-/// `mc_loading`: where a load puts its value.
+/// `mc_loading`: the place where a load puts its value.
 #[derive(Debug)]
 pub struct Loading(Option<Bytes>);
 
-/// The bytes of a key or a value.
+/// Returns the bytes of a key or a value.
 ///
 /// # Safety
-/// `length` bytes are there and stay as they are, or `length` is zero.
+/// `length` bytes are at `at` and do not change, or `length` is zero.
 unsafe fn bytes<'a>(at: *const c_void, length: usize) -> &'a [u8] {
     if length == 0 {
         return &[];
     }
-    // SAFETY: the caller promises that they are there and stay as they are.
+    // SAFETY: the caller promises that they are there and do not change.
     unsafe { slice::from_raw_parts(at.cast(), length) }
 }
 
-/// Copies bytes, without a call if they are 8 to 64.
+/// Copies bytes, without a function call if there are 8 to 64.
 ///
 /// # Safety
-/// As many bytes may be written at `to`, which may be null if there are none.
+/// The destination `to` has room for as many bytes, or is null if there are none.
 #[inline(always)]
 unsafe fn copy(bytes: &[u8], to: *mut u8) {
     match bytes.len() {
         0 => {}
-        // SAFETY: at least as many as an end has, and at most twice as many; the caller promises
-        // that they may be written.
+        // SAFETY: at least as many as one end has, and at most as many as both; the caller promises
+        // room for them.
         33..=64 => unsafe { copy_ends::<32>(bytes, to) },
-        // SAFETY: as long as these ends at least, and as both at most; and they may be written.
+        // SAFETY: as above.
         17..=32 => unsafe { copy_ends::<16>(bytes, to) },
-        // SAFETY: between one end and two; the caller promises that they may be written.
+        // SAFETY: as above.
         8..=16 => unsafe { copy_ends::<8>(bytes, to) },
-        // SAFETY: the caller promises that as many may be written; a buffer is not in the cache.
+        // SAFETY: the caller promises room for as many; a caller's buffer does not overlap the
+        // cache.
         length => unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, length) },
     }
 }
 
-/// Copies the first and the last `N` bytes: all of up to `2 * N`.
+/// Copies the first and the last `N` bytes, which are all of up to `2 * N`.
 ///
 /// # Safety
-/// There are at least `N`, and as many as there are may be written at `to`.
+/// There are at least `N` bytes, and `to` has room for all of them.
 #[inline(always)]
 unsafe fn copy_ends<const N: usize>(bytes: &[u8], to: *mut u8) {
     let (from, last) = (bytes.as_ptr().cast::<[u8; N]>(), bytes.len() - N);
-    // SAFETY: the caller promises that there are as many on both sides, so that both ends lie in
-    // them; an array of bytes may lie anywhere.
+    // SAFETY: the caller promises at least `N` bytes on both sides, so both ends lie within them.
+    // An array of bytes needs no alignment.
     unsafe {
         let ends = (from.read(), from.byte_add(last).read());
         to.cast::<[u8; N]>().write(ends.0);
@@ -128,7 +129,7 @@ unsafe fn copy_ends<const N: usize>(bytes: &[u8], to: *mut u8) {
     }
 }
 
-/// The key that has these bytes.
+/// Returns the key with these bytes.
 ///
 /// # Safety
 /// As for [`bytes`].
@@ -138,7 +139,7 @@ unsafe fn key_of<'a>(at: *const c_void, length: usize) -> &'a Key {
     Key::of(unsafe { bytes(at, length) })
 }
 
-/// A new cache.
+/// Makes a new cache.
 ///
 /// # Safety
 /// `out` is null or may be written. `options` is null, or has as many bytes as its first field
@@ -147,7 +148,7 @@ unsafe fn key_of<'a>(at: *const c_void, length: usize) -> &'a Key {
 pub unsafe extern "C" fn mc_cache_new(out: *mut *mut Cache, options: *const CacheOptions) -> c_int {
     let size = size_of::<CacheOptions>();
     let none = CacheOptions { size, flags: 0, bytes: 0, live_ms: 0, idle_ms: 0 };
-    // SAFETY: null, or as long as it says, which the caller promises.
+    // SAFETY: the caller promises that it is null, or as long as it says.
     let options = unsafe { versioned::read(options, none) };
     let known = |options: &CacheOptions| options.flags & !(COUNT_READS | TIMES) == 0;
     let Some(options) = options.filter(known).filter(|_| !out.is_null()) else {
@@ -185,7 +186,7 @@ pub unsafe extern "C" fn mc_cache_free(cache: *mut Cache) {
     }
 }
 
-/// Puts a copy of the value in, for so long, or for as long as the cache says.
+/// Puts a copy of the value in, for `live_ms`, or for as long as the cache's options say.
 ///
 /// # Safety
 /// The cache is not freed; key and value have so many bytes.
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn mc_cache_put(
     0
 }
 
-/// Copies the value of a key, if there is room for it. Its length, or `-ENOENT`.
+/// Copies the value of a key if there is room for it. Returns its length, or `-ENOENT`.
 ///
 /// # Safety
 /// The cache is not freed; the key has so many bytes; `room` bytes of `buffer` may be written.
@@ -254,7 +255,8 @@ pub unsafe extern "C" fn mc_cache_visit(
     0
 }
 
-/// As `mc_cache_visit`, after loading the value if the key is not there: one load at a time.
+/// Like `mc_cache_visit`, but loads the value first if the key is missing. One thread loads at a
+/// time.
 ///
 /// # Safety
 /// The cache is not freed; the key has so many bytes; `load` and `visit` may be called.
@@ -292,12 +294,11 @@ pub unsafe extern "C" fn mc_cache_get_or_load(
 /// Copies the value that a load has made.
 ///
 /// # Safety
-/// `loading` is what the load was called with, and that has not returned; the value has so many
-/// bytes.
+/// `loading` is the argument of a load that has not returned; the value has so many bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mc_loaded(loading: *mut Loading, value: *const c_void, length: usize) {
-    // SAFETY: the caller promises that the load has not returned, so that it is on the stack of
-    // this thread; and so many bytes.
+    // SAFETY: the caller promises that the load has not returned, so `loading` is on this thread's
+    // stack; also that the value has so many bytes.
     unsafe { (*loading).0 = Some(bytes(value, length).into()) };
 }
 
@@ -326,7 +327,7 @@ pub unsafe extern "C" fn mc_cache_clear(cache: *const Cache) {
     unsafe { &*cache }.whole.invalidate_all();
 }
 
-/// Lets entries take so many bytes from now on.
+/// Sets the bytes that entries may take from now on.
 ///
 /// # Safety
 /// The cache is not freed.
@@ -340,7 +341,7 @@ pub unsafe extern "C" fn mc_cache_set_capacity(cache: *const Cache, bytes: u64) 
     0
 }
 
-/// What the cache has and has counted.
+/// Reports the cache's contents and counts.
 ///
 /// # Safety
 /// The cache is not freed; `out` is null, or has as many bytes as its first field says.
@@ -360,6 +361,6 @@ pub unsafe extern "C" fn mc_cache_stats(cache: *const Cache, out: *mut CacheStat
         evictions: counts.evictions,
         expirations: counts.expirations,
     };
-    // SAFETY: null, or as long as it says, which the caller promises.
+    // SAFETY: the caller promises that it is null, or as long as it says.
     if unsafe { versioned::write(out, stats) } { 0 } else { -libc::EINVAL }
 }

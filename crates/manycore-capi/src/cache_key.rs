@@ -3,16 +3,16 @@
 use std::hash::{Hash, Hasher};
 use std::ptr;
 
-/// Bytes that an entry is found by.
+/// The bytes by which an entry is found.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Key([u8]);
 
 impl Key {
-    /// These bytes as a key.
+    /// Returns these bytes as a key.
     #[inline(always)]
     pub(crate) fn of(bytes: &[u8]) -> &Self {
-        // SAFETY: the bytes are all that a key is (`repr(transparent)`), and stay borrowed.
+        // SAFETY: a key is nothing but its bytes (`repr(transparent)`), and they stay borrowed.
         unsafe { &*(ptr::from_ref(bytes) as *const Self) }
     }
 
@@ -25,13 +25,13 @@ impl Key {
 impl From<&Key> for Box<Key> {
     fn from(key: &Key) -> Self {
         let bytes: Box<[u8]> = key.0.into();
-        // SAFETY: from a box of the same layout (`repr(transparent)`).
+        // SAFETY: the box has the same layout (`repr(transparent)`).
         unsafe { Self::from_raw(Box::into_raw(bytes) as *mut Key) }
     }
 }
 
-/// Without the length, which a slice writes in front: a key is hashed alone, and the hash function
-/// tells lengths apart.
+/// Hashes without the length, which a slice writes first. A key is hashed alone, and the hash
+/// function tells lengths apart.
 impl Hash for Key {
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -39,14 +39,14 @@ impl Hash for Key {
     }
 }
 
-/// Whether the first and the last `N` bytes are the same: all of up to `2 * N`.
+/// Returns true if the first and the last `N` bytes are equal, which are all of up to `2 * N`.
 #[inline(always)]
 fn same_ends<const N: usize>(one: &[u8], other: &[u8]) -> bool {
     one.first_chunk::<N>() == other.first_chunk() && one.last_chunk::<N>() == other.last_chunk()
 }
 
-/// Without a call for 4 to 32 bytes. Up to two words are loaded as words: a program that has just
-/// written them so would wait for a load of both at once.
+/// Compares 4 to 32 bytes without a function call. Up to two words are loaded as single words:
+/// after a program has just written them as words, one load of both would have to wait.
 impl PartialEq for Key {
     #[inline(always)]
     fn eq(&self, other: &Self) -> bool {

@@ -1,9 +1,9 @@
-//! Call-backs in a thread of the library's own, in the order in which they were scheduled: what
-//! `call_rcu` of `manycore/urcu.h` is.
+//! Call-backs in a thread of the library's own, in the order in which they were scheduled:
+//! `call_rcu` of `manycore/urcu.h`.
 //!
-//! One list for the process, on the default domain. The helper takes the whole list, waits for a
-//! grace period, and calls. So a call-back never runs in the thread that schedules it, which may
-//! hold locks, and needs no other thread to come by.
+//! The process has one list, for the default domain. The helper thread takes the whole list, waits
+//! for a grace period, and calls the call-backs. So a call-back never runs in the thread that
+//! scheduled it, which may hold locks, and it needs no other thread to retire anything.
 
 use crate::call_list::{CallList, Link};
 use crate::domain::mc_domain_default;
@@ -32,7 +32,7 @@ impl Link for Head {
 }
 
 /// # Safety
-/// The head is valid until it has been called, and in no list.
+/// The head stays valid until it has been called, and is in no list.
 unsafe fn push(head: *mut Head) {
     // SAFETY: what the caller promises.
     if unsafe { CALLS.push(head) } {
@@ -51,13 +51,14 @@ fn start() {
 
 static AT_FORK: AtFork = AtFork::new(|| Box::new(hold()), in_child);
 
-/// Held while the helper takes what waits, and by a fork.
+/// Locks the taking of the list. The helper holds it while it takes the list, and a fork holds it
+/// too.
 fn hold() -> MutexGuard<'static, ()> {
     static TAKES: Mutex<()> = Mutex::new(());
     TAKES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In the child of a fork: it has no helper, unless that one forked.
+/// Runs in the child of a fork, which has no helper, unless the helper forked.
 fn in_child() {
     if !IS_HELPER.with(Cell::get) {
         CALLS.forget_helper();
@@ -66,7 +67,7 @@ fn in_child() {
 
 fn help() {
     #[cfg(unix)]
-    // SAFETY: a set of signals on this frame; the program's handlers run in its own threads.
+    // SAFETY: the set of signals is on this frame. The program's handlers run in its own threads.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -77,12 +78,12 @@ fn help() {
         // SAFETY: the default domain is never freed.
         unsafe { &*mc_domain_default() }.sections.synchronize();
         while !head.is_null() {
-            // SAFETY: in the list that was taken; read before the call-back frees it.
+            // SAFETY: in the list that was taken, and read before the call-back frees it.
             let (next, function) = unsafe { ((*head).next(), (*head).function()) };
             CALLS.calls_before(next);
             if let Some(function) = function {
                 // SAFETY: the grace period is over, and the caller of `mc_call` promised that any
-                // thread may call it then.
+                // thread may then call it.
                 unsafe { function(head) };
             }
             head = next;
@@ -91,11 +92,11 @@ fn help() {
     });
 }
 
-/// Calls `function(head)` in a thread of the library's own, once every section of the default
-/// domain that is open now has been closed.
+/// Calls `function(head)` in a thread of the library once every section of the default domain that
+/// is open now has been closed.
 ///
 /// # Safety
-/// As for `mc_retire_`, of the default domain.
+/// As for `mc_retire_`, in the default domain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mc_call(head: *mut Head, function: Option<Callback>) -> c_int {
     if head.is_null() || function.is_none() {
@@ -108,28 +109,29 @@ pub unsafe extern "C" fn mc_call(head: *mut Head, function: Option<Callback>) ->
     0
 }
 
-/// What a barrier has the helper call: freed by the last of the two. (A count of barriers would
-/// lose those of threads that are not in the child of a fork, and so would a mark on their stacks.)
+/// An object that a barrier lets the helper call. The last of the two frees it. (A count of
+/// barriers would lose those of threads that the child of a fork does not have, and so would a mark
+/// on their stacks.)
 #[repr(C)]
 struct Mark {
     head: Head,
     is_passed: AtomicBool,
 }
 
-// SAFETY: the head is written before the list has it, and read by the helper alone.
+// SAFETY: the head is written before it is in the list, and only the helper reads it.
 unsafe impl Send for Mark {}
-// SAFETY: as for `Send`: beside the head, which one thread reads, it is an atomic.
+// SAFETY: as for `Send`: one thread reads the head, and the rest is an atomic.
 unsafe impl Sync for Mark {}
 
 unsafe extern "C-unwind" fn pass(head: *mut Head) {
-    // SAFETY: the first field of a mark, of which the list had a count of its own.
+    // SAFETY: the head is the first field of a mark, and the list had a count of its own.
     let mark = unsafe { Arc::from_raw(head.cast::<Mark>().cast_const()) };
-    // ORDER: Release; pairs with Acquire in `mc_call_barrier`: what the call-backs before have
-    // done.
+    // ORDER: Release; pairs with Acquire in `mc_call_barrier`: the effects of the call-backs
+    // before.
     mark.is_passed.store(true, Ordering::Release);
 }
 
-/// Waits until every call-back that was scheduled by `mc_call` before has returned.
+/// Waits until every call-back that `mc_call` scheduled before has returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn mc_call_barrier() -> c_int {
     // SAFETY: the default domain is never freed.

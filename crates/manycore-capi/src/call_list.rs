@@ -1,29 +1,29 @@
-//! What waits for the helper of `mc_call`: a list that any thread pushes to, and that the helper
-//! takes as a whole.
+//! The list of call-backs that wait for the helper of `mc_call`. Any thread pushes to it, and the
+//! helper takes all of it at once.
 //!
-//! The helper says where it is to be found, then takes lists; a thread pushes, then looks for the
-//! helper. Both are read-modify-writes of the list, so one of the two sees the other: either
-//! the helper takes what was pushed, or the thread wakes it (capi.A6).
+//! The helper announces itself, then takes lists. A thread pushes, then looks for the helper. Both
+//! are read-modify-writes of the list, so one of the two sees the other: either the helper takes
+//! what was pushed, or the thread wakes the helper (capi.A6).
 
 use crate::sync::{self, AtomicBool, AtomicPtr, Ordering, Thread, seeded_bug, thread};
 use std::ptr;
 
-/// What is in the list: leads to what was pushed before.
+/// An element of the list. It leads to the element that was pushed before.
 pub(crate) trait Link {
     fn next(&self) -> *mut Self;
     fn set_next(&mut self, next: *mut Self);
 }
 
-/// The list, and where its helper is.
+/// The list, and its helper.
 #[derive(Debug)]
 pub(crate) struct CallList<L> {
-    /// What was pushed last.
+    /// The last element pushed.
     last: AtomicPtr<L>,
-    /// Whether there is a helper in this process.
+    /// True if this process has a helper.
     is_started: AtomicBool,
-    /// From a box that is never freed.
+    /// The helper's thread, in a box that is never freed.
     helper: AtomicPtr<Thread>,
-    /// What the helper has taken and not called yet, the first one first.
+    /// Elements that the helper has taken and not called yet, the first pushed first.
     taken: AtomicPtr<L>,
 }
 
@@ -48,28 +48,29 @@ impl<L: Link> CallList<L> {
         }
     }
 
-    /// Pushes, and wakes the helper if it may have found the list empty. Whether there is none, so
-    /// that the caller is to start one.
+    /// Pushes an element, and wakes the helper if it may have found the list empty.
+    ///
+    /// Returns true if there is no helper: the caller must then start one.
     ///
     /// # Safety
-    /// Valid until the helper has called it, and in no list.
+    /// The element stays valid until the helper has called it, and is in no list.
     pub(crate) unsafe fn push(&self, link: *mut L) -> bool {
         // BUG: a thread looks for the helper before it pushes, and wakes none (capi.A6).
         let early = seeded_bug!("call-early-look").then(|| self.helper.load(Ordering::SeqCst));
         // ORDER: Relaxed; the exchange decides.
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the link is the caller's own until the exchange publishes it.
+            // SAFETY: the element belongs to the caller until the exchange publishes it.
             unsafe { (*link).set_next(last) };
-            // ORDER: SeqCst; pairs with the swap in `take`: the link before its address, and what
-            // the helper did before it took the list.
+            // ORDER: SeqCst; pairs with the swap in `take`: the element before its address, and
+            // what the helper did before it took the list.
             let (change, keep) = (Ordering::SeqCst, Ordering::Relaxed);
             match self.last.compare_exchange_weak(last, link, change, keep) {
                 Ok(_) => break,
                 Err(found) => last = found,
             }
         }
-        // ORDER: SeqCst; pairs with the swap in `claim`, and behind the exchange.
+        // ORDER: SeqCst; pairs with the swap in `claim`, and comes after the exchange.
         if !self.is_started.load(Ordering::SeqCst) {
             return true;
         }
@@ -84,51 +85,51 @@ impl<L: Link> CallList<L> {
         false
     }
 
-    /// Whether the caller is to start the helper: true for one thread.
+    /// Returns true to one thread, which must start the helper.
     pub(crate) fn claim(&self) -> bool {
         // ORDER: SeqCst; one thread starts it.
         !self.is_started.swap(true, Ordering::SeqCst)
     }
 
-    /// In the child of a fork, which has one thread and no helper: what the helper had taken waits
-    /// again, before everything else.
+    /// Runs in the child of a fork, which has one thread and no helper. What the helper had taken
+    /// waits again, before everything else.
     #[cfg(not(manycore_loom))]
     pub(crate) fn forget_helper(&self) {
         // ORDER: Relaxed (all); there is one thread.
         self.helper.store(ptr::null_mut(), Ordering::Relaxed);
         self.is_started.store(false, Ordering::Relaxed);
-        // SAFETY: no other thread has it.
+        // SAFETY: no other thread has the list.
         let mut first = unsafe { reversed(self.last.load(Ordering::Relaxed)) };
         let taken = self.taken.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: as above; the last one is the first now.
+        // SAFETY: as above. The last element is now the first.
         let mut taken = unsafe { reversed(taken) };
         while !taken.is_null() {
-            // SAFETY: this thread's alone, as above.
+            // SAFETY: the list is this thread's alone, as above.
             let before = unsafe { (*taken).next() };
-            // SAFETY: this thread's alone, as above.
+            // SAFETY: the list is this thread's alone, as above.
             unsafe { (*taken).set_next(first) };
             (first, taken) = (taken, before);
         }
-        // SAFETY: no other thread has it.
+        // SAFETY: no other thread has the list.
         self.last.store(unsafe { reversed(first) }, Ordering::Relaxed);
     }
 
-    /// Everything that waits, the first one first.
+    /// Takes everything that waits, the first pushed first.
     fn take(&self) -> *mut L {
         // ORDER: SeqCst; pairs with the exchange in `push`.
         let last = self.last.swap(ptr::null_mut(), Ordering::SeqCst);
-        // SAFETY: taken from the list, so this thread's alone.
+        // SAFETY: taken from the list, so it is this thread's alone.
         unsafe { reversed(last) }
     }
 
-    /// Says that the helper is about to call what comes before `next`.
+    /// Notes that the helper is about to call what comes before `next`.
     pub(crate) fn calls_before(&self, next: *mut L) {
-        // ORDER: Relaxed; a child of a fork alone reads it, in which this thread does not run.
+        // ORDER: Relaxed; only a child of a fork reads it, and this thread does not run there.
         self.taken.store(next, Ordering::Relaxed);
     }
 
-    /// The helper: calls `serve` with the first link of each list that it takes, until that says
-    /// that it is over. While it takes one, it has what `hold` returns.
+    /// Runs the helper: calls `serve` with the first element of each list that it takes, until
+    /// `serve` returns false. While it takes a list, it holds the result of `hold`.
     pub(crate) fn serve<G>(&self, hold: impl Fn() -> G, mut serve: impl FnMut(*mut L) -> bool) {
         let own = Box::into_raw(Box::new(thread::current()));
         // ORDER: SeqCst; pairs with the load in `push`.
@@ -147,7 +148,7 @@ impl<L: Link> CallList<L> {
     }
 }
 
-/// A list turned round.
+/// Reverses a list.
 ///
 /// # Safety
 /// No other thread has it.
@@ -156,7 +157,7 @@ unsafe fn reversed<L: Link>(mut link: *mut L) -> *mut L {
     while !link.is_null() {
         // SAFETY: the caller promises that no other thread has the list.
         let next = unsafe { (*link).next() };
-        // SAFETY: no other thread has it, and what it led to was read.
+        // SAFETY: no other thread has it, and its link was read.
         unsafe { (*link).set_next(before) };
         (before, link) = (link, next);
     }

@@ -1,4 +1,4 @@
-//! Cancellation of a thread while the library waits (capi.A5).
+//! Disables cancellation of a thread while the library waits (capi.A5).
 
 use libc::c_int;
 
@@ -10,11 +10,11 @@ unsafe extern "C" {
 /// `PTHREAD_CANCEL_DISABLE` of glibc, musl, and others with pthreads on Linux.
 const DISABLE: c_int = 1;
 
-/// Restores the thread's state when it is dropped.
+/// Restores the thread's cancellation state when dropped.
 #[must_use = "cancellation is enabled again when it is dropped"]
 pub(crate) struct Disabled(c_int);
 
-/// The calling thread is not cancelled as long as the result lives.
+/// Disables cancellation of the calling thread as long as the result lives.
 pub(crate) fn disable() -> Disabled {
     let mut old = DISABLE;
     if cfg!(target_os = "linux") {
@@ -31,7 +31,7 @@ impl Drop for Disabled {
     fn drop(&mut self) {
         if cfg!(target_os = "linux") {
             #[cfg(unix)]
-            // SAFETY: the state is the one that `disable` was told; the old one is not wanted.
+            // SAFETY: `disable` got this state from the system; the old one is not needed.
             unsafe {
                 pthread_setcancelstate(self.0, std::ptr::null_mut());
             }

@@ -1,15 +1,15 @@
-//! `struct mc_counter`: the library's counter, in memory of the caller's.
+//! `struct mc_counter`: the library's counter, in the caller's memory.
 
 use libc::c_int;
 use manycore::collections::Counter;
 use std::mem;
 
-/// Bytes of a counter, all zero at first: `MC_COUNTER_INIT` of the header relies on it.
+/// Bytes of a counter. They are all zero at first, as `MC_COUNTER_INIT` of the header requires.
 pub const COUNTER_BYTES: usize = size_of::<Counter>();
 
 const _: () = {
     assert!(COUNTER_BYTES == 16 && align_of::<Counter>() == 8, "the header says so");
-    // SAFETY: as many bytes, all of them initialized, because the fields are two words.
+    // SAFETY: the sizes are equal, and all bytes are initialized, because the fields are two words.
     let [low, high] = unsafe { mem::transmute::<Counter, [u64; 2]>(Counter::new(0)) };
     assert!(low == 0 && high == 0, "the header's initializer");
 };
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn mc_counter_add(counter: *const Counter, n: i64) {
     unsafe { &*counter }.add(n);
 }
 
-/// The count.
+/// Returns the count.
 ///
 /// # Safety
 /// A counter that was initialized.
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn mc_counter_sum(counter: *const Counter) -> i64 {
     unsafe { &*counter }.sum()
 }
 
-/// The count, which becomes zero.
+/// Returns the count and sets it to zero.
 ///
 /// # Safety
 /// A counter that was initialized.
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn mc_counter_take(counter: *const Counter) -> i64 {
     unsafe { &*counter }.take()
 }
 
-/// Whether each thread counts on a line of its own: 1 or 0.
+/// Returns 1 if each thread counts on a line of its own, else 0.
 ///
 /// # Safety
 /// A counter that was initialized.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn mc_counter_promote(counter: *const Counter) -> c_int {
     if unsafe { &*counter }.promote() { 0 } else { -libc::EBUSY }
 }
 
-/// Goes back to one word.
+/// Makes the counter one word again.
 ///
 /// # Safety
 /// A counter that was initialized.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn mc_counter_demote(counter: *const Counter) {
     unsafe { &*counter }.demote();
 }
 
-/// Frees what the counter has beside its words, and leaves it at zero.
+/// Frees what the counter has beside its two words, and leaves it at zero.
 ///
 /// # Safety
 /// A counter that was initialized, which no other thread uses.

@@ -1,4 +1,4 @@
-//! `mc_deferred`: an object whose updates are call-backs, applied at the next read.
+//! `mc_deferred`: an object with call-backs as updates, which are applied at the next read.
 
 use crate::versioned::{self, Versioned};
 use crate::{cancel, running};
@@ -9,10 +9,10 @@ use std::ffi::c_void;
 /// `mc_update`: called with the object's state and the update's argument.
 pub type Update = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void);
 
-/// The program's state, which one thread has at a time.
+/// The program's state. One thread at a time has it.
 struct State(*mut c_void);
 
-// SAFETY: the header says that any thread may update and read the state, one at a time.
+// SAFETY: the header says that any thread may update and read the state, one thread at a time.
 unsafe impl Send for State {}
 
 struct Call {
@@ -25,7 +25,7 @@ unsafe impl Send for Call {}
 
 impl Op<State> for Call {
     fn apply(self, state: &mut State) {
-        // SAFETY: the caller of `mc_deferred_append` lets any thread call it, with the state,
+        // SAFETY: the caller of `mc_deferred_append` permits any thread to call it with the state,
         // which this thread has alone.
         running::during(|| unsafe { (self.update)(state.0, self.argument) });
     }
@@ -47,15 +47,15 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// `struct mc_deferred_options`. Zero stands for the default everywhere.
+/// `struct mc_deferred_options`. Zero is the default of each field.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct DeferredOptions {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
-    /// Bit 0: the order of updates cannot be told from the state.
+    /// Bit 0: the state does not depend on the order of updates.
     pub flags: u64,
-    /// Updates that a thread's log holds.
+    /// Maximal updates in a thread's log.
     pub max_entries: usize,
 }
 
@@ -64,7 +64,7 @@ const COMMUTING: u64 = 1;
 // SAFETY: `repr(C)`, the size first; then numbers.
 unsafe impl Versioned for DeferredOptions {}
 
-/// A new object with this state.
+/// Makes a new object with this state.
 ///
 /// # Safety
 /// `out` is null or may be written. `options` is null, or has as many bytes as its first field
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn mc_deferred_new(
     options: *const DeferredOptions,
 ) -> c_int {
     let none = DeferredOptions { size: size_of::<DeferredOptions>(), flags: 0, max_entries: 0 };
-    // SAFETY: null, or as long as it says, which the caller promises.
+    // SAFETY: the caller promises that it is null, or as long as it says.
     let options = unsafe { versioned::read(options, none) };
     let options = options.filter(|options| options.flags & !COMMUTING == 0 && !out.is_null());
     let Some(options) = options else { return -libc::EINVAL };
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn mc_deferred_new(
     0
 }
 
-/// Applies what waits, frees the object, and gives the state back.
+/// Applies the waiting updates, frees the object and returns the state.
 ///
 /// # Safety
 /// From `mc_deferred_new`, freed once, and used by no thread any more. The state may be used.
@@ -140,7 +140,8 @@ pub unsafe extern "C" fn mc_deferred_append(
     0
 }
 
-/// Applies what was appended before, and calls `read` with the state, under the object's lock.
+/// Applies every update that was appended before, then calls `read` with the state, under the
+/// object's lock.
 ///
 /// # Safety
 /// The object is not freed; `read` may be called with the state and `argument`.
@@ -155,7 +156,8 @@ pub unsafe extern "C" fn mc_deferred_read(
     let _no_cancel = cancel::disable();
     let read = |state: &State| {
         if let Some(read) = read {
-            // SAFETY: the caller lets this thread call it, with the state, which it has alone.
+            // SAFETY: the caller permits this thread to call it with the state, which the thread
+            // has alone.
             running::during(|| unsafe { read(state.0, argument) });
         }
     };

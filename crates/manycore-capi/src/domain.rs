@@ -1,4 +1,4 @@
-//! What is done with a domain as a whole.
+//! Functions for a domain as a whole.
 
 use crate::handle::Domain;
 use crate::options::Options;
@@ -13,17 +13,18 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The domain that the program shares; it is never freed.
+/// Returns the domain that the whole program shares. It is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn mc_domain_default() -> *const Domain {
-    // Not a `OnceLock`: a child of a fork would wait for ever for a thread that was making it.
+    // Not a `OnceLock`: if a fork comes while a thread makes it, the child would wait for ever.
     static DEFAULT: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
     #[cold]
     fn make() -> *const Domain {
         let made = Box::into_raw(Domain::new(Sections::new(), false));
         fork::prepare();
         list::add(made);
-        // ORDER: AcqRel; the domain before its address, here and where it is loaded.
+        // ORDER: AcqRel; publishes the domain before its address, for this exchange and for the
+        // load below.
         let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
         match DEFAULT.compare_exchange(ptr::null_mut(), made, set, read) {
             Ok(_) => made,
@@ -41,7 +42,7 @@ pub extern "C" fn mc_domain_default() -> *const Domain {
     if found.is_null() { make() } else { found }
 }
 
-/// A new domain.
+/// Makes a new domain.
 ///
 /// # Safety
 /// `out` may be written. `options` is null, or has as many bytes as its first field says.
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn mc_domain_new(out: *mut *const Domain, options: *const 
     if out.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: null, or as long as it says, which the caller promises.
+    // SAFETY: the caller promises that it is null, or as long as it says.
     let Some(options) = (unsafe { Options::read(options) }) else { return -libc::EINVAL };
     let built = options.builder().build().ok();
     let Some(sections) = built else { return -libc::EINVAL };
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn mc_domain_new(out: *mut *const Domain, options: *const 
     0
 }
 
-/// Runs what waits in the domain and frees it.
+/// Runs the waiting call-backs of the domain and frees it.
 ///
 /// # Safety
 /// No thread uses the domain any more.
@@ -74,8 +75,8 @@ pub unsafe extern "C" fn mc_domain_free(domain: *const Domain) -> c_int {
     if domain == mc_domain_default() || !list::remove(domain) {
         return -libc::EINVAL;
     }
-    // SAFETY: it was in the list, so it was made by `mc_domain_new` and is not freed; this call
-    // alone took it out.
+    // SAFETY: it was in the list, so `mc_domain_new` made it and it is not freed; only this call
+    // took it out.
     let freed = unsafe { &*domain };
     let is_used = Arc::strong_count(&freed.sections) > 1;
     if is_used
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn mc_domain_free(domain: *const Domain) -> c_int {
         return -libc::EBUSY;
     }
     let _no_cancel = cancel::disable();
-    // Call-backs may retire more here: they find the domain as it was.
+    // Call-backs may retire more here, and they find the domain unchanged.
     while !freed.pending.is_none() {
         freed.sections.collect();
         thread::yield_now();
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn mc_synchronize(domain: *const Domain) -> c_int {
     0
 }
 
-/// Frees what can be freed now, of all threads.
+/// Frees what can be freed now, for all threads.
 ///
 /// # Safety
 /// The domain is not freed.
@@ -127,7 +128,7 @@ pub unsafe extern "C" fn mc_collect(domain: *const Domain) -> c_int {
     0
 }
 
-/// Now, for `mc_quiesced`.
+/// Returns the present moment, for `mc_quiesced`.
 ///
 /// # Safety
 /// The domain is not freed.
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn mc_now(domain: *const Domain) -> u64 {
     unsafe { &*domain }.sections.now().to_bits()
 }
 
-/// Whether every section that was open at the moment has been closed: 1 or 0.
+/// Returns 1 if every section that was open at the moment has been closed, else 0.
 ///
 /// # Safety
 /// The domain is not freed.
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn mc_quiesced(domain: *const Domain, moment: u64) -> c_in
     unsafe { &*domain }.sections.quiesced(Moment::from_bits(moment)).into()
 }
 
-/// The library's version.
+/// Returns the library's version.
 #[unsafe(no_mangle)]
 pub extern "C" fn mc_version() -> *const c_char {
     const { concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast() }

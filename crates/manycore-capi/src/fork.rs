@@ -1,7 +1,7 @@
-//! What a child of `fork` does: it has the forking thread alone (capi.A8).
+//! The child of `fork`, which has only the forking thread (capi.A8).
 //!
-//! A fork holds the locks of this crate, each of which a thread holds for some instructions
-//! (`list`, `late`, `call`). The child then ends the other threads in its copy of each domain, and
+//! A fork holds the locks of this crate (`list`, `late`, `call`). A thread holds each of them only
+//! for some instructions. The child then ends the other threads in its copy of each domain, and
 //! counts what waits there without them.
 
 use crate::{list, retire, running};
@@ -10,7 +10,7 @@ use std::any::Any;
 
 static AT_FORK: AtFork = AtFork::new(hold, in_child);
 
-/// To be called when a domain is made.
+/// Installs the fork handler. Called when a domain is made.
 pub(crate) fn prepare() {
     AT_FORK.list();
 }

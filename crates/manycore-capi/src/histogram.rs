@@ -1,9 +1,9 @@
-//! `mc_histogram` and `mc_snapshot`: how values are distributed.
+//! `mc_histogram` and `mc_snapshot`: distributions of values.
 
 use libc::c_int;
 use manycore::collections::{Histogram, HistogramSnapshot};
 
-/// A new histogram.
+/// Makes a new histogram.
 ///
 /// # Safety
 /// `out` is null or may be written.
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn mc_histogram_free(histogram: *mut Histogram) {
     }
 }
 
-/// Counts a value so many times.
+/// Counts a value `times` times.
 ///
 /// # Safety
 /// The histogram is not freed.
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn mc_histogram_record(histogram: *const Histogram, value:
     unsafe { &*histogram }.record_n(value, times);
 }
 
-/// Writes a snapshot of the histogram to `out`, by `read`.
+/// Writes to `out` the snapshot that `read` takes of the histogram.
 ///
 /// # Safety
 /// Null, or a histogram that is not freed; `out` is null or may be written.
@@ -58,7 +58,7 @@ unsafe fn snapshot(
     0
 }
 
-/// What was recorded.
+/// Takes a snapshot of the histogram.
 ///
 /// # Safety
 /// Null, or a histogram that is not freed; `out` is null or may be written.
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn mc_histogram_read(
     unsafe { snapshot(histogram, out, Histogram::snapshot) }
 }
 
-/// What was recorded since the last call, and forgets it.
+/// Takes a snapshot and empties the histogram.
 ///
 /// # Safety
 /// Null, or a histogram that is not freed; `out` is null or may be written.
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn mc_snapshot_free(snapshot: *mut HistogramSnapshot) {
     }
 }
 
-/// How many values were counted.
+/// Returns how many values were counted.
 ///
 /// # Safety
 /// The snapshot is not freed.
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn mc_snapshot_count(snapshot: *const HistogramSnapshot) -
     unsafe { &*snapshot }.count()
 }
 
-/// The value that this part of all values does not exceed.
+/// Stores the value that a part `q` of all values does not exceed.
 ///
 /// # Safety
 /// The snapshot is not freed; `out` is null or may be written.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn mc_snapshot_quantile(
     0
 }
 
-/// The sum of all values, within the error.
+/// Returns the sum of all values, within the error.
 ///
 /// # Safety
 /// The snapshot is not freed.
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn mc_snapshot_sum(snapshot: *const HistogramSnapshot) -> 
     unsafe { &*snapshot }.sum()
 }
 
-/// How many values are at most `value`, within the error.
+/// Returns how many values are at most `value`, within the error.
 ///
 /// # Safety
 /// The snapshot is not freed.
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn mc_snapshot_count_up_to(
     unsafe { &*snapshot }.count_up_to(value)
 }
 
-/// Adds what another snapshot has counted.
+/// Adds the counts of another snapshot.
 ///
 /// # Safety
 /// Both are not freed, and no other thread uses the first.
@@ -162,7 +162,8 @@ pub unsafe extern "C" fn mc_snapshot_merge(
     if into.is_null() || from.is_null() || std::ptr::eq(into, from) {
         return -libc::EINVAL;
     }
-    // SAFETY: two snapshots, not freed, and no other thread uses the first: the caller promises it.
+    // SAFETY: the caller promises two snapshots that are not freed, the first of which no other
+    // thread uses.
     unsafe { (*into).merge(&*from) };
     0
 }

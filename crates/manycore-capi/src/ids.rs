@@ -1,4 +1,4 @@
-//! `mc_ids`: an id space whose nodes are pointers.
+//! `mc_ids`: an id space with pointers as nodes.
 
 use crate::domain::mc_domain_default;
 use crate::handle::Domain;
@@ -10,7 +10,7 @@ use manycore::section::Section;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// `mc_free_node`: called with a node that was removed, after its grace period.
+/// `mc_free_node`: called with a removed node after its grace period.
 pub type FreeNode = unsafe extern "C-unwind" fn(*mut c_void);
 
 struct Node {
@@ -19,9 +19,9 @@ struct Node {
     tracked: Tracked,
 }
 
-// SAFETY: the header says that any thread may look a node up, and free it.
+// SAFETY: the header says that any thread may look a node up and free it.
 unsafe impl Send for Node {}
-// SAFETY: threads share the pointer, which does not change; `tracked` is made for sharing.
+// SAFETY: the shared pointer does not change, and `tracked` is made for sharing.
 unsafe impl Sync for Node {}
 
 impl Drop for Node {
@@ -29,8 +29,8 @@ impl Drop for Node {
         let (value, free) = (self.value, self.free);
         self.tracked.finish(|| {
             if let Some(free) = free {
-                // SAFETY: the grace period is over, and any thread may call it: the giver of the
-                // function says so.
+                // SAFETY: the grace period is over, and the program promised that any thread may
+                // call it.
                 unsafe { free(value) };
             }
         });
@@ -40,11 +40,11 @@ impl Drop for Node {
 /// `mc_ids`.
 #[derive(Debug)]
 pub struct Ids {
-    // Before what it borrows.
+    // Dropped before the sections that it borrows.
     space: IdSpace<'static, Node>,
     domain: *const Domain,
     free: Option<FreeNode>,
-    /// So that the domain is not freed.
+    /// Keeps the domain from being freed.
     _sections: Arc<manycore::section::Domain>,
 }
 
@@ -54,7 +54,7 @@ impl Ids {
         unsafe { &*self.domain }
     }
 
-    /// Runs `f` in a section: the one that the thread has open, or one of its own.
+    /// Runs `f` in the section that the thread has open, or in a new one.
     ///
     /// # Safety
     /// `record` is null or the calling thread's.
@@ -68,7 +68,7 @@ impl Ids {
     }
 }
 
-/// A new id space in a domain, or in the default one.
+/// Makes a new id space in a domain, or in the default domain.
 ///
 /// # Safety
 /// `out` is null or may be written; `domain` is null or not freed.
@@ -82,8 +82,8 @@ pub unsafe extern "C" fn mc_ids_new(
         return -libc::EINVAL;
     }
     let domain = if domain.is_null() { mc_domain_default() } else { domain };
-    // SAFETY: not null, and the caller promises that it is not freed; nor is it while the space
-    // has its sections, which count their users.
+    // SAFETY: not null, and the caller promises that it is not freed. It is not freed while the
+    // space has its sections either, since these count their users.
     let sections = unsafe { &(*domain).sections };
     // SAFETY: the sections live as long as the `Arc` beside the space.
     let borrowed = unsafe { &*Arc::as_ptr(sections) };
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn mc_ids_free(ids: *mut Ids) {
     }
 }
 
-/// Adds a node. Its id, or zero if there are none left, or the node is null.
+/// Adds a node. Returns its id, or zero if no ids are left or the node is null.
 ///
 /// # Safety
 /// The space is not freed; `record` is null or the calling thread's; any thread may use the node.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn mc_ids_insert_(
         .map_or(0, Id::to_bits)
 }
 
-/// The node of an id, or null.
+/// Returns the node of an id, or null.
 ///
 /// # Safety
 /// The space is not freed; `record` is null or the calling thread's.
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn mc_ids_get_(
     }
 }
 
-/// Removes a node, which is freed after its grace period.
+/// Removes a node. It is freed after its grace period.
 ///
 /// # Safety
 /// The space is not freed; `record` is null or the calling thread's.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn mc_ids_remove_(ids: *const Ids, record: *const Record, 
     }
 }
 
-/// How many nodes there are.
+/// Returns how many nodes there are.
 ///
 /// # Safety
 /// The space is not freed.
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn mc_ids_length(ids: *const Ids) -> usize {
     unsafe { &*ids }.space.len()
 }
 
-/// Calls `visit` with every node, until it returns something else than zero; what it returned last.
+/// Calls `visit` with every node until it returns a value other than zero. Returns its last value.
 ///
 /// # Safety
 /// The space is not freed; `record` is null or the calling thread's; `visit` may be called.

@@ -1,5 +1,5 @@
-//! Sections that a thread opens after its thread-local destructors have run, in the destructor of a
-//! pthread key for example: such a thread has no slot of its own to find them by.
+//! Sections of a thread whose thread-local destructors have run, for example in the destructor of a
+//! pthread key. Such a thread has no slot any more by which its sections could be found.
 
 use crate::handle::Domain;
 use manycore::percpu::AtFork;
@@ -7,12 +7,12 @@ use manycore::section::OpenSection;
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Thread, number of the domain, and the section's word.
+/// A thread, the domain's address, and the address of the section's word.
 type Late = (usize, usize, usize);
 
 static AT_FORK: AtFork = AtFork::new(|| Box::new(hold()), in_child);
 
-/// Held for some instructions, and by a fork.
+/// Held only for some instructions, and by a fork.
 static LATE: Mutex<Vec<Late>> = Mutex::new(Vec::new());
 
 fn this_thread() -> usize {
@@ -23,11 +23,11 @@ fn this_thread() -> usize {
 }
 
 thread_local! {
-    /// How many of the sections are the calling thread's.
+    /// How many of the sections belong to the calling thread.
     static OPEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The list. No user code runs while it is held; a fork holds it.
+/// Locks the list. No user code runs while it is held. A fork holds it.
 fn hold() -> MutexGuard<'static, Vec<Late>> {
     LATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -37,14 +37,14 @@ fn with<R>(f: impl FnOnce(&mut Vec<Late>) -> R) -> R {
     f(&mut hold())
 }
 
-/// Keeps a section of the calling thread.
+/// Remembers a section of the calling thread.
 pub(crate) fn push(domain: &Domain, open: &OpenSection<'_>) {
     let domain = std::ptr::from_ref(domain).addr();
     with(|late| late.push((this_thread(), domain, open.announced().expose_provenance())));
     OPEN.with(|open| open.set(open.get() + 1));
 }
 
-/// As [`pop`], but the section is kept.
+/// Like [`pop`], but keeps the section.
 #[cold]
 #[inline(never)]
 pub(crate) fn last(domain: &Domain) -> Option<*mut u64> {
@@ -56,7 +56,7 @@ pub(crate) fn last(domain: &Domain) -> Option<*mut u64> {
     word.map(std::ptr::with_exposed_provenance_mut)
 }
 
-/// The word of the section that the calling thread opened last in the domain.
+/// Removes and returns the word of the section that the calling thread opened last in the domain.
 pub(crate) fn pop(domain: &Domain) -> Option<*mut u64> {
     let (thread, domain) = (this_thread(), std::ptr::from_ref(domain).addr());
     let word = with(|late| {
@@ -67,7 +67,7 @@ pub(crate) fn pop(domain: &Domain) -> Option<*mut u64> {
     Some(std::ptr::with_exposed_provenance_mut(word))
 }
 
-/// In the child of a fork: takes out the sections of threads that it does not have.
+/// Runs in the child of a fork: removes the sections of threads that the child does not have.
 fn in_child() {
     let own = this_thread();
     hold().retain(|entry| entry.0 == own);

@@ -1,43 +1,43 @@
 //! manycore for C and C++: the Rust side of `manycore/manycore.h` and of the headers beside it.
 //!
-//! Owns: the exported functions, the structs that the headers declare, the thread-local record that
-//! their inline functions use, and what waits for [`mc_barrier`]. Does not own: reclamation, which
-//! is [`manycore::section`]; the collections, the cache, the recorder and the pages, which this
-//! wraps; `manycore/rcu.hpp` and `manycore/urcu.h`, which are built on the header.
+//! This crate owns the exported functions, the structs that the headers declare, the thread-local
+//! record that their inline functions use, and what waits for [`mc_barrier`]. It does not own
+//! reclamation, which is [`manycore::section`]. It wraps the collections, the cache, the recorder
+//! and the pages. `manycore/rcu.hpp` and `manycore/urcu.h` are built on the header.
 //!
 //! The contract of each function is in its header, with what the caller promises. Rust programs use
-//! the crate `manycore`; this one is for linking.
+//! the crate `manycore`; this crate is for linking.
 //!
-//! The headers are written by hand: half of them is inline functions and contracts, which no
-//! generator makes, and cbindgen leaves out the types of functions that may unwind (capi.A1). What
-//! it would keep equal is tested: each function is declared, listed in `manycore.map`, exported and
-//! in an example, and each field of each struct has the same offset and size for a C compiler as
-//! here (`tests/header.rs`); and each function's prototype, derived from its signature here, is for
-//! a C compiler the header's (`tests/prototypes.rs`).
+//! The headers are written by hand. Half of them is inline functions and contracts, which no
+//! generator makes, and cbindgen leaves out functions that may unwind (capi.A1). Tests check what a
+//! generator would keep equal. Each function is declared, listed in `manycore.map`, exported and
+//! used in an example, and each field of each struct has the same offset and size for a C compiler
+//! as here (`tests/header.rs`). Each function's prototype, derived from its signature here, equals
+//! that of the header for a C compiler (`tests/prototypes.rs`).
 //!
 //! Laws:
 //! - capi.A1 No unwinding crosses the boundary: a panic, or an exception that a call-back throws,
 //!   ends the process with a message (`extern "C"`, and `extern "C-unwind"` for call-backs).
-//! - capi.A2 A thread's record names a domain only while the thread owns its slot there, and the
-//!   domain lives: it is reset before the thread gives the slot up and before the domain is freed,
-//!   and written so that a signal handler sees no domain with another one's word.
-//! - capi.A3 A thread that ends inside of a section, by returning, `pthread_exit` or cancellation,
-//!   has it closed: a thread that is gone holds nothing back.
+//! - capi.A2 A thread's record names a domain only while the thread owns its slot there and the
+//!   domain lives. It is reset before the thread gives the slot up, and before the domain is freed.
+//!   It is written so that a signal handler never sees a domain with the word of another.
+//! - capi.A3 If a thread ends inside of a section (by returning, `pthread_exit` or cancellation),
+//!   the section is closed: a thread that has ended holds nothing back.
 //! - capi.A4 Every scheduled call-back is counted before it can be called, and counted again after
-//!   it has returned, under the same generation. Before it can be called is before it is retired,
-//!   or later in the section in which it was.
-//! - capi.A5 A function that waits for readers or for call-backs refuses to where it would wait for
-//!   itself, and is no cancellation point.
-//! - capi.A6 What is pushed to the helper of `mc_call` is taken by it, without another push: no
+//!   it has returned, in the same generation. "Before it can be called" means before it is retired,
+//!   or later in the section in which it was retired.
+//! - capi.A5 A function that waits for readers or for call-backs refuses if it would wait for
+//!   itself. It is no cancellation point.
+//! - capi.A6 The helper of `mc_call` takes every element that is pushed, without another push: no
 //!   wake-up is lost.
-//! - capi.A7 In a bounded domain an object's birth is what `mc_born_` read in the section in which
-//!   the same thread then links it, or before that section; the birth of every other object is
-//!   unknown, which is zero.
-//! - capi.A8 A child of `fork` waits for nothing that threads were to do which it does not have:
-//!   their sections are closed there, its counts are of what waits there, and no lock of this crate
-//!   is held by them. Nothing leads to their stacks.
+//! - capi.A7 In a bounded domain an object's birth is the value that `mc_born_` read, in the
+//!   section in which the same thread then links the object, or before that section. The birth of
+//!   every other object is unknown, which is zero.
+//! - capi.A8 A child of `fork` waits for no work of threads that it does not have. Their sections
+//!   are closed there, its counts are of what waits there, and they hold no lock of this crate.
+//!   Nothing leads to their stacks.
 
-#[cfg_attr(manycore_loom, allow(dead_code))] // the models call what they check alone
+#[cfg_attr(manycore_loom, allow(dead_code))] // the models call only what they check
 mod call_list;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;

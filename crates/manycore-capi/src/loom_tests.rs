@@ -1,4 +1,4 @@
-//! Models of what waits: the counts of a barrier (capi.A4), and the list of `mc_call` (capi.A6).
+//! Models of waiting: the counts of a barrier (capi.A4), and the list of `mc_call` (capi.A6).
 
 use crate::call_list::{CallList, Link};
 use crate::pending::Pending;
@@ -13,7 +13,7 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-/// One call-back is scheduled before the barrier and runs in another thread; a third thread
+/// One call-back is scheduled before the barrier and runs in another thread. A third thread
 /// schedules others in the same generation, which are done at once.
 #[test]
 fn loom_barrier_waits_for_what_was_scheduled_before() {
@@ -43,7 +43,7 @@ fn loom_barrier_waits_for_what_was_scheduled_before() {
     });
 }
 
-/// A call-back that schedules another one, of which the barrier need not know.
+/// A call-back schedules another one. The barrier need not wait for that.
 #[test]
 fn loom_barrier_ends_beside_a_call_back_that_schedules() {
     model(|| {
@@ -82,7 +82,7 @@ fn number(value: usize) -> *mut Number {
     Box::into_raw(Box::new(Number { next: ptr::null_mut(), value }))
 }
 
-/// Two threads push; whichever finds no helper starts it. A lost wake-up is a deadlock.
+/// Two threads push. A thread that finds no helper starts it. A lost wake-up is a deadlock.
 #[test]
 fn loom_each_call_is_taken_once_and_in_order() {
     model(|| {
@@ -104,7 +104,7 @@ fn loom_each_call_is_taken_once_and_in_order() {
     });
 }
 
-/// Takes what the model pushes.
+/// Takes the elements that the model pushes.
 fn help(list: &CallList<Number>) {
     let mut values = Vec::new();
     list.serve(
@@ -123,7 +123,7 @@ fn help(list: &CallList<Number>) {
     assert_eq!(values, [10, 11], "out of order");
 }
 
-/// Runs a model again with a bug planted, and demands that it fails as it should.
+/// Runs a model again with a planted bug, and checks that it fails for the right reason.
 fn must_catch(bug: &str, model: &str, sign: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("loom_tests::{model}"), "--nocapture"])

@@ -1,4 +1,4 @@
-//! `mc_map`: a hash map of pointers, whose hash and equality are the program's.
+//! `mc_map`: a hash map of pointers with the program's hash and equality.
 
 use crate::domain::mc_domain_default;
 use crate::handle::Domain;
@@ -16,7 +16,7 @@ use std::mem::{self, ManuallyDrop};
 use std::ptr;
 use std::sync::Arc;
 
-/// `mc_map`. Its first field is the header's by contract.
+/// `mc_map`. The header relies on its first field.
 #[repr(C)]
 pub struct Map {
     get: Get,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Map {
     }
 }
 
-/// Evaluates an expression with the map's entries, of whatever type they are.
+/// Evaluates an expression with the map's entries, whatever their type is.
 macro_rules! with_entries {
     ($map:expr, |$entries:ident| $result:expr) => {
         match &$map.entries {
@@ -41,14 +41,14 @@ macro_rules! with_entries {
 }
 
 impl Map {
-    /// The fields that the header knows, as it names them, and where they are.
+    /// The names and offsets of the fields that the header knows.
     pub const FRONT: [(&str, usize); 1] = [("get", mem::offset_of!(Self, get))];
 
     fn len(&self) -> usize {
         with_entries!(self, |entries| entries.len())
     }
 
-    /// Runs `f` with the map in a section: the one that the thread has open, or one of its own.
+    /// Runs `f` with the map in the section that the thread has open, or in a new one.
     ///
     /// # Safety
     /// `record` is null or the calling thread's; the entries are the map's.
@@ -62,7 +62,7 @@ impl Map {
         match unsafe { opened(self.program.domain(), record) } {
             Some(section) => {
                 let section = ManuallyDrop::into_inner(section);
-                // SAFETY: of the domain that the map was made with.
+                // SAFETY: the section is of the domain with which the map was made.
                 f(&ManuallyDrop::new(unsafe { entries.view_in_unchecked(section) }))
             }
             None => f(&entries.enter()),
@@ -81,7 +81,7 @@ impl Map {
         match view.try_insert(entry, ()) {
             Ok(()) => 0,
             Err((entry, ())) => {
-                mem::forget(entry); // key and value stay the caller's
+                mem::forget(entry); // the caller keeps key and value
                 -libc::EEXIST
             }
         }
@@ -93,7 +93,7 @@ impl Map {
         key: *const c_void,
         value: *const c_void,
     ) -> c_int {
-        // The entry for which the condition held last is the one that was removed.
+        // The removed entry is the last one for which the condition held.
         let mut last = None;
         let removed = view.remove_if(&E::Wanted::new(key, &self.program), |entry, ()| {
             last = Some(ptr::from_ref(entry));
@@ -101,7 +101,7 @@ impl Map {
         });
         match (removed, last) {
             (Some(()), Some(entry)) => {
-                // SAFETY: unlinked by this thread, in this section, which keeps it.
+                // SAFETY: this thread unlinked it in this section, which keeps it.
                 unsafe { &*entry }.count(&self.program);
                 0
             }
@@ -110,11 +110,11 @@ impl Map {
     }
 }
 
-/// A new map in a domain, or in the default one.
+/// Makes a new map in a domain, or in the default domain.
 ///
 /// # Safety
 /// `out` is null or may be written; `domain` is null or not freed. `operations` is null, or has as
-/// many bytes as its first field says, and stays as it is until every entry was freed.
+/// many bytes as its first field says, and does not change until every entry was freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mc_map_new(
     out: *mut *mut Map,
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn mc_map_new(
     if out.is_null() || operations.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: as long as its first field says, which the caller promises.
+    // SAFETY: the caller promises that it is as long as its first field says.
     let functions = unsafe { versioned::read(operations, Operations::NONE) };
     let is_whole = |functions: &Operations| functions.size >= size_of::<Operations>();
     let Some(functions) = functions.filter(is_whole) else { return -libc::EINVAL };
@@ -135,8 +135,8 @@ pub unsafe extern "C" fn mc_map_new(
         _ => return -libc::EINVAL,
     };
     let domain = if domain.is_null() { mc_domain_default() } else { domain };
-    // SAFETY: not null, and the caller promises that it is not freed; nor is it while the map has
-    // its sections, which count their users.
+    // SAFETY: not null, and the caller promises that it is not freed. It is not freed while the map
+    // has its sections either, since these count their users.
     let (sections, bounded) = unsafe { (Arc::clone(&(*domain).sections), (*domain).is_bounded) };
     let get = gets[usize::from(bounded)];
     let program = Program { domain, operations };
@@ -161,26 +161,26 @@ pub unsafe extern "C" fn mc_map_free(map: *mut Map) {
     }
     // SAFETY: from the box of `mc_map_new`; the caller promises that it comes back once.
     let map = unsafe { Box::from_raw(map) };
-    // What is freed later than in this call is waited for by `mc_barrier`.
+    // `mc_barrier` also waits for entries that are freed after this call.
     with_entries!(map, |entries| entries.for_each(|entry, ()| entry.count(&map.program)));
     drop(map);
 }
 
-/// The value of a key, or null: `get` of a [`Map`].
+/// Returns the value of a key, or null: the type of `get` of a [`Map`].
 type Get = unsafe extern "C" fn(*const Map, *const Record, *const c_void) -> *mut c_void;
 
-/// The look-ups of a map with such entries and keys: in a domain that is not bounded, and in one
-/// that is.
+/// Returns the look-ups of a map with such entries and keys: for an unbounded domain, and for a
+/// bounded one.
 fn gets<E: Stored + Borrow<Q>, Q: Wanted>() -> [Get; 2] {
     [get::<E, Q, false>, get::<E, Q, true>]
 }
 
-/// Looks up a key of this kind, in the section that the thread has open, or one of its own. The
-/// usual way calls nothing but the functions of the key.
+/// Looks up a key in the section that the thread has open, or in a new one. The usual path calls
+/// nothing except the functions of the key.
 ///
 /// # Safety
-/// The map is not freed, and its domain is `BOUNDED` or not; `record` is null or the calling
-/// thread's; the map's functions may be called with `key`.
+/// The map is not freed, and `BOUNDED` says whether its domain is bounded; `record` is null or the
+/// calling thread's; the map's functions may be called with `key`.
 unsafe extern "C" fn get<E: Stored + Borrow<Q>, Q: Wanted, const BOUNDED: bool>(
     map: *const Map,
     record: *const Record,
@@ -192,9 +192,10 @@ unsafe extern "C" fn get<E: Stored + Borrow<Q>, Q: Wanted, const BOUNDED: bool>(
     let section = unsafe { entered(of.program.domain(), record) };
     if let (Some(section), Some(entries)) = (section, E::of(&of.entries)) {
         let section = ManuallyDrop::into_inner(section);
-        // SAFETY: of the map's domain, for whose mode `mc_map_new` has chosen this function.
+        // SAFETY: the section is of the map's domain, for whose mode `mc_map_new` chose this
+        // function.
         unsafe { assert_unchecked(section.is_bounded() == BOUNDED) };
-        // SAFETY: of the domain that the map was made with.
+        // SAFETY: the section is of the domain with which the map was made.
         let view = ManuallyDrop::new(unsafe { entries.view_in_unchecked(section) });
         if let Some(found) = view.get_key_value_now(&Q::new(key, &of.program)) {
             return value_of(found);
@@ -204,7 +205,7 @@ unsafe extern "C" fn get<E: Stored + Borrow<Q>, Q: Wanted, const BOUNDED: bool>(
     unsafe { get_anyway(map, record, key) }
 }
 
-/// The same while the map grows, or without an open section.
+/// Does the same while the map grows, or without an open section.
 ///
 /// # Safety
 /// As for `get`.
@@ -230,7 +231,8 @@ fn value_of<E: Stored>(found: Option<(&E, &())>) -> *mut c_void {
     found.map_or(ptr::null_mut(), |(entry, ())| entry.value())
 }
 
-/// Puts an entry in, in place of one with an equal key: 1 if there was one, 0 if not.
+/// Puts an entry in, and replaces one with an equal key. Returns 1 if an entry was replaced, else
+/// 0.
 ///
 /// # Safety
 /// The map is not freed; `record` is null or the calling thread's; the map's functions may be
@@ -253,7 +255,7 @@ pub unsafe extern "C" fn mc_map_put_(
     })
 }
 
-/// Puts an entry in, if no key is equal.
+/// Puts an entry in, unless a key is equal.
 ///
 /// # Safety
 /// As for `mc_map_put_`, if the result is 0.
@@ -275,7 +277,7 @@ pub unsafe extern "C" fn mc_map_add_(
     })
 }
 
-/// Removes a key, if its value is this one, or if `value` is null.
+/// Removes a key if its value is `value`, or if `value` is null.
 ///
 /// # Safety
 /// The map is not freed; `record` is null or the calling thread's; the map's functions may be
@@ -295,7 +297,7 @@ pub unsafe extern "C" fn mc_map_remove_(
     })
 }
 
-/// How many entries there are.
+/// Returns how many entries there are.
 ///
 /// # Safety
 /// The map is not freed.
@@ -305,8 +307,7 @@ pub unsafe extern "C" fn mc_map_length(map: *const Map) -> usize {
     unsafe { &*map }.len()
 }
 
-/// Calls `visit` with every entry, until it returns something else than zero; what it returned
-/// last.
+/// Calls `visit` with every entry until it returns a value other than zero. Returns its last value.
 ///
 /// # Safety
 /// The map is not freed; `record` is null or the calling thread's; `visit` may be called.

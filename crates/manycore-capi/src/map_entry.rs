@@ -1,5 +1,5 @@
-//! What a map has for keys and entries: numbers or what the program's functions compare, with a
-//! call-back at an entry's end or without.
+//! The keys and entries of a map. Keys are numbers, or the program's functions compare them.
+//! Entries have a call-back at their end, or none.
 
 use crate::handle::Domain;
 use crate::mixing::Mixing;
@@ -12,20 +12,20 @@ use std::ffi::c_void;
 use std::hash::{Hash, Hasher};
 use std::ptr;
 
-/// `struct mc_map_operations`: what a map does with its keys and entries.
+/// `struct mc_map_operations`: the program's functions for keys and entries.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Operations {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
-    /// The hash of a key; null for keys that are numbers.
+    /// Returns the hash of a key. Null if keys are numbers.
     pub hash: Option<unsafe extern "C-unwind" fn(*const c_void, *mut c_void) -> u64>,
-    /// Whether two keys are equal; null for keys that are numbers.
+    /// Returns whether two keys are equal. Null if keys are numbers.
     pub equal:
         Option<unsafe extern "C-unwind" fn(*const c_void, *const c_void, *mut c_void) -> c_int>,
-    /// The end of an entry.
+    /// Called at the end of an entry.
     pub free_entry: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void)>,
-    /// What these are called with.
+    /// The argument of these functions.
     pub argument: *mut c_void,
 }
 
@@ -42,7 +42,7 @@ impl Operations {
     };
 }
 
-/// What the program has made a map with.
+/// What the program gave to make the map.
 pub(crate) struct Program {
     pub(crate) domain: *const Domain,
     pub(crate) operations: *const Operations,
@@ -55,7 +55,7 @@ impl Program {
     }
 }
 
-/// A key with what compares it: of an entry, or one that is looked for.
+/// A key with its functions: the key of an entry, or a key to look up.
 #[repr(C)]
 pub(crate) struct Key {
     pub(crate) key: *const c_void,
@@ -64,8 +64,8 @@ pub(crate) struct Key {
 
 impl Key {
     fn operations(&self) -> &Operations {
-        // SAFETY: the giver of the operations keeps them as long as there are entries; and those of
-        // a key that is looked for are the map's.
+        // SAFETY: the program keeps the operations as long as there are entries. Those of a key to
+        // look up are the map's.
         unsafe { &*self.operations }
     }
 }
@@ -74,8 +74,8 @@ impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let operations = self.operations();
         state.write_u64(match operations.hash {
-            // SAFETY: a key of the map's, or one that is looked for: the giver lets any thread
-            // call it with these.
+            // SAFETY: a key of the map, or a key to look up: the program permits any thread to call
+            // it with these.
             Some(hash) => unsafe { hash(self.key, operations.argument) },
             None => self.key.addr() as u64,
         });
@@ -86,7 +86,7 @@ impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
         let operations = self.operations();
         match operations.equal {
-            // SAFETY: keys of the map's, or one that is looked for: the giver lets any thread call
+            // SAFETY: keys of the map, or a key to look up: the program permits any thread to call
             // it with these.
             Some(equal) => unsafe { equal(self.key, other.key, operations.argument) != 0 },
             None => ptr::eq(self.key, other.key),
@@ -96,7 +96,7 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// A key of a map whose keys are numbers: as [`Key`], without functions to call.
+/// A key of a map whose keys are numbers: like [`Key`], without functions.
 #[repr(transparent)]
 #[derive(PartialEq, Eq)]
 pub(crate) struct Number(pub(crate) *const c_void);
@@ -107,16 +107,16 @@ impl Hash for Number {
     }
 }
 
-/// An entry: the key, its value, and whether it is counted. The map's own value is nothing.
+/// An entry: the key, its value, and whether it is counted. The map's own value type is `()`.
 pub(crate) struct Entry {
     key: Key,
     value: *mut c_void,
     tracked: Tracked,
 }
 
-// SAFETY: the header says that any thread may look an entry up, and free it.
+// SAFETY: the header says that any thread may look an entry up and free it.
 unsafe impl Send for Entry {}
-// SAFETY: threads share the pointers, which do not change; `tracked` is made for sharing.
+// SAFETY: the shared pointers do not change, and `tracked` is made for sharing.
 unsafe impl Sync for Entry {}
 
 impl Hash for Entry {
@@ -151,25 +151,26 @@ impl Drop for Entry {
         let (key, value) = (self.key.key, self.value);
         let operations = ptr::from_ref(self.key.operations());
         self.tracked.finish(|| {
-            // SAFETY: the giver keeps the operations as long as there are entries.
+            // SAFETY: the program keeps the operations as long as there are entries.
             let operations = unsafe { &*operations };
             if let Some(free) = operations.free_entry {
-                // SAFETY: the grace period is over, and any thread may call it: the giver says so.
+                // SAFETY: the grace period is over, and the program promised that any thread may
+                // call it.
                 unsafe { free(key.cast_mut(), value, operations.argument) };
             }
         });
     }
 }
 
-/// An entry whose key is a number and whose end no function is called with: half as large.
+/// An entry with a number as its key and without a function at its end. It is half as large.
 pub(crate) struct Pair {
     key: Number,
     value: *mut c_void,
 }
 
-// SAFETY: the header says that any thread may look an entry up, and free it.
+// SAFETY: the header says that any thread may look an entry up and free it.
 unsafe impl Send for Pair {}
-// SAFETY: threads share the pointers, which do not change.
+// SAFETY: the shared pointers do not change.
 unsafe impl Sync for Pair {}
 
 impl Hash for Pair {
@@ -192,19 +193,19 @@ impl Borrow<Number> for Pair {
     }
 }
 
-/// What a map may have for entries.
+/// The type of a map's entries.
 pub(crate) trait Stored: Hash + Eq + Send + Sync + Borrow<Self::Wanted> + Sized {
-    /// What an entry is found by.
+    /// The type of the key by which an entry is found.
     type Wanted: Wanted;
 
     fn new(key: *mut c_void, value: *mut c_void, program: &Program) -> Self;
     fn key(&self) -> *const c_void;
     fn value(&self) -> *mut c_void;
 
-    /// Counts an entry that the calling thread has taken out of the map, in this section.
+    /// Counts an entry that the calling thread took out of the map, in this section.
     fn count(&self, program: &Program);
 
-    /// The entries of the map, if they are of this type.
+    /// Returns the map's entries if they have this type.
     fn of(entries: &Entries) -> Option<&HashMap<Self, (), Mixing>>;
 }
 
@@ -254,7 +255,7 @@ impl Stored for Entry {
     }
 }
 
-/// A key that is looked for.
+/// A key to look up.
 pub(crate) trait Wanted: Hash + Eq {
     fn new(key: *const c_void, program: &Program) -> Self;
 }

@@ -1,4 +1,4 @@
-//! `mc_mappings`: pages that are lent on and revoked, over a memory file or as books alone.
+//! `mc_mappings`: pages that are lent on and revoked, with a memory file or without memory.
 
 use crate::domain::mc_domain_default;
 use crate::handle::Domain;
@@ -17,15 +17,15 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `struct mc_mappings_options`. Zero stands for the default everywhere.
+/// `struct mc_mappings_options`. Zero is the default of each field.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct MappingsOptions {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
-    /// Bit 0: books alone.
+    /// Bit 0: no memory.
     pub flags: u64,
-    /// For how long frames and addresses rest, at least.
+    /// Minimal time before frames and addresses are reused.
     pub tick_us: u64,
 }
 
@@ -40,18 +40,18 @@ unsafe impl Versioned for MappingsOptions {}
 pub struct MappedPage {
     /// The number of the frame.
     pub frame: u32,
-    /// As the header numbers them.
+    /// The rights, numbered as in the header.
     pub rights: u32,
 }
 
-/// What is behind the mappings.
+/// The backing of the mappings.
 #[derive(Debug)]
 enum Frame {
     Books(Null),
     File(Memfd),
 }
 
-/// Calls what is behind.
+/// Calls the backing.
 macro_rules! behind {
     ($self:ident, $backing:ident => $call:expr) => {
         match $self {
@@ -98,10 +98,10 @@ impl Backing for Frame {
 /// `mc_mappings`.
 #[derive(Debug)]
 pub struct Mappings {
-    // Before what it borrows.
+    // Dropped before the sections that it borrows.
     db: MappingDb<'static, Frame>,
     domain: *const Domain,
-    /// So that the domain is not freed.
+    /// Keeps the domain from being freed.
     _sections: Arc<manycore::section::Domain>,
 }
 
@@ -112,7 +112,7 @@ impl Mappings {
     }
 }
 
-/// The rights of the header's number.
+/// Converts the header's number of the rights.
 fn rights(number: c_int) -> Result<Rights, c_int> {
     match number {
         0 => Ok(Rights::NONE),
@@ -122,12 +122,12 @@ fn rights(number: c_int) -> Result<Rights, c_int> {
     }
 }
 
-/// The space of a number.
+/// Converts the number of a space.
 fn space(number: u64) -> Result<SpaceId, c_int> {
     SpaceId::from_bits(number).ok_or(-libc::ESRCH)
 }
 
-/// What C gets: how many, or a negative errno.
+/// Converts the result for C: a count, or a negative errno.
 fn counted(result: Result<Result<usize, Error>, c_int>) -> isize {
     match result {
         Ok(Ok(count)) => count as isize,
@@ -136,7 +136,7 @@ fn counted(result: Result<Result<usize, Error>, c_int>) -> isize {
     }
 }
 
-/// New mappings, in a domain or the default one.
+/// Makes new mappings, in a domain or the default domain.
 ///
 /// # Safety
 /// `out` is null or may be written; `domain` is null or not freed. `options` is null, or has as
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn mc_mappings_new(
     options: *const MappingsOptions,
 ) -> c_int {
     let none = MappingsOptions { size: size_of::<MappingsOptions>(), flags: 0, tick_us: 0 };
-    // SAFETY: null, or as long as it says, which the caller promises.
+    // SAFETY: the caller promises that it is null, or as long as it says.
     let options = unsafe { versioned::read(options, none) };
     let known = |options: &MappingsOptions| options.flags & !BOOKS == 0;
     let Some(options) = options.filter(known).filter(|_| !out.is_null() && frames != 0) else {
@@ -165,8 +165,8 @@ pub unsafe extern "C" fn mc_mappings_new(
         Err(error) => return refused(&error),
     };
     let domain = if domain.is_null() { mc_domain_default() } else { domain };
-    // SAFETY: not null, and the caller promises that it is not freed; nor is it while the mappings
-    // have its sections, which count their users.
+    // SAFETY: not null, and the caller promises that it is not freed. It is not freed while the
+    // mappings have its sections either, since these count their users.
     let sections = unsafe { &(*domain).sections };
     // SAFETY: the sections live as long as the `Arc` beside the mappings.
     let borrowed = unsafe { &*Arc::as_ptr(sections) };
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn mc_mappings_free(mappings: *mut Mappings) {
     }
 }
 
-/// A new space; its number in `out`.
+/// Makes a new space, and stores its number in `out`.
 ///
 /// # Safety
 /// The mappings are not freed; `out` is null or may be written.
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn mc_space_new(
     }
 }
 
-/// The first address of a space, or null if it has ended.
+/// Returns the first address of a space, or null if it has ended.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn mc_space_base(mappings: *const Mappings, number: u64) -
     base.map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
 }
 
-/// Ends a space; how many mappings were removed.
+/// Ends a space. Returns how many mappings were removed.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn mc_space_end(mappings: *const Mappings, number: u64) ->
     counted(space(number).map(|space| mappings.db.end(space)))
 }
 
-/// Writes to `out` where something is, unless that was refused.
+/// Writes an address to `out`, unless the operation was refused.
 ///
 /// # Safety
 /// `out` may be written.
@@ -254,7 +254,7 @@ unsafe fn tell_address(at: Result<usize, Error>, out: *mut *mut c_void) -> c_int
     }
 }
 
-/// Maps new frames somewhere in a space; the address in `out`.
+/// Maps new frames somewhere in a space, and stores the address in `out`.
 ///
 /// # Safety
 /// The mappings are not freed; `out` is null or may be written.
@@ -277,8 +277,8 @@ pub unsafe extern "C" fn mc_mappings_grant(
     unsafe { tell_address(mappings.db.grant(space, pages, may), out) }
 }
 
-/// Maps the frames of a range at another address as well: at the one in `to_at`, or, if that is
-/// null, somewhere, and then the address is there.
+/// Maps the frames of a range at another address as well: at `*to_at`. If that is null, maps them
+/// somewhere and stores the address there.
 ///
 /// # Safety
 /// The mappings are not freed; `to_at` is null or may be read and written.
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn mc_mappings_alias(
     unsafe { tell_address(made, to_at) }
 }
 
-/// Removes all that was derived from a range; how many mappings.
+/// Removes everything derived from a range. Returns how many mappings it removed.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn mc_mappings_revoke(
     counted(space(number).map(|space| mappings.db.revoke(space, at.addr(), pages)))
 }
 
-/// Removes a range, and all that was derived from it; how many mappings.
+/// Removes a range and everything derived from it. Returns how many mappings it removed.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -342,7 +342,8 @@ pub unsafe extern "C" fn mc_mappings_unmap(
     counted(space(number).map(|space| mappings.db.unmap(space, at.addr(), pages)))
 }
 
-/// Removes all that was derived from a range, and leaves the range these rights; how many mappings.
+/// Removes everything derived from a range, and limits the range to these rights. Returns how many
+/// mappings it removed.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -360,7 +361,7 @@ pub unsafe extern "C" fn mc_mappings_restrict(
     counted(both.map(|(space, may)| mappings.db.restrict(space, at.addr(), pages, may)))
 }
 
-/// What the page of an address is mapped to, or `-ENOENT`.
+/// Stores the mapping of the page with an address, or returns `-ENOENT`.
 ///
 /// # Safety
 /// The mappings are not freed; `record` is null or the calling thread's; `out` is null or may be
@@ -391,7 +392,7 @@ pub unsafe extern "C" fn mc_mappings_resolve_(
     0
 }
 
-/// Unmaps what is due; how many mappings.
+/// Unmaps what is due. Returns how many mappings are gone.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -401,7 +402,8 @@ pub unsafe extern "C" fn mc_mappings_tick(mappings: *const Mappings) -> isize {
     counted(Ok(unsafe { &*mappings }.db.tick()))
 }
 
-/// Waits for the sections that are open, and unmaps all that was removed; how many mappings.
+/// Waits for the open sections and unmaps everything that was removed. Returns how many mappings
+/// are gone.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -416,7 +418,7 @@ pub unsafe extern "C" fn mc_mappings_flush(mappings: *const Mappings) -> isize {
     counted(Ok(mappings.db.flush()))
 }
 
-/// How many mappings wait to be unmapped.
+/// Returns how many mappings wait to be unmapped.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -426,7 +428,7 @@ pub unsafe extern "C" fn mc_mappings_pending(mappings: *const Mappings) -> usize
     unsafe { &*mappings }.db.pending()
 }
 
-/// How many frames are free.
+/// Returns how many frames are free.
 ///
 /// # Safety
 /// The mappings are not freed.
@@ -436,7 +438,7 @@ pub unsafe extern "C" fn mc_mappings_free_frames(mappings: *const Mappings) -> u
     unsafe { &*mappings }.db.free_frames()
 }
 
-/// The memory file, or `-EOPNOTSUPP` for books.
+/// Returns the memory file, or `-EOPNOTSUPP` without memory.
 ///
 /// # Safety
 /// The mappings are not freed.

@@ -1,8 +1,9 @@
-//! The hasher of a map's entries, which have a hash from the program. `lookups` times the same.
+//! The hasher of a map's entries, which have the program's hash. `lookups` measures with the same
+//! hasher.
 
 use std::hash::{BuildHasher, Hasher};
 
-/// Makes a hash of the program's fit for buckets and tags, which are of its low and its high bits.
+/// Mixes the program's hash, because buckets and tags use its low and its high bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mixed(u64);
 
@@ -10,7 +11,7 @@ impl Hasher for Mixed {
     fn write(&mut self, _: &[u8]) {}
 
     fn write_u64(&mut self, hash: u64) {
-        // Both halves of the product with an odd constant, of the golden ratio.
+        // Folds both halves of a product with an odd constant (the golden ratio).
         let product = u128::from(hash ^ 0x243f_6a88_85a3_08d3) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (product >> 64) as u64 ^ product as u64;
     }

@@ -1,4 +1,4 @@
-//! `struct mc_domain_options`: settings of a domain, in a struct that carries its size.
+//! `struct mc_domain_options`: the settings of a domain, in a struct that carries its size.
 
 use crate::report::Backlog;
 use crate::versioned::{self, Versioned};
@@ -9,39 +9,39 @@ use std::time::Duration;
 /// `mc_over_budget`: called with the argument of the options.
 pub type BudgetCallback = unsafe extern "C-unwind" fn(*mut c_void, *const Backlog);
 
-/// `struct mc_domain_options`. Zero stands for the default everywhere.
+/// `struct mc_domain_options`. Zero is the default of each field.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
-    /// Bit 0: readers pay a fence, and no system call is made. Bit 1: objects have births.
+    /// Bit 0: readers execute a fence, and no system call is made. Bit 1: objects have births.
     pub flags: u64,
     /// Nodes of a batch.
     pub batch_nodes: usize,
     /// Bytes of a batch.
     pub batch_bytes: usize,
-    /// Nodes of one thread from which it reclaims at each section's end.
+    /// Nodes of one thread from which on it reclaims at the end of each section.
     pub bound: usize,
     /// Bytes that may wait in the domain.
     pub budget: usize,
-    /// For how long a thread over the budget waits, at most.
+    /// Maximal time that a thread over the budget waits.
     pub backpressure_us: u64,
     /// Called when the domain is over its budget.
     pub on_over_budget: Option<BudgetCallback>,
-    /// What that is called with.
+    /// The argument of that call-back.
     pub argument: *mut c_void,
 }
 
 const FENCES: u64 = 1;
 const BOUNDED: u64 = 2;
 
-/// The call-back's argument, which its giver lets any thread have.
+/// The call-back's argument. The program permits any thread to have it.
 struct Argument(*mut c_void);
 
-// SAFETY: the header says that any thread that retires calls it, with this argument.
+// SAFETY: the header says that any retiring thread calls it with this argument.
 unsafe impl Send for Argument {}
-// SAFETY: the header says that several threads may call it at a time, with this argument.
+// SAFETY: the header says that several threads may call it at once with this argument.
 unsafe impl Sync for Argument {}
 
 // SAFETY: `repr(C)`, the size first; then numbers, a pointer, and a function that may be null.
@@ -60,8 +60,8 @@ impl Options {
         argument: std::ptr::null_mut(),
     };
 
-    /// What the caller knows of the options, the rest as by default; `None` if it knows more than
-    /// this library, and uses it.
+    /// Reads the options that the caller knows, and takes the default for the rest. Returns `None`
+    /// if the caller uses options that this library does not know.
     ///
     /// # Safety
     /// Null, or as many bytes long as the first field says.
@@ -71,12 +71,12 @@ impl Options {
         read.filter(|read| read.flags & !(FENCES | BOUNDED) == 0)
     }
 
-    /// Whether objects have births in the domain.
+    /// Returns true if objects have births in the domain.
     pub(crate) fn is_bounded(&self) -> bool {
         self.flags & BOUNDED != 0
     }
 
-    /// A builder with these settings.
+    /// Returns a builder with these settings.
     pub(crate) fn builder(self) -> Builder {
         let mode = if self.is_bounded() { Mode::Bounded } else { Mode::Epoch };
         let mut builder = Domain::builder().mode(mode).asymmetric(self.flags & FENCES == 0);
@@ -95,7 +95,7 @@ impl Options {
             builder = builder.on_over_budget(move |backlog| {
                 let Argument(argument) = &argument;
                 let backlog = Backlog::from(backlog);
-                // SAFETY: the giver of the options lets any thread call it with its argument.
+                // SAFETY: the program permits any thread to call it with its argument.
                 unsafe { report(*argument, &raw const backlog) };
             });
         }

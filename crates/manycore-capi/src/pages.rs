@@ -1,4 +1,4 @@
-//! `mc_page_pool`: pages of memory, handed out by their addresses.
+//! `mc_page_pool`: pages of memory, passed by their addresses.
 
 use crate::versioned::{self, Versioned};
 use libc::c_int;
@@ -8,11 +8,11 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// `struct mc_page_pool_options`. Zero stands for the default everywhere.
+/// `struct mc_page_pool_options`. Zero is the default of each field.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct PagePoolOptions {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
     /// Bit 0: huge pages. Bit 1: bound to the node. Bit 2: idle pages keep no memory.
     pub flags: u64,
@@ -29,7 +29,7 @@ const KEEP_NONE: u64 = 4;
 // SAFETY: `repr(C)`, the size first; then numbers.
 unsafe impl Versioned for PagePoolOptions {}
 
-/// What a refusal is for C: the system's own number, if there is one.
+/// Converts a refusal to an errno for C: the system's own number, if there is one.
 pub(crate) fn refused(error: &Error) -> c_int {
     let reason = error.source().and_then(|reason| reason.downcast_ref::<io::Error>());
     if let Some(number) = reason.and_then(io::Error::raw_os_error) {
@@ -48,7 +48,7 @@ pub(crate) fn refused(error: &Error) -> c_int {
     }
 }
 
-/// A new pool.
+/// Makes a new pool.
 ///
 /// # Safety
 /// `out` is null or may be written. `options` is null, or has as many bytes as its first field
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn mc_page_pool_new(
 ) -> c_int {
     let size = size_of::<PagePoolOptions>();
     let none = PagePoolOptions { size, flags: 0, keep: 0, node: 0 };
-    // SAFETY: null, or as long as it says, which the caller promises.
+    // SAFETY: the caller promises that it is null, or as long as it says.
     let options = unsafe { versioned::read(options, none) };
     let known = |options: &PagePoolOptions| options.flags & !(HUGE | NODE | KEEP_NONE) == 0;
     let Some(options) = options.filter(known).filter(|_| !out.is_null()) else {
@@ -104,12 +104,12 @@ pub unsafe extern "C" fn mc_page_pool_free(pool: *mut PagePool) -> c_int {
     0
 }
 
-/// The address of pages that the caller has from here on, or null.
+/// Returns the address of pages, which the caller owns from here on, or null.
 fn given(pages: Result<Pages<'_>, Error>) -> *mut c_void {
     pages.map_or(ptr::null_mut(), |pages| pages.into_raw().as_ptr().cast())
 }
 
-/// So many pages in a row, with whatever is in them; null if there are none.
+/// Returns `pages` pages in a row with their old contents, or null.
 ///
 /// # Safety
 /// The pool is not freed.
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn mc_pages_alloc(pool: *const PagePool, pages: usize) -> 
     given(unsafe { &*pool }.alloc(pages))
 }
 
-/// So many pages of zeros in a row; null if there are none.
+/// Returns `pages` pages of zeros in a row, or null.
 ///
 /// # Safety
 /// The pool is not freed.
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn mc_pages_alloc_zeroed(pool: *const PagePool, pages: usi
     given(unsafe { &*pool }.alloc_zeroed(pages))
 }
 
-/// As `mc_pages_alloc`, at a multiple of so many pages.
+/// Like `mc_pages_alloc`, at a multiple of `alignment` pages.
 ///
 /// # Safety
 /// The pool is not freed.
@@ -161,13 +161,13 @@ pub unsafe extern "C" fn mc_pages_free(
         return -libc::EINVAL;
     }
     let bytes = NonNull::slice_from_raw_parts(start, pages * PAGE_BYTES);
-    // SAFETY: of this pool, as was looked at; given up by `given`, and the caller promises that
+    // SAFETY: checked above to be of this pool; `given` gave them up, and the caller promises that
     // they come back once.
     drop(unsafe { Pages::from_raw(pool, bytes) });
     0
 }
 
-/// The position of a page in the pool, or `-EINVAL`.
+/// Returns the position of a page in the pool, or `-EINVAL`.
 ///
 /// # Safety
 /// The pool is not freed.
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn mc_page_pool_index(
     index.map_or(-(libc::EINVAL as isize), |index| index as isize)
 }
 
-/// How many pages are free.
+/// Returns how many pages are free.
 ///
 /// # Safety
 /// The pool is not freed.
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn mc_page_pool_idle(pool: *const PagePool) -> usize {
     unsafe { &*pool }.idle()
 }
 
-/// How many pages may have memory.
+/// Returns how many pages may have memory.
 ///
 /// # Safety
 /// The pool is not freed.
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn mc_page_pool_resident(pool: *const PagePool) -> usize {
     unsafe { &*pool }.resident()
 }
 
-/// Gives the memory of idle pages to the system; of how many.
+/// Gives the memory of idle pages to the system. Returns how many pages lost it.
 ///
 /// # Safety
 /// The pool is not freed.

@@ -1,17 +1,18 @@
-//! What waits to be called: two generations, in each of which what was scheduled and what is done
-//! is counted (capi.A4).
+//! Counts of scheduled and finished call-backs, in two generations (capi.A4).
 //!
-//! A generation is *drained* when its counts are equal. What is done is summed up first, then what
-//! was scheduled: let the first sum be finished at a moment t. It is at most what was done until t,
-//! and the second at least what was scheduled until t; so if they are equal, all that was scheduled
-//! until t was done. A barrier waits until it has found both generations drained, each once. Which
-//! one new call-backs are counted in changes when the other is drained, so that a barrier ends
-//! although others go on scheduling.
+//! A generation is *drained* when its two counts are equal. The finished call-backs are summed up
+//! first, then the scheduled ones. Let the first sum be complete at a moment t. It is at most what
+//! was finished until t, and the second sum is at least what was scheduled until t. So if the sums
+//! are equal, everything that was scheduled until t is finished.
+//!
+//! A barrier waits until it has found each generation drained once. When one generation is drained,
+//! new call-backs are counted in it from then on. So a barrier ends although others go on
+//! scheduling.
 
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering, seeded_bug};
 use std::time::Duration;
 
-/// Threads in lower slots have a stripe of their own; the last one is for all others.
+/// Threads in low slots have a stripe of their own. All others share the last stripe.
 const STRIPES: usize = if cfg!(manycore_loom) { 3 } else { 64 };
 
 /// One thread's counts, by generation.
@@ -32,11 +33,11 @@ pub(crate) struct Pending {
 /// Adds one to a count.
 #[inline(always)]
 fn raise(count: &AtomicU64, is_own: bool) {
-    // BUG: a count does not publish what the call-back has done (capi.A4).
+    // BUG: a count does not publish the effects of the call-back (capi.A4).
     if seeded_bug!("pending-unpublished") {
         count.fetch_add(1, Ordering::Relaxed);
     } else if is_own {
-        // ORDER: Release; pairs with Acquire in `sum`: what was done before. Relaxed: the thread's
+        // ORDER: Release; pairs with Acquire in `sum`: the effects before. Relaxed: the thread's
         // own word.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
     } else {
@@ -51,8 +52,8 @@ impl Pending {
         Self { generation: AtomicUsize::new(0), stripes }
     }
 
-    /// The stripe of the calling thread, which has this slot, or none any more; and whether it is
-    /// no other thread's.
+    /// Returns the stripe of the calling thread, and true if no other thread uses it. `slot` is
+    /// `None` if the thread has none any more.
     #[inline(always)]
     fn stripe(&self, slot: Option<usize>) -> (&Stripe, bool) {
         match slot {
@@ -64,7 +65,7 @@ impl Pending {
     /// Counts a call-back that the calling thread is about to retire; returns its generation.
     #[inline(always)]
     pub(crate) fn schedule(&self, slot: Option<usize>) -> usize {
-        // ORDER: Relaxed; either is correct.
+        // ORDER: Relaxed; either generation is correct.
         let generation = self.generation.load(Ordering::Relaxed) & 1;
         let (stripe, is_own) = self.stripe(slot);
         raise(&stripe.scheduled[generation], is_own);
@@ -79,14 +80,14 @@ impl Pending {
     }
 
     fn sum(&self, count: impl Fn(&Stripe) -> &AtomicU64) -> u64 {
-        // ORDER: Acquire; pairs with Release in `raise`: what the call-backs did. And the loads of
-        // one sum stay before those of the next.
+        // ORDER: Acquire; pairs with Release in `raise`: the effects of the call-backs. It also
+        // keeps the loads of one sum before those of the next.
         self.stripes.iter().map(|stripe| count(stripe).load(Ordering::Acquire)).sum()
     }
 
     fn is_drained(&self, generation: usize) -> bool {
-        // BUG: what was scheduled is summed up first, and then what others have done in between is
-        // taken for it.
+        // BUG: the scheduled call-backs are summed up first, so call-backs that others finish in
+        // between are taken for them.
         if seeded_bug!("pending-scheduled-first") {
             let scheduled = self.sum(|stripe| &stripe.scheduled[generation]);
             return scheduled == self.sum(|stripe| &stripe.done[generation]);
@@ -95,8 +96,9 @@ impl Pending {
         done == self.sum(|stripe| &stripe.scheduled[generation])
     }
 
-    /// In the child of a fork, which has one thread: what waits there, in each generation. What
-    /// threads were about to retire or to call that are not in the child is counted no more.
+    /// Runs in the child of a fork, which has one thread: sets the counts to what waits there, in
+    /// each generation. Call-backs that missing threads were about to retire or call are not
+    /// counted any more.
     #[cfg(not(manycore_loom))]
     pub(crate) fn reset(&self, waiting: [u64; 2]) {
         // ORDER: Relaxed (all); there is one thread.
@@ -110,12 +112,12 @@ impl Pending {
         }
     }
 
-    /// Whether no call-back waits.
+    /// Returns true if no call-back waits.
     pub(crate) fn is_none(&self) -> bool {
         self.is_drained(0) && self.is_drained(1)
     }
 
-    /// Waits until all that was scheduled before is done; `help` runs some of it.
+    /// Waits until everything that was scheduled before is finished. `help` runs some of it.
     pub(crate) fn wait(&self, help: impl Fn()) {
         let mut drained = [false; 2];
         let mut pause = Duration::from_micros(1);
@@ -129,7 +131,7 @@ impl Pending {
                 return;
             }
             if drained[1 - current] {
-                // ORDER: Relaxed; as above. A failure: another barrier has changed it.
+                // ORDER: Relaxed; as above. On failure, another barrier has changed it.
                 let (change, keep) = (Ordering::Relaxed, Ordering::Relaxed);
                 let _ = self.generation.compare_exchange(current, 1 - current, change, keep);
             }

@@ -19,13 +19,13 @@ unsafe impl Send for QueueEvent {}
 /// `mc_queue`.
 pub type Queue = EventQueue<QueueEvent>;
 
-/// `struct mc_queue_options`. Zero stands for the default everywhere.
+/// `struct mc_queue_options`. Zero is the default of each field.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct QueueOptions {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
-    /// Events that wait before senders do; the greatest number for no bound.
+    /// Waiting events from which on senders wait. The greatest number means no bound.
     pub max_events: usize,
 }
 
@@ -35,7 +35,7 @@ unsafe impl Versioned for QueueOptions {}
 /// No limit: `MC_FOREVER`.
 pub const FOREVER: u64 = u64::MAX;
 
-/// A new queue.
+/// Makes a new queue.
 ///
 /// # Safety
 /// `out` is null or may be written. `options` is null, or has as many bytes as its first field
@@ -43,7 +43,7 @@ pub const FOREVER: u64 = u64::MAX;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mc_queue_new(out: *mut *mut Queue, options: *const QueueOptions) -> c_int {
     let none = QueueOptions { size: size_of::<QueueOptions>(), max_events: 0 };
-    // SAFETY: null, or as long as it says, which the caller promises.
+    // SAFETY: the caller promises that it is null, or as long as it says.
     let read = unsafe { versioned::read(options, none) };
     let queue = match read.map(|options| options.max_events) {
         Some(0) => Some(EventQueue::new()),
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn mc_queue_new(out: *mut *mut Queue, options: *const Queu
     0
 }
 
-/// Frees a queue; events that are in it are forgotten.
+/// Frees a queue and forgets the events in it.
 ///
 /// # Safety
 /// Null, or from `mc_queue_new`, freed once, and used by no thread any more.
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn mc_queue_free(queue: *mut Queue) {
     }
 }
 
-/// Sends an event; waits at most so long while the queue is full.
+/// Sends an event. Waits at most `timeout_ns` while the queue is full.
 ///
 /// # Safety
 /// The queue is not freed; the thread that receives the event may use it.
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn mc_queue_send(
     }
 }
 
-/// Receives an event; waits at most so long for one.
+/// Receives an event. Waits for one at most `timeout_ns`.
 ///
 /// # Safety
 /// The queue is not freed; `out` is null or may be written.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn mc_queue_receive(
     }
 }
 
-/// Receives what is there, up to `room` events; how many.
+/// Receives the events that are there, up to `room`. Returns how many.
 ///
 /// # Safety
 /// The queue is not freed; `room` events may be written.
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn mc_queue_receive_many(
     let mut batch = Vec::new();
     // SAFETY: the caller promises a queue that has not been freed.
     unsafe { &*queue }.drain_at_most(room, &mut batch);
-    // SAFETY: the caller promises room for so many; no thread else writes there.
+    // SAFETY: the caller promises room for as many, and no other thread writes there.
     let out = unsafe { slice::from_raw_parts_mut(events.cast::<std::mem::MaybeUninit<_>>(), room) };
     for (out, QueueEvent(event)) in out.iter_mut().zip(&batch) {
         out.write(*event);
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn mc_queue_receive_many(
     batch.len()
 }
 
-/// Takes no more events. Whether the queue was open: 1 or 0.
+/// Closes the queue. Returns 1 if it was open, else 0.
 ///
 /// # Safety
 /// The queue is not freed.
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn mc_queue_close(queue: *const Queue) -> c_int {
     unsafe { &*queue }.close().into()
 }
 
-/// How many events are there.
+/// Returns how many events there are.
 ///
 /// # Safety
 /// The queue is not freed.

@@ -1,5 +1,6 @@
-//! The record of each thread that the header's inline functions use (capi.A2), and this library
-//! where a thread-local variable of Rust, which a shared library finds by a call, would cost more.
+//! The record of each thread, for the header's inline functions (capi.A2). This library also uses
+//! it where a thread-local variable of Rust would cost more: a shared library accesses these by a
+//! call.
 
 use crate::handle::Domain;
 use crate::late;
@@ -9,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 
-// The record of each thread. Thread-local variables of Rust have no name for other languages.
+// The record of each thread. Other languages cannot name thread-local variables of Rust.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 std::arch::global_asm!(
     ".pushsection .tbss.mc_thread_,\"awT\",@nobits",
@@ -23,31 +24,33 @@ std::arch::global_asm!(
     size = const size_of::<Record>(),
 );
 
-/// `struct mc_thread_record_`: the domain that the thread entered last, and its word there. All
-/// zero in a new thread, and after it has given its slot up. The thread's own, except that a thread
-/// that frees the domain takes it out.
+/// `struct mc_thread_record_`: the domain that the thread entered last, and the thread's word
+/// there.
+///
+/// All zero in a new thread, and after the thread has given its slot up. Only the thread itself
+/// writes it, except that a thread that frees the domain removes it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
     /// The domain, or null.
     pub domain: AtomicPtr<Domain>,
-    /// The word that the thread announces its section by; valid if there is a domain.
+    /// The word with which the thread announces its section. Valid if there is a domain.
     pub announced: Cell<*mut u64>,
-    /// The thread's slot, and one; zero if that is not known.
+    /// The thread's slot plus one, or zero if unknown.
     pub slot: Cell<u32>,
-    /// The call-backs that the thread is running, one inside of another; see `running`.
+    /// The nested call-backs that the thread is running; see `running`.
     pub running: Cell<u32>,
 }
 
 impl Record {
-    /// The calling thread's, where there is one.
+    /// Returns the calling thread's record, if this platform has records.
     #[inline(always)]
     pub(crate) fn own() -> Option<*const Self> {
         #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
         {
             let own: *const Self;
-            // SAFETY: reads the offset of the variable above, which the loader has fixed, as the
-            // header's `initial-exec` says, and adds it to the thread's pointer.
+            // SAFETY: reads the offset of the variable above, which the loader has fixed (the
+            // header's `initial-exec`), and adds it to the thread's pointer.
             #[cfg(target_arch = "x86_64")]
             unsafe {
                 std::arch::asm!(
@@ -57,7 +60,7 @@ impl Record {
                     options(pure, readonly, nostack),
                 );
             }
-            // SAFETY: as above, in another machine's words.
+            // SAFETY: as above, with the other machine's instructions.
             #[cfg(target_arch = "aarch64")]
             unsafe {
                 std::arch::asm!(
@@ -79,17 +82,17 @@ impl Record {
         None
     }
 
-    /// What the thread announces its sections of this domain by, if it entered that last.
+    /// Returns the thread's word in this domain, if the thread entered this domain last.
     pub(crate) fn announced_in(&self, domain: *const Domain) -> Option<*mut u64> {
         // ORDER: Relaxed; only the thread itself stores a domain that it uses.
         let is_known = ptr::eq(self.domain.load(Ordering::Relaxed), domain);
         is_known.then(|| self.announced.get())
     }
 
-    /// Keeps the domain that the thread has entered; null for none.
+    /// Stores the domain that the thread has entered, or null.
     pub(crate) fn set(&self, domain: *const Domain, announced: *mut u64) {
         // A signal handler between these stores finds no domain (capi.A2).
-        // ORDER: Relaxed, both; of the thread's own.
+        // ORDER: Relaxed, both; the thread's own.
         self.domain.store(ptr::null_mut(), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         self.announced.set(announced);
@@ -97,17 +100,18 @@ impl Record {
         self.domain.store(domain.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Takes out a domain that is about to be freed; called by any thread.
+    /// Removes a domain that is about to be freed. Any thread may call this.
     pub(crate) fn forget(&self, domain: *const Domain) {
         let (change, keep) = (Ordering::Relaxed, Ordering::Relaxed);
-        // ORDER: Relaxed; a thread that is given another domain of the same address hears of it
-        // after this. A failure: the thread has entered another one, or does so now.
+        // ORDER: Relaxed; if a thread gets another domain with the same address, it learns of it
+        // after this. On failure, the thread has entered another domain, or does so now.
         let null = ptr::null_mut();
         let _ = self.domain.compare_exchange(domain.cast_mut(), null, change, keep);
     }
 }
 
-/// The section of `domain` that the calling thread has open, if the record has it; it stays open.
+/// Returns the section of `domain` that the calling thread has open, if the record has it. It stays
+/// open.
 ///
 /// # Safety
 /// `record` is null or the calling thread's.
@@ -118,13 +122,13 @@ pub(crate) unsafe fn entered(
 ) -> Option<ManuallyDrop<Section<'_>>> {
     // SAFETY: the caller promises that it is null or the calling thread's.
     let announced = unsafe { record.as_ref() }?.announced_in(domain)?;
-    // SAFETY: the record has the word as long as the thread has its slot (capi.A2). If it is not
-    // zero, a section is open; and as the guard is not dropped, it stays so.
+    // SAFETY: the record has the word as long as the thread has its slot (capi.A2). If the word is
+    // not zero, a section is open. It stays open, because the guard is not dropped.
     unsafe { (*announced != 0).then(|| ManuallyDrop::new(domain.sections.resume(announced))) }
 }
 
-/// The same, or if the domain is bounded and the thread has ended, the section that it has opened
-/// since: one that is opened for a call would protect what is loaded in it alone.
+/// Like [`entered`]. In a bounded domain it also finds a section of a thread that has ended: a
+/// section opened for one call would protect only what is loaded in that call.
 ///
 /// # Safety
 /// `record` is null or the calling thread's.
@@ -138,11 +142,11 @@ pub(crate) unsafe fn opened(
     if known.is_some() || !domain.is_bounded {
         return known;
     }
-    // SAFETY: a section of this thread's, which stays open, because the guard is not dropped.
+    // SAFETY: a section of this thread. It stays open, because the guard is not dropped.
     late::last(domain).map(|word| ManuallyDrop::new(unsafe { domain.sections.resume(word) }))
 }
 
-/// Runs `f` in the section of `domain` that the calling thread has open, or in one of its own.
+/// Runs `f` in the section of `domain` that the calling thread has open, or in a new one.
 ///
 /// # Safety
 /// `record` is null or the calling thread's.

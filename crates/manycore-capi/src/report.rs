@@ -7,20 +7,20 @@ use manycore::section;
 use std::ffi::c_char;
 use std::time::Duration;
 
-/// Bytes of a thread's name in a report, with the zero at its end.
+/// Bytes of a thread's name in a report, including the zero at the end.
 pub const STALLED_NAME: usize = 32;
 
 /// `struct mc_backlog`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Backlog {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
     /// Objects that wait.
     pub nodes: u64,
-    /// What they weigh together.
+    /// Their bytes together.
     pub bytes: u64,
-    /// Threads that hold something up: there may be more of them than were asked for.
+    /// Threads that hold something up. May be more than there was room for.
     pub stalled: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Backlog {
 pub struct Stalled {
     /// The thread's number in the operating system, or zero.
     pub os_id: u64,
-    /// For how long it has been seen in its section.
+    /// How long it has been seen in its section, at least.
     pub at_least_ns: u64,
     /// The thread's slot.
     pub slot: u64,
@@ -68,7 +68,8 @@ impl From<&section::Stalled> for Stalled {
     }
 }
 
-/// What waits to be freed, and the threads that have held it up for so long.
+/// Reports what waits to be freed, and the threads that have held it up for `stalled_for_ns` or
+/// longer.
 ///
 /// # Safety
 /// The domain is not freed; `out` has as many bytes as its first field says; `stalled` has room for
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn mc_backlog(
         return -libc::EINVAL;
     }
     for (at, found) in found.stalled.iter().take(room).enumerate() {
-        // SAFETY: below `room`, for which the caller promises there is room.
+        // SAFETY: the index is below `room`, and the caller promises room for that many.
         unsafe { stalled.add(at).write(Stalled::from(found)) };
     }
     0

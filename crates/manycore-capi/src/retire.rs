@@ -1,4 +1,4 @@
-//! Retiring with an intrusive head (capi.A4, capi.A7).
+//! Retiring objects that have an intrusive head (capi.A4, capi.A7).
 
 use crate::handle::Domain;
 use crate::record::{Record, entered, opened, within};
@@ -8,36 +8,36 @@ use manycore::section::{Section, Weight};
 use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{self, NonNull};
 
-/// `mc_callback`: called with the head. An exception that it throws ends the process (capi.A1).
+/// `mc_callback`: called with the head. If it throws an exception, the process ends (capi.A1).
 pub type Callback = unsafe extern "C-unwind" fn(*mut Head);
 
-/// `struct mc_head`: room in an object for what is to be known when it is freed.
+/// `struct mc_head`: room in an object for what is needed when it is freed.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Head {
     function: Option<Callback>,
-    /// The domain, whose address is even, and its generation in the lowest bit; before the object
-    /// is retired, its birth, if there is no function (capi.A7).
+    /// The domain's address, which is even, and the generation in the lowest bit. Before the object
+    /// is retired (no function), its birth (capi.A7).
     domain: *const Domain,
 }
 
 impl Head {
-    /// The fields as the header names them, and where they are.
+    /// The names and offsets of the fields, as in the header.
     pub const OFFSETS: [(&str, usize); 2] =
         [("function_", offset_of!(Self, function)), ("domain_", offset_of!(Self, domain))];
 
-    /// A head that waits in the list of `mc_call`: there the second word leads to the next one.
+    /// Makes a head for the list of `mc_call`. There the second word leads to the next head.
     pub(crate) fn queued(function: Option<Callback>) -> Self {
         Self { function, domain: std::ptr::null() }
     }
 
-    /// The head of an object that is about to be linked in a bounded domain.
+    /// Makes the head of an object that is about to be linked in a bounded domain.
     fn born(birth: u64) -> Self {
-        let birth = usize::try_from(birth).unwrap_or(0); // unknown where it has no room
+        let birth = usize::try_from(birth).unwrap_or(0); // unknown if it does not fit
         Self { function: None, domain: ptr::without_provenance(birth) }
     }
 
-    /// The birth of an object that was not retired yet; zero if it is unknown.
+    /// Returns the birth of an object that is not retired yet, or zero if it is unknown.
     fn birth(&self) -> u64 {
         if self.function.is_none() { self.domain.addr() as u64 } else { 0 }
     }
@@ -79,15 +79,15 @@ pub unsafe extern "C" fn mc_retire_(
     let (section, is_open) = unsafe {
         entered(of, record).map_or_else(|| opened_or_new(of, record), |section| (section, true))
     };
-    // SAFETY: in a bounded domain the caller promises a head that was zeroed or born.
+    // SAFETY: in a bounded domain, the caller promises a head that was zeroed or born.
     let birth = if of.is_bounded { unsafe { node.as_ref().birth() } } else { 0 };
     let generation = of.pending.schedule(thread::slot());
     let tagged = domain.wrapping_byte_add(generation);
-    // SAFETY: the object is the caller's own, unlinked, and not retired before.
+    // SAFETY: the object belongs to the caller, is unlinked, and was not retired before.
     unsafe { node.write(Head { function, domain: tagged }) };
     let weight = if bytes == 0 { Weight::at_least(0) } else { Weight::exact(bytes) };
-    // SAFETY: the object is unlinked and not retired before, and `run` takes it back; that any
-    // thread may call the function, the caller promises, and that the birth is from `mc_born_`.
+    // SAFETY: the object is unlinked and was not retired before, and `run` takes it back. The
+    // caller promises that any thread may call the function, and that the birth is from `mc_born_`.
     // (In one place, so that all of it is compiled into this function.)
     unsafe { section.retire_born(node.cast(), weight, birth, run) };
     if !is_open {
@@ -96,8 +96,8 @@ pub unsafe extern "C" fn mc_retire_(
     0
 }
 
-/// The section that the thread has open, where the record does not have it, or a new one; and
-/// whether it was open.
+/// Finds the thread's open section if the record does not have it, or opens a new one. Returns the
+/// section, and true if it was open.
 ///
 /// # Safety
 /// `record` is null or the calling thread's.
@@ -133,39 +133,40 @@ pub unsafe extern "C" fn mc_born_(
     0
 }
 
-/// The end of a retired object.
+/// Ends a retired object.
 ///
 /// # Safety
-/// The address is of a head that `mc_retire_` has filled in, and comes back once.
+/// The address is that of a head that `mc_retire_` has filled in, and comes back once.
 unsafe fn run(address: NonNull<()>) {
     let head = address.cast::<Head>();
-    // SAFETY: filled in by `mc_retire_`, and the object's from then on.
+    // SAFETY: `mc_retire_` filled it in, and it belongs to the object since then.
     let Head { function, domain: tagged } = unsafe { head.read() };
     let generation = tagged.addr() & 1;
     let is_counted = function.is_none_or(|function| {
         // SAFETY: the grace period is over, and the caller of `mc_retire_` promised that any thread
-        // may call it then.
+        // may then call it.
         running::during(|| unsafe { function(head.as_ptr()) })
     });
     if is_counted {
-        // SAFETY: a domain is freed after all that was scheduled in it is done (`mc_domain_free`).
+        // SAFETY: a domain is freed only after everything scheduled in it is done
+        // (`mc_domain_free`).
         unsafe { &*tagged.wrapping_byte_sub(generation) }.pending.done(thread::slot(), generation);
     }
 }
 
-/// In the child of a fork: ends the threads that it does not have, and counts what waits without
-/// them.
+/// Runs in the child of a fork: ends the threads that the child does not have, and counts what
+/// waits without them.
 pub(crate) fn in_child(domain: &Domain) {
     let mut waiting = [0; 2];
     let count = |address: NonNull<()>, free: unsafe fn(NonNull<()>)| {
         if ptr::fn_addr_eq(free, run as unsafe fn(NonNull<()>)) {
-            // SAFETY: filled in by `mc_retire_`, and not called yet.
+            // SAFETY: `mc_retire_` filled it in, and it was not called yet.
             let generation = unsafe { address.cast::<Head>().as_ref() }.domain.addr() & 1;
             waiting[generation] += 1;
         }
     };
-    // SAFETY: the child has one thread, which forked in its own code or in a call-back; and the
-    // header says that what only other threads' sections protected is not used.
+    // SAFETY: the child has one thread, which forked in its own code or in a call-back. The header
+    // says that what only other threads' sections protected must not be used.
     unsafe { domain.sections.abandon_other_threads(count) };
     domain.pending.reset(waiting);
 }

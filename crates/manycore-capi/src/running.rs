@@ -1,21 +1,21 @@
 //! Whether a thread runs a call-back (capi.A5).
 //!
-//! Of the word, the lower half counts the call-backs that the thread is running, one inside of
-//! another; the upper half those of them in which it was forked (capi.A4).
+//! The lower half of the word counts the nested call-backs that the thread is running. The upper
+//! half counts those in which the process was forked (capi.A4).
 
 use crate::record::Record;
 use libc::c_int;
 use std::cell::Cell;
 
 thread_local! {
-    /// As in the record, where threads have none.
+    /// Used instead of the record on platforms without records.
     static RUNNING: Cell<u32> = const { Cell::new(0) };
 }
 
 const FORKED: u32 = 16;
 const DEPTH: u32 = (1 << FORKED) - 1;
 
-/// The word.
+/// Calls `f` with the thread's word.
 #[inline(always)]
 fn with<R>(f: impl FnOnce(&Cell<u32>) -> R) -> R {
     match Record::own() {
@@ -25,12 +25,12 @@ fn with<R>(f: impl FnOnce(&Cell<u32>) -> R) -> R {
     }
 }
 
-/// Whether the calling thread runs a call-back.
+/// Returns true if the calling thread runs a call-back.
 pub(crate) fn is_running() -> bool {
     with(|running| running.get() != 0)
 }
 
-/// Runs `f`, a call-back. Whether its end is to be counted: not if the process was forked in it.
+/// Runs the call-back `f`. Returns true if its end must be counted: false if it forked the process.
 #[inline(always)]
 pub(crate) fn during(f: impl FnOnce()) -> bool {
     with(|running| running.set(running.get() + 1));
@@ -44,7 +44,8 @@ pub(crate) fn during(f: impl FnOnce()) -> bool {
     })
 }
 
-/// In the child of a fork: of the call-backs that the thread runs, none is counted any more.
+/// Runs in the child of a fork: the ends of the thread's running call-backs are not counted any
+/// more.
 pub(crate) fn forked() {
     with(|running| {
         let depth = running.get() & DEPTH;
@@ -52,7 +53,7 @@ pub(crate) fn forked() {
     });
 }
 
-/// Whether the calling thread runs a call-back: 1 or 0.
+/// Returns 1 if the calling thread runs a call-back, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn mc_running() -> c_int {
     is_running().into()

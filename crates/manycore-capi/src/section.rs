@@ -1,4 +1,4 @@
-//! Sections: what the header's inline functions do not do themselves.
+//! Sections: the slow paths of the header's inline functions.
 
 use crate::handle::Domain;
 use crate::record::{Record, within};
@@ -15,13 +15,13 @@ pub unsafe extern "C" fn mc_enter_(domain: *const Domain, record: *const Record)
     // SAFETY: the caller promises a domain that has not been freed.
     let domain = unsafe { &*domain };
     let open = domain.sections.enter().leave_open();
-    // SAFETY: of this domain; the caller promises the record.
+    // SAFETY: the section is of this domain; the caller promises the record.
     if !unsafe { thread::remember(domain, record, &open) } {
         late::push(domain, &open);
     }
 }
 
-/// Closes a section; does nothing if the thread has none open, because its end has closed it.
+/// Closes a section. Does nothing if the thread has none open, because its end has closed it.
 ///
 /// # Safety
 /// The domain is not freed; `record` is null or the calling thread's.
@@ -34,20 +34,20 @@ pub unsafe extern "C" fn mc_leave_(domain: *const Domain, record: *const Record)
     match known {
         // SAFETY: the record has the word as long as the thread has its slot (capi.A2).
         Some(announced) if unsafe { *announced } != 0 => {
-            // SAFETY: a section is open, because the word is not zero, and guards of it are made
-            // for the length of a call alone.
+            // SAFETY: the word is not zero, so a section is open. Guards of it exist only during a
+            // call.
             drop(unsafe { domain.sections.resume(announced) });
         }
         Some(_) => {}
         None => match thread::slot().map_or_else(|| late::pop(domain), |_| None) {
-            // SAFETY: opened by this thread after its destructors, and open since.
+            // SAFETY: this thread opened it after its destructors, and it is still open.
             Some(announced) => drop(unsafe { domain.sections.resume(announced) }),
             None => domain.close_innermost(),
         },
     }
 }
 
-/// Whether the calling thread has a section of the domain open: 1 or 0.
+/// Returns 1 if the calling thread has a section of the domain open, else 0.
 ///
 /// # Safety
 /// The domain is not freed.
@@ -57,8 +57,8 @@ pub unsafe extern "C" fn mc_is_inside(domain: *const Domain) -> c_int {
     unsafe { &*domain }.sections.is_inside().into()
 }
 
-/// Whether the calling thread's section protects what it has loaded until now: 1 or 0. If not, it
-/// protects what is loaded from then on.
+/// Returns 1 if the calling thread's section protects what it has loaded until now, else 0. If not,
+/// the section protects what is loaded from then on.
 ///
 /// # Safety
 /// The domain is not freed; `record` is null or the calling thread's.
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn mc_thread_register_(
     0
 }
 
-/// Hands over what the calling thread has in the domain.
+/// Hands over what the calling thread has retired in the domain.
 ///
 /// # Safety
 /// The domain is not freed; `record` is null or the calling thread's.

@@ -1,5 +1,5 @@
-//! What the protocols of this crate are made of: the standard library's atomics and threads, or
-//! loom's (`--cfg manycore_loom`), which then runs the code that users run.
+//! The synchronization of this crate: the standard library's atomics and threads, or loom's (`--cfg
+//! manycore_loom`). So loom checks the code that users run.
 
 #[cfg(manycore_loom)]
 pub(crate) use loom::{
@@ -14,7 +14,7 @@ pub(crate) use std::{
 
 use std::time::Duration;
 
-/// Waits for other threads, twice as long each time.
+/// Sleeps until other threads make progress, twice as long each time.
 pub(crate) fn pause(time: &mut Duration) {
     #[cfg(manycore_loom)]
     thread::yield_now();
@@ -23,7 +23,7 @@ pub(crate) fn pause(time: &mut Duration) {
     *time = (2 * *time).min(Duration::from_millis(1));
 }
 
-/// Parks the calling thread. A wake-up can be lost to a fork alone; so the time is long.
+/// Parks the calling thread. Only a fork can lose a wake-up, so the time-out is long.
 pub(crate) fn park() {
     #[cfg(manycore_loom)]
     thread::park();
@@ -31,7 +31,7 @@ pub(crate) fn park() {
     thread::park_timeout(Duration::from_secs(1));
 }
 
-/// Whether the bug with this name is planted, as in the library's `sync::bugs`.
+/// Returns true if the bug with this name is planted, as in the library's `sync::bugs`.
 macro_rules! seeded_bug {
     ($name:literal) => {
         $crate::sync::is_planted($name)

@@ -1,4 +1,4 @@
-//! What a thread has beside its slot, and what happens at its end (capi.A2, capi.A3).
+//! A thread's state beside its slot, and what happens at its end (capi.A2, capi.A3).
 
 use crate::handle::Domain;
 use crate::list;
@@ -8,7 +8,7 @@ use manycore::section::OpenSection;
 use std::cell::Cell;
 use std::ptr;
 
-/// The part with a destructor.
+/// The state with a destructor.
 struct Thread {
     record: Cell<*const Record>,
     slot: usize,
@@ -17,7 +17,7 @@ struct Thread {
 
 impl Thread {
     fn new() -> Self {
-        // The slot first: so this is dropped before the thread gives its slot up (capi.A2).
+        // The slot first, so that this is dropped before the thread gives its slot up (capi.A2).
         let slot = percpu::current_slot();
         #[cfg(unix)]
         key::set();
@@ -30,14 +30,15 @@ impl Thread {
             return;
         }
         keep_slot(0);
-        // SAFETY: null, or the variable of this thread, which lives as long as it.
+        // SAFETY: null, or this thread's own variable, which lives as long as the thread.
         if let Some(record) = unsafe { self.record.get().as_ref() } {
             record.set(ptr::null(), ptr::null_mut());
             list::remove_record(self.slot);
         }
-        // Closing one may run user code; so the list is looked at again for each.
+        // Closing a section may run user code, so the list is read again each time.
         while let Some(domain) = list::entered() {
-            // SAFETY: this thread is inside, and no thread may free a domain that one is inside of.
+            // SAFETY: this thread is inside, and no thread may free a domain while a thread is
+            // inside.
             unsafe { &*domain }.close_innermost();
         }
     }
@@ -53,8 +54,8 @@ thread_local! {
     static THREAD: Thread = Thread::new();
 }
 
-/// A thread that comes here first in the destructor of a pthread key is ended by that of another
-/// key: the C library has run the destructors of thread-local variables then, and runs no more.
+/// A pthread key that ends threads which come here first in the destructor of another key. The C
+/// library has then run the destructors of thread-local variables, and runs no more of them.
 #[cfg(unix)]
 mod key {
     use super::{THREAD, Thread};
@@ -65,27 +66,28 @@ mod key {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     extern "C" fn end(_: *mut c_void) {
-        // An error, and no effect, in a thread whose thread-local destructors have run.
+        // In a thread whose thread-local destructors have run, this is an error without effect.
         let _ = THREAD.try_with(Thread::end);
-        // SAFETY: the C library calls this at the thread's end, after it has left every function;
-        // what the thread kept by its number, `Thread::end` has closed.
+        // SAFETY: the C library calls this at the thread's end, after all functions of the thread
+        // have returned. `Thread::end` has closed what the thread kept by its slot.
         unsafe { percpu::end_thread() };
     }
 
-    /// Has the calling thread ended after the destructors of its thread-local variables.
+    /// Makes the C library end the calling thread after the destructors of its thread-local
+    /// variables.
     pub(super) fn set() {
-        // SAFETY: a key that is not deleted; the value is not followed.
+        // SAFETY: the key is not deleted, and the value is not followed.
         let set = |key| unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) };
         let is_set = key().is_some_and(|key| set(key) == 0);
         assert!(is_set, "manycore: the system has no key for what a thread's end needs");
     }
 
-    /// The key, made at the first call. (Not a `OnceLock`: a child of a fork would wait for ever
-    /// for a thread that was making it.)
+    /// Returns the key, made at the first call. (Not a `OnceLock`: if a fork comes while a thread
+    /// makes it, the child would wait for ever.)
     fn key() -> Option<pthread_key_t> {
-        /// The key, and one; zero as long as there is none.
+        /// The key plus one, or zero if there is none.
         static KEY: AtomicU64 = AtomicU64::new(0);
-        // ORDER: Relaxed, both; the number is all there is.
+        // ORDER: Relaxed, both; only the number matters.
         if let Some(known) = KEY.load(Ordering::Relaxed).checked_sub(1) {
             return pthread_key_t::try_from(known).ok();
         }
@@ -106,23 +108,23 @@ mod key {
     }
 }
 
-/// Keeps the slot, and one, where it is found again at little cost; zero for none.
+/// Stores the slot plus one (or zero for none) where it is found again quickly.
 fn keep_slot(slot: u32) {
     if let Some(record) = Record::own() {
-        // SAFETY: the calling thread's own variable, which lives as long as it.
+        // SAFETY: the calling thread's own variable, which lives as long as the thread.
         unsafe { &*record }.slot.set(slot);
     }
 }
 
-/// The calling thread's slot, unless it has ended.
+/// Returns the calling thread's slot, unless the thread has ended.
 #[inline(always)]
 pub(crate) fn slot() -> Option<usize> {
-    // SAFETY: the calling thread's own variable, which lives as long as it.
+    // SAFETY: the calling thread's own variable, which lives as long as the thread.
     let kept = Record::own().map_or(0, |record| unsafe { &*record }.slot.get());
     if kept == 0 { look_up_slot() } else { Some(kept as usize - 1) }
 }
 
-/// The same, in a thread that comes here first, or has ended.
+/// Does the same in a thread that comes here first, or that has ended.
 #[cold]
 #[inline(never)]
 fn look_up_slot() -> Option<usize> {
@@ -130,8 +132,8 @@ fn look_up_slot() -> Option<usize> {
     THREAD.try_with(slot).ok().flatten()
 }
 
-/// Keeps for the inline functions that the thread has entered `domain`. Says whether the thread is
-/// still to be ended, so that the section is found again without help.
+/// Stores for the inline functions that the thread has entered `domain`. Returns false if the
+/// thread has ended, so that its section must be remembered elsewhere.
 ///
 /// # Safety
 /// `record` is null or the calling thread's, and the section is one of `domain`.

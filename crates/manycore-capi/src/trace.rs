@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// `mc_recording`.
 pub type Recording = manycore_trace::Recording;
 
-/// `struct mc_recording_options`. Zero stands for the default everywhere.
+/// `struct mc_recording_options`. Zero is the default of each field.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RecordingOptions {
-    /// Of the struct as the caller knows it.
+    /// Size of the struct as the caller knows it.
     pub size: usize,
     /// Bit 0: the file gets events as they come.
     pub flags: u64,
@@ -42,34 +42,34 @@ unsafe impl Versioned for RecordingOptions {}
 pub struct Field {
     /// A string that ends with a zero.
     pub name: *const c_char,
-    /// Of its value.
+    /// The type of its value.
     pub kind: u64,
 }
 
-/// Fields that an event can have.
+/// Maximal fields of an event.
 pub const EVENT_FIELDS: usize = 8;
 
 /// `struct mc_event`: a place in the program.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Event {
-    /// Of the event.
+    /// The event's name.
     pub name: *const c_char,
-    /// Of its class.
+    /// The name of its class.
     pub class_name: *const c_char,
-    /// Where the place is.
+    /// The source file.
     pub file: *const c_char,
-    /// And its line.
+    /// The source line.
     pub line: u32,
-    /// Below 64.
+    /// The number of its class, below 64.
     pub class_number: u32,
-    /// What it says about time.
+    /// Its kind.
     pub kind: u32,
-    /// How many fields it has.
+    /// The number of its fields.
     pub field_count: u32,
     /// Its fields.
     pub fields: [Field; EVENT_FIELDS],
-    /// What is registered of it, or null.
+    /// The registered call site, or null.
     pub site: AtomicPtr<Site>,
 }
 
@@ -98,7 +98,7 @@ fn errno(error: &io::Error) -> c_int {
 }
 
 /// # Safety
-/// A string that ends with a zero, and stays as long as the result.
+/// The string ends with a zero, and lives as long as the result.
 unsafe fn path_of<'a>(path: *const c_char) -> Option<&'a Path> {
     // SAFETY: the caller promises a string that ends with a zero.
     let bytes = unsafe { CStr::from_ptr(path) };
@@ -108,7 +108,7 @@ unsafe fn path_of<'a>(path: *const c_char) -> Option<&'a Path> {
     bytes.to_str().ok().map(|text| Path::new(OsStr::new(text)))
 }
 
-/// Starts to record.
+/// Starts a recording.
 ///
 /// # Safety
 /// `out` is null or may be written. `options` is null, or has as many bytes as its first field
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn mc_recording_start(
     let size = size_of::<RecordingOptions>();
     let (path, classes) = (ptr::null(), 0);
     let none = RecordingOptions { size, flags: 0, path, classes, ring_bytes: 0, policy: 0 };
-    // SAFETY: null, or as long as it says, which the caller promises.
+    // SAFETY: the caller promises that it is null, or as long as it says.
     let options = unsafe { versioned::read(options, none) };
     let known = |options: &RecordingOptions| options.flags & !STREAM == 0 && !out.is_null();
     let Some(options) = options.filter(known) else { return -libc::EINVAL };
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn mc_recording_stop(recording: *mut Recording) -> c_int {
     stopped.map_or_else(|error| errno(&error), |()| 0)
 }
 
-/// Whether the event would be recorded now: 1 or 0.
+/// Returns 1 if the event would be recorded now, else 0.
 ///
 /// # Safety
 /// The event is as the header's macro makes it.
@@ -225,8 +225,8 @@ fn is_on(class: u32) -> bool {
 /// Records an event, if its class is on.
 ///
 /// # Safety
-/// The event is as the header's macro makes it, with strings that end with a zero, and so are the
-/// texts among as many values as it has fields.
+/// The header's macro made the event; its strings end with a zero. `values` has a value for each
+/// field, and its texts end with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mc_event_record(event: *const Event, values: *const Value) -> c_int {
     // SAFETY: the caller promises an event.
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn mc_event_record(event: *const Event, values: *const Val
     // ORDER: Acquire; pairs with the exchange in `register`: the site before its address.
     let mut site = event.site.load(Ordering::Acquire);
     if site.is_null() {
-        // SAFETY: what the caller promises of the event.
+        // SAFETY: the caller promises it of the event.
         match unsafe { register(event) } {
             Some(made) => site = made,
             None => return -libc::EINVAL,
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn mc_event_record(event: *const Event, values: *const Val
 
 const TEXT: u64 = 4;
 
-/// Makes the site of an event, which stays for ever, or finds the one of another thread.
+/// Makes the site of an event, which lives for ever, or finds the site that another thread made.
 ///
 /// # Safety
 /// The event's strings end with a zero.
@@ -276,8 +276,8 @@ unsafe fn register(event: &Event) -> Option<*mut Site> {
         if text.is_null() {
             return None;
         }
-        // SAFETY: not null, and the caller promises that it ends with a zero. A copy, because a
-        // plug-in's go with it.
+        // SAFETY: not null, and the caller promises that it ends with a zero. Copied, because a
+        // plug-in's strings go away with it.
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
         Some(String::leak(text))
     };
@@ -310,7 +310,7 @@ unsafe fn register(event: &Event) -> Option<*mut Site> {
     Some(match event.site.compare_exchange(ptr::null_mut(), site, new, old) {
         Ok(_) => site,
         Err(theirs) => {
-            // SAFETY: made above, and known to no thread else.
+            // SAFETY: made above, and known to no other thread.
             drop(unsafe { Box::from_raw(site) });
             theirs
         }

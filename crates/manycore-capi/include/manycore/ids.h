@@ -1,6 +1,6 @@
 /*
- * Objects by number: handles, descriptors, session ids. A number names one object for ever: once that is
- * removed, the number leads nowhere, although its place is used again.
+ * Objects by number: handles, descriptors, session ids. A number names one object for ever. After the
+ * object is removed, the number leads nowhere, even though its place is reused.
  *
  *     id = mc_ids_insert(sessions, session);
  *
@@ -22,21 +22,21 @@ extern "C" {
 typedef struct mc_ids mc_ids;
 
 /*
- * Called with a node that was removed, after its grace period, or when the space is freed; as an
- * mc_callback of manycore.h is. It may use the space, unless that is being freed. It does not longjmp
- * out.
+ * Called with a removed node after its grace period, or when the space is freed. The rules of mc_callback
+ * in manycore.h hold. The call-back may use the space, unless the space is being freed. It must not
+ * longjmp out.
  */
 typedef void (*mc_free_node)(void *node);
 
 /*
- * A new space, in *out. Its nodes are looked up in sections of DOMAIN, or of the default one if that is
- * null; the domain is freed after it. FREE_NODE may be null. -EINVAL: OUT is null.
+ * Makes a new space, in *out. Its nodes are looked up in sections of DOMAIN, or of the default domain if
+ * DOMAIN is null. The domain must outlive the space. FREE_NODE may be null. -EINVAL: OUT is null.
  */
 int mc_ids_new(mc_ids **out, const mc_domain *domain, mc_free_node free_node);
 
 /*
- * Frees a space, which no thread uses any more, and the nodes that are in it. Null is fine. Nodes that
- * were removed before may be freed later: mc_barrier waits for them.
+ * Frees a space and its nodes. No thread may use it any more. Null is fine. Nodes that were removed
+ * before may be freed later: mc_barrier waits for them.
  */
 void mc_ids_free(mc_ids *ids);
 
@@ -48,8 +48,8 @@ int mc_ids_for_each_(const mc_ids *ids, struct mc_thread_record_ *record,
     int (*visit)(uint64_t id, void *node, void *argument), void *argument);
 
 /*
- * Adds a node and returns its number, which is never 0; 0 if NODE is null, or if there are no numbers
- * left: some 2^32 are in use. Lock-free; an insertion works on lines of the thread's own.
+ * Adds a node and returns its number, which is never 0. Returns 0 if NODE is null, or if no numbers are
+ * left because some 2^32 are in use. Lock-free. An insertion works on lines of the thread's own.
  */
 static inline uint64_t mc_ids_insert(mc_ids *ids, void *node)
 {
@@ -57,8 +57,8 @@ static inline uint64_t mc_ids_insert(mc_ids *ids, void *node)
 }
 
 /*
- * The node of a number, or null, for any number. It is valid until the section is closed that the calling
- * thread has open in the space's domain. Wait-free: three to five loads and no store.
+ * Returns the node of a number, or null, for any number. The node is valid until the calling thread
+ * closes its section of the space's domain. Wait-free: three to five loads and no store.
  */
 static inline void *mc_ids_get(const mc_ids *ids, uint64_t id)
 {
@@ -66,21 +66,21 @@ static inline void *mc_ids_get(const mc_ids *ids, uint64_t id)
 }
 
 /*
- * Removes a node: it is freed once every section that is open now has been closed. -ENOENT: there is none
- * of that number. Of several threads that remove it, one succeeds.
+ * Removes a node. It is freed once every section that is open now has been closed. -ENOENT: no node has
+ * that number. If several threads remove it, one succeeds.
  */
 static inline int mc_ids_remove(mc_ids *ids, uint64_t id)
 {
 	return mc_ids_remove_(ids, MC_RECORD_, id);
 }
 
-/* How many nodes there are: those inserted less those removed. */
+/* Returns how many nodes there are. */
 size_t mc_ids_length(const mc_ids *ids);
 
 /*
- * Calls VISIT with each node, in a section, until it returns something else than 0; what it returned
- * last. No snapshot: a node that is there all the time is visited once. It may use the space. It does not
- * longjmp out. -EINVAL: VISIT is null.
+ * Calls VISIT with each node, in a section, until VISIT returns a value other than 0. Returns its last
+ * value. This is no snapshot, but a node that is there all the time is visited once. VISIT may use the
+ * space, and must not longjmp out. -EINVAL: VISIT is null.
  */
 static inline int mc_ids_for_each(const mc_ids *ids,
     int (*visit)(uint64_t id, void *node, void *argument), void *argument)

@@ -9,11 +9,11 @@
 //     if (const user *ann = users.get("ann"))     // valid as long as the section
 //         use(*ann);
 //
-// An object owns its handle, and frees it when it is destroyed; then no thread uses it any more. The
-// functions may be called by any thread. What fails because of its arguments throws std::system_error;
-// what is absent is a null pointer, an empty std::optional or false. Where a constructor or a copy of
-// the program's throws, nothing has changed. An exception must not leave a hash, an equality, a
-// destructor or an update: it ends the process.
+// An object owns its handle and frees it in its destructor; no thread may use it any more then. Any
+// thread may call the functions. A call that fails because of its arguments throws
+// std::system_error. What is absent is a null pointer, an empty std::optional or false. If a
+// constructor or a copy of the program's throws, nothing has changed. An exception must not leave a
+// hash, an equality, a destructor or an update: it ends the process.
 //
 // For objects that are freed when no section can hold them, rcu.hpp has the names of C++26.
 #ifndef MANYCORE_MANYCORE_HPP
@@ -49,7 +49,7 @@ namespace manycore {
 
 namespace detail {
 
-// A negative errno as an exception.
+// Throws a negative errno as an exception.
 inline int check(int result)
 {
 	if (result < 0)
@@ -57,7 +57,7 @@ inline int check(int result)
 	return result;
 }
 
-// Frees a handle of C.
+// Frees a C handle.
 template <auto Free>
 struct freed_by {
 	template <class T>
@@ -70,8 +70,8 @@ struct freed_by {
 template <class T, auto Free>
 using handle = std::unique_ptr<T, freed_by<Free>>;
 
-// For a call-back that the caller's thread alone runs, in the call: an exception of it is kept, and
-// thrown when C has returned.
+// Wraps a call-back that runs only in the caller's thread, during the call. Keeps its exception, to
+// be thrown when the C function has returned.
 template <class F>
 struct guarded {
 	F &function;
@@ -102,8 +102,8 @@ inline std::uint64_t nanoseconds(std::chrono::nanoseconds time) noexcept
 
 } // namespace detail
 
-// A domain of one's own: mc_domain_new. No section is open when it is destroyed, and nothing that has
-// been made in it is left; else the process ends with a message.
+// A domain of the program's own (mc_domain_new). When it is destroyed, no section may be open, and
+// no object of it may be left; otherwise the process ends with a message.
 class domain {
 public:
 	explicit domain(const mc_domain_options &options = MC_DOMAIN_OPTIONS_INIT)
@@ -118,7 +118,7 @@ public:
 			mc_misuse_("a domain is destroyed that is in use");
 	}
 
-	// Waits for the sections that are open, or for the call-backs that were scheduled.
+	// Wait for the open sections, or for the scheduled call-backs.
 	void synchronize() { detail::check(mc_synchronize(handle_)); }
 	void barrier() { detail::check(mc_barrier(handle_)); }
 	void collect() { detail::check(mc_collect(handle_)); }
@@ -130,7 +130,7 @@ private:
 	const mc_domain *handle_ = nullptr;
 };
 
-// An open section of a domain, of the default one without an argument. It stays with its thread.
+// An open section of a domain, by default of the default domain. It stays with its thread.
 class section {
 public:
 	explicit section(const mc_domain *domain = mc_domain_default()) noexcept : domain_(domain)
@@ -141,7 +141,7 @@ public:
 	section &operator=(const section &) = delete;
 	~section() { mc_leave(domain_); }
 
-	// As mc_protect: loads a link in a domain that is bounded.
+	// Like mc_protect: loads a link in a bounded domain.
 	template <class T>
 	T *protect(const std::atomic<T *> &link) const noexcept
 	{
@@ -157,7 +157,7 @@ private:
 	const mc_domain *domain_;
 };
 
-// mc_counter. Constant-initialized, so a static one is ready before any constructor runs.
+// mc_counter. Constant-initialized, so a static counter is ready before any constructor runs.
 class counter {
 public:
 	constexpr counter() noexcept = default;
@@ -186,7 +186,7 @@ private:
 	mutable mc_counter counter_ = MC_COUNTER_INIT;
 };
 
-// What a histogram had counted at some time.
+// The counts of a histogram at one time.
 class snapshot {
 public:
 	explicit snapshot(mc_snapshot *handle) noexcept : handle_(handle) {}
@@ -247,7 +247,7 @@ private:
 	detail::handle<mc_histogram, mc_histogram_free> handle_;
 };
 
-// Objects by number. Look-ups are made in a section of the space's domain.
+// Objects by number. Look-ups happen in a section of the space's domain.
 template <class T>
 class id_space {
 public:
@@ -260,7 +260,7 @@ public:
 	}
 
 	const mc_domain *domain() const noexcept { return domain_; }
-	// The number of the object, which is the space's now. Throws if there are no numbers left.
+	// Returns the number of the object, which the space now owns. Throws if no numbers are left.
 	std::uint64_t insert(std::unique_ptr<T> object)
 	{
 		std::uint64_t id = mc_ids_insert(handle_.get(), object.get());
@@ -275,14 +275,14 @@ public:
 	{
 		return insert(std::make_unique<T>(std::forward<Arguments>(arguments)...));
 	}
-	// Null if there is none; else valid until the calling thread's section is closed.
+	// Returns null if there is none. Otherwise valid until the calling thread closes its section.
 	T *get(std::uint64_t id) const noexcept
 	{
 		return static_cast<T *>(mc_ids_get(handle_.get(), id));
 	}
 	bool remove(std::uint64_t id) noexcept { return mc_ids_remove(handle_.get(), id) == 0; }
 	std::size_t size() const noexcept { return mc_ids_length(handle_.get()); }
-	// f(number, object) for each.
+	// Calls f(number, object) for each object.
 	template <class F>
 	void for_each(F &&f) const
 	{
@@ -307,8 +307,8 @@ private:
 	const mc_domain *domain_;
 };
 
-// A hash map of objects. Look-ups are made in a section of the map's domain. Hash and Equal have no
-// state. Keys and objects are destroyed after their grace period, by any thread.
+// A hash map of objects. Look-ups happen in a section of the map's domain. Hash and Equal have no
+// state. Any thread destroys keys and objects, after their grace period.
 template <class Key, class T, class Hash = std::hash<Key>, class Equal = std::equal_to<Key>>
 class map {
 	static_assert(std::is_empty<Hash>::value && std::is_empty<Equal>::value, "without state");
@@ -323,14 +323,14 @@ public:
 	}
 
 	const mc_domain *domain() const noexcept { return domain_; }
-	// Null if it is not there; else valid until the calling thread's section is closed.
+	// Returns null if it is not there. Otherwise valid until the calling thread closes its section.
 	T *get(const Key &key) const noexcept
 	{
 		auto *found = static_cast<entry *>(mc_map_get(handle_.get(), &key));
 
 		return found ? found->object.get() : nullptr;
 	}
-	// In place of an old one. Whether there was one.
+	// Replaces an old object. Returns true if there was one.
 	bool put(Key key, std::unique_ptr<T> object)
 	{
 		auto made = entry::make(std::move(key), std::move(object));
@@ -339,7 +339,7 @@ public:
 		made.release();
 		return result == 1;
 	}
-	// If it is not there yet. Whether it was put in.
+	// Puts the object in unless there is one. Returns true if it was put in.
 	bool add(Key key, std::unique_ptr<T> object)
 	{
 		auto made = entry::make(std::move(key), std::move(object));
@@ -356,10 +356,10 @@ public:
 	{
 		return add(std::move(key), std::make_unique<T>(std::forward<Arguments>(arguments)...));
 	}
-	// Whether it was there.
+	// Returns true if it was there.
 	bool remove(const Key &key) noexcept { return mc_map_remove(handle_.get(), &key) == 0; }
 	std::size_t size() const noexcept { return mc_map_length(handle_.get()); }
-	// f(key, object) for each.
+	// Calls f(key, object) for each object.
 	template <class F>
 	void for_each(F &&f) const
 	{
@@ -408,7 +408,7 @@ private:
 	const mc_domain *domain_;
 };
 
-// Pages of a pool, which get back there. The pool is destroyed after them.
+// Pages of a pool. The destructor gives them back, so the pool must outlive them.
 class pages {
 public:
 	pages() noexcept = default;
@@ -428,12 +428,12 @@ public:
 	void *data() const noexcept { return first_; }
 	std::size_t size() const noexcept { return first_ ? count_ * MC_PAGE_BYTES : 0; }
 	explicit operator bool() const noexcept { return first_ != nullptr; }
-	// The position in the pool, in pages.
+	// Returns the position in the pool, in pages.
 	std::size_t index() const noexcept
 	{
 		return static_cast<std::size_t>(mc_page_pool_index(pool_, first_));
 	}
-	// The caller has them from here on, for mc_pages_free.
+	// Releases the pages to the caller, for mc_pages_free.
 	void *release() noexcept { return std::exchange(first_, nullptr); }
 
 private:
@@ -448,8 +448,8 @@ private:
 	std::size_t count_ = 0;
 };
 
-// Pages of memory without a system call for each. None of them is in use when it is destroyed; else the
-// process ends with a message.
+// Pages of memory without a system call for each. When the pool is destroyed, no page may be in
+// use; otherwise the process ends with a message.
 class page_pool {
 public:
 	explicit page_pool(
@@ -465,7 +465,7 @@ public:
 			mc_misuse_("a pool is destroyed of which pages are in use");
 	}
 
-	// Empty if there are none left.
+	// Returns an empty object if not enough are left.
 	pages alloc(std::size_t count) noexcept
 	{
 		return pages(handle_, mc_pages_alloc(handle_, count), count);
@@ -508,9 +508,9 @@ public:
 		detail::check(mc_space_new(handle_.get(), pages, &space));
 		return space;
 	}
-	// How many mappings were removed, here and in what follows.
+	// Returns how many mappings were removed, here and below.
 	std::size_t end_space(std::uint64_t space) { return count(mc_space_end(handle_.get(), space)); }
-	// Null if it has ended.
+	// Returns null if the space has ended.
 	void *base(std::uint64_t space) const noexcept { return mc_space_base(handle_.get(), space); }
 	void *grant(std::uint64_t space, std::size_t pages, int rights)
 	{
@@ -519,7 +519,7 @@ public:
 		detail::check(mc_mappings_grant(handle_.get(), space, pages, rights, &at));
 		return at;
 	}
-	// At to_at, or anywhere if that is null.
+	// Maps at to_at, or anywhere if to_at is null.
 	void *alias(std::uint64_t from, const void *at, std::size_t pages, std::uint64_t to, int rights,
 	    void *to_at = nullptr)
 	{
@@ -538,7 +538,7 @@ public:
 	{
 		return count(mc_mappings_restrict(handle_.get(), space, at, pages, rights));
 	}
-	// Valid until the calling thread's section is closed; empty if it is not mapped.
+	// Valid until the calling thread closes its section. Empty if it is not mapped.
 	std::optional<mc_mapping> resolve(std::uint64_t space, const void *at) const noexcept
 	{
 		mc_mapping found;
@@ -551,7 +551,7 @@ public:
 	std::size_t flush() { return count(mc_mappings_flush(handle_.get())); }
 	std::size_t pending() const noexcept { return mc_mappings_pending(handle_.get()); }
 	std::size_t free_frames() const noexcept { return mc_mappings_free_frames(handle_.get()); }
-	// The memory file; throws if there are books alone.
+	// Returns the memory file. Throws if there is no memory.
 	int file() const { return detail::check(mc_mappings_fd(handle_.get())); }
 
 private:
@@ -566,7 +566,7 @@ private:
 	const mc_domain *domain_;
 };
 
-// Events in the order in which they were sent, across all threads.
+// A queue of events in the order in which they were sent, across all threads.
 template <class T>
 class event_queue {
 public:
@@ -587,7 +587,7 @@ public:
 			delete static_cast<T *>(event);
 	}
 
-	// Waits while the queue is full. False, and the event stays the caller's, if it is closed.
+	// Waits while the queue is full. Returns false if it is closed; the caller then keeps the event.
 	bool send(std::unique_ptr<T> &&event) { return send_for(std::move(event), MC_FOREVER); }
 	bool try_send(std::unique_ptr<T> &&event) { return send_for(std::move(event), 0); }
 	template <class Rep, class Period>
@@ -601,17 +601,17 @@ public:
 		return send(std::make_unique<T>(std::forward<Arguments>(arguments)...));
 	}
 
-	// Waits for an event. Null if the queue is closed and empty.
+	// Waits for an event. Returns null if the queue is closed and empty.
 	std::unique_ptr<T> receive() { return receive_for(MC_FOREVER); }
-	// Null if there is none.
+	// Returns null if there is none.
 	std::unique_ptr<T> try_receive() { return receive_for(0); }
 	template <class Rep, class Period>
 	std::unique_ptr<T> try_receive_for(std::chrono::duration<Rep, Period> time)
 	{
 		return receive_for(detail::nanoseconds(time));
 	}
-	// f(std::unique_ptr<T>) for what is there; how many. If f throws, what it was not called with is
-	// destroyed.
+	// Calls f(std::unique_ptr<T>) for the events that are there. Returns how many. If f throws, the
+	// remaining events are destroyed.
 	template <class F>
 	std::size_t receive_all(F &&f)
 	{
@@ -663,7 +663,7 @@ private:
 	detail::handle<mc_queue, mc_queue_free> handle_;
 };
 
-// Bytes by bytes, in bounded memory.
+// A cache of bytes by bytes, in bounded memory.
 class cache {
 public:
 	explicit cache(const mc_cache_options &options)
@@ -674,7 +674,7 @@ public:
 		handle_.reset(made);
 	}
 
-	// With a time, only if the options have MC_CACHE_TIMES or times of their own.
+	// A time to live needs MC_CACHE_TIMES in the options, or times of the cache's own.
 	void put(std::string_view key, std::string_view value, std::chrono::milliseconds time = {})
 	{
 		detail::check(mc_cache_put(handle_.get(), key.data(), key.size(), value.data(), value.size(),
@@ -688,7 +688,7 @@ public:
 			return std::nullopt;
 		return value;
 	}
-	// f(std::string_view), which is valid as long as the call. Whether the key is there.
+	// Calls f(std::string_view), valid during the call. Returns true if the key is there.
 	template <class F>
 	bool visit(std::string_view key, F &&f) const
 	{
@@ -698,8 +698,9 @@ public:
 		guarded.rethrow();
 		return result == 0;
 	}
-	// The value, after load(key) if it is not there. Of threads that want the same key one loads: the
-	// others wait for it. What a load throws is thrown by its own call, and ECANCELED by theirs.
+	// Returns the value, after load(key) if it is not there. If several threads want the same key, one
+	// loads and the others wait. An exception of load is thrown by its own call; the other calls throw
+	// ECANCELED.
 	template <class Load>
 	std::string get_or_load(std::string_view key, Load &&load)
 	{
@@ -773,7 +774,7 @@ private:
 	detail::handle<mc_cache, mc_cache_free> handle_;
 };
 
-// An object whose updates are logged by thread, and applied at the next read.
+// An object with updates that are logged by thread and applied at the next read.
 template <class T>
 class deferred {
 public:
@@ -791,7 +792,7 @@ public:
 	{
 	}
 
-	// update(T &), later, by any thread. It does not throw.
+	// Appends update(T &), which any thread calls later. It must not throw.
 	template <class F>
 	void append(F update)
 	{
@@ -800,13 +801,14 @@ public:
 
 		mc_deferred_append(handle_.get(), &deferred::apply<F>, made.release());
 	}
-	// An update without a state of its own, which allocates nothing.
+	// Appends an update without a state of its own, which allocates nothing.
 	template <void (*Update)(T &)>
 	void append() noexcept
 	{
 		mc_deferred_append(handle_.get(), &deferred::apply_plain<Update>, nullptr);
 	}
-	// f(T &), under the object's lock, after every update that was appended before; its result.
+	// Calls f(T &) under the object's lock, after every update that was appended before. Returns its
+	// result.
 	template <class F>
 	auto read(F &&f) -> std::invoke_result_t<F &, T &>
 	{
@@ -849,12 +851,12 @@ private:
 		(*static_cast<detail::guarded<F> *>(argument))(*static_cast<T *>(state));
 	}
 
-	// In this order: the object, which applies what waits, goes before the state.
+	// In this order: the object goes before the state, because it applies what waits.
 	std::unique_ptr<T> state_;
 	detail::handle<mc_deferred, mc_deferred_free> handle_;
 };
 
-// Events are recorded as long as it lives. There is one at a time.
+// A recording. Events are recorded as long as it lives. A process has one at a time.
 class recording {
 public:
 	explicit recording(const mc_recording_options &options = MC_RECORDING_OPTIONS_INIT)
@@ -873,7 +875,7 @@ public:
 	{
 		detail::check(mc_recording_save(handle_.get(), path.c_str()));
 	}
-	// Throws what a stream could not be written for; the destructor does not.
+	// Throws the error if a stream could not be written. The destructor does not.
 	void stop() { detail::check(mc_recording_stop(handle_.release())); }
 
 private:

@@ -10,14 +10,15 @@
 //
 // What the standard leaves to implementations:
 // - Evaluations may be invoked by retire, rcu_retire, unlock and rcu_barrier, in any thread. So a
-//   deleter takes no lock that is held around one of these.
+//   deleter must not take a lock that a thread holds around one of these.
 // - rcu_retire allocates with operator new; retire does not.
-// - rcu_synchronize and rcu_barrier end the process with a message where they would wait for
+// - rcu_synchronize and rcu_barrier end the process with a message if they would wait for
 //   themselves: inside of a region, or in a deleter.
-// - A thread that ends inside of a region of RCU protection has it closed.
+// - If a thread ends inside of a region of RCU protection, the region is closed.
 //
-// rcu_domain_of gives a domain of one's own, which the standard has not: made by mc_domain_new. In one
-// that is bounded, pointers are loaded by section::protect of manycore.hpp, or mc_protect, whose rules hold.
+// rcu_domain_of gives a domain of the program's own, made by mc_domain_new, which the standard does
+// not have. In a bounded domain, pointers are loaded by section::protect of manycore.hpp, or by
+// mc_protect, and its rules hold.
 #ifndef MANYCORE_RCU_HPP
 #define MANYCORE_RCU_HPP
 
@@ -35,17 +36,17 @@ public:
 	rcu_domain(const rcu_domain &) = delete;
 	rcu_domain &operator=(const rcu_domain &) = delete;
 
-	// Opens a region of RCU protection; regions nest.
+	// Opens a region of RCU protection. Regions nest.
 	void lock() noexcept { mc_enter(handle_); }
 	bool try_lock() noexcept
 	{
 		lock();
 		return true;
 	}
-	// Closes the region that the thread has opened last.
+	// Closes the region that the thread opened last.
 	void unlock() noexcept { mc_leave(handle_); }
 
-	// Not in the standard: the domain in C.
+	// Not in the standard: returns the C domain.
 	const mc_domain *native_handle() const noexcept { return handle_; }
 
 protected:
@@ -56,8 +57,8 @@ private:
 	const mc_domain *handle_;
 };
 
-// Not in the standard: a domain that was made by mc_domain_new, and is freed by mc_domain_free when
-// no thread uses this any more.
+// Not in the standard: a domain made by mc_domain_new. mc_domain_free frees it when no thread uses
+// this any more.
 class rcu_domain_of : public rcu_domain {
 public:
 	explicit rcu_domain_of(const mc_domain *handle) noexcept : rcu_domain(handle) {}
@@ -83,7 +84,8 @@ inline void rcu_barrier(rcu_domain &dom = rcu_default_domain()) noexcept
 
 namespace detail {
 
-// What is freed with an object, if that is known: an object with a destructor may own more.
+// Returns the bytes that are freed with an object, or 0 if unknown: an object with a destructor may
+// own more.
 template <class T>
 constexpr std::size_t weight() noexcept
 {
@@ -105,8 +107,8 @@ public:
 		mc_retire(dom.native_handle(), this, detail::weight<T>(), &rcu_obj_base::evaluate);
 	}
 
-	// Not in the standard: as mc_born, before the object is linked in a domain that is bounded; each
-	// object that is retired there has been given to it.
+	// Not in the standard: like mc_born. Call it before the object is linked in a bounded domain.
+	// Every object that is retired there needs it.
 	void born(rcu_domain &dom) noexcept { mc_born(dom.native_handle(), this); }
 
 protected:
@@ -145,7 +147,7 @@ struct retired : mc_head {
 
 } // namespace detail
 
-// If it exits by an exception, nothing is scheduled.
+// If this throws, nothing is scheduled.
 template <class T, class D = std::default_delete<T>>
 void rcu_retire(T *p, D d = D(), rcu_domain &dom = rcu_default_domain())
 {

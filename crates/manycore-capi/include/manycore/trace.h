@@ -1,6 +1,6 @@
 /*
- * Tracing that can stay on: each thread records events into a ring of its own. `manycore trace` shows
- * and converts what was recorded.
+ * Tracing that can stay on: each thread records events into its own ring. `manycore trace` shows and
+ * converts recordings.
  *
  *     static struct mc_event miss = MC_EVENT(1, "cache", MC_EVENT_INSTANT, "Miss", 1,
  *         { "bytes", MC_FIELD_U64 });
@@ -12,8 +12,9 @@
  *     }
  *     mc_recording_stop(recording);
  *
- * Recording is wait-free unless the policy is to wait, and takes no lock, except for the first event of
- * a thread and of a place. With rings in a file, each event is read after the process was killed.
+ * Recording is wait-free unless the policy is to wait. It takes no lock, except for the first event of a
+ * thread and of a place. If the rings lie in a file, every event can be read after the process was
+ * killed.
  */
 #ifndef MANYCORE_TRACE_H
 #define MANYCORE_TRACE_H
@@ -24,20 +25,20 @@
 extern "C" {
 #endif
 
-/* A recording that runs; there is one at a time in a process. */
+/* A running recording. A process has one at a time. */
 typedef struct mc_recording mc_recording;
 
-#define MC_TRACE_OVERWRITE 0 /* the last events of each thread are kept */
-#define MC_TRACE_DROP 1 /* of a stream: the first ones; what is lost is counted */
-#define MC_TRACE_BLOCK 2 /* of a stream: all; threads wait for the file */
+#define MC_TRACE_OVERWRITE 0 /* keeps the last events of each thread */
+#define MC_TRACE_DROP 1 /* only streams: keeps the first events, counts the lost ones */
+#define MC_TRACE_BLOCK 2 /* only streams: keeps all events; threads wait for the file */
 
-#define MC_TRACE_STREAM UINT64_C(1) /* the file gets events as they come, instead of the rings */
+#define MC_TRACE_STREAM UINT64_C(1) /* the file gets events as they come, not the rings */
 
 /* Zero is the default of each field. */
 struct mc_recording_options {
 	size_t size; /* of this struct: MC_RECORDING_OPTIONS_INIT */
 	uint64_t flags;
-	const char *path; /* of a file; null for rings in memory, for mc_recording_save */
+	const char *path; /* of a file; null for rings in memory and mc_recording_save */
 	uint64_t classes; /* a bit for each class that is on; 0 for all */
 	size_t ring_bytes; /* for each thread: 1 MiB */
 	uint64_t policy;
@@ -64,7 +65,7 @@ struct mc_field {
 
 #define MC_EVENT_FIELDS 8
 
-/* A place in the program that records: in static memory, made by MC_EVENT. */
+/* A place in the program that records. It lies in static memory, and MC_EVENT makes it. */
 struct mc_event {
 	const char *name;
 	const char *class_name;
@@ -77,7 +78,10 @@ struct mc_event {
 	void *site_;
 };
 
-/* The initializer of an event with so many fields, of which each is { name, type }; { NULL, 0 } if none. */
+/*
+ * The initializer of an event. Each of its FIELD_COUNT fields is { name, type }; without fields, { NULL,
+ * 0 }.
+ */
 #define MC_EVENT(class_number, class_name, kind, name, field_count, ...) \
 	{ name, class_name, __FILE__, __LINE__, class_number, kind, field_count, { __VA_ARGS__ }, NULL }
 
@@ -121,26 +125,26 @@ static inline union mc_value mc_text(const char *value)
 }
 
 /*
- * Starts to record, in *out. OPTIONS may be null. -EINVAL: OUT is null, or an option cannot be.
- * -EEXIST: a recording runs already. Else what the system said of the file.
+ * Starts a recording, in *out. OPTIONS may be null. -EINVAL: OUT is null, or an option is invalid.
+ * -EEXIST: a recording runs already. Otherwise the system's error for the file.
  */
 int mc_recording_start(mc_recording **out, const struct mc_recording_options *options);
 
-/* Switches classes on and off. Threads see it soon. */
+/* Switches classes on and off. Threads see the change soon. */
 void mc_recording_set_classes(mc_recording *recording, uint64_t classes);
 
-/* Writes what the rings hold now to a file; the recording goes on. -EINVAL: a null pointer. */
+/* Writes what the rings hold now to a file. The recording goes on. -EINVAL: a null pointer. */
 int mc_recording_save(mc_recording *recording, const char *path);
 
-/* Ends the recording and frees it. What the system said, if a stream could not be written. */
+/* Ends the recording and frees it. Returns the system's error if a stream could not be written. */
 int mc_recording_stop(mc_recording *recording);
 
-/* Whether the event would be recorded now: 1 or 0. */
+/* Returns 1 if the event would be recorded now, else 0. */
 int mc_event_is_on(const struct mc_event *event);
 
 /*
- * Records an event, if its class is on: 0, also if it is off. VALUES has one for each field, and may be
- * null if there are none. -EINVAL: the event cannot be.
+ * Records an event if its class is on. Returns 0, even if the class is off. VALUES has a value for each
+ * field, and may be null if there are none. -EINVAL: the event is invalid.
  */
 int mc_event_record(struct mc_event *event, const union mc_value *values);
 

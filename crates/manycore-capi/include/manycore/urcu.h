@@ -1,10 +1,10 @@
 /*
- * The API of a flavour of liburcu, on manycore: programs that are written for liburcu compile with this
- * header in place of <urcu.h>. C11 or later, C++17 or later.
+ * The API of a flavour of liburcu, on manycore. Programs that are written for liburcu compile with this
+ * header instead of <urcu.h>. C11 or later, C++17 or later.
  *
- * It is like liburcu-bp: threads need not register; rcu_register_thread does it ahead of time. As in
- * all flavours but qsbr there are no quiescent states to announce, and the functions that do are
- * empty. Names are those of liburcu; what they do is said here where it differs.
+ * It is like liburcu-bp: threads need not register; rcu_register_thread does it ahead of time. As in all
+ * flavours except qsbr there are no quiescent states to announce, and the functions for that are empty.
+ * The names are liburcu's. Comments say where the behaviour differs.
  */
 #ifndef MANYCORE_URCU_H
 #define MANYCORE_URCU_H
@@ -15,7 +15,8 @@
 #include "manycore.h"
 
 /*
- * Headers of liburcu's data structures include its own of these functions, which this one stands for.
+ * The headers of liburcu's data structures include liburcu's own versions of these functions. This header
+ * replaces them.
  */
 #define _URCU_CALL_RCU_H
 #define _URCU_DEFER_H
@@ -102,7 +103,7 @@ static inline void rcu_thread_online(void)
 		mc_expected_; \
 	})
 
-/* Inside of a section it would wait for itself: the process ends. */
+/* Inside of a section it would wait for itself, so the process ends. */
 static inline void synchronize_rcu(void)
 {
 	if (mc_synchronize(mc_urcu_domain_()) != 0)
@@ -136,8 +137,8 @@ static inline void call_rcu(struct rcu_head *head, void (*func)(struct rcu_head 
 }
 
 /*
- * Helper threads of one's own, for a CPU or a thread: there is one for the process, and all of these
- * stand for it.
+ * liburcu's helper threads for a CPU or a thread. Here the process has one, and all of these functions
+ * mean that one.
  */
 struct call_rcu_data;
 
@@ -214,7 +215,7 @@ static inline void mc_urcu_defer_(struct mc_head *head)
 	free(own);
 }
 
-/* Allocates; without memory, it waits for readers and calls at once. */
+/* Allocates. Without memory, it waits for readers and calls at once. */
 static inline void defer_rcu(void (*function)(void *pointer), void *pointer)
 {
 	struct mc_urcu_deferred_ *own = (struct mc_urcu_deferred_ *)malloc(sizeof(*own));
@@ -264,7 +265,7 @@ static inline void rcu_defer_unregister_thread(void)
 #ifdef MC_URCU_FLAVOR_
 #include <urcu/flavor.h>
 
-/* What liburcu's hash table does around a fork, while there is one; of the whole program. */
+/* What liburcu's hash table does around a fork, while a table exists; for the whole program. */
 __attribute__((weak)) struct urcu_atfork *mc_urcu_atfork_;
 
 /* Private. */
@@ -280,7 +281,7 @@ static inline void mc_urcu_unset_atfork_(struct urcu_atfork *atfork)
 	__atomic_store_n(&mc_urcu_atfork_, (struct urcu_atfork *)NULL, __ATOMIC_RELEASE);
 }
 
-/* The table of functions by which the library of liburcu's hash table calls a flavour. */
+/* The functions that the library of liburcu's hash table calls in a flavour. */
 __attribute__((unused)) static const struct rcu_flavor_struct mc_urcu_flavor_ = {
 	.read_lock = rcu_read_lock,
 	.read_unlock = rcu_read_unlock,
@@ -309,7 +310,7 @@ __attribute__((unused)) static const struct rcu_flavor_struct mc_urcu_flavor_ = 
 #define MC_URCU_ATFORK_(step) do { } while (0)
 #endif
 
-/* Around a fork, if there are hash tables of liburcu's; the library itself does it by itself. */
+/* Called around a fork for liburcu's hash tables. The library itself needs no such call. */
 static inline void call_rcu_before_fork(void)
 {
 	MC_URCU_ATFORK_(before_fork);

@@ -209,7 +209,7 @@ pub struct FileCache {
 /// The attempts to exchange the form.
 #[derive(Default)]
 struct Exchange {
-    /// Looks to let pass before the next one.
+    /// Checks to skip before the next attempt.
     rest: u32,
     failures: u32,
     swaps: u64,
