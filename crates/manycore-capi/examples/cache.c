@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What takes long, and is done once for all threads that want the same page. */
+/* Slow work, done once for all threads that want the same page. */
 static int load(mc_loading *loading, const void *key, size_t key_length, void *argument)
 {
 	char page[64];
@@ -53,7 +53,7 @@ int main(void)
 	if (mc_cache_get(cache, "/", 1, buffer, sizeof(buffer)) != -ENOENT)
 		return 1;
 
-	/* More than there is room for. */
+	/* More than fits. */
 	for (i = 0; i < 100000; i++)
 		mc_cache_put(cache, &i, sizeof(i), buffer, sizeof(buffer), 0);
 	mc_cache_set_capacity(cache, 1 << 18);

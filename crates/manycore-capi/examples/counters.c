@@ -31,7 +31,7 @@ int main(void)
 
 	if (mc_histogram_new(&latencies) != 0)
 		return 1;
-	/* It happens by itself where threads contend; here one core may do for all of them. */
+	/* Happens by itself when threads contend. Here one core may be enough for all threads. */
 	if (mc_counter_promote(&requests) == -EBUSY)
 		puts("not now");
 	for (i = 0; i < 4; i++)
@@ -44,7 +44,7 @@ int main(void)
 	if (mc_counter_take(&requests) != 40000 || mc_counter_sum(&requests) != 0)
 		return 1;
 
-	/* What was recorded since the last report, and since the start. */
+	/* The values since the last report, and since the start. */
 	if (mc_histogram_take(latencies, &minute) != 0)
 		return 1;
 	mc_histogram_record(latencies, 1000000, 1);

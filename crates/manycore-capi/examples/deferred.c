@@ -17,7 +17,7 @@ struct list {
 
 static mc_deferred *items;
 
-/* The state is the list; updates of one thread are applied in their order. */
+/* The state is the list. Updates of one thread are applied in their order. */
 static void add(void *state, void *argument)
 {
 	struct list *list = (struct list *)state;

@@ -1,4 +1,4 @@
-/* A domain of one's own with settings; what waits in it, and which thread holds it up. */
+/* A domain of the program's own with settings; shows what waits in it, and which thread holds it up. */
 #include <manycore/manycore.h>
 
 #include <inttypes.h>

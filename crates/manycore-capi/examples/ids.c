@@ -1,4 +1,4 @@
-/* Sessions by number: mc_ids. A number that was given to a client leads nowhere once its session ends. */
+/* Sessions by number: mc_ids. After a session ends, the number that a client has leads nowhere. */
 #include <manycore/ids.h>
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Users by name: mc_map, with a hash and an equality of the program's. */
+/* Users by name: mc_map, with the program's own hash and equality. */
 #include <manycore/map.h>
 
 #include <pthread.h>
@@ -102,7 +102,7 @@ int main(void)
 		return 1;
 	free(found); /* there is one of that name */
 
-	/* Removes the user that was found, not one that has replaced it since. */
+	/* Removes the user that was found, not a user that has replaced it since. */
 	mc_enter(domain);
 	found = (struct user *)mc_map_get(users, "user1000");
 	if (found != ann || mc_map_remove_value(users, "user1000", found) != 0)

@@ -26,7 +26,7 @@ int main(void)
 		return 1;
 	printf("the client reads '%s' at another address\n", (const char *)seen);
 
-	/* It lends it on; with more rights than its own it can't. */
+	/* The client lends it on. It can't give more rights than its own. */
 	if (mc_mappings_alias(mappings, client, seen, 1, library, &inner, MC_RIGHTS_WRITE) != -EACCES ||
 	    mc_mappings_alias(mappings, client, seen, 1, library, &inner, MC_RIGHTS_READ) != 0)
 		return 1;
@@ -52,7 +52,7 @@ int main(void)
 		return 1;
 	mc_mappings_free(mappings);
 
-	/* Blocks of a device's memory: books alone. */
+	/* Blocks of a device's memory: no memory here, only numbers. */
 	options.flags = MC_MAPPINGS_BOOKS;
 	if (mc_mappings_new(&books, domain, 1 << 20, &options) != 0 || mc_mappings_tick(books) != 0)
 		return 1;

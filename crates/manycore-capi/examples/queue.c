@@ -46,7 +46,7 @@ int main(void)
 	for (i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, send_some, &numbers[i]);
 
-	/* One by one, and then what is there. */
+	/* First one by one, then all that are there. */
 	for (i = 0; i < 3000;) {
 		count = 0;
 		if (mc_queue_receive(events, &batch[count], UINT64_C(1000000)) == 0)

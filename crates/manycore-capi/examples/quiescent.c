@@ -1,4 +1,4 @@
-/* A worker that reads without opening sections, and says when it holds nothing: as with QSBR. */
+/* A worker that opens no further sections and announces when it holds nothing, as with QSBR. */
 #include <manycore/manycore.h>
 
 #include <pthread.h>

@@ -68,7 +68,7 @@ int main(void)
 	mc_synchronize(domain);
 	free(old);
 
-	/* Before exit, so that leak checkers find nothing. */
+	/* Free everything before exit, so that leak checkers find nothing. */
 	mc_barrier(domain);
 	printf("%ld reads of a freed configuration\n", wrong);
 	return wrong != 0;

@@ -21,7 +21,7 @@ int main(int count, char **arguments)
 	union mc_value values[2];
 	int i;
 
-	/* In memory, and written when something looks wrong; with a path, the rings are that file. */
+	/* Rings in memory, saved when something looks wrong. With a path, the rings lie in that file. */
 	options.classes = 1 << REQUESTS;
 	options.ring_bytes = 1 << 18;
 	if (mc_recording_start(&recording, &options) != 0)

@@ -1,5 +1,5 @@
-//! What the look-ups of `lookups.c` cost from Rust, with the same keys and hash functions. Prints a
-//! line for each: what, and the least nanoseconds of 100 runs. `ci/c.sh lookups` runs both.
+//! Measures the look-ups of `lookups.c` from Rust, with the same keys and hash functions. Prints a
+//! line for each: its name, and the smallest nanoseconds of 100 runs. `ci/c.sh lookups` runs both.
 
 #[path = "../src/mixing.rs"]
 mod mixing;

@@ -1,12 +1,12 @@
-//! The header against this crate: the same functions, and the same layout of each struct for a C
-//! compiler as for Rust.
+//! Checks the headers against this crate: the same functions, and the same layout of each struct
+//! for C and for Rust.
 
 use manycore_capi as capi;
 use std::mem::offset_of;
 use std::process::Command;
 
 const HEADER: &str = include_str!("../include/manycore/manycore.h");
-/// The headers of C, each of which declares functions of the library.
+/// The C headers. Each declares functions of the library.
 const HEADERS: [(&str, &str); 10] = [
     ("manycore.h", HEADER),
     ("cache.h", include_str!("../include/manycore/cache.h")),
@@ -21,7 +21,7 @@ const HEADERS: [(&str, &str); 10] = [
 ];
 const MAP: &str = include_str!("../manycore.map");
 
-/// The words of `text` that begin with `mc_` and that `keep` accepts with what follows them.
+/// Returns the words of `text` that begin with `mc_`, if `keep` accepts the text around them.
 fn names(text: &str, keep: impl Fn(&str, &str) -> bool) -> Vec<&str> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -39,7 +39,7 @@ fn names(text: &str, keep: impl Fn(&str, &str) -> bool) -> Vec<&str> {
     found
 }
 
-/// A header without its comments.
+/// Returns a header without its comments.
 fn code_of(header: &str) -> String {
     let mut code = String::new();
     for (number, part) in header.split("/*").enumerate() {
@@ -48,7 +48,7 @@ fn code_of(header: &str) -> String {
     code
 }
 
-/// The headers without their comments and without the bodies of their inline functions.
+/// Returns the headers without comments and without the bodies of inline functions.
 fn declarations() -> String {
     let code: String = HEADERS.iter().map(|(_, header)| code_of(header)).collect();
     let lines = code.lines().scan(false, |inline, line| {
@@ -60,7 +60,7 @@ fn declarations() -> String {
     lines.filter(|line| !line.starts_with(['#', '\t'])).collect::<Vec<_>>().join("\n")
 }
 
-/// The texts of the files in a folder of this crate.
+/// Returns the texts of the files in a folder of this crate.
 fn texts_in(folder: &str) -> Vec<(String, String)> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
@@ -68,7 +68,7 @@ fn texts_in(folder: &str) -> Vec<(String, String)> {
     files.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// What this crate exports, from its sources.
+/// Returns the names that this crate exports, from its sources.
 fn exported() -> Vec<String> {
     let mut found = vec!["mc_thread_".to_owned()];
     for (_, text) in texts_in("src") {
@@ -86,7 +86,7 @@ fn header_map_and_crate_have_the_same_functions() {
     let exported = exported();
     assert!(exported.len() > 15, "{exported:?}");
     assert_eq!(names(MAP, |_, after| after.starts_with(';')), exported);
-    // A name before a parenthesis, and not a type's.
+    // A name before a parenthesis, but not a type's.
     let declared = declarations();
     let mut declared =
         names(&declared, |before, after| after.starts_with('(') && !before.ends_with("(*"));
@@ -97,7 +97,8 @@ fn header_map_and_crate_have_the_same_functions() {
 
 #[test]
 fn each_function_is_in_an_example() {
-    // Inline functions and macros, too; not what is private to the headers, which ends with `_`.
+    // Also inline functions and macros, but no names that end with `_`, which are private to the
+    // headers.
     let examples = texts_in("examples");
     let code: String = HEADERS.iter().map(|(_, header)| code_of(header)).collect();
     let is_declaration = |line: &&str| !line.starts_with(['\t', ' ']);
@@ -133,7 +134,7 @@ fn version_is_the_crates() {
     assert!(HEADER.contains(&format!("#define MC_RAISED_OFFSET_ {offset}\n")), "{offset}");
 }
 
-/// A struct's name in C, its size here, and its fields with their offsets here.
+/// A struct: its name in C, its size here, and its fields with their offsets here.
 type Layout = (&'static str, usize, Vec<(&'static str, usize)>);
 
 macro_rules! layout {
@@ -185,7 +186,7 @@ fn layouts() -> Vec<Layout> {
     ]
 }
 
-/// A C program that prints all layouts as C sees them.
+/// Returns a C program that prints all layouts as C sees them.
 fn program(layouts: &[Layout]) -> String {
     let mut text =
         HEADERS.iter().map(|(name, _)| format!("#include <manycore/{name}>\n")).collect::<String>();
@@ -217,7 +218,8 @@ fn structs_have_the_same_layout_in_c() {
         return;
     };
     assert!(status.success());
-    // The inline functions name the library's, and are removed with `-O1`; so it links without.
+    // The inline functions use the library's names. `-O1` removes them, so the program links
+    // without it.
     let linked = Command::new("cc").arg("-o").args([&binary, &folder.join("layout.o")]).status();
     assert!(linked.is_ok_and(|status| status.success()));
     let printed = String::from_utf8(Command::new(&binary).output().unwrap().stdout).unwrap();
@@ -231,7 +233,8 @@ fn structs_have_the_same_layout_in_c() {
     assert_eq!(printed, expected);
 }
 
-/// The rows of the table below "FORK" in the header, in the words of the Rust documentation.
+/// Returns the rows of the table below "FORK" in the header, in the words of the Rust
+/// documentation.
 fn fork_rows_of_the_header(header: &str) -> Vec<(String, String)> {
     let begin = header.find(" * FORK.").expect("the header speaks of forks");
     let section = &header[begin..header[begin..].find(" * DLCLOSE.").expect("and goes on") + begin];
@@ -243,7 +246,7 @@ fn fork_rows_of_the_header(header: &str) -> Vec<(String, String)> {
     rows.map(|row| row.split_at(42)).map(|(at, then)| (words(at), words(then))).collect()
 }
 
-/// The rows of the table below "Fork" in the documentation of the crate `manycore`.
+/// Returns the rows of the table below "Fork" in the documentation of the crate `manycore`.
 fn fork_rows_of_the_crate(documentation: &str) -> Vec<(String, String)> {
     let begin = documentation.find("//! # Fork\n").expect("the crate speaks of forks");
     let rows = documentation[begin..].lines().skip_while(|line| !line.starts_with("//! |"));
@@ -254,8 +257,8 @@ fn fork_rows_of_the_crate(documentation: &str) -> Vec<(String, String)> {
     cells.map(|(at, then)| (words(at), words(then))).collect()
 }
 
-/// What each says alone: the library closes the sections of other threads for C; `mc_call` and
-/// `mc_domain_free` have no counterpart in Rust, and `Swappable` and the profile none in C.
+/// Rows that only one of the two has. For C the library closes other threads' sections. `mc_call`
+/// and `mc_domain_free` have no counterpart in Rust, and `Swappable` and the profile none in C.
 #[test]
 fn forks_are_described_alike_for_c_and_for_rust() {
     let header = fork_rows_of_the_header(HEADER);

@@ -1,12 +1,14 @@
-//! Each function has the same type in the headers and here: its prototype is derived from its
-//! signature in Rust, and a C compiler, which refuses two declarations that differ, compares it
-//! with the header's. Without `const`: C's is a promise to the caller about the handle, and Rust's
-//! says only that nothing is written through this very pointer.
+//! Checks that each function has the same type in the headers and here.
+//!
+//! The test derives a prototype from the Rust signature. A C compiler refuses two declarations that
+//! differ, so it compares the prototype with the header's. `const` is left out: in C it is a
+//! promise to the caller about the handle, in Rust it only says that nothing is written through
+//! this pointer.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the types of signatures are called in C; a type that is not here fails the test.
+/// The C names of the types in signatures. The test fails for a type that is not here.
 const TYPES: [(&str, &str); 44] = [
     ("c_char", "char"),
     ("c_int", "int"),
@@ -54,7 +56,7 @@ const TYPES: [(&str, &str); 44] = [
     ("Option<Visit>", "mc_visit_bytes"),
 ];
 
-/// A type of Rust's in C. A pointer to a function becomes a name, which is defined in `typedefs`.
+/// Returns the C name of a Rust type. A function pointer gets a name, which `typedefs` defines.
 fn c_type(rust: &str, typedefs: &mut Vec<String>) -> String {
     let rust = rust.trim();
     if let Some(target) = rust.strip_prefix("*mut ").or_else(|| rust.strip_prefix("*const ")) {
@@ -71,7 +73,7 @@ fn c_type(rust: &str, typedefs: &mut Vec<String>) -> String {
     known.unwrap_or_else(|| panic!("the type `{rust}` has no name in C here")).1.to_owned()
 }
 
-/// The parts between commas that are in no brackets.
+/// Splits at the commas outside of brackets.
 fn parts(list: &str) -> Vec<&str> {
     let mut depth = 0;
     let is_end = |c: char| {
@@ -81,10 +83,10 @@ fn parts(list: &str) -> Vec<&str> {
     list.split(is_end).map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// In the place of Rust's arrow, which has a bracket in it.
+/// Replaces Rust's arrow, which contains a bracket.
 const ARROW: &str = "=";
 
-/// Arguments and result of `(name: type, ...) = type`, as C writes them.
+/// Returns the arguments and the result of `(name: type, ...) = type` in C notation.
 fn c_signature(signature: &str, typedefs: &mut Vec<String>) -> (String, String) {
     let end = closing(signature);
     let (arguments, result) = (&signature[1..end], signature[end + 1..].trim());
@@ -97,7 +99,7 @@ fn c_signature(signature: &str, typedefs: &mut Vec<String>) -> (String, String) 
     (types, result.strip_prefix(ARROW).map_or("void".to_owned(), |kind| c_type(kind, typedefs)))
 }
 
-/// Where the bracket is closed that the text begins with.
+/// Returns where the bracket closes with which the text begins.
 fn closing(text: &str) -> usize {
     let mut depth = 0;
     let found = text.char_indices().find(|(_, c)| {
@@ -111,7 +113,8 @@ fn here(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-/// A C program of the headers and of prototypes from the sources; and how many there are.
+/// Returns a C program with the headers and with prototypes from the sources, and the number of
+/// prototypes.
 fn program() -> (String, usize) {
     let files = |folder| std::fs::read_dir(here(folder)).unwrap().map(|file| file.unwrap().path());
     let mut text = String::new();
@@ -139,7 +142,7 @@ fn program() -> (String, usize) {
     (text, prototypes.len())
 }
 
-/// Whether a C compiler accepts the program; what it says; `None` if there is no compiler.
+/// Returns whether a C compiler accepts the program, and its messages. `None` without a compiler.
 fn compiles(name: &str, program: &str) -> Option<Result<(), String>> {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&source, program).unwrap();
@@ -162,7 +165,7 @@ fn each_function_has_the_same_type_in_c() {
     assert!(count > 100, "{count} functions");
     let Some(compiled) = compiles("prototypes.c", &program) else { return };
     compiled.unwrap_or_else(|said| panic!("{said}"));
-    // A difference is seen.
+    // The test sees a difference.
     for (right, wrong) in [
         ("int mc_born_(mc_domain *,", "int mc_born_(mc_map *,"),
         ("size_t mc_map_length(", "int mc_map_length("),

@@ -1,4 +1,4 @@
-//! Events that are recorded through the C functions, as the reader of recordings has them.
+//! Records events with the C functions, and reads them with the reader of recordings.
 
 use manycore_capi::{
     Event, Field, RecordingOptions, Value, mc_event_record, mc_recording_save, mc_recording_start,
@@ -43,8 +43,8 @@ fn reader_finds_each_field_as_it_was_recorded() {
     };
     let (event, mut recording) = (event(), ptr::null_mut());
     let long = CString::new("x".repeat(1000)).unwrap();
-    // SAFETY: the options, the event and the values are as the header has them, and the recording
-    // is stopped last.
+    // SAFETY: the options, the event and the values are made as in the header, and the recording is
+    // stopped last.
     unsafe {
         assert_eq!(mc_recording_start(&raw mut recording, &raw const options), 0);
         for text in [c"", c"some", &long] {

@@ -1,16 +1,17 @@
-//! A counter that never falls.
+//! A counter that never decreases.
 
 use manycore::collections;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// A monotonic counter that many threads raise: requests, bytes, errors.
+/// A monotonic counter that many threads increment: requests, bytes, errors.
 ///
 /// - Consistency: [`get`](Self::get) counts every [`add`](Self::add) that happened before it, and
 ///   any subset of the concurrent ones. Nothing is lost or counted twice, however often it is read.
-/// - Progress, cost: those of [`manycore::collections::Counter`]. While hot (contended) an `add`
-///   writes no shared cache line; a `get` costs one cache miss per thread that has counted.
-/// - Memory: 24 bytes while cold; while hot 136 bytes more, and 128 for each thread that counts.
+/// - Progress and cost: those of [`manycore::collections::Counter`]. While hot (contended), an
+///   `add` writes no shared cache line, and a `get` costs one cache miss for each thread that has
+///   counted.
+/// - Memory: 24 bytes while cold. While hot 136 bytes more, and 128 for each thread that counts.
 /// - Overflow wraps around.
 ///
 /// ```
@@ -29,7 +30,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter at zero.
+    /// Creates a counter at zero.
     #[must_use]
     pub const fn new() -> Self {
         Self { count: collections::Counter::new(0), absolute: Mutex::new(()) }
@@ -48,16 +49,18 @@ impl Counter {
         self.count.inc();
     }
 
-    /// Raises the count to `total`, if it is less: for a count that is kept elsewhere, such as in
-    /// the operating system. Takes a lock, and reads the count.
+    /// Raises the count to `total` if it is lower. For a count that is kept elsewhere, such as in
+    /// the operating system.
+    ///
+    /// Takes a lock and reads the count.
     pub fn absolute(&self, total: u64) {
-        // Of two callers, the second one counts what the first has added. An `add` that this sum
-        // misses is concurrent, and so counts as after this call.
+        // Of two callers, the second counts what the first has added. An `add` that this sum misses
+        // is concurrent, so it counts as after this call.
         let _lock = self.absolute.lock().unwrap_or_else(PoisonError::into_inner);
         self.add(total.saturating_sub(self.get()));
     }
 
-    /// The count.
+    /// Returns the count.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.count.sum() as u64
@@ -70,7 +73,7 @@ impl Default for Counter {
     }
 }
 
-/// The library's counter, to promote or demote it.
+/// Returns the library's counter, to promote or demote it.
 impl AsRef<collections::Counter> for Counter {
     fn as_ref(&self) -> &collections::Counter {
         &self.count

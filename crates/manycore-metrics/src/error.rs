@@ -1,14 +1,15 @@
-//! Why a metric can't be registered.
+//! The error of registering a metric.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a metric can't be registered: see [`Registry::try_counter`](crate::Registry::try_counter)
-/// for an example.
+/// The reason why a metric can't be registered.
+///
+/// [`Registry::try_counter`](crate::Registry::try_counter) has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// A report needs the name of this label for itself: a scraper would reject all of it.
+    /// A report uses the name of this label itself. A scraper would reject the whole report.
     ReservedLabel {
         /// The metric's name.
         metric: String,

@@ -1,11 +1,11 @@
-//! The metrics of one name.
+//! Families: the metrics of one name.
 
 use crate::names::Labels;
 use crate::{Counter, Gauge, Histogram};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Metrics by their labels. A report clones them, so that it is written without a lock.
+/// Metrics by their labels. A report clones them, so it is written without a lock.
 pub(crate) type Series<M> = BTreeMap<Arc<Labels>, Arc<M>>;
 
 /// A family's series.
@@ -16,7 +16,7 @@ pub(crate) enum Members {
     Histograms(Series<Histogram>),
 }
 
-/// What a report needs of a family.
+/// A family, as a report needs it.
 #[derive(Clone)]
 pub(crate) struct Family {
     pub(crate) name: String,

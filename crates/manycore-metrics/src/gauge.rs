@@ -1,27 +1,26 @@
-//! A number that goes up and down.
+//! A number that rises and falls.
 
 use manycore::collections;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Whole numbers below it are exact in an `f64`.
+/// Whole numbers below this are exact in an `f64`.
 const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
 
-/// A number that many threads raise and lower, and that can be set: connections open, bytes in use,
-/// a temperature.
+/// A number that many threads raise, lower and set: open connections, bytes in use, a temperature.
 ///
-/// The value is the sum of a [`manycore::collections::Gauge`], which holds whole numbers, and of
-/// the rest, behind a lock. So [`add`](Self::add) of a whole number is the library's; `add` of a
+/// The value is the sum of two parts: a [`manycore::collections::Gauge`] for whole numbers, and a
+/// rest behind a lock. So [`add`](Self::add) of a whole number is the library's. `add` of a
 /// fraction, [`set`](Self::set) and [`get`](Self::get) take the lock.
 ///
-/// - Consistency: `get` counts every change that happened before it and any subset of the
-///   concurrent ones; an `add` counts as before or after a concurrent `set`.
+/// - Consistency: `get` counts every change that happened before it, and any subset of the
+///   concurrent ones. An `add` counts as before or after a concurrent `set`.
 /// - Cost: an `add` of a whole number writes no shared cache line while the gauge is hot
 ///   (contended).
-/// - Memory: 32 bytes while cold; while hot as [`Counter`](crate::Counter).
+/// - Memory: 32 bytes while cold; while hot as for [`Counter`](crate::Counter).
 /// - Range: whole numbers wrap around at 2^63. NaN and the infinities stay until the next `set`.
 ///
-/// When not: a gauge that threads only `set`, at a high rate, is better off in an atomic.
+/// When not: for a gauge that threads only `set`, at a high rate, an atomic is better.
 ///
 /// ```
 /// use manycore_metrics::Gauge;
@@ -40,14 +39,14 @@ pub struct Gauge {
     rest: Mutex<f64>,
 }
 
-/// The number, if it is a whole one that an `f64` holds exactly.
+/// Returns the number if it is whole and an `f64` holds it exactly.
 #[inline]
 fn whole(value: f64) -> Option<i64> {
     (value.trunc() == value && value.abs() < EXACT).then_some(value as i64)
 }
 
 impl Gauge {
-    /// A gauge at zero.
+    /// Creates a gauge at zero.
     #[must_use]
     pub const fn new() -> Self {
         Self { whole: collections::Gauge::new(0), rest: Mutex::new(0.0) }
@@ -76,15 +75,15 @@ impl Gauge {
 
     /// Sets the value.
     pub fn set(&self, value: f64) {
-        // Readers are excluded until both parts are set. An `add` of a whole number counts as
-        // before or after the exchange of the whole part.
+        // Readers wait until both parts are set. An `add` of a whole number counts as before or
+        // after the exchange of the whole part.
         let mut rest = self.rest();
         let whole = whole(value);
         self.whole.set(whole.unwrap_or(0));
         *rest = if whole.is_some() { 0.0 } else { value };
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn get(&self) -> f64 {
         let rest = self.rest();
@@ -98,7 +97,7 @@ impl Default for Gauge {
     }
 }
 
-/// The whole part, to promote or demote it.
+/// Returns the whole part, to promote or demote it.
 impl AsRef<collections::Gauge> for Gauge {
     fn as_ref(&self) -> &collections::Gauge {
         &self.whole

@@ -7,13 +7,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The bounds that Prometheus' own clients have: for latencies in seconds.
+/// The default bounds of Prometheus' own clients, for latencies in seconds.
 const BOUNDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Nanoseconds in a second.
 const PER_UNIT: f64 = 1e9;
 
-/// How a [`Histogram`] counts, and how it is reported.
+/// How a [`Histogram`] counts, and what it reports.
 ///
 /// ```
 /// use manycore_metrics::{Histogram, HistogramOptions};
@@ -32,8 +32,8 @@ pub struct HistogramOptions {
 }
 
 impl HistogramOptions {
-    /// A resolution of 10^-9 (nanoseconds, if the unit is a second), and the buckets of
-    /// Prometheus' clients for latencies: 5 ms to 10 s.
+    /// Creates the default options: a resolution of 10^-9 (nanoseconds, if the unit is a second),
+    /// and the buckets of Prometheus' clients for latencies, 5 ms to 10 s.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -44,8 +44,8 @@ impl HistogramOptions {
         }
     }
 
-    /// The least difference that counts. Values are from 0 to 1.8 * 10^19 times it: for bytes
-    /// take 1.
+    /// Sets the smallest difference that counts. Values range from 0 to 1.8 * 10^19 times the
+    /// resolution. For bytes use 1.
     ///
     /// # Panics
     /// If it is not a positive number.
@@ -56,7 +56,7 @@ impl HistogramOptions {
         self
     }
 
-    /// The upper bounds of the buckets, in any order, without infinity, which is always there.
+    /// Sets the upper bounds of the buckets, in any order. Infinity is always added.
     #[must_use]
     pub fn buckets(mut self, bounds: impl Into<Vec<f64>>) -> Self {
         let mut bounds: Vec<f64> = bounds.into();
@@ -68,12 +68,12 @@ impl HistogramOptions {
     }
 
     /// Reports these quantiles, from 0.0 to 1.0, instead of buckets: a *summary* in Prometheus'
-    /// words. They are of the values of the last minute ([`window`](Self::window)).
+    /// terms. They cover the values of the last minute ([`window`](Self::window)).
     ///
-    /// Quantiles of several processes cannot be combined, buckets can.
+    /// Quantiles of several processes cannot be combined; buckets can.
     ///
     /// # Panics
-    /// If one is not from 0 to 1.
+    /// If a quantile is not between 0 and 1.
     #[must_use]
     pub fn quantiles(mut self, quantiles: impl Into<Vec<f64>>) -> Self {
         let quantiles: Vec<f64> = quantiles.into();
@@ -84,8 +84,8 @@ impl HistogramOptions {
         self
     }
 
-    /// How far quantiles look back: at least this long, and at most a quarter of it and the time
-    /// between two reports longer.
+    /// Sets how far quantiles look back: at least this long, and longer by at most a quarter of it
+    /// plus the time between two reports.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
@@ -100,13 +100,13 @@ impl HistogramOptions {
         &self.quantiles
     }
 
-    /// Whether quantiles are reported, instead of buckets.
+    /// Returns true if quantiles are reported instead of buckets.
     pub(crate) fn has_quantiles(&self) -> bool {
         !self.quantiles.is_empty()
     }
 }
 
-/// In units of the resolution; what is below zero is zero, what is too large the greatest.
+/// Converts to units of the resolution. Negative values become zero, too large ones the maximum.
 #[inline]
 fn scaled(value: f64, per_unit: f64) -> u64 {
     (value * per_unit + 0.5) as u64
@@ -120,19 +120,19 @@ impl Default for HistogramOptions {
 
 /// The distribution of numbers that many threads record: latencies, sizes.
 ///
-/// - Error: values are counted in [`manycore::collections::Histogram`], within 1.6 % of the value
-///   and half of the [resolution](HistogramOptions::resolution). So are quantiles and the sum; a
-///   value above a bucket's bound by at most 3.2 % may count as below it.
+/// - Error: [`manycore::collections::Histogram`] counts values within 1.6 % of the value and half
+///   of the [resolution](HistogramOptions::resolution). The same holds for quantiles and the sum. A
+///   value that exceeds a bucket's bound by at most 3.2 % may count as below it.
 /// - Consistency: a report counts every value that was recorded before it, and any subset of the
-///   concurrent ones. Counts and the sum never fall.
-/// - Cost of [`record`](Self::record): a multiplication, some instructions for the bucket and a
-///   counter's `add`; no shared cache line is written while the histogram is hot (contended). A
-///   report reads the counts that are not zero, in about a microsecond; while hot 1920 sums, in
+///   concurrent ones. Counts and the sum never decrease.
+/// - Cost of [`record`](Self::record): a multiplication, some instructions for the bucket, and a
+///   counter's `add`. While the histogram is hot (contended), no shared cache line is written. A
+///   report reads the non-zero counts, in about a microsecond. While hot it reads 1920 sums, in
 ///   some tens of microseconds.
-/// - Memory: 184 bytes; 128 for each four doublings, and 64 for each quarter of a doubling, in
-///   which values were recorded: some 900 with ten values within a factor of four, at most 18 KiB.
-///   While hot 15 KiB more, and as much for each thread. With quantiles up to six snapshots, each
-///   of 72 bytes for such a quarter.
+/// - Memory: 184 bytes, plus 128 for each four doublings and 64 for each quarter of a doubling in
+///   which values were recorded. That is some 900 bytes with ten values within a factor of four,
+///   and at most 18 KiB. While hot 15 KiB more, and as much for each thread. With quantiles up to
+///   six snapshots more, each with 72 bytes for such a quarter.
 ///
 /// ```
 /// use manycore_metrics::Histogram;
@@ -149,9 +149,9 @@ impl Default for HistogramOptions {
 /// ```
 pub struct Histogram {
     values: collections::Histogram,
-    /// That of the options.
+    /// Copied from the options.
     per_unit: f64,
-    /// None if they are the default ones.
+    /// `None` for the default options.
     options: Option<Arc<HistogramOptions>>,
     window: Mutex<Window>,
 }
@@ -159,7 +159,7 @@ pub struct Histogram {
 static DEFAULT: HistogramOptions = HistogramOptions::new();
 
 impl Histogram {
-    /// An empty histogram with the default options.
+    /// Creates an empty histogram with the default options.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -170,31 +170,31 @@ impl Histogram {
         }
     }
 
-    /// An empty histogram with these options.
+    /// Creates an empty histogram with these options.
     #[must_use]
     pub fn with_options(options: HistogramOptions) -> Self {
         Self::sharing_options(Arc::new(options))
     }
 
-    /// As [`with_options`](Self::with_options): the histograms of one name have the same.
+    /// Like [`with_options`](Self::with_options). Histograms of one name share their options.
     pub(crate) fn sharing_options(options: Arc<HistogramOptions>) -> Self {
         Self { per_unit: options.per_unit, options: Some(options), ..Self::new() }
     }
 
-    /// How it counts and is reported.
+    /// Returns how it counts and what it reports.
     #[must_use]
     pub fn options(&self) -> &HistogramOptions {
         self.options.as_deref().unwrap_or(&DEFAULT)
     }
 
-    /// Counts a value. What is negative counts as zero; NaN is ignored.
+    /// Counts a value. A negative value counts as zero; NaN is ignored.
     #[doc(alias = "observe")]
     #[inline]
     pub fn record(&self, value: f64) {
         self.record_n(value, 1);
     }
 
-    /// Counts a value so many times.
+    /// Counts a value `times` times.
     #[inline]
     pub fn record_n(&self, value: f64, times: u64) {
         if !value.is_nan() {
@@ -208,13 +208,13 @@ impl Histogram {
         self.record(duration.as_secs_f64());
     }
 
-    /// What is reported now.
+    /// Returns what the histogram reports now.
     #[must_use]
     pub fn read(&self) -> HistogramReading {
         self.read_at(Instant::now())
     }
 
-    /// What is reported now, without quantiles.
+    /// Returns what the histogram reports now, without quantiles.
     #[cfg(feature = "opentelemetry")]
     pub(crate) fn read_counts(&self) -> HistogramReading {
         self.reading_of(&self.values.snapshot())
@@ -251,7 +251,7 @@ impl Default for Histogram {
     }
 }
 
-/// The library's histogram, to take a snapshot of it, in units of the resolution, or to promote it.
+/// Returns the library's histogram, to promote it or to take a snapshot in units of the resolution.
 impl AsRef<collections::Histogram> for Histogram {
     fn as_ref(&self) -> &collections::Histogram {
         &self.values
@@ -264,7 +264,7 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// What a [`Histogram`] reports.
+/// The report of a [`Histogram`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramReading {
     count: u64,
@@ -274,26 +274,26 @@ pub struct HistogramReading {
 }
 
 impl HistogramReading {
-    /// How many values were recorded.
+    /// Returns how many values were recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their sum.
+    /// Returns the sum of the values.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.sum
     }
 
-    /// Each bound, and how many values are at most that.
+    /// Returns each bound with the number of values up to it.
     #[must_use]
     pub fn buckets(&self) -> &[(f64, u64)] {
         &self.buckets
     }
 
-    /// Each quantile that was asked for, and its value: NaN without recent values. Empty if the
-    /// histogram is reported in buckets.
+    /// Returns each requested quantile with its value, which is NaN without recent values. Empty if
+    /// the histogram reports buckets.
     #[must_use]
     pub fn quantiles(&self) -> &[(f64, f64)] {
         &self.quantiles

@@ -17,10 +17,10 @@
 //! assert!(text.contains("latency_seconds_bucket{le=\"0.025\"} 1"));
 //! ```
 //!
-//! *For* metrics that many threads update all the time, and that a scraper reads every few seconds:
-//! each thread counts on cache lines of its own as soon as a metric is contended. *Not for* counts
-//! that are read as often as they are changed, and not for exact values of single events (a log, a
-//! trace).
+//! *For* metrics that many threads update all the time, and that a scraper reads every few seconds.
+//! As soon as a metric is contended, each thread counts on cache lines of its own. *Not for* counts
+//! that are read as often as they are changed. *Not for* exact values of single events (use a log
+//! or a trace).
 //!
 //! # Which way
 //!
@@ -31,16 +31,16 @@
 //! | a registry of `prometheus-client` | module [`prometheus`], feature `prometheus-client` |
 //! | a meter provider of OpenTelemetry | module [`otel`], feature `opentelemetry` |
 //!
-//! All of them report the same three types: [`Counter`], [`Gauge`] and [`Histogram`], which can
+//! All of them report the same three types: [`Counter`], [`Gauge`] and [`Histogram`]. These can
 //! also be `static`s.
 //!
 //! # Histograms
 //!
-//! A histogram counts all values, from the first one, with a relative error of at most 1.6 %, in
-//! about 1 KiB for a few values and at most 18 KiB. What is *reported* is chosen with
-//! [`HistogramOptions`]: cumulative counts for bounds of your own (the default, since these can be
-//! added up over processes), or quantiles of the last minute. Values do not pile up between two
-//! scrapes, and a scrape takes nothing away: there may be several scrapers, or none.
+//! A histogram counts all values, from the first one, with a relative error of at most 1.6 %. It
+//! takes about 1 KiB for a few values and at most 18 KiB. [`HistogramOptions`] chooses what it
+//! *reports*. The default is cumulative counts for bounds of your own, since these can be added up
+//! over processes. The other choice is quantiles of the last minute. Values do not pile up between
+//! two scrapes, and a scrape takes nothing away. So there may be several scrapers, or none.
 //!
 //! # Cost
 //!
@@ -54,17 +54,17 @@
 //! | `opentelemetry_sdk`, no attributes | 47 | 17 |
 //! | `metrics-exporter-prometheus`, a kept handle | 39 | 9 |
 //!
-//! On one thread a counter is as fast as an atomic word (122 to 131 of `prometheus-client`). Each
-//! lookup by a macro costs some 50 ns more, and is contended. `manycore bench metrics` and
+//! On one thread a counter is as fast as an atomic word (122, and 131 for `prometheus-client`).
+//! Each look-up by a macro costs some 50 ns more, and is contended. `manycore bench metrics` and
 //! `latencies`, with the feature `metrics-rivals`, measure your machine.
 //!
-//! A report reads each metric once, and an update takes no lock that a report holds. What a metric
-//! takes of memory is said at its type.
+//! A report reads each metric once, and an update takes no lock that a report holds. The type of a
+//! metric says how much memory it takes.
 //!
 //! # Panics
 //!
-//! Those of the builders, on options that make no sense, and of a [`Registry`] that is given a
-//! reserved label by a call without `try_`.
+//! The builders panic on options that make no sense. A [`Registry`] panics on a reserved label, in
+//! calls without `try_`.
 
 #[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
 #[cfg(feature = "opentelemetry")]

@@ -1,16 +1,16 @@
-//! Names and labels as Prometheus takes them, and the order of labels.
+//! Names and labels that are valid for Prometheus, and the order of labels.
 
 use std::collections::HashSet;
 
 /// The labels of a series, sorted by name, each name once.
 pub(crate) type Labels = Vec<(String, String)>;
 
-/// A metric's name: each character that may not be in one becomes an underscore.
+/// Returns a valid metric name: each invalid character becomes an underscore.
 pub(crate) fn metric_name(name: &str) -> String {
     valid(name, |c| c == ':')
 }
 
-/// The labels, with valid names; of two with the same name the last one counts.
+/// Returns the labels with valid names. If a name comes twice, its last value counts.
 pub(crate) fn labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Labels {
     let mut sorted = Labels::new();
     for (name, value) in labels {
@@ -23,14 +23,14 @@ pub(crate) fn labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -
     sorted
 }
 
-/// The first label that a series can't have: Prometheus keeps names that begin with two
-/// underscores for itself, and a report adds the labels `added` to samples.
+/// Returns the first label that a series can't have. Prometheus reserves names that begin with two
+/// underscores, and a report adds the labels `added` to samples.
 pub(crate) fn reserved<'a>(labels: &'a Labels, added: &[&str]) -> Option<&'a str> {
     labels.iter().map(|(name, _)| name.as_str()).find(|name| is_reserved(name, added))
 }
 
-/// The labels, each [`reserved`] name with `exported_` before it: so a Prometheus server renames
-/// the labels of a target that it needs for itself.
+/// Returns the labels, with `exported_` before each [`reserved`] name. A Prometheus server does the
+/// same with a target's labels that it needs itself.
 #[cfg(feature = "metrics")]
 pub(crate) fn exported(labels: Labels, added: &[&str]) -> Labels {
     let is_reserved = |(name, _): &(String, String)| is_reserved(name, added);
@@ -63,14 +63,14 @@ fn valid(name: &str, also: impl Fn(char) -> bool) -> String {
     valid
 }
 
-/// The names of the samples of a report. A scraper rejects a report in which two families have a
-/// sample of the same name.
+/// The sample names of a report. A scraper rejects a report if two families have a sample of the
+/// same name.
 #[derive(Default)]
 pub(crate) struct SampleNames(HashSet<String>);
 
 impl SampleNames {
-    /// Takes the names of a family's samples, each of which is the family's name and one of
-    /// `suffixes`. False if another family has one of them.
+    /// Takes the names of a family's samples: the family's name with each of `suffixes`. Returns
+    /// false if another family has one of them.
     pub(crate) fn take(&mut self, family: &str, suffixes: &[&str]) -> bool {
         let names = || suffixes.iter().map(|suffix| format!("{family}{suffix}"));
         let are_free = names().all(|name| !self.0.contains(&name));

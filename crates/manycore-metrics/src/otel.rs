@@ -1,8 +1,8 @@
 //! The metrics of a registry as observable instruments of OpenTelemetry.
 //!
-//! Needs OpenTelemetry's API alone: the instruments are read by the SDK, or whatever else the
-//! [`Meter`] belongs to, each time that it collects. An update of a metric stays what it is: no
-//! attributes are hashed, and no instrument is called.
+//! Needs only OpenTelemetry's API. The SDK, or whatever else the [`Meter`] belongs to, reads the
+//! instruments at each collection. An update of a metric costs the same as without OpenTelemetry:
+//! it hashes no attributes and calls no instrument.
 //!
 //! | Metric | Instruments |
 //! |---|---|
@@ -33,17 +33,17 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use std::sync::{Arc, Weak};
 
-/// Makes an instrument of each metric in the registry, and of each that will be.
+/// Creates an instrument for each present and future metric of the registry.
 ///
 /// Call it once for a registry and a meter. The instruments live as long as the meter's provider
-/// keeps them; they do not keep the registry, and report nothing once that is gone.
+/// keeps them. They do not keep the registry alive, and report nothing once it is gone.
 ///
-/// - Descriptions are those that the registry has when the first metric of a name is created.
-/// - Cost: an observation of each series at each collection, under no lock of the registry. A
-///   histogram's count, sum and buckets are each read from the histogram again.
-/// - Consistency: as [`Registry`], so the count and the buckets of one collection may differ.
-/// - Locks: the meter is called by the thread that registers the first metric of a name, without a
-///   lock of the registry held.
+/// - Descriptions are those of the registry when the first metric of a name is created.
+/// - Cost: an observation of each series at each collection, without a lock of the registry. A
+///   histogram is read again for its count, its sum and its buckets.
+/// - Consistency: like [`Registry`], so the count and the buckets of one collection may differ.
+/// - Locks: the thread that registers the first metric of a name calls the meter, without a lock of
+///   the registry.
 pub fn observe(registry: &Registry, meter: Meter) {
     let inner = Arc::downgrade(registry.inner());
     registry.observe(Arc::new(move |family| observe_family(&inner, &meter, family)));
@@ -114,7 +114,7 @@ fn observe_histograms(source: &Source, meter: &Meter, help: &str, members: &Seri
     }
 }
 
-/// Where an instrument finds its series: those there are when it is asked.
+/// Finds the series of an instrument each time that it is read.
 #[derive(Clone)]
 struct Source {
     inner: Weak<Inner>,

@@ -1,14 +1,14 @@
-//! The metrics in the registry of the crate `prometheus-client`.
+//! The metrics in a registry of the crate `prometheus-client`.
 //!
-//! Two ways. A [`Registry`] is a [`Collector`]: registered once, all that is in it is encoded. Or
-//! single metrics are registered, and put into families with typed labels: a `&'static` metric, or
-//! a [`Shared`] one.
+//! There are two ways. A [`Registry`] is a [`Collector`]: register it once, and everything in it is
+//! encoded. Or register single metrics, and put them into families with typed labels: `&'static`
+//! metrics or [`Shared`] ones.
 //!
-//! Histograms are encoded in buckets, also those with quantiles: `prometheus-client` has no
-//! summaries. Its encoders add `_total` to the name of a counter: register it without. The
-//! collector takes it off, so that a registry's names are the same in each report. Where another
-//! family has the name that is left, `_counter` takes its place (a counter `open_total` beside a
-//! gauge `open` is reported as `open_counter_total`).
+//! Histograms are always encoded in buckets, because `prometheus-client` has no summaries. Its
+//! encoders add `_total` to the name of a counter, so register a counter without it. The collector
+//! removes it, so that a registry's names are the same in each report. If another family has the
+//! remaining name, the collector adds `_counter` (a counter `open_total` beside a gauge `open` is
+//! reported as `open_counter_total`).
 //!
 //! ```
 //! use manycore_metrics::prometheus::Shared;
@@ -92,7 +92,7 @@ impl TypedMetric for Histogram {
 impl EncodeMetric for Histogram {
     fn encode(&self, mut encoder: MetricEncoder) -> fmt::Result {
         let seen = self.read();
-        // Of each bucket the encoder wants what is in it alone.
+        // The encoder needs the count of each bucket alone, not up to it.
         let mut below = 0;
         let own = |(bound, up_to): (f64, u64)| {
             let own = up_to - below;
@@ -129,7 +129,7 @@ macro_rules! encode_static {
 
 encode_static!(Counter, Gauge, Histogram);
 
-/// A counted reference to a metric: one clone is registered, the others are updated.
+/// A counted reference to a metric: one clone is registered, and the others are updated.
 #[derive(Debug, Default)]
 pub struct Shared<M>(Arc<M>);
 

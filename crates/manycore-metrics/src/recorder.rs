@@ -5,15 +5,15 @@ use manycore::collections::HashMap;
 use metrics::{CounterFn, GaugeFn, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 use std::sync::Arc;
 
-/// Records what the macros of the crate `metrics` count in a [`Registry`].
+/// Records the updates of the macros of the crate `metrics` in a [`Registry`].
 ///
-/// - Cost: an update by a handle (`let requests = counter!(...)`, kept) is that of [`Counter`],
-///   [`Gauge`] or [`Histogram`], and an indirect call. A macro that is used without a kept handle
-///   looks the metric up each time: without a lock, but it counts one reference more to the metric,
-///   on a line that all threads write. Keep the handle where it is hot.
-/// - Labels that a [`Registry`] refuses get `exported_` before their name: a macro has no way to
+/// - Cost: an update through a kept handle (`let requests = counter!(...)`) costs as much as that
+///   of [`Counter`], [`Gauge`] or [`Histogram`], plus an indirect call. A macro without a kept
+///   handle looks the metric up each time. It takes no lock, but it counts a reference to the
+///   metric, on a line that all threads write. Keep the handle in hot code.
+/// - Labels that a [`Registry`] refuses get `exported_` before their name, because a macro cannot
 ///   fail.
-/// - Descriptions become Prometheus' help texts. Units are not reported: they belong into the name.
+/// - Descriptions become Prometheus' help texts. Units are not reported; they belong into the name.
 ///
 /// ```
 /// use manycore_metrics::{Recorder, Registry};
@@ -39,7 +39,7 @@ pub struct Recorder {
     known: Arc<Known>,
 }
 
-/// Metrics by the key of their macro, so that a macro finds them without the registry's lock.
+/// Metrics by the key of their macro. A macro finds them here without the registry's lock.
 #[derive(Default)]
 struct Known {
     counters: HashMap<Key, Arc<Counter>>,
@@ -48,16 +48,16 @@ struct Known {
 }
 
 impl Recorder {
-    /// A recorder into this registry.
+    /// Creates a recorder for this registry.
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         Self { registry: registry.clone(), known: Arc::default() }
     }
 
-    /// Makes it the recorder of all threads.
+    /// Makes this the recorder of all threads.
     ///
     /// # Errors
-    /// If there is one already.
+    /// If a recorder is installed already.
     pub fn install(self) -> Result<(), metrics::SetRecorderError<Self>> {
         metrics::set_global_recorder(self)
     }

@@ -1,7 +1,7 @@
-//! Metrics by name and labels.
+//! A registry: metrics by name and labels.
 //!
-//! Owns: the families. All of the adapters read metrics from here. What a reader needs is copied
-//! out under the lock, and read without it, so that no code of a user runs under the lock.
+//! This module owns the families, and all adapters read metrics from here. A reader copies what it
+//! needs under the lock and reads the metrics without it, so no code of a user runs under the lock.
 
 use crate::family::{Family, Members, Series};
 use crate::names::{self, Labels, SampleNames};
@@ -10,22 +10,25 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Metrics by name and labels, which are created at the first use and reported by one call.
+/// A registry of metrics by name and labels. It creates a metric at the first use, and one call
+/// reports all of them.
 ///
 /// A clone is the same registry. The calls that find or create a metric take a lock and copy the
-/// labels: keep what they return, where it is updated. What is registered stays; a label of many
-/// values (users, paths with ids) is a leak.
+/// labels. So code that updates a metric often should keep the returned handle. Registered metrics
+/// stay: a label with many values (users, paths with ids) is a leak.
 ///
-/// - Names: characters that Prometheus does not take become underscores, so `http.requests` and
-///   `http_requests` are one metric. No two metrics share the name of a sample, which makes a
-///   scraper reject the whole report: of two kinds with one name, and of a histogram `x` and a
-///   counter `x_count`, the later one gets its kind behind its name (`x_count_counter`).
-/// - Labels: names that begin with two underscores are Prometheus' own, and `le` and `quantile` are
-///   a histogram's. They are an error ([`try_counter`](Self::try_counter) and its like) or a panic.
-/// - Consistency: a report reads one metric after the other; it is no snapshot of all. For each
+/// - Names: characters that Prometheus does not accept become underscores, so `http.requests` and
+///   `http_requests` are one metric. No two metrics have a sample of the same name, because a
+///   scraper would reject the whole report. If two kinds have one name, or a counter is named
+///   `x_count` beside a histogram `x`, the later metric gets its kind as a suffix
+///   (`x_count_counter`).
+/// - Labels: names that begin with two underscores are reserved for Prometheus, and `le` and
+///   `quantile` for histograms. They cause an error ([`try_counter`](Self::try_counter) and the
+///   like) or a panic.
+/// - Consistency: a report reads one metric after the other, so it is no snapshot of all. For each
 ///   metric it has every update that happened before, and any subset of the concurrent ones.
-/// - Memory: some 200 bytes, the name and the labels for each series, and the metric:
-///   [`Counter`], [`Gauge`], [`Histogram`].
+/// - Memory: some 200 bytes, the name and the labels for each series, and the metric: [`Counter`],
+///   [`Gauge`], [`Histogram`].
 ///
 /// ```
 /// use manycore_metrics::{HistogramOptions, Registry};
@@ -73,14 +76,14 @@ struct Metrics {
     observers: Vec<Arc<Observer>>,
 }
 
-/// Is told of each family once, without a lock held.
+/// Called once for each family, without a lock held.
 type Observer = dyn Fn(&Family) + Send + Sync;
 
-/// A kind of metric: how a family of it is told from others.
+/// A kind of metric, and what distinguishes its families.
 pub(crate) trait Kind: Sized {
     /// Follows the name of a family whose own name is taken.
     const SUFFIX: &'static str;
-    /// What follows the family's name in the names of its samples.
+    /// Appended to the family's name in the names of its samples.
     const SAMPLES: &'static [&'static str];
     /// The labels that reports add to its samples.
     const LABELS: &'static [&'static str];
@@ -117,8 +120,8 @@ macro_rules! kind {
     };
 }
 
-/// The samples and labels of a histogram, whether it is reported in buckets or as a summary: both
-/// are buckets for prometheus-client, which has no summaries.
+/// The samples and labels of a histogram, reported in buckets or as a summary. prometheus-client
+/// has no summaries, so both are buckets there.
 const HISTOGRAM: (&[&str], &[&str]) = (&["", "_bucket", "_sum", "_count"], &["le", "quantile"]);
 
 kind!(Counter, Counters, "_counter", &[""], &[], |_, _| Counter::new());
@@ -129,46 +132,46 @@ kind!(Histogram, Histograms, "_histogram", HISTOGRAM.0, HISTOGRAM.1, |registry: 
 });
 
 impl Registry {
-    /// An empty registry. Histograms have the buckets of Prometheus' clients.
+    /// Creates an empty registry. Its histograms have the buckets of Prometheus' clients.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// An empty registry, with options for histograms.
+    /// Creates a builder of an empty registry, with options for histograms.
     #[must_use]
     pub fn builder() -> RegistryBuilder {
         RegistryBuilder { histograms: HistogramOptions::new(), by_name: HashMap::new() }
     }
 
-    /// The counter with this name and these labels, created if there is none.
+    /// Returns the counter with this name and these labels. Creates it if there is none.
     ///
     /// # Panics
-    /// Where [`try_counter`](Self::try_counter) returns an error.
+    /// If [`try_counter`](Self::try_counter) would return an error.
     #[must_use]
     pub fn counter(&self, name: &str, labels: &[(&str, &str)]) -> Arc<Counter> {
         or_panic(self.try_counter(name, labels))
     }
 
-    /// The gauge with this name and these labels, created if there is none.
+    /// Returns the gauge with this name and these labels. Creates it if there is none.
     ///
     /// # Panics
-    /// Where [`try_gauge`](Self::try_gauge) returns an error.
+    /// If [`try_gauge`](Self::try_gauge) would return an error.
     #[must_use]
     pub fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> Arc<Gauge> {
         or_panic(self.try_gauge(name, labels))
     }
 
-    /// The histogram with this name and these labels, created if there is none.
+    /// Returns the histogram with this name and these labels. Creates it if there is none.
     ///
     /// # Panics
-    /// Where [`try_histogram`](Self::try_histogram) returns an error.
+    /// If [`try_histogram`](Self::try_histogram) would return an error.
     #[must_use]
     pub fn histogram(&self, name: &str, labels: &[(&str, &str)]) -> Arc<Histogram> {
         or_panic(self.try_histogram(name, labels))
     }
 
-    /// As [`counter`](Self::counter), for names of labels that the program does not choose.
+    /// Like [`counter`](Self::counter), for label names that the program does not choose.
     ///
     /// ```
     /// use manycore_metrics::{RegisterError, Registry};
@@ -190,10 +193,10 @@ impl Registry {
         self.try_find_or_create(name, labels)
     }
 
-    /// As [`gauge`](Self::gauge), for names of labels that the program does not choose.
+    /// Like [`gauge`](Self::gauge), for label names that the program does not choose.
     ///
     /// # Errors
-    /// As [`try_counter`](Self::try_counter).
+    /// Those of [`try_counter`](Self::try_counter).
     pub fn try_gauge(
         &self,
         name: &str,
@@ -202,10 +205,10 @@ impl Registry {
         self.try_find_or_create(name, labels)
     }
 
-    /// As [`histogram`](Self::histogram), for names of labels that the program does not choose.
+    /// Like [`histogram`](Self::histogram), for label names that the program does not choose.
     ///
     /// # Errors
-    /// As [`try_counter`](Self::try_counter), and if a label is named `le` or `quantile`.
+    /// Those of [`try_counter`](Self::try_counter); also if a label is named `le` or `quantile`.
     pub fn try_histogram(
         &self,
         name: &str,
@@ -214,13 +217,14 @@ impl Registry {
         self.try_find_or_create(name, labels)
     }
 
-    /// A text on the metrics with this name, for those that read reports.
+    /// Sets the help text of the metrics with this name, for readers of reports.
     pub fn describe(&self, name: &str, help: impl Into<String>) {
         self.metrics().help.insert(names::metric_name(name), help.into());
     }
 
-    /// All metrics in Prometheus' text format, version 0.0.4; send it as
-    /// [`CONTENT_TYPE`](Self::CONTENT_TYPE). Histograms with quantiles are summaries.
+    /// Returns all metrics in Prometheus' text format, version 0.0.4.
+    ///
+    /// Send it as [`CONTENT_TYPE`](Self::CONTENT_TYPE). Histograms with quantiles become summaries.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
@@ -228,7 +232,7 @@ impl Registry {
         text
     }
 
-    /// The media type of what [`render`](Self::render) returns.
+    /// The media type of the result of [`render`](Self::render).
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
 
     fn try_find_or_create<K: Kind>(
@@ -244,8 +248,8 @@ impl Registry {
         Ok(self.find_or_create(names::metric_name(name), labels))
     }
 
-    /// As [`try_find_or_create`](Self::try_find_or_create), for callers that can't fail: reserved
-    /// labels are renamed.
+    /// Like [`try_find_or_create`](Self::try_find_or_create), for callers that can't fail: renames
+    /// reserved labels.
     #[cfg(feature = "metrics")]
     pub(crate) fn find_or_create_exported<'a, K: Kind>(
         &self,
@@ -284,7 +288,7 @@ impl Registry {
         found
     }
 
-    /// All families, by name.
+    /// Returns all families, sorted by name.
     pub(crate) fn families(&self) -> Vec<Family> {
         self.inner.families()
     }
@@ -298,7 +302,7 @@ impl Registry {
         &self.inner
     }
 
-    /// Calls `observer` once for each family that there is or will be.
+    /// Calls `observer` once for each present and future family.
     #[cfg(feature = "opentelemetry")]
     pub(crate) fn observe(&self, observer: Arc<Observer>) {
         let mut metrics = self.metrics();
@@ -318,21 +322,21 @@ impl Inner {
         self.metrics().all()
     }
 
-    /// The family of that name.
+    /// Returns the family with that name.
     #[cfg(feature = "opentelemetry")]
     pub(crate) fn family(&self, name: &str) -> Option<Family> {
         self.metrics().family(name)
     }
 }
 
-/// What a call that can't fail returns.
+/// Returns the metric, or panics.
 fn or_panic<M>(found: Result<Arc<M>, RegisterError>) -> Arc<M> {
     found.unwrap_or_else(|error| panic!("manycore-metrics: {error}"))
 }
 
 impl Metrics {
-    /// Adds a family, unless there is one. False if a family of another kind has the name of one of
-    /// its samples.
+    /// Adds a family unless it exists. Returns false if a family of another kind has the name of
+    /// one of its samples.
     fn add_family<K: Kind>(&mut self, name: &str) -> bool {
         if let Some(members) = self.families.get_mut(name) {
             return K::of(members).is_some();
@@ -376,21 +380,21 @@ pub struct RegistryBuilder {
 }
 
 impl RegistryBuilder {
-    /// The options of all histograms without options of their own.
+    /// Sets the options of all histograms that have none of their own.
     #[must_use]
     pub fn histograms(mut self, options: HistogramOptions) -> Self {
         self.histograms = options;
         self
     }
 
-    /// The options of the histograms with this name.
+    /// Sets the options of the histograms with this name.
     #[must_use]
     pub fn histogram(mut self, name: &str, options: HistogramOptions) -> Self {
         self.by_name.insert(names::metric_name(name), Arc::new(options));
         self
     }
 
-    /// The registry.
+    /// Builds the registry.
     #[must_use]
     pub fn build(self) -> Registry {
         let inner = Inner {

@@ -29,7 +29,7 @@ fn write_family(family: &Family, out: &mut impl Write) -> fmt::Result {
     }
 }
 
-/// Calls `write` with each series' labels, as they are written.
+/// Calls `write` with each series' labels, formatted.
 fn each<M>(series: &Series<M>, mut write: impl FnMut(&str, &M) -> fmt::Result) -> fmt::Result {
     let mut written = String::new();
     series.iter().try_for_each(|(labels, metric)| {
@@ -47,7 +47,7 @@ fn write_histograms(
     name: &str,
     histograms: &Series<Histogram>,
 ) -> fmt::Result {
-    // All of one name have the same options.
+    // All histograms of one name have the same options.
     let Some(options) = histograms.values().next().map(|histogram| histogram.options()) else {
         return Ok(());
     };
@@ -75,8 +75,8 @@ fn write_histograms(
     })
 }
 
-/// One sample: of a metric, the suffix of its name, and the series' labels and an added one as they
-/// are written.
+/// Writes one sample: a metric's name with a suffix, the formatted labels of the series and an
+/// added label, and the value.
 fn line(
     out: &mut impl Write,
     name: &str,
@@ -92,7 +92,7 @@ fn line(
     }
 }
 
-/// Backslashes and line feeds, and in labels' values quotes, are escaped.
+/// Escapes backslashes and line feeds, and quotes in labels' values.
 struct Escaped<'a> {
     text: &'a str,
     quote: bool,
@@ -109,7 +109,7 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// A number, with Prometheus' words for infinity.
+/// A number in Prometheus' notation for infinity.
 struct Number(f64);
 
 impl Display for Number {

@@ -1,16 +1,16 @@
-//! What a histogram has counted lately.
+//! The recent values of a histogram.
 //!
-//! Owns: the snapshots that a histogram is compared with. Nothing is reset, so several scrapers do
-//! not take values from each other.
+//! This module owns the earlier snapshots with which a histogram is compared. Nothing is reset, so
+//! several scrapers do not take values from each other.
 
 use manycore::collections::HistogramSnapshot;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A snapshot is kept each time that this part of a window is over.
+/// A snapshot is kept after each such part of a window.
 const PARTS: u32 = 4;
 
-/// Earlier snapshots, the oldest first.
+/// Earlier snapshots, oldest first.
 pub(crate) struct Window {
     earlier: VecDeque<(Instant, HistogramSnapshot)>,
 }
@@ -20,9 +20,10 @@ impl Window {
         Self { earlier: VecDeque::new() }
     }
 
-    /// What was counted in the last `window`, and a little longer: since the newest snapshot of
-    /// that age, or since the beginning. Keeps this one, `seen`, if the last one kept is old
-    /// enough.
+    /// Returns what was counted in the last `window` and a little longer: since the newest snapshot
+    /// that is old enough, or since the beginning.
+    ///
+    /// Keeps `seen` as a snapshot if the last one kept is old enough.
     pub(crate) fn advance(
         &mut self,
         seen: HistogramSnapshot,
