@@ -81,7 +81,7 @@ type Observer = dyn Fn(&Family) + Send + Sync;
 
 /// A kind of metric, and what distinguishes its families.
 pub(crate) trait Kind: Sized {
-    /// Follows the name of a family whose own name is taken.
+    /// Appended to the name of a family if that name is taken.
     const SUFFIX: &'static str;
     /// Appended to the family's name in the names of its samples.
     const SAMPLES: &'static [&'static str];

@@ -1,14 +1,14 @@
-//! Where the program's blocks were allocated, so that a cache line can be named by what lies on it.
+//! Where the program's blocks were allocated, so that a report can name the data on a cache line.
 //!
-//! Owns: the blocks that are in use, and the last [`FREED`] that are not any more: most of what a
-//! program shares is freed before its run is over and the report is made. A block is known by its
-//! addresses and its time, so that a later one at the same place is not taken for it.
+//! This module owns the blocks in use and the last [`FREED`] freed ones: most of what a program
+//! shares is freed before the run ends and the report is made. A block is identified by its
+//! addresses and its time, so that a later block at the same place is not taken for it.
 //!
 //! Law sim_rt.A1: blocks in use don't overlap.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Freed blocks that are still known.
+/// Freed blocks that are remembered.
 const FREED: usize = 1 << 18;
 
 /// A block of the program's heap.
@@ -16,7 +16,7 @@ const FREED: usize = 1 << 18;
 pub(crate) struct Block {
     pub(crate) start: usize,
     pub(crate) bytes: usize,
-    /// Where it was allocated: an address of the program and the way there.
+    /// Where it was allocated: an address of the program and the calls that led there.
     pub(crate) site: u64,
     pub(crate) thread: usize,
     /// Virtual time, in cycles.
@@ -37,7 +37,7 @@ pub(crate) struct Allocations {
 }
 
 impl Allocations {
-    /// A thread has allocated a block at that place of the program, now.
+    /// Records that a thread has now allocated a block at that place of the program.
     pub(crate) fn add(
         &mut self,
         start: usize,
@@ -50,7 +50,7 @@ impl Allocations {
         }
     }
 
-    /// A block is freed now.
+    /// Records that a block is freed now.
     pub(crate) fn remove(&mut self, start: usize, now: u64) {
         if let Some(block) = self.live.remove(&start) {
             if self.freed.len() == FREED {
@@ -60,9 +60,9 @@ impl Allocations {
         }
     }
 
-    /// The blocks that had bytes there at that time, in the order of their addresses.
+    /// Returns the blocks that had bytes in the range at that time, sorted by address.
     pub(crate) fn at(&self, from: usize, to: usize, time: u64) -> Vec<Block> {
-        // sim_rt.A1: of those that begin before, only the last can reach there.
+        // sim_rt.A1: of the blocks that begin before, only the last can reach into the range.
         let first = self.live.range(..=from).next_back().map_or(from, |(start, _)| *start);
         let live = self.live.range(first..to).map(|(_, block)| block);
         let known = live.chain(&self.freed);

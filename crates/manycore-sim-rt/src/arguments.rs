@@ -1,8 +1,9 @@
-//! The program's arguments and environment, at places that do not depend on one another's lengths.
+//! Moves the program's arguments and environment to places that do not depend on each other's
+//! lengths.
 //!
-//! The kernel puts them one behind the other above the stack. Which part of which cache line an
-//! argument has would depend on the folder and the home that the environment names: a fetch more or
-//! less for a program that reads it. Here each begins a line of its own.
+//! The kernel puts them one after the other above the stack. There, the folder and the home in the
+//! environment decide which part of which cache line an argument has, and a program that reads it
+//! fetches a line more or less. Here each text begins on a line of its own.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -10,25 +11,25 @@ use crate::host;
 
 /// Bytes of a cache line, or more.
 const LINE: usize = 128;
-/// What is mapped is a multiple of this, so that what is mapped later stays where it is.
+/// The mapping's size is a multiple of this, so that later mappings stay where they are.
 const STEP: usize = 4 << 20;
-/// Words of one entry of the list of facts that the kernel gives behind the environment.
+/// Words of one entry of the kernel's list of facts after the environment.
 const FACT: usize = 2;
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Copies arguments, environment and the kernel's facts behind them; returns the arguments. As they
-/// are if there is no memory.
+/// Copies the arguments, the environment and the kernel's facts after them, and returns the copied
+/// arguments. Returns the original arguments if there is no memory.
 ///
 /// # Safety
-/// The arguments are those that the kernel gave, and no other thread runs.
+/// The arguments are those from the kernel, and no other thread runs.
 pub(crate) unsafe fn relocated(count: c_int, arguments: *mut *mut c_char) -> *mut *mut c_char {
     let count = count as usize;
-    // SAFETY: behind the arguments and a null there is the environment, with a null at its end, and
-    // then pairs of words up to one whose first is zero (# Safety). `environ` may lack what was
-    // taken out since the start.
+    // SAFETY: after the arguments and a null comes the environment, with a null at its end, and
+    // then pairs of words up to a pair with a first word of zero (# Safety). Variables that were
+    // removed since the start are missing in `environ`.
     unsafe {
         let environment = list(environ);
         let all: Vec<*mut c_char> = (0..count)
@@ -54,7 +55,7 @@ pub(crate) unsafe fn relocated(count: c_int, arguments: *mut *mut c_char) -> *mu
             copied.push(next as usize);
             next = next.add(line(length(text)));
         }
-        // An empty environment has its null, too.
+        // An empty environment has its null too.
         copied.resize(words - facts.len(), 0);
         copied.extend(facts);
         let list = place.cast::<usize>();
@@ -64,23 +65,23 @@ pub(crate) unsafe fn relocated(count: c_int, arguments: *mut *mut c_char) -> *mu
     }
 }
 
-/// The texts up to the null.
+/// Returns the texts up to the null.
 ///
 /// # Safety
-/// A list of pointers that ends with a null.
+/// The list of pointers ends with a null.
 unsafe fn list(first: *mut *mut c_char) -> Vec<*mut c_char> {
     // SAFETY: the caller promises that the list ends with a null (# Safety).
     (0..).map(|index| unsafe { *first.add(index) }).take_while(|text| !text.is_null()).collect()
 }
 
-/// The words behind the environment that begins at `environment`, as the kernel laid it out.
+/// Returns the words after the environment that begins at `environment`, as the kernel laid it out.
 ///
 /// # Safety
 /// As for [`relocated`].
 unsafe fn facts(environment: *mut *mut c_char) -> Vec<usize> {
     let mut words = Vec::new();
-    // SAFETY: the caller promises the kernel's layout (# Safety). A variable that was taken out has
-    // left nulls at the end: what comes first behind them is a fact, whose kind is not zero.
+    // SAFETY: the caller promises the kernel's layout (# Safety). A removed variable has left nulls
+    // at the end. The first non-null word after them is a fact, because its kind is not zero.
     unsafe {
         let mut at = environment.add(list(environment).len());
         while (*at).is_null() {

@@ -1,17 +1,17 @@
-//! What a basic block costs, from its instructions.
+//! The cost of a basic block, from its instructions.
 //!
-//! Owns: a cache of costs by address. A block is decoded when it runs for the first time; the rate
-//! of instructions and the cost of a `pause` are the machine model's. Calls cost nothing here: the
-//! callee's blocks are charged by themselves, and calls of the runtime are not the program's; of
-//! those, the instruction that brings the argument is taken off.
+//! This module owns a cache of costs by address. A block is decoded when it runs for the first
+//! time. The machine model gives the rate of instructions and the cost of a `pause`. Calls cost
+//! nothing here: the callee's blocks are charged themselves, and calls of the runtime are not the
+//! program's. For each of those, the instruction that loads the argument is subtracted.
 //!
-//! What asks the system something is found then, too, and what accesses memory without a callback;
-//! both are replaced ([`crate::patch`]).
+//! The decoder also finds instructions that query the system, and instructions that access memory
+//! without a callback. Both are replaced ([`crate::patch`]).
 //!
-//! Law sim_rt.K2: no such instruction runs before it is found. A block of LLVM's, which has one
-//! callback, can become several of the machine's: code generation adds branches, for a division of
-//! 64 bits say. So the search does not end where a block's cost does; it follows both ways of each
-//! branch up to the next callback.
+//! Law sim_rt.K2: no such instruction runs before it is found. A block of LLVM's has one callback
+//! but can become several blocks of machine code: code generation adds branches, for example for a
+//! division of 64 bits. So the search does not end with a block's cost. It follows both ways of
+//! each branch up to the next callback.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +22,14 @@ use crate::code::{Code, is_replaced, queries_system};
 
 /// Slots of the cache, by the low bits of the address.
 const SLOTS: usize = 1 << 16;
-/// Instructions of a block that are looked at.
+/// Maximal instructions of a block that are examined.
 const LONGEST: usize = 400;
-/// Jumps from one part of a block to its next that are followed.
+/// Jumps from one part of a block to the next that are followed.
 const JUMPS: usize = 4;
-/// Instructions among which what asks the system is looked for, before the next callbacks.
+/// Maximal instructions that are searched for replaceable ones, up to the next callbacks.
 const FARTHEST: usize = 4000;
 
-/// What instructions cost, in cycles.
+/// The costs of instructions in cycles.
 #[derive(Clone, Copy)]
 pub(crate) struct Prices {
     instructions_per_10_cycles: u32,
@@ -50,7 +50,7 @@ impl Prices {
         }
     }
 
-    /// What an instruction costs on top of its part of the rate.
+    /// Returns what an instruction costs beyond its part of the rate.
     fn on_top(&self, instruction: &Instruction) -> u32 {
         use Mnemonic::*;
         let wide = |operand| {
@@ -84,19 +84,19 @@ impl Costs {
         Self { slots: vec![(0, 0); SLOTS], prices, callback }
     }
 
-    /// The cost of the block that begins at `pc`, if it is known.
+    /// Returns the cost of the block at `pc`, if it is known.
     #[inline]
     pub(crate) fn known(&self, pc: usize) -> Option<u32> {
         let (address, cost) = self.slots[(pc ^ pc >> 16) % SLOTS];
         (address == pc).then_some(cost)
     }
 
-    /// The blocks whose costs are known, by their addresses.
+    /// Returns the addresses of the blocks with known costs.
     pub(crate) fn addresses(&self) -> BTreeSet<usize> {
         self.slots.iter().map(|(address, _)| *address).filter(|address| *address != 0).collect()
     }
 
-    /// The instructions of the block at `pc`, and which of them call the runtime.
+    /// Returns the instructions of the block at `pc`, each with true if it calls the runtime.
     pub(crate) fn instructions(&self, code: &mut Code, pc: usize) -> Vec<(Instruction, bool)> {
         let mut all = Vec::new();
         walk(code, pc, self.callback, |instruction| all.push((*instruction, false)));
@@ -111,8 +111,8 @@ impl Costs {
         all
     }
 
-    /// Decodes the block at `pc` and keeps its cost; calls `replace` for what
-    /// asks the system something, the last one first.
+    /// Decodes the block at `pc` and keeps its cost. Calls `replace` for the instructions that must
+    /// be replaced, the last one first.
     #[cold]
     pub(crate) fn learn(
         &mut self,
@@ -131,7 +131,7 @@ impl Costs {
                 on_top += prices.on_top(instruction);
             }
         });
-        // Only now: what is replaced cannot be decoded any more.
+        // Only now, because replaced instructions cannot be decoded any more.
         let ours = questions(code, pc, self.callback);
         ours.iter().rev().for_each(|instruction| replace(code, instruction));
         let cost = instructions * 10 / prices.instructions_per_10_cycles + on_top;
@@ -152,7 +152,7 @@ fn walk(code: &mut Code, pc: usize, callback: usize, mut visit: impl FnMut(&Inst
     }
 }
 
-/// The target of the unconditional jump that ends the straight run, if one does.
+/// Returns the target of the unconditional jump that ends the straight run, if one does.
 fn walk_straight(
     code: &mut Code,
     pc: usize,
@@ -185,8 +185,8 @@ fn walk_straight(
     None
 }
 
-/// The instructions that ask the system something and may run before the next callback (sim_rt.K2),
-/// by their addresses.
+/// Returns the instructions to replace that may run before the next callback (sim_rt.K2), sorted by
+/// address.
 fn questions(code: &mut Code, pc: usize, callback: usize) -> Vec<Instruction> {
     let (mut seen, mut found, mut ways) = (BTreeSet::new(), Vec::new(), vec![pc]);
     while let Some(mut address) = ways.pop() {
@@ -212,7 +212,7 @@ fn questions(code: &mut Code, pc: usize, callback: usize) -> Vec<Instruction> {
     found
 }
 
-/// The function that a call leads to, if it goes there straight or by one word of a table.
+/// Returns the function that a call reaches directly or through one word of a table.
 fn callee(code: &mut Code, call: &Instruction) -> Option<usize> {
     if call.flow_control() == FlowControl::IndirectCall {
         return by_table(code, call);
@@ -223,7 +223,7 @@ fn callee(code: &mut Code, call: &Instruction) -> Option<usize> {
     if jumps_on { by_table(code, &first) } else { Some(target) }
 }
 
-/// The target of an indirect call or jump through a word at a fixed place.
+/// Returns the target of an indirect call or jump through a word at a fixed place.
 fn by_table(code: &mut Code, instruction: &Instruction) -> Option<usize> {
     let fixed = instruction.is_ip_rel_memory_operand();
     fixed.then(|| code.word(instruction.ip_rel_memory_address() as usize)).flatten()

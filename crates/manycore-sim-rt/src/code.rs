@@ -1,14 +1,14 @@
-//! Where the program's code is in memory, so that only code is read as code.
+//! Knows where the program's code is in memory, so that only code is decoded.
 //!
-//! After a call that never returns there may be anything, and what is decoded there may seem to
-//! jump anywhere. So every address is looked up before it is read.
+//! After a call that never returns there may be any bytes, and decoding them may show jumps to
+//! anywhere. So every address is looked up before it is read.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 
-/// Bytes of an instruction, at most.
+/// Maximal bytes of an instruction.
 const INSTRUCTION_BYTES: usize = 15;
 
-/// The mappings of this process that can be read.
+/// The readable mappings of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     ranges: Vec<Range>,
@@ -23,7 +23,8 @@ pub(crate) struct Range {
 }
 
 impl Code {
-    /// The mapping that `address` is in; looks again at what is mapped if it is in none.
+    /// Returns the mapping of `address`. Reads the list of mappings again if no known mapping has
+    /// it.
     pub(crate) fn range(&mut self, address: usize) -> Option<Range> {
         if let Some(known) = self.known(address) {
             return Some(known);
@@ -38,27 +39,27 @@ impl Code {
         self.ranges.iter().find(holds).copied()
     }
 
-    /// Up to `most` bytes of code from `address` on; none if it is not code.
+    /// Returns up to `most` bytes of code from `address` on, or none if it is not code.
     pub(crate) fn bytes(&mut self, address: usize, most: usize) -> &'static [u8] {
         let Some(range) = self.range(address).filter(|range| range.executable) else {
             return &[];
         };
-        // SAFETY: the bytes lie in a mapping that can be read. Code is not unmapped while it may
-        // run, and it is only changed in `patch`, by this thread (sim_rt.S1).
+        // SAFETY: the bytes lie in a readable mapping. Code is not unmapped while it may run, and
+        // only `patch` changes it, in this thread (sim_rt.S1).
         unsafe { std::slice::from_raw_parts(address as *const u8, most.min(range.end - address)) }
     }
 
-    /// The word at `address`, if that can be read.
+    /// Returns the word at `address`, if it is readable.
     pub(crate) fn word(&mut self, address: usize) -> Option<usize> {
         let range = self.range(address)?;
         if range.end - address < size_of::<usize>() {
             return None;
         }
-        // SAFETY: the word lies in a mapping that can be read.
+        // SAFETY: the word lies in a readable mapping.
         Some(unsafe { (address as *const usize).read_unaligned() })
     }
 
-    /// The instruction at `address`, if there is one.
+    /// Returns the instruction at `address`, if there is one.
     pub(crate) fn decode(&mut self, address: usize) -> Option<Instruction> {
         let bytes = self.bytes(address, INSTRUCTION_BYTES);
         let mut decoder = Decoder::with_ip(64, bytes, address as u64, DecoderOptions::NONE);
@@ -67,16 +68,17 @@ impl Code {
     }
 }
 
-/// Whether an instruction queries the system, and so is replaced ([`crate::patch`]).
+/// Returns true if the instruction queries the system, and so is replaced ([`crate::patch`]).
 pub(crate) fn queries_system(instruction: &Instruction) -> bool {
     use Mnemonic::{Cpuid, Rdtsc, Rdtscp, Syscall};
     matches!(instruction.mnemonic(), Rdtsc | Rdtscp | Cpuid | Syscall)
 }
 
-/// Whether it accesses memory of which no callback tells, and so is replaced too: the compiler's
-/// pass puts a callback in place of most locked instructions, but leaves the smaller and the larger
-/// of two (`fetch_min`, `fetch_max`) and inline assembly as they are, and of that what is copied or
-/// filled by one instruction.
+/// Returns true if the instruction accesses memory without a callback, and so is replaced too.
+///
+/// The compiler's pass makes a callback of most locked instructions. It leaves minimum and maximum
+/// (`fetch_min`, `fetch_max`) and inline assembly as they are. Of inline assembly, locked
+/// instructions, repeated copies and repeated fills are replaced.
 pub(crate) fn accesses_untold(instruction: &Instruction) -> bool {
     use Mnemonic::{Movsb, Movsd, Movsq, Movsw, Stosb, Stosd, Stosq, Stosw, Xchg};
     let in_memory = || (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
@@ -89,12 +91,12 @@ pub(crate) fn accesses_untold(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether it gives way to a stub.
+/// Returns true if a stub replaces the instruction.
 pub(crate) fn is_replaced(instruction: &Instruction) -> bool {
     queries_system(instruction) || accesses_untold(instruction)
 }
 
-/// A line of /proc/self/maps, if what it names can be read.
+/// Parses a line of /proc/self/maps. Returns `None` if the mapping is not readable.
 fn range(line: &str) -> Option<Range> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;

@@ -1,6 +1,6 @@
-//! The functions that a program may call; the crate `manycore-sim` offers it in Rust.
+//! The functions that a program may call. The crate `manycore-sim` offers them in Rust.
 //!
-//! A program finds these symbols at run time, so it needs nothing of ours to be linked. Without a
+//! A program finds these symbols at run time, so it does not link this library. Without a
 //! simulation they do nothing.
 
 use std::ffi::c_void;
@@ -10,13 +10,13 @@ use manycore_sim::symbols::{Module, Symbols};
 
 use crate::{frames, placement, simulation};
 
-/// Whether the calling thread is simulated.
+/// Returns true if the calling thread is simulated.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_active() -> bool {
     simulation::active()
 }
 
-/// The program has done `count` operations of what it measures.
+/// Counts `count` more operations of the program.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_op(count: u64) {
     if simulation::active() {
@@ -24,7 +24,7 @@ pub extern "C" fn manycore_sim_op(count: u64) {
     }
 }
 
-/// What follows is measured.
+/// Begins a measured part.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_begin() {
     if simulation::active() {
@@ -32,7 +32,7 @@ pub extern "C" fn manycore_sim_begin() {
     }
 }
 
-/// What follows is not measured.
+/// Ends a measured part.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_end() {
     if simulation::active() {
@@ -40,7 +40,7 @@ pub extern "C" fn manycore_sim_end() {
     }
 }
 
-/// Starts or stops the recording of what the calling thread touches.
+/// Starts or stops recording the calling thread's accesses.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_record(on: bool) {
     if simulation::active() {
@@ -63,16 +63,17 @@ pub extern "C" fn manycore_sim_place(shift: usize) -> usize {
     simulation::with(|sim| 1 << sim.engine.machine().line_shift)
 }
 
-/// Gives the recording to `take` as text and forgets it: a line for each cache line, core and kind
-/// of access, with the line's address, the core, the kind, how often, the bytes as a mask, and the
-/// place in the source.
+/// Passes the recording to `take` as text, and forgets it.
+///
+/// The text has a line for each cache line, core and kind of access: the line's address, the core,
+/// the kind, the count, the bytes as a mask, and the place in the source.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_take_recording(
     take: extern "C" fn(*const u8, usize, *mut c_void),
     with: *mut c_void,
 ) {
     if simulation::active() {
-        // What follows reads files and debug information: nothing that the program does.
+        // This reads files and debug information, which the program does not do.
         let text = simulation::paused(|| simulation::with(recording));
         take(text.as_ptr(), text.len(), with);
     }

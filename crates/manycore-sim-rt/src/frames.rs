@@ -1,19 +1,19 @@
-//! The shadow call stack: where in the tree of calls each virtual thread is.
+//! The shadow call stack: the place of each virtual thread in the tree of calls.
 //!
-//! Owns: the tree. A node is one way to get somewhere: the addresses to which the functions on the
-//! stack will return, from the thread's first to the innermost. A thread holds the number of its
-//! node and so carries its whole stack in one word; entering a function costs a look at the node's
-//! last child, which nearly always is the right one.
+//! This module owns the tree. A node is a path of calls: the return addresses of the functions on
+//! the stack, from the thread's first to the innermost. A thread holds the number of its node, so
+//! one word carries its whole stack. Entering a function costs a look at the node's last child,
+//! which nearly always is the right one.
 //!
-//! Law sim_rt.F1: as many `leave` as `enter`; the tree has at most [`NODES`] nodes, and what lies
-//! beyond is counted and blamed on the last node there is.
+//! Law sim_rt.F1: there are as many `leave`s as `enter`s. The tree has at most [`NODES`] nodes.
+//! Calls beyond that are counted, and attributed to the last existing node.
 
 use std::collections::HashMap;
 
-/// Bits of a program address that say where it is; those above hold the number of a node.
+/// Bits of a program address. The bits above hold the number of a node.
 const ADDRESS_BITS: u32 = 47;
 
-/// Most nodes: what fits above the address.
+/// Maximal number of nodes: what fits above the address.
 const NODES: usize = 1 << (u64::BITS - ADDRESS_BITS);
 
 /// The stack of one thread, as its node of the tree.
@@ -26,7 +26,7 @@ pub(crate) struct CallPath {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
-    /// Where the innermost function returns to.
+    /// The return address of the innermost function.
     caller: usize,
     parent: u32,
     /// The child that was entered last.
@@ -61,7 +61,7 @@ impl Frames {
         let known = self.children.get(&(parent, caller)).copied();
         let child = match known {
             Some(child) if path.beyond == 0 => child,
-            // sim_rt.F1: beyond the last node there is, calls are counted in `beyond` only.
+            // sim_rt.F1: beyond the last node, calls are only counted in `beyond`.
             None if path.beyond == 0 && self.nodes.len() < NODES => {
                 let child = self.nodes.len() as u32;
                 self.nodes.push(Node { caller, parent, last: 0 });
@@ -86,7 +86,7 @@ impl Frames {
         }
     }
 
-    /// The addresses that a site's stack returns to, the innermost first.
+    /// Returns the return addresses of a site's stack, innermost first.
     pub(crate) fn stack(&self, site: u64) -> Vec<u64> {
         let mut node = (site >> ADDRESS_BITS) as usize;
         let mut stack = Vec::new();
@@ -99,14 +99,14 @@ impl Frames {
 }
 
 impl CallPath {
-    /// One word for an address of the program and the way there.
+    /// Combines an address of the program and the path of calls to it into one word.
     #[inline]
     pub(crate) fn site(self, pc: usize) -> u64 {
         (pc as u64 & ((1 << ADDRESS_BITS) - 1)) | u64::from(self.node) << ADDRESS_BITS
     }
 }
 
-/// The address of a site.
+/// Returns the address of a site.
 pub(crate) fn pc(site: u64) -> u64 {
     site & ((1 << ADDRESS_BITS) - 1)
 }

@@ -1,11 +1,11 @@
 //! The simulator's own memory.
 //!
-//! Owns: the global allocator of this library. The program's heap must look as it does without us:
-//! an allocation of ours between two of the program's would move its data to other cache lines. So
-//! nothing here touches libc's heap.
+//! This module owns the global allocator of this library. The program's heap must look as it does
+//! without the simulator: one allocation of ours between two of the program's would move its data
+//! to other cache lines. So nothing here touches libc's heap.
 //!
-//! Law sim_rt.H1: sizes are powers of two, a free block goes to the list of its size and comes back
-//! from there; memory is never returned to the system. An engine's tables double and so leave
+//! Law sim_rt.H1: sizes are powers of two. A free block goes to the list of its size and comes back
+//! from there. Memory is never returned to the system. An engine's tables double, so they leave
 //! behind at most as much again as they use.
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -13,9 +13,9 @@ use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is fetched from the system at once.
+/// Bytes that are fetched from the system at a time.
 const CHUNK: usize = 4 << 20;
-/// Larger blocks are mapped one by one, and kept in the lists like the others.
+/// Blocks from this size on are mapped one by one, and kept in the lists like the others.
 const LARGE: usize = 1 << 20;
 /// One list per power of two.
 const LISTS: usize = 48;
@@ -26,8 +26,8 @@ struct Lists {
     end: usize,
 }
 
-/// The allocator; a lock of its own, because kernel threads that are about to be parked, or a
-/// program that is not simulated, may get here at the same time.
+/// The allocator. It has a lock of its own, because kernel threads that are about to park, or
+/// threads of a program that is not simulated, may get here at the same time.
 pub(crate) struct Private {
     busy: AtomicBool,
     lists: UnsafeCell<Lists>,
@@ -52,7 +52,7 @@ impl Private {
         while self.busy.swap(true, Ordering::Acquire) {
             spin_loop();
         }
-        // SAFETY: `busy` is ours, so no other thread is in here.
+        // SAFETY: this thread holds `busy`, so no other thread is in here.
         let result = act(unsafe { &mut *self.lists.get() });
         self.busy.store(false, Ordering::Release);
         result
@@ -63,7 +63,7 @@ impl Lists {
     fn take(&mut self, bytes: usize, list: usize) -> *mut u8 {
         let head = self.free[list];
         if !head.is_null() {
-            // SAFETY: sim_rt.H1 - a free block begins with the address of the next one.
+            // SAFETY: sim_rt.H1 - a free block begins with the address of the next free block.
             self.free[list] = unsafe { *head.cast::<*mut u8>() };
             return head;
         }
@@ -85,7 +85,8 @@ impl Lists {
 }
 
 // SAFETY: `take` gives each block to one caller at a time (sim_rt.H1), aligned to its power of two,
-// which is at least the layout's alignment (a page for what is mapped; none of ours asks for more).
+// which is at least the layout's alignment (mapped blocks have a page's; this library needs no
+// more).
 unsafe impl GlobalAlloc for Private {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (bytes, list) = class(layout);
@@ -95,7 +96,7 @@ unsafe impl GlobalAlloc for Private {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let (_, list) = class(layout);
         self.locked(|lists| {
-            // SAFETY: the block is at least 16 bytes, and the caller has no more pointers to it.
+            // SAFETY: the block has at least 16 bytes, and the caller has no more pointers to it.
             unsafe { *block.cast::<*mut u8>() = lists.free[list] };
             lists.free[list] = block;
         });

@@ -1,7 +1,7 @@
-//! The real system underneath: its calls and its clock.
+//! The real system underneath: its system calls and its clock.
 //!
-//! Owns: the way to the kernel past our own interposers. A call of `syscall` from this crate would
-//! come back to this crate, because our symbols come first.
+//! This module owns the way to the kernel past our own interposers. A call of `syscall` from this
+//! crate would come back to this crate, because our symbols come first.
 
 use std::arch::asm;
 use std::ffi::c_int;
@@ -29,22 +29,22 @@ pub(crate) const PROT_EXEC: usize = 4;
 const MAP_PRIVATE: usize = 2;
 const MAP_ANONYMOUS: usize = 0x20;
 
-/// Whether the kernel thread waits by intention: for what is outside of the simulation.
+/// True while the kernel thread waits on purpose, for something outside of the simulation.
 static IS_WAITING: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// A system call as the kernel answers it: an error is a number between -4095 and -1.
+/// Makes a system call. Returns the kernel's answer: an error is a number between -4095 and -1.
 ///
 /// # Safety
 /// As for the system call of that number.
 pub(crate) unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     let answer: isize;
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the convention of x86-64 Linux; the kernel changes rax, rcx and r11 alone. What the
-    // call itself does is the caller's promise.
+    // SAFETY: the convention of x86-64 Linux; the kernel changes only rax, rcx and r11. The caller
+    // promises that the call itself is safe.
     unsafe {
         asm!(
             "syscall",
@@ -57,8 +57,10 @@ pub(crate) unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     answer
 }
 
-/// A call that looks at files and has no time to wait. The kernel ends even that one for a signal,
-/// and the timer of [`crate::uninstrumented`] sends some that the program does not know.
+/// Makes a call that checks files without waiting.
+///
+/// A signal can still interrupt it, and the timer of [`crate::uninstrumented`] sends signals that
+/// the program does not know of. So it is repeated.
 ///
 /// # Safety
 /// As for the system call of that number.
@@ -72,7 +74,7 @@ pub(crate) unsafe fn look(number: usize, arguments: [usize; 6]) -> isize {
     }
 }
 
-/// Turns the kernel's answer into libc's: -1, and the error in `errno`.
+/// Converts the kernel's answer to libc's: -1, with the error in `errno`.
 pub(crate) fn as_libc(answer: isize) -> isize {
     if (-4095..0).contains(&answer) {
         set_errno(-answer as c_int);
@@ -87,13 +89,13 @@ pub(crate) fn set_errno(error: c_int) {
     unsafe { *__errno_location() = error }
 }
 
-/// What `errno` says.
+/// Returns `errno`.
 pub(crate) fn errno() -> c_int {
     // SAFETY: libc returns the address of this thread's own word.
     unsafe { *__errno_location() }
 }
 
-/// Fresh memory of zeroes, or null. `near` is a wish.
+/// Maps fresh, zeroed memory, or returns null. `near` is only a hint.
 pub(crate) fn map(near: usize, bytes: usize) -> *mut u8 {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS;
     // SAFETY: a private anonymous mapping without MAP_FIXED replaces nothing.
@@ -102,22 +104,22 @@ pub(crate) fn map(near: usize, bytes: usize) -> *mut u8 {
     if start < 0 { std::ptr::null_mut() } else { start as *mut u8 }
 }
 
-/// Acts with leave to block the kernel thread ([`crate::watchdog`]).
+/// Runs `act`, which may block the kernel thread ([`crate::watchdog`]).
 pub(crate) fn waiting<R>(act: impl FnOnce() -> R) -> R {
-    // ORDER: Relaxed; the watchdog looks at it several times before it believes it.
+    // ORDER: Relaxed; the watchdog reads it several times before it acts.
     IS_WAITING.store(true, Ordering::Relaxed);
     let result = act();
     IS_WAITING.store(false, Ordering::Relaxed);
     result
 }
 
-/// Whether the simulating kernel thread is in [`waiting`].
+/// Returns true while the simulating kernel thread is in [`waiting`].
 pub(crate) fn is_waiting() -> bool {
     // ORDER: Relaxed; see `waiting`.
     IS_WAITING.load(Ordering::Relaxed)
 }
 
-/// What the real clock says, in nanoseconds.
+/// Returns the real time in nanoseconds.
 pub(crate) fn nanoseconds() -> u64 {
     let mut time = [0_u64; 2];
     // SAFETY: CLOCK_MONOTONIC; the kernel writes the two words.
@@ -125,10 +127,10 @@ pub(crate) fn nanoseconds() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// Waits on the real kernel until `word` is no longer `value`.
+/// Waits on the real kernel until `word` differs from `value`.
 pub(crate) fn wait_while(word: &AtomicU32, value: u32) {
     const WAIT_PRIVATE: usize = 128;
-    // ORDER: Acquire; pairs with `wake`: what was done before it is seen after this.
+    // ORDER: Acquire; pairs with `wake`: what was done before it is visible after this.
     while word.load(Ordering::Acquire) == value {
         let address = std::ptr::from_ref(word) as usize;
         // SAFETY: the kernel reads the word, which lives as long as the reference.
@@ -142,6 +144,6 @@ pub(crate) fn wake(word: &AtomicU32, value: u32) {
     // ORDER: Release; pairs with `wait_while`.
     word.store(value, Ordering::Release);
     let address = std::ptr::from_ref(word) as usize;
-    // SAFETY: wakes; touches no memory.
+    // SAFETY: wakes waiters; touches no memory.
     unsafe { call(SYS_FUTEX, [address, WAKE_PRIVATE, usize::MAX >> 33, 0, 0, 0]) };
 }

@@ -1,20 +1,30 @@
 //! The runtime of `manycore sim`: receives what instrumented code reports, and adopts its threads.
 //!
-//! The command builds a program with LLVM's ThreadSanitizer and coverage passes, which turn every
-//! load, store, atomic operation and basic block into a call, and links this library instead of the
-//! sanitizer's. Each call is charged to a virtual core of the engine (`manycore-sim`), and may let
-//! other virtual threads run first. The functions of libc that know about threads, time and cores
-//! are ours as well. The program itself is not changed, not even by a `cfg`.
+//! The command builds a program with LLVM's ThreadSanitizer and coverage passes. They turn every
+//! load, store, atomic operation and basic block into a call, and the program links this library
+//! instead of the sanitizer's. The runtime charges each call to a virtual core of the engine
+//! (`manycore-sim`), and may let other virtual threads run first. It also replaces libc's functions
+//! for threads, time and cores. The program itself is not changed, not even by a `cfg`.
 //!
-//! Parts, from the top: `start`, `arguments` and `facade` (the way in), `watchdog`, `callbacks`
-//! (what instrumented code calls), `calls` (the functions that stand before libc's), `threads`
-//! (adoption) and `instruction_stubs` (what replaced instructions lead to); `simulation` (the
-//! engine and the runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a
-//! virtual thread), `blocks`, `patch` and `code` (the program's instructions), `pipeline` (what
-//! these take on a core that runs them out of order), `frames` (call stacks), `placement` (where a
-//! check's data lie), `allocations` (what was allocated where), `uninstrumented` (what makes no
-//! callbacks) and `random`; `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system
-//! below).
+//! ```text
+//! instrumented program --loads, stores, blocks--> callbacks --+
+//!         |    --libc's functions--> calls, threads ----------+--> simulation --> Engine
+//!         |    --replaced instructions--> instruction_stubs --+        |
+//!         +<-------- switch (the next virtual thread) <----------------+
+//! ```
+//!
+//! Parts, from the top:
+//!
+//! - The way in: `start`, `arguments`, `facade`; and `watchdog`.
+//! - Calls from the program: `callbacks` (from instrumented code), `calls` (functions in front of
+//!   libc's), `threads` (adoption), `instruction_stubs` (from replaced instructions).
+//! - `simulation`: the engine, the runtime's state, and the result of a run.
+//! - A virtual thread: `thread`, `switch`, `rseq`.
+//! - The program's instructions: `blocks`, `patch`, `code`; `pipeline` is their time on a core that
+//!   runs them out of order.
+//! - For reports: `frames` (call stacks), `placement` (where a check's data lie), `allocations`
+//!   (what was allocated where), `uninstrumented` (code without callbacks). Also `random`.
+//! - The system below: `interpose`, `diagnostics`, `host`, `heap`, `hash`.
 //!
 //! x86-64 Linux with glibc only. Elsewhere this crate is empty.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]

@@ -1,17 +1,24 @@
-//! The program's instructions that query the system, replaced: `rdtsc`, `rdtscp`, `cpuid`,
-//! `syscall`; and those that access memory of which no callback tells.
+//! Replaces instructions of the program: those that query the system (`rdtsc`, `rdtscp`, `cpuid`,
+//! `syscall`), and those that access memory without a callback.
 //!
-//! Owns: the replacement, in all instrumented code. There is nothing to call in the
-//! program's source and nothing to pay in a native build: before a block runs for the first time
-//! it is decoded for its cost ([`crate::blocks`]); where it reads the processor's clock, asks what
-//! processor this is, or enters the kernel by itself, the instruction gives way to a stub that asks
-//! the simulation. An access that nothing tells of is told by the stub, which then makes it.
+//! This module owns the replacement, in all instrumented code. The program's source needs no
+//! change, and a native build costs nothing: a block is decoded before it runs for the first time
+//! ([`crate::blocks`]). An instruction that reads the processor's clock, asks which processor this
+//! is, or enters the kernel is replaced by a jump to a stub that asks the simulation. For an access
+//! without a callback, the stub reports the access and then makes it.
 //!
-//! Law sim_rt.K1: a jump to the stub takes five bytes, so the instructions behind the one replaced
-//! move to the stub as well. They are of one block, none is a call, and nothing jumps between them:
-//! all code within reach is searched for a jump there. Where that cannot be had, a breakpoint takes
-//! the instruction's first byte, and the signal's handler goes on at the stub: some microseconds of
-//! real time, and the same virtual time. What cannot even be had so is counted ([`Patches::left`]).
+//! ```text
+//! site:  jmp stub -----> stub: call the routine (ask, or report the access)
+//!        (filling)             the access, if it was reported
+//! after: ... <---------------- the moved instructions; jmp after
+//! ```
+//!
+//! Law sim_rt.K1: a jump to the stub takes five bytes, so the instructions after the replaced one
+//! move to the stub as well. They belong to one block, none is a call, and nothing jumps between
+//! them: all code within reach is searched for such a jump. If that is impossible, a breakpoint
+//! replaces the instruction's first byte, and the signal's handler goes on at the stub. That takes
+//! some microseconds of real time and the same virtual time. If even that is impossible, the
+//! instruction is counted ([`Patches::left`]).
 
 use std::ffi::{c_int, c_void};
 
@@ -34,9 +41,9 @@ const STUB_BYTES: usize = 128;
 /// Stubs in one page.
 const STUBS: usize = PAGE / STUB_BYTES;
 const PAGE: usize = 4096;
-/// How far around an instruction code is searched for jumps to behind it.
+/// How far around an instruction the code is searched for jumps to the moved instructions.
 const REACH: usize = 64 << 10;
-/// How far a stub may be away.
+/// Maximal distance of a stub.
 const NEAR: usize = 1 << 30;
 
 /// The beginning of glibc's `ucontext_t`.
@@ -54,11 +61,11 @@ pub(crate) type Handler = extern "C" fn(c_int, *mut c_void, *mut Context);
 /// Where replaced instructions lead ([`crate::instruction_stubs`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Targets {
-    /// The routine that stands for an instruction.
+    /// Returns the routine that stands for an instruction.
     pub(crate) routine: fn(Mnemonic) -> usize,
-    /// The one that tells of an access.
+    /// Returns the routine that reports an access.
     pub(crate) tells: fn() -> usize,
-    /// What handles breakpoints.
+    /// Handles breakpoints.
     pub(crate) at_breakpoint: Handler,
 }
 
@@ -66,11 +73,11 @@ pub(crate) struct Targets {
 #[derive(Debug)]
 pub(crate) struct Patches {
     targets: Targets,
-    /// Pages for stubs: start, and how many are in use.
+    /// Pages for stubs: start, and number of used stubs.
     pages: Vec<(usize, usize)>,
     /// Breakpoints and their stubs.
     traps: Vec<(usize, usize)>,
-    /// The accesses that stubs tell of.
+    /// The accesses that stubs report, by stub.
     told: HashMap<usize, Instruction, Fixed>,
     /// Instructions that could not be replaced.
     pub(crate) left: Vec<usize>,
@@ -87,12 +94,12 @@ impl Patches {
         }
     }
 
-    /// The stub for the breakpoint at `site`.
+    /// Returns the stub of the breakpoint at `site`.
     pub(crate) fn behind_trap(&self, site: usize) -> Option<usize> {
         self.traps.iter().find(|trap| trap.0 == site).map(|trap| trap.1)
     }
 
-    /// The instruction whose access the stub tells of that holds this address.
+    /// Returns the instruction whose access is reported by the stub that contains this address.
     pub(crate) fn told(&self, in_stub: usize) -> Instruction {
         self.told[&(in_stub & !(STUB_BYTES - 1))]
     }
@@ -108,7 +115,7 @@ impl Patches {
         }
     }
 
-    /// By a jump to a stub, if the instructions behind can move (sim_rt.K1).
+    /// Replaces it by a jump to a stub, if the instructions after it can move (sim_rt.K1).
     fn by_jump(&mut self, code: &mut Code, instruction: &Instruction) -> Option<()> {
         let site = instruction.ip() as usize;
         let behind = site + instruction.len();
@@ -137,8 +144,8 @@ impl Patches {
         overwrite(site, 1, &[INT3])
     }
 
-    /// Writes the stub: step over the red zone, ask or tell, step back, the access if it was told,
-    /// what was moved, and on to `after`.
+    /// Writes the stub: step over the red zone, ask or report, step back, the access if it was
+    /// reported, the moved instructions, and the jump to `after`.
     fn write_stub(
         &mut self,
         stub: usize,
@@ -157,7 +164,7 @@ impl Patches {
         code.extend(((STUB_BYTES - 8 - call_end) as i32).to_le_bytes());
         code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
         if replaced.mnemonic() == Mnemonic::Syscall {
-            // rcx is 0 if the kernel shall answer: jrcxz to `syscall`, else jmp over it.
+            // rcx is 0 if the kernel shall answer: jrcxz to `syscall`, otherwise jmp over it.
             code.extend([0xe3, 2, 0xeb, 2, 0x0f, 0x05]);
         }
         let here = (stub + code.len()) as u64;
@@ -175,7 +182,7 @@ impl Patches {
         overwrite(stub, STUB_BYTES, &code)
     }
 
-    /// Room for a stub near `site`.
+    /// Returns room for a stub near `site`.
     fn stub(&mut self, site: usize) -> Option<usize> {
         let near = |&(page, used): &(usize, usize)| used < STUBS && page.abs_diff(site) < NEAR;
         if let Some((page, used)) = self.pages.iter_mut().find(|page| near(page)) {
@@ -193,8 +200,8 @@ impl Patches {
     }
 }
 
-/// The instructions at `from` that make up at least `bytes`, if they can run elsewhere. They may
-/// be fewer bytes if they end with a jump or a return and filling follows.
+/// Returns the instructions at `from` that make up at least `bytes`, if they can run elsewhere.
+/// They may have fewer bytes if they end with a jump or a return and filling follows.
 fn moved(code: &mut Code, from: usize, bytes: usize) -> Option<Vec<Instruction>> {
     let mut moved = Vec::new();
     let mut address = from;
@@ -219,7 +226,7 @@ fn moved(code: &mut Code, from: usize, bytes: usize) -> Option<Vec<Instruction>>
     Some(moved)
 }
 
-/// Whether some bytes of `code`, which begins at `base`, could be a jump to `from..to`.
+/// Returns true if some bytes of `code`, which begins at `base`, could be a jump into `from..to`.
 fn jumps_between(code: &[u8], base: usize, from: usize, to: usize) -> bool {
     let near = |at: usize, length: usize, distance: isize| {
         let target = (base + at + length).wrapping_add_signed(distance);
@@ -242,7 +249,7 @@ fn jumps_between(code: &[u8], base: usize, from: usize, to: usize) -> bool {
     })
 }
 
-/// A jump from `site` to `target`.
+/// Encodes a jump from `site` to `target`.
 fn jump(site: usize, target: usize) -> Option<[u8; JUMP_BYTES]> {
     let distance = i32::try_from(target as isize - (site + JUMP_BYTES) as isize).ok()?;
     let mut code = [0xe9, 0, 0, 0, 0];
@@ -250,7 +257,7 @@ fn jump(site: usize, target: usize) -> Option<[u8; JUMP_BYTES]> {
     Some(code)
 }
 
-/// Puts `new` at `site`, and breakpoints behind it up to `bytes`.
+/// Writes `new` at `site`, and breakpoints after it up to `bytes`.
 fn overwrite(site: usize, bytes: usize, new: &[u8]) -> Option<()> {
     let first = site & !(PAGE - 1);
     let length = (site + bytes).next_multiple_of(PAGE) - first;
@@ -262,7 +269,7 @@ fn overwrite(site: usize, bytes: usize, new: &[u8]) -> Option<()> {
     if protect(code | host::PROT_WRITE) != 0 {
         return None;
     }
-    // SAFETY: writable for the moment; only this thread runs the program's code (sim_rt.S1), and it
+    // SAFETY: writable for the moment. Only this thread runs the program's code (sim_rt.S1), and it
     // is in this function.
     let old = unsafe { std::slice::from_raw_parts_mut(site as *mut u8, bytes) };
     old.fill(INT3);

@@ -1,20 +1,20 @@
-//! Placements: a heap whose first block begins so many bytes into a cache line.
+//! Placements: a heap whose first block begins a given number of bytes into a cache line.
 //!
-//! Owns: the memory from which the allocations of one virtual thread come while a check asks for
-//! that (`manycore_sim::ConflictCheck`). Which data share a line depends on what was allocated
-//! before; here it depends on the placement alone. Blocks follow each other as glibc's do in fresh
-//! memory: multiples of 16 bytes, a word of each for its size.
+//! This module owns the memory of one virtual thread's allocations while a check asks for a
+//! placement (`manycore_sim::ConflictCheck`). Normally the data that share a line depend on earlier
+//! allocations; here they depend only on the placement. Blocks follow each other as glibc's do in
+//! fresh memory: multiples of 16 bytes, with a word for the size of each.
 //!
-//! Law sim_rt.P2: a block of the region never reaches libc, and its memory is not used again.
+//! Law sim_rt.P2: a block of the region never reaches libc, and its memory is not reused.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::{host, simulation};
 
-/// Address space for all placements of a process; pages that are not used take no memory.
+/// Address space for all placements of a process. Unused pages take no memory.
 const REGION: usize = 256 << 20;
 const PAGE: usize = 4096;
-/// No thread's allocations come from the region.
+/// Means that no thread's allocations come from the region.
 const NONE: usize = usize::MAX;
 
 // One kernel thread runs while a simulation is active (sim_rt.S1), so no ordering is needed.
@@ -22,7 +22,7 @@ static START: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static THREAD: AtomicUsize = AtomicUsize::new(NONE);
 
-/// What the running thread allocates from now on begins on a new page, `shift` bytes into a line.
+/// Lets the running thread allocate from a new page, beginning `shift` bytes into a line.
 pub(crate) fn begin(shift: usize) {
     if START.load(Relaxed) == 0 {
         START.store(host::map(0, REGION) as usize, Relaxed);
@@ -30,18 +30,18 @@ pub(crate) fn begin(shift: usize) {
     }
     if START.load(Relaxed) != 0 {
         let page = NEXT.load(Relaxed).next_multiple_of(PAGE);
-        // A line's worth of room for the first block's size.
+        // A line's worth of room for the first block's size word.
         NEXT.store(page + 256 + shift.next_multiple_of(16), Relaxed);
         THREAD.store(simulation::with(|sim| sim.current), Relaxed);
     }
 }
 
-/// Allocations come from libc again.
+/// Lets allocations come from libc again.
 pub(crate) fn end() {
     THREAD.store(NONE, Relaxed);
 }
 
-/// A block of the region, if the running thread's allocations come from there and there is room.
+/// Returns a block of the region, if the running thread allocates from there and there is room.
 #[inline]
 pub(crate) fn take(alignment: usize, bytes: usize) -> Option<*mut u8> {
     let thread = THREAD.load(Relaxed);
@@ -55,13 +55,13 @@ pub(crate) fn take(alignment: usize, bytes: usize) -> Option<*mut u8> {
         return None;
     }
     NEXT.store(end, Relaxed);
-    // SAFETY: sim_rt.P2 - the word before the block is the region's and no other block's: blocks
-    // begin 256 bytes into it, and each ends 8 bytes before its `end` at the latest.
+    // SAFETY: sim_rt.P2 - the word before the block belongs to the region and to no other block:
+    // blocks begin 256 bytes into it, and each ends at least 8 bytes before its `end`.
     unsafe { *((block - 8) as *mut usize) = size | 1 };
     Some(block as *mut u8)
 }
 
-/// Bytes that a block of the region has room for; `None` if it is not one.
+/// Returns the bytes that a block of the region has room for, or `None` for a foreign block.
 #[inline]
 pub(crate) fn room(block: *mut u8) -> Option<usize> {
     let start = START.load(Relaxed);

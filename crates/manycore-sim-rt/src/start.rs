@@ -1,8 +1,8 @@
-//! Before `main`: whether this process is to be simulated, and on what.
+//! Before `main`: decides whether this process is simulated, and on which machine.
 //!
-//! The command hands over one variable, [`VARIABLE`]. It is taken out of the environment at once,
-//! so that processes which the program starts run as they would: they load this library too, if
-//! they are instrumented, and it then does nothing but what the hardware does (law sim_rt.B1).
+//! The command passes one variable, [`VARIABLE`]. It is removed from the environment at once, so
+//! processes that the program starts run as usual. If these are instrumented they load this library
+//! too, and it then does only what the hardware does (law sim_rt.B1).
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -14,8 +14,8 @@ use crate::interpose::Next;
 use crate::simulation::{self, Hooks, result};
 use crate::{arguments, callbacks, diagnostics, instruction_stubs, switch, watchdog};
 
-/// Cores, seed, how many waits to keep, where to write the result, and the machine, separated by
-/// bars: the command's to us.
+/// The command's settings, separated by bars: cores, seed, how many waits to keep, where to write
+/// the result, and the machine.
 const VARIABLE: &CStr = c"MANYCORE_SIM_RUN";
 
 unsafe extern "C" {
@@ -45,7 +45,7 @@ extern "C" fn begin() {
         CStr::from_ptr(text).to_string_lossy().into_owned()
     };
     // SAFETY: before `main` there is one thread, and the text was copied: no pointer into the
-    // environment is left.
+    // environment remains.
     unsafe { unsetenv(VARIABLE.as_ptr()) };
     if !switch::is_supported() {
         diagnostics::fatal(format_args!(
@@ -88,14 +88,14 @@ fn prepare_libc() {
     unsafe {
         // As many arenas as threads, whatever the host has in cores.
         mallopt(ARENA_MAX, ARENAS);
-        // Fixed, where libc would adapt it to what is freed.
+        // Fixed, because libc would adapt it to what is freed.
         mallopt(MMAP_THRESHOLD, THRESHOLD);
         atexit(result::at_exit);
         pthread_atfork(None, None, Some(in_child));
     }
 }
 
-/// In the child of a fork there is one thread, the caller's: it goes on without a simulation.
+/// Ends the simulation in the child of a fork, which has only the caller's thread.
 extern "C" fn in_child() {
     simulation::stop();
 }
@@ -107,7 +107,8 @@ static START_MAIN: Next = Next::new(c"__libc_start_main");
 type Main = extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 type Act = extern "C" fn();
 
-/// What a program's first instructions call: libc's, with a `main` of ours.
+/// Stands in front of libc's function, which a program's first instructions call, and passes a
+/// `main` of ours.
 ///
 /// # Safety
 /// As for the function of libc.
@@ -132,23 +133,23 @@ pub unsafe extern "C" fn __libc_start_main(
     ) -> c_int;
     let (main, argv) = if simulation::active() {
         MAIN.store(main as *mut c_void, Ordering::Relaxed);
-        // SAFETY: the program's first instructions hand over what the kernel gave, and there is one
+        // SAFETY: the program's first instructions pass what the kernel gave, and there is one
         // thread.
         (main_at_a_fixed_place as Main, unsafe { arguments::relocated(argc, argv) })
     } else {
         (main, argv)
     };
-    // SAFETY: the type of libc's function, which is given the arguments that the program's start
-    // gave to this one; its `main` is the program's own, or calls it.
+    // SAFETY: this is the type of libc's function. It gets the arguments that this one got, with
+    // the program's own `main`, or ours, which calls it.
     unsafe {
         let start: Start = std::mem::transmute(START_MAIN.get());
         start(main, argc, argv, init, fini, linker_fini, stack_end)
     }
 }
 
-/// `main` with its stack at a multiple of a megabyte. Above it are the environment, the arguments
-/// and what the kernel tells of the machine: how much that is differs from place to place, and
-/// would decide which of `main`'s data share a cache line.
+/// Calls `main` with its stack at a multiple of a megabyte. The environment, the arguments and the
+/// kernel's facts lie above the stack. Their size differs from place to place, and would decide
+/// which of `main`'s data share a cache line.
 #[unsafe(naked)]
 extern "C" fn main_at_a_fixed_place(_: c_int, _: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
     naked_asm!(

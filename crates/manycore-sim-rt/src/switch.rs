@@ -1,13 +1,12 @@
-//! Context switch from one virtual thread to another: its stack, its callee-saved registers, its
-//! TLS.
+//! The context switch from one virtual thread to another: stack, callee-saved registers, TLS.
 //!
-//! Owns: the few lines of assembly. Law sim_rt.W1: a suspended thread's stack ends with what
-//! `switch` pushed, lowest first: the x87 and SSE control words, r15 to r12, rbx, rbp, the return
-//! address.
+//! This module owns the few lines of assembly. Law sim_rt.W1: a suspended thread's stack ends with
+//! what `switch` pushed, lowest first: the x87 and SSE control words, r15 to r12, rbx, rbp, the
+//! return address.
 
 use std::arch::{asm, naked_asm};
 
-/// Whether this processor and kernel let a program set its own thread pointer.
+/// Returns true if this processor and kernel let a program set its own thread pointer.
 pub(crate) fn is_supported() -> bool {
     const AT_HWCAP2: usize = 26;
     const FSGSBASE: usize = 1 << 1;
@@ -18,20 +17,20 @@ pub(crate) fn is_supported() -> bool {
     unsafe { getauxval(AT_HWCAP2) & FSGSBASE != 0 }
 }
 
-/// The thread pointer of the calling thread.
+/// Returns the thread pointer of the calling thread.
 pub(crate) fn thread_pointer() -> usize {
     let pointer;
-    // SAFETY: `is_supported` was asked before any thread was adopted; reads one register.
+    // SAFETY: `is_supported` was checked before any thread was adopted; reads one register.
     unsafe { asm!("rdfsbase {}", out(reg) pointer, options(nomem, nostack, preserves_flags)) };
     pointer
 }
 
-/// Suspends the caller, whose place goes to `save`, and resumes what was suspended at `to`. A
-/// thread pointer of 0 stays as it is.
+/// Suspends the caller, saves its place in `save`, and resumes what was suspended at `to`. A thread
+/// pointer of 0 is left unchanged.
 ///
 /// # Safety
-/// `to` is a place that this function saved or [`prepare`] made (sim_rt.W1), and it has not been
-/// resumed since; `save` is writable; `pointer` belongs to the thread that is resumed.
+/// `to` is a place that this function saved or [`prepare`] made (sim_rt.W1), and was not resumed
+/// since; `save` is writable; `pointer` belongs to the resumed thread.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch(save: *mut usize, to: usize, pointer: usize) {
     naked_asm!(
@@ -71,7 +70,7 @@ pub(crate) unsafe fn prepare(top: *mut u8, entry: extern "C" fn() -> !) -> usize
     const MXCSR_DEFAULT: u64 = 0x1f80;
     const X87_DEFAULT: u64 = 0x37f;
     let frame = [MXCSR_DEFAULT | X87_DEFAULT << 32, 0, 0, 0, 0, 0, 0, entry as usize as u64, 0];
-    // At its first instruction, a function finds rsp 8 below a multiple of 16.
+    // At a function's first instruction, rsp is 8 below a multiple of 16.
     let start = (top as usize & !15) - 128 + 8;
     // SAFETY: the nine words from `start` lie within the 256 bytes below `top`.
     unsafe { (start as *mut [u64; 9]).write(frame) };

@@ -1,6 +1,6 @@
-//! An adopted thread, and the real one that it was.
+//! The state of an adopted thread and of its real thread.
 //!
-//! Law sim_rt.S2 (kept in [`crate::threads`]) says what its `place` is.
+//! Law sim_rt.S2 (in [`crate::threads`]) says what its `place` is.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU32;
@@ -14,33 +14,33 @@ use crate::{rseq, switch};
 pub(crate) type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 pub(crate) type Destructor = extern "C" fn(*mut c_void);
 
-/// An adopted thread; the program's first has no entry.
+/// An adopted thread. The program's first thread has no entry.
 pub(crate) struct Thread {
     pub(crate) entry: Option<Entry>,
     pub(crate) argument: *mut c_void,
     pub(crate) result: *mut c_void,
     /// libc's handle.
     pub(crate) handle: usize,
-    /// sim_rt.S2.
+    /// The saved stack pointer (sim_rt.S2).
     pub(crate) place: usize,
     pub(crate) pointer: usize,
-    /// Bytes of its stack, which ends a little above `pointer`. Of the first thread, whose stack is
-    /// elsewhere: those that thread-locals may have.
+    /// Bytes of its stack, which ends a little above `pointer`. The first thread's stack is
+    /// elsewhere; for it, the bytes that thread-locals may have.
     pub(crate) stack: usize,
-    /// Where it was when it gave way: in the tree of calls, and in which block.
+    /// Where it was when it gave way: its place in the tree of calls, and its block.
     pub(crate) frame: (CallPath, usize),
     /// When its registers have their values.
     pub(crate) registers: Registers,
-    /// The cores that it may use; `None` for all.
+    /// The cores that it may use, or `None` for all.
     pub(crate) allowed: Option<Vec<u32>>,
     pub(crate) destructors: Vec<(Destructor, *mut c_void)>,
     /// 1 when the kernel thread sleeps on its parking stack.
     pub(crate) parked: AtomicU32,
-    /// 1 when it shall go back and end.
+    /// 1 when the kernel thread shall go back to its stack and end.
     pub(crate) released: AtomicU32,
     pub(crate) ended: bool,
     pub(crate) detached: bool,
-    /// Its real thread is gone, so the handle may be another's now.
+    /// True once its real thread is gone: the handle may then belong to another thread.
     pub(crate) collected: bool,
 }
 
@@ -66,7 +66,7 @@ impl Thread {
         })
     }
 
-    /// The thread that calls, which is the program's first.
+    /// Returns the state of the calling thread, which is the program's first.
     pub(crate) fn first() -> Box<Self> {
         let mut thread = Self::new(None, std::ptr::null_mut());
         thread.pointer = switch::thread_pointer();

@@ -1,18 +1,26 @@
-//! Adoption: the program's threads become virtual ones.
+//! Adoption: the program's threads become virtual threads.
 //!
-//! Owns: `pthread_create`, `pthread_join`, `pthread_detach`, and thread-local destructors.
+//! This module owns `pthread_create`, `pthread_join`, `pthread_detach`, and thread-local
+//! destructors.
 //!
-//! A new thread is a real one at first: libc makes its stack and its thread-local storage. It then
-//! parks on a small stack of its own, and from there on its real stack and storage are used by the
-//! one kernel thread that runs the whole simulation, which changes between virtual threads by
-//! changing stack and thread pointer ([`crate::switch`]). When the virtual thread has ended and is
-//! joined or detached, the real one wakes up on its own stack and ends in libc's own way.
+//! A new thread is a real thread at first: libc makes its stack and its thread-local storage. The
+//! thread then parks on a small stack of its own. From there on, the one kernel thread that runs
+//! the simulation uses its real stack and storage. It changes between virtual threads by changing
+//! the stack and the thread pointer ([`crate::switch`]). When a virtual thread has ended and is
+//! joined or detached, its real thread wakes up on its own stack and ends as libc does it.
+//!
+//! ```text
+//! pthread_create --> real thread --park--> virtual thread, run by the simulating kernel thread
+//!                    (sleeps on its              |
+//!                     parking stack)             v
+//!                    ends in libc <--join, detach-- ended
+//! ```
 //!
 //! Laws:
-//! - sim_rt.S1 While a simulation is active, one kernel thread runs; every adopted one is parked,
+//! - sim_rt.S1 While a simulation is active, one kernel thread runs. Every adopted one is parked,
 //!   or is ending while the simulating one waits for it.
-//! - sim_rt.S2 A thread's `place` is what `switch` saved when it last gave way (or what its
-//!   trampoline left), and is used once.
+//! - sim_rt.S2 A thread's `place` is what `switch` saved when the thread last gave way, or what its
+//!   trampoline left. It is used once.
 //! - sim_rt.S3 Destructors run on the virtual thread, before it ends for the engine.
 
 use std::ffi::{c_int, c_void};
@@ -45,8 +53,8 @@ extern "C" fn trampoline(own: *mut c_void) -> *mut c_void {
     if stack.is_null() {
         crate::diagnostics::fatal(format_args!("no memory for another thread"));
     }
-    // SAFETY: sim_rt.S1 - the creator waits until this thread is parked, so `own` is this thread's;
-    // the stack is new, and `park` is entered with `own` by way of PARKING.
+    // SAFETY: sim_rt.S1 - the creator waits until this thread is parked, so `own` is this thread's
+    // alone. The stack is new, and `park` finds `own` in PARKING.
     unsafe {
         (*own).pointer = switch::thread_pointer();
         rseq::release((*own).pointer);
@@ -58,11 +66,11 @@ extern "C" fn trampoline(own: *mut c_void) -> *mut c_void {
     live(own)
 }
 
-/// The thread that is about to park; set and read by it alone, while its creator waits.
+/// The thread that is about to park. Only that thread sets and reads it, while its creator waits.
 struct Parking(std::sync::atomic::AtomicPtr<Thread>);
 static PARKING: Parking = Parking(std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()));
 
-/// Where the kernel thread is while its stack is used elsewhere.
+/// Sleeps on the parking stack while the real stack is used elsewhere.
 extern "C" fn park() -> ! {
     let own = PARKING.0.load(std::sync::atomic::Ordering::Relaxed);
     // SAFETY: threads are boxed and never dropped, and these words are atomic.
@@ -75,14 +83,14 @@ extern "C" fn park() -> ! {
     crate::diagnostics::fatal(format_args!("a parked thread went on"))
 }
 
-/// The virtual thread's life, and the end of the real one.
+/// Runs the virtual thread, and ends the real thread.
 fn live(own: *mut Thread) -> *mut c_void {
     // SAFETY: threads are boxed and never dropped; no other thread changes these fields
     // (sim_rt.S1).
     let (entry, argument) = unsafe { ((*own).entry, (*own).argument) };
     let result = entry.map_or(std::ptr::null_mut(), |entry| entry(argument));
-    // Here, on the virtual thread, for destructors may run instrumented code (sim_rt.S3).
-    // SAFETY: sim_rt.S1 - boxed, never dropped, and only this thread pushes and pops; a destructor
+    // On the virtual thread, because destructors may run instrumented code (sim_rt.S3).
+    // SAFETY: sim_rt.S1 - boxed, never dropped, and only this thread pushes and pops. A destructor
     // may register more, so the borrow ends with each pop.
     while let Some((destroy, object)) = unsafe { (*own).destructors.pop() } {
         destroy(object);
@@ -91,13 +99,13 @@ fn live(own: *mut Thread) -> *mut c_void {
     let next = simulation::chosen(next);
     let (save, to, pointer) = simulation::with(|sim| sim.change_to(next));
     // SAFETY: sim_rt.S2, sim_rt.W1 - `to` is where the thread that the engine chose gave way, and
-    // the pointer is its own. This comes back on the real kernel thread, from `park`.
+    // the pointer is that thread's. This call returns on the real kernel thread, from `park`.
     unsafe { switch::switch(save, to, pointer) };
     result
 }
 
 impl simulation::Simulation {
-    /// Records the end of the running thread and asks which one is next.
+    /// Records the end of the running thread and asks the engine which thread is next.
     fn end_current(&mut self, result: *mut c_void) -> manycore_sim::Outcome {
         let number = self.current;
         let thread = &mut self.threads[number];
@@ -110,28 +118,28 @@ impl simulation::Simulation {
         self.engine.exit()
     }
 
-    /// The virtual thread with this handle, if it still has a real one.
+    /// Returns the virtual thread with this handle, if it still has a real thread.
     fn by_handle(&self, handle: usize) -> Option<usize> {
         let fits = |thread: &Thread| thread.handle == handle && !thread.collected;
         self.threads.iter().skip(1).position(|thread| fits(thread)).map(|index| index + 1)
     }
 }
 
-/// How large a stack a thread with those attributes gets.
+/// Returns the size of the stack of a thread with these attributes.
 fn stack_bytes(attributes: *const c_void) -> usize {
     unsafe extern "C" {
         fn pthread_attr_getstacksize(attributes: *const c_void, bytes: *mut usize) -> c_int;
     }
     let mut bytes = 8 << 20;
     if !attributes.is_null() {
-        // SAFETY: the attributes are those that the caller of `pthread_create` gave it, which libc
-        // has just read; the word is ours.
+        // SAFETY: the caller of `pthread_create` passed these attributes, which libc has just read;
+        // the word is ours.
         unsafe { pthread_attr_getstacksize(attributes, &mut bytes) };
     }
     bytes
 }
 
-/// Makes a thread: a virtual one while a simulation runs.
+/// Creates a thread. While a simulation runs, it becomes a virtual thread.
 ///
 /// # Safety
 /// As for the function of libc.
@@ -181,8 +189,8 @@ pub unsafe extern "C" fn pthread_join(handle: usize, result: *mut *mut c_void) -
     let ended_with = simulation::with(|sim| sim.threads[number].result);
     collect(number);
     if !result.is_null() {
-        // SAFETY: not null, and the caller promises that it is good for a pointer then, as libc's
-        // `pthread_join` asks.
+        // SAFETY: not null, and the caller promises room for a pointer, as libc's `pthread_join`
+        // requires.
         unsafe { *result = ended_with };
     }
     0
