@@ -48,8 +48,9 @@ pub extern "C" fn manycore_sim_record(on: bool) {
     }
 }
 
-/// What the calling thread allocates from now on begins so many bytes into a cache line; the
-/// largest number ends that. Returns the size of a line.
+/// Lets the calling thread's allocations begin `shift` bytes into a cache line from now on.
+///
+/// The largest number ends that. Returns the size of a line.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_place(shift: usize) -> usize {
     if !simulation::active() {

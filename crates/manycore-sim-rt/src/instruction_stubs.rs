@@ -1,5 +1,5 @@
-//! The targets of the stubs of [`crate::patch`]: in assembly, because all registers are preserved,
-//! except those that the replaced instruction writes.
+//! The routines that the stubs of [`crate::patch`] call. In assembly, because they preserve all
+//! registers except those that the replaced instruction writes.
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
@@ -9,10 +9,10 @@ use iced_x86::{Mnemonic, OpKind, Register};
 use crate::patch::{Context, Targets};
 use crate::{calls, diagnostics, simulation};
 
-/// Where replaced instructions lead.
+/// The routines behind replaced instructions.
 pub(crate) const TARGETS: Targets = Targets { routine, tells, at_breakpoint };
 
-/// The routine for an instruction that is replaced.
+/// Returns the routine for a replaced instruction.
 fn routine(instruction: Mnemonic) -> usize {
     match instruction {
         Mnemonic::Rdtsc => read_alone as *const () as usize,
@@ -26,7 +26,7 @@ fn tells() -> usize {
     tell as *const () as usize
 }
 
-/// What a read of the clock gives.
+/// The result of a read of the clock.
 #[repr(C)]
 struct Reading {
     ticks: u64,
@@ -54,7 +54,7 @@ struct Call {
     number: usize,
 }
 
-/// What is known of a system call: its answer, or that the kernel shall give it.
+/// The answer of a system call, or a request that the kernel gives it.
 #[repr(C)]
 struct Answer {
     value: isize,
@@ -118,7 +118,7 @@ read! {
     read_alone, ""
 }
 read! {
-    /// For `rdtscp`, which also says the core, in rcx: seven words up from the frame.
+    /// For `rdtscp`, which also returns the core in rcx: seven words above the frame.
     read_with_core, "mov [rbp + 56], rdx"
 }
 
@@ -199,7 +199,7 @@ unsafe extern "C" fn enter_kernel() {
     )
 }
 
-/// The general registers as `tell` pushes them, by their numbers, and where it returns to.
+/// The general registers as `tell` pushes them, by number, and the return address.
 #[repr(C)]
 struct General {
     registers: [u64; 16],
@@ -213,7 +213,7 @@ extern "C" fn told(general: &General) {
     }
     let instruction = simulation::with(|sim| sim.patches.told(general.in_stub));
     let value = |register: Register, _, _| match register {
-        // The call and the step over the red zone are between.
+        // The call and the step over the red zone lie between.
         Register::RSP => Some(general as *const _ as u64 + size_of::<General>() as u64 + 128),
         Register::FS => Some(crate::switch::thread_pointer() as u64),
         Register::CS | Register::DS | Register::ES | Register::SS => Some(0),
@@ -243,7 +243,7 @@ extern "C" fn told(general: &General) {
     }
 }
 
-/// For an access that no callback tells of: preserves all registers.
+/// For an access without a callback. Preserves all registers.
 #[unsafe(naked)]
 unsafe extern "C" fn tell() {
     naked_asm!(
@@ -298,12 +298,12 @@ unsafe extern "C" fn tell() {
 /// The instruction pointer in [`Context::registers`].
 const RIP: usize = 16;
 
-/// Makes a breakpoint of ours go on at its stub.
+/// Makes a breakpoint of ours continue at its stub.
 extern "C" fn at_breakpoint(_: c_int, _: *mut c_void, context: *mut Context) {
     // SAFETY: the kernel gives the context of the interrupted thread.
     let at = unsafe { &mut (*context).registers[RIP] };
     let site = (*at as usize).wrapping_sub(1);
-    // sim_rt.S1, and the program's code is never interrupted inside `with`.
+    // sim_rt.S1; also, the program's code never interrupts `with`.
     let stub = simulation::with(|sim| sim.patches.behind_trap(site));
     match stub {
         Some(stub) => *at = stub as u64,

@@ -86,7 +86,7 @@ fn prepare_libc() {
     const THRESHOLD: c_int = 128 << 10;
     // SAFETY: sets numbers of libc's allocator and registers functions that stay.
     unsafe {
-        // As many arenas as threads, whatever the host has in cores.
+        // As many arenas as threads, however many cores the host has.
         mallopt(ARENA_MAX, ARENAS);
         // Fixed, because libc would adapt it to what is freed.
         mallopt(MMAP_THRESHOLD, THRESHOLD);

@@ -94,7 +94,7 @@ static inline void rcu_thread_online(void)
 #define rcu_assign_pointer(pointer, value) mc_assign_pointer(pointer, value)
 #define rcu_set_pointer(address, value) mc_assign_pointer(*(address), value)
 #define rcu_xchg_pointer(address, value) mc_exchange_pointer(*(address), value)
-/* A statement expression, as in liburcu: what was there before. */
+/* A statement expression that returns the old value, as in liburcu. */
 #define rcu_cmpxchg_pointer(address, old, value) \
 	__extension__({ \
 		__typeof__(*(address)) mc_expected_ = (old); \

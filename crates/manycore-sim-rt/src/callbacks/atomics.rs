@@ -1,9 +1,8 @@
 //! Atomic operations: charge first, which may run other virtual threads, then operate.
 //!
 //! While a simulation runs, nothing comes between the end of `access` and the operation, because
-//! one kernel thread runs everything (sim_rt.S1). The operations are atomic all the same, for
-//! sim_rt.B1, and sequentially consistent, which is right for every ordering that the program asked
-//! for.
+//! one kernel thread runs everything (sim_rt.S1). Still, the operations are atomic, for sim_rt.B1.
+//! They are sequentially consistent, which is correct for every ordering that the program requests.
 
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst, fence};
@@ -13,7 +12,7 @@ use crate::simulation::{self, Kind};
 /// LLVM's number for the ordering.
 const SEQ_CST: i32 = 5;
 
-/// The callbacks of one width: for each operation the symbol and the name of its Rust part.
+/// Makes the callbacks of one width. Each operation has the symbol and the name of its Rust part.
 macro_rules! width {
     ($int:ty, $atomic:ty, $bytes:literal;
      load $load:ident $load_part:ident; store $store:ident $store_part:ident;
@@ -27,7 +26,7 @@ macro_rules! width {
         }
 
         extern "C" fn $store_part(word: &$atomic, new: $int, order: i32, pc: usize) {
-            // A store that is sequentially consistent is an exchange on x86.
+            // A sequentially consistent store is an exchange on x86.
             charge(word, $bytes, if order == SEQ_CST { Kind::Rmw } else { Kind::Write }, pc);
             word.store(new, SeqCst);
         }
@@ -85,7 +84,7 @@ macro_rules! width {
     };
 }
 
-/// Symbols that put the return address into the register named and go on to their Rust part.
+/// Makes symbols that put the return address into the named register and jump to their Rust part.
 macro_rules! symbols {
     ($($register:literal; $name:ident($($argument:ident: $type:ty),*) -> $result:ty
        = $part:ident;)*) => { $(
@@ -163,7 +162,7 @@ width! {
     __tsan_atomic64_fetch_nand nand64 |word, by| word.fetch_nand(by, SeqCst);
 }
 
-/// A fence between threads: costs time if it is sequentially consistent; the others are free.
+/// A fence between threads. It costs time if it is sequentially consistent; other fences are free.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_atomic_thread_fence(order: i32) {
     if order == SEQ_CST && simulation::active() {
@@ -172,6 +171,6 @@ pub extern "C" fn __tsan_atomic_thread_fence(order: i32) {
     fence(SeqCst);
 }
 
-/// A fence for the compiler alone.
+/// A fence for the compiler only.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_atomic_signal_fence(_order: i32) {}

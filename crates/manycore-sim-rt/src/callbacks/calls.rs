@@ -1,14 +1,14 @@
 //! Entry to and exit from functions: the shadow call stack.
 //!
-//! Most accesses of a program stand in the standard library's code. What people look for is their
-//! own line, some frames further out. So the runtime keeps, for each virtual thread, its place in
-//! the tree of calls ([`crate::frames`]); where an access is charged, the place goes with it.
+//! Most accesses of a program are in the standard library's code, but people look for their own
+//! line, some frames further out. So the runtime keeps each virtual thread's place in the tree of
+//! calls ([`crate::frames`]), and adds the place to each charged access.
 
 use std::arch::naked_asm;
 
 use crate::{calls, simulation};
 
-/// `caller` is the address in the calling function to which this one returns.
+/// Enters a function. `caller` is the address to which it returns.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_func_entry(caller: usize) {
     if simulation::active() {
@@ -16,7 +16,7 @@ pub extern "C" fn __tsan_func_entry(caller: usize) {
     }
 }
 
-/// The counterpart of `__tsan_func_entry`; instrumented code calls it when it unwinds, too.
+/// Leaves a function. Instrumented code also calls it when it unwinds.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_func_exit() {
     if simulation::active() {
@@ -28,11 +28,11 @@ pub extern "C" fn __tsan_func_exit() {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_init() {}
 
-/// Part of the interface; LLVM uses it where it may not instrument.
+/// Part of the interface. LLVM uses it around code that it may not instrument.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_ignore_thread_begin() {}
 
-/// The end of what `__tsan_ignore_thread_begin` begins.
+/// Ends what `__tsan_ignore_thread_begin` begins.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_ignore_thread_end() {}
 
@@ -45,14 +45,14 @@ extern "C" fn block(pc: usize, stack: usize) {
     }
 }
 
-/// Signals have come, or other processes may have done what a virtual thread waits for.
+/// Handles signals that have come, and waits that other processes may have ended.
 #[cold]
 fn look_outside() {
     simulation::files_changed();
     calls::deliver();
 }
 
-/// At the beginning of every basic block.
+/// Called at the beginning of every basic block.
 ///
 /// # Safety
 /// Called by instrumented code only.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn __sanitizer_cov_trace_pc() {
     naked_asm!("mov rdi, [rsp]", "lea rsi, [rsp + 8]", "jmp {}", sym block)
 }
 
-/// The address of [`__sanitizer_cov_trace_pc`].
+/// Returns the address of [`__sanitizer_cov_trace_pc`].
 pub(crate) fn block_callback() -> usize {
     __sanitizer_cov_trace_pc as *const () as usize
 }

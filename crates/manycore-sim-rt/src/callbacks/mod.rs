@@ -1,12 +1,13 @@
-//! What instrumented code calls: one function per kind of access, atomic operation and block.
+//! The functions that instrumented code calls: one for each kind of access, atomic operation and
+//! block.
 //!
-//! Owns: the symbols `__tsan_*` and `__sanitizer_cov_trace_pc`, in LLVM's C convention. Each is a
-//! few instructions that add the return address, which names the access, and go on to the part in
-//! Rust. That charges the access (and may run other virtual threads first), then does what the
-//! program asked for.
+//! This module owns the symbols `__tsan_*` and `__sanitizer_cov_trace_pc`, in LLVM's C convention.
+//! Each is a few instructions that pass on the return address, which identifies the access, to the
+//! part in Rust. That part charges the access (and may run other virtual threads first), and then
+//! does the program's operation.
 //!
 //! Law sim_rt.B1: without a simulation, each callback does its operation exactly as the hardware
-//! would, so that an instrumented program is right without us.
+//! would, so an instrumented program works without the simulator.
 
 mod atomics;
 mod calls;

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::simulation::{self, Kind};
 
-/// Callbacks with one address; the size is part of the name.
+/// Makes callbacks with one address. The size is part of the name.
 macro_rules! accesses {
     ($($name:ident $to:ident $size:literal;)*) => { $(
         /// # Safety
@@ -68,7 +68,7 @@ accesses! {
     __tsan_vptr_update write 8;
 }
 
-/// Callbacks with an address and a length.
+/// Makes callbacks with an address and a length.
 macro_rules! ranges {
     ($($name:ident $to:ident;)*) => { $(
         /// # Safety
@@ -105,7 +105,7 @@ extern "C" fn fill(to: *mut u8, byte: c_int, size: usize, pc: usize) -> *mut u8 
     to
 }
 
-/// Callbacks that stand for a function with three arguments.
+/// Makes callbacks that stand for a function with three arguments.
 macro_rules! copies {
     ($($name:ident $to:ident $second:ty;)*) => { $(
         /// # Safety

@@ -1,30 +1,32 @@
-//! Which ways of branches are foreseen.
+//! The branch predictor: which directions of branches are predicted.
 //!
-//! Tables of ways that branches went, each by the branch and by the ways of more branches before
-//! it; the one that looks farthest back and knows the case says the way. A table is entered when
-//! the one before it was wrong. That is the shape of current predictors (TAGE: Seznec and Michaud,
-//! JILP 2006), smaller, and for whole ways: it foresees indirect calls as it does branches.
+//! It has tables of directions that branches took. A table looks up a case: the branch, and the
+//! directions of the last branches before it; each table looks farther back than the one before.
+//! The table that looks farthest back and knows the case predicts the direction. A case enters a
+//! table when the table before it was wrong. This is the structure of current predictors (TAGE:
+//! Seznec and Michaud, JILP 2006), but smaller, and with whole targets: it predicts indirect calls
+//! like branches.
 
 /// How many branches back each table looks.
 const LENGTHS: [u32; 4] = [0, 6, 20, 60];
 
-/// Entries of each.
+/// Entries of each table.
 const ENTRIES: usize = 1 << 12;
 
 /// Bits of the history for each branch.
 const BITS: u32 = 2;
 
-/// Where a thread's last branches went.
+/// The directions of a thread's last branches.
 #[derive(Clone, Copy, Default)]
 pub(super) struct History(u128);
 
-/// What is known of a case, which is a branch after others.
+/// The prediction for a case: a branch after other branches.
 #[derive(Clone, Copy, Default)]
 struct Entry {
     case: u64,
-    /// Where it went.
+    /// The target.
     next: usize,
-    /// How often that was right, less how often wrong; up to 3.
+    /// How often it was right, less how often it was wrong; at most 3.
     trust: u8,
 }
 
@@ -36,7 +38,7 @@ fn mix(value: u64) -> u64 {
 }
 
 impl History {
-    /// Of so many branches, in one word.
+    /// Hashes the last `length` branches.
     fn last(self, length: u32) -> u64 {
         let bits = self.0 & ((1 << (length * BITS)) - 1);
         mix(bits as u64) ^ mix(mix((bits >> 64) as u64))
@@ -57,10 +59,10 @@ impl Branches {
         &mut self.0[table][(case >> 40) as usize % ENTRIES]
     }
 
-    /// Whether it was foreseen that the branch at `place` goes to `next`, as it does now. A branch
-    /// that comes for the first time is foreseen.
+    /// Returns true if the branch at `place` was predicted to go to `next`, as it does now. The
+    /// first execution of a branch counts as predicted.
     pub(super) fn is_foreseen(&mut self, place: usize, next: usize, history: &mut History) -> bool {
-        // Odd, so that no case is an empty entry's.
+        // Odd, so that no case equals an empty entry.
         let cases = LENGTHS.map(|length| mix(place as u64 ^ history.last(length) >> 3) | 1);
         history.add(next);
         let known = |table: &usize| self.entry(*table, cases[*table]).case == cases[*table];

@@ -1,23 +1,31 @@
-//! What a basic block takes on a core that runs instructions out of order.
+//! The time of a basic block on a core that runs instructions out of order.
 //!
-//! Owns: the blocks in the form in which they are timed, and each thread's [`Registers`]: when each
-//! has its value. For machines whose model has a `window`; on others a block costs its instructions
-//! at one rate ([`crate::blocks`]). `step` says what an instruction is for the model, `branches`
-//! which ways are foreseen.
+//! This module owns the blocks in the form in which they are timed, and each thread's
+//! [`Registers`]: when each register has its value. It is used for machines with a `window`. On
+//! others a block costs its instructions at one rate ([`crate::blocks`]). `step` describes an
+//! instruction for the model, and `branches` predicts directions.
 //!
-//! The core takes up instructions at the machine's rate. Each begins when the registers that it
-//! reads have their values, and writes its own some cycles later; at most a window of them is under
-//! way, so that the core stops taking up when it is that far ahead of a result. After a branch that
-//! was taken, the next is taken up in another cycle; after one that went another way than foreseen,
-//! `mispredict` cycles after what it reads is known.
+//! ```text
+//! front --takes up instructions at the machine's rate, at most a window ahead of results-->
+//!   |                                             ^ mispredicted branch: wait until its
+//!   v                                             | inputs are known, plus `mispredict`
+//! begin = when its inputs are ready --latency--> its outputs are ready
+//! ```
 //!
-//! Instrumentation makes the program keep registers over its callbacks. So what goes to the stack
-//! and back, and from register to register, takes no time and keeps its dependences, as in
-//! processors that rename both; and what brings a callback's argument is left out.
+//! The core takes up instructions at the machine's rate. An instruction begins when the registers
+//! that it reads have their values, and writes its own some cycles later. At most a window of
+//! instructions is under way: the core stops when it is that far ahead of a result. After a taken
+//! branch, the next instruction is taken up in another cycle. After a mispredicted branch, it is
+//! taken up `mispredict` cycles after the branch's inputs are known.
 //!
-//! Approximate: a block is timed as a whole when it begins, with what follows a call before the
-//! callee; execution units are without number; a load finds its line near (misses are the engine's,
-//! and stop the core); what is stored and loaded again is followed on the stack only.
+//! Instrumentation makes the program save registers around its callbacks. So moves to the stack and
+//! back, and between registers, take no time but keep their dependences, as in processors that
+//! rename both. The instruction that loads a callback's argument is left out.
+//!
+//! The model is approximate. A block is timed as a whole when it begins, and what follows a call is
+//! timed before the callee. There is no limit on execution units. A load finds its line near
+//! (misses are the engine's, and stop the core). Store-to-load forwarding is followed only on the
+//! stack.
 
 mod branches;
 mod step;
@@ -31,16 +39,16 @@ use self::branches::{Branches, History};
 use self::step::{Prices, REGISTERS, Step};
 use crate::hash::Fixed;
 
-/// Parts of a cycle in which the core's front counts.
+/// Fractions of a cycle in which the core's front counts.
 const PARTS: u64 = 64;
 
-/// Words of the stack whose values are followed, by their addresses.
+/// Words of the stack with tracked values, by address.
 const WORDS: usize = 64;
 
-/// Blocks that are found at once, by the low bits of the address.
+/// Blocks in the direct-mapped table, by the low bits of the address.
 const NEAR: usize = 1 << 16;
 
-/// Bytes between a branch and the block after it, at most: padding and the callback.
+/// Maximal bytes between a branch and the block after it: padding and the callback.
 const NEXT: usize = 24;
 
 /// Bytes that a copy or a fill moves in a cycle.
@@ -49,15 +57,15 @@ const COPIED: u64 = 32;
 /// When each register of a thread has its value, in parts of a cycle since the start.
 pub(crate) struct Registers {
     ready: [u64; REGISTERS],
-    /// Words of the stack, by their addresses.
+    /// Words of the stack: their addresses, and when they have their values.
     words: [(usize, u64); WORDS],
-    /// Up to here the core has taken up instructions.
+    /// The time up to which the core has taken up instructions.
     front: u64,
-    /// The branch at the end of the last block, if it could go two ways.
+    /// The branch at the end of the last block, if it has two ways.
     branch: Option<Branch>,
     /// The indirect call in the last block.
     call: Option<Branch>,
-    /// The branches of the functions that have called others.
+    /// The pending branches of the calling functions.
     callers: Vec<Option<Branch>>,
     history: History,
 }
@@ -76,42 +84,42 @@ impl Default for Registers {
     }
 }
 
-/// A branch that could go two ways.
+/// A branch with two ways.
 #[derive(Clone, Copy)]
 struct Branch {
     place: usize,
     /// The instruction after it.
     after: usize,
-    /// When what it reads is known.
+    /// When its inputs are known.
     known: u64,
 }
 
 #[derive(Default)]
 struct Block {
     steps: Vec<Step>,
-    /// Its end.
+    /// The address after its last instruction.
     end: usize,
-    /// The registers that the branch at its end reads, if it can go two ways.
+    /// The registers that the branch at its end reads, if it has two ways.
     branch: Option<Vec<u8>>,
-    /// Those that its indirect call reads.
+    /// The registers that its indirect call reads.
     call: Option<Vec<u8>>,
 }
 
-/// The model of the cores, and what the program's blocks are for it.
+/// The model of the cores, and the program's blocks in its form.
 pub(crate) struct Pipeline {
     blocks: Vec<Block>,
     near: Vec<(usize, u32)>,
     far: HashMap<usize, u32, Fixed>,
     branches: Branches,
     prices: Prices,
-    /// How far the core may be ahead of a result, and what a branch costs that was not foreseen, in
-    /// parts of a cycle.
+    /// How far the core may be ahead of a result; below, the cost of a mispredicted branch. In
+    /// fractions of a cycle.
     ahead: u64,
     mispredict: u64,
 }
 
 impl Registers {
-    /// A function begins: its blocks follow, and then the rest of its caller's.
+    /// Enters a function. Its blocks come first, then the rest of the caller's.
     #[inline]
     fn enter(&mut self) {
         self.callers.push(self.branch.take());
@@ -128,7 +136,7 @@ impl Registers {
         ready.max().unwrap_or(0)
     }
 
-    /// Takes up one instruction; `stack` is the stack pointer.
+    /// Takes up one instruction. `stack` is the stack pointer.
     #[inline]
     fn take(&mut self, step: &Step, stack: usize, ahead: u64) {
         let mut begin = self.front.max(self.known(&step.reads));
@@ -151,7 +159,7 @@ impl Registers {
     }
 }
 
-/// The address of a word of the stack, and where it is kept.
+/// Returns the address of a word of the stack, and its index in the table.
 #[inline]
 fn word(stack: usize, offset: isize) -> (usize, usize) {
     let address = stack.wrapping_add_signed(offset) & !7;
@@ -159,7 +167,7 @@ fn word(stack: usize, offset: isize) -> (usize, usize) {
 }
 
 impl Pipeline {
-    /// The model of a machine's cores; `None` if they take instructions at one rate.
+    /// Returns the model of a machine's cores, or `None` if they run instructions at one rate.
     pub(crate) fn of(machine: &Machine) -> Option<Self> {
         let prices = Prices::of(machine);
         (machine.window > 0).then(|| Self {
@@ -173,7 +181,7 @@ impl Pipeline {
         })
     }
 
-    /// The block at `pc`, if it is known.
+    /// Returns the block at `pc`, if it is known.
     #[inline]
     pub(crate) fn known(&mut self, pc: usize) -> Option<u32> {
         let place = (pc ^ pc >> 16) % NEAR;
@@ -186,8 +194,7 @@ impl Pipeline {
         Some(block)
     }
 
-    /// Learns the block at `pc` from its instructions; the flags say which of them call the
-    /// runtime.
+    /// Learns the block at `pc` from its instructions. Each has true if it calls the runtime.
     pub(crate) fn learn(&mut self, pc: usize, code: &[(Instruction, bool)]) -> u32 {
         let mut info = InstructionInfoFactory::new();
         let mut block = Block { end: pc, ..Block::default() };
@@ -215,8 +222,8 @@ impl Pipeline {
         number
     }
 
-    /// Takes up a block, that at `pc`; how many cycles from `now` on the core's front is busy.
-    /// `stack` is the stack pointer there.
+    /// Takes up the block at `pc`. Returns for how many cycles from `now` on the core's front is
+    /// busy. `stack` is the stack pointer there.
     pub(crate) fn run(
         &mut self,
         block: u32,
@@ -226,9 +233,9 @@ impl Pipeline {
         registers: &mut Registers,
     ) -> u64 {
         let now = now * PARTS;
-        // For what the engine charged besides, the core waited.
+        // The core waited for everything else that the engine charged.
         registers.front = registers.front.max(now);
-        // A call that is pending led here, and then the branch is the caller's.
+        // If a call is pending, it led here, and the branch belongs to the caller.
         let came_by = registers.call.take().or_else(|| registers.branch.take());
         if let Some(branch) = came_by {
             self.went(branch, pc, registers);
@@ -237,14 +244,14 @@ impl Pipeline {
         steps.iter().for_each(|step| registers.take(step, stack, self.ahead));
         let known = |reads: &Vec<u8>| registers.known(reads).max(registers.front);
         let to_two = |reads| Branch { place: pc, after: *end, known: known(reads) };
-        // A call is no branch of its block's.
+        // A call is not a branch of its block.
         let to_any = |reads| Branch { place: pc + 1, after: pc, known: known(reads) };
         (registers.branch, registers.call) =
             (branch.as_ref().map(to_two), call.as_ref().map(to_any));
         (registers.front - now) / PARTS
     }
 
-    /// The branch went to the block at `pc`.
+    /// Handles a branch that went to the block at `pc`.
     fn went(&mut self, branch: Branch, pc: usize, registers: &mut Registers) {
         if !(branch.after..branch.after + NEXT).contains(&pc) {
             registers.front = registers.front.next_multiple_of(PARTS);
@@ -255,7 +262,7 @@ impl Pipeline {
     }
 }
 
-/// A function begins on a thread.
+/// Enters a function on a thread.
 #[inline(always)]
 pub(crate) fn enter(pipeline: &Option<Pipeline>, registers: &mut Registers) {
     if pipeline.is_some() {
@@ -263,7 +270,7 @@ pub(crate) fn enter(pipeline: &Option<Pipeline>, registers: &mut Registers) {
     }
 }
 
-/// It ends.
+/// Leaves a function on a thread.
 #[inline(always)]
 pub(crate) fn leave(pipeline: &Option<Pipeline>, registers: &mut Registers) {
     if pipeline.is_some() {
@@ -271,7 +278,7 @@ pub(crate) fn leave(pipeline: &Option<Pipeline>, registers: &mut Registers) {
     }
 }
 
-/// Cycles that a copy or a fill of so many bytes takes besides its misses.
+/// Returns the cycles of a copy or a fill of `bytes` bytes, without its misses.
 pub(crate) fn copied(pipeline: &Option<Pipeline>, bytes: usize) -> u64 {
     if pipeline.is_some() { (bytes as u64).div_ceil(COPIED) } else { 0 }
 }

@@ -1,5 +1,4 @@
-//! What an instruction is for a core that runs them out of order: what it waits for, what waits for
-//! it, and for how long.
+//! An instruction in the form of the out-of-order model: its inputs, its outputs, and its times.
 
 use iced_x86::{
     ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
@@ -19,22 +18,23 @@ const FLAGS: u8 = 32;
 pub(super) struct Step {
     pub(super) reads: Vec<u8>,
     pub(super) writes: Vec<u8>,
-    /// A word of the stack that it reads or writes, from the stack pointer.
+    /// The offset from the stack pointer of a word of the stack that it reads; below, that it
+    /// writes.
     pub(super) load: Option<isize>,
     pub(super) store: Option<isize>,
-    /// Parts of a cycle from its beginning to its result.
+    /// Time from its beginning to its result, in fractions of a cycle.
     pub(super) latency: u64,
-    /// Parts of a cycle for which the front is busy with it.
+    /// Time for which the front is busy with it, in fractions of a cycle.
     pub(super) width: u64,
 }
 
 impl Step {
-    /// Whether it takes time, or passes on when something has its value.
+    /// Returns true if it takes time, or passes on when something has its value.
     pub(super) fn matters(&self) -> bool {
         self.width > 0 || !self.writes.is_empty() || self.store.is_some()
     }
 
-    /// Notes what it reads and writes.
+    /// Notes its inputs and outputs.
     fn note(&mut self, info: &iced_x86::InstructionInfo, instruction: &Instruction) {
         let add = |list: &mut Vec<u8>, register| {
             if !list.contains(&register) {
@@ -79,7 +79,7 @@ fn is_written(access: OpAccess) -> bool {
     matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite)
 }
 
-/// The number of a register whose value is followed.
+/// Returns the number of a register, if its value is tracked.
 fn number(register: Register) -> Option<u8> {
     let full = register.full_register();
     if full.is_gpr64() {
@@ -89,7 +89,7 @@ fn number(register: Register) -> Option<u8> {
     (vector < u32::from(FLAGS - VECTORS)).then(|| VECTORS + vector as u8)
 }
 
-/// Takes out what writes `rdi` last: a callback's first argument.
+/// Removes the last step that writes `rdi`, a callback's first argument.
 pub(super) fn leave_argument_out(steps: &mut Vec<Step>) {
     let argument = number(Register::RDI).expect("its value is followed");
     if let Some(place) = steps.iter().rposition(|step| step.writes.contains(&argument)) {
@@ -97,10 +97,10 @@ pub(super) fn leave_argument_out(steps: &mut Vec<Step>) {
     }
 }
 
-/// A machine's parameters, in parts of a cycle.
+/// A machine's parameters, in fractions of a cycle.
 #[derive(Clone, Copy)]
 pub(super) struct Prices {
-    /// For which an instruction keeps the front busy.
+    /// Time for which an instruction keeps the front busy.
     pub(super) width: u64,
     load: u64,
     pause: u64,
@@ -122,7 +122,7 @@ impl Prices {
         }
     }
 
-    /// What an instruction is; `before` is the one before it.
+    /// Returns the step of an instruction. `before` is the instruction before it.
     pub(super) fn step(
         &self,
         factory: &mut InstructionInfoFactory,
@@ -156,8 +156,8 @@ impl Prices {
         step
     }
 
-    /// For how much longer an instruction keeps the front busy, and for how much longer its result
-    /// takes.
+    /// Returns for how much longer an instruction keeps the front busy, and how much longer its
+    /// result takes.
     fn on_top(&self, instruction: &Instruction) -> (u64, u64) {
         use Mnemonic::*;
         let wide = |operand| {
@@ -181,7 +181,7 @@ impl Prices {
     }
 }
 
-/// Whether it moves a value as it is.
+/// Returns true if it moves a value unchanged.
 fn is_move(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     let between_kinds = || {
@@ -196,12 +196,12 @@ fn is_move(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether an operand is in memory, or in the instruction.
+/// Returns true if an operand is in memory or in the instruction.
 fn goes_to_memory(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) != OpKind::Register)
 }
 
-/// Whether a conditional branch goes with the comparison before it.
+/// Returns true if a conditional branch is fused with the comparison before it.
 fn is_fused(instruction: &Instruction, before: Option<&Instruction>) -> bool {
     use Mnemonic::*;
     let compares = |one: &Instruction| {
@@ -210,7 +210,7 @@ fn is_fused(instruction: &Instruction, before: Option<&Instruction>) -> bool {
     instruction.flow_control() == FlowControl::ConditionalBranch && before.is_some_and(compares)
 }
 
-/// Whether the result is 0 whatever the registers hold.
+/// Returns true if the result is 0 whatever the registers hold.
 fn clears(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     let same = |a, b| instruction.op_register(a) == instruction.op_register(b);
@@ -219,8 +219,8 @@ fn clears(instruction: &Instruction) -> bool {
     !goes_to_memory(instruction) && (of_two && same(0, 1) || of_three && same(1, 2))
 }
 
-/// Cycles from an instruction's operands to its result, without memory: round values of current
-/// x86-64 processors, which differ by a cycle or two, and of which none is measured here.
+/// Returns the cycles from an instruction's operands to its result, without memory. These are round
+/// values of current x86-64 processors, which differ by a cycle or two. None is measured here.
 fn latency(instruction: &Instruction) -> u64 {
     use Mnemonic::*;
     if instruction.condition_code() != ConditionCode::None {

@@ -1,14 +1,15 @@
-//! Timers that send signals: those of `setitimer`, and those of `timer_create`.
+//! Timers that send signals: those of `setitimer` and of `timer_create`.
 //!
-//! Owns: when each is due, and whose turn it is to call the handler. Sending is `calls::signals`'.
+//! This module owns when each timer is due, and which thread calls its handler. `calls::signals`
+//! sends the signal.
 //!
-//! Law sim_rt.R1: a timer's time has come when the clock that it counts on says so at the beginning
-//! of a block, or at the end of a sleep or of a wait for files, of any virtual thread. A timer of
-//! virtual time ends these sleeps and waits. One of the process's own time counts what all cores
-//! have computed, and so ends none.
+//! Law sim_rt.R1: a timer expires when its clock says so at a check. Checks are at the beginning of
+//! a block of any virtual thread, and at the end of its sleep or its wait for files. A timer of
+//! virtual time ends these sleeps and waits. A timer of the process's own time counts what all
+//! cores have computed, so it ends none.
 //!
-//! Law sim_rt.R2: a timer has at most one signal under way; what expires until its handler begins
-//! is its overrun.
+//! Law sim_rt.R2: a timer has at most one signal under way. Expiries before its handler begins are
+//! its overrun.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use super::files::look_soon;
 /// The timers of `setitimer`, which come first in the table.
 pub(crate) const OF_PROCESS: usize = 3;
 
-/// In nanoseconds, how long a timer of the process's own time is left alone at least.
+/// Minimal nanoseconds between two checks of a timer of the process's own time.
 const LOOK_NS: u64 = 1000;
 
 /// The clock that a timer counts on.
@@ -27,19 +28,19 @@ const LOOK_NS: u64 = 1000;
 pub(crate) enum Clock {
     /// Virtual time.
     Time,
-    /// What all cores have computed.
+    /// The time that all cores have computed.
     Work,
 }
 
-/// What a timer sends.
+/// The signal that a timer sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signal {
     pub(crate) number: c_int,
-    /// The kernel's word for its origin.
+    /// The kernel's code for its origin.
     pub(crate) code: c_int,
-    /// What the program wants with it.
+    /// The value that the program attached to it.
     pub(crate) value: usize,
-    /// The virtual thread that it is for, if not any.
+    /// The virtual thread that must take it, or `None` for any.
     pub(crate) thread: Option<usize>,
 }
 
@@ -47,35 +48,35 @@ pub(crate) struct Signal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Alarm {
     pub(crate) clock: Clock,
-    /// Whether moments are told to it as the time of day.
+    /// True if moments are given to it as the time of day.
     pub(crate) is_day: bool,
     pub(crate) signal: Option<Signal>,
-    /// What its clock shows at its next expiry, in nanoseconds.
+    /// The reading of its clock at its next expiry, in nanoseconds.
     pub(crate) next: Option<u64>,
     /// Nanoseconds from one expiry to the next; 0 for one expiry.
     pub(crate) interval: u64,
-    /// How many expiries the last signal stood for beside its own.
+    /// Expiries that the last signal stood for, beside its own.
     pub(crate) overrun: u64,
     /// Expiries since the last signal.
     expired: u64,
 }
 
-/// All of a process.
+/// All timers of a process.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     table: Vec<Option<Alarm>>,
-    /// In cycles, when the next one may be due; the greatest number for never.
+    /// When the next timer may be due, in cycles. The greatest number means never.
     at: u64,
-    /// Some signal has not been taken by its thread.
+    /// True if a signal waits for its thread to take it.
     any_is_due: bool,
 }
 
-/// Whether some timer has expired since the last look.
+/// True if a timer has expired since the last check.
 static RUNG: AtomicBool = AtomicBool::new(false);
 
-/// Whether some timer has expired, which is asked once.
+/// Returns true once after a timer has expired.
 pub(crate) fn has_rung() -> bool {
-    // ORDER: Relaxed; one kernel thread has both sides (sim_rt.S1).
+    // ORDER: Relaxed; one kernel thread is on both sides (sim_rt.S1).
     RUNG.load(Ordering::Relaxed) && RUNG.swap(false, Ordering::Relaxed)
 }
 
@@ -84,12 +85,12 @@ impl Alarm {
         Self { clock, is_day, signal, next: None, interval: 0, overrun: 0, expired: 0 }
     }
 
-    /// Another time from now on; what has expired is forgotten.
+    /// Sets new times. Forgets earlier expiries.
     pub(crate) fn set(&mut self, next: Option<u64>, interval: u64) {
         (self.next, self.interval, self.overrun, self.expired) = (next, interval, 0, 0);
     }
 
-    /// Its clock shows `now`.
+    /// Updates the timer when its clock shows `now`.
     fn expire(&mut self, now: u64) {
         let Some(next) = self.next.filter(|&next| next <= now) else { return };
         let missed = (now - next).checked_div(self.interval);
@@ -117,7 +118,7 @@ impl Default for Alarms {
 }
 
 impl Alarms {
-    /// A new timer's number.
+    /// Adds a timer and returns its number.
     pub(crate) fn add(&mut self, alarm: Alarm) -> usize {
         let free = self.table.iter().position(Option::is_none);
         let place = free.unwrap_or(self.table.len());
@@ -132,20 +133,20 @@ impl Alarms {
         self.table.get_mut(number)?.as_mut()
     }
 
-    /// Virtual time of the next signal that ends a sleep, in nanoseconds.
+    /// Returns the virtual time of the next signal that ends a sleep, in nanoseconds.
     pub(super) fn next(&self) -> Option<u64> {
         let wakes = |alarm: &&Alarm| alarm.clock == Clock::Time && alarm.signal.is_some();
         self.table.iter().flatten().filter(wakes).filter_map(|alarm| alarm.next).min()
     }
 
-    /// Whether a signal waits for that thread.
+    /// Returns true if a signal waits for that thread.
     pub(super) fn is_due_for(&self, thread: usize) -> bool {
         self.any_is_due && self.table.iter().flatten().any(|alarm| alarm.is_due_for(thread))
     }
 }
 
 impl Simulation {
-    /// What a clock shows, in nanoseconds.
+    /// Returns the reading of a clock in nanoseconds.
     pub(crate) fn shows(&self, clock: Clock) -> u64 {
         let now = self.engine.now();
         let cycles = match clock {
@@ -164,13 +165,13 @@ impl Simulation {
         self.alarms_changed();
     }
 
-    /// Times of timers have changed.
+    /// Updates the time of the next check after timers have changed.
     pub(crate) fn alarms_changed(&mut self) {
         let (now, work) = (self.shows(Clock::Time), self.shows(Clock::Work));
         let cores = u64::from(self.engine.cores());
         let soonest = |alarm: &Alarm| match alarm.clock {
             Clock::Time => alarm.next,
-            // No sooner than with all cores at work.
+            // No sooner than with all cores busy.
             Clock::Work => {
                 alarm.next.map(|next| now + (next.saturating_sub(work) / cores).max(LOOK_NS))
             }
@@ -179,7 +180,7 @@ impl Simulation {
         self.alarms.at = next.map_or(u64::MAX, |next| self.engine.machine().cycles(next));
     }
 
-    /// Lets timers expire whose time has come: the next look sends their signals (sim_rt.R1).
+    /// Lets due timers expire. The next check sends their signals (sim_rt.R1).
     #[inline(always)]
     pub(super) fn ring_in_time(&mut self) {
         if self.engine.now() >= self.alarms.at {
@@ -209,7 +210,7 @@ impl Simulation {
         }
     }
 
-    /// Another thread runs now: if a signal waits for that one, its next block looks.
+    /// If a signal waits for the thread that runs now, makes its next block check.
     #[inline(always)]
     pub(super) fn look_for_its_signals(&self) {
         if self.alarms.is_due_for(self.current) {
@@ -219,8 +220,8 @@ impl Simulation {
         }
     }
 
-    /// Takes a signal that is due for the running thread, but none of `held`, a bit for each: the
-    /// timer's number, the signal, and what it stands for beside one expiry (sim_rt.R2).
+    /// Takes a signal that is due for the running thread and not in the bit set `held`. Returns the
+    /// timer's number, the signal, and its overrun (sim_rt.R2).
     pub(crate) fn take_alarm(&mut self, held: u64) -> Option<(usize, Signal, u64)> {
         let current = self.current;
         let is_held = |signal: Signal| held & 1 << (signal.number - 1) != 0;

@@ -1,4 +1,4 @@
-//! What the program does, charged to a virtual core; other threads may run first.
+//! Charges what the program does to a virtual core. Other threads may run first.
 
 use std::sync::atomic::Ordering;
 
@@ -11,10 +11,10 @@ use crate::code::Code;
 use crate::pipeline;
 use crate::thread::Thread;
 
-/// Bytes that one instruction moves, at most.
+/// Maximal bytes that one instruction moves.
 const WIDEST: usize = 64;
 
-/// Charges an access; others may run first.
+/// Charges an access. Other threads may run first.
 #[inline(always)]
 pub(crate) fn access(address: usize, size: usize, kind: Kind, pc: usize) {
     follow(with(|sim| {
@@ -31,7 +31,7 @@ pub(crate) fn fence() {
     follow(with(|sim| sim.engine.fence()));
 }
 
-/// A basic block begins; `stack` is the stack pointer in it.
+/// Begins a basic block. `stack` is its stack pointer.
 #[inline(always)]
 pub(crate) fn block(pc: usize, stack: usize) {
     follow(with(|sim| {
@@ -62,7 +62,7 @@ pub(crate) fn block(pc: usize, stack: usize) {
     }));
 }
 
-/// A function begins that returns to `caller`.
+/// Begins a function that returns to `caller`.
 #[inline(always)]
 pub(crate) fn enter(caller: usize) {
     with(|sim| {
@@ -71,7 +71,7 @@ pub(crate) fn enter(caller: usize) {
     });
 }
 
-/// A function ends.
+/// Ends a function.
 #[inline(always)]
 pub(crate) fn leave() {
     with(|sim| {
@@ -80,12 +80,12 @@ pub(crate) fn leave() {
     });
 }
 
-/// The processor's clock and its core number, as an instruction reads them. Real time where no
-/// simulation runs.
+/// Returns the processor's clock and core number, as an instruction reads them. Without a
+/// simulation, those of the real processor.
 pub(crate) fn clock_reading() -> (u64, u64) {
     if !active() {
         let mut core = 0;
-        // SAFETY: every x86-64 has the instruction and every one with our stubs has used it.
+        // SAFETY: every x86-64 processor with these stubs has used the instruction before.
         let ticks = unsafe { std::arch::x86_64::__rdtscp(&mut core) };
         return (ticks, u64::from(core));
     }
@@ -96,8 +96,8 @@ pub(crate) fn clock_reading() -> (u64, u64) {
     })
 }
 
-/// What `cpuid` answers: what the host's does, but for the number of the core. Waits, as the
-/// instruction does, until all that came before is done.
+/// Returns what `cpuid` answers: the host's answer, except for the number of the core. Waits until
+/// everything before is done, as the instruction does.
 pub(crate) fn identity(leaf: u32, subleaf: u32) -> [u32; 4] {
     let found = std::arch::x86_64::__cpuid_count(leaf, subleaf);
     let mut answer = [found.eax, found.ebx, found.ecx, found.edx];
@@ -114,7 +114,7 @@ pub(crate) fn identity(leaf: u32, subleaf: u32) -> [u32; 4] {
     answer
 }
 
-/// The time in nanoseconds since the start, after all earlier threads have run.
+/// Returns the nanoseconds since the start, after all earlier threads have run.
 pub(crate) fn read_time() -> u64 {
     follow(with(|sim| sim.engine.read_clock()));
     with(|sim| sim.nanoseconds())
@@ -129,14 +129,14 @@ pub(crate) fn system_call() {
     follow(with(|sim| sim.engine.turn()));
 }
 
-/// A system call that looks at a word of the program.
+/// Charges a system call that reads a word of the program.
 pub(crate) fn enter_kernel(word: usize) {
     let site = with(|sim| sim.call_site());
     follow(with(|sim| sim.engine.access(word, 4, Kind::Read, site)));
     system_call();
 }
 
-/// Waits at a futex word; whether the thread was woken.
+/// Waits at a futex word. Returns true if the thread was woken.
 pub(crate) fn wait(word: usize, until: Option<u64>, bits: u32) -> bool {
     follow(with(|sim| {
         let site = sim.call_site();
@@ -149,35 +149,36 @@ pub(crate) fn wait(word: usize, until: Option<u64>, bits: u32) -> bool {
     })
 }
 
-/// Wakes the waiters at a futex word; how many.
+/// Wakes the waiters at a futex word. Returns how many.
 pub(crate) fn wake(word: usize, count: u32, bits: u32) -> usize {
     system_call();
     with(|sim| sim.engine.futex_wake(word, count, bits)) as usize
 }
 
-/// Charges what the kernel copies from or to the program's memory.
+/// Charges the kernel's copy from or to the program's memory.
 pub(crate) fn copied(address: usize, size: usize, kind: Kind) {
     let site = with(|sim| sim.call_site());
     follow(with(|sim| sim.engine.access(address, size, kind, site)));
 }
 
-/// Waits until what is waited for may be there, or until a time in nanoseconds since the start;
-/// whether it may be there. `call` is for messages. Of several threads that are `alone` in waiting
-/// for one file, one is woken.
+/// Waits until `what` may have come, or until a time in nanoseconds since the start. Returns true
+/// if it may have come.
+///
+/// `call` is for messages. If several threads wait `alone` for one file, one of them is woken.
 pub(crate) fn wait_outside(
     call: &'static str,
     what: WaitsFor,
     is_alone: bool,
     until: Option<u64>,
 ) -> bool {
-    // sim_rt.O1: added in the turn in which the call would have blocked.
+    // sim_rt.O1: added in the same turn in which the call would have blocked.
     let (word, until) = with(|sim| {
         let waiter = Waiter { thread: sim.current, call, site: sim.call_site(), what, is_alone };
         sim.add_waiter(waiter);
         if sim.engine.keeps_waits() {
             sim.calls.insert((sim.current, sim.engine.now()), call);
         }
-        // A timer that is a file may be what is waited for.
+        // The thread may be waiting for a timer that is a file.
         let timers = [sim.files.next_timer(), sim.alarms.next()].into_iter().flatten();
         (sim.waiting_word(sim.current), until.into_iter().chain(timers).min())
     });
@@ -186,7 +187,7 @@ pub(crate) fn wait_outside(
     is_woken
 }
 
-/// A call may have made files ready: wakes the threads that wait for them.
+/// After a call that may have made files ready: wakes the threads that wait for them.
 pub(crate) fn files_changed() {
     with(|sim| {
         if sim.files.any_waits() {
@@ -195,8 +196,8 @@ pub(crate) fn files_changed() {
     });
 }
 
-/// Sleeps until a time in nanoseconds since the start, or until a timer sends its signal; whether
-/// one did.
+/// Sleeps until a time in nanoseconds since the start, or until a timer sends its signal. Returns
+/// true if a timer did.
 pub(crate) fn sleep_until(until: u64) -> bool {
     system_call();
     let alarm = with(|sim| sim.alarms.next()).filter(|alarm| *alarm < until);
@@ -215,7 +216,7 @@ pub(crate) fn give_way() {
     follow(with(|sim| sim.engine.yield_now()));
 }
 
-/// A barrier in every core that runs a thread of ours.
+/// Executes a barrier in every core that runs a thread of the program.
 pub(crate) fn interrupt_all() {
     system_call();
     follow(with(|sim| sim.engine.fence()));
@@ -225,7 +226,7 @@ pub(crate) fn interrupt_all() {
     }));
 }
 
-/// Keeps the running thread to those cores.
+/// Restricts the running thread to those cores.
 pub(crate) fn restrict(cores: Vec<u32>) {
     system_call();
     let all = with(|sim| sim.engine.cores()) as usize;
@@ -243,7 +244,7 @@ pub(crate) fn restrict(cores: Vec<u32>) {
     });
 }
 
-/// A new thread is parked and can run.
+/// Adds a new thread, which is parked and can run.
 pub(crate) fn begin(mut thread: Box<Thread>) {
     system_call();
     follow(with(|sim| {

@@ -1,12 +1,12 @@
 //! Threads that wait for files and child processes, and timers that are files.
 //!
-//! The kernel has the files. A call that would block is made so that it does not; where it would,
-//! its virtual thread waits here for what the call needs. Whenever a virtual thread has made a call
-//! that may change what is ready, the kernel is asked which waits are over.
+//! The kernel has the files. A call that would block is made without blocking. If the kernel says
+//! that it would block, its virtual thread waits here for what the call needs. After each call that
+//! may make something ready, the kernel is asked which waits are over.
 //!
-//! Law sim_rt.O1: what one virtual thread makes ready for another is found at the end of the call
-//! that made it so, and thus at the same virtual time in every run. A waiter is added in the same
-//! turn in which the kernel said that its call would block, so no change in between is lost.
+//! Law sim_rt.O1: if a call of one virtual thread makes something ready for another, that is found
+//! at the end of the call, and so at the same virtual time in every run. A waiter is added in the
+//! same turn in which the kernel said that its call would block, so no change in between is lost.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -24,14 +24,14 @@ pub(crate) struct Poll {
     pub(crate) found: i16,
 }
 
-/// What a thread waits for outside of virtual memory.
+/// What a thread waits for, outside of virtual memory.
 #[derive(Debug, Clone)]
 pub(crate) enum WaitsFor {
     /// One of the files is ready.
     Files(Vec<Poll>),
-    /// A child process has something to say: kind of number, number, and options of `waitid`.
+    /// A child process has changed state: kind of number, number, and options of `waitid`.
     Child([usize; 3]),
-    /// Any change: the kernel can't say when the call will succeed.
+    /// Any change, because the kernel can't say when the call will succeed.
     Change,
 }
 
@@ -41,15 +41,15 @@ pub(super) struct Waiter {
     pub(super) call: &'static str,
     pub(super) site: usize,
     pub(super) what: WaitsFor,
-    /// Takes what it waits for, so that others need not wake up as well.
+    /// True if it takes what it waits for, so that others need not wake up as well.
     pub(super) is_alone: bool,
 }
 
-/// A timer that is a file: an eventfd stands for it, and is written to when its time has come.
+/// A timer that is a file. An eventfd stands for it, and is written to when the timer expires.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timer {
     pub(crate) file: c_int,
-    /// Whether it shows the time of day.
+    /// True if it shows the time of day.
     pub(crate) is_day: bool,
     /// Virtual time of its next expiry, in nanoseconds.
     pub(crate) next: Option<u64>,
@@ -62,19 +62,20 @@ pub(crate) struct Files {
     /// In the order of arrival.
     pub(super) waiters: VecDeque<Waiter>,
     pub(crate) timers: Vec<Timer>,
-    /// The program has asked for signals, which other processes may send.
+    /// True if the program has asked for signals, which other processes may send.
     pub(crate) takes_signals: bool,
 }
 
-/// Whether a thread waits here.
+/// True if a thread waits here.
 static WAITS: AtomicBool = AtomicBool::new(false);
-/// Whether it is time to look what other processes have done.
+/// True if it is time to check what other processes have done.
 static REMINDED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a signal has come since all threads waited last.
+/// True if a signal has come since all threads last waited.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// From another kernel thread, now and then: makes the simulation look outside, if a thread waits.
+/// Makes the simulation check for outside events, if a thread waits. Another kernel thread calls
+/// this now and then.
 pub(crate) fn remind() {
     // ORDER: Relaxed; both are hints, and the next reminder comes soon.
     if WAITS.load(Ordering::Relaxed) {
@@ -82,20 +83,21 @@ pub(crate) fn remind() {
     }
 }
 
-/// A signal has come: makes the next block look.
+/// Makes the next block check, because a signal has come.
 pub(crate) fn interrupt() {
     look_soon();
-    // ORDER: Relaxed; as there.
+    // ORDER: Relaxed; as in `look_soon`.
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Makes the next block look.
+/// Makes the next block check for events.
 pub(super) fn look_soon() {
-    // ORDER: Relaxed; the simulating kernel thread, which this is or runs beside, sees it soon.
+    // ORDER: Relaxed; the simulating kernel thread, which this thread is or runs beside, sees it
+    // soon.
     REMINDED.store(true, Ordering::Relaxed);
 }
 
-/// Whether there was a reminder since the last look.
+/// Returns true if there was a reminder since the last check.
 #[inline(always)]
 pub(crate) fn is_reminded() -> bool {
     // ORDER: Relaxed; see `remind`.
@@ -107,12 +109,12 @@ impl Files {
         !self.waiters.is_empty()
     }
 
-    /// Virtual time of the next expiry.
+    /// Returns the virtual time of the next expiry.
     pub(super) fn next_timer(&self) -> Option<u64> {
         self.timers.iter().filter_map(|timer| timer.next).min()
     }
 
-    /// Lets the timers expire whose time has come by `now`.
+    /// Lets timers expire that are due at `now`.
     fn expire(&mut self, now: u64) {
         for timer in &mut self.timers {
             let Some(next) = timer.next.filter(|&next| next <= now) else { continue };
@@ -127,14 +129,14 @@ impl Files {
 }
 
 impl WaitsFor {
-    /// The files, if it is files.
+    /// Returns the files that it waits for, if it waits for files.
     pub(super) fn files(&self) -> &[Poll] {
         if let Self::Files(files) = self { files } else { &[] }
     }
 }
 
 impl Simulation {
-    /// A word that stands for a thread's wait in the engine.
+    /// Returns the address of a word that stands for a thread's wait in the engine.
     pub(super) fn waiting_word(&self, thread: usize) -> usize {
         std::ptr::from_ref(&*self.threads[thread]) as usize
     }
@@ -144,7 +146,7 @@ impl Simulation {
         self.waiters_changed();
     }
 
-    /// The running thread waits no longer.
+    /// Removes the running thread from the waiters.
     pub(super) fn remove_waiter(&mut self) {
         let current = self.current;
         self.files.waiters.retain(|waiter| waiter.thread != current);
@@ -158,7 +160,7 @@ impl Simulation {
         self.engine.stop_when_idle(any);
     }
 
-    /// Lets timers expire whose time has come.
+    /// Lets due timers expire.
     pub(crate) fn expire_timers(&mut self) {
         self.ring_in_time();
         if !self.files.timers.is_empty() {
@@ -167,7 +169,7 @@ impl Simulation {
         }
     }
 
-    /// Wakes all threads that wait for files: timers have changed.
+    /// Wakes all threads that wait for files, because timers have changed.
     pub(crate) fn wake_all(&mut self) {
         let waiters: Vec<usize> = self.files.waiters.iter().map(|waiter| waiter.thread).collect();
         waiters.into_iter().for_each(|thread| self.wake_waiter(thread));
@@ -179,7 +181,8 @@ impl Simulation {
         self.engine.futex_wake(self.waiting_word(thread), 1, u32::MAX);
     }
 
-    /// A signal has come while all threads wait: wakes one, to call its handler. Whether one was.
+    /// If a signal came while all threads wait, wakes one to call its handler. Returns true if it
+    /// woke one.
     pub(super) fn wake_for_signal(&mut self) -> bool {
         // ORDER: Relaxed; see `interrupt`.
         let first = self.files.waiters.front().map(|waiter| waiter.thread);
@@ -187,7 +190,8 @@ impl Simulation {
         first.map(|thread| self.wake_waiter(thread)).is_some()
     }
 
-    /// Wakes those whose wait is over, after at most so many nanoseconds of real time; how many.
+    /// Wakes the threads whose waits are over, after at most `patience` nanoseconds of real time.
+    /// Returns how many.
     pub(super) fn wake_ready(&mut self, patience: u64) -> usize {
         self.expire_timers();
         let waiters = &self.files.waiters;
@@ -216,21 +220,21 @@ impl Simulation {
     }
 }
 
-/// Asks the kernel which files are ready, for at most so many nanoseconds.
+/// Asks the kernel which files are ready, for at most `patience` nanoseconds.
 fn poll(polls: &mut [Poll], patience: u64) {
     let time = [patience / 1_000_000_000, patience % 1_000_000_000];
     let (polls, count) = (polls.as_mut_ptr() as usize, polls.len());
     let arguments = [polls, count, time.as_ptr() as usize, 0, 8, 0];
-    // An interrupted look would miss what is ready now (sim_rt.O1); an interrupted wait is
+    // An interrupted check would miss what is ready now (sim_rt.O1). An interrupted wait is
     // repeated.
     let ask = if patience == 0 { host::look } else { host::call };
-    // SAFETY: so many entries; a timespec of our own; no set of signals.
+    // SAFETY: the array has that many entries; the timespec is a local; there is no set of signals.
     unsafe { ask(libc::SYS_ppoll as usize, arguments) };
 }
 
-/// Whether `waitid` would have an answer, be it an error.
+/// Returns true if `waitid` would have an answer, even if that is an error.
 fn child_is_ready([kind, number, options]: [usize; 3]) -> bool {
-    // `siginfo_t` in words; the first begins with the signal's number, 0 if there is no child.
+    // `siginfo_t` in words. The first word begins with the signal's number, 0 if there is no child.
     let mut found = [0_u64; 16];
     let look = options | (libc::WNOHANG | libc::WNOWAIT) as usize;
     let arguments = [kind, number, found.as_mut_ptr() as usize, look, 0, 0];

@@ -1,11 +1,12 @@
-//! The running simulation: the engine, and the runtime's own state.
+//! The running simulation: the engine and the runtime's own state.
 //!
-//! Owns: the one [`Simulation`], and every call of the engine that may change threads. Such a call
-//! is made under [`with`] (`charge`), its outcome is followed outside (`schedule`): no borrow of
-//! the simulation is alive while another thread runs. `result` is the file that a run leaves.
+//! This module owns the one [`Simulation`], and every call of the engine that may change threads.
+//! Such a call is made inside [`with`] (`charge`), and its outcome is followed outside
+//! (`schedule`). So no borrow of the simulation is alive while another thread runs. `result` writes
+//! the file that a run leaves.
 //!
-//! Law sim_rt.S1 (kept in [`crate::threads`]): while a simulation is active, one kernel thread
-//! runs. So the simulation needs no lock, and `ACTIVE` no ordering.
+//! Law sim_rt.S1 (in [`crate::threads`]): while a simulation is active, one kernel thread runs. So
+//! the simulation needs no lock, and `ACTIVE` no ordering.
 
 mod alarms;
 mod charge;
@@ -46,32 +47,32 @@ static SIMULATION: AtomicPtr<Simulation> = AtomicPtr::new(std::ptr::null_mut());
 #[cfg(debug_assertions)]
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// The first virtual thread id of the operating system: above what a kernel gives.
+/// The first virtual thread id: above the ids that a kernel gives.
 const FIRST_ID: usize = 1 << 23;
 
-/// Bytes of the first thread's stack, which grows.
+/// Bytes of the first thread's stack, which can grow.
 const FIRST_STACK: usize = 16 << 20;
 
-/// Everything of one simulation.
+/// The state of one simulation.
 pub(crate) struct Simulation {
     pub(crate) engine: Engine,
-    /// The thread whose stack is in use.
+    /// The thread that is using its stack.
     pub(crate) current: usize,
-    /// Where in the tree of calls it is.
+    /// The current thread's place in the tree of calls.
     path: CallPath,
-    /// Where its last block begins.
+    /// The address of its last block.
     block: usize,
     pub(crate) frames: Frames,
     pub(crate) costs: Costs,
-    /// If the machine's cores run instructions out of order.
+    /// Set if the machine's cores run instructions out of order.
     pipeline: Option<Pipeline>,
     code: Code,
-    /// Cycles to be charged with the next block.
+    /// Cycles to charge with the next block.
     debt: u64,
     pub(crate) patches: Patches,
     #[expect(clippy::vec_box, reason = "a parked thread keeps its address")]
     pub(crate) threads: Vec<Box<Thread>>,
-    /// A detached thread that has ended and whose real thread waits to be let go.
+    /// A detached thread that has ended; its real thread waits to be released.
     pub(crate) leaving: Option<usize>,
     pub(crate) random: Random,
     pub(crate) allocations: Allocations,
@@ -81,47 +82,47 @@ pub(crate) struct Simulation {
     pub(crate) files: files::Files,
     /// Timers that send signals.
     pub(crate) alarms: alarms::Alarms,
-    /// The calls in which threads began to wait for files and child processes, and when; if waits
-    /// are kept.
+    /// If waits are kept: the calls in which threads began to wait for files and child processes,
+    /// by thread and time.
     calls: BTreeMap<(usize, u64), &'static str>,
     pub(crate) measured: Measured,
-    /// The real time when the simulation began, in nanoseconds.
+    /// The real time at the start, in nanoseconds.
     pub(crate) began: u64,
     pub(crate) out: String,
 }
 
-/// The part of the run that the program calls its measurement; the whole run if it calls none.
+/// The part of the run that the program measures; the whole run if it marks none.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
-    /// Operations that the program told of.
+    /// Operations that the program reported.
     pub(crate) operations: u64,
-    /// Time and counts when the part under way began.
+    /// Time and counts when the current part began.
     pub(crate) since: Option<(u64, Totals)>,
-    /// Cycles of the parts that are over.
+    /// Cycles of the finished parts.
     pub(crate) cycles: u64,
-    /// Counts of the parts that are over.
+    /// Counts of the finished parts.
     pub(crate) parts: Vec<Totals>,
-    /// What lines had cost when the last part ended.
+    /// The costs of lines when the last part ended.
     pub(crate) lines: Vec<LineCost>,
 }
 
-/// Whether the calling thread is simulated.
+/// Returns true if the calling thread is simulated.
 #[inline(always)]
 pub(crate) fn active() -> bool {
     ACTIVE.load(Ordering::Relaxed)
 }
 
-/// Acts on the simulation. Not to be nested, and nothing in `act` may change threads.
+/// Calls `act` with the simulation. Calls must not nest, and `act` must not change threads.
 #[inline(always)]
 pub(crate) fn with<R>(act: impl FnOnce(&mut Simulation) -> R) -> R {
     #[cfg(debug_assertions)]
     let _entered = Entered::now();
-    // SAFETY: sim_rt.S1 - one thread is here; `start` set the pointer before the first call, and
-    // nothing frees it. Borrows end with `act`, and no `act` calls back into this.
+    // SAFETY: sim_rt.S1 - one thread is here. `start` set the pointer before the first call, and
+    // nothing frees it. Borrows end with `act`, and no `act` calls this again.
     act(unsafe { &mut *SIMULATION.load(Ordering::Relaxed) })
 }
 
-/// A borrow of the simulation, of which there is one at most.
+/// A borrow of the simulation. There is at most one.
 #[cfg(debug_assertions)]
 struct Entered;
 
@@ -140,17 +141,17 @@ impl Drop for Entered {
     }
 }
 
-/// Whether what runs now is charged by the call and not by its instructions. For a handler, which
-/// may interrupt the runtime anywhere.
+/// Returns true if the running code is charged by the call and not by its instructions. Signal
+/// handlers call this, and may interrupt the runtime anywhere.
 fn is_charged_as_a_whole() -> bool {
     // ORDER: Relaxed; stored once, by this thread.
     let simulation = SIMULATION.load(Ordering::Relaxed);
-    // SAFETY: `start` set the pointer, and nothing frees it; the word is read as a whole, whatever
+    // SAFETY: `start` set the pointer, and nothing frees it. The word is read as a whole, whatever
     // the interrupted code is doing with it.
     !simulation.is_null() && unsafe { (&raw const (*simulation).debt).read_volatile() } > 0
 }
 
-/// Acts while the simulation is off: for calls of libc that use what we stand before.
+/// Runs `act` with the simulation off, for calls of libc that use functions which we replace.
 pub(crate) fn paused<R>(act: impl FnOnce() -> R) -> R {
     ACTIVE.store(false, Ordering::Relaxed);
     let result = act();
@@ -158,20 +159,20 @@ pub(crate) fn paused<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Ends the simulation; whether one was under way.
+/// Ends the simulation. Returns true if one was running.
 pub(crate) fn stop() -> bool {
     ACTIVE.swap(false, Ordering::Relaxed)
 }
 
-/// What the program's own code leads to.
+/// The runtime's functions that the program's code reaches.
 pub(crate) struct Hooks {
     /// The function that a block calls at its beginning.
     pub(crate) block_callback: usize,
-    /// Where replaced instructions lead.
+    /// The routines behind replaced instructions.
     pub(crate) replaced: Targets,
 }
 
-/// Begins the simulation on the calling thread.
+/// Starts the simulation on the calling thread.
 pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
     let costs = Costs::new(Prices::of(engine.machine()), hooks.block_callback);
     let pipeline = Pipeline::of(engine.machine());
@@ -205,8 +206,8 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
 }
 
 impl Simulation {
-    /// Makes `next` the thread whose stack is in use; returns what the change needs: where to save
-    /// the old place, the new place, the new thread pointer.
+    /// Makes `next` the thread that uses its stack. Returns what the switch needs: where to save
+    /// the old place, the new place, and the new thread pointer.
     pub(crate) fn change_to(&mut self, next: usize) -> (*mut usize, usize, usize) {
         debug_assert_ne!(next, self.current, "a thread gives way to itself");
         let old = &mut self.threads[self.current];
@@ -230,45 +231,45 @@ impl Simulation {
         rseq::write(self.threads[self.current].pointer, core, socket);
     }
 
-    /// Core and socket of the running thread.
+    /// Returns core and socket of the running thread.
     pub(crate) fn where_now(&self) -> (u32, u32) {
         let core = self.engine.core_of(self.engine.running());
         (core, self.engine.machine().socket(core))
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub(crate) fn nanoseconds(&self) -> u64 {
         self.engine.machine().nanos(self.engine.now())
     }
 
-    /// The cores that the running thread may use.
+    /// Returns the cores that the running thread may use.
     pub(crate) fn allowed(&self) -> Vec<u32> {
         let allowed = self.threads[self.current].allowed.clone();
         allowed.unwrap_or_else(|| (0..self.engine.cores()).collect())
     }
 
-    /// What the running thread is for the operating system.
+    /// Returns the running thread's id for the operating system.
     pub(crate) fn thread_id(&self) -> usize {
         FIRST_ID + self.current
     }
 
-    /// The thread that is this one for the operating system, if it has not ended.
+    /// Returns the thread with this id of the operating system, if it has not ended.
     pub(crate) fn thread_of_id(&self, id: usize) -> Option<usize> {
         let number = id.checked_sub(FIRST_ID)?;
         self.threads.get(number).filter(|thread| !thread.ended).map(|_| number)
     }
 
-    /// Where the running thread is, for calls that carry no address: in its last block.
+    /// Returns the running thread's site for calls without an address: its last block.
     fn call_site(&self) -> usize {
         self.path.site(self.block) as usize
     }
 
-    /// Where the running thread is, in the program's source.
+    /// Returns the running thread's location in the program's source.
     pub(crate) fn place(&self) -> String {
         self.place_of(self.call_site() as u64)
     }
 
-    /// A site in the program's source: reads the program's file.
+    /// Returns a site's location in the program's source. Reads the program's file.
     fn place_of(&self, site: u64) -> String {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mut addresses = vec![frames::pc(site)];
@@ -276,25 +277,25 @@ impl Simulation {
         Symbols::new().place(&Module::parse(&maps), &addresses)
     }
 
-    /// The program has got a block from its allocator.
+    /// Records a block that the program's allocator returned.
     pub(crate) fn allocated(&mut self, block: usize, bytes: usize) {
         let place = (self.call_site() as u64, self.current, self.engine.now());
         self.allocations.add(block, bytes, place);
     }
 
-    /// It gives one back.
+    /// Records a block that the program freed.
     pub(crate) fn freed(&mut self, block: usize) {
         self.allocations.remove(block, self.engine.now());
     }
 
-    /// The thread whose stack an address is of, and how far below its thread pointer: thread-locals
-    /// lie directly below that.
+    /// Returns the thread that owns the stack of an address, and how far the address is below its
+    /// thread pointer. Thread-locals lie directly below that pointer.
     fn stack_of(&self, address: usize) -> Option<(usize, usize)> {
         let below = |(number, thread): (usize, &Thread)| {
             let below = thread.pointer.checked_sub(address)?;
             (below <= thread.stack).then_some((number, below))
         };
-        // Of threads that had one stack one after the other, the last.
+        // If threads had the same stack one after the other, the last one.
         let threads = self.threads.iter().map(|thread| &**thread);
         let found = threads.enumerate().filter_map(below);
         let found = found.min_by_key(|(number, below)| (*below, usize::MAX - number));
@@ -302,13 +303,13 @@ impl Simulation {
         found.or_else(|| is_first.then_some((0, usize::MAX)))
     }
 
-    /// Charges a call of the allocator, with the next block: libc may hold a lock of its own here,
-    /// so no other thread may run.
+    /// Charges a call of the allocator with the next block. No other thread may run here, because
+    /// libc may hold a lock of its own.
     pub(crate) fn charge_malloc(&mut self) {
         self.debt += u64::from(self.engine.machine().malloc);
     }
 
-    /// Charges what libc fills, with the next block.
+    /// Charges a fill by libc with the next block.
     pub(crate) fn charge_fill(&mut self, bytes: usize) {
         self.debt += pipeline::copied(&self.pipeline, bytes);
     }

@@ -1,10 +1,11 @@
-//! What is not simulated, and yet may end a wait: child processes, other programs, the network.
+//! Events outside of the simulation that may end a wait: child processes, other programs, the
+//! network.
 //!
-//! Law sim_rt.O2: while some virtual thread can run, virtual time passes by its costs alone. When
-//! all wait, and something outside may end a wait of theirs, the kernel is asked for it: an event
-//! that comes has taken no virtual time, and without one virtual time passes as real time does, to
-//! the end of the next wait that ends by itself. Where nothing outside may, virtual time passes at
-//! once. So a run that no other process takes part in is the same every time.
+//! Law sim_rt.O2: while some virtual thread can run, virtual time passes only by its costs. If all
+//! threads wait, and something outside may end a wait, the kernel is asked for it. An event that
+//! comes has taken no virtual time. Without an event, virtual time passes like real time, to the
+//! end of the next wait that ends by itself. If nothing outside can end a wait, virtual time passes
+//! at once. So a run without other processes is the same every time.
 
 use std::ffi::c_int;
 
@@ -12,20 +13,21 @@ use super::Simulation;
 use super::files::WaitsFor;
 use crate::{diagnostics, host};
 
-/// After so much real time a wait for the outside is reported.
+/// Real time after which a wait for outside events is reported.
 const NOTICE_NS: u64 = 1_000_000_000;
-/// How often what can't be polled is looked at.
+/// Interval of checks for events that can't be polled.
 const LOOK_NS: u64 = 1_000_000;
-/// Threads that are reported.
+/// Maximal threads that are reported.
 const REPORTED: usize = 8;
-/// Files that a program is started with.
+/// The last of the standard files.
 const STANDARD: c_int = 2;
 
 impl Simulation {
-    /// All threads wait, some of them for files: waits with them. False if nothing can end that.
+    /// Waits while all threads wait, some of them for files. Returns false if nothing can end these
+    /// waits.
     pub(super) fn wait_idle(&mut self) -> bool {
         let until = self.engine.idle_until().map(|at| self.engine.machine().nanos(at));
-        // sim_rt.O2: time passes at once, or there is none to pass.
+        // sim_rt.O2: time passes at once, or no timer is left.
         if !self.may_be_woken_from_outside() {
             if until.is_none() {
                 self.report_waiters("nothing in the program or outside of it can end these waits");
@@ -57,7 +59,7 @@ impl Simulation {
         }
     }
 
-    /// Says which call each waiting thread is in, and where.
+    /// Reports the call and the place of each waiting thread.
     fn report_waiters(&self, what: &str) {
         diagnostics::line(format_args!("{what}:"));
         for waiter in self.files.waiters.iter().take(REPORTED) {
@@ -69,7 +71,7 @@ impl Simulation {
         }
     }
 
-    /// Whether another process may end one of the waits.
+    /// Returns true if another process may end one of the waits.
     fn may_be_woken_from_outside(&self) -> bool {
         let waiters = || self.files.waiters.iter().map(|waiter| &waiter.what);
         let files = waiters().flat_map(WaitsFor::files).map(|poll| poll.file);
@@ -87,11 +89,11 @@ fn has_children() -> bool {
     unsafe { host::call(libc::SYS_waitid as usize, arguments) == 0 }
 }
 
-/// The open files but the standard ones, in the order of their numbers. Read without libc's
-/// functions, which would allocate in the program's heap.
+/// Returns the open files except the standard ones, by number. Does not use libc's functions, which
+/// would allocate in the program's heap.
 fn open_files() -> Option<Vec<c_int>> {
     const NAME: &std::ffi::CStr = c"/proc/self/fd";
-    /// Where an entry has its length and its name.
+    /// Offset of an entry's length; below, that of its name.
     const LENGTH: usize = 16;
     const NAME_AT: usize = 19;
     let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize;
@@ -102,10 +104,10 @@ fn open_files() -> Option<Vec<c_int>> {
     let mut entries = [0_u64; 512];
     loop {
         let read = [folder as usize, entries.as_mut_ptr() as usize, size_of_val(&entries), 0, 0, 0];
-        // SAFETY: the kernel writes at most as many bytes as there are; a wrong folder is an error.
+        // SAFETY: the kernel writes at most that many bytes; a wrong folder is an error.
         let bytes = unsafe { host::call(libc::SYS_getdents64 as usize, read) };
         if bytes <= 0 {
-            // SAFETY: our own file, if it is one.
+            // SAFETY: the folder is our own file, if it was opened.
             unsafe { host::call(libc::SYS_close as usize, [folder as usize, 0, 0, 0, 0, 0]) };
             return (bytes == 0).then_some(files);
         }
@@ -122,7 +124,7 @@ fn open_files() -> Option<Vec<c_int>> {
     }
 }
 
-/// Whether another process may be at the other end of one of the files.
+/// Returns true if another process may be at the other end of one of the files.
 fn any_leads_outside(files: Vec<c_int>) -> bool {
     let Some(open) = open_files() else { return true };
     let (mut seen, mut left) = (Vec::new(), files);
@@ -146,7 +148,8 @@ fn any_leads_outside(files: Vec<c_int>) -> bool {
     false
 }
 
-/// Whether both ends of a pipe are open here. A third one may be elsewhere, in a child process.
+/// Returns true if both ends of a pipe are open here. A child process may have the same ends open
+/// too.
 fn has_both_ends(pipe: [u64; 2], open: &[c_int]) -> bool {
     let same = open.iter().filter(|&&file| identity(file).is_some_and(|found| found.0 == pipe));
     let mut ends = [false; 2];
@@ -160,16 +163,16 @@ fn has_both_ends(pipe: [u64; 2], open: &[c_int]) -> bool {
     ends == [true; 2]
 }
 
-/// The files that an epoll watches; none of another file.
+/// Returns the files that an epoll watches, or none for another kind of file.
 fn watched(file: c_int) -> Vec<c_int> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{file}")).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.strip_prefix("tfd:"));
     lines.filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
 }
 
-/// Device and number of a file, and its mode.
+/// Returns device and number of a file, and its mode.
 fn identity(file: c_int) -> Option<([u64; 2], libc::mode_t)> {
-    // SAFETY: numbers, for which zero is a value.
+    // SAFETY: the struct has only numbers, for which zero is a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     let arguments = [file as usize, (&raw mut stat) as usize, 0, 0, 0, 0];
     // SAFETY: the kernel writes a `stat`.
@@ -177,41 +180,42 @@ fn identity(file: c_int) -> Option<([u64; 2], libc::mode_t)> {
     (answer == 0).then_some(([stat.st_dev, stat.st_ino], stat.st_mode))
 }
 
-/// A file without a name that tells of what other processes do.
+/// Returns true for a file that reports what other processes do.
 fn watches_the_system(file: c_int) -> bool {
     let path = std::fs::read_link(format!("/proc/self/fd/{file}")).unwrap_or_default();
     let path = path.to_string_lossy();
     ["signalfd", "inotify", "fanotify", "io_uring", "pidfd"].iter().any(|kind| path.contains(kind))
 }
 
-/// An address of a socket, by the call that says it.
+/// Returns an address of a socket: its own or its peer's, depending on `call`.
 fn name(socket: c_int, call: i64) -> Option<Vec<u8>> {
     let (mut name, mut length) = ([0_u8; 128], 128_u32);
     let arguments =
         [socket as usize, name.as_mut_ptr() as usize, (&raw mut length) as usize, 0, 0, 0];
-    // SAFETY: the kernel writes at most 128 bytes, and their number.
+    // SAFETY: the kernel writes at most 128 bytes and their number.
     let answer = unsafe { host::call(call as usize, arguments) };
     (answer == 0).then(|| name[..(length as usize).min(name.len())].to_vec())
 }
 
-/// An option of a socket, whose value begins with a number.
+/// Returns an option of a socket with a value that begins with a number.
 fn option(socket: c_int, option: c_int) -> Option<c_int> {
     let (mut value, mut length) = ([0 as c_int; 4], 16_u32);
     let (value_at, length_at) = (value.as_mut_ptr() as usize, (&raw mut length) as usize);
     let arguments =
         [socket as usize, libc::SOL_SOCKET as usize, option as usize, value_at, length_at, 0];
-    // SAFETY: the kernel writes at most 16 bytes, and their number.
+    // SAFETY: the kernel writes at most 16 bytes and their number.
     let answer = unsafe { host::call(libc::SYS_getsockopt as usize, arguments) };
     (answer == 0).then_some(value[0])
 }
 
-/// Whether a socket's other end may be another process's; `open` are this one's files.
+/// Returns true if a socket's other end may belong to another process. `open` are this process's
+/// files.
 fn socket_leads_outside(socket: c_int, open: &[c_int]) -> bool {
     if option(socket, libc::SO_ACCEPTCONN) == Some(1) {
         return true;
     }
     let Some(peer) = name(socket, libc::SYS_getpeername) else {
-        // Anything may send a datagram; a stream without a peer has nothing to say.
+        // Anybody may send a datagram. A stream without a peer has nothing to receive.
         return option(socket, libc::SO_TYPE) != Some(libc::SOCK_STREAM);
     };
     if option(socket, libc::SO_DOMAIN) == Some(libc::AF_UNIX) {

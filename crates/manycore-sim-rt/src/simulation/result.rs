@@ -1,8 +1,8 @@
-//! What a run leaves behind: one text file that the command reads.
+//! The result of a run: a text file that the command reads.
 //!
-//! A line is a word and its values, separated by spaces; paths come last. `site` lines belong to
-//! the `line` above them, and so do `block` and `stack`, which say what lies on it. Addresses are
-//! the process's; `module` lines say what is where.
+//! A line is a word and its values, separated by spaces, with paths last. `site`, `block` and
+//! `stack` lines belong to the `line` above them; `block` and `stack` say what lies on the cache
+//! line. Addresses are those of the process, and `module` lines map them to files.
 
 use std::fmt::Write;
 
@@ -11,21 +11,21 @@ use manycore_sim::{Access, LineCost, Totals, WaitFor};
 use super::{Simulation, stop, with};
 use crate::{diagnostics, frames, host, uninstrumented};
 
-/// The form of the file; the command refuses another.
+/// The version of the file. The command refuses other versions.
 const FORM: u32 = 2;
-/// Cache lines that are reported.
+/// Maximal cache lines that are reported.
 const LINES: usize = 60;
-/// Frames of a place that are reported.
+/// Maximal frames of a place that are reported.
 const FRAMES: usize = 24;
 
-/// At the end of the program: writes the result.
+/// Writes the result at the end of the program.
 pub(crate) extern "C" fn at_exit() {
     if stop() {
         write(None);
     }
 }
 
-/// No thread can run: writes the result and ends the process.
+/// Writes the result and ends the process, because no thread can run.
 pub(crate) fn deadlock() -> ! {
     stop();
     let blocked = with(|sim| sim.engine.deadlock());
@@ -61,7 +61,7 @@ fn render(sim: &mut Simulation, deadlock: Option<&manycore_sim::Deadlock>) -> St
     text
 }
 
-/// A line of the cache, its places, and what lies on it.
+/// Writes a cache line, its places, and what lies on it.
 fn write_line(text: &mut String, sim: &Simulation, line: &LineCost) -> std::fmt::Result {
     let LineCost { address, misses, cycles, false_sharing, true_sharing, last, .. } = *line;
     let bytes = 1 << sim.engine.machine().line_shift;
@@ -91,7 +91,7 @@ fn write_line(text: &mut String, sim: &Simulation, line: &LineCost) -> std::fmt:
     Ok(())
 }
 
-/// Where the program was when the runtime looked, with the blocks before and behind.
+/// Writes where the program was at the samples, with the blocks before and after.
 fn seen(text: &mut String, sim: &Simulation) {
     let blocks = sim.costs.addresses();
     for (pc, count) in uninstrumented::seen() {
@@ -101,7 +101,7 @@ fn seen(text: &mut String, sim: &Simulation) {
     }
 }
 
-/// The timeline, if it was asked for.
+/// Writes the timeline, if waits are kept.
 fn waits(text: &mut String, sim: &mut Simulation) {
     let (waits, left_out) = sim.engine.take_waits();
     if left_out > 0 {
@@ -110,7 +110,7 @@ fn waits(text: &mut String, sim: &mut Simulation) {
     for wait in waits {
         let call = sim.calls.get(&(wait.thread.0 as usize, wait.begin));
         let (kind, of) = match wait.waits_for {
-            // A word of the runtime's stands for a wait for files or child processes.
+            // A word of the runtime stands for a wait for files or child processes.
             WaitFor::Futex { .. } if call.is_some() => ("call", 0),
             WaitFor::Futex { address } => ("futex", address),
             WaitFor::Join { thread } => ("join", thread.0 as usize),
@@ -129,7 +129,7 @@ fn waits(text: &mut String, sim: &mut Simulation) {
     }
 }
 
-/// The word for a kind of access.
+/// Returns the word for a kind of access.
 fn kind(kind: Access) -> &'static str {
     match kind {
         Access::Read => "reads",
@@ -138,7 +138,7 @@ fn kind(kind: Access) -> &'static str {
     }
 }
 
-/// The addresses of a site, the innermost first, with commas between, and the end of the line.
+/// Writes the addresses of a site, innermost first, separated by commas, and ends the line.
 fn addresses(text: &mut String, sim: &Simulation, site: u64) -> std::fmt::Result {
     write!(text, "{:x}", frames::pc(site))?;
     for caller in sim.frames.stack(site).iter().take(FRAMES) {
@@ -182,7 +182,7 @@ fn header(text: &mut String, sim: &Simulation, run: &Run) -> std::fmt::Result {
     counts.iter().try_for_each(|(name, value)| writeln!(text, "{name} {value}"))
 }
 
-/// The mappings of files, as the kernel lists them, after the word `module`.
+/// Writes the mappings of files as the kernel lists them, each after the word `module`.
 fn modules(text: &mut String) -> std::fmt::Result {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut files = maps.lines().filter(|map| map.contains('/'));
@@ -190,7 +190,7 @@ fn modules(text: &mut String) -> std::fmt::Result {
 }
 
 impl Simulation {
-    /// The measured part: what the program marked, or everything.
+    /// Returns the measured part: what the program marked, or everything.
     fn finish_measurement(&mut self) -> Run {
         self.end_part();
         let measured = &self.measured;
@@ -202,7 +202,7 @@ impl Simulation {
         Run { operations: measured.operations, cycles: measured.cycles, totals }
     }
 
-    /// The measured part begins: what its lines cost is counted from here.
+    /// Begins a measured part. From here on the costs of lines count for it.
     pub(crate) fn begin_part(&mut self) {
         if self.measured.parts.is_empty() && self.measured.since.is_none() {
             self.engine.forget_costs();
@@ -211,7 +211,7 @@ impl Simulation {
         self.measured.since = Some((self.engine.now(), self.engine.totals()));
     }
 
-    /// The measured part is over.
+    /// Ends a measured part.
     pub(crate) fn end_part(&mut self) {
         if let Some((time, totals)) = self.measured.since.take() {
             self.measured.cycles += self.engine.now().saturating_sub(time);

@@ -1,5 +1,5 @@
-//! From the engine's choice to the thread that runs: follows an outcome, and clears up after a
-//! thread that has ended.
+//! From the engine's choice to the running thread: follows an outcome, and cleans up after a thread
+//! that has ended.
 
 use manycore_sim::{Outcome, ThreadId};
 
@@ -7,7 +7,7 @@ use super::{Simulation, paused, result, with};
 use crate::thread::join_real;
 use crate::{host, switch};
 
-/// The thread that the outcome names; ends the process if none can run.
+/// Returns the thread that the outcome names. Ends the process if none can run.
 pub(crate) fn chosen(mut outcome: Outcome) -> usize {
     loop {
         match outcome {
@@ -45,16 +45,16 @@ fn follow_away(outcome: Outcome) {
     );
 }
 
-/// Runs `next`, which the engine has chosen, and comes back when the engine chooses the caller.
+/// Runs `next`, the engine's choice. Returns when the engine chooses the caller.
 fn resume(next: usize) {
     let (save, to, pointer) = with(|sim| sim.change_to(next));
-    // SAFETY: sim_rt.S2 - `to` is where the engine's choice gave way; sim_rt.W1; it is not the
-    // caller, and the pointer is its own.
+    // SAFETY: sim_rt.S2, sim_rt.W1 - `to` is where the engine's choice gave way; it is not the
+    // caller, and the pointer is that thread's own.
     unsafe { switch::switch(save, to, pointer) };
     arrive();
 }
 
-/// The first thing a thread does when it has the kernel thread: clears up after the last one.
+/// Cleans up after the last thread. Each thread calls this first when it gets the kernel thread.
 pub(crate) fn arrive() {
     if let Some(gone) = with(|sim| sim.leaving.take()) {
         // A detached thread that ended gave way to this one.
@@ -62,7 +62,7 @@ pub(crate) fn arrive() {
     }
 }
 
-/// Lets the real thread of an ended virtual one end as well.
+/// Lets the real thread of an ended virtual thread end as well.
 pub(crate) fn collect(number: usize) {
     let (thread, handle) = with(|sim| {
         let thread = &mut *sim.threads[number];
@@ -71,7 +71,7 @@ pub(crate) fn collect(number: usize) {
         (std::ptr::from_mut(thread), thread.handle)
     });
     paused(|| {
-        // SAFETY: threads are boxed and never dropped; the parked one looks at this word alone.
+        // SAFETY: threads are boxed and never dropped; the parked thread reads only this word.
         host::wake(unsafe { &(*thread).released }, 1);
         join_real(handle, std::ptr::null_mut());
     });
