@@ -1,12 +1,12 @@
 //! Timers that send signals: `alarm`, `setitimer`, and those of `timer_create`.
 //!
-//! The signal comes when the timer's clock has come so far: at the next block of whichever thread
-//! runs, or of the one that it is for, and, if it counts virtual time, in the sleep or the wait of
-//! one that does not run ([`crate::simulation::Alarm`]). `ITIMER_VIRTUAL` and `ITIMER_PROF` count
-//! what all cores have computed, system calls included.
+//! A timer's signal is sent when the timer's clock reaches the set time. A running thread takes it
+//! at its next block. If the timer names a thread, only that thread takes it. A timer that counts
+//! virtual time also reaches a thread that sleeps or waits ([`crate::simulation::Alarm`]).
+//! `ITIMER_VIRTUAL` and `ITIMER_PROF` count what all cores have computed, system calls included.
 //!
-//! Timers that count a thread's time or show a time that this simulation has not, and those that
-//! start a thread, end the run with their place.
+//! Some timers end the run with a message that names their place: those that count one thread's
+//! time, those of a clock that the simulation does not have, and those that start a thread.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,24 +15,24 @@ use crate::host::as_libc;
 use crate::interpose::Next;
 use crate::simulation::{self, Alarm, Clock, OF_PROCESS, Signal, Simulation};
 
-/// An `itimerval` or `itimerspec`: the interval, and the time to the first signal, in seconds and
-/// microseconds or nanoseconds.
+/// An `itimerval` or `itimerspec`: the interval, and the time to the first signal. Each is given in
+/// seconds and microseconds or nanoseconds.
 type Setting = [[u64; 2]; 2];
 
-/// What a call answers, in the kernel's form; `None` if the kernel shall.
+/// A call's result, in the kernel's form; `None` if the kernel is to make the call.
 type Answer = Option<isize>;
 
 const EFAULT: isize = 14;
 const EINVAL: isize = 22;
 const SECOND_NS: u64 = 1_000_000_000;
-/// In nanoseconds, the unit of an `itimerval`.
+/// One microsecond, the unit of an `itimerval`, in nanoseconds.
 const MICROSECOND: u64 = 1000;
-/// `timer_create`'s form with a thread that the kernel is told of.
+/// The form of `timer_create` that names a thread by its kernel number.
 const SIGEV_THREAD_ID: c_int = 4;
-/// Numbers of signals.
+/// The valid signal numbers.
 const SIGNALS: std::ops::RangeInclusive<c_int> = 1..=64;
 
-/// The kernel's `struct sigevent`, as far as it looks at it.
+/// The kernel's `struct sigevent`, up to the last field that the kernel reads.
 #[repr(C)]
 pub(super) struct Event {
     value: usize,
@@ -41,7 +41,7 @@ pub(super) struct Event {
     thread: c_int,
 }
 
-/// In nanoseconds, from seconds and a smaller unit.
+/// Converts seconds and a smaller unit to nanoseconds.
 fn nanoseconds([seconds, rest]: [u64; 2], unit: u64) -> u64 {
     seconds.saturating_mul(SECOND_NS).saturating_add(rest.saturating_mul(unit))
 }
@@ -50,30 +50,30 @@ fn time(nanoseconds: u64, unit: u64) -> [u64; 2] {
     [nanoseconds / SECOND_NS, nanoseconds % SECOND_NS / unit]
 }
 
-/// Acts on a timer of that number, if there is one.
+/// Applies `act` to the timer of this number, if there is one.
 fn act<R>(number: usize, act: impl FnOnce(&mut Alarm) -> R) -> Option<R> {
     simulation::with(|sim| sim.alarms.get(number).map(act))
 }
 
-/// The interval, and how long it takes to the next signal.
+/// Returns the interval, and the time left to the next signal.
 fn left(alarm: Alarm, unit: u64) -> Setting {
     let now = simulation::with(|sim| sim.shows(alarm.clock));
-    // A timer that is set has some time left.
+    // A timer that is set always has some time left.
     let left = alarm.next.map_or(0, |next| next.saturating_sub(now).max(unit));
     [time(alarm.interval, unit), time(left, unit)]
 }
 
-/// Sets a timer: what its clock shows when it expires, and from then on.
+/// Sets a timer: the clock value at which it expires next, and its interval.
 fn set(number: usize, next: Option<u64>, interval: u64) {
     act(number, |alarm| alarm.set(next, interval));
     simulation::with(|sim| {
         sim.alarms_changed();
-        // Those that wait count on the time that it had.
+        // Waiting threads have computed their end from the timer's old time.
         sim.wake_all();
     });
 }
 
-/// The time of `setitimer`: from now on, by the timer's clock.
+/// Sets a timer of `setitimer`, with a time relative to now by the timer's clock.
 fn set_after(which: usize, [interval, first]: Setting) {
     let [interval, first] = [interval, first].map(|time| nanoseconds(time, MICROSECOND));
     let now = act(which, |alarm| alarm.clock).map(|clock| simulation::with(|sim| sim.shows(clock)));
@@ -81,7 +81,7 @@ fn set_after(which: usize, [interval, first]: Setting) {
     set(which, next, interval);
 }
 
-/// Which timer `setitimer` speaks of.
+/// Returns the timer that `setitimer` names.
 fn of_process(which: c_int) -> Option<Alarm> {
     let which = usize::try_from(which).ok().filter(|which| *which < OF_PROCESS)?;
     act(which, |alarm| *alarm)
@@ -90,7 +90,7 @@ fn of_process(which: c_int) -> Option<Alarm> {
 /// `setitimer`.
 ///
 /// # Safety
-/// `new` is a setting or null, `old` null or good for one.
+/// `new` is a setting or null. `old` is null or valid for a setting.
 pub(super) unsafe fn set_interval(which: c_int, new: *const Setting, old: *mut Setting) -> Answer {
     simulation::system_call();
     let Some(alarm) = of_process(which) else { return Some(-EINVAL) };
@@ -99,7 +99,7 @@ pub(super) unsafe fn set_interval(which: c_int, new: *const Setting, old: *mut S
     let before = left(alarm, MICROSECOND);
     set_after(which as usize, *new);
     if !old.is_null() {
-        // SAFETY: not null, and the caller promises that it is good for a setting then (# Safety).
+        // SAFETY: not null, so valid for a setting, by the caller's promise (# Safety).
         unsafe { *old = before };
     }
     Some(0)
@@ -108,11 +108,11 @@ pub(super) unsafe fn set_interval(which: c_int, new: *const Setting, old: *mut S
 /// `getitimer`.
 ///
 /// # Safety
-/// `setting` is good for one.
+/// `setting` is valid for a setting.
 pub(super) unsafe fn get_interval(which: c_int, setting: *mut Setting) -> Answer {
     simulation::system_call();
     let Some(alarm) = of_process(which) else { return Some(-EINVAL) };
-    // SAFETY: the caller promises that it is good for a setting (# Safety).
+    // SAFETY: the caller promises a pointer that is valid for a setting (# Safety).
     unsafe { *setting = left(alarm, MICROSECOND) };
     Some(0)
 }
@@ -127,7 +127,7 @@ pub(super) fn after_seconds(seconds: usize) -> Answer {
     Some((seconds_left + u64::from(rest > 0)) as isize)
 }
 
-/// Whether a clock shows the time of day; ends the run if it is none of ours.
+/// Tells whether a clock shows the time of day; ends the run if the clock is not simulated.
 fn is_day(clock: usize) -> bool {
     match clock as c_int {
         libc::CLOCK_REALTIME => true,
@@ -136,7 +136,7 @@ fn is_day(clock: usize) -> bool {
     }
 }
 
-/// What a new timer sends.
+/// Returns the signal that a new timer sends.
 fn signal_of(event: &Event) -> Result<Option<Signal>, isize> {
     let thread = match event.how {
         libc::SIGEV_NONE => return Ok(None),
@@ -155,7 +155,7 @@ fn signal_of(event: &Event) -> Result<Option<Signal>, isize> {
 /// `timer_create`.
 ///
 /// # Safety
-/// `event` is null or one; `id` is good for a number.
+/// `event` is null or an event. `id` is valid for a number.
 pub(super) unsafe fn create(clock: usize, event: *const Event, id: *mut c_int) -> Answer {
     simulation::system_call();
     let is_day = is_day(clock);
@@ -177,12 +177,13 @@ pub(super) unsafe fn create(clock: usize, event: *const Event, id: *mut c_int) -
         }
         number
     });
-    // SAFETY: the caller promises that it is good for a number (# Safety).
+    // SAFETY: the caller promises a pointer that is valid for a number (# Safety).
     unsafe { *id = number as c_int };
     Some(0)
 }
 
-/// The timer that `timer_create` made with this number, of which the kernel takes four bytes.
+/// Returns the timer that `timer_create` made with this number. The kernel uses four bytes of the
+/// number.
 fn made(number: usize) -> Option<(usize, Alarm)> {
     let number = number as u32 as usize;
     act(number, |alarm| (number, *alarm)).filter(|_| number >= OF_PROCESS)
@@ -191,7 +192,7 @@ fn made(number: usize) -> Option<(usize, Alarm)> {
 /// `timer_settime`.
 ///
 /// # Safety
-/// `new` is a setting or null, `old` null or good for one.
+/// `new` is a setting or null. `old` is null or valid for a setting.
 pub(super) unsafe fn set_time(
     number: usize,
     flags: usize,
@@ -206,12 +207,12 @@ pub(super) unsafe fn set_time(
         return Some(-EINVAL);
     }
     if !old.is_null() {
-        // SAFETY: not null, and the caller promises that it is good for a setting then (# Safety).
+        // SAFETY: not null, so valid for a setting, by the caller's promise (# Safety).
         unsafe { *old = left(alarm, 1) };
     }
     let is_absolute = flags as c_int & libc::TIMER_ABSTIME != 0;
     let at = &raw const *first;
-    // SAFETY: a timespec, by reference.
+    // SAFETY: `at` is made from a reference to a timespec.
     let next =
         unsafe { if is_absolute { clock::moment(at, alarm.is_day) } else { clock::after(at) } };
     let next = next.filter(|_| *first != [0, 0]);
@@ -222,12 +223,12 @@ pub(super) unsafe fn set_time(
 /// `timer_gettime`.
 ///
 /// # Safety
-/// `setting` is good for one.
+/// `setting` is valid for a setting.
 pub(super) unsafe fn get_time(number: usize, setting: *mut Setting) -> Answer {
     simulation::system_call();
     simulation::with(Simulation::expire_timers);
     let Some((_, alarm)) = made(number) else { return Some(-EINVAL) };
-    // SAFETY: the caller promises that it is good for a setting (# Safety).
+    // SAFETY: the caller promises a pointer that is valid for a setting (# Safety).
     unsafe { *setting = left(alarm, 1) };
     Some(0)
 }
@@ -247,14 +248,14 @@ pub(super) fn delete(number: usize) -> Answer {
     Some(0)
 }
 
-/// libc's functions for timers: in a simulation as the calls of the kernel; without one, libc's,
-/// which keeps notes of its own.
+/// Defines libc's functions for timers. In a simulation they act as the kernel's calls. Without one
+/// they call libc's functions, which keep records of their own.
 macro_rules! timers {
     ($($name:ident($($argument:ident),*) = $act:expr;)+) => {$(
-        /// As the function of libc.
+        /// Stands for the libc function of this name.
         ///
         /// # Safety
-        /// As for the function of libc.
+        /// As for libc's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($argument: *mut c_void),*) -> c_int {
             static REAL: Next = Next::of(concat!(stringify!($name), "\0"));
@@ -276,21 +277,21 @@ type Word = *mut c_void;
 timers! {
     timer_create(clock, event, id) = |clock: Word, event: Word, id: Word| {
         let mut number = 0;
-        // SAFETY: the caller promises null or an event, as libc's function asks; a number of our
-        // own.
+        // SAFETY: the caller promises null or an event, as libc's function requires; `number` is a
+        // local variable.
         let answer = unsafe { create(clock as usize, event.cast(), &raw mut number) };
         if answer == Some(0) {
-            // SAFETY: the caller promises that it is good for a `timer_t`, as libc's function asks.
+            // SAFETY: the caller promises room for a `timer_t`, as libc's function requires.
             unsafe { *id.cast::<usize>() = number as usize };
         }
         answer
     };
     timer_settime(timer, flags, new, old) = |timer: Word, flags: Word, new: Word, old: Word| {
-        // SAFETY: the caller promises settings or null, as libc's function asks.
+        // SAFETY: the caller promises settings or null, as libc's function requires.
         unsafe { set_time(timer as usize, flags as usize, new.cast(), old.cast()) }
     };
     timer_gettime(timer, setting) = |timer: Word, setting: Word| {
-        // SAFETY: the caller promises that it is good for a setting, as libc's function asks.
+        // SAFETY: the caller promises room for a setting, as libc's function requires.
         unsafe { get_time(timer as usize, setting.cast()) }
     };
     timer_getoverrun(timer) = |timer: Word| overrun(timer as usize);

@@ -1,5 +1,7 @@
-//! System calls by number: through libc's `syscall`, an instruction of the program's, or a function
-//! of libc that is no more than one.
+//! System calls by number.
+//!
+//! They come from libc's `syscall`, from an instruction of the program, or from a libc function
+//! that only makes the call.
 
 use std::ffi::{c_int, c_long};
 
@@ -9,7 +11,7 @@ use crate::simulation;
 
 const ESRCH: c_int = 3;
 
-/// A system call by number.
+/// Makes a system call by number.
 ///
 /// # Safety
 /// As for the system call.
@@ -25,17 +27,17 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     let number = number as usize;
     let arguments = [a, b, c, d, e, f];
-    // SAFETY: the caller promises what the system call of this number asks of its arguments (#
+    // SAFETY: the caller promises what the system call of this number requires of its arguments (#
     // Safety).
     if let Some(answer) = unsafe { virtual_call(number, arguments) } {
         return as_libc(answer) as c_long;
     }
-    // SAFETY: the caller promises what the system call of this number asks of its arguments (#
+    // SAFETY: the caller promises what the system call of this number requires of its arguments (#
     // Safety).
     as_libc(unsafe { host::call(number, arguments) }) as c_long
 }
 
-/// The answer of a call that a simulation answers itself, in the kernel's form.
+/// Returns the result of a call that the simulation handles itself, in the kernel's form.
 ///
 /// # Safety
 /// As for the system call.
@@ -45,8 +47,8 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
     }
     let [a, b, c, d, _, f] = arguments;
     match number {
-        // SAFETY: the caller promises what the futex call asks: an aligned and mapped word, and for
-        // a wait a timespec or null.
+        // SAFETY: the caller promises what the futex call requires: an aligned and mapped word, and
+        // for a wait a timespec or null.
         host::SYS_FUTEX => Some(unsafe { futex::futex(a, b, c as u32, d, f as u32) }),
         host::SYS_MEMBARRIER => Some(futex::membarrier(a)),
         host::SYS_GETTID => Some(simulation::with(|sim| sim.thread_id()) as isize),
@@ -58,31 +60,32 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
             let (core, socket) = simulation::with(|sim| sim.where_now());
             for (out, value) in [(a, core), (b, socket)] {
                 if out != 0 {
-                    // SAFETY: not null, and the caller promises that it is good for a word then, as
-                    // `getcpu` asks.
+                    // SAFETY: not null, so valid for a word, by the caller's promise, as `getcpu`
+                    // requires.
                     unsafe { *(out as *mut u32) = value };
                 }
             }
             Some(0)
         }
-        // SAFETY: the caller promises a buffer of `b` bytes, as `getrandom` asks.
+        // SAFETY: the caller promises a buffer of `b` bytes, as `getrandom` requires.
         host::SYS_GETRANDOM => Some(unsafe { getrandom::random_call(a as *mut u8, b) }),
-        // SAFETY: the caller promises that `b` is good for a timespec, as `clock_gettime` asks.
+        // SAFETY: the caller promises that `b` is valid for a timespec, as `clock_gettime`
+        // requires.
         host::SYS_CLOCK_GETTIME => unsafe { clock::time_call(a, b as *mut [u64; 2]) },
-        // SAFETY: the caller promises that `a` is a timespec, as `nanosleep` asks.
+        // SAFETY: the caller promises that `a` is a timespec, as `nanosleep` requires.
         host::SYS_NANOSLEEP => unsafe { clock::sleep_call(false, 1, a as *const [u64; 2]) },
-        // SAFETY: the caller promises that `c` is a timespec, as `clock_nanosleep` asks.
+        // SAFETY: the caller promises that `c` is a timespec, as `clock_nanosleep` requires.
         host::SYS_CLOCK_NANOSLEEP => unsafe {
             clock::sleep_call(b & 1 == 1, a, c as *const [u64; 2])
         },
         host::SYS_GETAFFINITY | host::SYS_SETAFFINITY if !cores::is_caller(a as c_int) => {
             Some(-(ESRCH as isize))
         }
-        // SAFETY: the caller promises that `c` is good for `b` bytes, as `sched_getaffinity` asks.
+        // SAFETY: the caller promises `b` bytes of room at `c`, as `sched_getaffinity` requires.
         host::SYS_GETAFFINITY => Some(unsafe { cores::mask_call(b, c as *mut u8) }),
-        // SAFETY: the caller promises that `c` is good for `b` bytes, as `sched_setaffinity` asks.
+        // SAFETY: the caller promises `b` bytes at `c`, as `sched_setaffinity` requires.
         host::SYS_SETAFFINITY => Some(unsafe { cores::set_mask_call(b, c as *const u8) }),
-        // SAFETY: the caller promises what the call of this number asks of its arguments (#
+        // SAFETY: the caller promises what the call of this number requires of its arguments (#
         // Safety).
         _ => unsafe { descriptors::call(number, arguments) },
     }

@@ -1,7 +1,7 @@
 //! The time of day, and sleep.
 //!
-//! Law sim_rt.T1: all clocks of a process show virtual time; they differ by where they start. A
-//! sleeping thread gives its core away and goes on when virtual time has come that far.
+//! Law sim_rt.T1: all clocks of a process show virtual time; only their starting values differ. A
+//! sleeping thread gives up its core, and continues when virtual time reaches the end of the sleep.
 
 use std::ffi::{c_int, c_long};
 
@@ -9,17 +9,18 @@ use super::signals;
 use crate::host::{self, as_libc};
 use crate::simulation;
 
-/// What a monotonic clock shows when the simulation starts.
+/// The value of a monotonic clock when the simulation starts.
 const EPOCH_NS: u64 = 1_000_000_000;
-/// What the time of day is when the simulation starts: the same in every run.
+/// The time of day when the simulation starts: the same in every run.
 const DAY_NS: u64 = 1_700_000_000 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
-/// The clocks of the kernel that show the time of day.
+/// The kernel's clocks that show the time of day.
 const REALTIME: [usize; 2] = [0, 5];
-/// Clocks of the kernel that we stand for.
+/// The number of kernel clocks that the simulation replaces.
 const CLOCKS: usize = 12;
 
-/// What a clock shows at virtual time zero; from there all advance together (sim_rt.T1).
+/// Returns a clock's value at virtual time zero; all clocks advance together from there
+/// (sim_rt.T1).
 fn start(realtime: bool) -> u64 {
     if realtime { DAY_NS } else { EPOCH_NS }
 }
@@ -28,7 +29,7 @@ fn nanoseconds([seconds, rest]: [u64; 2]) -> u64 {
     seconds.saturating_mul(SECOND_NS).saturating_add(rest)
 }
 
-/// The virtual time, in nanoseconds from the start, that lies `time` after now; `None` for null.
+/// Returns the virtual time `time` after now, in nanoseconds from the start; `None` for null.
 ///
 /// # Safety
 /// `time` is null or a timespec.
@@ -38,7 +39,7 @@ pub(super) unsafe fn after(time: *const [u64; 2]) -> Option<u64> {
     Some(simulation::with(|sim| sim.nanoseconds()).saturating_add(time))
 }
 
-/// The virtual time, in nanoseconds from the start, of the moment `time`; `None` for null.
+/// Returns the virtual time of the moment `time`, in nanoseconds from the start; `None` for null.
 ///
 /// # Safety
 /// `time` is null or a timespec.
@@ -48,16 +49,17 @@ pub(super) unsafe fn moment(time: *const [u64; 2], realtime: bool) -> Option<u64
     Some(time.saturating_sub(start(realtime)))
 }
 
-/// `clock_gettime` of a simulated program; `None` for a clock that we do not stand for.
+/// `clock_gettime` of a simulated program; returns `None` for a clock that the simulation does not
+/// replace.
 ///
 /// # Safety
-/// `time` is good for a timespec.
+/// `time` is valid for a timespec.
 pub(crate) unsafe fn time_call(clock: usize, time: *mut [u64; 2]) -> Option<isize> {
     if clock >= CLOCKS {
         return None;
     }
     let now = simulation::read_time().saturating_add(start(REALTIME.contains(&clock)));
-    // SAFETY: the caller promises that `time` is good for a timespec (# Safety).
+    // SAFETY: the caller promises that `time` is valid for a timespec (# Safety).
     unsafe { *time = [now / SECOND_NS, now % SECOND_NS] };
     Some(0)
 }
@@ -72,8 +74,8 @@ pub(crate) unsafe fn sleep_call(
     time: *const [u64; 2],
 ) -> Option<isize> {
     let realtime = REALTIME.contains(&clock);
-    // SAFETY: the caller promises that `time` is null or a timespec (# Safety), which is all that
-    // either function asks.
+    // SAFETY: the caller promises that `time` is null or a timespec (# Safety). Neither function
+    // requires more.
     let until = unsafe { if absolute { moment(time, realtime) } else { after(time) } };
     let until = until?;
     while simulation::sleep_until(until) {
@@ -82,54 +84,54 @@ pub(crate) unsafe fn sleep_call(
     Some(0)
 }
 
-/// What a clock shows.
+/// Reads a clock.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut [u64; 2]) -> c_int {
     if simulation::active() {
-        // SAFETY: the caller promises that `time` is good for a timespec, as libc's `clock_gettime`
-        // asks.
+        // SAFETY: the caller promises that `time` is valid for a timespec, as libc's
+        // `clock_gettime` requires.
         if let Some(answer) = unsafe { time_call(clock as usize, time) } {
             return answer as c_int;
         }
     }
     let arguments = [clock as usize, time as usize, 0, 0, 0, 0];
     // SAFETY: the arguments are those of the system call of this name, which writes a timespec to
-    // `time`; the caller promises that it is good for one.
+    // `time`. The caller promises room for one.
     as_libc(unsafe { host::call(host::SYS_CLOCK_GETTIME, arguments) }) as c_int
 }
 
-/// The time of day in microseconds.
+/// Returns the time of day in microseconds.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn gettimeofday(time: *mut [u64; 2], _zone: *mut u8) -> c_int {
     let mut now = [0; 2];
-    // SAFETY: CLOCK_REALTIME, into a timespec of our own.
+    // SAFETY: clock 0 is CLOCK_REALTIME, and `now` is a local timespec.
     let answer = unsafe { clock_gettime(0, &raw mut now) };
     if !time.is_null() {
-        // SAFETY: not null, and the caller promises that it is good for a timeval then, as libc's
-        // `gettimeofday` asks.
+        // SAFETY: not null, so valid for a timeval, by the caller's promise, as libc's
+        // `gettimeofday` requires.
         unsafe { *time = [now[0], now[1] / 1000] };
     }
     answer
 }
 
-/// The time of day in seconds.
+/// Returns the time of day in seconds.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn time(out: *mut c_long) -> c_long {
     let mut now = [0; 2];
-    // SAFETY: CLOCK_REALTIME, into a timespec of our own.
+    // SAFETY: clock 0 is CLOCK_REALTIME, and `now` is a local timespec.
     unsafe { clock_gettime(0, &raw mut now) };
     if !out.is_null() {
-        // SAFETY: not null, and the caller promises that it is good for a `time_t` then, as libc's
-        // `time` asks.
+        // SAFETY: not null, so valid for a `time_t`, by the caller's promise, as libc's `time`
+        // requires.
         unsafe { *out = now[0] as c_long };
     }
     now[0] as c_long
@@ -138,11 +140,11 @@ pub unsafe extern "C" fn time(out: *mut c_long) -> c_long {
 /// Sleeps.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nanosleep(time: *const [u64; 2], left: *mut [u64; 2]) -> c_int {
     if simulation::active() {
-        // SAFETY: the caller promises that `time` is a timespec, as libc's `nanosleep` asks.
+        // SAFETY: the caller promises that `time` is a timespec, as libc's `nanosleep` requires.
         if let Some(answer) = unsafe { sleep_call(false, 1, time) } {
             return answer as c_int;
         }
@@ -153,10 +155,10 @@ pub unsafe extern "C" fn nanosleep(time: *const [u64; 2], left: *mut [u64; 2]) -
     as_libc(unsafe { host::call(host::SYS_NANOSLEEP, arguments) }) as c_int
 }
 
-/// Sleeps by a clock of the caller's choice; returns the error instead of setting it.
+/// Sleeps by a clock that the caller chooses; returns the error instead of setting `errno`.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clock_nanosleep(
     clock: c_int,
@@ -165,7 +167,8 @@ pub unsafe extern "C" fn clock_nanosleep(
     left: *mut [u64; 2],
 ) -> c_int {
     if simulation::active() {
-        // SAFETY: the caller promises that `time` is a timespec, as libc's `clock_nanosleep` asks.
+        // SAFETY: the caller promises that `time` is a timespec, as libc's `clock_nanosleep`
+        // requires.
         if let Some(answer) = unsafe { sleep_call(flags & 1 == 1, clock as usize, time) } {
             return answer as c_int;
         }
@@ -176,15 +179,15 @@ pub unsafe extern "C" fn clock_nanosleep(
     -unsafe { host::call(host::SYS_CLOCK_NANOSLEEP, arguments) } as c_int
 }
 
-/// Sleeps for seconds; how many are left.
+/// Sleeps for whole seconds; returns how many are left.
 ///
 /// # Safety
-/// None; `extern "C"` for its callers.
+/// None; unsafe only because its callers declare it so.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sleep(seconds: u32) -> u32 {
     let mut left = [0; 2];
     let time = [u64::from(seconds), 0];
-    // SAFETY: two timespecs of our own.
+    // SAFETY: both timespecs are local variables.
     let answer = unsafe { nanosleep(&raw const time, &raw mut left) };
     if answer == 0 { 0 } else { left[0] as u32 }
 }
@@ -192,11 +195,11 @@ pub unsafe extern "C" fn sleep(seconds: u32) -> u32 {
 /// Sleeps for microseconds.
 ///
 /// # Safety
-/// None; `extern "C"` for its callers.
+/// None; unsafe only because its callers declare it so.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn usleep(microseconds: u32) -> c_int {
     let microseconds = u64::from(microseconds);
     let time = [microseconds / 1_000_000, microseconds % 1_000_000 * 1000];
-    // SAFETY: a timespec of our own.
+    // SAFETY: the timespec is a local variable.
     unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
 }

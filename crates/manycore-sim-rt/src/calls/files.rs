@@ -1,7 +1,7 @@
-//! The one file that says how much of the real machine a process may use.
+//! Hides the file that limits how much of the real machine a process may use.
 //!
-//! The standard library bounds the number of cores by the quota that this file leads to, which is
-//! the real machine's and has nothing to do with virtual cores.
+//! Rust's standard library reads a quota through this file, and bounds the number of cores by it.
+//! That quota belongs to the real machine, not to the virtual cores.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -14,18 +14,18 @@ const ENOENT: isize = 2;
 
 static OPEN64: Next = Next::new(c"open64");
 
-/// Opens a file; a simulated program finds no quota.
+/// Opens a file; for a simulated program the quota file does not exist.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     type Open = unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
-    // SAFETY: the caller promises that the path ends with a zero byte, as libc's `open64` asks.
+    // SAFETY: the caller promises that the path ends in a zero byte, as libc's `open64` requires.
     if simulation::active() && unsafe { CStr::from_ptr(path) } == QUOTA {
         return as_libc(-ENOENT) as c_int;
     }
-    // SAFETY: the type of libc's function; without O_CREAT it does not look at the mode.
+    // SAFETY: this is the type of libc's function; without O_CREAT it does not read the mode.
     unsafe {
         let real: Open = std::mem::transmute(OPEN64.get());
         real(path, flags, mode)

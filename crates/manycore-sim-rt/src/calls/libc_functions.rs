@@ -1,4 +1,4 @@
-//! The functions of libc whose calls may wait for a file or a child process, and `gettid`.
+//! The libc functions whose system calls may wait for a file or a child process, and `gettid`.
 
 use std::ffi::{c_int, c_long, c_void};
 
@@ -7,28 +7,28 @@ use crate::host::{self, as_libc};
 use crate::interpose::Next;
 use crate::simulation;
 
-/// The answer of libc's function for this system call.
+/// Returns what libc's function for this system call returns.
 ///
 /// # Safety
 /// As for the system call of that number.
 unsafe fn answer(number: c_long, arguments: [usize; 6]) -> isize {
     let number = number as usize;
-    // SAFETY: the caller promises what the system call of this number asks of its arguments (#
+    // SAFETY: the caller promises what the system call of this number requires of its arguments (#
     // Safety).
     as_libc(unsafe {
         virtual_call(number, arguments).unwrap_or_else(|| host::call(number, arguments))
     })
 }
 
-/// Functions that are a system call with the same arguments, or with fixed ones behind them.
+/// Defines functions that make one system call with their own arguments, or with constants added.
 macro_rules! stand_ins {
     ($(
         $name:ident($($argument:ident: $type:ty),*) -> $answer:ty = $number:ident $fixed:tt;
     )*) => {$(
-        /// As the function of libc; a virtual thread waits in virtual time.
+        /// Stands for the libc function of this name; a virtual thread waits in virtual time.
         ///
         /// # Safety
-        /// As for the function of libc.
+        /// As for libc's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
             let given: &[usize] = &[$($argument as usize),*];
@@ -36,8 +36,8 @@ macro_rules! stand_ins {
             let mut arguments = [0; 6];
             arguments[..given.len()].copy_from_slice(given);
             arguments[given.len()..given.len() + fixed.len()].copy_from_slice(fixed);
-            // SAFETY: the system call of this function, for which the caller promises what libc's
-            // function asks.
+            // SAFETY: this is the function's own system call, for which the caller promises what
+            // libc's function requires.
             unsafe { answer(libc::$number, arguments) as $answer }
         }
     )*};
@@ -103,22 +103,24 @@ stand_ins! {
 /// Waits for any child process.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn wait(status: Out) -> c_int {
-    // SAFETY: the caller promises that `status` is null or good for a number, as libc's `wait`
-    // asks.
+    // SAFETY: the caller promises that `status` is null or valid for a number, as libc's `wait`
+    // requires.
     unsafe { waitpid(-1, status, 0) }
 }
 
-/// Looks up a name, for which libc may ask a server in its own code: virtual time stands still.
+/// Looks up a host name.
+///
+/// libc may ask a server for it in its own code; virtual time stands still meanwhile.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getaddrinfo(node: In, service: In, hints: In, found: Out) -> c_int {
     static REAL: Next = Next::new(c"getaddrinfo");
-    // SAFETY: the type of the function.
+    // SAFETY: this is the function's type.
     let real: extern "C" fn(In, In, In, Out) -> c_int = unsafe { std::mem::transmute(REAL.get()) };
     if simulation::active() {
         simulation::system_call();
@@ -126,10 +128,10 @@ pub unsafe extern "C" fn getaddrinfo(node: In, service: In, hints: In, found: Ou
     host::waiting(|| real(node, service, hints, found))
 }
 
-/// Waits for several files, with other signals blocked.
+/// Waits for several files, with a set of signals blocked meanwhile.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pselect(
     count: c_int,
@@ -140,13 +142,14 @@ pub unsafe extern "C" fn pselect(
     signals: In,
 ) -> c_int {
     let set = [signals as usize, 8];
-    // SAFETY: the caller promises a timespec or null, as libc's `pselect` asks.
+    // SAFETY: the caller promises a timespec or null, as libc's `pselect` requires.
     let mut left = unsafe { time.as_ref() }.copied();
-    // The kernel writes there what is left of the time, and libc's function does not.
+    // The kernel writes the rest of the time there, and libc's function does not, so it gets a
+    // copy.
     let time = left.as_mut().map_or(0, |left| left.as_mut_ptr() as usize);
     let sets = [read as usize, write as usize, special as usize];
     let arguments = [count as usize, sets[0], sets[1], sets[2], time, set.as_ptr() as usize];
-    // SAFETY: the system call of this function, for which the caller promises what libc's function
-    // asks of the sets.
+    // SAFETY: this is the function's own system call, for which the caller promises what libc's
+    // function requires of the sets.
     unsafe { answer(libc::SYS_pselect6, arguments) as c_int }
 }

@@ -1,12 +1,13 @@
 //! libc's own locks and semaphores, which instrumented C code and a few crates use.
 //!
 //! libc's locks are not instrumented, and waiting in one would stop the whole simulation. A virtual
-//! thread that finds one taken sleeps and looks again: after a virtual microsecond, then after an
-//! eighth of the time that it has waited. Rust's standard library does not use them.
+//! thread that finds a lock taken therefore sleeps, and then tries again. It sleeps for a virtual
+//! microsecond first, and later for an eighth of the time that it has waited. Rust's standard
+//! library does not use these locks.
 //!
-//! Law sim_rt.L1: no wait here lasts for ever. After [`GIVE_UP_NS`] of virtual time the run ends,
-//! and says what was waited for: most likely that is a deadlock. So does a call of what waits
-//! inside libc and can't be asked whether it would.
+//! Law sim_rt.L1: no wait here lasts forever. After [`GIVE_UP_NS`] of virtual time the run ends,
+//! and reports what the thread waited for, most likely in a deadlock. The run also ends at a call
+//! that waits inside libc and has no form that tells whether it would wait.
 
 use std::ffi::{c_int, c_void};
 
@@ -18,16 +19,16 @@ use crate::{diagnostics, simulation};
 const EBUSY: c_int = 16;
 const EAGAIN: c_int = 11;
 const ETIMEDOUT: c_int = 110;
-/// How long to wait between the first looks.
+/// The shortest sleep between two attempts.
 const LOOK_NS: u64 = 1000;
-/// After so much virtual time, no thread will release the lock any more.
+/// After this much virtual time, no thread is expected to release the lock any more.
 const GIVE_UP_NS: u64 = 100_000_000_000;
 
 type Function = extern "C" fn(*mut c_void) -> c_int;
 type Timed = extern "C" fn(*mut c_void, *const [u64; 2]) -> c_int;
 type Clocked = extern "C" fn(*mut c_void, c_int, *const [u64; 2]) -> c_int;
 
-/// Looks until `look` has an answer, or until that virtual time; `what` is for the message.
+/// Calls `look` until it has an answer, or until a virtual time; `what` is for the message.
 pub(super) fn look_until<T>(
     what: &str,
     until: Option<u64>,
@@ -43,7 +44,7 @@ pub(super) fn look_until<T>(
             return None;
         }
         let waited = now - began;
-        // sim_rt.L1: a wait without an end stops the run.
+        // sim_rt.L1: a wait without an end ends the run.
         if waited >= GIVE_UP_NS {
             diagnostics::fatal(format_args!(
                 "a thread has waited for {} virtual seconds {what}: a deadlock, it seems",
@@ -55,15 +56,15 @@ pub(super) fn look_until<T>(
     }
 }
 
-/// The answer of `try_it`, as soon as it is not that the lock is taken.
+/// Returns the result of `try_it`, as soon as it is not that the lock is taken.
 fn taken(what: &str, until: Option<u64>, lock: *mut c_void, try_it: &Next) -> c_int {
-    // SAFETY: the type of the function, which each user of this names.
+    // SAFETY: this is the type of every function that a caller passes as `try_it`.
     let try_lock: Function = unsafe { std::mem::transmute(try_it.get()) };
     let look = || Some(try_lock(lock)).filter(|&answer| answer != EBUSY);
     look_until(what, until, look).unwrap_or(ETIMEDOUT)
 }
 
-/// Stands for the functions that take a lock, by that which tries to.
+/// Replaces the functions that take a lock, by means of the function that tries to take it.
 macro_rules! locks {
     ($(
         $what:literal: $($lock:ident)|+, $($timed:ident)?, $($clocked:ident)?, by $try:literal;
@@ -72,7 +73,7 @@ macro_rules! locks {
             /// Takes the lock.
             ///
             /// # Safety
-            /// As for the function of libc.
+            /// As for libc's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $lock(lock: *mut c_void) -> c_int {
                 static TRY: Next = Next::new($try);
@@ -80,7 +81,7 @@ macro_rules! locks {
                 if simulation::active() {
                     return taken($what, None, lock, &TRY);
                 }
-                // SAFETY: the type of the function.
+                // SAFETY: this is the function's type.
                 let real: Function = unsafe { std::mem::transmute(REAL.get()) };
                 real(lock)
             }
@@ -89,25 +90,25 @@ macro_rules! locks {
             /// Takes the lock, or stops waiting at a time of day.
             ///
             /// # Safety
-            /// As for the function of libc.
+            /// As for libc's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $timed(lock: *mut c_void, time: *const [u64; 2]) -> c_int {
                 static TRY: Next = Next::new($try);
                 static REAL: Next = Next::of(concat!(stringify!($timed), "\0"));
                 if simulation::active() {
-                    // SAFETY: the caller promises a timespec, as libc's function asks.
+                    // SAFETY: the caller promises a timespec, as libc's function requires.
                     return taken($what, unsafe { clock::moment(time, true) }, lock, &TRY);
                 }
-                // SAFETY: the type of the function.
+                // SAFETY: this is the function's type.
                 let real: Timed = unsafe { std::mem::transmute(REAL.get()) };
                 real(lock, time)
             }
         )?
         $(
-            /// Takes the lock, or stops waiting at a time of that clock.
+            /// Takes the lock, or stops waiting at a time of the clock `clock`.
             ///
             /// # Safety
-            /// As for the function of libc.
+            /// As for libc's function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $clocked(
                 lock: *mut c_void,
@@ -117,11 +118,11 @@ macro_rules! locks {
                 static TRY: Next = Next::new($try);
                 static REAL: Next = Next::of(concat!(stringify!($clocked), "\0"));
                 if simulation::active() {
-                    // SAFETY: the caller promises a timespec, as libc's function asks.
+                    // SAFETY: the caller promises a timespec, as libc's function requires.
                     let until = unsafe { clock::moment(time, clock == 0) };
                     return taken($what, until, lock, &TRY);
                 }
-                // SAFETY: the type of the function.
+                // SAFETY: this is the function's type.
                 let real: Clocked = unsafe { std::mem::transmute(REAL.get()) };
                 real(lock, clock, time)
             }
@@ -142,10 +143,10 @@ locks! {
     "for a spin lock of libc": pthread_spin_lock, , , by c"pthread_spin_trylock";
 }
 
-/// Waits for a semaphore, until that virtual time; the answer of libc's function.
+/// Waits for a semaphore, until a virtual time; returns what libc's function returns.
 fn semaphore(semaphore: *mut c_void, until: Option<u64>) -> c_int {
     static TRY: Next = Next::new(c"sem_trywait");
-    // SAFETY: the type of the function.
+    // SAFETY: this is the function's type.
     let try_wait: Function = unsafe { std::mem::transmute(TRY.get()) };
     let look = || match try_wait(semaphore) {
         -1 if crate::host::errno() == EAGAIN => None,
@@ -160,14 +161,14 @@ fn semaphore(semaphore: *mut c_void, until: Option<u64>) -> c_int {
 /// Waits for a semaphore.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sem_wait(which: *mut c_void) -> c_int {
     static REAL: Next = Next::new(c"sem_wait");
     if simulation::active() {
         return semaphore(which, None);
     }
-    // SAFETY: the type of the function.
+    // SAFETY: this is the function's type.
     let real: Function = unsafe { std::mem::transmute(REAL.get()) };
     real(which)
 }
@@ -175,26 +176,26 @@ pub unsafe extern "C" fn sem_wait(which: *mut c_void) -> c_int {
 /// Waits for a semaphore, or until a time of day.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sem_timedwait(which: *mut c_void, time: *const [u64; 2]) -> c_int {
     static REAL: Next = Next::new(c"sem_timedwait");
     if simulation::active() {
-        // SAFETY: the caller promises a timespec, as libc's `sem_timedwait` asks.
+        // SAFETY: the caller promises a timespec, as libc's `sem_timedwait` requires.
         return semaphore(which, unsafe { clock::moment(time, true) });
     }
-    // SAFETY: the type of the function.
+    // SAFETY: this is the function's type.
     let real: Timed = unsafe { std::mem::transmute(REAL.get()) };
     real(which, time)
 }
 
-/// What waits inside libc, and has no form that does not.
+/// Replaces functions that wait inside libc, and have no form that does not wait.
 macro_rules! not_simulated {
     ($($name:ident: $what:literal;)+) => {$(
         /// Ends a simulation, with the reason.
         ///
         /// # Safety
-        /// As for the function of libc.
+        /// As for libc's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(
             a: *mut c_void,

@@ -1,8 +1,9 @@
-//! The program's heap: libc's own, at a flat price per call.
+//! The program's heap: libc's own, at a fixed price per call.
 //!
-//! libc's allocator is not instrumented and its calls do not switch threads, so its cost is a
-//! number of the machine model. Each thread gets an arena of its own, as on a large machine, so
-//! that what two threads allocate does not share lines by accident of the host's few cores.
+//! libc's allocator is not instrumented, and its calls do not switch threads. The price of a call
+//! is therefore a number of the machine model. Each thread gets an arena of its own, as on a large
+//! machine. Otherwise blocks of different threads would share lines only because the host has few
+//! cores.
 
 use std::ffi::c_int;
 
@@ -16,7 +17,7 @@ unsafe extern "C" {
     fn __libc_memalign(alignment: usize, bytes: usize) -> *mut u8;
 }
 
-/// From so many bytes on, libc takes a block from the system, which has filled it.
+/// From this size on, libc takes a block from the system, which has already filled it with zeros.
 const FROM_SYSTEM: usize = 128 << 10;
 
 fn charge() {
@@ -25,7 +26,7 @@ fn charge() {
     }
 }
 
-/// Notes a block, and returns it.
+/// Notes a new block, and returns it.
 fn noted(block: *mut u8, bytes: usize) -> *mut u8 {
     if simulation::active() {
         simulation::with(|sim| sim.allocated(block as usize, bytes));
@@ -33,25 +34,29 @@ fn noted(block: *mut u8, bytes: usize) -> *mut u8 {
     block
 }
 
-/// Notes that a block is given back.
+/// Notes that a block is freed.
 fn noted_gone(block: *mut u8) {
     if simulation::active() {
         simulation::with(|sim| sim.freed(block as usize));
     }
 }
 
+/// Allocates `bytes` bytes.
+///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc(bytes: usize) -> *mut u8 {
     charge();
     let placed = placement::take(16, bytes);
-    // SAFETY: passed on.
+    // SAFETY: the call is passed on as it came.
     noted(placed.unwrap_or_else(|| unsafe { __libc_malloc(bytes) }), bytes)
 }
 
+/// Frees a block.
+///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(block: *mut u8) {
     charge();
@@ -59,12 +64,14 @@ pub unsafe extern "C" fn free(block: *mut u8) {
     if placement::room(block).is_some() {
         return; // sim_rt.P2
     }
-    // SAFETY: passed on.
+    // SAFETY: the call is passed on as it came.
     unsafe { __libc_free(block) }
 }
 
+/// Allocates `count` elements of `bytes` bytes, all zero.
+///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
     charge();
@@ -72,31 +79,33 @@ pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
     if simulation::active() && all < FROM_SYSTEM {
         simulation::with(|sim| sim.charge_fill(all));
     }
-    // Fresh pages are zero, and sim_rt.P2: no block is used again.
+    // Fresh pages are zero, and no block is used again (sim_rt.P2).
     let placed = count.checked_mul(bytes).and_then(|all| placement::take(16, all));
-    // SAFETY: passed on.
+    // SAFETY: the call is passed on as it came.
     let block = placed.unwrap_or_else(|| unsafe { __libc_calloc(count, bytes) });
     noted(block, all)
 }
 
+/// Changes a block's size, and may move the block.
+///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn realloc(block: *mut u8, bytes: usize) -> *mut u8 {
     charge();
     let room = placement::room(block);
     if room.is_none() && !block.is_null() {
-        // SAFETY: passed on.
+        // SAFETY: the call is passed on as it came.
         let new = unsafe { __libc_realloc(block, bytes) };
-        // Null for no bytes, or for no memory: then the block is still there.
+        // Null means no bytes, or no memory; without memory the old block stays.
         if !new.is_null() || bytes == 0 {
             noted_gone(block);
         }
         return noted(new, bytes);
     }
     let new = placement::take(16, bytes);
-    // SAFETY: passed on; both blocks are good for the bytes that are copied: the new one's size
-    // and the old one's room are no less.
+    // SAFETY: the call is passed on as it came. Both blocks are valid for the bytes copied: neither
+    // the new block's size nor the old block's room is smaller.
     unsafe {
         let new = new.unwrap_or_else(|| __libc_malloc(bytes));
         if !new.is_null() {
@@ -107,8 +116,10 @@ pub unsafe extern "C" fn realloc(block: *mut u8, bytes: usize) -> *mut u8 {
     }
 }
 
+/// Allocates an aligned block, and writes its address to `out`.
+///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_memalign(
     out: *mut *mut u8,
@@ -118,7 +129,7 @@ pub unsafe extern "C" fn posix_memalign(
     const ENOMEM: c_int = 12;
     charge();
     let placed = placement::take(alignment, bytes);
-    // SAFETY: passed on; the caller's pointer is good for a word.
+    // SAFETY: the call is passed on as it came; the caller's pointer is valid for a word.
     unsafe {
         let block = placed.unwrap_or_else(|| __libc_memalign(alignment, bytes));
         if block.is_null() {
@@ -129,12 +140,14 @@ pub unsafe extern "C" fn posix_memalign(
     0
 }
 
+/// Allocates an aligned block.
+///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut u8 {
     charge();
     let placed = placement::take(alignment, bytes);
-    // SAFETY: passed on.
+    // SAFETY: the call is passed on as it came.
     noted(placed.unwrap_or_else(|| unsafe { __libc_memalign(alignment, bytes) }), bytes)
 }

@@ -1,10 +1,11 @@
-//! The functions of libc that tell a program about the machine, or that wait: in virtual time, on
-//! virtual cores.
+//! The libc functions that describe the machine to a program, or that wait. In a simulation they
+//! answer for virtual cores, and wait in virtual time.
 //!
-//! Owns: the symbols that stand before libc's. Without a simulation each one passes the call on.
+//! Owns: the symbols that take the place of libc's. Without a simulation each one passes the call
+//! on.
 //!
-//! What is not here goes to the real system, such as files in the file system. A virtual thread
-//! that blocks there stops them all, and is named by [`crate::watchdog`].
+//! Every other call goes to the real system, such as reading a file of the file system. A virtual
+//! thread that blocks in such a call stops all of them; [`crate::watchdog`] names it.
 
 mod alarms;
 mod by_number;

@@ -1,14 +1,14 @@
-//! Handlers of signals, between two blocks of the program.
+//! Runs signal handlers between two blocks of the program.
 //!
-//! A signal comes at any moment of real time, most likely while the runtime is at work for a
-//! virtual thread; a handler that ran then would come back to it. So the kernel is given a handler
-//! of ours, which keeps the signal, and the program's runs when the next block of any virtual
-//! thread begins: on that thread, at no cost but its own. A call that the signal would have
-//! interrupted goes on.
+//! A signal comes at any moment of real time, most likely while the runtime works for a virtual
+//! thread. A handler that ran then would call back into the runtime. The kernel is therefore given
+//! the handler of this module, which stores the signal. The program's handler runs when the next
+//! block of any virtual thread begins. It runs on that thread, and costs only its own instructions.
+//! A call that the signal would have interrupted continues.
 //!
-//! Law sim_rt.G1: the program's handler is called on the simulating kernel thread alone, outside of
-//! the simulation's own code. Signals of faults are the exception: they belong to the instruction
-//! at which they come, which is the program's.
+//! Law sim_rt.G1: the program's handler is called only on the simulating kernel thread, outside the
+//! simulation's own code. Signals of faults are the exception: they belong to the instruction that
+//! causes them, which is the program's.
 //!
 //! Law sim_rt.G2: a signal that comes while its handler runs waits for the handler's end.
 
@@ -21,9 +21,9 @@ use crate::interpose::Next;
 use crate::simulation::Signal;
 use crate::{diagnostics, host, simulation};
 
-/// Numbers of signals, from 1.
+/// The number of signals, plus one: they are numbered from 1.
 const SIGNALS: usize = 65;
-/// Signals that an instruction causes.
+/// The signals that an instruction causes.
 const FAULTS: [c_int; 7] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -39,23 +39,23 @@ type Action = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sig
 
 static ACTION: Next = Next::new(c"sigaction");
 
-/// The program's handlers; 0 is none.
+/// The program's handlers; 0 means none.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
-/// A bit for each signal that has come, and whose handler has not run.
+/// A bit for each signal that has come and whose handler has not run.
 static PENDING: AtomicU64 = AtomicU64::new(0);
 
-/// A bit for each signal whose handler runs.
+/// A bit for each signal whose handler is running.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-/// What the kernel said with each signal.
+/// What the kernel reported with each signal.
 struct Told([UnsafeCell<std::mem::MaybeUninit<libc::siginfo_t>>; SIGNALS]);
 
-// SAFETY: one is written by `keep` while its bit is clear, and read by `deliver` while it is set.
+// SAFETY: `keep` writes an element while its bit is clear; `deliver` reads it while the bit is set.
 unsafe impl Sync for Told {}
 
 static TOLD: Told = Told([const { UnsafeCell::new(std::mem::MaybeUninit::uninit()) }; SIGNALS]);
 
-/// What the kernel calls.
+/// Stores a signal; the kernel calls this handler.
 extern "C" fn keep(signal: c_int, told: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let bit = 1 << (signal - 1);
     if !simulation::active() {
@@ -63,7 +63,8 @@ extern "C" fn keep(signal: c_int, told: *mut libc::siginfo_t, context: *mut libc
             handler(signal, told, context);
         }
     } else if PENDING.load(SEQ_CST) & bit == 0 {
-        // SAFETY: the bit is clear, so nothing reads it; the kernel gives what it says.
+        // SAFETY: the bit is clear, so nothing reads the element; the kernel passes a valid
+        // `siginfo_t`.
         unsafe { (*TOLD.0[signal as usize].get()).write(*told) };
         PENDING.fetch_or(bit, SEQ_CST);
         simulation::interrupt();
@@ -72,12 +73,13 @@ extern "C" fn keep(signal: c_int, told: *mut libc::siginfo_t, context: *mut libc
 
 fn handler(signal: c_int) -> Option<Handler> {
     let address = HANDLERS[signal as usize].load(SEQ_CST);
-    // SAFETY: what `sigaction` was given, for one of its two forms; the shorter takes the first
-    // argument and does not look at the others.
+    // SAFETY: this address was given to `sigaction`, for one of its two forms. The shorter form
+    // takes the first argument and ignores the others.
     (address != 0).then(|| unsafe { std::mem::transmute::<usize, Handler>(address) })
 }
 
-/// What a handler is told of a timer's signal: `siginfo_t` in words of four bytes.
+/// Returns what a handler is told of a timer's signal: a `siginfo_t`, built from words of four
+/// bytes.
 fn told(timer: usize, signal: &Signal, overrun: u64) -> libc::siginfo_t {
     let mut words = [0_u32; size_of::<libc::siginfo_t>() / 4];
     (words[0], words[2]) = (signal.number as u32, signal.code as u32);
@@ -90,7 +92,7 @@ fn told(timer: usize, signal: &Signal, overrun: u64) -> libc::siginfo_t {
             (value >> 32) as u32,
         ]);
     }
-    // SAFETY: both have this size, and numbers are what it consists of.
+    // SAFETY: both types have this size, and consist of numbers.
     unsafe { std::mem::transmute(words) }
 }
 
@@ -100,7 +102,7 @@ fn send(signal: c_int, mut told: libc::siginfo_t) {
         keep(signal, &raw mut told, std::ptr::null_mut());
         call_pending();
     } else {
-        // To this kernel thread, whose mask is the one that the program has set.
+        // The signal goes to this kernel thread, whose mask is the one that the program has set.
         let here = std::process::id() as usize;
         // SAFETY: the kernel reads the `siginfo_t`, and does what the program has asked for.
         unsafe {
@@ -111,11 +113,11 @@ fn send(signal: c_int, mut told: libc::siginfo_t) {
     }
 }
 
-/// Whether the program keeps a signal for later.
+/// Tells whether the program has blocked a signal.
 fn is_blocked(signal: c_int) -> bool {
     let mut mask = 0_u64;
     let arguments = [libc::SIG_BLOCK as usize, 0, (&raw mut mask) as usize, 8, 0, 0];
-    // SAFETY: no new mask; the kernel writes 8 bytes.
+    // SAFETY: no new mask is given; the kernel writes 8 bytes.
     unsafe { host::call(libc::SYS_rt_sigprocmask as usize, arguments) };
     mask & 1 << (signal - 1) != 0
 }
@@ -131,20 +133,20 @@ pub(crate) fn deliver() {
     call_pending();
 }
 
-/// Calls the handlers of the signals that are kept.
+/// Calls the handlers of the stored signals.
 fn call_pending() {
     loop {
-        // sim_rt.G2
+        // sim_rt.G2: a signal whose handler runs stays pending.
         let pending = PENDING.load(SEQ_CST) & !HANDLED.load(SEQ_CST);
         if pending == 0 {
             return;
         }
         let signal = pending.trailing_zeros() as c_int + 1;
         let bit = 1 << (signal - 1);
-        // SAFETY: the bit is set, so it is written, and `keep` does not write it now.
+        // SAFETY: the bit is set, so the element is written, and `keep` does not write it now.
         let mut told = unsafe { (*TOLD.0[signal as usize].get()).assume_init_read() };
         PENDING.fetch_and(!bit, SEQ_CST);
-        // sim_rt.G1: between two blocks, or in a call that has waited.
+        // sim_rt.G1: this is between two blocks, or in a call that has waited.
         if let Some(handler) = handler(signal) {
             HANDLED.fetch_or(bit, SEQ_CST);
             handler(signal, &raw mut told, std::ptr::null_mut());
@@ -156,20 +158,20 @@ fn call_pending() {
 /// Sets what a signal does.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sigaction(
     signal: c_int,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: the type of libc's function.
+    // SAFETY: this is the type of libc's function.
     let real: Action = unsafe { std::mem::transmute(ACTION.get()) };
     if !(1..SIGNALS as c_int).contains(&signal) || FAULTS.contains(&signal) {
-        // SAFETY: the caller promises what libc's function asks.
+        // SAFETY: the caller promises what libc's function requires.
         return unsafe { real(signal, new, old) };
     }
-    // SAFETY: the caller promises null or an action, as libc's function asks.
+    // SAFETY: the caller promises null or an action, as libc's function requires.
     let mut action = unsafe { new.as_ref() }.copied();
     let mut wanted = 0;
     if let Some(action) = &mut action {
@@ -180,12 +182,12 @@ pub unsafe extern "C" fn sigaction(
         }
     }
     let given = action.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: an action of our own, or null; the caller promises that `old` is null or good for
-    // one.
+    // SAFETY: `given` is null or a local action. The caller promises that `old` is null or valid
+    // for an action.
     let answer = unsafe { real(signal, given, old) };
     if answer == 0 {
         let before = HANDLERS[signal as usize].load(SEQ_CST);
-        // SAFETY: not null, and libc has written to it.
+        // SAFETY: if it is not null, libc has written to it.
         if let Some(old) = unsafe { old.as_mut() }
             && old.sa_sigaction == keep as *const () as usize
         {
@@ -201,25 +203,26 @@ pub unsafe extern "C" fn sigaction(
     answer
 }
 
-/// Sets what a signal does; returns what it did.
+/// Sets what a signal does; returns what it did before.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
-    // SAFETY: numbers and a set, for which zero is a value.
+    // SAFETY: the fields are numbers and a set, for which zero is a value.
     let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
     (new.sa_sigaction, new.sa_flags) = (handler, libc::SA_RESTART);
     let mut old = new;
-    // SAFETY: two actions of our own; the caller promises a handler, as libc's function asks.
+    // SAFETY: both actions are local variables; the caller promises a handler, as libc's function
+    // requires.
     let answer = unsafe { sigaction(signal, &raw const new, &raw mut old) };
     if answer == 0 { old.sa_sigaction } else { libc::SIG_ERR }
 }
 
-/// Sends a signal to a thread: to a virtual one, only by itself.
+/// Sends a signal to a thread. A virtual thread can only send one to itself.
 ///
 /// # Safety
-/// As for the function of libc.
+/// As for libc's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_kill(thread: usize, signal: c_int) -> c_int {
     static REAL: Next = Next::new(c"pthread_kill");
@@ -229,7 +232,7 @@ pub unsafe extern "C" fn pthread_kill(thread: usize, signal: c_int) -> c_int {
             "the program calls pthread_kill at {place}: signals to another thread are not simulated"
         ));
     }
-    // SAFETY: the type of the function.
+    // SAFETY: this is the function's type.
     let real: extern "C" fn(usize, c_int) -> c_int = unsafe { std::mem::transmute(REAL.get()) };
     real(thread, signal)
 }
