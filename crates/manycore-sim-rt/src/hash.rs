@@ -5,7 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Builds [`Multiply`] hashers.
 pub(crate) type Fixed = BuildHasherDefault<Multiply>;
 
-/// Fibonacci hashing, word by word; enough for addresses and small numbers.
+/// A hasher that multiplies word by word (Fibonacci hashing); enough for addresses and small
+/// numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Multiply(u64);
 

@@ -1,7 +1,8 @@
-//! The functions of libc that ours stand before, found past our own symbols.
+//! Finds the libc functions that this crate's functions replace.
 //!
 //! Owns: the lookup. A call of `pthread_create` from this crate would come back to this crate,
-//! because our symbols come first; [`Next`] gives the next object's in line.
+//! because its symbols come first. [`Next`] returns the function of the next object in the search
+//! order.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -12,7 +13,7 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// A function of libc that one of ours stands before, looked up once.
+/// A libc function that one of this crate's functions replaces, looked up once.
 pub(crate) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -23,7 +24,7 @@ impl Next {
         Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// By a name that ends in a zero byte, as `concat!` makes it.
+    /// Makes one from a name that ends in a zero byte, as `concat!` produces it.
     pub(crate) const fn of(name: &'static str) -> Self {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Self::new(name),
@@ -31,10 +32,10 @@ impl Next {
         }
     }
 
-    /// The address, to be turned into a function pointer of the right type.
+    /// Returns the address, to be cast to a function pointer of the right type.
     pub(crate) fn get(&self) -> *mut c_void {
         const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
-        // ORDER: Relaxed; the address is all there is, and any thread finds the same.
+        // ORDER: Relaxed; the address is all there is, and any thread finds the same one.
         let known = self.found.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;
@@ -49,7 +50,7 @@ impl Next {
     }
 }
 
-/// The address of an object or function that some loaded object may have.
+/// Returns the address of an object or function, if a loaded object has it.
 pub(crate) fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: `name` is a C string; null is RTLD_DEFAULT.
     unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) }

@@ -1,12 +1,12 @@
 //! The random bytes of a simulation: the same in every run with the same seed.
 
-/// Marsaglia's xorshift over 64 bits.
+/// A generator: Marsaglia's xorshift over 64 bits.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        // A state of 0 would stay there.
+        // A state of 0 would never change.
         Self(seed ^ 0x9e37_79b9_7f4a_7c15 | 1)
     }
 

@@ -1,10 +1,11 @@
 //! The kernel's per-thread record of where a thread runs (`rseq`).
 //!
-//! Owns: what a program reads there. Libraries read the CPU or the concurrency id straight from
-//! this record, by one load. All virtual threads run on one kernel thread, so the kernel would
-//! write the wrong thing in one of the records and nothing in the others. So each thread's record
-//! is taken from the kernel when the thread is adopted, and written by us from then on: the virtual
-//! core is the CPU and, being held by one running thread at a time, the concurrency id as well.
+//! Owns: what a program reads in that record. Libraries read the CPU or the concurrency id from it
+//! by one load. All virtual threads run on one kernel thread. The kernel would write a wrong value
+//! in one of the records, and nothing in the others. So each thread's record is taken from the
+//! kernel when the thread is adopted, and this module writes it from then on. The CPU is the
+//! virtual core. The core is also the concurrency id, because one running thread holds it at a
+//! time.
 //!
 //! Source: rseq(2); glibc's `__rseq_offset`.
 
@@ -30,7 +31,7 @@ const NONE: isize = isize::MAX;
 
 static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
-/// Where the record is, from the thread pointer.
+/// Returns the record's offset from the thread pointer.
 fn offset() -> Option<isize> {
     // ORDER: Relaxed; the number is all there is.
     let mut offset = OFFSET.load(Ordering::Relaxed);
@@ -57,10 +58,11 @@ pub(crate) fn release(pointer: usize) {
     const UNREGISTER: usize = 1;
     const SIGNATURE: usize = 0x5305_3053;
     let Some(record) = record(pointer) else { return };
-    // The length must be the one that libc registered with: 32 for long, more with newer kernels.
+    // The length must be the one that libc registered with: 32 for many years, more on newer
+    // kernels.
     for length in [32, 64, 28, 20, 96, 128] {
         let arguments = [record as usize, length, UNREGISTER, SIGNATURE, 0, 0];
-        // SAFETY: the kernel forgets the record of this thread, or refuses.
+        // SAFETY: the kernel gives up this thread's record, or refuses.
         if unsafe { host::call(host::SYS_RSEQ, arguments) } == 0 {
             return;
         }
@@ -71,7 +73,7 @@ pub(crate) fn release(pointer: usize) {
 pub(crate) fn write(pointer: usize, core: u32, socket: u32) {
     let Some(record) = record(pointer) else { return };
     // SAFETY: sim_rt.S1 - the record belongs to a live adopted thread, and the kernel has given it
-    // up. It is at least 32 bytes in every libc that has one.
+    // up. The record has at least 32 bytes in every libc that has one.
     unsafe {
         (*record).cpu_start = core;
         (*record).cpu = core;

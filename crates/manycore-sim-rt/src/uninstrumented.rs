@@ -1,16 +1,16 @@
-//! Code that makes no callbacks, and so costs nothing: counted by looking where the program is.
+//! Finds code that makes no callbacks, and so costs nothing, by sampling where the program is.
 //!
-//! Owns: a timer of the processor's time, the handler of its signal, and a table of what that has
-//! seen.
-//! The command says which of the addresses are of instrumented functions; for that each is given
-//! with the blocks before and behind it. What this library does itself, and what is charged as a
-//! whole (a call of the allocator), is left out, so that the rest is the program's own time, and
-//! about its instructions.
+//! Owns: a timer of processor time, the handler of its signal, and a table of the addresses seen.
 //!
-//! The signal is one of the real-time signals that programs hardly use; it is not blocked, restarts
-//! system calls, and comes to the one thread that runs (sim_rt.S1). It comes while that computes:
-//! a call that waits uses no time of the processor, and so is not ended by it. The handler touches
-//! neither locks nor thread-local memory: it may interrupt the runtime anywhere.
+//! The command finds out which addresses belong to instrumented functions. It gets each address
+//! with the blocks before and after it. Left out is what this library does itself, and what is
+//! charged as a whole, such as a call of the allocator. What remains is the program's own time,
+//! which is roughly proportional to its instructions.
+//!
+//! The signal is one of the real-time signals that programs rarely use. It is not blocked, restarts
+//! system calls, and comes to the one thread that runs (sim_rt.S1). It comes only while that thread
+//! computes: a waiting call uses no processor time, so the signal does not end it. The handler
+//! touches neither locks nor thread-local memory, because it may interrupt the runtime anywhere.
 
 use std::arch::naked_asm;
 use std::ffi::c_int;
@@ -19,28 +19,29 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::host;
 
-/// How often it looks, in nanoseconds; most kernels do at their next tick, some milliseconds apart.
+/// The sampling interval in nanoseconds. Most kernels sample at their next tick, some milliseconds
+/// apart.
 const INTERVAL: usize = 500_000;
-/// The last but one of the real-time signals.
+/// The last real-time signal but one.
 const SIGNAL: usize = 63;
-/// Addresses that are told apart.
+/// The number of addresses that the table can tell apart.
 const SLOTS: usize = 1 << 12;
 
 const SYS_RT_SIGACTION: usize = 13;
 const SYS_TIMER_CREATE: usize = 222;
 const SYS_TIMER_SETTIME: usize = 223;
 
-/// What was seen: an address, and how often.
+/// The table: an address, and how often it was seen.
 static SEEN: [(AtomicUsize, AtomicU32); SLOTS] =
     [const { (AtomicUsize::new(0), AtomicU32::new(0)) }; SLOTS];
 
-/// Where this library lies.
+/// The address range of this library.
 static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Whether what runs now is looked at.
+/// The function that tells whether the code that runs now is to be counted.
 static COUNTS: OnceLock<fn() -> bool> = OnceLock::new();
 
-/// What the kernel knows of a handler.
+/// The kernel's record of a signal handler.
 #[repr(C)]
 struct Action {
     handler: usize,
@@ -49,7 +50,8 @@ struct Action {
     mask: u64,
 }
 
-/// Begins to look at the calling thread, whenever `counts` says so; that is asked by the handler.
+/// Begins to sample the calling thread. The handler calls `counts` to learn whether a sample
+/// counts.
 pub(crate) fn begin(counts: fn() -> bool) {
     const SA_SIGINFO: usize = 4;
     const SA_RESTORER: usize = 0x0400_0000;
@@ -68,14 +70,14 @@ pub(crate) fn begin(counts: fn() -> bool) {
         restorer: restore as *const () as usize,
         mask: 0,
     };
-    // SAFETY: asks for the calling thread's number.
+    // SAFETY: the call asks for the calling thread's number.
     let thread = unsafe { host::call(host::SYS_GETTID, [0; 6]) } as u32;
     let mut event = [0_u32; 16];
     event[2..5].copy_from_slice(&[SIGNAL as u32, SIGEV_THREAD_ID, thread]);
     let times = [0, INTERVAL, 0, INTERVAL];
     let mut timer: c_int = 0;
     // SAFETY: the kernel reads a whole action, event and time, and writes the timer's number. The
-    // handler and what returns from it live as long as the process.
+    // handler and the code that returns from it live as long as the process.
     unsafe {
         let at = |of: *const Action| of as usize;
         if host::call(SYS_RT_SIGACTION, [SIGNAL, at(&raw const action), 0, 8, 0, 0]) != 0 {
@@ -90,7 +92,7 @@ pub(crate) fn begin(counts: fn() -> bool) {
     }
 }
 
-/// From the first to the last mapping of the file that this function is in.
+/// Returns the range from the first to the last mapping of the file that holds this function.
 fn own_range() -> Option<[usize; 2]> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let mappings = || {
@@ -106,11 +108,11 @@ fn own_range() -> Option<[usize; 2]> {
     Some([own().map(|(start, ..)| start).min()?, own().map(|(_, end, _)| end).max()?])
 }
 
-/// The handler.
+/// Handles the timer's signal.
 extern "C" fn look(_signal: c_int, _info: *const u8, context: *const u8) {
-    /// Where `rip` is in the context: behind flags, link and stack, the 17th register.
+    /// The offset of `rip` in the context: after flags, link and stack, it is the 17th register.
     const RIP: usize = 40 + 8 * 16;
-    // SAFETY: the kernel hands over a whole `ucontext_t` of x86-64.
+    // SAFETY: the kernel passes a whole `ucontext_t` of x86-64.
     let pc = unsafe { context.add(RIP).cast::<usize>().read_unaligned() };
     // ORDER: Relaxed; as in `begin`.
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
@@ -135,7 +137,7 @@ fn note(pc: usize) {
     }
 }
 
-/// What was seen so far: addresses, and how often.
+/// Returns the addresses seen so far, and how often.
 pub(crate) fn seen() -> impl Iterator<Item = (usize, u32)> {
     // ORDER: Relaxed; as in `begin`.
     let all = SEEN.iter().map(|(pc, n)| (pc.load(Ordering::Relaxed), n.load(Ordering::Relaxed)));

@@ -1,35 +1,35 @@
-//! A second kernel thread, which notices when the simulating one blocks in the kernel.
+//! Watches for a simulating kernel thread that blocks in the kernel, from a second kernel thread.
 //!
-//! All virtual threads run on one kernel thread. A call that blocks it, and that nothing here
-//! stands before, stops them all: if another virtual thread is to end the wait, for ever. So after
-//! [`PATIENCE_NS`] of real time the run ends, with the name of the call and the place in the
-//! program.
+//! All virtual threads run on one kernel thread. A call that blocks it, and that this crate does
+//! not replace, stops them all. If another virtual thread were to end the wait, they stop forever.
+//! After [`PATIENCE_NS`] of real time, the run therefore ends with the call's name and its place in
+//! the program.
 //!
-//! Law sim_rt.D1: no call blocks the simulating thread unnoticed. The kernel says what a thread is
-//! blocked in; one that has used no processor time between looks has not moved. Waits that are
-//! meant ([`host::waiting`]) and threads that run are left alone.
+//! Law sim_rt.D1: no call blocks the simulating thread unnoticed. The kernel reports what a thread
+//! is blocked in. A thread that has used no processor time between two looks has not moved.
+//! Intended waits ([`host::waiting`]) and running threads are left alone.
 //!
-//! The thread is the kernel's alone: libc does not know it, it has its own table of files, and
-//! takes no signals. So the program cannot tell that it is there. It also reminds the simulating
-//! thread to look outside, where virtual threads wait for what other processes do
+//! Only the kernel knows the watching thread. libc does not know it, it has its own table of files,
+//! and it takes no signals; so the program cannot tell that it exists. The thread also reminds the
+//! simulating thread to look outside, where virtual threads wait for other processes
 //! ([`simulation::remind`]).
 
 use std::arch::naked_asm;
 
 use crate::{diagnostics, host, simulation};
 
-/// How long a call may block.
+/// The longest time that a call may block.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// How often the outside is looked at while virtual threads run.
+/// The interval of the reminders to look outside while virtual threads run.
 const REMIND_NS: u64 = 5_000_000;
-/// Reminders between two looks at the simulating thread.
+/// The number of reminders between two looks at the simulating thread.
 const LOOK_EVERY: u32 = 50;
-/// Symbols of the program are read on it.
+/// The size of the watching thread's stack: the program's symbols are read on it.
 const STACK: usize = 4 << 20;
-/// Bytes of what the kernel says of a thread.
+/// The number of bytes kept of each file in which the kernel describes a thread.
 const TEXT: usize = 512;
 
-/// What the kernel says of the simulating thread: which call it is in, and its processor time.
+/// The kernel's report on the simulating thread: the call that it is in, and its processor time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Sample {
     call: [u8; TEXT],
@@ -50,7 +50,7 @@ pub(crate) fn start() {
     let (all, mut before) = (u64::MAX, 0_u64);
     let mask = |how: i32, new: &u64, old: *mut u64| {
         let arguments = [how as usize, std::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
-        // SAFETY: signal sets are 8 bytes; `old` is null or our own.
+        // SAFETY: signal sets are 8 bytes; `old` is null or a local variable.
         unsafe { host::call(libc::SYS_rt_sigprocmask as usize, arguments) }
     };
     mask(libc::SIG_SETMASK, &all, &raw mut before);
@@ -62,10 +62,10 @@ pub(crate) fn start() {
     }
 }
 
-/// Makes a thread of the kernel, which calls `entry` on the stack below `top`.
+/// Makes a kernel thread, which calls `entry` on the stack below `top`.
 ///
 /// # Safety
-/// The memory below `top`, which is a multiple of 16, is the new thread's alone, for ever.
+/// `top` is a multiple of 16. The memory below it belongs to the new thread alone, forever.
 #[unsafe(naked)]
 unsafe extern "C" fn clone(flags: usize, top: *mut u8, entry: extern "C" fn() -> !) -> isize {
     naked_asm!(
@@ -90,11 +90,11 @@ unsafe extern "C" fn clone(flags: usize, top: *mut u8, entry: extern "C" fn() ->
 
 extern "C" fn watch() -> ! {
     for (first, last) in [(0, 1), (3, usize::MAX >> 33)] {
-        // SAFETY: the thread's own table; nothing of it is in use but standard error.
+        // SAFETY: the table is the thread's own; only standard error is used in it.
         unsafe { host::call(libc::SYS_close_range as usize, [first, last, 0, 0, 0, 0]) };
     }
-    // The simulating thread is the process's first. Here, so that nothing is allocated later: its
-    // own allocations would wait.
+    // The simulating thread is the process's first. The names are made here, so that nothing is
+    // allocated later: an allocation then would wait.
     let files = ["stat", "syscall", "schedstat"];
     let files = files.map(|file| format!("/proc/self/task/{}/{file}\0", std::process::id()));
     let (mut last, mut since) = (sample(&files), host::nanoseconds());
@@ -107,7 +107,8 @@ extern "C" fn watch() -> ! {
         if now.is_none() || now != last || host::is_waiting() || !simulation::active() {
             (last, since) = (now, time);
         } else if let Some(sample) = now.filter(|_| time - since >= PATIENCE_NS) {
-            // sim_rt.D1: the same call for so long, and no processor time.
+            // sim_rt.D1: the thread has been in the same call this long, and has used no processor
+            // time.
             report(&sample);
         }
     }
@@ -115,14 +116,14 @@ extern "C" fn watch() -> ! {
 
 fn sleep(nanoseconds: u64) {
     let time = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
-    // SAFETY: a timespec of our own.
+    // SAFETY: the timespec is a local variable.
     unsafe { host::call(host::SYS_NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// What the simulating thread does, if it sleeps in a call that a signal could end.
+/// Returns what the simulating thread does, if it sleeps in a call that a signal could end.
 fn sample([state, call, time]: &[String; 3]) -> Option<Sample> {
     let state = read(state)?;
-    // After the name, which is in parentheses.
+    // The state follows the name, which is in parentheses.
     let name_end = state.iter().rposition(|&byte| byte == b')')?;
     if state.get(name_end + 2) != Some(&b'S') {
         return None;
@@ -130,16 +131,16 @@ fn sample([state, call, time]: &[String; 3]) -> Option<Sample> {
     Some(Sample { call: read(call)?, time: read(time).unwrap_or([0; TEXT]) })
 }
 
-/// The beginning of a file, by its name with a zero byte at the end.
+/// Reads the beginning of a file; its name ends in a zero byte.
 fn read(name: &str) -> Option<[u8; TEXT]> {
     let open = [libc::AT_FDCWD as usize, name.as_ptr() as usize, libc::O_RDONLY as usize, 0, 0, 0];
-    // SAFETY: the name ends with a zero byte.
+    // SAFETY: the name ends in a zero byte.
     let file = unsafe { host::call(libc::SYS_openat as usize, open) };
     if file < 0 {
         return None;
     }
     let mut text = [0; TEXT];
-    // SAFETY: the kernel writes at most as many bytes as there are, and the file is our own.
+    // SAFETY: the kernel writes no more bytes than the text has, and the file was opened here.
     let bytes = unsafe {
         let into = [file as usize, text.as_mut_ptr() as usize, TEXT, 0, 0, 0];
         let bytes = host::call(libc::SYS_read as usize, into);
@@ -165,7 +166,7 @@ fn report(sample: &Sample) -> ! {
     ))
 }
 
-/// The name of a system call that can block.
+/// Returns the name of a system call that can block.
 fn name(number: i64) -> String {
     macro_rules! names {
         ($($name:ident)*) => {

@@ -1,4 +1,4 @@
-//! Waiting for child processes, which run outside of the simulation.
+//! Waits for child processes, which run outside the simulation.
 
 use std::ffi::c_int;
 
@@ -7,7 +7,7 @@ use crate::calls::signals;
 use crate::host;
 use crate::simulation::{self, WaitsFor};
 
-/// Makes `look` until it has an answer; waits for the child between.
+/// Calls `look` until it has an answer, and waits for the child in between.
 fn until_found(call: &'static str, which: [usize; 3], mut look: impl FnMut() -> isize) -> isize {
     simulation::system_call();
     loop {
@@ -39,7 +39,7 @@ pub(super) unsafe fn wait4(mut arguments: [usize; 6]) -> Answer {
     let events = libc::WEXITED | options & (libc::WUNTRACED | libc::WCONTINUED | libc::__WALL);
     arguments[2] |= libc::WNOHANG as usize;
     Some(until_found("wait", [kind as usize, number as usize, events as usize], || {
-        // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+        // SAFETY: the caller promises what the call requires of its arguments (# Safety).
         unsafe { host::call(libc::SYS_wait4 as usize, arguments) }
     }))
 }
@@ -53,20 +53,20 @@ pub(super) unsafe fn waitid(mut arguments: [usize; 6]) -> Answer {
     if options as c_int & libc::WNOHANG != 0 {
         return None;
     }
-    // SAFETY: numbers, for which zero is a value.
+    // SAFETY: the fields are numbers, for which zero is a value.
     let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
     arguments[2] = (&raw mut found) as usize;
     arguments[3] |= libc::WNOHANG as usize;
     let answer = until_found("waitid", [kind, number, options], || {
-        // SAFETY: the caller promises what the call asks of its arguments (# Safety); the answer
-        // goes to a `siginfo_t` of our own.
+        // SAFETY: the caller promises what the call requires of its arguments (# Safety); the
+        // answer goes to a local `siginfo_t`.
         let answer = unsafe { host::call(libc::SYS_waitid as usize, arguments) };
-        // Zero says both that there is a child, which has a signal's number, and that there is
-        // none.
+        // A zero answer has two meanings: a child was found, and `si_signo` is set, or none was
+        // found.
         if answer == 0 && found.si_signo != 0 { 1 } else { answer }
     });
     if answer == 1 && out != 0 {
-        // SAFETY: not null, and the caller promises that it is good for a `siginfo_t` then.
+        // SAFETY: not null, so valid for a `siginfo_t`, by the caller's promise.
         unsafe { *(out as *mut libc::siginfo_t) = found };
     }
     Some(answer.min(0))

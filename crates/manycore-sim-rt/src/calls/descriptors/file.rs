@@ -1,4 +1,4 @@
-//! What a descriptor is, and calls that do not block on it.
+//! Finds out what a descriptor is, and makes calls on it that do not block.
 
 use std::ffi::c_int;
 
@@ -6,32 +6,33 @@ use crate::calls::signals;
 use crate::host;
 use crate::simulation::{self, Poll, WaitsFor};
 
-/// A call's answer in the kernel's form, if it is not left to the kernel.
+/// A call's result in the kernel's form; `None` if the call is left to the kernel.
 pub(super) type Answer = Option<isize>;
 
 pub(super) const EAGAIN: isize = -(libc::EAGAIN as isize);
-/// Standard output and error: at the other end is whatever the run was started from.
+/// Standard output and error: whoever started the run is at the other end.
 const OUTPUT: [c_int; 2] = [1, 2];
 
-/// What a descriptor that can block is.
+/// The kind of a descriptor that can block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Pipe,
     Socket,
-    /// An eventfd, a signalfd and the like; standard input that is a terminal.
+    /// An eventfd, a signalfd and the like, or standard input from a terminal.
     Other,
 }
 
-/// What the descriptor is, if it is one to wait for; the kernel has the rest at once (sim_rt.P1).
-/// Must not touch the simulation for those: the runtime reads files itself.
+/// Returns what a descriptor is, if a call on it can wait. The kernel gets all other calls at once
+/// (sim_rt.P1). For those this function must not touch the simulation: the runtime itself reads
+/// files.
 pub(super) fn kind(descriptor: c_int) -> Option<Kind> {
     if OUTPUT.contains(&descriptor) {
         return None;
     }
-    // SAFETY: numbers, for which zero is a value.
+    // SAFETY: the fields are numbers, for which zero is a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     let arguments = [descriptor as usize, (&raw mut stat) as usize, 0, 0, 0, 0];
-    // SAFETY: the kernel writes a `stat`.
+    // SAFETY: the kernel writes a `stat`, to a local variable.
     if unsafe { host::call(libc::SYS_fstat as usize, arguments) } != 0 {
         return None;
     }
@@ -46,17 +47,17 @@ pub(super) fn kind(descriptor: c_int) -> Option<Kind> {
 
 fn control(descriptor: c_int, command: c_int, argument: usize) -> isize {
     let arguments = [descriptor as usize, command as usize, argument, 0, 0, 0];
-    // SAFETY: asks for flags, or sets them.
+    // SAFETY: the call reads or sets flags.
     unsafe { host::call(libc::SYS_fcntl as usize, arguments) }
 }
 
-/// Whether the program left the file blocking.
+/// Tells whether the program left the file blocking.
 pub(super) fn blocks(descriptor: c_int) -> bool {
     let flags = control(descriptor, libc::F_GETFL, 0);
     flags >= 0 && flags as c_int & libc::O_NONBLOCK == 0
 }
 
-/// Makes a call with the file non-blocking.
+/// Makes a call with the file set to non-blocking.
 ///
 /// # Safety
 /// As for the system call of that number.
@@ -67,7 +68,7 @@ pub(super) unsafe fn at_once(file: c_int, number: usize, arguments: [usize; 6]) 
     if changes {
         control(file, libc::F_SETFL, non_blocking as usize);
     }
-    // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+    // SAFETY: the caller promises what the call requires of its arguments (# Safety).
     let answer = unsafe { host::call(number, arguments) };
     if changes {
         control(file, libc::F_SETFL, flags as usize);
@@ -75,7 +76,7 @@ pub(super) unsafe fn at_once(file: c_int, number: usize, arguments: [usize; 6]) 
     answer
 }
 
-/// The virtual time at which a socket's own time-out for that event comes, if it has one.
+/// Returns the virtual time at which a socket's own time-out for `event` ends, if it has one.
 pub(super) fn time_out(socket: c_int, event: i16) -> Option<u64> {
     let option = if event == libc::POLLIN { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
     let (mut time, mut length) = ([0_u64; 2], 16_u32);
@@ -89,8 +90,8 @@ pub(super) fn time_out(socket: c_int, event: i16) -> Option<u64> {
     (answer == 0 && nanoseconds > 0).then(|| now().saturating_add(nanoseconds))
 }
 
-/// Makes attempts until one has an answer; waits for the event between them, or for any change if
-/// there is none. `EAGAIN` at the time `until`.
+/// Calls `attempt` until it has an answer. In between it waits for `event`, or for any change if
+/// there is none. Returns `EAGAIN` at the time `until`.
 pub(super) fn until_done(
     call: &'static str,
     file: c_int,

@@ -1,14 +1,14 @@
 //! Calls that may wait for a file or a child process: pipes, sockets, polling, timers, `wait`.
 //!
-//! The kernel answers them, and never blocks: a file that the program left blocking is made
-//! non-blocking for the moment of the call. Where the kernel says that the call would block, the
-//! virtual thread waits in virtual time and tries again ([`simulation::wait_outside`]). Time-outs
-//! are virtual. By function of libc or by number, a call comes to [`call()`].
+//! The kernel answers these calls and never blocks: a blocking file is made non-blocking for the
+//! moment of the call. If the call would block, the virtual thread waits in virtual time and tries
+//! again ([`simulation::wait_outside`]). Time-outs are virtual. A call comes to [`call()`] through
+//! a function of libc, or by number.
 //!
 //! Law sim_rt.P1: each such call costs the machine's `syscall`, and the lines of the program's
-//! memory that the kernel copies from or to; what the kernel does inside is not modelled. Files in
-//! the file system, and standard output and error, go to the kernel at once and at no cost: how
-//! soon another process reads them must not show in virtual time.
+//! memory that the kernel copies from or to. What the kernel does inside is not modelled. Calls on
+//! files of the file system, and on standard output and error, go to the kernel at once and cost
+//! nothing. Virtual time must not show how soon another process reads them.
 
 mod children;
 mod file;
@@ -21,16 +21,16 @@ use std::ffi::c_int;
 use super::{alarms, refuse};
 use file::Answer;
 
-/// The answer of a call, in the kernel's form; `None` if the kernel shall give it, and may block no
-/// longer than a file system does.
+/// Returns the result of a call, in the kernel's form. `None` means that the kernel is to make the
+/// call, and that it blocks no longer than a file system does.
 ///
 /// # Safety
 /// As for the system call of that number.
 pub(super) unsafe fn call(number: usize, arguments: [usize; 6]) -> Answer {
     let [a, b, c, d, e, _] = arguments;
     let file = a as c_int;
-    // SAFETY: the caller promises what the call of this number asks of its arguments (# Safety);
-    // each function below gets those of its own call.
+    // SAFETY: the caller promises what the call of this number requires of its arguments (#
+    // Safety). Each function below gets those of its own call.
     unsafe {
         match number as i64 {
             libc::SYS_read | libc::SYS_readv => transfer::receive(number, arguments, 0),

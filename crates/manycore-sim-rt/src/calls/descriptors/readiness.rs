@@ -1,6 +1,6 @@
-//! Waiting for several files at once: `poll`, `select` and `epoll`.
+//! Waits for several files at once: `poll`, `select` and `epoll`.
 //!
-//! Their sets of signals, to be blocked for the time of the wait, are not looked at.
+//! The sets of signals that these calls would block during the wait are ignored.
 
 use std::ffi::c_int;
 
@@ -9,37 +9,39 @@ use crate::calls::{clock, signals};
 use crate::host;
 use crate::simulation::{self, Poll, WaitsFor};
 
-/// When a wait ends by itself, in virtual nanoseconds; `None` if it does not.
+/// The virtual time at which a wait ends by itself, in nanoseconds; `None` if it does not.
 pub(super) type Until = Option<u64>;
 
-/// The virtual time so many milliseconds from now, as an `int`; `None` if it is negative.
+/// Returns the virtual time so many milliseconds from now; `time` is an `int`. `None` if it is
+/// negative.
 pub(super) fn after_milliseconds(time: usize) -> Until {
     let time = u64::try_from(time as c_int).ok()?;
     Some(simulation::with(|sim| sim.nanoseconds()).saturating_add(time * 1_000_000))
 }
 
-/// The virtual time that lies a `timespec` from now.
+/// Returns the virtual time that lies a `timespec` from now.
 ///
 /// # Safety
-/// Null, or the address of a `timespec`.
+/// `time` is null, or the address of a `timespec`.
 pub(super) unsafe fn after_time(time: usize) -> Until {
     // SAFETY: the caller promises null or a timespec (# Safety).
     unsafe { clock::after(time as *const [u64; 2]) }
 }
 
-/// The virtual time that lies a `timeval` from now.
+/// Returns the virtual time that lies a `timeval` from now.
 ///
 /// # Safety
-/// Null, or the address of a `timeval`.
+/// `time` is null, or the address of a `timeval`.
 pub(super) unsafe fn after_timeval(time: usize) -> Until {
     // SAFETY: the caller promises null or a timeval (# Safety).
     let [seconds, microseconds] = unsafe { *(time as *const [u64; 2]).as_ref()? };
     let time = [seconds, microseconds * 1000];
-    // SAFETY: a timespec of our own.
+    // SAFETY: the timespec is a local variable.
     unsafe { clock::after(&raw const time) }
 }
 
-/// Looks until there is an answer other than none; waits between for what `polls` says.
+/// Calls `look` until it returns something other than zero; waits in between for what `polls`
+/// returns.
 fn until_ready(
     call: &'static str,
     is_alone: bool,
@@ -67,32 +69,32 @@ fn until_ready(
 /// `polls` is the address of `count` entries.
 pub(super) unsafe fn poll(polls: usize, count: usize, until: Until) -> Answer {
     let look = || {
-        // SAFETY: the caller promises so many entries (# Safety). No time to wait.
+        // SAFETY: the caller promises that many entries (# Safety). The call does not wait.
         unsafe { host::look(libc::SYS_poll as usize, [polls, count, 0, 0, 0, 0]) }
     };
     let entries = || {
         if count == 0 {
             return Vec::new();
         }
-        // SAFETY: the caller promises so many entries (# Safety), which the kernel has just read.
+        // SAFETY: the caller promises that many entries (# Safety); the kernel has just read them.
         let entries = unsafe { std::slice::from_raw_parts(polls as *const Poll, count) };
         entries.iter().map(|entry| Poll { found: 0, ..*entry }).collect()
     };
     Some(until_ready("poll", false, until, look, entries))
 }
 
-/// Words of the largest set that `select` takes.
+/// The number of words in the largest set that `select` takes.
 const WORDS: usize = 16;
 const BITS: usize = u64::BITS as usize;
 
 /// `select`, with the number of files and the addresses of its sets.
 ///
 /// # Safety
-/// Each set is null or has a bit for each file.
+/// Each set is null, or has a bit for each file.
 pub(super) unsafe fn select([count, sets @ ..]: [usize; 4], until: Until) -> Answer {
     let words = count.div_ceil(BITS).min(WORDS);
     let slices = sets.map(|set| {
-        // SAFETY: not null, and the caller promises a bit for each file then (# Safety).
+        // SAFETY: not null, so it has a bit for each file, by the caller's promise (# Safety).
         (set != 0).then(|| unsafe { std::slice::from_raw_parts_mut(set as *mut u64, words) })
     });
     let asked = slices.each_ref().map(|set| {
@@ -113,7 +115,7 @@ pub(super) unsafe fn select([count, sets @ ..]: [usize; 4], until: Until) -> Ans
             let at =
                 |index: usize| if sets[index] == 0 { 0 } else { found[index].as_ptr() as usize };
             let arguments = [count, at(0), at(1), at(2), time.as_ptr() as usize, 0];
-            // SAFETY: sets of our own, large enough, and no time to wait.
+            // SAFETY: the sets are local and large enough, and the call does not wait.
             unsafe { host::look(libc::SYS_select as usize, arguments) }
         },
         || polls(&asked, count),
@@ -128,7 +130,7 @@ pub(super) unsafe fn select([count, sets @ ..]: [usize; 4], until: Until) -> Ans
     Some(answer)
 }
 
-/// The files of three sets: to read, to write, and with something special.
+/// Returns the files of three sets: to read, to write, and with an exceptional condition.
 fn polls(sets: &[[u64; WORDS]; 3], count: usize) -> Vec<Poll> {
     let events = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
     let wanted = |file: usize| {
@@ -140,13 +142,13 @@ fn polls(sets: &[[u64; WORDS]; 3], count: usize) -> Vec<Poll> {
     (0..count.min(WORDS * BITS)).filter_map(wanted).collect()
 }
 
-/// `epoll_wait`, with its file, and where so many events go.
+/// `epoll_wait`, with its file, the address for the events, and their greatest number.
 ///
 /// # Safety
-/// There is room for so many events.
+/// There is room for that many events.
 pub(super) unsafe fn epoll([file, events, count]: [usize; 3], until: Until) -> Answer {
     let look = || {
-        // SAFETY: the caller promises room for so many events (# Safety). No time to wait.
+        // SAFETY: the caller promises room for that many events (# Safety). The call does not wait.
         unsafe { host::look(libc::SYS_epoll_wait as usize, [file, events, count, 0, 0, 0]) }
     };
     let file = file as c_int;

@@ -1,8 +1,8 @@
-//! `timerfd` in virtual time: an eventfd stands for the timer.
+//! `timerfd` in virtual time, with an eventfd in the timer's place.
 //!
-//! What is read from it, the number of expiries as eight bytes, is what an eventfd gives. It is
-//! written to when virtual time has come so far and a thread looks
-//! ([`simulation::Simulation::expire_timers`]).
+//! A program reads the number of expiries from a timer, as eight bytes. An eventfd returns its
+//! number in the same form. The number is written when a thread looks and virtual time has reached
+//! an expiry ([`simulation::Simulation::expire_timers`]).
 
 use std::ffi::c_int;
 
@@ -25,7 +25,7 @@ fn timespec(nanoseconds: u64) -> [u64; 2] {
 /// `timerfd_create`.
 pub(super) fn create(clock: usize, flags: usize) -> Answer {
     simulation::system_call();
-    // SAFETY: a number and flags, which have the same values for both.
+    // SAFETY: a number, and flags that have the same values for both calls.
     let file = unsafe { host::call(libc::SYS_eventfd2 as usize, [0, flags, 0, 0, 0, 0]) };
     if file >= 0 {
         let file = file as c_int;
@@ -36,14 +36,14 @@ pub(super) fn create(clock: usize, flags: usize) -> Answer {
     Some(file)
 }
 
-/// The descriptor is closed.
+/// Forgets the timer of a descriptor that is being closed.
 pub(super) fn forget(file: c_int) {
     if let Some(place) = known(file) {
         simulation::with(|sim| sim.files.timers.remove(place));
     }
 }
 
-/// The timer's place in the list. Does not touch the simulation for other files than timers'.
+/// Returns the timer's place in the list. Does not touch the simulation if the file is no timer.
 fn known(file: c_int) -> Option<usize> {
     super::file::kind(file)?;
     simulation::with(|sim| sim.files.timers.iter().position(|timer| timer.file == file))
@@ -52,7 +52,7 @@ fn known(file: c_int) -> Option<usize> {
 /// `timerfd_settime`.
 ///
 /// # Safety
-/// `new` is a setting, `old` null or good for one.
+/// `new` is a setting. `old` is null or valid for a setting.
 pub(super) unsafe fn set(
     file: c_int,
     flags: usize,
@@ -62,7 +62,7 @@ pub(super) unsafe fn set(
     let place = known(file)?;
     simulation::system_call();
     if !old.is_null() {
-        // SAFETY: not null, and the caller promises that it is good for a setting then (# Safety).
+        // SAFETY: not null, so valid for a setting, by the caller's promise (# Safety).
         unsafe { *old = left(place) };
     }
     // SAFETY: the caller promises a setting (# Safety).
@@ -70,12 +70,12 @@ pub(super) unsafe fn set(
     let is_absolute = flags as c_int & libc::TFD_TIMER_ABSTIME != 0;
     let is_day = simulation::with(|sim| sim.files.timers[place].is_day);
     let time = &raw const first;
-    // SAFETY: a timespec of our own.
+    // SAFETY: `time` is a local timespec.
     let next =
         unsafe { if is_absolute { clock::moment(time, is_day) } else { clock::after(time) } };
-    // Expiries that were not read are forgotten.
+    // Expiries that were not read are dropped.
     let mut count = 0_u64;
-    // SAFETY: the timer's own eventfd; the kernel writes 8 bytes.
+    // SAFETY: this is the timer's own eventfd, and the kernel writes 8 bytes.
     unsafe {
         at_once(
             file,
@@ -87,7 +87,7 @@ pub(super) unsafe fn set(
         let timer = &mut sim.files.timers[place];
         timer.next = next.filter(|_| first != [0, 0]);
         timer.interval = nanoseconds(interval);
-        // They count on the time that it had.
+        // Waiting threads have computed their end from the timer's old time.
         sim.wake_all();
     });
     Some(0)
@@ -96,16 +96,16 @@ pub(super) unsafe fn set(
 /// `timerfd_gettime`.
 ///
 /// # Safety
-/// `setting` is good for one.
+/// `setting` is valid for a setting.
 pub(super) unsafe fn get(file: c_int, setting: *mut Setting) -> Answer {
     let place = known(file)?;
     simulation::system_call();
-    // SAFETY: the caller promises that it is good for a setting (# Safety).
+    // SAFETY: the caller promises a pointer that is valid for a setting (# Safety).
     unsafe { *setting = left(place) };
     Some(0)
 }
 
-/// The interval, and how long it takes to the next expiry.
+/// Returns the interval, and the time left to the next expiry.
 fn left(place: usize) -> Setting {
     simulation::with(|sim| {
         sim.expire_timers();

@@ -1,4 +1,4 @@
-//! Reading and writing, sending and receiving, accepting and connecting, and locks of files.
+//! Reads, writes, sends and receives; accepts and makes connections; locks files.
 
 use std::ffi::c_int;
 
@@ -6,7 +6,7 @@ use super::file::{Answer, EAGAIN, Kind, at_once, blocks, kind, time_out, until_d
 use crate::host;
 use crate::simulation::{self, Kind as Access};
 
-/// The name of a call, for messages.
+/// Returns the name of a call, for messages.
 fn name(number: usize) -> &'static str {
     match number as i64 {
         libc::SYS_read => "read",
@@ -28,7 +28,7 @@ fn name(number: usize) -> &'static str {
     }
 }
 
-/// The parts of memory that a call names.
+/// Returns the parts of memory that a call names.
 ///
 /// # Safety
 /// As for the system call of that number.
@@ -38,7 +38,7 @@ unsafe fn parts(number: usize, arguments: [usize; 6]) -> Vec<libc::iovec> {
         if count == 0 || start.is_null() {
             return Vec::new();
         }
-        // SAFETY: the caller promises so many parts there, as the call asks (# Safety).
+        // SAFETY: the caller promises that many parts there, as the call requires (# Safety).
         unsafe { std::slice::from_raw_parts(start, count) }.to_vec()
     };
     match number as i64 {
@@ -47,7 +47,7 @@ unsafe fn parts(number: usize, arguments: [usize; 6]) -> Vec<libc::iovec> {
         }
         libc::SYS_readv | libc::SYS_writev => list(a as *const _, b),
         libc::SYS_recvmsg | libc::SYS_sendmsg if a != 0 => {
-            // SAFETY: not null, and the caller promises a message then, as the call asks (#
+            // SAFETY: not null, so a message, by the caller's promise, as the call requires (#
             // Safety).
             let message = unsafe { &*(a as *const libc::msghdr) };
             list(message.msg_iov, message.msg_iovlen)
@@ -56,7 +56,7 @@ unsafe fn parts(number: usize, arguments: [usize; 6]) -> Vec<libc::iovec> {
     }
 }
 
-/// Charges what was copied of those parts.
+/// Charges the copy of the first `bytes` bytes of those parts.
 fn charge(parts: &[libc::iovec], mut bytes: usize, access: Access) {
     for part in parts {
         let here = part.iov_len.min(bytes);
@@ -67,7 +67,7 @@ fn charge(parts: &[libc::iovec], mut bytes: usize, access: Access) {
     }
 }
 
-/// A call that takes something from a file.
+/// Makes a call that takes something from a file.
 ///
 /// # Safety
 /// As for the system call of that number.
@@ -77,7 +77,7 @@ pub(super) unsafe fn receive(number: usize, arguments: [usize; 6], flags: c_int)
     simulation::system_call();
     let waits = blocks(file) && flags & libc::MSG_DONTWAIT == 0;
     let until = if waits { time_out(file, libc::POLLIN) } else { Some(0) };
-    // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+    // SAFETY: the caller promises what the call requires of its arguments (# Safety).
     let parts = unsafe { parts(number, arguments) };
     let all = number as i64 == libc::SYS_recvfrom && flags & libc::MSG_WAITALL != 0;
     let wanted = if all { arguments[2] } else { 0 };
@@ -89,8 +89,8 @@ pub(super) unsafe fn receive(number: usize, arguments: [usize; 6], flags: c_int)
             rest[2] -= received;
         }
         let answer = until_done(name(number), file, Some(libc::POLLIN), until, || {
-            // SAFETY: the caller promises what the call asks of its arguments (# Safety); `rest`
-            // names a part of the same memory.
+            // SAFETY: the caller promises what the call requires of its arguments (# Safety);
+            // `rest` names a part of the same memory.
             unsafe { at_once(file, number, rest) }
         });
         if answer > 0 {
@@ -104,20 +104,20 @@ pub(super) unsafe fn receive(number: usize, arguments: [usize; 6], flags: c_int)
     }
 }
 
-/// A call that gives something to a file: all of it, if the file blocks.
+/// Makes a call that gives something to a file: all of it, if the file blocks.
 ///
 /// # Safety
 /// As for the system call of that number.
 pub(super) unsafe fn send(number: usize, arguments: [usize; 6], flags: c_int) -> Answer {
     let file = arguments[0] as c_int;
     if kind(file).is_none() {
-        // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+        // SAFETY: the caller promises what the call requires of its arguments (# Safety).
         return Some(host::waiting(|| unsafe { host::call(number, arguments) }));
     }
     simulation::system_call();
     let waits = blocks(file) && flags & libc::MSG_DONTWAIT == 0;
     let until = if waits { time_out(file, libc::POLLOUT) } else { Some(0) };
-    // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+    // SAFETY: the caller promises what the call requires of its arguments (# Safety).
     let all = unsafe { parts(number, arguments) };
     charge(&all, usize::MAX, Access::Read);
     let wanted: usize = all.iter().map(|part| part.iov_len).sum();
@@ -125,8 +125,8 @@ pub(super) unsafe fn send(number: usize, arguments: [usize; 6], flags: c_int) ->
     loop {
         let left = after(&all, sent);
         let answer = until_done(name(number), file, Some(libc::POLLOUT), until, || {
-            // SAFETY: the caller promises what the call asks of its arguments (# Safety); `left`
-            // are parts of the same memory.
+            // SAFETY: the caller promises what the call requires of its arguments (# Safety);
+            // `left` are parts of the same memory.
             unsafe { send_rest(file, number, arguments, &left, sent > 0) }
         });
         if answer > 0 {
@@ -138,7 +138,7 @@ pub(super) unsafe fn send(number: usize, arguments: [usize; 6], flags: c_int) ->
     }
 }
 
-/// The parts behind the first `bytes`.
+/// Returns the parts that follow the first `bytes` bytes.
 fn after(parts: &[libc::iovec], mut bytes: usize) -> Vec<libc::iovec> {
     let rest = |part: &libc::iovec| {
         let gone = part.iov_len.min(bytes);
@@ -151,10 +151,10 @@ fn after(parts: &[libc::iovec], mut bytes: usize) -> Vec<libc::iovec> {
     parts.iter().map(rest).collect()
 }
 
-/// The call, with what is left of its parts.
+/// Makes the call for the parts that are left.
 ///
 /// # Safety
-/// As for the system call of that number; `left` are parts of what the call names.
+/// As for the system call of that number. `left` holds parts of what the call names.
 unsafe fn send_rest(
     file: c_int,
     number: usize,
@@ -163,7 +163,7 @@ unsafe fn send_rest(
     is_continued: bool,
 ) -> isize {
     if !is_continued {
-        // SAFETY: the program's own call, for which the caller promises (# Safety).
+        // SAFETY: this is the program's own call, for which the caller promises (# Safety).
         return unsafe { at_once(file, number, arguments) };
     }
     let mut message;
@@ -174,19 +174,19 @@ unsafe fn send_rest(
         }
         libc::SYS_writev => arguments[1] = left.as_ptr() as usize,
         _ => {
-            // SAFETY: `sendmsg`: the caller promises a message (# Safety).
+            // SAFETY: the call is `sendmsg`, and the caller promises a message (# Safety).
             message = unsafe { *(arguments[1] as *const libc::msghdr) };
             message.msg_iov = left.as_ptr().cast_mut();
-            // It went with the first part.
+            // The control data went with the first part.
             (message.msg_control, message.msg_controllen) = (std::ptr::null_mut(), 0);
             arguments[1] = (&raw const message) as usize;
         }
     }
-    // SAFETY: the call with what is left of its memory (# Safety), and parts of our own.
+    // SAFETY: the call names the parts of its memory that are left (# Safety), in local lists.
     unsafe { at_once(file, number, arguments) }
 }
 
-/// A call that moves bytes from one file to another.
+/// Makes a call that moves bytes from one file to another.
 ///
 /// # Safety
 /// As for the system call of that number.
@@ -202,7 +202,7 @@ pub(super) unsafe fn pass_on(
     let waits = |file, kind: Option<Kind>| kind.is_some() && blocks(file);
     let until = if waits(to, to_kind) || waits(from, from_kind) { None } else { Some(0) };
     Some(until_done(name(number), to, None, until, || {
-        // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+        // SAFETY: the caller promises what the call requires of its arguments (# Safety).
         unsafe {
             if from_kind.is_none() {
                 at_once(to, number, arguments)
@@ -213,14 +213,14 @@ pub(super) unsafe fn pass_on(
     }))
 }
 
-/// As [`at_once`], for two files.
+/// Makes a call with both files set to non-blocking; see [`at_once`].
 ///
 /// # Safety
 /// As for the system call of that number.
 unsafe fn with_both(to: c_int, from: c_int, number: usize, arguments: [usize; 6]) -> isize {
     let flag = |set: bool| {
         let get = [from as usize, libc::F_GETFL as usize, 0, 0, 0, 0];
-        // SAFETY: asks for flags, and sets one.
+        // SAFETY: the calls read flags, and set one.
         unsafe {
             let flags = host::call(libc::SYS_fcntl as usize, get) as usize;
             let other = libc::O_NONBLOCK as usize;
@@ -235,7 +235,7 @@ unsafe fn with_both(to: c_int, from: c_int, number: usize, arguments: [usize; 6]
     if was_blocking {
         flag(true);
     }
-    // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+    // SAFETY: the caller promises what the call requires of its arguments (# Safety).
     let answer = unsafe { at_once(to, number, arguments) };
     if was_blocking {
         flag(false);
@@ -255,9 +255,10 @@ pub(super) unsafe fn connect(arguments: [usize; 6]) -> Answer {
     let waits = blocks(file);
     let until = if waits { time_out(file, libc::POLLOUT) } else { Some(0) };
     let number = libc::SYS_connect as usize;
-    // A local socket whose listener has too many waiting says EAGAIN, and can't be polled.
+    // A local socket whose listener has too many connections waiting answers EAGAIN, and can't be
+    // polled.
     let answer = until_done("connect", file, None, until, || {
-        // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+        // SAFETY: the caller promises what the call requires of its arguments (# Safety).
         unsafe { at_once(file, number, arguments) }
     });
     if answer != IN_PROGRESS || !waits {
@@ -267,10 +268,10 @@ pub(super) unsafe fn connect(arguments: [usize; 6]) -> Answer {
     Some(if answer == EAGAIN { IN_PROGRESS } else { answer })
 }
 
-/// What became of a connection in progress.
+/// Returns the outcome of a connection that was in progress.
 fn outcome(socket: c_int) -> isize {
     let mut poll = libc::pollfd { fd: socket, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one entry, and no time to wait.
+    // SAFETY: there is one entry, and the call does not wait.
     unsafe { host::look(libc::SYS_poll as usize, [(&raw mut poll) as usize, 1, 0, 0, 0, 0]) };
     if poll.revents == 0 {
         return EAGAIN;
@@ -278,7 +279,7 @@ fn outcome(socket: c_int) -> isize {
     let (mut error, mut length) = (0 as c_int, 4_u32);
     let (error_at, length_at) = ((&raw mut error) as usize, (&raw mut length) as usize);
     let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_ERROR as usize);
-    // SAFETY: the kernel writes a number, and its length.
+    // SAFETY: the kernel writes a number and its length, to local variables.
     unsafe {
         let arguments = [socket as usize, level, option, error_at, length_at, 0];
         host::call(libc::SYS_getsockopt as usize, arguments);
@@ -286,7 +287,7 @@ fn outcome(socket: c_int) -> isize {
     -(error as isize)
 }
 
-/// A lock of a file, that the program waits for.
+/// Takes a lock on a file for which the program is willing to wait.
 ///
 /// # Safety
 /// As for the system call of that number.
@@ -306,33 +307,33 @@ pub(super) unsafe fn lock(number: usize, mut arguments: [usize; 6]) -> Answer {
     }
     simulation::system_call();
     Some(until_done(name(number), arguments[0] as c_int, None, None, || {
-        // SAFETY: the caller promises what the call asks of its arguments (# Safety); it does not
-        // wait now.
+        // SAFETY: the caller promises what the call requires of its arguments (# Safety); the call
+        // does not wait now.
         let answer = unsafe { host::call(number, arguments) };
         if answer == -(libc::EACCES as isize) { EAGAIN } else { answer }
     }))
 }
 
-/// A call that never blocks, and may make other files ready.
+/// Makes a call that never blocks, and that may make other files ready.
 ///
 /// # Safety
 /// As for the system call of that number.
 pub(super) unsafe fn change(number: usize, arguments: [usize; 6]) -> Answer {
     kind(arguments[0] as c_int)?;
     simulation::system_call();
-    // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+    // SAFETY: the caller promises what the call requires of its arguments (# Safety).
     let answer = unsafe { host::call(number, arguments) };
     simulation::files_changed();
     Some(answer)
 }
 
-/// A call that sends a signal, which a file may tell of.
+/// Makes a call that sends a signal, which a file may report.
 ///
 /// # Safety
 /// As for the system call of that number.
 pub(super) unsafe fn signal(number: usize, arguments: [usize; 6]) -> Answer {
     simulation::system_call();
-    // SAFETY: the caller promises what the call asks of its arguments (# Safety).
+    // SAFETY: the caller promises what the call requires of its arguments (# Safety).
     let answer = unsafe { host::call(number, arguments) };
     simulation::files_changed();
     Some(answer)
