@@ -1,7 +1,7 @@
 //! Every workload of the command: its name, its implementations, and the groups that it runs.
 //!
-//! Imports all workloads; none imports it. A workload's options, its loop and its table are in its
-//! own module, what all share is in [`crate::workload`].
+//! This module imports all workloads, and no workload imports it. A workload's options, loop and
+//! table are in its own module. What all workloads share is in [`crate::workload`].
 
 use crate::{
     arc, chain, coherence, counter, dispatch, everyday, faults, ids, kv, list, lock, lru, map,

@@ -1,14 +1,14 @@
 //! The cost of a write to a contended cache line (OpLog, section 3.1 and figure 4).
 //!
-//! Owns: four ways to write, each on a line shared by all threads and on a line of the thread's
-//! own. These are figures of the hardware: none is ours, none a rival.
+//! Owns: four ways to write. Each writes to a line that all threads share, and to a line of the
+//! thread's own. The figures describe the hardware: no row is the library's or a rival's.
 //!
 //! A plain store retires before its line arrives, so a loop of stores measures the store buffer.
-//! The paper serialises with `cpuid` after each store; `store-cpuid` does so. In a virtual machine
-//! `cpuid` traps to the hypervisor, which costs far more than the line, so `store` waits with a
-//! full fence instead. Compare each with its private twin: the difference is the line's transfer.
-//! How long a core waits between its writes matters, too: a core that does not wait may write
-//! several times before it loses the line.
+//! The paper runs `cpuid` after each store to serialise it; `store-cpuid` does the same. In a
+//! virtual machine `cpuid` traps to the hypervisor, which costs far more than the line. `store`
+//! therefore waits with a full fence instead. Compare each way with its private twin: the
+//! difference is the transfer of the line. The pause between a core's writes matters, too: a core
+//! that does not pause may write several times before it loses the line.
 
 use std::sync::atomic::{
     AtomicU64,

@@ -1,7 +1,7 @@
-//! Ours against each other implementation, from the CSV that a benchmark wrote.
+//! Compares the library with each other implementation, from the CSV that a benchmark wrote.
 //!
-//! Owns: what `manycore compare` prints. `ci/rivals.sh` runs benchmarks on virtual cores and gives
-//! it their files.
+//! Owns: the output of `manycore compare`. `ci/rivals.sh` runs benchmarks on virtual cores and
+//! passes it their files.
 
 use std::{collections::HashMap, fmt::Write};
 

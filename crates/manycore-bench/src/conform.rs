@@ -1,4 +1,4 @@
-//! What conformance tests share.
+//! Code that the conformance tests share.
 
 use std::thread;
 

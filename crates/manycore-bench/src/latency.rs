@@ -1,11 +1,11 @@
-//! How long single operations take: a histogram of ticks, told in nanoseconds.
+//! The duration of single operations: a histogram of ticks, reported in nanoseconds.
 //!
 //! Owns: the scale between ticks and nanoseconds, the price of timing itself, and the histogram
-//! (HDR: every figure is right to one part in a thousand, whatever its size).
+//! (HDR: every figure is exact to one part in a thousand, whatever its size).
 //!
-//! A time is the difference of two plain reads of the processor's clock. Such a pair costs
-//! [`timing_ns`] by itself, and an operation shorter than that hides in it in part: quantiles are
-//! told with the pair's price in them, means without it.
+//! A duration is the difference of two plain reads of the processor's clock. Such a pair costs
+//! [`timing_ns`] by itself, and hides part of an operation that is shorter than that. Reported
+//! quantiles include the price of the pair; reported means do not.
 
 use std::{
     sync::OnceLock,

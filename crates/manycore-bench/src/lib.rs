@@ -6,15 +6,15 @@
 //!
 //! Laws of every figure:
 //!
-//! 1. *One run.* All implementations of one table run in the same process, interleaved: repeat 1
-//!    of each, then repeat 2 of each. What disturbs the machine disturbs all of them.
-//! 2. *Same work.* Every implementation runs the same loop, generic over a small trait, so that
-//!    the compiler can inline all of them alike. Where rivals need a sequential type inside,
-//!    all use the same one.
+//! 1. *One run.* All implementations of one table run in the same process, interleaved: repeat 1 of
+//!    each, then repeat 2 of each. What disturbs the machine disturbs all of them.
+//! 2. *Same work.* Every implementation runs the same loop, generic over a small trait, so that the
+//!    compiler can inline all of them alike. Where rivals need a sequential type inside, all use
+//!    the same one.
 //! 3. *Spread.* A row is a median with minimum and maximum, never a single sample.
 //! 4. *Baseline.* Every table has the plain structure on one thread, unshared.
-//! 5. *Checked.* Every adapter must pass the conformance test of its workload: a fast rival that
-//!    loses updates is no rival.
+//! 5. *Checked.* Every adapter must pass the conformance test of its workload: an implementation
+//!    that loses updates is not a valid rival.
 //!
 //! A new workload is a trait, its adapters, a loop that implements [`runner::Subject`], and one
 //! line in [`catalogue::WORKLOADS`].

@@ -1,8 +1,8 @@
-//! What this system can run: cores, threads, pinning.
+//! The limits of this system: cores, threads, pinning.
 //!
 //! Owns: the check of a thread count before anything is built, and the choice of a core for a
-//! thread. The check is a courtesy, with a better message than the system's own refusal; the
-//! refusal is handled too, by the runner.
+//! thread. The check only gives a better message than the system's own refusal. The runner handles
+//! the refusal, too.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The machine that a result belongs to.
+//! The description of the machine that a result belongs to.
 //!
 //! Owns: the first line of every output.
 

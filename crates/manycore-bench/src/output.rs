@@ -1,7 +1,7 @@
-//! Rows as text: a table for people, CSV and JSON lines for programs.
+//! Prints rows as text: a table for people, CSV and JSON lines for programs.
 //!
-//! Owns: the three forms. Each starts with the machine; rows follow group by group, as they are
-//! measured, so that a long run shows its first results early.
+//! Owns: the three forms. Each starts with the machine. Rows follow group by group as they are
+//! measured, so a long run shows its first results early.
 
 pub use manycore_page::number;
 

@@ -1,4 +1,4 @@
-//! How much memory the process has.
+//! The amount of memory that the process uses.
 
 /// Resident bytes of no file, with what was freed before given back to the system; zero where the
 /// system does not say.

@@ -1,7 +1,7 @@
-//! What a measurement becomes: rows that all workloads share.
+//! The result of a measurement: rows in a form that all workloads share.
 //!
-//! Owns: the form of a result. A row says which implementation, under which parameters, what was
-//! measured, in which unit, and its median, minimum and maximum.
+//! Owns: the form of a result. A row names the implementation, its parameters, the quantity and the
+//! unit. It gives the median, minimum and maximum.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

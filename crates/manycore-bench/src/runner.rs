@@ -1,17 +1,18 @@
 //! The one place that runs threads against an implementation.
 //!
 //! Owns: starting, timing and stopping of threads; the order of runs; the samples. Does not own:
-//! what a thread does, which is a [`Subject`]'s business.
+//! the work of a thread, which a [`Subject`] defines.
 //!
 //! Laws:
 //!
-//! 1. Threads set up first, then wait behind one gate. A thread's time runs from the gate's opening
-//!    to its own last operation: one that wakes late, or is held up at the end, lowers its own rate
-//!    and no other's, and no rate is too high.
-//! 2. A thread counts in its own stack frame and looks at the stop flag once per batch; the flag's
-//!    line is written twice per run and otherwise only read.
+//! 1. Threads set up first, and then wait at one gate. A thread's time runs from the gate's opening
+//!    to its own last operation. A thread that wakes late, or is delayed at the end, lowers its own
+//!    rate and no other's. No rate is too high.
+//! 2. A thread counts in its own stack frame, and reads the stop flag once per batch. The flag's
+//!    line is written twice per run, and otherwise only read.
 //! 3. Each repeat builds its subject anew. Repeats go round-robin over the implementations of a
-//!    group, and each round starts one further, so that none always runs after the same rival.
+//!    group. Each round starts one further, so that no implementation always runs after the same
+//!    rival.
 //! 4. A thread that cannot start, or that panics, ends the run with an error; no thread is left.
 
 use std::{

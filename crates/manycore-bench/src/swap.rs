@@ -1,10 +1,10 @@
-//! What calls notice while the implementation is exchanged: a million calls a second, and a swap
-//! every millisecond that moves [`ENTRIES_MOVED`] entries.
+//! The cost of exchanging an implementation under load: a million calls a second, and a swap every
+//! millisecond that moves [`ENTRIES_MOVED`] entries.
 //!
-//! Owns: the traits, the loop, and the table. Threads call at a pace of their own, all together a
-//! million times a second; one thread more exchanges two implementations for each other. At the
-//! end, the object must have counted every call once. Implementations that cannot move what there
-//! is without losing calls do not take part.
+//! Owns: the traits, the loop, and the table. Each thread calls at a fixed pace; together they make
+//! a million calls a second. One more thread exchanges two implementations for each other. At the
+//! end, the object must have counted every call once. Implementations that cannot move their
+//! content without losing calls do not take part.
 
 use std::{
     hint::black_box,

@@ -1,9 +1,9 @@
-//! What four system calls cost (OpLog, figure 5): the yardstick that its authors lay beside one
-//! contended write. And what the programs that fork ask of their system (`rmap::loads`): their
-//! times on virtual cores are these.
+//! The cost of four system calls (OpLog, figure 5), which the paper compares with one contended
+//! write. Also the calls of the programs that fork (`rmap::loads`): on virtual cores those programs
+//! use the times measured here.
 //!
-//! Owns: the calls, each of the four timed in batches, without the calls that undo it. These are
-//! figures of the machine and its system: none is ours, none a rival.
+//! Owns: the calls. Each of the four is timed in batches, without the calls that undo it. The
+//! figures describe the machine and its system: no row is the library's or a rival's.
 
 use std::{
     fs::File,

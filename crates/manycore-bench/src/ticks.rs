@@ -4,7 +4,7 @@
 //! virtual counter (aarch64), or a nanosecond (elsewhere). On x86-64 the counter runs at the
 //! nominal frequency, so 1000 ticks are about 1000 cycles, as in the paper's microbenchmark.
 //!
-//! Spinning reads the clock in a loop, with no `pause`: a `pause` takes up to 140 cycles on current
+//! Spinning reads the clock in a loop without `pause`. A `pause` takes up to 140 cycles on current
 //! processors, far too coarse for a spin of 1000. A clock read takes about 20 cycles, which bounds
 //! the overshoot.
 

@@ -1,8 +1,8 @@
-//! The tour: the structures that every programmer knows, against ours, on this machine, in less
-//! than a minute.
+//! The tour: the structures that every programmer knows, beside the library's, on this machine, in
+//! less than a minute.
 //!
-//! Owns: which workloads, implementations and parameters the tour shows, its words, and what it
-//! concludes from the rows. Does not own: printing, or the page.
+//! Owns: the workloads, implementations and parameters that the tour shows, its words, and the
+//! conclusions that it draws from the rows. Does not own: printing, or the page.
 
 use std::time::Duration;
 

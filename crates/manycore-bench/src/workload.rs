@@ -1,5 +1,5 @@
-//! What all workloads are made of: options, tables of implementations, and the choice of
-//! implementations by name. The workloads themselves are listed in [`crate::catalogue`].
+//! The parts of every workload: options, tables of implementations, and the choice of
+//! implementations by name. [`crate::catalogue`] lists the workloads themselves.
 
 use std::{
     any::{Any, TypeId},

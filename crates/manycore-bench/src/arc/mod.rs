@@ -3,8 +3,8 @@
 //!
 //! Owns: the traits that every counted reference implements, the loop, and the table.
 //!
-//! Each thread has a reference of its own to one shared value. An operation takes one more, reads a
-//! word through it, and lets it go.
+//! Each thread has its own reference to one shared value. An operation takes one more reference,
+//! reads a word through it, and drops it.
 
 mod ours;
 mod papers;

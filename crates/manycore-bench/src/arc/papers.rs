@@ -1,7 +1,7 @@
-//! Two ways to count references that papers describe and no maintained crate has.
+//! Two ways to count references that papers describe and that no maintained crate offers.
 //!
-//! Both are written from the papers' descriptions, for this workload alone: one object, whose
-//! threads come with a handle.
+//! Both are written from the papers' descriptions, for this workload alone. They count references
+//! to one object, and each thread comes with a handle.
 
 mod refcache;
 mod snzi;

@@ -1,4 +1,4 @@
-//! Checks that chains know the members of each set, and that the load removes what it added.
+//! Checks that chains report the members of each set, and that the load removes what it added.
 
 use std::{
     collections::HashSet,

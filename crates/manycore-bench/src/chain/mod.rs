@@ -1,18 +1,20 @@
-//! The anonymous reverse map under fork (LDU, section 2.5.1): `fork-chain`. Every process has a set
-//! of its own, of the processes that may map its pages, and a link in each ancestor's set; a child
-//! copies its parent's chain of links, and adds one to its own set. All sets of a family share a
-//! root.
+//! The anonymous reverse map under fork (LDU, section 2.5.1): `fork-chain`.
+//!
+//! Every process has a set of the processes that may map its pages, and a link in each ancestor's
+//! set. A child copies its parent's chain of links, and adds one to its own set. All sets of a
+//! family share a root.
 //!
 //! Owns: the trait of such chains, the load, and the table of implementations.
 //!
 //! A thread forks a line of one to five processes, each from the one before, under a root that all
-//! threads share, and ends them, youngest first and eldest first by turns. One operation is one
-//! fork; a process at depth d takes d + 1 links and gives them back, so that sets are short-lived,
-//! with two to ten changes each. With `--read-every k` a thread walks one of its line's sets, or
-//! the root's, after each k links of its own that come or go: where is this page mapped?
+//! threads share. It then ends them, youngest first and eldest first by turns. One operation is one
+//! fork. A process at depth d takes d + 1 links and gives them back, so sets are short-lived, with
+//! two to ten changes each. With `--read-every k` a thread walks a set after every k of its own
+//! links that come or go. The set is one of its line's or the root's. The walk answers where a page
+//! is mapped.
 //!
-//! Sets are in the thread's own memory, so that no implementation pays for allocating them; one
-//! that allocates inside a set pays for that.
+//! Sets are in the thread's own memory, so no implementation pays for allocating them. An
+//! implementation that allocates inside a set pays for that.
 
 mod conform;
 mod ours;

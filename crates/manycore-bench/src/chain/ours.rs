@@ -1,4 +1,4 @@
-//! The library's chains: queues for each set, and for all.
+//! The library's chains: queues per set, and queues for all sets.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

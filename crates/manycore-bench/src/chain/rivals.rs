@@ -1,4 +1,4 @@
-//! Chains as they are commonly built: trees behind one lock, or each behind its own.
+//! Chains as they are commonly built: trees behind one lock, or each behind its own lock.
 
 use std::{
     cell::UnsafeCell,

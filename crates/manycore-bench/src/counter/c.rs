@@ -1,4 +1,4 @@
-//! The library's counter as C programs have it.
+//! The library's counter as C programs use it.
 
 use std::cell::UnsafeCell;
 

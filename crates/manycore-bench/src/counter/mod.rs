@@ -2,10 +2,10 @@
 //!
 //! Owns: the traits that every counter implements, the loop, and the table of implementations.
 //!
-//! Without `--work` the loop is nothing but increments: what one increment costs. With
+//! Without `--work` the loop is nothing but increments, and the figure is the cost of one. With
 //! `--work 1200` each increment sits in the middle of a request of 1200 ticks, as in the paper's
-//! experiment, and the figure is the time of the whole request. With `--read-every k` a thread
-//! reads the total after each k increments of its own.
+//! experiment. The figure is then the time of the whole request. With `--read-every k` a thread
+//! reads the total after every k of its own increments.
 
 #[cfg(feature = "c-rivals")]
 mod c;

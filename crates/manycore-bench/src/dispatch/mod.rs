@@ -1,8 +1,8 @@
-//! What it costs to reach an object: one method call, by every way of sharing an implementation
-//! (K42, section 3.3: no more than a virtual call).
+//! The cost of reaching an object: one method call, by every way of sharing an implementation (K42,
+//! section 3.3: no more than a virtual call).
 //!
 //! Owns: the traits, the loop, and the table. The method reads one word of the implementation and
-//! writes none, so that what is measured is the way there. Each result is the next argument.
+//! writes none, so the figure is the cost of the way there. Each result is the next argument.
 
 mod ours;
 mod rivals;

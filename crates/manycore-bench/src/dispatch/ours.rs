@@ -1,4 +1,4 @@
-//! The library's ways.
+//! The library's ways to reach an object.
 
 use std::sync::Arc;
 

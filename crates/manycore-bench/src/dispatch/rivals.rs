@@ -1,4 +1,4 @@
-//! The usual ways.
+//! The usual ways to reach an object.
 
 use std::{
     hint::black_box,

@@ -1,16 +1,16 @@
-//! What everyday programs do with threads, each in the ways that are commonly chosen: locks, reads
-//! that are shared, maps, queues, channels, counts, memory, pools of threads and tasks.
+//! Typical multi-threaded programs, each written in the usual ways: locks, shared reads, maps,
+//! queues, channels, counts, memory, pools of threads and tasks.
 //!
-//! Owns: the list of cases, which of them do the same thing ([`ALIKE`]), and the loops. The
-//! simulator is scored on each pair of those (`figures::fresh`): which is the faster one, and by
-//! how much.
+//! Owns: the list of cases, the groups of cases that do the same thing ([`ALIKE`]), and the loops.
+//! The simulator is scored on each pair within a group (`figures::fresh`): on which one is faster,
+//! and by how much.
 //!
 //! Laws:
 //!
-//! 1. The list was written down before any of it ran on virtual cores, and nothing is taken off it
-//!    because of its result.
-//! 2. It uses other crates' code and std's, as it comes; nothing of this library's.
-//! 3. A case checks what it gets.
+//! 1. The list was written down before any of it ran on virtual cores, and nothing is removed from
+//!    it because of its result.
+//! 2. It uses other crates and std unchanged, and nothing of this library.
+//! 3. A case checks its result.
 
 mod own;
 mod pools;

@@ -1,4 +1,5 @@
-//! What each thread does alone, beside others that do the same: memory, maps, strings, sorting.
+//! The work that each thread does alone, beside others that do the same: memory, maps, strings,
+//! sorting.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,4 +1,4 @@
-//! What is given to pools of threads: rayon, tokio, and threads of one's own.
+//! Work given to pools of threads: rayon, tokio, and threads started by hand.
 
 use std::{
     hint::black_box,

@@ -1,4 +1,4 @@
-//! What threads do with what all have: locks, reads, maps, queues, references and counts.
+//! Work on data that all threads share: locks, reads, maps, queues, references and counts.
 
 use std::{
     array,

@@ -1,5 +1,5 @@
-//! Threads that wait for each other: a stream of words from one to another, and one that goes there
-//! and back.
+//! Threads that wait for each other: a stream of words from one to another, and a word that goes
+//! back and forth.
 
 use std::{
     collections::VecDeque,

@@ -1,18 +1,20 @@
-//! Page faults of a process with many threads, in user space: a thread maps a file of its own into
-//! a region of its own, touches each page and unmaps it, again and again (K42, sections 4.1 and
-//! 4.2).
+//! Page faults of a process with many threads, in user space (K42, sections 4.1 and 4.2).
+//!
+//! Each thread maps its own file into its own region, touches each page and unmaps the file, again
+//! and again.
 //!
 //! Owns: the trait that every process implements, the loop, and the tables of implementations.
 //!
-//! Of `faults` the file is open, and its pages are in memory: a touch is a look-up of the region
-//! and of the page (figure 8, the process object). Of `file-open` each round opens a file and
-//! closes it, so that each touch takes a page of memory from the page manager, and closing gives
-//! them back (figure 10, the global page manager; the paper's workload there is SDET, of which this
-//! is the part that reaches the page manager). A file has 64 pages of 4 KiB.
+//! In `faults` the file is open, and its pages are in memory. A touch is a look-up of the region
+//! and of the page (figure 8, the process object). In `file-open` each round opens a file and
+//! closes it. Each touch then takes a page of memory from the page manager, and closing gives the
+//! pages back (figure 10, the global page manager). The paper's workload for figure 10 is SDET;
+//! this is the part of it that reaches the page manager. A file has 64 pages of 4 KiB.
 //!
-//! The implementations differ in one thing at a time: `list-lock` and `tree-lock` have our file
-//! cache and page manager below another table of regions, `one-manager` has our table and file
-//! cache above another page manager. All are of this process; `mmap` is the kernel's.
+//! The implementations differ in one thing at a time. `list-lock` and `tree-lock` have the
+//! library's file cache and page manager below another table of regions. `one-manager` has the
+//! library's table and file cache above another page manager. All run in this process, except
+//! `mmap`, which is the kernel's.
 
 mod ours;
 mod rivals;

@@ -1,4 +1,4 @@
-//! Regions under a lock, a page manager under a lock, the kernel.
+//! Regions behind a lock, a page manager behind a lock, and the kernel.
 
 use std::{
     cell::RefCell,

@@ -1,4 +1,4 @@
-//! What a paper's text says of its curves, and whether simulated curves do the same.
+//! The statements of a paper's text about its curves, and the check that simulated curves agree.
 
 use manycore_page::number;
 

@@ -1,24 +1,27 @@
-//! The simulator against the machine at hand: workloads that no part of the model was fitted to.
+//! Compares the simulator with the present machine, on workloads to which no part of the model was
+//! fitted.
 //!
-//! Owns: the list of them, the error of each and of all, and how often the model says rightly which
-//! of two is the faster one. What is measured and what is simulated is the command's matter.
+//! Owns: the list of these workloads, the error of each and of all, and how often the model is
+//! right about which of two is faster. Measuring and simulating are the command's task.
 //!
 //! Laws:
 //!
-//! 1. The list was written down before any of it was run, and nothing is taken off it because of
+//! 1. The list was written down before any of it was run, and nothing is removed from it because of
 //!    its result.
-//! 2. What was seen while the model was made is not on it: additions to one word and to words side
-//!    by side, ticket and test-and-set locks, std's Mutex around a counter.
-//! 3. What the list shows may be explained, and what is guessed may be measured by something that
-//!    is not on it; no parameter is set so that the list comes out right.
+//! 2. Nothing that was seen while the model was made is on it: additions to one word and to
+//!    adjacent words, ticket and test-and-set locks, std's Mutex around a counter.
+//! 3. What the list shows may be explained, and a guess may be replaced by a measurement of
+//!    something that is not on the list. No parameter is set to make the list come out right.
 //!
-//! Of 53 cases on two cores of a Xeon guest (November 2026) the median error was 36 % when the
-//! model of this machine took the price of an instruction and of a hit from a processor of 2009,
-//! the clock's and the allocator's from a guess, and the shortest transfer seen for the usual one.
-//! With these measured it was 20 %. The largest errors left are where two threads fight for a lock:
-//! the old holder's right to go on with a line for a while (`linger`, a guess) is too much there,
-//! and without it they are a third too slow instead; and `scalable-arc`, which with two virtual
-//! threads does not see a reason to count for each thread.
+//! Of 53 cases on two cores of a Xeon guest (November 2026) the median error was 20 %. It was 36 %
+//! with values that were not measured on that machine. The prices of an instruction and of a hit
+//! were then those of a processor of 2009. The prices of the clock and of the allocator were
+//! guesses, and the shortest transfer seen stood for the usual one.
+//!
+//! The largest errors left are where two threads compete for a lock. There the old holder's right
+//! to keep a line for a while (`linger`, a guess) has too much effect; without it these cases are a
+//! third too slow. Another large error is `scalable-arc`: with two virtual threads it sees no
+//! reason to count for each thread.
 
 use std::iter::once;
 

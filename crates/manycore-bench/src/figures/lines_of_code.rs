@@ -1,4 +1,4 @@
-//! The examples stay as short as the paper says OpLog makes them (Figures 7, 8 and 13).
+//! Checks that the examples stay as short as the paper says OpLog makes them (Figures 7, 8 and 13).
 
 use std::path::Path;
 

@@ -1,9 +1,10 @@
-//! Every figure and table of the five papers, and what stands for it here.
+//! Every figure and table of the five papers, and its counterpart here.
 //!
 //! Laws:
 //!
-//! 1. None is left out: what is not done is here with the reason.
-//! 2. What is simulated is a figure of [`super::all`], and each of these is in the list. A command
+//! 1. No figure is left out: one that is not reproduced is listed with the reason.
+//! 2. Every simulated figure is one of [`super::all`], and each of those is in the list. A command
+//!    or a place that is named exists.
 //!    or a place that is named exists.
 
 use std::fmt::Write;

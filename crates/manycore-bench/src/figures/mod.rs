@@ -1,14 +1,17 @@
-//! Figures of the papers: what their text says, and what to run for the same on virtual cores.
+//! Figures of the papers: the statements of their text, and the command that reproduces each on
+//! virtual cores.
 //!
-//! Owns: the table of figures, what a claim of a text is, and how a result compares with it. Does
-//! not own: running (the command does), the page.
+//! Owns: the table of figures, the form of a text's claims, and the comparison of a result with
+//! them. Does not own: running (the command does), the page.
 //!
 //! Laws:
 //!
-//! 1. A published number stands here only if the paper's text states it, with the place. Nothing is
-//!    read off a picture. Where a paper gives a picture alone, there is an order and no number.
-//! 2. What was calibrated says so, and is no evidence; everything else ran with the model as it is.
-//! 3. Numbers that we had to choose (the work around an operation) are called chosen.
+//! 1. A published number stands here only if the paper's text states it, with the place. No number
+//!    is read off a picture. Where a paper has only a picture, the entry has an order and no
+//!    number.
+//! 2. A calibrated result is marked as calibrated, and is no evidence. Everything else ran with the
+//!    model as it is.
+//! 3. Numbers that this library had to choose (the work around an operation) are called chosen.
 
 mod claim;
 pub mod fresh;

@@ -1,11 +1,11 @@
-//! When and where the sections of the Markdown page were run.
+//! The time and place at which the sections of the Markdown page were run.
 //!
-//! Owns: that line. What most sections share stands once, at the head of the page; a section has a
-//! line only where it differs.
+//! Owns: the line that states them. What most sections share stands once, at the head of the page.
+//! A section has a line of its own only where it differs.
 //!
-//! While a page is put together, each section ends with its whole line (`Run on DATE; NAME: VALUE;
-//! ... .`). [`gather`] takes them apart into what is shared and what differs, and [`whole`] puts a
-//! section of a page together again.
+//! While a page is assembled, each section ends with its whole line (`Run on DATE; NAME: VALUE; ...
+//! .`). [`gather`] separates the lines into what is shared and what differs. [`whole`] joins them
+//! again for one section.
 
 use std::fmt::Write;
 

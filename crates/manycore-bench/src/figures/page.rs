@@ -1,6 +1,6 @@
-//! The page of the figures: published, simulated and measured beside each other.
+//! The page of the figures: published, simulated and measured results beside each other.
 //!
-//! Owns its structure and words; the frame, the style and the plots are `manycore-page`'s.
+//! Owns: its structure and words. The frame, the style and the plots belong to `manycore-page`.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The table names what exists, and claims are judged as they are meant.
+//! Checks that the table names only what exists, and that claims are judged as they are meant.
 
 use std::collections::BTreeSet;
 

@@ -2,10 +2,10 @@
 //!
 //! Owns: the traits that every table implements, the loops, and the table of implementations.
 //!
-//! Each thread keeps [`KEPT`] ids. Four patterns, each a group: *get* looks up one of its own at
-//! random; *get-any* one of any thread's; *pair* inserts a node and removes it at once; *churn*
-//! removes one of its own at random and inserts another. One operation is one look-up, or one
-//! removal and one insertion.
+//! Each thread keeps [`KEPT`] ids. There are four patterns, each a group. *get* looks up one of the
+//! thread's own ids at random, *get-any* one of any thread's. *pair* inserts a node and removes it
+//! at once. *churn* removes one of the thread's own at random and inserts another. One operation is
+//! one look-up, or one removal and one insertion.
 
 mod ours;
 mod rivals;

@@ -1,4 +1,4 @@
-//! Tables by id as they are commonly made.
+//! Tables indexed by id, as they are commonly made.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

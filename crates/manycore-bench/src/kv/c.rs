@@ -1,4 +1,4 @@
-//! The library's cache as C programs have it.
+//! The library's cache as C programs use it.
 
 use std::{ffi::c_void, ptr};
 

@@ -11,13 +11,13 @@
 //! 33 4 0 17               gets of 33, 34, 35 and 36, as in those of ARC
 //! ```
 //!
-//! A key is any bytes but white space, at most 250. What follows it in a `set` is the value's size
-//! in bytes; it may be left out. It is checked, and not used: values have 32 bytes here, and
+//! A key is any bytes but white space, at most 250. In a `set` the value's size in bytes follows
+//! the key; it may be left out. The size is checked but not used: values have 32 bytes here, and
 //! capacities count entries. A get that misses is followed by a set, as in the other orders.
 //!
-//! A file with `oracleGeneral` in its name is libCacheSim's binary form, not compressed: records of
-//! 24 bytes, little-endian, each a time (4), a key (8), a size (4) and the next use (8). All are
-//! gets.
+//! A file with `oracleGeneral` in its name has libCacheSim's binary form, not compressed. Its
+//! records have 24 bytes, little-endian: a time (4), a key (8), a size (4) and the next use (8).
+//! All are gets.
 
 use std::{
     collections::HashMap,

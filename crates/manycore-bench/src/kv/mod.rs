@@ -1,15 +1,16 @@
-//! A cache that all threads read, and fill as they miss (ParSec, figures 7 and 8).
+//! A cache that all threads read, and fill when they miss (ParSec, figures 7 and 8).
 //!
 //! Owns: the traits that every cache implements, the loop, and the table of implementations.
 //!
-//! By default a million keys of 16 bytes, values of 32; requests are generated beforehand. With a
-//! sufficient capacity every key is inserted first; with one of a tenth a get that misses is
-//! followed by a set, and the cache is warmed up by a million requests. One operation in sixteen
-//! is timed. All use the same fast hash function, and are allocated in full size. Under a scan,
-//! a loop and a mix of both only the hit ratio is meaningful.
+//! By default there are a million keys of 16 bytes and values of 32. Requests are generated
+//! beforehand. With a sufficient capacity every key is inserted first. With a capacity of a tenth,
+//! a get that misses is followed by a set, and a million requests warm up the cache. One operation
+//! in sixteen is timed. All caches use the same fast hash function, and are allocated in full size.
+//! Under a scan, a loop and a mix of both, only the hit ratio is meaningful.
 //!
-//! With the requests of a file (`--trace`; see `file` for its form) they are replayed once
-//! on an empty cache, which gives the hit ratio, and then repeatedly, which gives the rest.
+//! With the requests of a file (`--trace`; see `file` for its form), they are first replayed once
+//! on an empty cache, which gives the hit ratio. They are then replayed repeatedly, which gives the
+//! other figures.
 
 #[cfg(feature = "c-rivals")]
 mod c;

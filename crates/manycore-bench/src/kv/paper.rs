@@ -1,13 +1,15 @@
 //! The ParSec paper's steps from memcached to sections (section 5.2), without memcached: the same
 //! locks and lists around a table of chains.
 //!
-//! - `Stock`: a mutex for each chain, and one LRU list behind another, which each get changes.
+//! - `Stock`: a mutex for each chain, and one LRU list behind another mutex, which each get
+//!   changes.
 //! - `Modified`: CLOCK, in which a get only sets a bit, and MCS locks.
 //! - Sections with CLOCK, sharded by hash, are `manycore-cache` itself.
 //! - `Unreplaced`: sections without eviction, which shows the cost of CLOCK.
 //!
-//! Law: an entry is in its chain before it is in a list, and leaves the list before the chain. So
-//! a thread that takes a victim from a list finds it in its chain, and no other thread removes it.
+//! Law: an entry is in its chain before it is in a list, and leaves the list before the chain. A
+//! thread that takes a victim from a list therefore finds it in its chain, and no other thread
+//! removes it.
 
 use std::{
     hash::BuildHasher,

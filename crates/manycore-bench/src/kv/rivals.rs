@@ -1,4 +1,4 @@
-//! Caches as they are commonly taken.
+//! Caches as they are commonly used.
 
 use std::{
     hash::BuildHasher,

@@ -1,8 +1,8 @@
 //! The conformance test of every list.
 //!
-//! Threads add and remove elements of their own at random. Each read must hold exactly those of the
-//! reader's own elements that are in the list, and no element that was never added; at the end the
-//! list must hold exactly what was left in it.
+//! Threads add and remove elements of their own at random. Each read must return exactly those of
+//! the reader's own elements that are in the list, and no element that was never added. At the end
+//! the list must hold exactly what was left in it.
 
 use std::{collections::BTreeSet, thread};
 

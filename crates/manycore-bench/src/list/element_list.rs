@@ -1,7 +1,7 @@
-//! The sequential list that all lists but the lock-free ones have inside.
+//! The sequential list that is inside all lists except the lock-free ones.
 //!
-//! Owns: [`ElementList`], a doubly linked list threaded through a slab, so that adding and removing
-//! an element takes constant time without allocation or search.
+//! Owns: [`ElementList`], a doubly linked list threaded through a slab. Adding and removing an
+//! element takes constant time, without allocation or search.
 
 /// An element. Elements are small numbers: they index the slab.
 pub type Element = u32;

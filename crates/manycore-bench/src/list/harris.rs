@@ -1,14 +1,14 @@
-//! The lock-free sorted list of Harris (DISC 2001) with Michael's reclamation-friendly search
-//! (SPAA 2002), on crossbeam-epoch: the lock-free rival of the paper's figure 12. Unsorted, with
+//! The lock-free sorted list of Harris (DISC 2001) with Michael's reclamation-friendly search (SPAA
+//! 2002), on crossbeam-epoch. It is the lock-free rival of the paper's figure 12. Unsorted, with
 //! insertions at the head, it is the list that the LDU draft compares with (its figure 7).
 //!
 //! Laws:
 //!
 //! - harris.H1 (mark) A node whose `next` carries the mark is removed. A marked `next` never
-//!   changes again, so nothing can be inserted behind a removed node.
-//! - harris.H2 (unlink) A node is unlinked by a compare-and-swap on an *unmarked* pointer to it,
-//!   which succeeds once; that thread alone hands it to the collector.
-//! - harris.H3 (pin) Pointers are followed only under the guard they were loaded with.
+//!   changes again, so nothing can be inserted after a removed node.
+//! - harris.H2 (unlink) A node is unlinked by a compare-and-swap on an *unmarked* pointer to it.
+//!   That succeeds once, and only the thread that succeeds passes the node to the collector.
+//! - harris.H3 (pin) Pointers are followed only under the guard with which they were loaded.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

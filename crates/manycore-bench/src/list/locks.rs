@@ -1,4 +1,4 @@
-//! The sequential list behind locks, and without any.
+//! The sequential list behind locks, and without any lock.
 
 use std::sync::PoisonError;
 

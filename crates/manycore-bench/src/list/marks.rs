@@ -1,7 +1,9 @@
-//! The list with marks on its members: additions and removals cancel on whichever thread.
+//! The list with marks on its members: additions and removals cancel, on whichever threads they are
+//! made.
 //!
-//! All the glue that a program would write is here: what the list does when it is told of a member.
-//! The members stand in an array, as a program's own structures would, and are used by hand.
+//! This file holds all the glue that a program would write: the list's reaction to a change of a
+//! member. The members stand in an array, as a program's own structures would, and are managed by
+//! hand.
 
 use std::{mem::ManuallyDrop, ptr::NonNull};
 

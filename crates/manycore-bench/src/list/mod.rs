@@ -1,13 +1,13 @@
 //! The list of OpLog, section 7.3: each thread adds an element of its own to one shared list,
-//! spins, removes it, spins. One such pair is one operation.
+//! spins, removes it, and spins. One such pair is one operation.
 //!
 //! Owns: the traits that every list implements, the loop, and the table of implementations.
 //!
 //! Every thread cycles through [`OWN_ELEMENTS`] elements that no other thread uses. With
-//! `--read-every k`, a thread reads after each k pairs of its own. A read walks the whole list and
-//! folds every element it sees into a digest; it must see the effect of every update that was
-//! complete when the read began, the reader's own among them. Where a rival's walk is weaker than
-//! that, its description says so.
+//! `--read-every k`, a thread reads after every k of its own pairs. A read walks the whole list and
+//! folds every element that it finds into a digest. It must include every update that was complete
+//! when the read began, the reader's own among them. Where a rival's walk promises less than that,
+//! its description says so.
 
 mod conform;
 mod element_list;

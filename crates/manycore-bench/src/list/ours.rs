@@ -1,7 +1,7 @@
-//! The list as a deferred object: the same sequential list, updates in logs.
+//! The list as a deferred object: the same sequential list, with updates in logs.
 //!
-//! All the glue that a program would write is here: [`Op`] says how an update is applied,
-//! [`Cancel`] which updates undo each other.
+//! This file holds all the glue that a program would write. [`Op`] defines how an update is
+//! applied, and [`Cancel`] which updates undo each other.
 
 use manycore::oplog::{
     Absorbing, Cancel, Cancelling, Deferred, Log, Logs, MergeStrategy, Op, Ordered, Publish,

@@ -1,13 +1,13 @@
-//! The list as OpLog's authors describe theirs (MIT-CSAIL-TR-2014-019, sections 5 and 7.3), which
-//! the simulator is held against.
+//! The list as OpLog's authors describe theirs (MIT-CSAIL-TR-2014-019, sections 5 and 7.3). The
+//! simulator is compared with it.
 //!
-//! Owns: [`PaperList`]: a singly linked list, logs whose updates are taken in the order of their
-//! stamps from a heap with the head of each, and global absorption by a flag in the element. The
-//! library's own kinds of log differ in all three: they sort where logs are many, and absorb before
-//! anything is in order.
+//! Owns: [`PaperList`], a singly linked list with logs. A heap with the head of each log yields the
+//! updates in the order of their stamps. A flag in the element cancels updates across all logs
+//! (global absorption). The library's own kinds of log differ in all three: they sort where logs
+//! are many, and absorb before anything is in order.
 //!
-//! What the paper does not say is chosen here: the heap, that an addition allocates a node, and how
-//! long a log may grow ([`LENGTH`]).
+//! Some details are chosen here, because the paper does not give them. These are the heap, the
+//! allocation of a node for each addition, and the length to which a log may grow ([`LENGTH`]).
 
 use std::{
     cmp::Reverse,

@@ -1,9 +1,9 @@
-//! Queues of updates in front of the sequential list: deferred updates as one builds them by hand
-//! from a concurrent queue.
+//! Queues of updates in front of the sequential list: deferred updates, built by hand from a
+//! concurrent queue.
 //!
-//! Updates are pushed; a read takes the list's lock, applies what the queue held at that moment,
-//! and walks. Each thread also applies the queue after [`OWN_PUSHES_MAX`] pushes of its own, so
-//! that memory stays bounded without reads.
+//! Updates are pushed. A read takes the list's lock, applies what the queue held at that moment,
+//! and walks. Each thread also applies the queue after [`OWN_PUSHES_MAX`] of its own pushes, so
+//! memory stays bounded without reads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Rivals that keep copies of the sequential list and a log of updates between them.
+//! Rivals that keep copies of the sequential list, and a log of updates between the copies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

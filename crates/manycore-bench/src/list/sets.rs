@@ -1,8 +1,8 @@
-//! Concurrent sets used as a list: each update goes straight to a shared structure.
+//! Concurrent sets used as a list: each update goes directly to a shared structure.
 //!
-//! Their walks see every element that is in the set during the whole walk; an element that is
-//! concurrently inserted or removed may be seen or not, so a read is no snapshot. That makes no
-//! difference to a workload; it may to a program.
+//! Their walks return every element that is in the set during the whole walk. An element that is
+//! inserted or removed meanwhile may be included or not, so a read is no snapshot. For a workload
+//! that makes no difference; for a program it may.
 
 //!
 //! The hash sets get what suits them: a fast hash function, and room for all elements from the

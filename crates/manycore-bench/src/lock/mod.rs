@@ -1,7 +1,7 @@
 //! One lock that all threads take, for a read or for an update of four words.
 //!
 //! Owns: the trait that every lock implements, the loop, and the table of implementations. Locks
-//! that know no readers take themselves for a read as for an update.
+//! without a read mode are taken for a read as for an update.
 
 mod ours;
 mod rivals;

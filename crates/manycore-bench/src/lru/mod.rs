@@ -1,8 +1,8 @@
-//! A recency list: every thread touches keys, and sometimes the oldest is evicted.
+//! A recency list: every thread touches keys, and sometimes the oldest key is evicted.
 //!
 //! Owns: the trait that every list implements, the loop, and the table of implementations. Keys are
-//! uniform over [`KEYS`], and all are there at the start. A read takes the oldest key out, and puts
-//! it back as the newest.
+//! uniform over [`KEYS`], and all are in the list at the start. A read takes out the oldest key,
+//! and puts it back as the newest.
 
 mod ours;
 mod rivals;

@@ -1,4 +1,4 @@
-//! The library's map as C programs have it.
+//! The library's map as C programs use it.
 
 // The functions behind the headers that `c/objects.c` includes.
 use manycore_capi as _;

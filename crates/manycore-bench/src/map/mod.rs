@@ -1,11 +1,11 @@
-//! A map that all threads read, and some of them change.
+//! A map that all threads read, and that some of them change.
 //!
 //! Owns: the traits that every map implements, the loop, and the table of implementations.
 //!
-//! Keys are uniform; half of them are in the map, always: of a thousand the map fits in the nearest
-//! cache, of a million ([`KEYS`]) in none. An operation is a look-up, or with the chance of
-//! `--update` a change: an insertion or a removal, each as often. All maps get the same fast hash
-//! function, and room from the start.
+//! Keys are uniform, and half of them are in the map at any time. With a thousand keys the map fits
+//! in the nearest cache, with a million ([`KEYS`]) in none. An operation is a look-up or, with the
+//! probability that `--update` sets, a change. A change is an insertion or a removal, equally
+//! often. All maps get the same fast hash function, and enough room from the start.
 
 #[cfg(feature = "c-rivals")]
 mod c;

@@ -1,9 +1,9 @@
-//! A map that keeps its keys in order. The workload `ordered` is that of `map`; in `walks` a thread
-//! visits the fifty entries from a key on in place of each look-up.
+//! A map that keeps its keys in order. The workload `ordered` is that of `map`. In `walks`, each
+//! look-up is replaced by a visit to the fifty entries from a key on.
 //!
-//! Keys are scattered over all words, so that those that come one after the other lie apart. With
-//! half of the operations updates, with a twentieth, or with none, the two have the shapes of the
-//! mixes of YCSB (Cooper et al., SoCC 2010); keys are uniform here.
+//! Keys are scattered over all words, so that successive keys lie apart. With updates as half, a
+//! twentieth or none of the operations, the two have the shapes of the mixes of YCSB (Cooper et
+//! al., SoCC 2010). Keys are uniform here.
 
 use std::{
     collections::BTreeMap,

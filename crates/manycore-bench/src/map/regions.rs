@@ -1,5 +1,5 @@
-//! The region list of K42's process object (section 4.1, figure 8): every look-up finds its key,
-//! and now and then one is removed and put back. The maps are those of the workload `map`.
+//! The region list of K42's process object (section 4.1, figure 8). Every look-up finds its key,
+//! and now and then a key is removed and put back. The maps are those of the workload `map`.
 
 use super::{MapHandle, Mix, Shape, entries, groups_of, value_of};
 use crate::{

@@ -4,19 +4,20 @@
 //! Owns: the trace, the trait that every page manager implements, the loop, and the table of
 //! implementations.
 //!
-//! The trace is that of an inverted index over a text of 128 MB, recorded by an example of
-//! `manycore-vm` (`inverted_index --text 128 --record`): single pages, and blocks of 1024 pages,
-//! which are less than 5 % of the requests. Each thread has an equal share of them. It takes
-//! them all in their order and writes a word into each page; then it checks the words and gives all
-//! back. That is one replay; a batch is ten (`--replays`), so the first, whose pages are new, is a
-//! tenth. `--ops` limits the requests.
+//! The trace is that of an inverted index over a text of 128 MB. An example of `manycore-vm`
+//! recorded it (`inverted_index --text 128 --record`). It requests single pages and blocks of 1024
+//! pages; the blocks are less than 5 % of the requests. Each thread has an equal share of the
+//! requests. It takes them all in order and writes a word into each page. Then it checks the words
+//! and gives everything back. That is one replay. A batch is ten replays (`--replays`), so the
+//! first replay, whose pages are new, is a tenth of it. `--ops` limits the requests.
 //!
-//! A figure is the mean or the 99th percentile of one call: taking with touching, and giving back,
-//! for each of the two sizes. The rate is that of single pages taken, touched and given back.
+//! A figure is the mean or the 99th percentile of one call. There are two calls for each of the two
+//! sizes: taking with touching, and giving back. The rate is that of single pages taken, touched
+//! and given back.
 //!
-//! What to know when comparing: the kernel's pages are zeroed at each mapping; `pool` gives them as
-//! they were left, `pool-zeroed` clears them. A manager in user space keeps free memory; its first
-//! replay pays for the system's page faults, one for each small page.
+//! When comparing, note that the kernel's pages are zeroed at each mapping. `pool` gives pages as
+//! they were left, and `pool-zeroed` clears them. A manager in user space keeps free memory. Its
+//! first replay pays for the system's page faults, one for each small page.
 
 mod ours;
 mod rivals;

@@ -1,4 +1,4 @@
-//! The kernel, allocators, and managers with one lock.
+//! The kernel, allocators, and page managers with one lock.
 
 use std::{
     alloc::{self, Layout},

@@ -1,8 +1,9 @@
-//! A burst: producers send so many events together, as fast as they can, while the drainer
+//! A burst: producers send a number of events together, as fast as they can, while the drainer
 //! takes them.
 //!
-//! Nothing bounds what is under way, so the memory that a queue takes, and how it grows, are part
-//! of the time, which ends when the drainer has the last event. Every queue is new.
+//! Nothing bounds the number of events under way. The memory that a queue takes, and how it grows,
+//! are therefore part of the time. The time ends when the drainer has the last event. Every queue
+//! is new.
 
 use std::{thread, time::Duration};
 

@@ -3,31 +3,31 @@
 //! Owns: the traits that every queue implements, the windowed loop, and the table of
 //! implementations.
 //!
-//! The figures are events per second that arrived at the drainer, and how long they took: from
-//! before the send until the drainer has the event, by the processor's clock. `--threads` counts
-//! producers; the drainer is one thread more. Events are 16 bytes: the sender, when it sent, and a
-//! sequence number.
+//! The figures are the events per second that arrived at the drainer, and the delay of events. A
+//! delay runs from before the send until the drainer has the event, by the processor's clock.
+//! `--threads` counts producers; the drainer is one more thread. Events are 16 bytes: the sender,
+//! the time of sending, and a sequence number.
 //!
-//! *Three loops.* A window of events under way (`Windowed`); with `--burst`, so many events at
-//! once (`burst`); with `--gap`, single events with a pause of the producer between them
-//! (`single`).
+//! *Three loops.* The windowed loop keeps a window of events under way (`Windowed`). With
+//! `--burst`, a number of events is sent at once (`burst`). With `--gap`, single events are sent,
+//! and the producer pauses between them (`single`).
 //!
-//! *Bound.* A queue that outgrows the cache measures the allocator. Every implementation gets the
-//! same rule: a producer has at most [`WINDOW`] events under way. The drainer counts what it took
-//! from each producer and publishes the counts, each on a line of its own, after each round; a
-//! producer looks at its count after every [`SENDS_PER_LOOK`] events and yields while its window is
-//! full. That is one read of a line per 64 events, the same for all. The first event after a look
-//! is stamped, and its delay counts. (On virtual cores none is: that would add to what is
-//! measured.)
+//! *Bound.* A queue that outgrows the cache measures the allocator. Every implementation follows
+//! the same rule: a producer has at most [`WINDOW`] events under way. The drainer counts the events
+//! that it took from each producer. After each round it publishes the counts, each on a line of its
+//! own. A producer reads its count after every [`SENDS_PER_LOOK`] events, and yields while its
+//! window is full. That is one read of a line per 64 events, the same for all. The first event
+//! after such a read is stamped, and its delay counts. (On virtual cores none is stamped: that
+//! would add to what is measured.)
 //!
-//! *Pace.* An empty queue makes the drainer yield. With `--pause`, it also rests for so many ticks
-//! after each round, as a drainer does that is woken for a batch; without, it looks again at once,
-//! and with a core for each thread all implementations then measure little but the travel of lines.
-//! `EventQueue` rests by itself after a small batch, because a batch is what this loop asks it for;
-//! the delays say what that costs.
+//! *Pace.* An empty queue makes the drainer yield. With `--pause`, the drainer also rests for that
+//! many ticks after each round, as one does that is woken for a batch. Without it, the drainer
+//! looks again at once. With a core for each thread, all implementations then measure little but
+//! the travel of lines. `EventQueue` rests by itself after a small batch, because this loop asks it
+//! for batches. The delays show the cost of that.
 //!
-//! *Order.* The drainer checks that each producer's events come in the order sent, none missing;
-//! the run panics otherwise.
+//! *Order.* The drainer checks that each producer's events arrive in the order sent, with none
+//! missing. The run panics otherwise.
 
 mod burst;
 mod ours;

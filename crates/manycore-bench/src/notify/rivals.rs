@@ -1,4 +1,4 @@
-//! Queues and channels as they are commonly used, each drained in its best way.
+//! Queues and channels as they are commonly used, each drained in the best way that it offers.
 
 use std::{
     collections::VecDeque,

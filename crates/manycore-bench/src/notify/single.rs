@@ -1,9 +1,9 @@
 //! Single events: how long one takes from its producer to the drainer.
 //!
-//! A producer rests, sends an event, and so on; the drainer takes events one at a time, by the
-//! queue's call for that, and looks again at once if there is none (where there are more threads
-//! than cores, it yields first, for all queues alike). With a long rest each event is alone; with a
-//! short one the sender is busy.
+//! A producer rests, sends an event, and repeats this. The drainer takes one event at a time, by
+//! the queue's call for that, and looks again at once if there is none. With more threads than
+//! cores it yields first, for all queues alike. With a long rest each event is alone; with a short
+//! rest the sender is busy.
 
 use std::{
     sync::atomic::{

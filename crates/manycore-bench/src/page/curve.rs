@@ -1,8 +1,8 @@
 //! The first plots of the tour's page: how one counter scales, recorded on virtual cores and
-//! measured here.
+//! measured on this machine.
 //!
-//! Owns: the recorded runs. `ci/rivals.sh record` makes them anew; README's picture is drawn of the
-//! same file.
+//! Owns: the recorded runs. `ci/rivals.sh record` makes them anew. The README's picture is drawn
+//! from the same file.
 
 use std::fmt::Write;
 

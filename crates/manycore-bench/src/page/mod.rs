@@ -1,6 +1,6 @@
 //! The page of the tour: one HTML file with everything in it.
 //!
-//! Owns its structure and words; the frame and the style are `manycore-page`'s.
+//! Owns: its structure and words. The frame and the style belong to `manycore-page`.
 
 mod curve;
 mod plot;

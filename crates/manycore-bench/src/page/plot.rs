@@ -1,8 +1,9 @@
-//! Plots as SVG, written by hand: a plot here is rectangles, lines and text, and the page's style
-//! sheet must reach all of them for light and dark. A plotting library writes fixed colours.
+//! Plots as SVG, written by hand. A plot here consists of rectangles, lines and text, and the
+//! page's style sheet must reach all of them for light and dark. A plotting library writes fixed
+//! colours.
 //!
-//! The picture is 400 units wide, about the width of a phone, so its text stays readable there;
-//! each implementation's name stands above its bars, so that the bars have the whole width.
+//! The picture is 400 units wide, about the width of a phone, so its text stays readable there.
+//! Each implementation's name stands above its bars, so that the bars have the whole width.
 
 use std::fmt::Write;
 

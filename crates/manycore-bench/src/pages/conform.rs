@@ -1,4 +1,4 @@
-//! Whether a cache loads a page once, keeps what is in use, and loses no change.
+//! Checks that a cache loads a page once, keeps what is in use, and loses no change.
 
 use std::{
     sync::{Barrier, atomic::Ordering},

@@ -1,19 +1,19 @@
-//! Pages of a slow store, used by many threads: `pages` pins one at random and sometimes changes
-//! it (K42, sections 4.2 and 4.3: file cache manager and page descriptors), `grep` reads a whole
-//! file page by page, on every thread from its beginning (K42, figure 12).
+//! Pages of a slow store, used by many threads. `pages` pins a page at random and sometimes changes
+//! it (K42, sections 4.2 and 4.3: file cache manager and page descriptors). `grep` reads a whole
+//! file page by page, on every thread from the file's beginning (K42, figure 12).
 //!
 //! Owns: the store, the trait that every cache implements, the loops, and the table of
 //! implementations.
 //!
-//! Of `pages` there are two tables: all pages fit, or half of them do. The cache is full before it
-//! counts, so where all fit nothing is loaded (but by a cache whose shards fill up unevenly), and
-//! where half fit what is counted is the steady state. A load and a write-back take 2,000 ticks, a
-//! number of ours: less than any disk, so that the tables show the cache. The column of loads says
-//! how many percent of the pins load. The pages are chosen by squares of even numbers, so that a
-//! tenth of them gets a third of the pins.
+//! `pages` has two tables: all pages fit, or half of them do. The cache is full before the count
+//! begins. Where all pages fit, nothing is loaded then, except by a cache whose shards fill up
+//! unevenly. Where half fit, the steady state is counted. A load and a write-back take 2,000 ticks,
+//! a number chosen here. It is less than any disk takes, so that the tables show the cache. The
+//! column of loads gives the percentage of pins that load. The pages are chosen by squares of even
+//! numbers, so that a tenth of them gets a third of the pins.
 //!
-//! `grep` has a file of 8 MiB, which is in the cache before it counts; the paper's had 111 MB. A
-//! page has 4 KiB, as there.
+//! `grep` has a file of 8 MiB, which is in the cache before the count begins; the paper's had 111
+//! MB. A page has 4 KiB, as there.
 
 mod conform;
 mod ours;

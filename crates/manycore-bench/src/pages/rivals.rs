@@ -1,7 +1,7 @@
 //! Caches of pages as they are built by hand: a map of counted pages, behind locks of all kinds.
 //!
-//! A page that is in use has a second count, which keeps it from being evicted; second chance
-//! chooses the victim. If all are in use, the caches grow.
+//! A page that is in use has a second count, which protects it from eviction. Second chance chooses
+//! the victim. If all pages are in use, the caches grow.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,4 +1,4 @@
-//! Metrics: ours, the baselines, and what is written by hand.
+//! Metrics: the library's, the baselines, and some written by hand.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Metrics: the crates.
+//! Metrics: those of other crates.
 
 use std::{
     sync::{Arc, Weak},

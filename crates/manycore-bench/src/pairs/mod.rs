@@ -1,13 +1,16 @@
 //! Pairs: each operation undoes itself, and now and then a thread reads the whole.
 //!
-//! Owns: the trait that every implementation has, the loop, and the tables of seven workloads.
-//! *active-set* registers a transaction and ends it, a read asks for the oldest; *budget* charges
-//! one of eight users below one limit and releases it, a read asks what is used; *object-pool*
-//! takes a buffer and gives it back, a read counts the idle ones; *histogram* counts a value in one
-//! of [`BUCKETS`] buckets, a read sums them (a histogram has no second half of the pair); *topic*
-//! subscribes and unsubscribes, and sometimes renames the topic; *metrics* counts a request, and
-//! *latencies* records how long one took: a read is a scrape, whose report is searched for the
-//! count.
+//! Owns: the trait that every implementation has, the loop, and the tables of seven workloads:
+//!
+//! - *active-set* registers a transaction and ends it; a read asks for the oldest.
+//! - *budget* charges one of eight users below one limit and releases the charge; a read asks what
+//!   is used.
+//! - *object-pool* takes a buffer and gives it back; a read counts the idle ones.
+//! - *histogram* counts a value in one of [`BUCKETS`] buckets, with no second half of the pair; a
+//!   read sums them.
+//! - *topic* subscribes and unsubscribes, and sometimes renames the topic.
+//! - *metrics* counts a request, and *latencies* records how long one took. A read is a scrape,
+//!   whose report is searched for the count.
 
 mod metrics;
 #[cfg(feature = "metrics-rivals")]

@@ -1,4 +1,4 @@
-//! The same, as commonly made.
+//! The same types, as they are commonly made.
 
 use std::{
     collections::BTreeMap,

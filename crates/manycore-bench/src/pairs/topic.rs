@@ -1,6 +1,7 @@
-//! A topic: threads subscribe and unsubscribe, and one operation of [`RENAMES`] renames it.
+//! A topic: threads subscribe and unsubscribe, and one operation in [`RENAMES`] renames it.
 //!
-//! Subscribers commute, names do not: the last one stays. A read looks at both at one moment.
+//! Subscriptions commute, names do not: the last one stays. A read returns both as they are at one
+//! moment.
 
 use std::{
     collections::BTreeSet,

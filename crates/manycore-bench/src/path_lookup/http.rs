@@ -3,11 +3,11 @@
 //!
 //! Owns: the tree, the server's answer to a request, the client that checks it, and the loop.
 //!
-//! As in the paper, each core has a server and a client of its own, all ask for one file, and a
-//! request looks the file's name up twice: for its kind and length, and to open it. Each thread
-//! is both, at the two ends of a TCP connection that stays open, so that nothing waits for another
-//! core; names are found in tables that do not change, and each entry on the way is referenced and
-//! released, which is what the implementations differ in.
+//! As in the paper, each core has a server and a client of its own, and all clients ask for one
+//! file. A request looks up the file's name twice: for its kind and length, and to open it. Each
+//! thread is both server and client, at the two ends of a TCP connection that stays open, so
+//! nothing waits for another core. Names are found in tables that do not change. Each entry on the
+//! way is referenced and released; the implementations differ in that.
 
 use std::{
     collections::BTreeMap,

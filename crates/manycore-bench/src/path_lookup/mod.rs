@@ -3,12 +3,12 @@
 //!
 //! Owns: the trait that every cache implements, the loop, and the table of implementations.
 //!
-//! A path has [`DEPTH`] entries, the same for all threads. Each is a name and a parent, and changes
-//! by a renaming. To use one: read its generation, the name and the parent, take a reference, and
-//! check that the generation is unchanged; if not, retry (as in a seqlock). The search for the name
-//! is left out, as it is the same for all.
+//! A path has [`DEPTH`] entries, the same for all threads. Each entry is a name and a parent, and a
+//! renaming changes it. A use of an entry reads its generation, its name and its parent, takes a
+//! reference, and checks that the generation is unchanged. If it has changed, the use is retried,
+//! as in a seqlock. The search for the name is left out, because it is the same for all.
 //!
-//! With `--work`, so many ticks of other work follow each path. A server that answers requests
+//! With `--work`, that many ticks of other work follow each path. A server that answers requests
 //! (figure 9) is in the file `http`.
 
 mod http;

@@ -1,4 +1,4 @@
-//! The library's counted reference, by its generation.
+//! The library's counted reference, taken by its generation.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,14 +1,17 @@
-//! Programs of a Unix system, in user space: what SDET, PostMark and a parallel make ask of files,
-//! their pages and the list of processes (K42, section 1, figures 1 to 3, and appendix A).
+//! Programs of a Unix system, in user space (K42, section 1, figures 1 to 3, and appendix A). The
+//! loads make the requests that SDET, PostMark and a parallel `make` send to files, to their pages
+//! and to the list of processes.
 //!
 //! Owns: the trait that every system implements, the loads, and the tables of implementations.
 //!
-//! As in the paper, each thread runs an instance of its own in a directory of its own, nothing
-//! reaches a disk, and the instances share the files of the programs or the sources. A file is a
-//! `FileCache` in every implementation. They differ in what finds files and processes and in what
-//! gives out pages: one lock for each, or this library's collections.
+//! As in the paper, each thread runs an instance of its own in a directory of its own. Nothing
+//! reaches a disk. The instances share the files of the programs or the sources. A file is a
+//! `FileCache` in every implementation. The implementations differ in how they find files and
+//! processes, and in how they give out pages. They use one lock for each, or this library's
+//! collections.
 //!
-//! What a program computes is spun; how long is a choice of ours (`COMMAND`, `COMPILER`).
+//! A program's computing is replaced by spinning; the duration is chosen here (`COMMAND`,
+//! `COMPILER`).
 
 mod systems;
 

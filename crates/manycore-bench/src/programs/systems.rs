@@ -1,4 +1,4 @@
-//! The systems: of this library's parts, and with locks.
+//! The systems: one built from this library's parts, and others with locks.
 
 use std::{
     collections::{BTreeMap, HashMap, hash_map},

@@ -1,12 +1,13 @@
-//! Values under ranges of keys, as an address space has them: threads look keys up, and insert and
-//! remove ranges.
+//! Values under ranges of keys, as in an address space: threads look up keys, and insert and remove
+//! ranges.
 //!
 //! Owns: the trait that every map of ranges implements, the loop, and the table of implementations.
 //!
 //! Keys are addresses. There are places for `--keys` ranges of `--pages` pages of 4096 keys, each
-//! followed by a gap as long, some a page or two off its multiple; half of the ranges are there,
-//! always. An operation looks up a key of a place, or with the chance of `--update` inserts or
-//! removes the range of a place, each as often. An insertion looks whether the range is free.
+//! followed by a gap of the same length. Some lie a page or two off their multiple. Half of the
+//! ranges are in the map at any time. An operation looks up a key of a place. With the probability
+//! that `--update` sets, it inserts or removes the range of a place instead, equally often. An
+//! insertion checks that the range is free.
 
 mod ours;
 mod rivals;

@@ -1,11 +1,11 @@
-//! A registry of what is alive (OpLog: the list of open files): threads register an entry and
-//! drop it again; now and then one walks over all entries.
+//! A registry of live entries (OpLog: the list of open files). Threads register an entry and drop
+//! it again; now and then a thread walks over all entries.
 //!
 //! Owns: the traits that every registry implements, the loop, and the table of implementations.
 //!
-//! One registration and its end are one operation. With `--read-every k` a thread walks after each
-//! k operations of its own, while one entry of its own is registered, so that a walk always finds
-//! some. The value of an entry is one word, which the walk reads.
+//! One registration and its end are one operation. With `--read-every k` a thread walks after every
+//! k of its own operations. It walks while one of its own entries is registered, so a walk always
+//! finds some. The value of an entry is one word, which the walk reads.
 
 mod ours;
 mod rivals;

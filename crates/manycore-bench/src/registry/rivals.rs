@@ -1,5 +1,5 @@
-//! Registries as they are commonly built. All maps get a fast hash function, and room enough that
-//! an almost empty one does not shrink and grow.
+//! Registries as they are commonly built. All maps get a fast hash function. They also get enough
+//! room that an almost empty one does not shrink and grow.
 
 use std::{
     collections::HashMap,

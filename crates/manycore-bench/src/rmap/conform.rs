@@ -1,4 +1,4 @@
-//! Checks that a reverse map knows which processes map a file, and that a load removes what it
+//! Checks that a reverse map reports which processes map a file, and that a load removes what it
 //! added.
 
 use std::{

@@ -1,14 +1,14 @@
 //! Processes that end on another thread than the one that made them: `rmap-hand` (LDU, sections 2.1
-//! and 2.4.1: what is added on one core and removed on another cancels in a mark, and not in logs
-//! of cores).
+//! and 2.4.1). What is added on one core and removed on another cancels in a mark, but not in logs
+//! of cores.
 //!
 //! One operation makes a process and hands it to the next thread, and ends one that was handed to
 //! this thread. Files, mappings and reads are those of `rmap-fork`.
 //!
 //! Laws:
 //!
-//! 1. At most four processes wait for a thread; a thread that hands it one more ends the oldest of
-//!    them itself, so that a descheduled thread blocks no other.
+//! 1. At most four processes wait for a thread. A thread that hands it one more ends the oldest of
+//!    them itself, so a descheduled thread blocks no other.
 //! 2. A thread reuses its ids after 65,536 processes, when their mappings are long gone.
 
 use std::{

@@ -1,7 +1,7 @@
-//! Real processes and mappings on this machine: what the kernel's own reverse map takes.
+//! Real processes and mappings on this machine: the cost of the kernel's own reverse map.
 //!
-//! Context alone. A fork does a hundred things beside the reverse map, and the kernel's is not ours
-//! to replace, so nothing here is a row, and nothing is compared with it.
+//! This is context only. A fork does many things besides the reverse map, and this library cannot
+//! replace the kernel's map. So nothing here is a row, and nothing is compared with it.
 
 use std::{
     ffi::{c_int, c_long},

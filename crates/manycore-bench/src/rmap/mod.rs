@@ -1,16 +1,17 @@
-//! The reverse map under fork (OpLog, figure 7; LDU, sections 2.5.2 and 2.6.5): processes map
-//! shared files and exit; at times a file is truncated: which processes map these pages?
+//! The reverse map under fork (OpLog, figure 7; LDU, sections 2.5.2 and 2.6.5). Processes map
+//! shared files and exit. At times a file is truncated, which asks for the processes that map its
+//! pages.
 //!
-//! Owns: the traits of reverse maps and of loads, and the table of implementations, which all
-//! loads share. `rmap-fork` is here, `rmap-hand` in [`cross_thread_exit`]; `aim`, `mail`, `spawn`,
-//! `spawn-exec` and `spawn-shell`, which are programs around it, are in [`loads`]. What the kernel
-//! itself does is in `host`.
+//! Owns: the traits of reverse maps and of loads, and the table of implementations, which all loads
+//! share. `rmap-fork` is here, and `rmap-hand` is in [`cross_thread_exit`]. The programs around it
+//! (`aim`, `mail`, `spawn`, `spawn-exec` and `spawn-shell`) are in [`loads`]. The kernel's own cost
+//! is in `host`.
 //!
-//! A thread forks and exits all the time: it adds eight mappings and removes them, one at a
-//! time. Files are chosen as programs choose libraries: a few are mapped by nearly all (the
-//! n-th of sixteen as often as 1/n). With `--read-every k` a thread truncates a file after each k
-//! updates of its own, so that k = 1, 3, 9, 99, 999 are 50, 75, 90, 99, 99.9 % updates, which is
-//! what `--update-pct` says.
+//! A thread forks and exits all the time: it adds eight mappings and removes them, one at a time.
+//! Files are chosen as programs choose libraries: nearly all processes map a few of them (the n-th
+//! of sixteen as often as 1/n). With `--read-every k` a thread truncates a file after every k of
+//! its own updates. So k = 1, 3, 9, 99, 999 give 50, 75, 90, 99, 99.9 % updates, which
+//! `--update-pct` sets directly.
 
 mod conform;
 pub mod cross_thread_exit;

@@ -1,13 +1,13 @@
 //! A worker of the reverse map's loads: it creates and ends processes, and truncates files.
 //!
-//! Owns: what a process maps, how it is created and ends, and how often mappings are read.
+//! Owns: what a process maps, how it is created and ended, and how often mappings are read.
 //!
 //! Laws:
 //!
 //! 1. A process adds [`MAPPINGS`] mappings one at a time and removes the same ones again.
 //! 2. Mappings that exist at the same time differ in their ids, on all threads.
-//! 3. A truncate follows every so many updates of the worker itself: with k, of k + 1 operations
-//!    on reverse maps k are updates. This is the thesis' way to set the share (LDU, 2.6.5): reads
+//! 3. A truncate follows after a number k of the worker's own updates: of k + 1 operations on
+//!    reverse maps, k are updates. The thesis sets the share in the same way (LDU, 2.6.5): reads
 //!    are added in proportion to updates.
 
 use std::{hint::black_box, ops::Range};

@@ -1,4 +1,4 @@
-//! What one type costs alone: bytes, and nanoseconds in a loop of one thread.
+//! The cost of one type alone: bytes, and nanoseconds in a loop of one thread.
 
 use std::{
     hint::black_box,

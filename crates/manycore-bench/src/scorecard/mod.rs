@@ -1,15 +1,16 @@
 //! Goals against the best general rival, where people measure first: one or two threads, plain
 //! loops, everyday mixes.
 //!
-//! Owns: the goals, which cells of which workloads they are about, and how a result compares with
-//! them. Does not own: running (the command does), the workloads.
+//! Owns: the goals, the cells of the workloads that they are about, and the comparison of a result
+//! with them. Does not own: running (the command does), the workloads.
 //!
 //! Laws:
 //!
-//! 1. Every rival of a workload's table takes part, and each line tells the best of all. A goal is
-//!    held against those that it names: what people choose between for this, or all.
-//! 2. Ours is what a user gets by default, and it is the same in every cell of a goal,
-//!    unless the goal says that a setting is its subject.
+//! 1. Every rival of a workload's table takes part, and each line shows the best of all. A goal is
+//!    compared with the rivals that it names: those that people choose between for this use, or
+//!    all.
+//! 2. The library's entry is its default, and is the same in every cell of a goal, unless the goal
+//!    says that a setting is its subject.
 //! 3. All that one goal compares runs in one process, interleaved ([`crate::runner`]).
 
 mod alone;

@@ -1,12 +1,13 @@
 //! The load: connections of one thread, each with one batch of requests under way.
 //!
 //! Laws:
+//!
 //! - client.C1 A batch is sent with one write, and its time ends when the last of its replies has
 //!   come. In a closed loop the next batch follows at once, and the time begins with the write. In
 //!   an open loop each connection has a schedule, fixed beforehand, and the time begins when the
-//!   batch was due: a server that stalls is charged for all that it kept waiting (no coordinated
-//!   omission).
-//! - client.C2 Every reply is compared with what it must be; a wrong one ends the run with an
+//!   batch was due. A server that stalls is then charged for all that it kept waiting (no
+//!   coordinated omission).
+//! - client.C2 Every reply is compared with the expected one; a wrong reply ends the run with an
 //!   error.
 
 use std::{

@@ -1,8 +1,7 @@
 //! The floor: a server that looks nothing up.
 //!
-//! It knows of requests only how long they are, and answers with canned replies of the right
-//! length: what is left is the price of the sockets, which no server on one thread of this kind
-//! can go below.
+//! It reads only the length of requests, and answers with canned replies of the right length. What
+//! is left is the price of the sockets. No server of this kind on one thread can cost less.
 
 use std::{
     io::{self, ErrorKind, Read, Write},

@@ -1,4 +1,4 @@
-//! Servers: starting them on loopback, and what the system knows of them.
+//! Starts servers on loopback, and reads what the system reports about them.
 
 use std::{
     fs, io,

@@ -1,12 +1,12 @@
-//! Servers on loopback, under generated load: ours, the usual ones, and a floor.
+//! Servers on loopback, under generated load: the library's, the usual ones, and a floor.
 //!
 //! Owns: the settings, the subject that puts the load on a server, and the table of servers.
 //!
-//! All servers get the same threads and the same memory, in the same run: by default a million keys
-//! of 16 bytes, values of 32, zipfian requests generated beforehand, 32 connections. The clients
-//! have the first core and the server the next ones, if there are enough; else the server is not
-//! pinned. Times are of batches: from the write of so many requests to the last reply.
-//! With a rate the loop is open, and times begin when the batch was due (see `client`).
+//! All servers get the same threads and the same memory, in the same run. By default there are a
+//! million keys of 16 bytes, values of 32, zipfian requests generated beforehand, and 32
+//! connections. The clients have the first core and the server the next ones, if there are enough;
+//! otherwise the server is not pinned. Times are of batches: from the write of a batch to its last
+//! reply. With a rate the loop is open, and times begin when the batch was due (see `client`).
 
 mod client;
 mod floor;

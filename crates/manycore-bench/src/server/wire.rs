@@ -1,8 +1,8 @@
-//! What goes over the wire: requests, and the replies that they must get.
+//! The bytes on the wire: requests, and the replies that they must get.
 //!
 //! Owns: the form of both in each protocol. Keys have 16 bytes, and values begin and end with their
-//! key, so every message of a kind has the same length, and a reply can be compared with what it
-//! must be: a reply under another key, or with another's value, is noticed.
+//! key. Every message of a kind therefore has the same length, and each reply can be compared with
+//! the expected one. A reply under another key, or with another key's value, is noticed.
 
 use std::{fmt, str::FromStr};
 

@@ -1,17 +1,17 @@
-//! Memory for nodes of 64 bytes, made and freed all the time by every thread.
+//! Memory for nodes of 64 bytes, which every thread allocates and frees all the time.
 //!
 //! Owns: the traits that every allocator implements, the loops, and the table of implementations.
 //!
-//! Four patterns, each a group: *pair* frees what it has just allocated; *bulk* allocates 10,000
-//! nodes and then frees them all; *churn* keeps 10,000 nodes and replaces one at random; *handoff*
-//! allocates 64 nodes, writes them, and leaves them to the next thread, which frees them. One
-//! operation is one allocation and one free. Allocators are called as a program with 64-byte nodes
-//! would call them, not as the global allocator.
+//! There are four patterns, each a group. *pair* frees what it has just allocated. *bulk* allocates
+//! 10,000 nodes and then frees them all. *churn* keeps 10,000 nodes and replaces one at random.
+//! *handoff* allocates 64 nodes, writes them, and leaves them to the next thread, which frees them.
+//! One operation is one allocation and one free. Allocators are called as a program with 64-byte
+//! nodes would call them, not as the global allocator.
 //!
-//! What our slab does not reach (two cores of a Xeon, November 2026): mimalloc in *bulk*, which it
-//! needs 1.0 to 1.2 times the time of, because what exceeds 64 KiB at hand goes back to its chunk
-//! and comes from there again; and jemalloc in *handoff* on two threads (1.5 times), which keeps
-//! what it frees instead of sending it home.
+//! The library's slab is slower in two cases (two cores of a Xeon, November 2026). In *bulk* it
+//! takes 1.0 to 1.2 times the time of mimalloc: what exceeds 64 KiB at hand goes back to its chunk,
+//! and comes from there again. In *handoff* on two threads it takes 1.5 times the time of jemalloc,
+//! which keeps what it frees instead of sending it home.
 
 mod ours;
 mod rivals;

@@ -1,7 +1,7 @@
 //! Schemes written in C: liburcu and Concurrency Kit, and the library's own sections from C.
 //!
 //! Owns: the Rust side of `c/smr.h`. The loops over a trace and over empty sections run in C, where
-//! a section is inlined; single operations are calls through a pointer.
+//! a section is inlined. Single operations are calls through a pointer.
 
 use std::{
     ffi::c_void,

@@ -1,9 +1,9 @@
-//! What every scheme must do, whatever it is made of.
+//! The conformance test of every scheme, whatever its kind.
 //!
-//! Threads read and replace the nodes of few slots at random. A value that is read must be of its
-//! slot, and no older than one that the same reader saw there before from the same writer. A node
-//! that is held stays alive while others replace it. When table, handles and threads are gone,
-//! every node that was made has been dropped, each once.
+//! Threads read and replace the nodes of a few slots at random. A value that is read must belong to
+//! its slot. It must be no older than one that the same reader saw there before from the same
+//! writer. A node that is held stays alive while other threads replace it. When table, handles and
+//! threads are gone, every node that was made has been dropped exactly once.
 
 use std::{
     thread,

@@ -1,5 +1,5 @@
-//! Schemes that count epochs: whatever is retired waits until every section that was open has
-//! closed. One reader that stalls holds back everything.
+//! Schemes that count epochs: a retired node waits until every section that was open has closed.
+//! One reader that stalls holds back everything.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 

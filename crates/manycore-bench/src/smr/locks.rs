@@ -1,4 +1,4 @@
-//! Locks, under which nothing needs to be reclaimed later, and the table of one thread alone.
+//! Locks, under which nothing needs to be reclaimed later, and the table for one thread alone.
 
 use std::{
     hint::black_box,

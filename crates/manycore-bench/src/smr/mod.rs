@@ -1,34 +1,34 @@
-//! Safe memory reclamation: readers go through a table of nodes while others replace them
+//! Safe memory reclamation: readers go through a table of nodes while other threads replace them
 //! (ParSec, section 5.1, figures 4 to 6).
 //!
 //! Owns: the traits that every scheme implements, and the table of implementations.
 //!
-//! The table has [`SLOTS`] pointers, each to a node of 64 bytes. A *read* is a section: enter,
-//! leave, nothing between, as in the paper (`--read empty`), or with one word of a slot's node read
-//! inside (`--read node`). A scheme that guards single pointers instead of sections (hazard
+//! The table has [`SLOTS`] pointers, each to a node of 64 bytes. A *read* is a section: enter and
+//! leave with nothing between, as in the paper (`--read empty`), or with one word of a slot's node
+//! read inside (`--read node`). A scheme that guards single pointers instead of sections (hazard
 //! pointers) protects the slot's node and releases it. An *update* allocates a node, swaps it into
 //! a slot, and retires the one that was there. Words that a scheme makes its users embed are part
 //! of the 64 bytes; what it allocates besides is not.
 //!
-//! What is measured, each in runs of its own (`params.pass`):
+//! Each of these is measured in runs of its own (`params.pass`):
 //!
 //! 1. *section*: enter and leave in a loop.
 //! 2. *rate*: a trace of `--ops` operations, made beforehand, of which each thread does its part.
-//!    The first thread to finish ends the run, so that no thread works alone. Nothing is timed
-//!    inside.
-//! 3. *times*: the same trace, each operation timed by itself; from that quantiles over all
-//!    operations and, with the price of timing taken off, the mean of reads and of updates. The
-//!    most nodes that were retired and not yet freed is sampled here, after each 64 updates.
-//! 4. *stall* (`--stall`, instead of the others): a reader stays in its section while the others
+//!    The first thread to finish ends the run, so no thread works alone. Nothing is timed inside.
+//! 3. *times*: the same trace, with each operation timed by itself. The results are quantiles over
+//!    all operations and, without the price of timing, the mean of reads and of updates. The
+//!    greatest number of nodes that were retired and not yet freed is sampled here, after each 64
+//!    updates.
+//! 4. *stall* (`--stall`, instead of the others): a reader stays in its section while other threads
 //!    update; the file `stall.rs` has the details.
 //!
-//! Not here: read-log-update (in Rust we found `stronghold-rlu`, of 2020 to 2022, and two small
-//! projects), and Citrus, a tree over RCU, of which we found nothing.
+//! Not here: read-log-update, and Citrus, a tree over RCU. In Rust we found only `stronghold-rlu`
+//! (2020 to 2022) and two small projects for the first, and nothing for the second.
 //!
-//! Limits of our sections, on two cores of a Xeon in November 2026:
+//! Limits of the library's sections, on two cores of a Xeon in November 2026:
 //!
 //! - With `--update 0` they have 1.5 to 1.7 times the rate of kovan, the fastest Rust crate. The
-//!   loop alone takes 0.7 to 0.9 ns an operation (`unshared` has nothing inside), kovan 3.1; a
+//!   loop alone takes 0.7 to 0.9 ns an operation (`unshared` has nothing inside), kovan 3.1. A
 //!   section is two stores and ten instructions more than the loop.
 //! - With `--update 90` they have 1.8 to 2.2 times the rate of Concurrency Kit and liburcu when the
 //!   C library's `malloc` is slow. All of those wait for it.

@@ -1,10 +1,10 @@
 //! The nodes that are published, read and retired, and their counts.
 //!
-//! Owns: the node of 64 bytes, the words in it that tell a live node from a freed one, and the
-//! counts of nodes allocated and dropped, from which the memory not yet reclaimed follows.
+//! Owns: the node of 64 bytes, the words in it that distinguish a live node from a freed one, and
+//! the counts of nodes allocated and dropped. The memory not yet reclaimed follows from the counts.
 //!
 //! A count costs the thread that makes or drops a node about a nanosecond, the same for every
-//! implementation: each thread that works on a table has a line of its own to count on. A node
+//! implementation. Each thread that works on a table has a line of its own to count on. A node
 //! dropped by any other thread (a helper of the implementation) is counted on a shared line.
 
 use std::{

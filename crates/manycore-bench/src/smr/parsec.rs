@@ -1,27 +1,29 @@
-//! ParSec's reclamation as published: the plain form, and its four optimisations one on the other.
+//! ParSec's reclamation as published: the plain form, and its four optimisations added one after
+//! the other.
 //!
-//! A port of the algorithm (Wang, Stamler and Parmer, EuroSys 2016, sections 3.2 and 3.3), so that
-//! what each optimisation brings can be seen beside the library's sections, which read no clock.
-//! Differences from the text: the fence of a free stands before
-//! its clock and not after it, without which a node is freed too early; nodes come from the
-//! allocator as everyone's here, not from slabs; and the clock is [`Clock`], with its skew.
+//! This is a port of the algorithm (Wang, Stamler and Parmer, EuroSys 2016, sections 3.2 and 3.3).
+//! It shows the gain of each optimisation beside the library's sections, which read no clock. It
+//! differs from the text in three points. The fence of a free stands before its clock read and not
+//! after it; otherwise a node is freed too early. Nodes come from the allocator, like those of all
+//! schemes here, not from slabs. The clock is [`Clock`], with its skew.
 //!
-//! The optimisations, of which `LEVEL` says how many are on:
+//! The optimisations, of which `LEVEL` gives the number that are on:
 //!
 //! 1. A section's end is its beginning plus one: it does not read the clock.
-//! 2. Each thread publishes for which time it last found all others quiescent. Others take that
-//!    over, and it serves for everything freed before.
-//! 3. Each thread remembers for which time it found each other one quiescent, and looks again only
-//!    if that is not enough.
-//! 4. Each thread begins its looks with the one after itself.
+//! 2. Each thread publishes the time for which it last found all others quiescent. Other threads
+//!    take that time over, and it serves for everything freed before.
+//! 3. Each thread remembers the time for which it found each other thread quiescent, and looks
+//!    again only if that is not enough.
+//! 4. Each thread begins its looks with the thread after itself.
 //!
 //! Laws (time is the clock's, less its skew):
 //!
-//! 1. A thread whose `exit` is above its `enter` is outside of sections, and is quiescent for each
-//!    time before the look that saw so began; one in a section is so for each before its `enter`.
-//! 2. A node may be dropped once all others are quiescent for the time of its free: a section that
-//!    could have found it has ended.
-//! 3. Each number that is remembered or published obeys law 1 for ever.
+//! 1. A thread whose `exit` is above its `enter` is outside sections. It is quiescent for each time
+//!    before the start of the look that found this. A thread in a section is quiescent for each
+//!    time before its `enter`.
+//! 2. A node may be dropped once all other threads are quiescent for the time of its free: a
+//!    section that could have found it has ended.
+//! 3. Each number that is remembered or published obeys law 1 forever.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,4 @@
-//! The passes over a trace: sections alone, the rate, and times of single operations.
+//! The passes over a trace: sections alone, the rate, and the times of single operations.
 
 use std::{
     hint::black_box,

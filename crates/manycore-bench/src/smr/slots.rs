@@ -1,4 +1,4 @@
-//! A table of plain pointers, for the schemes that are ports: it owns the nodes that are in it.
+//! A table of plain pointers, for the schemes that are ports: it owns the nodes in it.
 
 use std::{
     ptr,

@@ -1,17 +1,18 @@
-//! A reader that stays in its section while the others update at full rate.
+//! A reader that stays in its section while other threads update at full rate.
 //!
-//! Owns: the run of `--stall SECONDS`. `--threads` counts the updaters; the reader is one thread
-//! more, and sleeps most of the time. The updaters never pause. The reader
+//! Owns: the run of `--stall SECONDS`. `--threads` counts the updaters. The reader is one more
+//! thread, and sleeps most of the time. The updaters never pause. The reader
 //!
-//! 1. watches them for as long as it will stall, but for [`USUAL`] at most: the rate *before*, and
-//!    the most nodes that are usually not reclaimed;
-//! 2. enters a section with a slot's node, stays for the time asked, and leaves: the rate while
-//!    *stalled*, and the most nodes not reclaimed;
-//! 3. watches until no more than twice the usual, or [`FEW`], are not reclaimed: the time to
-//!    *drain*, under full load. A scheme that takes longer than [`PATIENCE`] is shown with that.
+//! 1. watches them for as long as it will stall, but for [`USUAL`] at most. This gives the rate
+//!    *before*, and the usual maximum of nodes not reclaimed;
+//! 2. enters a section with a slot's node, stays for the time asked, and leaves. This gives the
+//!    rate while *stalled*, and the maximum of nodes not reclaimed;
+//! 3. watches until no more than twice the usual, or [`FEW`], are not reclaimed. This gives the
+//!    time to *drain*, under full load. A scheme that takes longer than [`PATIENCE`] is shown with
+//!    that time.
 //!
-//! It looks once a millisecond, and tries to free what it can at each look outside the section.
-//! With a lock, the reader holds it: no thread updates until it leaves.
+//! It looks once a millisecond, and at each look outside the section it tries to free what it can.
+//! With a lock, the reader holds it: no thread updates until the reader leaves.
 
 use std::{
     sync::{Mutex, PoisonError},

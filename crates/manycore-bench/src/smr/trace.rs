@@ -1,8 +1,8 @@
-//! What the threads will do, worked out before the clock runs.
+//! The operations of the threads, worked out before the clock runs.
 //!
 //! Owns: the form of an operation, and traces. A trace is uniform: each operation is an update with
-//! the given chance, on any slot with the same chance. The same length, share and seed give the
-//! same trace, for every implementation and every repeat.
+//! the given probability, and every slot is equally likely. The same length, share and seed give
+//! the same trace, for every implementation and every repeat.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,17 +1,19 @@
-//! User-space RCU as ParSec's figures have it: the general flavour with full fences, whose updates
-//! wait for a grace period.
+//! User-space RCU as in ParSec's figures: the general flavour with full fences, whose updates wait
+//! for a grace period.
 //!
-//! A port of the algorithm (Desnoyers, McKenney and others, IEEE TPDS 2012; liburcu calls it
-//! `urcu-mb`). liburcu itself is behind the feature `c-rivals`; its grace periods are in a shared
-//! library, which virtual cores run without charging for it. Differences: a reader wakes no
-//! updater, as updaters spin and then yield, and sections do not nest.
+//! This is a port of the algorithm (Desnoyers, McKenney and others, IEEE TPDS 2012; liburcu calls
+//! it `urcu-mb`). liburcu itself is behind the feature `c-rivals`. Its grace periods are in a
+//! shared library, which virtual cores run without charging for it. The port differs in two points:
+//! a reader wakes no updater, because updaters spin and then yield, and sections do not nest.
 //!
 //! Laws:
 //!
-//! 1. A reader's word is 0 outside of sections; inside it is the `phase` of when the reader came.
-//! 2. A grace period looks at each reader twice, once on each side of a change of the phase: after
-//!    that, a reader that came before it has left.
-//! 3. An update waits for a grace period that began after its swap. One serves all that wait.
+//! 1. A reader's word is 0 outside sections. Inside, it is the value of `phase` at the time when
+//!    the reader entered.
+//! 2. A grace period looks at each reader twice, once on each side of a change of the phase. After
+//!    that, every reader that entered before it has left.
+//! 3. An update waits for a grace period that began after its swap. One grace period serves all
+//!    that wait.
 
 use std::{
     hint::{self, black_box},

@@ -2,9 +2,9 @@
 //! choice.
 //!
 //! Owns: the trait that every implementation has, the loop, and the table of implementations. The
-//! list is that of the workload `list`: an update adds an element of the thread's own or removes
-//! the last one added; a read walks the list, which holds at most one element for each thread, and
-//! those that stay (`--elements`), which make reads as long as they are in a program.
+//! list is that of the workload `list`. An update adds an element of the thread's own or removes
+//! the last one added. A read walks the list. The list holds at most one element for each thread,
+//! and those that stay (`--elements`). These make reads as long as they are in a program.
 //!
 //! Each thread does its work for a while before its time counts, so that an object that changes
 //! itself has settled.

@@ -1,4 +1,4 @@
-//! The library's ways, the adaptive one among them.
+//! The library's ways to share the list, the adaptive one among them.
 
 use crossbeam_utils::CachePadded;
 use manycore::{

@@ -1,4 +1,4 @@
-//! The list behind locks as they are commonly used, and without any.
+//! The list behind locks as they are commonly used, and without any lock.
 
 use std::{
     cell::RefCell,

@@ -1,12 +1,12 @@
-//! Timeouts that nearly always are cancelled: threads set timers and cancel them some operations
-//! later; now and then one advances the time.
+//! Timeouts that are nearly always cancelled: threads set timers and cancel them some operations
+//! later. Now and then a thread advances the time.
 //!
 //! Owns: the traits that every queue of timers implements, the loop, and the table of
 //! implementations.
 //!
 //! A thread has 16 timers set. One operation cancels the oldest and sets another, up to 128 ticks
-//! ahead. With `--read-every k` a thread advances the time by a tick after each k operations of its
-//! own, so in tables with many advances some timers fire.
+//! ahead. With `--read-every k` a thread advances the time by a tick after every k of its own
+//! operations, so in tables with many advances some timers fire.
 
 mod ours;
 mod rivals;

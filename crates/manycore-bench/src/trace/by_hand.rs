@@ -1,4 +1,4 @@
-//! Rings by hand: of each thread, and one of all threads.
+//! Rings written by hand: one per thread, and one for all threads.
 
 use std::sync::{
     Mutex, PoisonError,

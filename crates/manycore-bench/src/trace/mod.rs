@@ -2,9 +2,9 @@
 //!
 //! Owns: the trait that every recorder implements, the loop, and the table of implementations.
 //!
-//! A thread records as fast as it can, so the figure is what one event costs it. Each recorder
-//! keeps the time and both fields, in memory or in what it hands to its consumer, which drops it:
-//! in a measured run no recorder writes to a disk but those whose name says so.
+//! A thread records as fast as it can, so the figure is the thread's cost of one event. Each
+//! recorder keeps the time and both fields, in memory or in what it passes to its consumer, which
+//! drops it. In a measured run only the recorders whose name says so write to a disk.
 
 mod by_hand;
 #[cfg(all(feature = "trace-rivals", target_os = "linux"))]

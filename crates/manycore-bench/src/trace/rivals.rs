@@ -1,4 +1,4 @@
-//! Crates that write what is recorded as text, or hand it to a collector.
+//! Crates that write what is recorded as text, or pass it to a collector.
 
 use std::{
     borrow::Cow,

@@ -1,11 +1,11 @@
-//! Refcache (Clements, Kaashoek and Zeldovich, EuroSys 2013): each thread keeps the changes that it
-//! makes to counts in a small cache of its own, and adds them to the counts now and then.
+//! Refcache (Clements, Kaashoek and Zeldovich, EuroSys 2013): each thread keeps its changes to
+//! counts in a small cache of its own, and adds them to the counts now and then.
 //!
-//! Time is in epochs: one is over when each thread has flushed its cache. A count that a flush
-//! brings to zero may not be zero in truth, because another thread has a change that is not
-//! flushed. So the object is reviewed two epochs later: if its count is zero still, and was so all
-//! the time, there is no reference to it. In the paper a timer flushes every 10 ms; here each
-//! thread does, after so many changes.
+//! Time is divided into epochs. An epoch ends when each thread has flushed its cache. A count that
+//! a flush brings to zero may not really be zero, because another thread may hold an unflushed
+//! change. The object is therefore reviewed two epochs later. If its count has stayed zero all that
+//! time, there is no reference to it. In the paper a timer flushes every 10 ms. Here each thread
+//! flushes after a number of changes.
 
 use std::{
     hint::black_box,

@@ -1,11 +1,11 @@
-//! SNZI (Ellen, Lev, Luchangco and Moir, PODC 2007): not how many references there are, but whether
-//! there are any.
+//! SNZI (Ellen, Lev, Luchangco and Moir, PODC 2007): it tells whether there are references, but not
+//! how many.
 //!
-//! A tree of counts. A thread arrives at its leaf; only the first arrival at a node goes on to the
-//! parent, and only the last departure. So threads of different leaves meet at the root only when a
-//! leaf's count comes from or returns to zero. A node whose first arrival is under way has half an
-//! arrival: others complete it, and a thread that did so in vain takes its arrivals at the parent
-//! back. The root says by an indicator of its own whether its count is above zero.
+//! It is a tree of counts. A thread arrives at its leaf. Only the first arrival at a node continues
+//! to the parent, and only the last departure does. Threads of different leaves therefore meet at
+//! the root only when a leaf's count leaves or returns to zero. A node whose first arrival is under
+//! way has half an arrival. Other threads complete it; a thread that did so in vain takes back its
+//! arrivals at the parent. The root has a separate indicator of whether its count is above zero.
 
 use std::{
     hint::black_box,

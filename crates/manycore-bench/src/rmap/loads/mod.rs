@@ -1,37 +1,36 @@
 //! Three programs that fork, around the reverse map: `aim`, `mail` and `spawn` (LDU, sections 2.6.2
 //! to 2.6.5; `mail` also OpLog, section 7.1).
 //!
-//! Owns: what one operation of each does. What it asks of its system is a trait (`unix`): on a
-//! machine's own cores real processes, files in memory and pipes, made by system calls
-//! (`processes`), and on virtual cores calls that take as long as those did where they were
-//! measured (`Calls`).
+//! Owns: what one operation of each does. Its requests to the system are a trait (`unix`). On a
+//! machine's own cores these are real processes, files in memory and pipes, made by system calls
+//! (`processes`). On virtual cores they are calls that take as long as the real ones did where they
+//! were measured (`Calls`).
 //!
-//! What stands for what. A thread is a core with a user on it, so that users are in proportion to
-//! cores, as in the papers; it shares nothing with others but the files' reverse maps (and, with
-//! real processes, the kernel), as the papers gave each user his own mail area and a file system
-//! in memory. The reverse map under test is this program's, in memory that all processes share: a
-//! process adds its eight mappings of shared files when it begins and removes them before it ends
-//! (`Worker::create`, `Worker::exit`). There is no reverse map of anonymous memory, and no page is
-//! cleared.
+//! A thread stands for a core with a user on it, so users are in proportion to cores, as in the
+//! papers. Threads share only the files' reverse maps and, with real processes, the kernel. The
+//! papers, too, gave each user a private mail area and a file system in memory. The reverse map
+//! under test belongs to this program, in memory that all processes share. A process adds its eight
+//! mappings of shared files when it begins, and removes them before it ends (`Worker::create`,
+//! `Worker::exit`). There is no reverse map of anonymous memory, and no page is cleared.
 //!
-//! - `spawn` (lmbench, process creation): a process is made and ends; in `spawn-exec` it becomes
-//!   another program before, in `spawn-shell` a shell that starts one.
-//! - `mail` (Exim): a message makes three processes: one for the connection, which spools the body
-//!   in the user's private area, and under it two that deliver: one reads the spool, one appends to
-//!   the user's mailbox. Then the spool file is deleted and the connection's process ends.
+//! - `spawn` (lmbench, process creation): a process is made and ends. In `spawn-exec` it becomes
+//!   another program before it ends, in `spawn-shell` a shell that starts one.
+//! - `mail` (Exim): a message makes three processes. One is for the connection, and spools the body
+//!   in the user's private area. Under it two processes deliver: one reads the spool, one appends
+//!   to the user's mailbox. Then the spool file is deleted and the connection's process ends.
 //! - `aim` (AIM7, multiuser): a job is a process that writes and reads a private file, touches
 //!   memory, sends messages back and forth through a pipe of its own, and computes.
 //!
-//! The thesis' numbers: 8 sockets of 15 cores; stock's speed grows up to 45 (lmbench), 60 (Exim)
-//! and 75 cores (AIM7). OpLog's: three processes a message. Ours: eight mappings, sixteen files and
-//! their skew (those of `rmap-fork`), the sizes of bodies, files and messages, and how long a job
-//! computes.
+//! The thesis' numbers are 8 sockets of 15 cores. Stock's speed grows up to 45 (lmbench), 60 (Exim)
+//! and 75 cores (AIM7). OpLog's number is three processes a message. The other numbers were chosen
+//! here: eight mappings, sixteen files and their skew (those of `rmap-fork`), the sizes of bodies,
+//! files and messages, and how long a job computes.
 //!
-//! **How long the parts between updates take decides how much a better reverse map gains**, and
-//! the papers do not say it. Here it is what these programs take where they ran (`unix` has the
-//! times), which were not chosen for what follows from them. The paper's programs do more: Exim
-//! reads its configuration and checks addresses, a real AIM7 has forty kinds of jobs. So stock
-//! stops growing sooner here than there, and falls behind farther.
+//! **The time that the parts between updates take decides how much a better reverse map gains**,
+//! and the papers do not state it. Here it is the time that these programs took where they ran
+//! (`unix` lists the times). These times were not chosen for their consequences. The papers'
+//! programs do more: Exim reads its configuration and checks addresses, and a real AIM7 has forty
+//! kinds of jobs. Stock therefore stops growing sooner here than there, and falls behind farther.
 
 #[cfg(target_os = "linux")]
 pub(crate) mod processes;

@@ -2,18 +2,18 @@
 //!
 //! Owns: [`Processes`], and the calls of the C library behind it.
 //!
-//! What is measured lies in memory that all processes share: they are made by `clone` with
-//! `CLONE_VM`, so that the reverse map, the library's own memory and the result are the parent's.
-//! Such a process has its own number, its own descriptors and an end that is waited for; page
+//! The measured data lies in memory that all processes share. The processes are made by `clone`
+//! with `CLONE_VM`, so the reverse map, the library's own memory and the result are the parent's.
+//! Such a process has its own number, its own descriptors and an end that is waited for. Page
 //! tables are not copied, as with `vfork` and `posix_spawn`.
 //!
 //! Invariants:
 //!
 //! - processes.P1 A parent does not run until its child has ended or has become another program
-//!   (`CLONE_VFORK`). So the child may use what is its parent's alone: thread-locals, and what the
-//!   closure borrows.
-//! - processes.P2 A child runs on a stack that no other process has, below which a page is not to
-//!   be touched; it does not unwind out of its function.
+//!   (`CLONE_VFORK`). The child may therefore use what belongs to its parent alone: thread-locals,
+//!   and what the closure borrows.
+//! - processes.P2 A child runs on a stack that no other process has, with a page below it that must
+//!   not be touched. It does not unwind out of its function.
 
 use std::{
     array,

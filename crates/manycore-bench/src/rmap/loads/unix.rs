@@ -1,10 +1,10 @@
-//! What the loads ask of a Unix system: processes, files in memory, a pipe.
+//! The requests of the loads to a Unix system: processes, files in memory, a pipe.
 //!
 //! Owns: the trait [`Unix`]; [`Calls`], the system on virtual cores, where there are no processes;
 //! and the times of real ones that it charges. Real processes are in `processes`.
 //!
-//! A process runs while its parent waits for it, in both. So what is done in which order, and on
-//! which core, is the same.
+//! In both systems a process runs while its parent waits for it. The order of the work, and the
+//! core that does it, are therefore the same.
 
 use std::array;
 

@@ -1,10 +1,12 @@
-//! LTTng-UST: tracepoints in C, compiled when they are first asked for.
+//! LTTng-UST: tracepoints in C, compiled when they are first needed.
 //!
-//! Linking the library would start its threads in each run of the command, so the tracepoints are a
-//! shared library that is loaded when this row is measured. A call goes through a pointer, as it
-//! does where the tracepoints lie in a library: about 1 ns of each figure.
+//! If the command were linked with the library, the library would start its threads in each run.
+//! The tracepoints are therefore a shared library, which is loaded when this row is measured. A
+//! call goes through a pointer, as in any program whose tracepoints lie in a library: about 1 ns of
+//! each figure.
 //!
-//! The session is in snapshot mode, which overwrites the oldest sub-buffers, as ours does.
+//! The session is in snapshot mode, which overwrites the oldest sub-buffers, as the library's
+//! recorder does.
 
 use std::{
     ffi::{CStr, CString, c_int, c_void},
