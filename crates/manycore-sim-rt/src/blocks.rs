@@ -235,8 +235,8 @@ mod tests {
 
     use super::*;
 
-    /// One block of LLVM's: a division whose short form code generation put a branch before, and
-    /// then the clock.
+    /// One block of LLVM's: a division, to which code generation added a branch to its short form,
+    /// and then a clock read.
     #[unsafe(naked)]
     extern "C" fn divides_and_reads() {
         naked_asm!(
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(plain, 2, "five instructions, two a cycle");
     }
 
-    /// What `fetch_max` is, an exchange with memory, one of registers, and a fill.
+    /// The instruction of `fetch_max`, an exchange with memory, one of registers, and a fill.
     #[unsafe(naked)]
     extern "C" fn locks() {
         naked_asm!(
@@ -302,7 +302,7 @@ mod tests {
         let start = locks as *const () as usize;
         let note = |_: &mut Code, it: &Instruction| found.push(it.mnemonic());
         let cost = costs(&Machine::guessed("test")).learn(&mut Code::default(), start, note);
-        // The last one first.
+        // The last one comes first.
         assert_eq!(found, [Mnemonic::Stosq, Mnemonic::Xchg, Mnemonic::Cmpxchg]);
         assert_eq!(cost, 3, "six instructions; the accesses are charged when they run");
     }

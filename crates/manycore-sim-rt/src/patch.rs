@@ -306,10 +306,10 @@ mod tests {
 
     #[test]
     fn jump_into_what_would_move_is_found() {
-        // At 1000: `jmp +3` ends at 1002 and goes to 1005.
+        // At 1000, `jmp +3` ends at 1002 and goes to 1005.
         assert!(jumps_between(&[0xeb, 3, 0x90], 1000, 1004, 1006));
         assert!(!jumps_between(&[0xeb, 3, 0x90], 1000, 1006, 1010));
-        // At 1000: `je -6` as six bytes goes to 1000.
+        // At 1000, `je -6` takes six bytes and goes to 1000.
         let backward = [0x0f, 0x84, 0xfa, 0xff, 0xff, 0xff];
         assert!(jumps_between(&backward, 1000, 1000, 1001));
         assert!(!jumps_between(&backward, 1000, 1001, 1004));

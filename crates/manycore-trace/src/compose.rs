@@ -231,7 +231,7 @@ mod tests {
                     ("is_even", Value::Bool(n % 2 == 0)),
                     ("text", Value::Text("x".repeat(n as usize % 20))),
                 ];
-                // Far apart now and then, so that times have more than 32 bits.
+                // Some times are far apart, so that they have more than 32 bits.
                 let time = n * 1000 + at + ((n / 1000) << 33);
                 writer.record(*lane, time, TEST, Kind::Instant, "Step", &fields);
             }

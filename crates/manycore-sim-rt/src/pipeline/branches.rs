@@ -92,7 +92,8 @@ impl Branches {
 mod tests {
     use super::*;
 
-    /// The share of a branch's ways that was not foreseen, after as many that were not counted.
+    /// Returns the share of a branch's ways that was not predicted, after an equal number that is
+    /// not counted.
     fn wrong(way: impl Fn(u64) -> bool) -> f64 {
         const TIMES: u64 = 20_000;
         let (mut branches, mut history) = (Branches::new(), History::default());
@@ -116,7 +117,8 @@ mod tests {
 
     #[test]
     fn rare_way_costs_one_mistake() {
-        // One in 100, by chance: to say always the other is wrong in one of 100.
+        // The rare way comes once in 100, at random. Always predicting the other way is wrong once
+        // in 100.
         let wrong = wrong(|step| mix(mix(step) ^ step >> 9) >> 32 & 0xffff < 655);
         assert!(wrong < 0.025, "{wrong}");
     }

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use crate::{blocks, code::Code};
 
-    /// A core of four instructions a cycle, with a window of 80.
+    /// Returns a core of four instructions a cycle, with a window of 80.
     fn machine() -> Machine {
         let mut machine = Machine::guessed("test");
         for (name, value) in [("instructions_per_10_cycles", "40"), ("window", "80"), ("hit", "0")]
@@ -301,7 +301,7 @@ mod tests {
         machine
     }
 
-    /// Cycles that a block takes each time, if it runs over and over.
+    /// Returns the cycles that a block takes each time, when it runs again and again.
     fn cycles(block: unsafe extern "C" fn()) -> f64 {
         const TIMES: u64 = 1000;
         let pc = block as *const () as usize;
@@ -315,7 +315,7 @@ mod tests {
         (0..TIMES).fold(0, once) as f64 / TIMES as f64
     }
 
-    /// Names for blocks of code.
+    /// Defines blocks of code with names.
     macro_rules! blocks {
         ($($name:ident $($line:literal)*;)*) => { $(
             #[unsafe(naked)]
@@ -350,10 +350,10 @@ mod tests {
         near(multiplies, 3.0);
     }
 
-    /// In one mapping with the callbacks, as all of the runtime is.
+    /// Lies in one mapping with the callbacks, as all of the runtime does.
     extern "C" fn runtime() {}
 
-    /// One that calls the runtime, with an argument.
+    /// A block that calls the runtime, with an argument.
     #[unsafe(naked)]
     unsafe extern "C" fn tells() {
         naked_asm!(

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::engine::hash::Random;
 
-    /// The obvious queue.
+    /// The obvious queue: a plain list.
     #[derive(Default)]
     struct Plain(Vec<(u64, Event)>);
 

@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_line_takes_longer_the_farther_it_goes() {
-        // The sibling thread, the same complex, another one, another socket.
+        // The other core is the sibling thread, or in the same complex, another complex, or another
+        // socket.
         for (name, cores, [sibling, complex, socket, far]) in [
             ("epyc-9654", [192, 7, 95, 191], [0, 60, 380, 699]),
             ("epyc-9965", [384, 15, 191, 383], [0, 67, 358, 660]),

@@ -184,7 +184,7 @@ fn refused_flush_is_made_up_for() {
         assert!(case.db.flush().is_ok(), "what was refused is lost");
         assert_eq!((case.db.pending(), case.db.free_frames()), (0, FRAMES / 2 + 4));
     });
-    // A space that ends gives its addresses back, or keeps them.
+    // A space that ends either gives its addresses back or keeps them.
     let end = |case: &Case<'_>| {
         case.db.end(case.spaces[0])?;
         case.db.flush()

@@ -6,7 +6,7 @@ use crate::loom_models::{model, must_catch, unexplored};
 use loom::thread;
 use manycore::collections::BudgetTree;
 
-/// A file of one page, which is in memory and dirty.
+/// Returns a file of one page, which is in memory and dirty, and its source.
 fn dirty_file() -> (Arc<MemoryFile>, Arc<FileCache>) {
     unexplored(|| {
         let source = Arc::new(MemoryFile::new(vec![0; 16]));

@@ -56,9 +56,9 @@ impl Tree {
         space.claim(page, 1)?;
         let node = Node::new((space, page), 0, Rights::WRITE, parent);
         let node = Box::into_raw(Box::new(node));
-        // SAFETY: tree.M6 - made in this model, which frees no node.
+        // SAFETY: tree.M6 - the parent was made in this model, which frees no node.
         if let Some(parent) = unsafe { parent.as_ref() } {
-            // SAFETY: made just now, below this parent.
+            // SAFETY: the node was made just now, below this parent.
             if let Err(kind) = unsafe { parent.insert(node, section) } {
                 space.unclaim(page, 1);
                 return Err(kind);
@@ -94,7 +94,7 @@ impl Tree {
     }
 }
 
-/// Runs two operations on a tree of this depth at the same time.
+/// Runs two operations at the same time, on a tree of this depth.
 fn beside(
     depth: u32,
     preemptions: usize,
@@ -227,7 +227,7 @@ fn frame_under_a_reader(in_flush: bool) {
     model(2, move || {
         let contents = Arc::new(UnsafeCell::new(7));
         let domain = unexplored(|| Domain::builder().mode(Mode::Epoch).build().unwrap());
-        // Lives as long as the threads, whose handles need 'static.
+        // The domain lives as long as the threads, whose handles need 'static.
         let domain: &'static Domain = Box::leak(Box::new(domain));
         let (db, space, page) = unexplored(|| {
             let backing = Cleared(Arc::clone(&contents));
@@ -247,7 +247,7 @@ fn frame_under_a_reader(in_flush: bool) {
             thread::spawn(move || {
                 let section = domain.enter();
                 if db.resolve(space, page, &section).is_some() {
-                    // SAFETY: mapping_db.V4 - found in this section; loom checks it.
+                    // SAFETY: mapping_db.V4 - the page was found in this section; loom checks it.
                     let read = db.backing.0.with(|contents| unsafe { *contents });
                     assert_eq!(read, 7, "a frame was cleared under its reader");
                 }
@@ -260,7 +260,7 @@ fn frame_under_a_reader(in_flush: bool) {
             db.flush().unwrap();
             assert_eq!(db.free_frames(), 1);
             drop(db);
-            // SAFETY: leaked above; the database and all threads are gone.
+            // SAFETY: the value was leaked above; the database and all threads are gone.
             drop(unsafe { Box::from_raw(std::ptr::from_ref(domain).cast_mut()) });
         });
     });

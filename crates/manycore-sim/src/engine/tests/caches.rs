@@ -48,7 +48,7 @@ fn a_line_that_a_core_gave_up_comes_from_its_complex() {
     machine.l2_kib = 1;
     machine.l1_kib = 0;
     let mut engine = Engine::new(machine.clone(), 2, 1).unwrap();
-    // Sixteen lines have room.
+    // The cache has room for sixteen lines.
     for line in 0..40 {
         assert_eq!(engine.access(0x1000 + line * 64, 8, Access::Write, 1), Outcome::Continue);
     }

@@ -1,4 +1,4 @@
-//! The engine against a slow, obvious model of the same rules, on random programs.
+//! Compares the engine with a slow, obvious model of the same rules, on random programs.
 
 mod caches;
 mod invariants;

@@ -30,7 +30,7 @@ pub(super) struct Setup {
 /// The result of a run.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Done {
-    /// Thread, step, time after it, core.
+    /// The thread, the step, the time after it, and the core.
     pub(super) log: Vec<(u32, u32, u64, u32)>,
     pub(super) deadlocked: bool,
     pub(super) misses: u64,
@@ -46,7 +46,7 @@ pub(super) fn random(seed: u64) -> Setup {
     programs_for(machine, cores, seed, random)
 }
 
-/// Random programs for the whole of that machine.
+/// Returns random programs for the whole of a machine.
 pub(super) fn of_machine(machine: Machine, seed: u64) -> Setup {
     let cores = machine.cores();
     programs_for(machine, cores, seed, Random::new(seed))

@@ -268,7 +268,7 @@ fn stores_in_the_buffer_cost_nothing_until_a_fence() {
     }
     assert_eq!(engine.now(), 4 * 2);
     assert_eq!(engine.fence(), Continue);
-    // The last store was begun at cycle 6 and took a fetch from memory; the fence costs 20.
+    // The last store began at cycle 6 and took a fetch from memory; the fence costs 20.
     assert_eq!(engine.now(), 6 + 250 + 20);
 }
 

@@ -1,4 +1,4 @@
-//! Which misses are false and which are true sharing.
+//! Which misses are false sharing, and which are true sharing.
 
 use crate::{
     Access::{self, Read, Rmw, Write},

@@ -1,4 +1,5 @@
-//! What the layer records of tracing's calls. One test, because a process has one recording.
+//! Checks what the layer records of tracing's calls. It is one test, because a process has one
+//! recording.
 
 use super::{TracingLayer, with_values};
 use crate::{Classes, Recorder, Trace};
@@ -6,7 +7,8 @@ use std::fmt;
 use tracing::{Level, subscriber::with_default};
 use tracing_subscriber::{layer::SubscriberExt, registry::Registry};
 
-/// Uses the thread's buffer while it is formatted, as an event within an event does, and says more
+/// Uses the thread's buffer while it is formatted, as an event within an event does, and writes
+/// more than a record keeps.
 /// than a record keeps.
 struct Hostile;
 
@@ -17,7 +19,7 @@ impl fmt::Debug for Hostile {
     }
 }
 
-/// What `f` leaves in a recording of these classes: each record's class and text.
+/// Returns what `f` leaves in a recording of these classes: each record's class and text.
 fn recorded(classes: Classes, f: impl FnOnce(&crate::Recording)) -> Vec<String> {
     let _alone = crate::bridge::alone();
     let recording = Recorder::new().classes(classes).start().expect("no other recording");
@@ -97,7 +99,7 @@ fn field_that_records_while_it_is_formatted_keeps_its_record_and_is_cut_at_a_cha
     });
     assert_eq!(lines.len(), 1);
     assert!(lines[0].ends_with("é...\" e=9"), "{}", lines[0]);
-    // The last one has what room is left.
+    // The last one gets the room that is left.
     assert_eq!(lines[0].matches('é').count(), (3 * 480 + 336) / 2);
 }
 

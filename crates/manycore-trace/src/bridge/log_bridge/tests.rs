@@ -1,4 +1,4 @@
-//! What the logger records. Not installed: a process has one.
+//! Checks what the logger records. It is not installed, because a process has only one logger.
 
 use super::{FIRST, LogBridge, classes};
 use crate::{Classes, Recorder, Trace};

@@ -1,4 +1,4 @@
-//! The second half of the slow model: what an access costs, and what it does to the line.
+//! The second half of the slow model: the cost of an access, and its effect on the line.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ impl Model<'_> {
         done.is_none().then_some(Then::Stop)
     }
 
-    /// After a store into the buffer.
+    /// Continues after a store into the buffer.
     fn buffered(&mut self, thread: usize) -> Option<Then> {
         let hit = u64::from(self.machine.hit);
         self.threads[thread].clock += hit;
