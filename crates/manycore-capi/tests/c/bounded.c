@@ -1,6 +1,6 @@
 /*
- * A bounded domain: memory stays bounded while a reader stalls in its section, what that reader holds is
- * not freed, and neither is what readers find who follow links by the rules of mc_protect.
+ * A bounded domain: memory stays bounded while a reader stalls in its section. An object that this reader
+ * holds is not freed, and neither is an object that readers find by the rules of mc_protect.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
@@ -13,7 +13,7 @@
 #define BYTES 1024
 #define BUDGET ((size_t)64 << 10)
 
-/* An object with a link to one that is replaced more often. */
+/* An object with a link to another one, which is replaced more often. */
 struct node {
 	struct mc_head head;
 	uint64_t magic;
@@ -55,7 +55,7 @@ static int is_alive(const struct node *node)
 	return __atomic_load_n(&node->magic, __ATOMIC_RELAXED) == ALIVE;
 }
 
-/* Replaces the root, whose birth is known or not. */
+/* Replaces the root; its birth is known or not. */
 static void replace_root(int is_born)
 {
 	struct node *new_root = node_new(NULL), *old;
@@ -73,7 +73,7 @@ static void *stall(void *argument)
 	struct node *held;
 
 	mc_enter(domain);
-	/* The record of the thread is of another domain then. */
+	/* The thread's record then belongs to another domain. */
 	if (argument != NULL) {
 		mc_enter(other);
 		mc_leave(other);
@@ -87,7 +87,7 @@ static void *stall(void *argument)
 	return NULL;
 }
 
-/* The most that waited while a reader was stalled and the root was replaced so often. */
+/* Returns the most objects that waited while a reader was stalled and the root was replaced REPLACED times. */
 static uint64_t worst_while_stalled(long replaced, int is_born, void *argument)
 {
 	struct mc_backlog backlog = MC_BACKLOG_INIT;
@@ -110,7 +110,7 @@ static uint64_t worst_while_stalled(long replaced, int is_born, void *argument)
 	return worst;
 }
 
-/* Stays where it is for a while, now and then. */
+/* Now and then stays where it is for a while. */
 static void rest(int round)
 {
 	const struct timespec pause = { 0, 100000 };
@@ -119,7 +119,7 @@ static void rest(int round)
 		nanosleep(&pause, NULL);
 }
 
-/* Reads as the rules say. */
+/* Reads by the rules. */
 static void read_some(int rounds)
 {
 	struct node *found, *child;
@@ -149,7 +149,7 @@ static void *end(void *argument)
 	return NULL;
 }
 
-/* Reads, or has threads read that have come to their end. */
+/* Reads, or starts threads that read and then end. */
 static void *read_all(void *argument)
 {
 	pthread_t thread;
@@ -164,7 +164,7 @@ static void *read_all(void *argument)
 	return NULL;
 }
 
-/* Replaces the child, and sometimes the root, whose link is cut before. */
+/* Replaces the child, and sometimes the root, after cutting its link. */
 static void update(int i)
 {
 	struct node *old, *child, *new_child = node_new(NULL);
@@ -188,7 +188,7 @@ static void update(int i)
 		CHECK(mc_retire(domain, &child->head, sizeof(*child), node_free) == 0);
 	if (old != NULL)
 		CHECK(mc_retire(domain, &old->head, sizeof(*old), node_free) == 0);
-	/* Its own child it may hold, too, although the other updater has replaced it. */
+	/* It may also hold its own child, although the other updater has replaced that child. */
 	rest(i % 64);
 	CHECK(is_alive(new_child));
 	mc_leave(domain);
@@ -236,7 +236,7 @@ static void run(uint64_t flags, size_t batch)
 	/* 20 MB pass through, and less than twice the budget waits. */
 	CHECK(worst_while_stalled(20000, 1, NULL) <= 2 * BUDGET);
 	CHECK(worst_while_stalled(20000, 1, &options) <= 2 * BUDGET);
-	/* Objects of which no birth is known are held back: this test can fail. */
+	/* Objects whose birth is unknown are held back, which shows that this test can fail. */
 	CHECK(worst_while_stalled(1000, 0, NULL) >= 900 * BYTES);
 	torture();
 
@@ -246,7 +246,7 @@ static void run(uint64_t flags, size_t batch)
 	CHECK(mc_domain_free(domain) == 0 && mc_domain_free(other) == 0);
 }
 
-/* What is refused, and domains that are not bounded. */
+/* Checks what is refused, and domains that are not bounded. */
 static void contracts(void)
 {
 	struct mc_domain_options options = MC_DOMAIN_OPTIONS_INIT;

@@ -1,4 +1,4 @@
-/* A check that does not end with NDEBUG, and what the tests share. */
+/* A check that NDEBUG does not disable, and code that the tests share. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -50,7 +50,7 @@ static inline const mc_domain *eager_domain(void)
 	return domain;
 }
 
-/* For as many rounds as would free everything. */
+/* Runs as many rounds as would free everything. */
 static inline void collect_often(const mc_domain *domain)
 {
 	int i;

@@ -1,4 +1,4 @@
-/* What each function refuses, and what call-backs may do. */
+/* Checks what each function refuses, and what call-backs may do. */
 #include "check.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static void refusals(void)
 	options.size = 0;
 	CHECK(mc_domain_new(&other, &options) == -EINVAL);
 
-	/* A program that knows less, and one that knows more. */
+	/* A program with fewer options, and one with more. */
 	options.size = sizeof(size_t);
 	options.flags = UINT64_C(1) << 63;
 	CHECK(mc_domain_new(&other, &options) == 0 && mc_domain_free(other) == 0);
@@ -60,7 +60,7 @@ static void refusals(void)
 	mc_enter(mc_domain_default());
 	CHECK(mc_call_barrier() == -EDEADLK);
 	mc_leave(mc_domain_default());
-	mc_leave(domain); /* without MC_DEBUG, nothing */
+	mc_leave(domain); /* does nothing without MC_DEBUG */
 	CHECK(mc_is_inside(domain) == 0);
 }
 
@@ -89,7 +89,7 @@ static void nesting(void)
 	CHECK(mc_domain_free(other) == 0);
 }
 
-/* A thread that stays inside holds nothing back beyond its quiescent states; inner sections do. */
+/* A thread that stays inside holds nothing back after a quiescent state; inner sections do. */
 static void quiescent_states(void)
 {
 	const mc_domain *own = eager_domain();
@@ -119,7 +119,7 @@ static void quiescent_states(void)
 
 static int depth_left = 1000;
 
-/* Retires the next one, enters, leaves, and is refused what would wait for it. */
+/* Retires the next object, enters, leaves, and is refused the calls that would wait for itself. */
 static void chain(struct mc_head *head)
 {
 	CHECK(mc_running() == 1);
@@ -144,7 +144,7 @@ static void callbacks(void)
 		CHECK(mc_barrier(domain) == 0);
 	CHECK(mc_running() == 0);
 
-	/* What waits runs when the domain is freed, and what that retires. */
+	/* Freeing the domain runs the waiting call-backs, and those that they retire. */
 	depth_left = 100;
 	head = (struct mc_head *)malloc(sizeof(*head));
 	CHECK(head != NULL && mc_retire(domain, head, sizeof(*head), chain) == 0);

@@ -1,7 +1,7 @@
 /*
- * A child goes on with what the forking thread had, wherever the other threads were: each is stopped in
- * every call-back and at every step of a barrier while the main thread forks, and then all of them churn.
- * A child that waits for a thread that it does not have is ended by its alarm.
+ * A child continues with what the forking thread had, wherever the other threads were. Another thread is
+ * stopped in every call-back and at every step of a barrier while the main thread forks. Then all threads
+ * churn. A child that waits for a thread that it does not have is ended by its alarm.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
@@ -16,8 +16,8 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 /*
- * The allocator of the sanitizer does not take its locks for a fork in all versions: a child hangs in malloc
- * if another thread was there, whatever that thread used it for.
+ * Some versions of the sanitizer's allocator do not take its locks for a fork. A child then hangs in malloc
+ * if another thread was in it, for whatever purpose.
  */
 #define MALLOC_SURVIVES_A_FORK 0
 #else
@@ -44,7 +44,7 @@ static void wait_for(int *flag)
 		nap();
 }
 
-/* The other thread is here until the main thread has forked. */
+/* The other thread stays here until the main thread has forked. */
 static void here(void)
 {
 	__atomic_store_n(&has_come, 1, __ATOMIC_SEQ_CST);
@@ -86,7 +86,7 @@ static void call_counted(long *count)
 	CHECK(mc_call(&made->head, counted_free) == 0);
 }
 
-/* What the other thread's own call-backs count, here and in the child. */
+/* The count of the other thread's own call-backs, in this process and in the child. */
 static long others;
 
 static void in_section(void)
@@ -108,14 +108,14 @@ static void in_nested_section(void)
 	mc_leave(mc_domain_default());
 }
 
-/* Outside, with nothing but what it has retired. */
+/* Stops outside, with only its retired objects. */
 static void outside(void)
 {
 	retire_counted(domain, &others);
 	here();
 }
 
-/* In a call-back that mc_barrier runs; more wait behind it, taken out already. */
+/* Stops in a call-back that mc_barrier runs; others, already taken out, wait behind it. */
 static void in_barrier(void)
 {
 	int i;
@@ -126,7 +126,7 @@ static void in_barrier(void)
 	CHECK(mc_barrier(domain) == 0);
 }
 
-/* In a call-back that runs in a section, in mc_retire. */
+/* Stops in a call-back that mc_retire runs in a section. */
 static void in_retire(void)
 {
 	mc_enter(domain);
@@ -140,7 +140,7 @@ static void in_retire(void)
 	}
 }
 
-/* In a barrier that waits for a section, which a third thread has open. */
+/* Stops in a barrier that waits for a section of a third thread. */
 static void *stay_inside(void *entered)
 {
 	mc_enter(domain);
@@ -174,7 +174,7 @@ static void barrier_of_calls(void)
 	CHECK(mc_call_barrier() == 0);
 }
 
-/* Calls WAIT in a thread, and comes to the fork when that has had time to get into it. */
+/* Calls WAIT in a thread, and goes to the fork after the call has had time to begin. */
 static void beside(void (*wait)(void))
 {
 	pthread_t thread;
@@ -211,7 +211,7 @@ static void in_synchronize(void)
 	waiting_for_a_section(synchronize);
 }
 
-/* In a call-back of the helper, behind which others and a barrier's mark wait. */
+/* Stops in a call-back of the helper; others and a barrier's mark wait behind it. */
 static void in_call(void)
 {
 	mc_enter(mc_domain_default()); /* the helper calls nothing before both are scheduled */
@@ -221,7 +221,7 @@ static void in_call(void)
 	CHECK(mc_call_barrier() == 0);
 }
 
-/* In mc_call_barrier, while the helper waits for a section. */
+/* Stops in mc_call_barrier, while the helper waits for a section. */
 static void *stay_inside_default(void *entered)
 {
 	mc_enter(mc_domain_default());
@@ -243,7 +243,7 @@ static void in_call_barrier(void)
 	CHECK(pthread_join(thread, NULL) == 0);
 }
 
-/* In mc_domain_free of a domain of its own, whose call-back is run. */
+/* Stops in mc_domain_free of a domain of its own, which runs that domain's call-back. */
 static const mc_domain *freed;
 
 static void in_free(void)
@@ -256,7 +256,7 @@ static void in_free(void)
 	CHECK(mc_domain_free(freed) == 0);
 }
 
-/* In a function of a map, which locks one bucket of it. */
+/* Stops in a function of a map, which locks one of its buckets. */
 static uint64_t hash(const void *key, void *argument)
 {
 	(void)argument;
@@ -289,7 +289,7 @@ static void in_map(void)
 struct step {
 	const char *name;
 	void (*run)(void);
-	long kept; /* call-backs of the other threads that are run in the child, too; -1: any number */
+	long kept; /* call-backs of the other threads that also run in the child; -1: any number */
 };
 
 static const struct step steps[] = {
@@ -326,7 +326,7 @@ static void *in_thread_of_child(void *count)
 	return NULL;
 }
 
-/* COUNT counts what was retired and scheduled before the fork, EXPECTED in number. */
+/* COUNT counts the EXPECTED call-backs that were retired and scheduled before the fork. */
 static void in_child(long *count, long expected)
 {
 	const mc_domain *other;
@@ -383,7 +383,7 @@ static void fork_at(int is_inside)
 	if (is_inside)
 		mc_enter(domain);
 	retire_counted(domain, &own);
-	mc_enter(mc_domain_default()); /* what is scheduled waits */
+	mc_enter(mc_domain_default()); /* scheduled call-backs wait */
 	call_counted(&own);
 	child = fork();
 	mc_leave(mc_domain_default());
@@ -402,7 +402,7 @@ static void fork_at(int is_inside)
 	CHECK(own == 2);
 }
 
-/* ---- the forking thread is in call-backs itself, one inside of another ---- */
+/* ---- the forking thread is itself in call-backs, one inside another ---- */
 
 static const mc_domain *inner;
 static pid_t forked;
@@ -465,7 +465,7 @@ static void forking_helper(struct mc_head *head)
 		alarm(60);
 }
 
-/* In the child the helper is the only thread, and goes on with what it had taken. */
+/* In the child the helper is the only thread, and continues with the call-backs that it had taken. */
 static void last_of_helper(struct mc_head *head)
 {
 	free(mc_container_of(head, struct stopping, head));
@@ -548,7 +548,7 @@ int main(void)
 	size_t i;
 	long first = 0;
 
-	/* So that the helper has started, which allocates. */
+	/* Waits until the helper has started, because its start allocates. */
 	call_counted(&first);
 	CHECK(mc_call_barrier() == 0 && first == 1);
 	for (i = 0; i < sizeof(steps) / sizeof(*steps); i++) {

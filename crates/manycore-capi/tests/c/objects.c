@@ -1,4 +1,4 @@
-/* What the functions for objects refuse, what their call-backs may do, and that nothing is lost. */
+/* Checks what the functions for objects refuse, what their call-backs may do, and that nothing is lost. */
 #include "check.h"
 
 #include <manycore/cache.h>
@@ -80,11 +80,11 @@ static void id_spaces(void)
 		*(long *)node = 1; /* the section keeps it */
 		mc_leave(domain);
 		CHECK(mc_ids_get(ids, id) == NULL && mc_ids_remove(ids, id) == -ENOENT);
-		/* Any number is safe. */
+		/* Any id may be passed. */
 		CHECK(mc_ids_get(ids, id ^ UINT64_C(1) << (i % 64)) == NULL);
 		CHECK(mc_ids_remove(ids, id ^ UINT64_C(1) << (i % 64)) == -ENOENT);
 	}
-	/* What was removed is waited for; what is there is freed with the space. */
+	/* Removed nodes are waited for; the others are freed with the space. */
 	CHECK(mc_barrier(domain) == 0 && freed == 1000);
 	CHECK(mc_ids_insert(ids, malloc(8)) != 0);
 	id = mc_ids_insert(ids, malloc(8));
@@ -103,7 +103,7 @@ static int depth;
 static uint64_t hash(const void *key, void *argument)
 {
 	CHECK(argument == &map);
-	return (uint64_t)((const struct pair *)key)->key % 64; /* a bad one */
+	return (uint64_t)((const struct pair *)key)->key % 64; /* a bad hash */
 }
 
 static int equal(const void *one, const void *other, void *argument)
@@ -112,7 +112,7 @@ static int equal(const void *one, const void *other, void *argument)
 	struct pair absent = { -1, 0 };
 
 	CHECK(argument == &map);
-	/* Reads in a comparison, also of the same map. */
+	/* Reads within a comparison, also from the same map. */
 	if (depth && !looks_up) {
 		looks_up = 1;
 		CHECK(mc_map_get(map, &absent) == NULL);
@@ -174,7 +174,7 @@ static void refusals_of_maps(void)
 
 static long made;
 
-/* Puts, adds and removes the same keys as other threads. */
+/* Puts, adds and removes the same keys as the other threads. */
 static void *churn(void *argument)
 {
 	unsigned seed = (unsigned)(uintptr_t)argument;
@@ -250,14 +250,14 @@ static void maps(void)
 		CHECK(pthread_create(&threads[i], NULL, churn, (void *)(uintptr_t)(i + 1)) == 0);
 	for (i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
-	/* A barrier has waited for what was removed before; the map for what is in it. */
+	/* A barrier waited for the removed entries; freeing the map waited for those in it. */
 	CHECK(mc_barrier(domain) == 0 && freed + (long)mc_map_length(map) == made);
 	mc_map_free(map);
 	CHECK(mc_barrier(domain) == 0 && freed == made);
 	mc_map_free(NULL);
 }
 
-/* Keys that are numbers, and are not followed. */
+/* Keys that are numbers, which are not followed as pointers. */
 static void numbers(void)
 {
 	struct mc_map_operations plain = { sizeof(plain), NULL, NULL, NULL, NULL };
@@ -333,7 +333,7 @@ static int load(mc_loading *loading, const void *key, size_t length, void *argum
 		return *(const char *)key == 'e' ? -EIO : 0;
 	mc_cache_put(cache, "by load", 7, key, length, 0); /* a call-back that uses the cache */
 	mc_loaded(loading, key, length);
-	mc_loaded(loading, key, length - 1); /* the last one counts */
+	mc_loaded(loading, key, length - 1); /* the last call counts */
 	return 0;
 }
 
@@ -495,16 +495,16 @@ int main(int count, char **arguments)
 {
 	const mc_domain *first;
 
-	/* With batches that are not full, so that what is not waited for is not freed. */
+	/* Batches are not full, so objects that nobody waits for are not freed. */
 	CHECK(mc_domain_new(&domain, NULL) == 0);
 	first = domain;
 	counters();
 	id_spaces();
 	maps();
 	numbers();
-	CHECK(mc_domain_free(domain) == -EBUSY); /* the ids' */
+	CHECK(mc_domain_free(domain) == -EBUSY); /* it is the ids' domain */
 	freed = 0;
-	domain = mc_domain_default(); /* for the call-back: the other goes */
+	domain = mc_domain_default(); /* for the call-back: the other domain is freed */
 	mc_ids_free(ids);
 	CHECK(freed == 1);
 	mc_ids_free(NULL);

@@ -1,4 +1,4 @@
-// manycore.hpp: what owns what, what throws, and that each object is destroyed once.
+// manycore.hpp: checks what owns what, what throws, and that each object is destroyed once.
 #include <manycore/manycore.hpp>
 #include <manycore/rcu.hpp>
 
@@ -20,7 +20,7 @@ struct counted_object {
 	~counted_object() { alive--; }
 };
 
-// Whether f throws a system_error of this number.
+// Returns true if f throws a system_error of this number.
 template <class F>
 static bool throws(int number, F &&f)
 {
@@ -86,7 +86,7 @@ static void maps_and_ids()
 		ids.emplace(6);
 		ids.for_each([&](std::uint64_t, counted_object &object) { seen += object.value == 6; });
 		CHECK(seen == 2 && ids.size() == 1);
-		// An exception comes out where the caller is.
+		// The caller gets the exception.
 		try {
 			map.emplace("three", 7);
 			map.for_each([](const std::string &, counted_object &) { throw std::range_error("x"); });
@@ -225,7 +225,7 @@ static void deferreds()
 	} catch (const std::range_error &) {
 	}
 	object.append([last = std::make_unique<counted_object>(1)](std::vector<int> &) { CHECK(alive == 1); });
-} // which applies it
+} // the object's end applies the update
 
 static void recordings()
 {

@@ -1,4 +1,4 @@
-/* What the functions for pages and mappings refuse, and that nothing is lost or in two hands. */
+/* Checks what the functions for pages and mappings refuse, and that no page is lost or given out twice. */
 #define _DEFAULT_SOURCE
 #include "check.h"
 
@@ -42,7 +42,7 @@ static void pools(void)
 	CHECK(mc_page_pool_index(pool, &pool) == -EINVAL && mc_page_pool_index(pool, NULL) == -EINVAL);
 	CHECK(mc_page_pool_index(pool, one + 4095) == mc_page_pool_index(pool, one));
 	CHECK(mc_page_pool_resident(pool) >= 1 && mc_pages_free(pool, one, 1) == 0);
-	run = (char *)mc_pages_alloc_zeroed(pool, 8); /* the used one among them */
+	run = (char *)mc_pages_alloc_zeroed(pool, 8); /* the used page among them */
 	CHECK(run != NULL && mc_pages_alloc(pool, 1) == NULL);
 	for (one = run; one < run + 8 * MC_PAGE_BYTES; one++)
 		CHECK(*one == 0);
@@ -66,7 +66,7 @@ static void pools(void)
 static mc_page_pool *shared;
 static uintptr_t *handed[THREADS]; /* a page on its way to the next thread, or null */
 
-/* Takes pages, marks them as its own, and frees what the thread before has taken. */
+/* Takes pages, marks them as its own, and frees those that the thread before has taken. */
 static void *pass_on(void *argument)
 {
 	size_t own = (size_t)(uintptr_t)argument, i;
@@ -108,7 +108,7 @@ static void threads(void)
 	CHECK(mc_page_pool_idle(shared) == PAGES && mc_page_pool_free(shared) == 0);
 }
 
-/* Whether a child that reads (or writes) there is ended by a signal. */
+/* Tells whether a signal ends a child that reads (or writes) there. */
 static int faults(volatile char *at, int writes)
 {
 	pid_t child = fork();
@@ -210,13 +210,13 @@ static void mapped(void)
 	CHECK(mc_space_base(mappings, one) <= at && buffer[0] == 0);
 	buffer[4096] = 5;
 	CHECK(seen[4096] == 5 && !faults(seen, 0) && faults(seen, 1));
-	CHECK(mc_mappings_resolve(mappings, other, seen + 4097, &mapping) == 0); /* outside of a section */
+	CHECK(mc_mappings_resolve(mappings, other, seen + 4097, &mapping) == 0); /* outside sections */
 	CHECK(mapping.frame < 8 && mapping.rights == MC_RIGHTS_READ);
 	view = (char *)mmap(NULL, 4096, PROT_READ, MAP_SHARED, mc_mappings_fd(mappings),
 	    (off_t)mapping.frame * 4096);
 	CHECK(view != MAP_FAILED && view[0] == 5 && munmap(view, 4096) == 0);
 
-	/* A section keeps what was found mapped, whatever is revoked; a flush would wait for it. */
+	/* A section keeps a page that was found mapped, even if it is revoked; a flush would wait for it. */
 	mc_enter(domain);
 	CHECK(mc_mappings_resolve(mappings, other, seen, NULL) == 0);
 	CHECK(mc_mappings_revoke(mappings, one, buffer, 2) == 2);
@@ -228,7 +228,7 @@ static void mapped(void)
 	CHECK(mc_mappings_flush(mappings) == 2 && faults(seen, 0) && buffer[4096] == 5);
 	CHECK(mc_mappings_restrict(mappings, one, buffer, 1, MC_RIGHTS_NONE) == 0 && faults(buffer, 0));
 
-	/* Frames come back with zeros. */
+	/* Frames come back filled with zeros. */
 	for (i = 0; i < 20; i++) {
 		CHECK(mc_mappings_grant(mappings, other, 6, MC_RIGHTS_WRITE, &to) == 0);
 		CHECK(((char *)to)[5 * 4096] == 0);

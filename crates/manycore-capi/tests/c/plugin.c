@@ -1,4 +1,4 @@
-/* A plug-in that has read and retired is unloaded, while its threads live on. */
+/* Unloads a plug-in that has read and retired, while its threads live on. */
 #ifdef PLUGIN
 #include "check.h"
 
@@ -9,7 +9,7 @@ void plugin_work(const mc_domain *domain, long *count)
 	mc_enter(domain);
 	retire_counted(domain, count);
 	mc_leave(domain);
-	CHECK(mc_barrier(domain) == 0); /* before its call-back goes */
+	CHECK(mc_barrier(domain) == 0); /* before its call-back is unloaded */
 }
 #else
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ void plugin_work(const mc_domain *domain, long *count)
 #include <stdlib.h>
 #include <string.h>
 
-/* By dlopen alone: the program itself is not linked with the library. */
+/* Loads it by dlopen alone: the program itself is not linked with the library. */
 static const char *path;
 static long count;
 

@@ -1,4 +1,4 @@
-// C++26 [saferecl.rcu], clause by clause, in words of our own.
+// C++26 [saferecl.rcu], clause by clause, paraphrased.
 #include <manycore/rcu.hpp>
 
 #include <atomic>
@@ -58,7 +58,7 @@ struct other_base {
 	virtual ~other_base() = default;
 };
 
-// Its base for RCU is not the first one.
+// A type whose base for RCU is not its first base.
 struct object : other_base, rcu_obj_base<object> {
 	int value;
 	explicit object(int v) : value(v) {}
@@ -68,7 +68,7 @@ struct object : other_base, rcu_obj_base<object> {
 static_assert(noexcept(std::declval<object &>().retire()));
 static_assert(std::is_copy_constructible_v<object>);
 
-// A deleter that is not copied and has a state.
+// A deleter that is not copied and that has state.
 struct marking {
 	std::atomic<long> *mark = nullptr;
 	marking() = default;
@@ -233,7 +233,7 @@ static void evaluation_may_retire()
 		rcu_barrier();
 }
 
-// Domains of one's own do not wait for each other.
+// Separate domains do not wait for each other.
 static void domains_are_apart()
 {
 	const mc_domain *handle = nullptr;
@@ -282,7 +282,7 @@ int main()
 	evaluation_may_retire();
 	domains_are_apart();
 
-	// What would wait for itself, and what throws across the boundary.
+	// Calls that would wait for themselves, and exceptions that would cross the boundary.
 	check_it_aborts([] {
 		std::scoped_lock region(rcu_default_domain());
 		rcu_synchronize();

@@ -1,4 +1,4 @@
-/* A handler that reads, in threads that enter, leave, retire and change domains all the time. */
+/* A signal handler reads, in threads that enter, leave, retire and change domains all the time. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
@@ -88,7 +88,7 @@ int main(void)
 	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
 	for (i = 0; i < 2; i++)
 		CHECK(pthread_create(&threads[i], NULL, work, i ? &threads : NULL) == 0);
-	/* Registered before the first signal comes. */
+	/* Registers before the first signal comes. */
 	for (i = 0; i < 2; i++) {
 		uint64_t moment = mc_now(domain);
 

@@ -1,7 +1,7 @@
 /*
- * Memory beside a reader that stays in its section, by the settings of a domain as in Rust: with
- * backpressure, an updater over the budget waits that long once for some objects, a batch's at most, and a
- * report names the reader; when it leaves, everything is freed.
+ * Memory while a reader stays in its section, by the settings of a domain, as in Rust. With backpressure, an
+ * updater over the budget waits for the set time, once for a number of objects, a batch's at most. A report
+ * names the reader. When the reader leaves, everything is freed.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
@@ -36,7 +36,7 @@ static void over_budget(void *argument, const struct mc_backlog *backlog)
 	__atomic_add_fetch(&overruns, 1, __ATOMIC_SEQ_CST);
 }
 
-/* An object of BYTES, retired in a section. */
+/* Retires an object of BYTES in a section. */
 static void update(void)
 {
 	struct counted *made = (struct counted *)malloc(BYTES);
@@ -71,7 +71,7 @@ int main(void)
 	CHECK(mc_domain_new(&domain, &options) == 0);
 	CHECK(sem_init(&inside, 0, 0) == 0 && sem_init(&may_leave, 0, 0) == 0);
 
-	/* Without a stalled reader a lot more than the budget passes through. */
+	/* Without a stalled reader much more than the budget passes through. */
 	for (i = 0; i < 20000; i++, all++) {
 		update();
 		if (i % 100 == 0) {

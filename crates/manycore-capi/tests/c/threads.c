@@ -1,4 +1,4 @@
-/* Threads that end inside of sections, that never registered, that use the library at their end. */
+/* Threads that end inside sections, that never registered, or that use the library at their end. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
@@ -57,7 +57,7 @@ static void *cancelled_with_handler(void *argument)
 	return NULL;
 }
 
-/* Runs after the thread's own destructors: its sections protect, nest and are closed all the same. */
+/* Runs after the thread's own destructors: its sections still protect, nest and are closed. */
 static void use_late(void *argument)
 {
 	long before = __atomic_load_n(&freed, __ATOMIC_SEQ_CST);
@@ -108,7 +108,7 @@ static void run(void *(*function)(void *), void *argument, int cancel)
 	CHECK(mc_barrier(domain) == 0);
 }
 
-/* Waits for a reader that does not leave; to be cancelled has no effect until it has returned. */
+/* Waits for a reader that does not leave; cancelling it has no effect until it has returned. */
 static void *synchronize(void *argument)
 {
 	int *returned = (int *)argument;
@@ -122,7 +122,7 @@ static void *synchronize(void *argument)
 static sem_t go;
 static const mc_domain *current;
 
-/* Enters whatever domain there is, which may have the address of one that was freed. */
+/* Enters the current domain, which may have the address of one that was freed. */
 static void *enter_each(void *argument)
 {
 	int i;
@@ -155,7 +155,7 @@ static void *with_short_key(void *argument)
 	return argument;
 }
 
-/* Threads that use the library at their end alone leave nothing of theirs: no number, and no address. */
+/* Threads that use the library only at their end leave nothing behind: no number, and no address. */
 static void ends(void)
 {
 	struct mc_backlog backlog = MC_BACKLOG_INIT;
@@ -166,7 +166,7 @@ static void ends(void)
 	CHECK(pthread_key_create(&short_key, enter_late) == 0);
 	own = eager_domain();
 	for (round = 0; round < 3; round++) {
-		/* So many at a time that the C library gives their memory back. */
+		/* Enough threads at a time that the C library gives their memory back. */
 		for (i = 0; i < 100; i++)
 			CHECK(pthread_create(&threads[i], NULL, with_short_key, NULL) == 0);
 		for (i = 0; i < 100; i++)

@@ -1,7 +1,7 @@
 /*
- * Readers and updaters of a table, with an oracle: a node's call-back poisons it, and a reader that
- * finds the poison was let down. Freed nodes are kept for a while, so that the poison stays. Barriers
- * run beside them: what was retired before one has been poisoned after it.
+ * Readers and updaters of a table, with an oracle: a node's call-back poisons it, and a reader that finds
+ * the poison was not protected. Freed nodes are kept for a while, so that the poison stays. Barriers run
+ * meanwhile: nodes that were retired before a barrier are poisoned after it.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
@@ -78,7 +78,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* Some threads come and go. */
+/* Threads that start and end. */
 static void *come_and_go(void *argument)
 {
 	(void)argument;

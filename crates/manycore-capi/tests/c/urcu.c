@@ -1,4 +1,4 @@
-/* The API of liburcu's flavours: what a program may rely on. */
+/* The API of liburcu's flavours: checks what a program may rely on. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
@@ -15,7 +15,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int called, deferred, last = -1, out_of_order;
 static pthread_t caller;
 
-/* Takes the lock that its caller held, is outside of sections, and in order. */
+/* Takes the lock that its caller held; runs outside sections, and in order. */
 static void on_call(struct rcu_head *head)
 {
 	struct node *node = mc_container_of(head, struct node, head);
@@ -91,7 +91,7 @@ int main(void)
 	while (!poll_state_synchronize_rcu(state))
 		;
 
-	/* Call-backs come by themselves, although this thread holds their lock. */
+	/* Call-backs run by themselves, although this thread holds their lock. */
 	for (i = 0; i < 10000; i++) {
 		struct node *node = (struct node *)malloc(sizeof(*node));
 
