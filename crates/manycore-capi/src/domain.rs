@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Returns the domain that the whole program shares. It is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn mc_domain_default() -> *const Domain {
-    // Not a `OnceLock`: if a fork comes while a thread makes it, the child would wait for ever.
+    // Not a `OnceLock`: if a fork comes while a thread makes it, the child would wait forever.
     static DEFAULT: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
     #[cold]
     fn make() -> *const Domain {

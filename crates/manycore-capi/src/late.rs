@@ -23,7 +23,7 @@ fn this_thread() -> usize {
 }
 
 thread_local! {
-    /// How many of the sections belong to the calling thread.
+    /// The number of the sections that belong to the calling thread.
     static OPEN: Cell<usize> = const { Cell::new(0) };
 }
 

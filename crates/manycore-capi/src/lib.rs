@@ -21,7 +21,7 @@
 //! - capi.A2 A thread's record names a domain only while the thread owns its slot there and the
 //!   domain lives. It is reset before the thread gives the slot up, and before the domain is freed.
 //!   It is written so that a signal handler never sees a domain with the word of another.
-//! - capi.A3 If a thread ends inside of a section (by returning, `pthread_exit` or cancellation),
+//! - capi.A3 If a thread ends inside a section (by returning, `pthread_exit` or cancellation),
 //!   the section is closed: a thread that has ended holds nothing back.
 //! - capi.A4 Every scheduled call-back is counted before it can be called, and counted again after
 //!   it has returned, in the same generation. "Before it can be called" means before it is retired,

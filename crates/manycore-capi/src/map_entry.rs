@@ -42,7 +42,7 @@ impl Operations {
     };
 }
 
-/// What the program gave to make the map.
+/// The options with which the program made the map.
 pub(crate) struct Program {
     pub(crate) domain: *const Domain,
     pub(crate) operations: *const Operations,

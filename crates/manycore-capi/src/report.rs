@@ -30,7 +30,7 @@ pub struct Backlog {
 pub struct Stalled {
     /// The thread's number in the operating system, or zero.
     pub os_id: u64,
-    /// How long it has been seen in its section, at least.
+    /// The time for which it has been seen in its section, at least.
     pub at_least_ns: u64,
     /// The thread's slot.
     pub slot: u64,

@@ -1,4 +1,4 @@
-//! Whether a thread runs a call-back (capi.A5).
+//! A flag for a thread that runs a call-back (capi.A5).
 //!
 //! The lower half of the word counts the nested call-backs that the thread is running. The upper
 //! half counts those in which the process was forked (capi.A4).

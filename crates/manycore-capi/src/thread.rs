@@ -83,7 +83,7 @@ mod key {
     }
 
     /// Returns the key, made at the first call. (Not a `OnceLock`: if a fork comes while a thread
-    /// makes it, the child would wait for ever.)
+    /// makes it, the child would wait forever.)
     fn key() -> Option<pthread_key_t> {
         /// The key plus one, or zero if there is none.
         static KEY: AtomicU64 = AtomicU64::new(0);

@@ -27,7 +27,7 @@ pub struct RecordingOptions {
     pub classes: u64,
     /// Bytes of a thread's ring.
     pub ring_bytes: usize,
-    /// What happens when a ring is full.
+    /// The action when a ring is full.
     pub policy: u64,
 }
 
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn mc_event_record(event: *const Event, values: *const Val
 
 const TEXT: u64 = 4;
 
-/// Makes the site of an event, which lives for ever, or finds the site that another thread made.
+/// Makes the site of an event, which lives forever, or finds the site that another thread made.
 ///
 /// # Safety
 /// The event's strings end with a zero.

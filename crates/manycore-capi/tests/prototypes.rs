@@ -73,7 +73,7 @@ fn c_type(rust: &str, typedefs: &mut Vec<String>) -> String {
     known.unwrap_or_else(|| panic!("the type `{rust}` has no name in C here")).1.to_owned()
 }
 
-/// Splits at the commas outside of brackets.
+/// Splits at the commas outside brackets.
 fn parts(list: &str) -> Vec<&str> {
     let mut depth = 0;
     let is_end = |c: char| {

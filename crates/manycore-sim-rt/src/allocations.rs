@@ -16,7 +16,7 @@ const FREED: usize = 1 << 18;
 pub(crate) struct Block {
     pub(crate) start: usize,
     pub(crate) bytes: usize,
-    /// Where it was allocated: an address of the program and the calls that led there.
+    /// The place of the allocation: an address of the program and the calls that led there.
     pub(crate) site: u64,
     pub(crate) thread: usize,
     /// Virtual time, in cycles.

@@ -29,7 +29,7 @@ pub(crate) const PROT_EXEC: usize = 4;
 const MAP_PRIVATE: usize = 2;
 const MAP_ANONYMOUS: usize = 0x20;
 
-/// True while the kernel thread waits on purpose, for something outside of the simulation.
+/// True while the kernel thread waits on purpose, for something outside the simulation.
 static IS_WAITING: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {

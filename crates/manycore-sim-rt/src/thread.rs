@@ -27,7 +27,7 @@ pub(crate) struct Thread {
     /// Bytes of its stack, which ends a little above `pointer`. The first thread's stack is
     /// elsewhere; for it, the bytes that thread-locals may have.
     pub(crate) stack: usize,
-    /// Where it was when it gave way: its place in the tree of calls, and its block.
+    /// The place where it gave way: in the tree of calls, and its block.
     pub(crate) frame: (CallPath, usize),
     /// When its registers have their values.
     pub(crate) registers: Registers,

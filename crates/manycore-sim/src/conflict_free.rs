@@ -64,7 +64,7 @@ type State<T> = Box<dyn Fn(&T)>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotSimulated {
-    /// What is missing.
+    /// The part that is missing.
     pub reason: &'static str,
 }
 

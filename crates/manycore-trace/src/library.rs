@@ -74,8 +74,8 @@ pub fn observe_library(class: Class) -> bool {
         grace_period: event("GracePeriod", TIMED),
     };
     {
-        // Under the lock that a fork holds. Otherwise a child could wait for ever for a thread that
-        // was half-way through.
+        // Registers under the lock that a fork holds. Otherwise a child could wait forever for a
+        // thread that was half-way through.
         #[cfg(unix)]
         session::fork::register();
         let _held = session::lock();

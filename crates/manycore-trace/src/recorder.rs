@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where the rings lie.
+/// The place where the rings lie.
 #[derive(Debug, Clone)]
 enum Medium {
     Heap,

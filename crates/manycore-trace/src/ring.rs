@@ -35,7 +35,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What a writer does when its ring is full.
+/// A writer's action when its ring is full.
 ///
 /// ```
 /// use manycore_trace::{Policy, Recorder};

@@ -35,7 +35,7 @@ use std::sync::{Arc, OnceLock, Weak};
 /// One touch in this many is counted, and counts this much.
 pub(crate) const SAMPLE: u64 = 16;
 
-/// How much a file is used.
+/// The use of a file.
 #[derive(Default)]
 pub(crate) struct Usage {
     uses: Counter,

@@ -44,7 +44,7 @@ const MAGAZINE_MAX: usize = if cfg!(manycore_loom) { 2 } else { 512 };
 /// The single numbers of a slot's threads.
 struct Shelf {
     numbers: Vec<u32>,
-    /// How many numbers come or go at once (runs.R6).
+    /// The number of numbers that are moved at once (runs.R6).
     batch: usize,
 }
 

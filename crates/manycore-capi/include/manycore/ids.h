@@ -1,5 +1,5 @@
 /*
- * Objects by number: handles, descriptors, session ids. A number names one object for ever. After the
+ * Objects by number: handles, descriptors, session ids. A number names one object forever. After the
  * object is removed, the number leads nowhere, even though its place is reused.
  *
  *     id = mc_ids_insert(sessions, session);

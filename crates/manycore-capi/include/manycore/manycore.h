@@ -26,7 +26,7 @@
  * crosses the boundary: if a call-back throws, the process ends.
  *
  * THREADS register with their first section, and unregister when they end. mc_thread_register does it
- * ahead of time. If a thread ends inside of a section (by returning, pthread_exit or cancellation), the
+ * ahead of time. If a thread ends inside a section (by returning, pthread_exit or cancellation), the
  * section is closed before the destructors of pthread keys run. These may open sections of their own.
  *
  * CANCELLATION. No function here is a cancellation point, but a call-back may contain one. A thread that
@@ -57,7 +57,7 @@
  *     mappings (mappings.h)                     must not be used
  *
  * Where a lock stays held (of a map's bucket, a cache, a queue, a set of ids, a value with logs), updates
- * and reads that need the lock wait for ever. Look-ups in maps need none. None of this matters to a child
+ * and reads that need the lock wait forever. Look-ups in maps need none. None of this matters to a child
  * that goes on to exec. A signal handler must not fork, nor a thread whose thread-local destructors have
  * run.
  *
@@ -94,12 +94,12 @@ struct mc_head {
 };
 
 /*
- * Frees a retired object. Called once, by any thread, inside or outside of a section.
+ * Frees a retired object. Called once, by any thread, inside or outside a section.
  *
  * The call may come in mc_retire or mc_leave of a thread that holds locks, so the call-back must not take
  * a lock that a thread holds around these. It may retire, enter and leave. mc_synchronize, mc_barrier and
  * mc_domain_free return -EDEADLK in it. It must not longjmp out of its call: its thread would count as
- * running it for ever, these functions would refuse, and no barrier would return any more.
+ * running it forever, these functions would refuse, and no barrier would return any more.
  */
 typedef void (*mc_callback)(struct mc_head *head);
 
@@ -231,7 +231,7 @@ static inline int mc_thread_register(const mc_domain *domain)
 
 /*
  * Hands over what the calling thread has retired, before it goes idle for long. The thread may enter
- * again. -EINVAL: no domain. -EBUSY: inside of a section.
+ * again. -EINVAL: no domain. -EBUSY: inside a section.
  */
 static inline int mc_thread_unregister(const mc_domain *domain)
 {
@@ -291,7 +291,7 @@ int mc_is_inside(const mc_domain *domain);
  * Closes the section that the calling thread opened last in the domain. The thread must not use what it
  * loaded in the section any more, unless an outer section is open. Wait-free, except that once a batch of
  * retired objects the thread leads a round, in which call-backs run. With MC_DEBUG defined, a call
- * outside of a section ends the process.
+ * outside a section ends the process.
  */
 static inline void mc_leave(const mc_domain *domain)
 {
@@ -404,7 +404,7 @@ static inline int mc_is_protected_(const mc_domain *domain)
 
 /*
  * Notes the time of an object's birth in its head, for mc_retire. Call it before the object is linked in
- * a bounded domain. The thread that links the object calls it, in the same section or outside of
+ * a bounded domain. The thread that links the object calls it, in the same section or outside
  * sections, and again if the object is linked again. In other domains it has no effect. -EINVAL: a null
  * pointer.
  */
@@ -428,7 +428,7 @@ static inline int mc_born(const mc_domain *domain, struct mc_head *head)
  * The caller promises that the object is unlinked, that no section opened from now on can reach it, that
  * it is retired once, and that any thread may call FUNCTION. In a bounded domain, HEAD was zeroed or
  * passed to mc_born of this domain, and the links out of the object are null or tagged (mc_protect).
- * Never waits. May be called outside of a section. Other call-backs may run in it. -EINVAL: a null
+ * Never waits. May be called outside a section. Other call-backs may run in it. -EINVAL: a null
  * pointer.
  */
 static inline int mc_retire(const mc_domain *domain, struct mc_head *head, size_t bytes,
@@ -439,25 +439,25 @@ static inline int mc_retire(const mc_domain *domain, struct mc_head *head, size_
 
 /*
  * Waits until every section that is open now has been closed. Takes some microseconds if none is.
- * -EINVAL: no domain. -EDEADLK: inside of a section of the domain, or in a call-back.
+ * -EINVAL: no domain. -EDEADLK: inside a section of the domain, or in a call-back.
  */
 int mc_synchronize(const mc_domain *domain);
 
 /*
  * Waits until every call-back that any thread retired before this call has returned. -EINVAL: no domain.
- * -EDEADLK: inside of a section of the domain, or in a call-back.
+ * -EDEADLK: inside a section of the domain, or in a call-back.
  */
 int mc_barrier(const mc_domain *domain);
 
 /*
- * Runs the call-backs that can run now, of all threads outside of sections. Does not wait. For a thread
+ * Runs the call-backs that can run now, of all threads outside sections. Does not wait. For a thread
  * that looks after the domain, or before a thread goes idle. -EINVAL: no domain.
  */
 int mc_collect(const mc_domain *domain);
 
 /*
  * Like mc_retire in the default domain, but a thread of the library calls FUNCTION. The first call starts
- * that thread. It runs call-backs outside of sections, in the order of the calls, never in this call, and
+ * that thread. It runs call-backs outside sections, in the order of the calls, never in this call, and
  * even if no other thread retires. Slower than mc_retire, and without a bound on what waits. -EINVAL: a
  * null pointer.
  */
@@ -465,7 +465,7 @@ int mc_call(struct mc_head *head, mc_callback function);
 
 /*
  * Waits until every call-back that mc_call scheduled before has returned. In the child of a fork it does
- * not wait for the call-back that was running at the fork. -EDEADLK: inside of a section of the default
+ * not wait for the call-back that was running at the fork. -EDEADLK: inside a section of the default
  * domain, or in such a call-back.
  */
 int mc_call_barrier(void);

@@ -38,7 +38,7 @@ typedef struct mc_map mc_map;
  * read this map and others. They must not wait, and must not take a lock that a thread holds around
  * functions of the map. An update of the same map in EQUAL ends the process. If HASH and EQUAL contradict
  * each other, keys are not found, or are there twice; nothing else happens. No function here may longjmp
- * out of its call: the bucket would stay locked for ever, and the section open.
+ * out of its call: the bucket would stay locked forever, and the section open.
  *
  * If both are null, keys are numbers that are passed as pointers, which the map does not follow. A
  * look-up then calls nothing. If FREE_ENTRY is null as well, an entry takes 32 bytes instead of 64.

@@ -158,7 +158,7 @@ ptrdiff_t mc_mappings_tick(mc_mappings *mappings);
 
 /*
  * Waits for the open sections, and unmaps everything that was removed before. From then on an access
- * faults, and the frames and addresses are free. Returns how many mappings are gone. -EDEADLK: inside of
+ * faults, and the frames and addresses are free. Returns how many mappings are gone. -EDEADLK: inside
  * a section of the domain, or in a call-back. Otherwise like mc_mappings_tick.
  */
 ptrdiff_t mc_mappings_flush(mc_mappings *mappings);

@@ -13,8 +13,8 @@
 //   deleter must not take a lock that a thread holds around one of these.
 // - rcu_retire allocates with operator new; retire does not.
 // - rcu_synchronize and rcu_barrier end the process with a message if they would wait for
-//   themselves: inside of a region, or in a deleter.
-// - If a thread ends inside of a region of RCU protection, the region is closed.
+//   themselves: inside a region, or in a deleter.
+// - If a thread ends inside a region of RCU protection, the region is closed.
 //
 // rcu_domain_of gives a domain of the program's own, made by mc_domain_new, which the standard does
 // not have. In a bounded domain, pointers are loaded by section::protect of manycore.hpp, or by

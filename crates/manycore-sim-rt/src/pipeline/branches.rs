@@ -7,7 +7,7 @@
 //! Seznec and Michaud, JILP 2006), but smaller, and with whole targets: it predicts indirect calls
 //! like branches.
 
-/// How many branches back each table looks.
+/// The number of branches that each table looks back.
 const LENGTHS: [u32; 4] = [0, 6, 20, 60];
 
 /// Entries of each table.
@@ -26,7 +26,7 @@ struct Entry {
     case: u64,
     /// The target.
     next: usize,
-    /// How often it was right, less how often it was wrong; at most 3.
+    /// Right predictions less wrong ones; at most 3.
     trust: u8,
 }
 

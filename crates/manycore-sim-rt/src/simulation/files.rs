@@ -24,7 +24,7 @@ pub(crate) struct Poll {
     pub(crate) found: i16,
 }
 
-/// What a thread waits for, outside of virtual memory.
+/// The object that a thread waits for, outside virtual memory.
 #[derive(Debug, Clone)]
 pub(crate) enum WaitsFor {
     /// One of the files is ready.

@@ -1,5 +1,4 @@
-//! Events outside of the simulation that may end a wait: child processes, other programs, the
-//! network.
+//! Events outside the simulation that may end a wait: child processes, other programs, the network.
 //!
 //! Law sim_rt.O2: while some virtual thread can run, virtual time passes only by its costs. If all
 //! threads wait, and something outside may end a wait, the kernel is asked for it. An event that

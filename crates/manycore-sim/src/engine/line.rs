@@ -203,7 +203,7 @@ struct Slot {
     /// The group's number.
     number: u64,
     group: u32,
-    /// Which lines of the group were ever touched, one bit each.
+    /// The lines of the group that were ever touched, one bit each.
     touched: u8,
 }
 

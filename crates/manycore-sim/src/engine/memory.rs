@@ -79,7 +79,7 @@ impl Memory {
     }
 }
 
-/// How far an access got.
+/// The progress of an access.
 #[derive(PartialEq, Eq)]
 pub(super) enum Progress {
     /// It is complete.

@@ -70,7 +70,7 @@ pub enum Access {
     Rmw = 2,
 }
 
-/// What the caller does after a call.
+/// The caller's next action after a call.
 #[must_use = "the thread to run may be another one"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {

@@ -16,9 +16,9 @@ pub struct Touch {
     pub wrote: bool,
     /// The bytes of the line, one bit for each of the first 128.
     pub bytes: u128,
-    /// Where in the program the first access was.
+    /// The place in the program of the first access.
     pub pc: usize,
-    /// How many accesses.
+    /// The number of accesses.
     pub count: u64,
 }
 

@@ -103,11 +103,11 @@ pub struct Site {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SiteCost {
-    /// How often this place had to wait.
+    /// The place.
     pub site: Site,
-    /// How long it waited, in cycles.
+    /// The number of times that the place had to wait.
     pub misses: u64,
-    /// How long, in cycles.
+    /// The cycles that it waited.
     pub cycles: u64,
     /// Cycles of false sharing: no other core touched these bytes since this core last had the
     /// line. With a line for each byte they would have been hits.

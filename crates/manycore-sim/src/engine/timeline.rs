@@ -10,7 +10,7 @@ pub struct Wait {
     pub thread: ThreadId,
     /// The core on which the thread waited, or its last core.
     pub core: u32,
-    /// What it waited for.
+    /// The object that it waited for.
     pub waits_for: WaitFor,
     /// When it began to wait, in cycles.
     pub begin: u64,

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fmt};
 
 use super::{Engine, Outcome, ThreadId, events::Event, thread::State};
 
-/// What a thread waits for.
+/// The object that a thread waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum WaitFor {
@@ -31,7 +31,7 @@ pub enum WaitFor {
     Core,
 }
 
-/// How a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Wakened {
@@ -52,11 +52,11 @@ pub struct Blocked {
     pub thread: ThreadId,
     /// Its core.
     pub core: u32,
-    /// What it waits for.
+    /// The object that it waits for.
     pub waits_for: WaitFor,
     /// When it began to wait, in cycles.
     pub since: u64,
-    /// Where in the program it began to wait.
+    /// The place in the program where it began to wait.
     pub pc: usize,
 }
 

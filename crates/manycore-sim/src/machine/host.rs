@@ -17,7 +17,7 @@ const LINK_CYCLES: f64 = 4.0;
 const REPEATS: usize = 15;
 /// Longest time for the two threads that pass a line around.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How often each of the two threads polls the line before it yields the processor.
+/// The number of times that each of the two threads polls the line before it yields the processor.
 const LOOKS: u32 = 2_000;
 
 impl Machine {

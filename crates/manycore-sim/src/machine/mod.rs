@@ -50,7 +50,7 @@ pub enum Arbitration {
     Random,
 }
 
-/// How the sockets are connected, which decides the number of hops between two of them.
+/// The connections of the sockets, which decide the number of hops between two of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Topology {
@@ -96,7 +96,7 @@ pub struct Machine {
     pub thread_share: u32,
     /// Million cycles per second, to turn cycles into time.
     pub mhz: u32,
-    /// How sockets are wired.
+    /// The connections of the sockets.
     pub topology: Topology,
     /// Moving a line between two cores of one complex.
     pub same_complex: u32,
@@ -117,7 +117,7 @@ pub struct Machine {
     /// Added to `memory` for each hop to the line's home. A page's home is the socket that touched
     /// it first. 0: memory is equally far from all sockets.
     pub memory_hop: u32,
-    /// How long a fetch keeps the home socket's memory busy. 0: memory has no limit.
+    /// The time for which a fetch keeps the home socket's memory busy. 0: memory has no limit.
     pub memory_occupancy: u32,
     /// Memory bandwidth of each socket, in million bytes a second. 0: no limit.
     pub memory_bandwidth: u32,
@@ -132,7 +132,7 @@ pub struct Machine {
     pub l2_hit: u32,
     /// Fetching a line from the shared cache of the core's own complex.
     pub l3_hit: u32,
-    /// How long a read of a shared line keeps the line busy.
+    /// The time for which a read of a shared line keeps the line busy.
     pub read_occupancy: u32,
     /// How long the old holder may still use a line that is granted to another core. This is the
     /// time until the request reaches the old holder.
@@ -140,7 +140,7 @@ pub struct Machine {
     /// Maximal random delay of a line's arrival, in cycles, drawn from the seed. Runs with several
     /// seeds show how much of a curve comes from threads that move in step. 0: no delay.
     pub jitter: u32,
-    /// Which core gets a contended line next.
+    /// The rule that chooses the next core for a contended line.
     pub arbitration: Arbitration,
     /// Stores that may be under way while the core goes on. 0: the core waits for each store.
     pub store_buffer: u32,
@@ -151,7 +151,7 @@ pub struct Machine {
     /// How far a thread may run ahead of the others before they get their turn, in cycles. 0 is
     /// exact; a larger quantum runs faster.
     pub quantum: u32,
-    /// How far pure computation may run ahead. Other threads cannot see it.
+    /// The greatest lead of pure computation. Other threads cannot see it.
     pub drift: u32,
     /// Time slice of a thread when several threads share a core.
     pub slice: u32,

@@ -73,14 +73,14 @@ pub fn variations(machine: &Machine) -> Vec<(String, Machine)> {
 /// A report.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// What was run.
+    /// The command that was run.
     pub title: String,
     /// Warnings that a reader must see first: why the figures may mislead.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// The text of [`CLAIM`].
     pub claim: String,
-    /// What the model leaves out.
+    /// The parts of a real machine that the model leaves out.
     pub missing: Vec<String>,
     /// Other facts that a reader must know about these runs.
     pub notes: Vec<String>,
@@ -125,7 +125,7 @@ pub struct ParameterFact {
     pub name: String,
     /// Its value.
     pub value: String,
-    /// Where the value comes from.
+    /// The source of the value.
     pub source: String,
 }
 

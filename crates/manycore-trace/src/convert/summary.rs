@@ -36,7 +36,7 @@ pub struct Summary {
     pub account: Account,
 }
 
-/// How long the spans of one name took. Quantiles are exact to 2 %.
+/// The durations of the spans of one name. Quantiles are exact to 2 %.
 ///
 /// See [`Summary`] for an example.
 #[derive(Debug, Clone, Default)]

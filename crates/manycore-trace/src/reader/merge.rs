@@ -84,7 +84,7 @@ pub struct Merge<'a> {
     unknown: BTreeSet<u16>,
 }
 
-/// What all cursors share.
+/// The data that all cursors share.
 #[derive(Debug, Clone, Copy)]
 struct File<'a> {
     source: &'a Source,

@@ -23,7 +23,7 @@ use std::io;
 pub struct Damage {
     /// Bytes from the start of the file.
     pub offset: u64,
-    /// What is wrong there.
+    /// The fault that was found there.
     pub what: &'static str,
 }
 

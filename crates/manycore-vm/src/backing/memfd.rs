@@ -85,7 +85,7 @@ pub struct FrameFile {
     frames: u32,
 }
 
-/// Frames of a file that are mapped outside of a database. Dropping it unmaps them.
+/// Frames of a file that are mapped outside a database. Dropping it unmaps them.
 ///
 /// See [`FrameFile`] for an example.
 #[derive(Debug)]

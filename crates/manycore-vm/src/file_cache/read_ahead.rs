@@ -5,7 +5,7 @@
 pub(super) struct Stream {
     /// The page after the last page read.
     next: u64,
-    /// How many pages are announced ahead. Doubles while the reads stay in order.
+    /// The number of pages announced ahead. Doubles while the reads stay in order.
     window: u64,
     /// The first page that was not announced yet.
     announced: u64,

@@ -4,7 +4,7 @@ use crate::Error;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// How a call failed.
+/// The failure of a call.
 pub(super) enum Failed {
     Refused(Error),
     /// Refused, and some pages may be mapped.

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 /// How many nodes a thread queues between two checks whether a flush is due.
 const LOOK: usize = if cfg!(manycore_loom) { usize::MAX } else { 64 };
 
-/// What the threads of one slot have queued: chains by label, oldest first.
+/// The nodes that the threads of one slot have queued: chains by label, oldest first.
 #[derive(Default)]
 struct Pending {
     chains: Vec<(u64, Chain)>,
@@ -75,7 +75,7 @@ unsafe impl Send for Gate {}
 // SAFETY: tree.M6 - the chains of queued nodes are touched only under locks.
 unsafe impl Sync for Gate {}
 
-/// Where a flush returns what it frees.
+/// The place to which a flush returns what it frees.
 pub(super) struct Stores<'a> {
     pub(super) backing: &'a dyn Backing,
     pub(super) domain: &'a Domain,

@@ -46,7 +46,7 @@ pub(super) struct Window<N> {
     ended: AtomicU32,
 }
 
-/// Where the search for a gap begins.
+/// The start of the search for a gap.
 #[derive(Clone, Copy)]
 pub(super) enum Near {
     From(u32),

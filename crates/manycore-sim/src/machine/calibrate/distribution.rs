@@ -17,7 +17,7 @@ pub struct Distribution {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// How many were measured.
+    /// The number of measurements.
     pub count: usize,
 }
 

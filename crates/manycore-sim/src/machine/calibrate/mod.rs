@@ -47,7 +47,7 @@ pub struct Transfer {
     pub to: usize,
     /// The processor that has the line.
     pub from: usize,
-    /// What both processors do with the line.
+    /// The use that both processors make of the line.
     pub state: LineState,
     /// Nanoseconds.
     pub nanos: Distribution,

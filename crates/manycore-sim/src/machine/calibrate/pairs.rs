@@ -13,10 +13,10 @@ use super::{affinity, distribution::Distribution};
 const LINES: usize = 128;
 /// Rounds of each pair and state.
 const ROUNDS: usize = 9;
-/// How often a thread polls before it yields the processor.
+/// The number of times that a thread polls before it yields the processor.
 const LOOKS: u32 = 10_000;
 
-/// What the other core did with a line, and what this core then does with it.
+/// The use of a line by another core, and the following use by this core.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum LineState {

@@ -98,7 +98,7 @@ struct Model<'a> {
     done: Done,
 }
 
-/// How a part of a step ended.
+/// The outcome of a part of a step.
 #[derive(PartialEq)]
 enum Then {
     /// The step is complete and the thread's code goes on.
