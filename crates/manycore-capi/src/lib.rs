@@ -11,8 +11,8 @@
 //! The headers are written by hand. Half of them is inline functions and contracts, which no
 //! generator makes, and cbindgen leaves out functions that may unwind (capi.A1). Tests check what a
 //! generator would keep equal. Each function is declared, listed in `manycore.map`, exported and
-//! used in an example, and each field of each struct has the same offset and size for a C compiler
-//! as here (`tests/header.rs`). Each function's prototype, derived from its signature here, equals
+//! used in an example. Each field of each struct has the same offset and size for a C compiler as
+//! here (`tests/header.rs`). Each function's prototype, derived from its signature here, equals
 //! that of the header for a C compiler (`tests/prototypes.rs`).
 //!
 //! Laws:
@@ -30,9 +30,9 @@
 //!   itself. It is no cancellation point.
 //! - capi.A6 The helper of `mc_call` takes every element that is pushed, without another push: no
 //!   wake-up is lost.
-//! - capi.A7 In a bounded domain an object's birth is the value that `mc_born_` read, in the
-//!   section in which the same thread then links the object, or before that section. The birth of
-//!   every other object is unknown, which is zero.
+//! - capi.A7 In a bounded domain an object's birth is the value that `mc_born_` read. It was read
+//!   in the section in which the same thread then links the object, or before that section. The
+//!   birth of every other object is unknown, which is zero.
 //! - capi.A8 A child of `fork` waits for no work of threads that it does not have. Their sections
 //!   are closed there, its counts are of what waits there, and they hold no lock of this crate.
 //!   Nothing leads to their stacks.

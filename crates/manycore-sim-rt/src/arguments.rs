@@ -2,7 +2,7 @@
 //! lengths.
 //!
 //! The kernel puts them one after the other above the stack. There, the folder and the home in the
-//! environment decide which part of which cache line an argument has, and a program that reads it
+//! environment decide which part of which cache line an argument has. A program that reads it then
 //! fetches a line more or less. Here each text begins on a line of its own.
 
 use std::ffi::{CStr, c_char, c_int};
@@ -27,9 +27,9 @@ unsafe extern "C" {
 /// The arguments are those from the kernel, and no other thread runs.
 pub(crate) unsafe fn relocated(count: c_int, arguments: *mut *mut c_char) -> *mut *mut c_char {
     let count = count as usize;
-    // SAFETY: after the arguments and a null comes the environment, with a null at its end, and
-    // then pairs of words up to a pair with a first word of zero (# Safety). Variables that were
-    // removed since the start are missing in `environ`.
+    // SAFETY: the environment follows the arguments and a null, and ends in a null. Then come pairs
+    // of words, up to a pair with a first word of zero (# Safety). Variables that were removed
+    // since the start are missing in `environ`.
     unsafe {
         let environment = list(environ);
         let all: Vec<*mut c_char> = (0..count)

@@ -26,8 +26,8 @@ struct Lists {
     end: usize,
 }
 
-/// The allocator. It has a lock of its own, because kernel threads that are about to park, or
-/// threads of a program that is not simulated, may get here at the same time.
+/// The allocator. It has a lock of its own, because two kinds of threads may get here at the same
+/// time: kernel threads that are about to park, and threads of a program that is not simulated.
 pub(crate) struct Private {
     busy: AtomicBool,
     lists: UnsafeCell<Lists>,

@@ -3,9 +3,9 @@
 //!
 //! This module owns the replacement, in all instrumented code. The program's source needs no
 //! change, and a native build costs nothing: a block is decoded before it runs for the first time
-//! ([`crate::blocks`]). An instruction that reads the processor's clock, asks which processor this
-//! is, or enters the kernel is replaced by a jump to a stub that asks the simulation. For an access
-//! without a callback, the stub reports the access and then makes it.
+//! ([`crate::blocks`]). Three kinds of instructions are replaced by a jump to a stub that asks the
+//! simulation. They read the processor's clock, ask which processor this is, or enter the kernel.
+//! For an access without a callback, the stub reports the access and then makes it.
 //!
 //! ```text
 //! site:  jmp stub -----> stub: call the routine (ask, or report the access)

@@ -56,7 +56,6 @@
 //!   call site, takes a lock.
 //! - *Cost*: a read of the clock and some stores to the thread's own lines. No allocation, no lock,
 //!   no formatting, no system call. A class that is off costs one load and a branch.
-//!   formatting or system call. Off: one load and a branch.
 //!
 //! # Features
 //!

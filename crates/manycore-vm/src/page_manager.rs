@@ -21,9 +21,8 @@
 //!   becomes a file's last owner, it drops the file after it has released the locks.
 //!
 //! Source: K42's page managers, sections 3.2 and 4.2 of the paper: free pages and attached files
-//! for each processor. The balance between processors, which they lack, comes from `BudgetTree`;
-//! the order of requests is ours.
-//! processor; the balance that they lack is `BudgetTree`'s, and the order of requests is ours.
+//! for each processor. The balance between processors, which they lack, comes from `BudgetTree`.
+//! The order of requests was chosen here.
 
 use crate::sync::{AtomicU64, Mutex, Ordering, is_sampled, lock, seeded_bug, yield_now};
 use manycore::cluster::{Clustered, Placement, Rep};

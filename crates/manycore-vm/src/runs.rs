@@ -22,9 +22,10 @@
 //!   takes all shelves and magazines apart before it fails.
 //! - runs.R5 *Warm* numbers have been used. *Cold* numbers are unused, or had their memory taken
 //!   back. Warm numbers are used first.
-//! - runs.R6 A shelf takes twice as many numbers each time that it is empty, up to a limit, and
-//!   half as many after each time that it was full. So a thread whose numbers are freed elsewhere
-//!   (by a gate, or by other threads) takes the central lock once in hundreds of allocations.
+//! - runs.R6 Each time that a shelf is empty, it takes twice as many numbers, up to a limit. After
+//!   each time that it was full, it takes half as many. So a thread whose numbers are freed
+//!   elsewhere (by a gate, or by other threads) takes the central lock once in hundreds of
+//!   allocations.
 //!
 //! Source: K42's page manager, section 4.2 of the paper, with a balance between threads, which it
 //! lacks. Magazines: J. Bonwick and J. Adams, *Magazines and Vmem*, 2001.

@@ -5,7 +5,6 @@
 //! 1. No figure is left out: one that is not reproduced is listed with the reason.
 //! 2. Every simulated figure is one of [`super::all`], and each of those is in the list. A command
 //!    or a place that is named exists.
-//!    or a place that is named exists.
 
 use std::fmt::Write;
 

@@ -4,7 +4,7 @@
 //! that it would block, its virtual thread waits here for what the call needs. After each call that
 //! may make something ready, the kernel is asked which waits are over.
 //!
-//! Law sim_rt.O1: if a call of one virtual thread makes something ready for another, that is found
+//! Law sim_rt.O1: a call of one virtual thread may make something ready for another. That is found
 //! at the end of the call, and so at the same virtual time in every run. A waiter is added in the
 //! same turn in which the kernel said that its call would block, so no change in between is lost.
 

@@ -11,7 +11,7 @@
 //!
 //! A core runs ahead of its stores: a load finds what the core just wrote even if the line has come
 //! and gone. So a store that has arrived stays readable in the buffer for the time of the shortest
-//! transfer, in which no other core can have taken the line.
+//! transfer. In that time no other core can have taken the line.
 
 use super::{
     Access, Engine, Outcome,

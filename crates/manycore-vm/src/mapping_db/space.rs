@@ -172,9 +172,10 @@ impl<N> Window<N> {
 
     /// Claims `n` free pages in a row.
     ///
-    /// Searches the leaf of `near`, then leaves that are a multiple of `stride` away, then those at
-    /// half of it, and then everywhere, wrapping around the end. So threads that began in leaves of
-    /// their own stay apart, if there are fewer than `stride / 2` threads.
+    /// Searches the leaf of `near`, and then leaves that are a multiple of `stride` away. Then it
+    /// searches the leaves at half of `stride`, and then everywhere, wrapping around the end. So
+    /// threads that began in leaves of their own stay apart, if there are fewer than `stride / 2`
+    /// threads.
     pub(super) fn claim_gap(&self, n: u32, near: Near, stride: u32) -> Result<u32, ErrorKind> {
         const PAGES: u32 = LEAF as u32;
         let (of_leaf, from) = match near {

@@ -9,7 +9,6 @@ use tracing_subscriber::{layer::SubscriberExt, registry::Registry};
 
 /// Uses the thread's buffer while it is formatted, as an event within an event does, and writes
 /// more than a record keeps.
-/// than a record keeps.
 struct Hostile;
 
 impl fmt::Debug for Hostile {
