@@ -20,19 +20,19 @@
 //! ```
 //!
 //! On a machine with many cores, each write to a contended cache line costs hundreds to thousands
-//! of cycles. This library keeps the writes of a thread on lines of its own (no contention, no
-//! false sharing), and merges them at the next read.
+//! of cycles. This library lets each thread write to cache lines of its own (no contention, no
+//! false sharing) and merges the writes at the next read.
 //!
 //! # Which type do I need?
 //!
-//! | What it is | Take |
+//! | You have | Take |
 //! |---|---|
 //! | a counter: statistics, bytes, requests | [Counter], [CounterArray] |
 //! | a number that goes up and down; a distribution with quantiles | [Gauge], [Histogram] |
 //! | a map: values by key; reads take no lock and write nothing | [HashMap] |
 //! | ... of small plain keys and values (numbers, ids), copied in and out | [FlatHashMap] |
 //! | ... in the order of its keys: ranges, first and last | [OrderedMap] |
-//! | a set: members looked up, as in that map | [HashSet] |
+//! | a set with look-ups | [HashSet] |
 //! | a map replicated near each reader | [ReplicatedMap] |
 //! | ... with a part of each value for each thread | [DHash] |
 //! | ... from ranges of 64-bit keys to values | [RangeMap] |
@@ -48,33 +48,34 @@
 //! | a hierarchical limit, charged without a shared write | [BudgetTree] |
 //! | a reference count that all threads change all the time | [ScalableArc] |
 //!
-//! A whole cache with expiry and single flight is the crate `manycore-cache`; metrics by name and
-//! labels, for a scraper, are `manycore-metrics`; `manycore-trace` records what happened when, on
-//! which thread; page-sized memory that is handed out, lent on and revoked is `manycore-vm`. The
-//! chapter
-//! [choosing a type](https://github.com/manycore-rs/manycore/blob/main/docs/guide/choosing.md) goes
-//! by what a program does now.
+//! The other crates of the family: `manycore-cache` is a whole cache with expiry and single flight.
+//! `manycore-metrics` has metrics by name and labels, for a scraper. `manycore-trace` records what
+//! happened when, and on which thread. `manycore-vm` hands out page-sized memory, lends it on and
+//! revokes it. The chapter [choosing a
+//! type](https://github.com/manycore-rs/manycore/blob/main/docs/guide/choosing.md) starts from what
+//! your program uses now.
 //!
 //! # When not to use it
 //!
-//! When updates must return something, when reads are about as frequent as updates, or when the
-//! structure is not contended: a lock is simpler and as fast.
+//! Take a plain lock if updates must return something, if reads are about as frequent as updates,
+//! or if the structure is not contended. A lock is simpler then, and as fast.
 //!
 //! # What it promises
 //!
-//! - Reads are linearizable, except where a type says otherwise ([`collections::Counter`] does).
+//! - Reads are linearizable, unless a type says otherwise ([`collections::Counter`] does).
 //! - The hot path of a contended object writes no shared cache line and takes no lock. An object
 //!   that is not contended is a plain locked object and costs 16 bytes more than its value.
-//! - Nothing is ever dropped silently: every bound has a policy.
-//! - A panic in your code poisons that object alone, and loses no other thread's update.
-//! - No helper threads, and no work at start-up except detecting the clock.
+//! - Nothing is dropped silently: every bound has a policy.
+//! - A panic in your code poisons only the object it happened in, and loses no other thread's
+//!   update.
+//! - There are no helper threads, and no work at start-up except detecting the clock.
 //!
 //! # Fork
 //!
-//! A child of `fork` has one thread, the one that forked, and a copy of everything. It can go on to
-//! use the library and start threads. No lock of the library's own is held there by a thread that
-//! the child does not have, and nothing that is made at first use is half made. What is an
-//! object's own is as the other threads left it:
+//! A child of `fork` has one thread, the one that forked, and a copy of all memory. The child can
+//! go on using the library and start threads. No lock of the library itself is held by a thread
+//! that the child does not have, and nothing that is created at first use is half created. The
+//! state of each object is as the other threads left it:
 //!
 //! | At the fork | In the child |
 //! |---|---|
@@ -96,55 +97,58 @@
 //! | a recording (`manycore-trace`) | has ended |
 //! | mappings (`manycore-vm`) | must not be used |
 //!
-//! As long as a section of another thread is open, nothing is freed and
-//! [`synchronize`](section::Domain::synchronize) does not return. The library does not close it by
-//! itself, because the forking thread may have references that it protects;
-//! [`abandon_other_threads`](section::Domain::abandon_other_threads) does. Where a lock stays held
-//! (of a map's bucket, a cache, a queue, a set, a value with logs), updates and reads that need it
-//! wait for ever, and `try_read` says that it is busy; appending to logs and looking up in maps
-//! needs none.
+//! While a section of another thread is open, nothing is freed and
+//! [`synchronize`](section::Domain::synchronize) does not return. The library does not close such a
+//! section by itself, because the forking thread may hold references that the section protects. The
+//! program closes it with [`abandon_other_threads`](section::Domain::abandon_other_threads).
 //!
-//! A child that goes on to `exec` need not care. A signal handler, and a thread whose thread-local
-//! destructors have run, must not fork. A lock of a program's own can be held over a fork as the
-//! library's are: [`percpu::AtFork`].
+//! Where a lock stays held (of a map's bucket, a cache, a queue, a set, a value with logs), updates
+//! and reads that need the lock wait for ever, and `try_read` says that it is busy. Appending to
+//! logs and looking up in maps need no lock.
+//!
+//! A child that goes on to `exec` need not care. A signal handler must not fork, nor a thread whose
+//! thread-local destructors have run. A program can hold its own locks over a fork, as the library
+//! does: [`percpu::AtFork`].
 //!
 //! # To build your own
 //!
 //! - [`section`]: safe memory reclamation, for structures that are read without a lock while nodes
-//!   are removed and freed. [`section::Domain`] with typed pointers, and a lock for each node; in
-//!   place of epoch-based reclamation, RCU or hazard pointers.
-//! - [`oplog`]: a type whose updates are deferred, [`oplog::Deferred`], with the kind of log that
-//!   fits them: [`oplog::Ordered`] if their order matters; [`oplog::Commuting`] if any two commute;
-//!   [`oplog::Combining`] if those of one key can be combined; if a removal cancels an insertion,
-//!   [`oplog::Cancelling`] where one thread usually does both, [`oplog::Absorbing`] where not; or
-//!   your own [`oplog::Log`].
+//!   are removed and freed. It has [`section::Domain`] with typed pointers, and a lock for each
+//!   node. Use it in place of epoch-based reclamation, RCU or hazard pointers.
+//! - [`oplog`]: a type whose updates are deferred, [`oplog::Deferred`]. Choose the log by its
+//!   updates: [`oplog::Ordered`] if their order matters; [`oplog::Commuting`] if any two commute;
+//!   [`oplog::Combining`] if updates of one key can be combined. If a removal cancels an insertion,
+//!   take [`oplog::Cancelling`] where one thread usually does both, else [`oplog::Absorbing`]. Or
+//!   write your own [`oplog::Log`].
 //! - [`ldu`]: a set whose members are inserted and removed, often on different threads:
-//!   [`ldu::DeferredSet`]. A member carries marks, in which its insertion and removal cancel. Many
-//!   small, short-lived sets: [`ldu::SetDomain`].
-//! - [`cluster`]: one interface and several representatives inside, [`cluster::Clustered`]; an
+//!   [`ldu::DeferredSet`]. A member carries marks, in which its insertion and its removal cancel.
+//!   For many small, short-lived sets: [`ldu::SetDomain`].
+//! - [`cluster`]: one interface with several representatives inside, [`cluster::Clustered`]; an
 //!   implementation that is replaced while it is in use (hot swap), [`cluster::Swappable`]; an
-//!   object of your own whose load you do not know, [`cluster::Adaptive`].
+//!   object of your own with an unknown load, [`cluster::Adaptive`].
 //! - [`lock`]: fair locks (ticket, MCS), and a big-reader lock for read-mostly values.
 //! - [`slab`]: nodes that many threads allocate and free all the time.
-//! - [`namespace`]: nodes that are known outside by an id (connections, files, entities).
-//! - [`profile`] lists the objects that threads wait for, the most contended first: look there
-//!   before anything is made scalable.
+//! - [`namespace`]: nodes that outside code knows by an id (connections, files, entities).
+//! - [`profile`] lists the objects that threads wait for, the most contended first. Look there
+//!   before you make anything scalable.
 //!
-//! Below them: [`clock`], one ordered time for all cores; [`percpu`], per-thread slots, CPU
+//! Below them are [`clock`], one ordered time for all cores; [`percpu`], per-thread slots, CPU
 //! topology and affinity; and [`config`], the constants.
 //!
 //! # Cargo features
 //!
-//! One for each of `section`, `slab`, `namespace`, `oplog`, `ldu`, `cluster` and `collections`,
-//! which bring the modules that they are built on; the default is all. For reclamation alone:
+//! There is one feature for each of `section`, `slab`, `namespace`, `oplog`, `ldu`, `cluster` and
+//! `collections`. A feature also enables the modules that it builds on. The default is all. For
+//! reclamation alone:
 //!
 //! ```toml
 //! manycore = { version = "0.1", default-features = false, features = ["section"] }
 //! ```
 //!
-//! Off by default, because each brings a crate: `futures-core` (a [`collections::Receiver`] is a
-//! `Stream`), `lock_api` (the locks of [`lock`] are raw locks of that crate), `serde` (writes and
-//! reads [HashMap] and [HashSet]) and `rayon` (makes, extends and walks them in parallel).
+//! These features are off by default, because each brings a crate: `futures-core` (a
+//! [`collections::Receiver`] is a `Stream`), `lock_api` (the locks of [`lock`] are raw locks of
+//! that crate), `serde` (writes and reads [HashMap] and [HashSet]) and `rayon` (builds, extends and
+//! walks them in parallel).
 //!
 //! # Guide
 //!

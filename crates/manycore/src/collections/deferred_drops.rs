@@ -1,14 +1,15 @@
-//! Deferred drops: what merges remove from a collection, until a thread without a lock drops it.
+//! Deferred drops: values that merges remove from a collection, until a thread without a lock drops
+//! them.
 //!
-//! Owns: [`DeferredDrops`]. Nothing of the user's runs under its lock.
+//! Owns: [`DeferredDrops`]. No user code runs under its lock.
 
 use crate::sync::{AtomicBool, Mutex, Ordering, contain, drop_each};
 use std::sync::PoisonError;
 
-/// Things that have left, to be dropped outside of locks.
+/// Removed values, to be dropped outside of locks.
 ///
-/// On a line of its own: every change of the collection reads `any`, and so small an allocation
-/// lies beside nodes that some thread writes.
+/// It has a line of its own, because every change of the collection reads `any`. Without that, such
+/// a small allocation would lie beside nodes that some thread writes.
 #[repr(align(64))]
 pub(super) struct DeferredDrops<X> {
     any: AtomicBool,
@@ -21,7 +22,7 @@ impl<X> DeferredDrops<X> {
     }
 
     pub(super) fn lock(&self) -> impl std::ops::DerefMut<Target = Vec<X>> + '_ {
-        // Nothing of the user's runs under it.
+        // No user code runs under the lock, so poison means nothing.
         self.things.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -32,7 +33,7 @@ impl<X> DeferredDrops<X> {
         }
     }
 
-    /// Takes one thing out, if something is there.
+    /// Takes one value out, if there is one.
     #[inline(always)]
     pub(super) fn take(&self) -> Option<X> {
         // ORDER: Relaxed; as in `sweep`.
@@ -45,8 +46,8 @@ impl<X> DeferredDrops<X> {
         thing
     }
 
-    /// Drops what is there, on behalf of a change that has nothing to do with it: a panic ends
-    /// here. Runs user code: no lock may be held.
+    /// Drops all values, on behalf of a change that has nothing to do with them: a panic ends here.
+    /// Runs user code, so the caller must hold no lock.
     #[inline(always)]
     pub(super) fn sweep(&self) {
         // ORDER: Relaxed; a hint. Whatever is missed now is found by the next call.
@@ -60,7 +61,7 @@ impl<X> DeferredDrops<X> {
         contain(|| self.sweep_all());
     }
 
-    /// The same on behalf of a reader, which the first panic reaches.
+    /// Same on behalf of a reader: the first panic reaches the reader.
     pub(super) fn sweep_for_reader(&self) {
         // ORDER: Relaxed; as above.
         if self.any.load(Ordering::Relaxed) {

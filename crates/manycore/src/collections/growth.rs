@@ -1,8 +1,8 @@
-//! How the table of a map grows and shrinks while threads use it: what
-//! [`HashMap`](super::HashMap) and [`FlatHashMap`](super::FlatHashMap) have in common.
+//! How the table of a map grows and shrinks while threads use it. Shared by
+//! [`HashMap`](super::HashMap) and [`FlatHashMap`](super::FlatHashMap).
 //!
-//! Owns: [`Root`], the link to a map's table, and [`Growth`], a table's link to the one before it.
-//! How a group of buckets is moved is the table's own law.
+//! Owns: [`Root`], the link to a map's table, and [`Growth`], a table's link to the table before
+//! it. Each kind of table has its own law for moving a group of buckets.
 //!
 //! ```text
 //! growth:     old   0   1              shrinking:  old   0   1   2   3
@@ -12,17 +12,17 @@
 //!
 //! Laws:
 //! - growth.G1 The next table has twice as many buckets, or half as many. It becomes the root at
-//!   once, with every bucket pending, and leads to the table before. Buckets move in groups, one
-//!   for each bucket of the smaller table: one bucket and its two targets, or two buckets and
-//!   their target. A group's entries are in the table before until it is moved, and in the root
-//!   from then on.
-//! - growth.G2 Every update in between moves its own group and a few more, then works in the root
-//!   table. When all have moved, one thread unlinks the table before. Only then may the next table
-//!   come.
-//! - growth.G3 A table is unlinked when its own link to a table before is null, and every other
+//!   once, with every bucket pending, and links to the table before. Buckets move in groups, one
+//!   group for each bucket of the smaller table: one bucket and its two targets, or two buckets and
+//!   their target. A group's entries are in the table before until the group is moved, and in the
+//!   root from then on.
+//! - growth.G2 During growth, every update moves its own group and a few more, then works in the
+//!   root table. When all groups have moved, one thread unlinks the table before. Only then may the
+//!   next table come.
+//! - growth.G3 When a table is unlinked, its own link to a table before is null, and every other
 //!   link out of it is tagged (section.E4).
-//! - growth.G4 A group that has moved is counted, also if user code panics before the mover is done
-//!   with its others. A group that no thread has moved is handed out again. So a panic delays
+//! - growth.G4 A group that has moved is counted, even if user code panics before the mover is done
+//!   with its other groups. A group that no thread has moved is handed out again. So a panic delays
 //!   growth and does not end it.
 
 use super::Line;
@@ -31,44 +31,44 @@ use crate::section::{Atomic, Owned, Section, Shared};
 use crate::sync::{AtomicUsize, Backoff, Mutex, Ordering, const_fn};
 use std::sync::TryLockError;
 
-/// A table that can be followed by one of twice the size, or half.
+/// A table that can be replaced by a table of twice the size, or half.
 pub(super) trait Growing: Sized {
-    /// What a bucket occupies.
+    /// Bytes of one bucket.
     const BUCKET_BYTES: usize;
 
-    /// An empty table of so many buckets, a power of two: all pending, if `growth` leads to a table
-    /// before.
+    /// Makes an empty table of `buckets` buckets, a power of two. All buckets are pending if
+    /// `growth` leads to a table before.
     fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self;
 
-    /// How many buckets.
+    /// Number of buckets.
     fn len(&self) -> usize;
 
-    /// What it occupies.
+    /// Bytes that the table occupies.
     fn bytes(&self) -> usize;
 
-    /// Its link to the table before.
+    /// Link to the table before.
     fn growth(&self) -> &Growth<Self>;
 
-    /// The same, of a table that no other thread has.
+    /// Same, for a table that no other thread has.
     fn growth_mut(&mut self) -> &mut Growth<Self>;
 }
 
-/// How far the moving from the table before has come.
+/// Progress of moving the entries of the table before.
 struct Progress {
-    /// The first group that is not assigned to a mover; wraps around (growth.G4).
+    /// First group that is not assigned to a mover; wraps around (growth.G4).
     next: AtomicUsize,
     /// Groups moved.
     moved: AtomicUsize,
 }
 
-/// What one mover has moved: dropping this counts it (growth.G4).
+/// What one mover has moved. Dropping this adds it to the progress (growth.G4).
 struct Share<'a> {
     progress: &'a Progress,
     moved: usize,
 }
 
 impl Share<'_> {
-    /// Groups moved by all, as far as this thread can tell.
+    /// Groups moved by all threads, as far as this thread can tell.
     fn sum(&self) -> usize {
         // ORDER: Relaxed; shares the work out, and the locks order it.
         self.progress.moved.load(Ordering::Relaxed) + self.moved
@@ -85,22 +85,22 @@ impl Drop for Share<'_> {
     }
 }
 
-/// What a table knows of the one before it.
+/// What a table knows of the table before it.
 pub(super) struct Growth<T> {
     /// The table before, until its entries have moved. It has half as many buckets, or twice as
     /// many.
     pub(super) old: Atomic<T>,
-    /// `None` if there was no table before. Apart from the table, whose line readers load.
+    /// `None` if there was no table before. In a box, because readers load the table's own line.
     progress: Option<Box<Line<Progress>>>,
 }
 
 impl<T> Growth<T> {
-    /// There is no table before.
+    /// Makes the link of a table without a table before.
     pub(super) fn none() -> Self {
         Self::new(true)
     }
 
-    /// Whether there was no table before.
+    /// Returns true if there was no table before.
     pub(super) fn is_first(&self) -> bool {
         self.progress.is_none()
     }
@@ -111,8 +111,8 @@ impl<T> Growth<T> {
         Self { old: Atomic::null(), progress }
     }
 
-    /// Moves group `own` of so many, and a few more. Returns true if all have moved.
-    /// `move_group` returns true if it has moved one.
+    /// Moves group `own` of `groups` groups, and a few more. Returns true if all groups have moved.
+    /// `move_group` returns true if it has moved its group.
     fn take_over(
         &self,
         own: usize,
@@ -135,12 +135,12 @@ impl<T> Growth<T> {
     }
 }
 
-/// The link to a map's table; null before the first insertion.
+/// Link to a map's table; null before the first insertion.
 pub(super) struct Root<T> {
     table: Atomic<T>,
     /// Held while a new table is made.
     pub(super) growing: Mutex<()>,
-    /// Entries for which room was asked for (`set_floor`).
+    /// Entries that the user reserved room for (`set_floor`).
     floor: AtomicUsize,
 }
 
@@ -158,7 +158,7 @@ impl<T> Root<T> {
         self.table.load(section)
     }
 
-    /// The same; `None` also where the section has to raise its era for that.
+    /// Same, but also returns `None` if the section would have to raise its era.
     #[inline(always)]
     pub(super) fn load_now<'s>(&self, section: &'s Section<'_>) -> Option<&'s T> {
         // SAFETY: what is stored here is a new table, which has no tag.
@@ -167,7 +167,7 @@ impl<T> Root<T> {
 }
 
 impl<T: Growing> Root<T> {
-    /// The table, if there is one and none before it.
+    /// Returns the table, if there is a table and no table before it.
     #[inline(always)]
     pub(super) fn settled<'s>(&self, section: &'s Section<'_>) -> Option<&'s T>
     where
@@ -177,7 +177,8 @@ impl<T: Growing> Root<T> {
         table.growth().old.load(section).is_null().then_some(table)
     }
 
-    /// Whether this is the table, and there is none before it. The section keeps it.
+    /// Returns true if `table` is the root and there is no table before it. The section keeps
+    /// `table` alive.
     #[inline(always)]
     pub(super) fn is_settled(&self, table: &T, section: &Section<'_>) -> bool {
         self.table.load_if(table).is_some() && table.growth().old.leads_nowhere(section)
@@ -187,17 +188,17 @@ impl<T: Growing> Root<T> {
     #[cold]
     fn make(&self, buckets: usize, section: &Section<'_>) {
         let table = Owned::new(T::with_buckets(buckets, Growth::none()));
-        // One that is not linked is dropped.
+        // If another thread was first, this table is not linked and is dropped here.
         let _ = self.table.compare_exchange(Shared::null(), table, section);
     }
 
-    /// Puts a table of so many buckets, twice as many or half, in place of `root`. Returns false
-    /// if another thread does, or entries are still moving to `root` (growth.G2).
+    /// Replaces `root` by a table of `buckets` buckets, twice as many or half. Returns false if
+    /// another thread replaces it, or if entries are still moving to `root` (growth.G2).
     #[cold]
     fn follow(&self, root: Shared<'_, T>, buckets: usize, section: &Section<'_>) -> bool {
         let _growing = match self.growing.try_lock() {
             Ok(growing) => growing,
-            // There was no memory for a table, and nothing was changed.
+            // The last attempt had no memory for a table, and changed nothing.
             Err(TryLockError::Poisoned(growing)) => growing.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
@@ -208,41 +209,41 @@ impl<T: Growing> Root<T> {
         let growth = Growth::new(false);
         growth.old.store(root, section);
         let next = Owned::new(T::with_buckets(buckets, growth));
-        // Under the lock, and no other thread writes the root.
+        // This thread holds the lock, and no other thread writes the root.
         self.table.store(next, section);
         true
     }
 
-    /// Puts a table of twice the size in place of `root`, unless another thread replaces it or the
-    /// last growth is not over (growth.G2).
+    /// Replaces `root` by a table of twice the size, unless another thread replaces it or entries
+    /// are still moving to it (growth.G2).
     #[cold]
     pub(super) fn grow(&self, root: Shared<'_, T>, section: &Section<'_>) {
         let buckets = root.as_ref().map_or(0, T::len) * 2;
         self.follow(root, buckets, section);
     }
 
-    /// Puts a table of half the size in place of `root`, unless another thread replaces it or
-    /// entries are still moving to it (growth.G2).
+    /// Replaces `root` by a table of half the size, unless another thread replaces it or entries
+    /// are still moving to it (growth.G2).
     #[cold]
     pub(super) fn shrink(&self, root: Shared<'_, T>, section: &Section<'_>) {
         let buckets = root.as_ref().map_or(0, T::len) / 2;
         self.follow(root, buckets, section);
     }
 
-    /// Room for so many entries was asked for: the table does not shrink below that by itself,
-    /// until the map has had half as many.
+    /// Notes that the user reserved room for `entries` entries. The table does not shrink below
+    /// that by itself, until the map has had half as many.
     pub(super) fn set_floor(&self, entries: usize) {
         // ORDER: Relaxed; a wish.
         self.floor.store(entries, Ordering::Relaxed);
     }
 
-    /// What [`set_floor`](Self::set_floor) has set.
+    /// Returns the entries that [`set_floor`](Self::set_floor) has set.
     pub(super) fn floor(&self) -> usize {
         // ORDER: Relaxed; a wish.
         self.floor.load(Ordering::Relaxed)
     }
 
-    /// The table, which the map does not have any more; then the one before it.
+    /// Takes the table out of the map; the next call takes the table before it.
     pub(super) fn take(&mut self) -> Option<Owned<T>> {
         let link = std::mem::take(&mut self.table);
         // SAFETY: `&mut self`: no section is open that has it, and the root is not retired.
@@ -251,7 +252,7 @@ impl<T: Growing> Root<T> {
         Some(table)
     }
 
-    /// Puts a table in front of what there is.
+    /// Puts a table in front of the current one.
     pub(super) fn put(&mut self, mut table: Owned<T>) {
         table.growth_mut().old = std::mem::take(&mut self.table);
         self.table = Atomic::from(table);
@@ -259,8 +260,9 @@ impl<T: Growing> Root<T> {
 }
 
 impl<T: Growing + Send> Root<T> {
-    /// The table to update the bucket of `hash` in, after the caller's part of the moving.
-    /// `move_group` moves one group to the first table from the second, unless that is done.
+    /// Returns the table in which to update the bucket of `hash`, after the caller has done its
+    /// part of the moving. `move_group` moves one group from its second table to its first, unless
+    /// that is done.
     #[inline(always)]
     pub(super) fn to_update<'s>(
         &self,
@@ -312,8 +314,8 @@ impl<T: Growing + Send> Root<T> {
         }
     }
 
-    /// Moves to the root what is in the table before. Returns the root, which then has none before
-    /// it; null before the first insertion.
+    /// Moves what is in the table before to the root. Returns the root, which has no table before
+    /// it then; null before the first insertion.
     fn settle<'s>(
         &self,
         section: &'s Section<'_>,
@@ -338,11 +340,11 @@ impl<T: Growing + Send> Root<T> {
         }
     }
 
-    /// Grows until there are so many buckets, and no table before. `move_group` as for
+    /// Grows until there are at least `buckets` buckets, and no table before. `move_group` as for
     /// [`to_update`](Self::to_update).
     ///
     /// # Panics
-    /// If no memory can have so many, before anything has grown.
+    /// If no memory can hold that many buckets. Nothing has grown then.
     pub(super) fn reserve<'s>(
         &self,
         buckets: usize,
@@ -368,8 +370,8 @@ impl<T: Growing + Send> Root<T> {
         }
     }
 
-    /// Replaces the table by one of half its size if it has more buckets than `needed`, and moves
-    /// the entries. Returns false if it does not have more. `move_group` as for
+    /// Replaces the table by a table of half its size if it has more buckets than `needed`, and
+    /// moves the entries. Returns false if it does not have more. `move_group` as for
     /// [`to_update`](Self::to_update).
     pub(super) fn halve<'s>(
         &self,
@@ -390,10 +392,10 @@ impl<T: Growing + Send> Root<T> {
     }
 }
 
-/// The buckets of a table that takes so many entries, `load` a bucket.
+/// Returns the number of buckets of a table for `entries` entries, `load` in each bucket.
 ///
 /// # Panics
-/// If there are no numbers for so many.
+/// If the number does not fit a `usize`.
 pub(super) fn buckets_for(entries: usize, load: usize) -> usize {
     let buckets = entries.div_ceil(load).max(MAP_BUCKETS);
     buckets.checked_next_power_of_two().expect("manycore: capacity overflow")

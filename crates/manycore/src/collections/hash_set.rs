@@ -1,6 +1,6 @@
 //! A hash set whose look-ups take no lock and write nothing.
 //!
-//! Owns: [`HashSet`] and its view, a [`HashMap`] whose values are empty. Every law is the map's.
+//! Owns: [`HashSet`] and its view: a [`HashMap`] with empty values. Every law is the map's.
 
 use super::hash_map::{HashMap, HashMapIntoIter, HashMapKeys, HashMapView};
 use crate::section::Domain;
@@ -13,8 +13,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// nothing.
 ///
 /// What for: names in use, seen messages, blocked addresses. When not: for a set that is built once
-/// and then read, put a `std::collections::HashSet` behind an `Arc`; for members that come and go
-/// without being looked up, take a [`Registry`](super::Registry).
+/// and then read, put a `std::collections::HashSet` behind an `Arc`. For members that come and go
+/// without look-ups, take a [`Registry`](super::Registry).
 ///
 /// The set's own methods do one thing each. A view ([`enter`](Self::enter)) opens a section for
 /// many calls, and lends references to members.
@@ -32,22 +32,23 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// assert!(seen.remove("message 7") && seen.is_empty());
 /// ```
 ///
-/// - Consistency, progress, cost, memory, growth, panics: as [`HashMap`]'s, whose values take no
-///   room here. Linearizable for each member; `len` and `iter` are not snapshots.
-/// - Other settings (a shared domain, a weigher): [`HashMap::builder`], then `HashSet::from`.
+/// - Consistency, progress, cost, memory, growth, panics: as for [`HashMap`]; the empty values take
+///   no room. Linearizable for each member; `len` and `iter` are not snapshots.
+/// - For other settings (a shared domain, a weigher), use [`HashMap::builder`], then
+///   `HashSet::from`.
 #[doc(alias = "concurrent set")]
 pub struct HashSet<T, S = RandomState> {
     map: HashMap<T, (), S>,
 }
 
 impl<T> HashSet<T> {
-    /// An empty set with a domain of its own.
+    /// Makes an empty set with a domain of its own.
     #[must_use]
     pub fn new() -> Self {
         Self::from(HashMap::new())
     }
 
-    /// An empty set that takes so many members before it grows.
+    /// Makes an empty set that takes `capacity` members before it grows.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self::from(HashMap::with_capacity(capacity))
@@ -56,21 +57,21 @@ impl<T> HashSet<T> {
 
 impl<T, S> HashSet<T, S> {
     const_fn! {
-        /// An empty set that hashes by `hasher`. Allocates nothing until the first insertion; the
-        /// way to a `static` set, as [`HashMap::with_hasher`].
+        /// Makes an empty set that hashes by `hasher`. Allocates nothing until the first insertion.
+        /// Use it for a `static` set, as [`HashMap::with_hasher`].
         #[must_use]
         pub const fn with_hasher(hasher: S) -> Self {
             Self { map: HashMap::with_hasher(hasher) }
         }
     }
 
-    /// An empty set that hashes by `hasher` and takes so many members before it grows.
+    /// Makes an empty set that hashes by `hasher` and takes `capacity` members before it grows.
     #[must_use]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         Self::from(HashMap::with_capacity_and_hasher(capacity, hasher))
     }
 
-    /// Opens a section and shows the set in it.
+    /// Opens a section and returns a view of the set in it.
     #[inline]
     pub fn enter(&self) -> HashSetView<'_, T, S> {
         HashSetView { map: self.map.enter() }
@@ -82,7 +83,7 @@ where
     T: Hash + Eq + Send + Sync,
     S: BuildHasher,
 {
-    /// Whether the set has this member.
+    /// Returns true if the set has this member.
     #[inline]
     #[must_use]
     pub fn contains<Q>(&self, member: &Q) -> bool
@@ -93,7 +94,7 @@ where
         self.map.contains_key(member)
     }
 
-    /// A clone of the member that equals `member`.
+    /// Returns a clone of the member that equals `member`.
     #[must_use]
     pub fn get_cloned<Q>(&self, member: &Q) -> Option<T>
     where
@@ -103,15 +104,15 @@ where
         self.map.in_view(|map| map.get_key_value(member).map(|(own, _)| own.clone()))
     }
 
-    /// Adds the member, unless the set has it. Whether it is new.
+    /// Adds the member, unless the set has it. Returns true if it was added.
     ///
-    /// A member that the set has stays as it is, as in `std`; nothing is allocated for longer than
+    /// A member that the set has stays as it is, as in `std`. Nothing is allocated for longer than
     /// the call.
     pub fn insert(&self, member: T) -> bool {
         self.enter().insert(member)
     }
 
-    /// Removes the member. Whether it was there.
+    /// Removes the member. Returns true if it was there.
     pub fn remove<Q>(&self, member: &Q) -> bool
     where
         T: Borrow<Q>,
@@ -131,12 +132,12 @@ where
         self.enter().retain(keep);
     }
 
-    /// Removes every member that is there when its bucket's turn comes. Keeps the table.
+    /// Removes every member that is there when the call reaches its bucket. Keeps the table.
     pub fn clear(&self) {
         self.map.clear();
     }
 
-    /// As [`HashMap::reserve`].
+    /// Same as [`HashMap::reserve`].
     ///
     /// # Panics
     /// As [`HashMap::reserve`].
@@ -144,7 +145,7 @@ where
         self.map.reserve(additional);
     }
 
-    /// As [`HashMap::shrink_to_fit`].
+    /// Same as [`HashMap::shrink_to_fit`].
     ///
     /// # Panics
     /// As [`HashMap::shrink_to_fit`].
@@ -152,7 +153,7 @@ where
         self.map.shrink_to_fit();
     }
 
-    /// Whether `other` has every member of this set. Not a snapshot of either.
+    /// Returns true if `other` has every member of this set. Not a snapshot of either.
     ///
     /// ```
     /// use manycore::collections::HashSet;
@@ -166,13 +167,13 @@ where
         self.enter().iter().all(|member| other.contains(member))
     }
 
-    /// Whether this set has every member of `other`. Not a snapshot of either.
+    /// Returns true if this set has every member of `other`. Not a snapshot of either.
     #[must_use]
     pub fn is_superset<R: BuildHasher>(&self, other: &HashSet<T, R>) -> bool {
         other.is_subset(self)
     }
 
-    /// Whether no member of this set is in `other`. Not a snapshot of either.
+    /// Returns true if no member of this set is in `other`. Not a snapshot of either.
     #[must_use]
     pub fn is_disjoint<R: BuildHasher>(&self, other: &HashSet<T, R>) -> bool {
         let other = other.enter();
@@ -181,40 +182,41 @@ where
 }
 
 impl<T, S> HashSet<T, S> {
-    /// How many members there are: every update that happened before, and perhaps some that are
-    /// happening.
+    /// Returns the number of members: counts every update that happened before the call, and
+    /// perhaps some that are happening.
     #[must_use]
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Whether there are none, as [`len`](Self::len) has it.
+    /// Returns true if [`len`](Self::len) is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
-    /// As [`HashMap::capacity`].
+    /// Same as [`HashMap::capacity`].
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.map.capacity()
     }
 
-    /// The hasher.
+    /// Returns the hasher.
     pub fn hasher(&self) -> &S {
         self.map.hasher()
     }
 
-    /// As [`HashMap::domain`].
+    /// Same as [`HashMap::domain`].
     pub fn domain(&self) -> &Domain {
         self.map.domain()
     }
 }
 
-/// A [`HashSet`] and an open section: references to members borrow from it.
+/// A [`HashSet`] with an open section. References to members borrow from it.
 ///
-/// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
-/// for anything: see [`Section`](crate::section::Section). It stays with its thread. Views nest.
+/// Keep it for as long as you need the references, or for many calls in a row, but not while you
+/// wait for anything: see [`Section`](crate::section::Section). It stays with its thread. Views
+/// nest.
 ///
 /// ```
 /// let names = manycore::collections::HashSet::from([String::from("ann"), String::from("bob")]);
@@ -233,7 +235,7 @@ where
     T: Hash + Eq + Send + Sync,
     S: BuildHasher,
 {
-    /// Whether the set has this member.
+    /// Returns true if the set has this member.
     #[inline]
     #[must_use]
     pub fn contains<Q>(&self, member: &Q) -> bool
@@ -244,7 +246,7 @@ where
         self.map.contains_key(member)
     }
 
-    /// The member that equals `member`.
+    /// Returns the member that equals `member`.
     #[inline]
     #[must_use]
     pub fn get<Q>(&self, member: &Q) -> Option<&T>
@@ -255,12 +257,12 @@ where
         self.map.get_key_value(member).map(|(member, ())| member)
     }
 
-    /// As [`HashSet::insert`].
+    /// Same as [`HashSet::insert`].
     pub fn insert(&self, member: T) -> bool {
         self.map.try_insert(member, ()).is_ok()
     }
 
-    /// Removes the member. Returns it, as the set had it.
+    /// Removes the member and returns it, as the set had it.
     #[doc(alias = "take")]
     pub fn remove<Q>(&self, member: &Q) -> Option<&T>
     where
@@ -270,36 +272,36 @@ where
         self.map.remove_entry(member).map(|(member, ())| member)
     }
 
-    /// As [`HashSet::retain`].
+    /// Same as [`HashSet::retain`].
     pub fn retain(&self, mut keep: impl FnMut(&T) -> bool) {
         self.map.retain(|member, ()| keep(member));
     }
 
-    /// As [`HashSet::clear`].
+    /// Same as [`HashSet::clear`].
     pub fn clear(&self) {
         self.map.clear();
     }
 }
 
 impl<T, S> HashSetView<'_, T, S> {
-    /// As [`HashSet::len`].
+    /// Same as [`HashSet::len`].
     #[must_use]
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// As [`HashSet::is_empty`].
+    /// Same as [`HashSet::is_empty`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
-    /// As [`HashMapView::refresh`].
+    /// Same as [`HashMapView::refresh`].
     pub fn refresh(&mut self) {
         self.map.refresh();
     }
 
-    /// Every member, in no order. Not a snapshot: see [`HashMapView::iter`].
+    /// Iterates over every member, in no order. Not a snapshot: see [`HashMapView::iter`].
     pub fn iter(&self) -> HashSetIter<'_, T> {
         HashSetIter { keys: self.map.keys() }
     }
@@ -320,7 +322,7 @@ impl<T: fmt::Debug, S> fmt::Debug for HashSetView<'_, T, S> {
     }
 }
 
-/// The members of a set: see [`HashSetView::iter`].
+/// Iterator over the members of a set: see [`HashSetView::iter`].
 ///
 /// ```
 /// let names = manycore::collections::HashSet::from(["ann", "bob"]);
@@ -342,7 +344,8 @@ impl<'v, T> Iterator for HashSetIter<'v, T> {
 
 impl<T> std::iter::FusedIterator for HashSetIter<'_, T> {}
 
-/// The members of a set, by value: see [`HashSet::into_iter`](IntoIterator::into_iter).
+/// Iterator over the members of a set, by value: see
+/// [`HashSet::into_iter`](IntoIterator::into_iter).
 ///
 /// ```
 /// let names = manycore::collections::HashSet::from(["bob", "ann"]);
@@ -379,7 +382,7 @@ impl<T, S> IntoIterator for HashSet<T, S> {
     }
 }
 
-/// A map without values, with its settings and its keys.
+/// Makes a set of the keys of a map without values, with the map's settings.
 impl<T, S> From<HashMap<T, (), S>> for HashSet<T, S> {
     fn from(map: HashMap<T, (), S>) -> Self {
         Self { map }
@@ -436,7 +439,7 @@ impl<T, S: Default> Default for HashSet<T, S> {
     }
 }
 
-/// The members that are there, not a snapshot. The clone has a domain of its own.
+/// Clones the members that are there, not a snapshot. The clone has a domain of its own.
 impl<T, S> Clone for HashSet<T, S>
 where
     T: Hash + Eq + Clone + Send + Sync,
@@ -447,7 +450,7 @@ where
     }
 }
 
-/// Whether each has what the other has. Not a snapshot of either.
+/// Returns true if both have the same members. Not a snapshot of either.
 impl<T, S, R> PartialEq<HashSet<T, R>> for HashSet<T, S>
 where
     T: Hash + Eq + Send + Sync,

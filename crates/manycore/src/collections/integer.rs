@@ -1,30 +1,31 @@
-//! Keys that are integers: they run no code of the user's, and a word can stand for one.
+//! Keys that are integers: they run no user code, and a word can stand for them.
 //!
-//! Owns: which types these are, and the order-preserving translation.
+//! Owns: the list of these types, and the order-preserving translation to words.
 
 use std::any::{Any, TypeId};
 
-/// What makes words of signed numbers that have the numbers' order.
+/// Flips the sign bit, so that the words of signed numbers have the numbers' order.
 const SIGN: u64 = 1 << 63;
 
-/// Whether `Eq`, `Ord`, `Hash`, `Clone` and `Drop` are the compiler's.
+/// Returns true if `Eq`, `Ord`, `Hash`, `Clone` and `Drop` of `K` are the compiler's.
 #[inline(always)]
 pub(super) fn is_integer<K: 'static>() -> bool {
     let key = TypeId::of::<K>();
     has_word::<K>() || key == TypeId::of::<u128>() || key == TypeId::of::<i128>()
 }
 
-/// What is asked of a key's type, for each of these types. (All is decided when it is compiled.)
+/// Generates the questions about a key's type, for each of these types. The compiler decides all of
+/// them.
 macro_rules! words {
     ($($unsigned:ident)*; $($signed:ident)*) => {
-        /// Whether keys of this type have a word.
+        /// Returns true if keys of this type have a word.
         #[inline(always)]
         pub(super) fn has_word<K: 'static>() -> bool {
             let key = TypeId::of::<K>();
             $(key == TypeId::of::<$unsigned>() ||)* $(key == TypeId::of::<$signed>() ||)* false
         }
 
-        /// A key's word, if its type has words: in the order of the keys.
+        /// Returns the word of a key, if its type has words. Words have the order of their keys.
         #[inline(always)]
         pub(super) fn to_word<K: 'static>(key: &K) -> Option<u64> {
             let key = key as &dyn Any;
@@ -37,7 +38,7 @@ macro_rules! words {
             None
         }
 
-        /// The key that has this word.
+        /// Returns the key that has this word.
         ///
         /// # Panics
         /// If keys of the type have no words.
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
     use std::fmt::Debug;
 
-    /// Each of these, in order, has a word of its own, in order.
+    /// Asserts that each of these keys, in order, has a word of its own, in order.
     fn keeps_order<K: Ord + Clone + Debug + 'static>(keys: &[K]) {
         assert!(is_integer::<K>() && has_word::<K>() && keys.is_sorted());
         let words: Vec<u64> = keys.iter().map(|key| to_word(key).unwrap()).collect();

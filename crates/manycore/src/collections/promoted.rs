@@ -1,7 +1,7 @@
-//! Objects that begin small, and get the parts that many threads need when there are many.
+//! Objects that begin small, and get a large form for many threads once threads contend.
 //!
-//! Owns: [`Promotable`]: when an object is promoted, and that no thread is left behind. The forms
-//! are the object's own.
+//! Owns: [`Promotable`]: when an object is promoted, and that no thread still uses the small form
+//! then. Each object has its own two forms.
 //!
 //! ```text
 //! word:   0  <->  token | LOCKED  ->  HOT: there is a large form
@@ -9,13 +9,14 @@
 //! ```
 //!
 //! Laws:
-//! - **promoted.P1** One word is the small form's lock, until it says that there is a large form,
-//!   for good. That is made of the small one under the lock, its address is shown before the lock
-//!   is released, and the instruction that does so keeps all others out of the small form. So all
-//!   uses of the small form come before all uses of the large one: both together are as one object.
-//! - **promoted.P2** Contention alone decides: an object is promoted when a thread had to wait for
-//!   the lock, or when it is asked for what the small form can't do. How often it is changed says
-//!   nothing: for one thread, the small form is the faster one.
+//! - **promoted.P1** One word is the lock of the small form, until it says for good that there is a
+//!   large form. The holder of the lock makes the large form out of the small one and publishes its
+//!   address before it releases the lock. The releasing instruction also keeps all others out of
+//!   the small form. So all uses of the small form come before all uses of the large form: both
+//!   together behave as one object.
+//! - **promoted.P2** Contention alone decides. An object is promoted when a thread had to wait for
+//!   the lock, or when it is asked for something the small form can't do. How often the object
+//!   changes says nothing: for one thread, the small form is faster.
 
 use super::reentrancy_lock::cannot_hold;
 use crate::lock::{self, HOT, Refused};
@@ -29,22 +30,22 @@ use std::ptr;
 
 /// An object's small form.
 pub(super) trait SmallForm {
-    /// The large one.
+    /// The large form.
     type Large;
 
-    /// The large form, with what is in this one, which is left empty; whether threads contend for
-    /// it. Runs no code of the user's.
+    /// Returns the large form with the contents of this one, which is left empty. `contended` is
+    /// true if threads contend for the object. Runs no user code.
     fn promote(&mut self, contended: bool) -> Self::Large;
 }
 
-/// An object in one of two forms. In lines of its own: each use loads `large`, and what a program
-/// has beside the object may be written all the time.
+/// An object in one of two forms. It has cache lines of its own: each use loads `large`, and the
+/// program may write what lies beside the object all the time.
 #[repr(align(128))]
 pub(super) struct Promotable<S: SmallForm> {
-    /// See the module header.
+    /// Lock of the small form, or `HOT`: see the module header.
     word: AtomicUsize,
-    /// The large form, or null. (Not in `word`: a load of that waits for the instruction by which
-    /// the same thread has just released the lock.)
+    /// The large form, or null. (Not in `word`: right after a thread has released the lock, its
+    /// load of `word` waits for that instruction.)
     large: AtomicPtr<S::Large>,
     small: UnsafeCell<S>,
     owned: PhantomData<Box<S::Large>>,
@@ -58,7 +59,7 @@ unsafe impl<S: SmallForm + Send> Send for Promotable<S> where S::Large: Send {}
 
 /// The small form, for the holder of its lock.
 pub(super) struct Holding<'a, S: SmallForm> {
-    /// Dropped before the lock is given up.
+    /// Dropped before the lock is released.
     small: MutPtr<S>,
     lock: Lock<'a, S>,
 }
@@ -76,7 +77,7 @@ impl<S: SmallForm> Promotable<S> {
         }
     }
 
-    /// The large form, if it is there.
+    /// Returns the large form, if there is one.
     #[inline(always)]
     pub(super) fn large(&self) -> Option<&S::Large> {
         // ORDER: Acquire; pairs with Release in `Holding::promote`: all that was done to the small
@@ -86,7 +87,7 @@ impl<S: SmallForm> Promotable<S> {
         unsafe { large.as_ref() }
     }
 
-    /// The small form, under its lock, or the large one (promoted.P1).
+    /// Locks the small form, or returns the large one (promoted.P1).
     ///
     /// # Panics
     /// If the calling thread holds the lock, or the wait for it would never end.
@@ -98,7 +99,7 @@ impl<S: SmallForm> Promotable<S> {
         }
     }
 
-    /// As [`small`](Self::small), for a caller that has found no large form.
+    /// Same as [`small`](Self::small), for a caller that has found no large form.
     #[inline(always)]
     pub(super) fn hold(&self) -> Result<Holding<'_, S>, &S::Large> {
         match lock::try_lock(&self.word, thread_token()) {
@@ -107,13 +108,13 @@ impl<S: SmallForm> Promotable<S> {
         }
     }
 
-    /// The calling thread holds the lock.
+    /// Makes the guard. The calling thread holds the lock.
     #[inline(always)]
     fn holding(&self) -> Holding<'_, S> {
         Holding { small: self.small.get_mut(), lock: Lock(self) }
     }
 
-    /// Waits for the lock, and promotes: threads contend for it (promoted.P2).
+    /// Waits for the lock, then promotes: threads contend for it (promoted.P2).
     #[cold]
     fn wait(&self) -> &S::Large {
         match lock::lock_nested(&self.word, thread_token(), Of::new("collection", self), None) {
@@ -128,7 +129,7 @@ impl<S: SmallForm> Promotable<S> {
         }
     }
 
-    /// The large form, made now if it is not there.
+    /// Returns the large form; makes it if there is none.
     pub(super) fn promote(&self) -> &S::Large {
         match self.small() {
             Ok(small) => small.promote(),
@@ -136,7 +137,7 @@ impl<S: SmallForm> Promotable<S> {
         }
     }
 
-    /// The small form, which is empty if there is a large one; no other thread can be at it.
+    /// Returns the small form, which is empty if there is a large one. No other thread can use it.
     pub(super) fn get_mut(&mut self) -> &mut S {
         // SAFETY: `&mut self` is more than the lock.
         self.small.with_mut(|small| unsafe { &mut *small })
@@ -144,12 +145,12 @@ impl<S: SmallForm> Promotable<S> {
 }
 
 impl<'a, S: SmallForm> Holding<'a, S> {
-    /// The lock, without the way to the small form.
+    /// Keeps the lock and gives up the access to the small form.
     fn into_lock(self) -> Lock<'a, S> {
         self.lock
     }
 
-    /// The large form is there from now on, for good.
+    /// Makes the large form, which is there for good from now on.
     pub(super) fn promote(self) -> &'a S::Large {
         self.promote_as(false)
     }
@@ -223,7 +224,7 @@ mod tests {
     use crate::sync::thread;
     use std::time::Duration;
 
-    /// A number, and how often it was promoted.
+    /// A number that can be promoted.
     struct Number(u32);
 
     impl SmallForm for Number {

@@ -1,4 +1,4 @@
-//! A value behind a lock that detects re-entrancy: a thread that holds it already.
+//! A value behind a lock that detects re-entrancy: a thread that locks it while it holds it.
 
 use crate::lock::{self, Hold, Refused};
 use crate::percpu::thread_token;
@@ -36,7 +36,7 @@ impl<T> ReentrancyLock<T> {
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
-    /// Takes the lock, for as long as the guard is there.
+    /// Takes the lock, which the guard holds until it is dropped.
     ///
     /// # Panics
     /// If the calling thread holds the lock, or the wait for it would never end.
@@ -46,13 +46,13 @@ impl<T> ReentrancyLock<T> {
         self.hold_for(Location::caller())
     }
 
-    /// As [`hold`](Self::hold), for that line of the user's.
+    /// Same as [`hold`](Self::hold), on behalf of this line of the user's code.
     #[inline]
     pub(super) fn hold_for(&self, place: &'static Location<'static>) -> ReentrancyGuard<'_, T> {
         self.hold_told(place).0
     }
 
-    /// As [`hold_for`](Self::hold_for); returns whether it had to wait, too.
+    /// Same as [`hold_for`](Self::hold_for); also returns whether the thread had to wait.
     #[inline]
     pub(super) fn hold_told(
         &self,
@@ -64,7 +64,7 @@ impl<T> ReentrancyLock<T> {
         (ReentrancyGuard { value: self.value.get_mut(), _hold: hold }, waited)
     }
 
-    /// Whether the calling thread holds the lock.
+    /// Returns true if the calling thread holds the lock.
     pub(super) fn is_mine(&self) -> bool {
         lock::is_held_by(&self.word, thread_token())
     }
@@ -76,7 +76,7 @@ impl<T> ReentrancyLock<T> {
 
 /// The value, for the holder of its lock.
 pub(super) struct ReentrancyGuard<'a, T> {
-    /// Dropped before the lock is given up.
+    /// Dropped before the lock is released.
     value: MutPtr<T>,
     _hold: Hold<'a>,
 }

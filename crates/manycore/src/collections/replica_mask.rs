@@ -1,6 +1,6 @@
 //! The set of replicas that have a copy of an entry.
 
-/// Which places may have a copy: one bit for each of the first 63, and one for all others.
+/// Places that may have a copy: one bit for each of the first 63, and one for all others.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReplicaMask(u64);
 
@@ -17,7 +17,7 @@ impl ReplicaMask {
         self.0 & Self::bit(place) != 0
     }
 
-    /// Whether no place has one.
+    /// Returns true if no place has a copy.
     pub(super) fn is_none(self) -> bool {
         self.0 == 0
     }

@@ -1,12 +1,14 @@
 //! Which collections may be used across `catch_unwind` as they are.
 //!
-//! Owns: the implementations of [`UnwindSafe`] and [`RefUnwindSafe`]. A collection is in order
-//! whatever user code has panicked in it (`tests/liars`), so what counts is what users have put
-//! into it, as with the collections of `std`. Events only pass through their queue, which lends
-//! none, so they don't count, as with the channels of `std`. The types that lend a part to be
-//! changed in place, without poison, have neither through a reference, as `RefCell` has not: a
-//! closure that panics leaves the part as it was just then. These are `DHash`, `PrivatePages` and
-//! `ObjectPool`.
+//! Owns: the implementations of [`UnwindSafe`] and [`RefUnwindSafe`].
+//!
+//! - A collection stays in order whatever user code panics in it (`tests/liars`). So only the types
+//!   that users put into it count, as with the collections of `std`.
+//! - Events only pass through their queue, which lends no references to them. So their type does
+//!   not count, as with the channels of `std`.
+//! - `DHash`, `PrivatePages` and `ObjectPool` lend a part to be changed in place, without poison: a
+//!   closure that panics leaves the part as it was at that moment. So they have neither trait
+//!   through a reference, like `RefCell`.
 
 use super::{
     ActiveSet, Counter, CounterArray, DHash, Entry, EventQueue, FlatHashMap, FlatHashMapIntoIter,
@@ -21,7 +23,7 @@ use crate::namespace::IdSpace;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// Types that have what is in them to themselves.
+/// Implements both traits for types that have their contents to themselves.
 macro_rules! owners {
     ($([$($generics:tt)*] $type:ty: $($part:ty),*;)*) => {$(
         impl<$($generics)*> UnwindSafe for $type where $($part: UnwindSafe),* {}
@@ -29,7 +31,7 @@ macro_rules! owners {
     )*};
 }
 
-/// Types that lead to what others see, too.
+/// Implements both traits for types that lead to contents that others see, too.
 macro_rules! handles {
     ($([$($generics:tt)*] $type:ty: $($part:ty),*;)*) => {$(
         impl<$($generics)*> UnwindSafe for $type where $($part: RefUnwindSafe),* {}

@@ -1,33 +1,44 @@
-//! A place for each member, in the rows of the threads' slots: what an [`ActiveSet`] with integer
-//! keys has in front of its pool, so that a read need only load them.
+//! A place for each member, in rows that belong to the threads' slots. An [`ActiveSet`] with
+//! integer keys has a board in front of its pool, so that a read only loads the places.
 //!
-//! Owns: [`Board`], its rows and places. The pool has the members for which a row has no place,
-//! and the epoch (ldu.U6), which changes of places note as those of members do.
+//! Owns: [`Board`], its rows and places. The pool has the members that found no place in their row,
+//! and the epoch (ldu.U6). A change of a place notes the epoch, as a change of a member does.
 //!
-//! A read collects all keys twice. If it finds the same, it has seen all of them at once and has
-//! written nothing: a *scan* (an atomic snapshot by double collect, Afek et al., 1993). If changes
-//! keep it from that, or if the pool may have members, it makes a *cut* under the pool's lock.
+//! ```text
+//! slot 0:  [ place ][ place ][ place ] ...     a place: state, key, noted epoch
+//! slot 1:  [ place ][ place ][ place ] ...
+//! pool:    members that found no place         gate: OPEN (scans count), SHUT, OPENING
+//! ```
+//!
+//! A read collects all keys twice. If both collects find the same, the read has seen all keys at
+//! one moment and has written nothing: a *scan* (an atomic snapshot by double collect, Afek et al.,
+//! 1993). If changes prevent that, or if the pool may have members, the read makes a *cut* under
+//! the pool's lock.
 //!
 //! Laws:
-//! - **board.B1** A place has one writer at a time: the owner of its slot while it is free, and
-//!   the owner of its handle while it is taken. Its key is written while it is free alone.
+//! - **board.B1** A place has one writer at a time: the owner of its slot while the place is free,
+//!   and the owner of its handle while it is taken. Its key is written only while it is free.
 //! - **board.B2** `state` counts a place's changes and never falls, nor do the other numbers that a
-//!   collect adds up. So two collects with the same sum have found the same, and all of that was so
-//!   at every moment between them.
-//! - **board.B3** A change notes the epoch that it found, unless a later one is noted, and with it
-//!   whether the place was taken before; then it changes `state`. A key that a cut may still want
-//!   stays: while a place says that it was taken before the present epoch, it is not used again.
-//! - **board.B4** `gate` is not open from before a cut until its end, nor for as long as the pool
-//!   may have a member whose registration has returned. A scan counts only if `gate` is open before
-//!   its first collect, and the same after the next. Only a cut opens it: it says that it is about
-//!   to, looks whether the pool is empty, and opens it unless a registration has shut it since.
+//!   collect adds up. So two collects with the same sum have found the same, and everything they
+//!   found held at every moment between them.
+//! - **board.B3** A change notes the epoch that it found, unless a later epoch is noted, and
+//!   whether the place was taken before the change. Then it changes `state`. A key that a cut may
+//!   still need stays: while a place says that it was taken before the present epoch, it is not
+//!   reused.
+//! - **board.B4** `gate` is not open from before a cut until its end, nor while the pool may have a
+//!   member whose registration has returned. A scan counts only if `gate` is open before its first
+//!   collect, and unchanged after its last. Only a cut opens the gate: it sets OPENING, looks
+//!   whether the pool is empty, and opens the gate unless a registration has shut it since.
 //!
-//! Why cuts and scans are of one order. Cuts among themselves are (ldu.U6, `ldu::change`): a place
-//! notes epochs as a member's word does, and is looked at after the epoch was raised. A scan has
-//! what had changed a place until some moment, at which no cut is at work (board.B4). Of a cut that
-//! had ended by then, it has all that the cut has, late changes too, which had changed their places
-//! before the cut ended; and what the cut left out comes after the cut for both. A cut that begins
-//! later has all that the scan has: it was there before the epoch was raised.
+//! Why cuts and scans have one order. Cuts among themselves have one (ldu.U6, `ldu::change`): a
+//! place notes epochs as a member's word does, and a cut looks at it after the epoch was raised. A
+//! scan sees exactly the changes before some moment, at which no cut is at work (board.B4).
+//!
+//! - A cut that had ended by that moment: the scan sees all that the cut saw. That includes late
+//!   changes, which had changed their places before the cut ended. What the cut left out comes
+//!   after the cut for both.
+//! - A cut that begins later sees all that the scan saw: those changes were made before the epoch
+//!   was raised.
 //!
 //! [`ActiveSet`]: super::ActiveSet
 
@@ -38,24 +49,24 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, seeded_bug};
 
 /// Places in a row: as many as four lines hold.
 const PLACES: usize = if SMALL { 2 } else { 10 };
-/// Times that a read collects before it takes the lock.
+/// Times that a read collects before it takes the lock, at most.
 const COLLECTS: usize = if SMALL { 2 } else { 4 };
 
 /// The phases of `gate`, in its lowest bits; above them is how often it was opened.
 const OPEN: u64 = 0;
 /// Scans do not count.
 const SHUT: u64 = 1;
-/// Nor now, and a cut is about to open it.
+/// Scans do not count, and a cut is about to open the gate.
 const OPENING: u64 = 2;
 const PHASE: u64 = 3;
 
-/// Cuts between two attempts to scan, at most: twice as many after each that failed.
+/// Cuts between two attempts to scan, at most. The number doubles after each failed attempt.
 const PAUSE_MAX: u64 = if SMALL { 1 } else { 256 };
 
-/// The bit of a place's state that says that it is taken. Each change adds it.
+/// Bit of a place's state that says that the place is taken. Each change adds it.
 const TAKEN: u64 = 1;
 
-/// What has a key, for the owner of a handle.
+/// A taken place, for the owner of its handle.
 pub(super) struct Taken<'a> {
     row: &'a Row,
     place: &'a KeyCell,
@@ -63,20 +74,20 @@ pub(super) struct Taken<'a> {
 }
 
 struct KeyCell {
-    /// board.B2.
+    /// Number of changes (board.B2); the lowest bit is [`TAKEN`].
     state: AtomicU64,
     key: AtomicU64,
-    /// An epoch, and in the lowest bit whether the place was taken before the first change that
-    /// noted it (board.B3).
+    /// An epoch. The lowest bit says whether the place was taken before the first change that noted
+    /// this epoch (board.B3).
     noted: AtomicU64,
 }
 
-/// The places of one slot. Reads look at the lines of used ones only.
+/// The places of one slot. Reads look only at the lines of used places.
 #[repr(C, align(128))]
 struct Row {
-    /// How many of the places were used so far. Written by the slot's owner.
+    /// Number of places that were used so far. Written by the slot's owner.
     used: AtomicU32,
-    /// A hint: the place to begin the search with, or [`PLACES`] while all are taken.
+    /// A hint: where to begin the search for a free place, or [`PLACES`] while all are taken.
     first: AtomicU32,
     places: [KeyCell; PLACES],
 }
@@ -96,25 +107,25 @@ impl From<usize> for Row {
     }
 }
 
-/// See the module. Reads write it where they can't scan; changes seldom do.
+/// See the module header. Reads that can't scan write it; changes seldom do.
 #[repr(align(128))]
 pub(super) struct Board {
     rows: Segmented<Row>,
     /// One past the last slot that has a used row.
     end: AtomicU64,
-    /// board.B4.
+    /// Phase, and number of openings (board.B4).
     gate: AtomicU64,
-    /// Cuts until the next attempt to scan, and how many there were to be the last time. Hints.
+    /// Cuts until the next attempt to scan, and the last such pause. Both are hints.
     rest: AtomicU64,
     pause: AtomicU64,
-    /// Of the last cut of which the oldest is known: the epoch after it, whether there was an
-    /// oldest, and its key. Guarded by the pool's lock. Cuts write it, so it has its own line:
+    /// The last cut with a known oldest key: the epoch after it, whether there was an oldest key,
+    /// and that key. Guarded by the pool's lock. Cuts write it, so it has its own line:
     /// registrations in the pool load `gate`.
     known: Line<[AtomicU64; 3]>,
 }
 
 impl Default for Board {
-    /// As if the pool had members: it may have been given some.
+    /// Begins as if the pool had members, because it may have been given some.
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
         Self {
@@ -129,7 +140,7 @@ impl Default for Board {
 }
 
 impl KeyCell {
-    /// Changes a place in `state`, of which the caller is the writer.
+    /// Changes a place that is in `state`. The caller is its writer.
     #[inline(always)]
     fn change(&self, state: u64, epoch: u64) {
         // ORDER: Relaxed; one writer (board.B1).
@@ -146,7 +157,7 @@ impl KeyCell {
         barrier::full_after_rmw();
     }
 
-    /// The key that the place had at the cut: changes that noted `cut` or less count.
+    /// Returns the key that the place had at the cut: changes that noted `cut` or less count.
     fn at(&self, cut: u64) -> Option<u64> {
         loop {
             // ORDER: Acquire (all of these loads); pairs with Release in `change`. The note after
@@ -169,7 +180,7 @@ impl KeyCell {
 }
 
 impl Taken<'_> {
-    /// Gives the place back. The caller is the owner of the handle, and this is its end.
+    /// Gives the place back. The caller owns the handle and gives it up.
     #[inline(always)]
     pub(super) fn leave(&self, epoch: u64) {
         // ORDER: Relaxed; the handle came to this thread, and the state with it.
@@ -184,7 +195,7 @@ impl Taken<'_> {
 }
 
 impl Board {
-    /// A place with this key in the slot's row, taken in this epoch; the slot is the caller's.
+    /// Takes a place in the slot's row for this key, in this epoch. The slot is the caller's.
     #[inline(always)]
     pub(super) fn enter(&self, slot: Slot, key: u64, epoch: u64) -> Option<Taken<'_>> {
         let row = self.rows.get_or_init(slot.index());
@@ -221,7 +232,7 @@ impl Board {
         None
     }
 
-    /// A place is about to be used for the first time: before its state changes, reads know of it.
+    /// Announces a place before its first use: reads know of it before its state changes.
     #[cold]
     fn use_first(&self, row: &Row, slot: Slot, at: usize) {
         // ORDER: SeqCst (both), as the state's swap: a read that finds less came before that.
@@ -229,7 +240,8 @@ impl Board {
         row.used.store(at as u32 + 1, Ordering::SeqCst);
     }
 
-    /// Calls `f` with each place that was used; the sum of the numbers that say which these are.
+    /// Calls `f` with each place that was used. Returns the sum of the numbers that say which these
+    /// are.
     #[inline(always)]
     fn each(&self, mut f: impl FnMut(&KeyCell)) -> u64 {
         // ORDER: SeqCst (both); as in `use_first`.
@@ -243,7 +255,7 @@ impl Board {
         numbers
     }
 
-    /// The smallest key that has a place, and the sum of all numbers found (board.B2).
+    /// Returns the smallest key that has a place, and the sum of all numbers found (board.B2).
     #[inline(always)]
     fn collect(&self) -> (Option<u64>, u64) {
         let (mut oldest, mut states) = (None, 0_u64);
@@ -260,7 +272,7 @@ impl Board {
         (oldest, numbers.wrapping_add(states))
     }
 
-    /// The smallest key, if all could be seen at once.
+    /// Returns the smallest key, if the scan saw all keys at one moment.
     #[inline(always)]
     pub(super) fn scan(&self) -> Option<Option<u64>> {
         // ORDER: SeqCst (both loads); pairs with `block` and `admit`.
@@ -291,7 +303,7 @@ impl Board {
         None
     }
 
-    /// Changes kept a scan from finding twice the same.
+    /// Pauses scans: changes kept a scan from finding the same twice.
     #[cold]
     fn pause_scans(&self) {
         if self.rest.load(Ordering::Relaxed) == 0 {
@@ -301,7 +313,7 @@ impl Board {
         }
     }
 
-    /// The oldest key at this cut is known. Under the pool's lock.
+    /// Notes the oldest key at this cut. The caller holds the pool's lock.
     pub(super) fn note_oldest(&self, cut: u64, oldest: Option<u64>) {
         let known = [cut + 1, u64::from(oldest.is_some()), oldest.unwrap_or_default()];
         for (number, known) in self.known.0.iter().zip(known) {
@@ -310,8 +322,8 @@ impl Board {
         }
     }
 
-    /// The oldest key at the last cut that `note_oldest` knows, if it was not before `epoch`. For a
-    /// reader that shares the pool.
+    /// Returns the oldest key at the last cut that `note_oldest` knows, unless that cut was before
+    /// `epoch`. The caller is a reader that shares the pool.
     pub(super) fn oldest_since(&self, epoch: u64) -> Option<Option<u64>> {
         // ORDER: Relaxed; guarded by the lock.
         let [after, is_some, key] =
@@ -319,7 +331,7 @@ impl Board {
         (after > epoch).then_some((is_some != 0).then_some(key))
     }
 
-    /// Calls `f` with each key that had a place at the cut. Under the pool's lock.
+    /// Calls `f` with each key that had a place at the cut. The caller holds the pool's lock.
     pub(super) fn each_at(&self, cut: u64, mut f: impl FnMut(u64)) {
         self.each(|place| {
             if let Some(key) = place.at(cut) {
@@ -335,8 +347,8 @@ impl Board {
         Taken { row, place: &row.places[0], at: 0 }
     }
 
-    /// Scans do not count from now on (board.B4). Called by a cut before it begins, and by a
-    /// registration in the pool before it returns, after its full fence.
+    /// Shuts the gate: scans do not count from now on (board.B4). A cut calls this before it
+    /// begins. A registration in the pool calls it before it returns, after its full fence.
     #[inline]
     pub(super) fn block(&self) {
         // ORDER: SeqCst; pairs with the loads in `scan`, and with the fence in `admit`: if the gate
@@ -352,8 +364,8 @@ impl Board {
         }
     }
 
-    /// The end of a cut, under the pool's lock: scans count from now on, unless the pool has
-    /// members.
+    /// Opens the gate unless the pool has members, so that scans count again. Called at the end of
+    /// a cut, under the pool's lock.
     pub(super) fn admit(&self, pool_is_empty: impl Fn() -> bool) {
         let rest = self.rest.load(Ordering::Relaxed);
         if rest != 0 {

@@ -1,5 +1,5 @@
 //! Models of laws board.B2 to board.B4: reads beside a key that is handed over, beside a place that
-//! is used again, and beside each other.
+//! is reused, and beside each other.
 
 use super::ActiveSet;
 use super::board::Board;
@@ -22,7 +22,7 @@ impl Boards {
         Arc::new(Self { board, epoch: AtomicU64::new(0), slots: [spare_slot(), spare_slot()] })
     }
 
-    /// A key comes to a slot's cell. One thread at a time does that.
+    /// Puts a key into a slot's cell. Only one thread at a time does that.
     fn enter(&self, slot: usize, key: u64) {
         let epoch = self.epoch.load(Ordering::Acquire);
         let entered = self.board.enter(self.slots[slot], key, epoch);
@@ -34,7 +34,7 @@ impl Boards {
         self.board.first(slot).leave(self.epoch.load(Ordering::Acquire));
     }
 
-    /// All keys, by a cut as a pool makes it. One thread at a time does that.
+    /// Reads all keys by a cut, as a pool makes it. Only one thread at a time does that.
     fn cut(&self) -> Vec<u64> {
         self.board.block();
         let cut = self.epoch.load(Ordering::Relaxed);
@@ -52,8 +52,8 @@ impl Boards {
     }
 }
 
-/// The smallest key is in the second slot, then in both, then in the first. `read` is called beside
-/// that.
+/// The smallest key is in the second slot, then in both, then in the first. `read` is called
+/// meanwhile.
 fn hand_over(read: impl Fn(&Boards) + Send + Sync + 'static) {
     model(3, move || {
         let boards = Boards::new();
@@ -111,7 +111,8 @@ fn loom_place_that_is_used_again_keeps_its_key_for_the_cut() {
     });
 }
 
-/// A late change, which the cut has, and one that comes before it to a scan, which the cut has not.
+/// A late change, which the cut sees, and a change that a scan sees before the cut, which the cut
+/// does not see.
 #[test]
 fn loom_scan_and_cut_are_of_one_order() {
     large_model(3, || {

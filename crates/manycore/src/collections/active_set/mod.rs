@@ -1,9 +1,9 @@
 //! Active transactions, snapshots or readers, and the oldest of them (low-water mark).
 //!
 //! Owns: [`ActiveSet`] and its handles. Built on values with marks
-//! ([`MemberPool`](crate::collections::member_pool::MemberPool)); keys that are integers of up to
-//! 64 bits have places in front of it (`board`). Source: LDU, section 2.4, for the lists of active
-//! snapshots that databases keep behind a lock.
+//! ([`MemberPool`](crate::collections::member_pool::MemberPool)). Keys that are integers of up to
+//! 64 bits have places in front of the pool (`board`). Source: LDU, section 2.4, for the lists of
+//! active snapshots that databases keep behind a lock.
 
 mod board;
 #[cfg(all(test, manycore_loom))]
@@ -19,24 +19,24 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// Active transactions, snapshots, readers, leases: each with a key, and the smallest key of all
-/// at the next query.
+/// A set of active transactions, snapshots, readers or leases, each with a key. A query returns the
+/// smallest key.
 ///
 /// A member that registers and leaves between two queries costs two atomic instructions on a line
-/// of its thread's own, on whichever threads. Keys that are integers of up to 64 bits have ten
-/// places for each thread, which [`oldest`](Self::oldest) only loads; all else, and what finds no
-/// place, waits in queues and reaches an ordered list at the next query.
+/// of its thread's own, even if it leaves on another thread. Keys that are integers of up to 64
+/// bits have ten places for each thread, which [`oldest`](Self::oldest) only loads. Other keys, and
+/// members that find no place, wait in queues and reach an ordered list at the next query.
 ///
-/// **Registering and the key.** [`oldest`](Self::oldest) sees registered members. If the key is
-/// taken from a counter that other threads advance, register with its value and take the version to
-/// work with afterwards; and a cleaner reads the counter first, then the oldest member, and stays
+/// **Registering and the key.** [`oldest`](Self::oldest) sees registered members. If the key comes
+/// from a counter that other threads advance, register with its value first, and take the version
+/// to work with afterwards. A cleaner reads the counter first, then the oldest member, and stays
 /// below both.
 ///
-/// Not for a set of which only the size matters (take [`Counter`](super::Counter)), and not with
-/// keys other than integers where the oldest is asked for at every registration. If each thread has
-/// at most one member at a time, and a fixed slot for it, an array of padded atomics that the
-/// cleaner scans is faster, because leaving need not be a full fence there (`manycore bench
-/// active-set` measures both, and a search tree behind a mutex).
+/// When not: if only the size of the set matters, take [`Counter`](super::Counter). Nor with keys
+/// other than integers if the oldest is queried at every registration. If each thread has at most
+/// one member at a time, and a fixed slot for it, an array of padded atomics that the cleaner scans
+/// is faster, because leaving need not be a full fence there. (`manycore bench active-set` measures
+/// both, and a search tree behind a mutex.)
 ///
 /// ```
 /// use manycore::collections::ActiveSet;
@@ -52,27 +52,30 @@ use std::ptr::NonNull;
 /// ```
 ///
 /// - Consistency: linearizable.
-/// - Progress: registering and leaving do not wait, unless the set is small still (below): then for
-///   its lock, under which no code of the user's runs. Nor if it is large, unless a queue is far
-///   over its bound (16,384 changes that a running query keeps from being drained): then for that
-///   query. Queries wait for each other; `oldest` does not while all members have places and
-///   changes leave it the time to load all places twice in the same state (it tries four times).
-/// - Cost: of a place, one atomic instruction to take and one to leave it; else see
-///   [`DeferredSet`](crate::ldu::DeferredSet). No allocation in a steady state. Of `oldest`, if all
-///   members have places: two loads of a line for each thread that ever registered. In a small set,
-///   if at most eight members have come since the last query and none that it saw has gone: the
-///   lock, and a look at these. Of another query: the lock, a load of these lines, a visit of each
-///   other member that changed since, and a search tree's insertion or removal for each of them
-///   that did not cancel itself.
+/// - Progress, small set: registering and leaving wait for the set's lock, under which no user code
+///   runs.
+/// - Progress, large set: they do not wait, unless a queue is far over its bound (16,384 changes
+///   that a running query keeps from being drained). Then they wait for that query.
+/// - Progress of queries: they wait for each other. `oldest` does not wait if all members have
+///   places and it can load all places twice in the same state (it tries four times).
+/// - Cost of a place: one atomic instruction to take it and one to leave it. Without a place, see
+///   [`DeferredSet`](crate::ldu::DeferredSet). No allocation in a steady state.
+/// - Cost of `oldest`: if all members have places, two loads of a line for each thread that ever
+///   registered. In a small set, the lock and a look at the new members, if at most eight have come
+///   since the last query and none that it saw has gone.
+/// - Cost of other queries: the lock, a load of these lines, and a visit of each other member that
+///   changed since. Each of those that did not cancel itself costs an insertion or removal in a
+///   search tree.
 /// - Memory: 128 bytes for a set, a key and 32 bytes for each member, and a tree of the keys that
 ///   were present at the last query. A set stays that small, with up to 64 free members, until
 ///   threads meet at its lock. Then it becomes large, for good: 2 KiB, and for every 32 threads of
-///   the process 8 KiB of places; where a member finds none, 8 KiB more and up to 64 free members
-///   each. (With keys other than integers, so does a query that finds a member: their code runs
-///   there.)
-/// - Panics: in the key's `Ord`, `Clone` or `Drop`, in the querying thread, because they run under
-///   the set's lock there (they must not use the set); it is of no use then. So it is if `Ord`
-///   contradicts itself. The `Drop` of a registered key itself runs in the caller's hands.
+///   the process 8 KiB of places. Once a member finds no place, 8 KiB more and up to 64 free
+///   members each. (With keys other than integers, a query that finds a member also makes the set
+///   large: it runs the keys' code.)
+/// - Panics: in the key's `Ord`, `Clone` or `Drop`, in the querying thread: a query runs them under
+///   the set's lock, and they must not use the set. The set is of no use afterwards. The same goes
+///   for an `Ord` that contradicts itself. The `Drop` of a registered key itself runs in the
+///   caller's hands.
 /// - A forgotten handle stays active for as long as the set lives.
 #[doc(alias = "low-water mark")]
 #[doc(alias = "snapshot")]
@@ -80,7 +83,7 @@ pub struct ActiveSet<K: Ord + Clone + Send + Sync + 'static> {
     members: FewMembers<K, Keys<K>>,
 }
 
-/// How many members have each key.
+/// Number of members that have each key.
 struct Keys<K>(BTreeMap<K, usize>);
 
 impl<K: Ord + Clone> Keys<K> {
@@ -127,24 +130,25 @@ impl<K: Ord + Clone + Send + Sync + 'static> Store<K> for Keys<K> {
         !is_integer::<K>() && (untold > 0 || !self.0.is_empty())
     }
 
-    /// Of use to keys that have a word alone.
+    /// Used only for keys that have a word.
     type Beside = Board;
 }
 
 impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
-    /// An empty set, with a queue for each thread.
+    /// Makes an empty set, with a queue for each thread.
     #[must_use]
     pub fn new() -> Self {
         Self::with_queue(Queue::PerThread)
     }
 
-    /// An empty set. With [`Queue::Global`] it takes less memory.
+    /// Makes an empty set. With [`Queue::Global`] it takes less memory.
     #[must_use]
     pub fn with_queue(queue: Queue) -> Self {
         Self { members: FewMembers::new(queue) }
     }
 
-    /// Becomes active with this key until the handle is dropped. Keys need not differ.
+    /// Registers a member with this key, which is active until the handle is dropped. Keys need not
+    /// differ.
     #[inline]
     pub fn register(&self, key: K) -> Active<'_, K> {
         let word = to_word(&key);
@@ -159,13 +163,13 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
         }
         let key = self.members.enter(key);
         if let Some(many) = self.members.many().filter(|_| word.is_some()) {
-            many.beside.block(); // the set has become large just now
+            many.beside.block(); // the set has just become large
         }
         Active { held: Held::Member(key), set: self }
     }
 
-    /// Calls `of` with the keys of the pool, or of the small form, and `with` with what that
-    /// returns and each key that has a place, at one moment. `of` runs the key's code.
+    /// Reads all keys at one moment. Calls `of` with the keys of the pool, or of the small form;
+    /// then `with` with the result of `of` and each key that has a place. `of` runs the keys' code.
     fn read<R>(&self, of: impl FnOnce(&Keys<K>) -> R, mut with: impl FnMut(&mut R, K)) -> R {
         let (of, many) = match self.members.read_few(of) {
             Ok(result) => return result,
@@ -184,7 +188,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
         )
     }
 
-    /// The smallest key that is active now.
+    /// Returns the smallest key that is active now.
     ///
     /// # Panics
     /// If comparing keys does.
@@ -201,7 +205,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
         }
     }
 
-    /// All keys that are active now, smallest first, each as often as it is.
+    /// Returns all keys that are active now, smallest first, each once for each member that has it.
     ///
     /// # Panics
     /// As [`oldest`](Self::oldest).
@@ -216,7 +220,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
         keys
     }
 
-    /// How many are active now. Always takes the set's lock, so not for hot paths.
+    /// Returns the number of active members. Always takes the set's lock, so not for hot paths.
     ///
     /// # Panics
     /// As [`oldest`](Self::oldest).
@@ -225,7 +229,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
         self.read(|keys| keys.0.values().sum(), |count: &mut usize, _| *count += 1)
     }
 
-    /// Whether no member is active now.
+    /// Returns true if no member is active now.
     ///
     /// # Panics
     /// As [`oldest`](Self::oldest).
@@ -235,7 +239,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
     }
 }
 
-/// A key comes for which there is no place.
+/// Adds a key for which there is no place to the pool.
 fn enter_pool<K: Ord + Clone + Send + Sync + 'static>(
     many: &Many<K, Keys<K>>,
     key: K,
@@ -245,7 +249,7 @@ fn enter_pool<K: Ord + Clone + Send + Sync + 'static>(
     key
 }
 
-/// [`ActiveSet::oldest`], in the large form.
+/// Implements [`ActiveSet::oldest`] for the large form.
 #[inline(never)]
 fn oldest_of_many<K: Ord + Clone + Send + Sync + 'static>(many: &Many<K, Keys<K>>) -> Option<K> {
     if !has_word::<K>() {
@@ -257,7 +261,7 @@ fn oldest_of_many<K: Ord + Clone + Send + Sync + 'static>(many: &Many<K, Keys<K>
     }
 }
 
-/// The oldest at a cut, of this reader or of one that it has waited for; `first` tells the pool's.
+/// Returns the oldest key at a cut, made by this reader or by a reader that it waited for.
 #[cold]
 fn oldest_at_a_cut<K: Ord + Clone + Send + Sync + 'static>(many: &Many<K, Keys<K>>) -> Option<u64> {
     let Many { pool, beside: board } = many;
@@ -271,7 +275,7 @@ fn oldest_at_a_cut<K: Ord + Clone + Send + Sync + 'static>(many: &Many<K, Keys<K
         board.admit(|| keys.0.is_empty() && pool.is_current());
     };
     loop {
-        // A round that this reader has waited for may have been a change's, which notes no oldest.
+        // The round that this reader waited for may have been a change's, which notes no oldest.
         let known = pool.share_cut(|| board.block(), make, || board.oldest_since(epoch));
         if let Some(oldest) = known {
             return oldest;
@@ -292,7 +296,8 @@ impl<K: Ord + Clone + Send + Sync + 'static> fmt::Debug for ActiveSet<K> {
     }
 }
 
-/// Active for as long as this lives. Gives access to the key, and may be dropped on any thread.
+/// A handle: its member is active for as long as this lives. Gives access to the key, and may be
+/// dropped on any thread.
 ///
 /// See [`ActiveSet`] for an example.
 #[must_use = "dropping the handle leaves the set"]
@@ -305,7 +310,7 @@ pub struct Active<'a, K: Ord + Clone + Send + Sync + 'static> {
 enum Held<'a, K> {
     /// In the pool or the small form.
     Member(NonNull<K>),
-    /// In a place, which has the key's word; the set is large.
+    /// In a place, which has the key's word. The set is large.
     Placed(Taken<'a>, K),
 }
 
@@ -317,7 +322,7 @@ unsafe impl<K: Ord + Clone + Send + Sync + 'static> Send for Active<'_, K> {}
 unsafe impl<K: Ord + Clone + Send + Sync + 'static> Sync for Active<'_, K> {}
 
 impl<K: Ord + Clone + Send + Sync + 'static> Active<'_, K> {
-    /// Leaves the set: the same as dropping the handle.
+    /// Leaves the set, as dropping the handle does.
     #[inline]
     pub fn leave(self) {
         drop(self);
@@ -365,7 +370,7 @@ mod tests {
         ActiveSet { members: ActiveSet::new().members.promoted() }
     }
 
-    /// Whether `oldest` finds all members in places.
+    /// Returns true if `oldest` finds all members in places.
     fn is_scanned<K: Ord + Clone + Send + Sync + 'static>(set: &ActiveSet<K>) -> bool {
         set.members.many().is_some_and(|many| many.beside.scan().is_some())
     }
@@ -411,8 +416,8 @@ mod tests {
         assert!(set.is_empty());
     }
 
-    /// Members come and go in any order, and the oldest is asked for: of none, of few that the tree
-    /// was not told of, and of many.
+    /// Members come and go in any order, and the oldest is queried: with no members, with few that
+    /// the tree does not know yet, and with many.
     #[test]
     fn oldest_of_a_small_set_is_that_of_a_list() {
         let set = ActiveSet::new();

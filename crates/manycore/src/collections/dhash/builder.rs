@@ -1,4 +1,4 @@
-//! How a table is made.
+//! Builder and constructors of [`DHash`].
 
 use super::super::Line;
 use super::super::reentrancy_lock::ReentrancyLock;
@@ -32,13 +32,13 @@ where
     Shared: Clone + Send + Sync + 'static,
     Local: Default + Send + 'static,
 {
-    /// An empty table, centralized, with a local table for each thread once it is distributed.
+    /// Makes an empty, centralized table. Once distributed, it has a local table for each thread.
     #[must_use]
     pub fn new() -> Self {
         DHashBuilder::new().build()
     }
 
-    /// An empty table, centralized, with local ones of this placement once it is distributed.
+    /// Makes an empty, centralized table. Once distributed, its local tables have this placement.
     #[must_use]
     pub fn with_placement(placement: Placement) -> Self {
         DHashBuilder::new().placement(placement).build()
@@ -52,7 +52,7 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// An empty table that hashes by `hasher`. [`DHashBuilder`] has more to choose.
+    /// Makes an empty table that hashes by `hasher`. [`DHashBuilder`] has more settings.
     #[must_use]
     pub fn with_hasher(placement: Placement, hasher: S) -> Self {
         DHashBuilder::new().placement(placement).hasher(hasher).build()
@@ -60,8 +60,8 @@ where
 }
 
 impl DHashBuilder {
-    /// The defaults: centralized until threads wait for each other, and then a part for each
-    /// thread.
+    /// Starts with the defaults: centralized until threads wait for each other, then a part for
+    /// each thread.
     pub fn new() -> Self {
         Self::default()
     }
@@ -75,24 +75,26 @@ impl Default for DHashBuilder {
 }
 
 impl<S> DHashBuilder<S> {
-    /// The threads that share a local table once it is distributed.
+    /// Sets which threads share a local table once the table is distributed.
     ///
-    /// With [`Placement::Shared`] it does not distribute by itself: the same lock would be waited
-    /// for.
+    /// With [`Placement::Shared`] the table does not distribute by itself: threads would wait for
+    /// the same lock.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// When the table is distributed.
+    /// Sets when the table is distributed.
     pub fn distribution(mut self, distribution: Distribution) -> Self {
         self.distribution = distribution;
         self
     }
 
-    /// The locks that the elements are divided among, 16 by default; rounded up to a power of two,
-    /// and at most 1,024. A shard takes 128 bytes, and some hundred more once it has an element:
-    /// one is enough for a table of a few elements, of which a program has thousands.
+    /// Sets the number of locks that the elements are divided among: 16 by default, rounded up to a
+    /// power of two, at most 1,024.
+    ///
+    /// A shard takes 128 bytes, and some hundred more once it has an element. One shard is enough
+    /// if a program has thousands of tables with a few elements each.
     ///
     /// ```
     /// use manycore::collections::DHashBuilder;
@@ -106,13 +108,13 @@ impl<S> DHashBuilder<S> {
         self
     }
 
-    /// What hashes the keys.
+    /// Sets the hasher of the keys.
     pub fn hasher<T>(self, hasher: T) -> DHashBuilder<T> {
         let Self { placement, distribution, shards, .. } = self;
         DHashBuilder { placement, distribution, shards, hasher }
     }
 
-    /// Makes the table, empty.
+    /// Makes the empty table.
     #[must_use]
     pub fn build<K, Shared, Local>(self) -> DHash<K, Shared, Local, S>
     where

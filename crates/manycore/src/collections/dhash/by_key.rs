@@ -1,4 +1,4 @@
-//! What is asked of an element by its key, and all elements.
+//! Calls that find an element by its key, and calls about all elements.
 
 use super::reentrancy::TableUse;
 use super::{DHash, Lookup, enter, shard_of};
@@ -13,9 +13,9 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Runs `f` on the element's shared part and on a local part: that of the calling thread's
-    /// place if the table is distributed, else the one that all use. `None` if there is no such
-    /// element.
+    /// Runs `f` on the element's shared part and a local part: that of the calling thread's place
+    /// if the table is distributed, else the part that all threads use. Returns `None` if there is
+    /// no such element.
     ///
     /// # Panics
     /// If `f` does, or if it uses the table (see the type).
@@ -29,7 +29,7 @@ where
         self.with_local_at(&mut Lookup::new(self.hash(key)), |_, own| own.borrow() == key, f)
     }
 
-    /// A clone of the element's shared part.
+    /// Returns a clone of the element's shared part.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -43,7 +43,7 @@ where
         self.with_local(key, |shared, _| shared.clone())
     }
 
-    /// Whether there is such an element.
+    /// Returns true if there is such an element.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -56,8 +56,8 @@ where
         self.with_local(key, |_, _| ()).is_some()
     }
 
-    /// Adds an element, or gives the one that is there another shared part and returns the old one.
-    /// Local parts stay.
+    /// Adds an element. If the key has an element, replaces its shared part and returns the old
+    /// one; local parts stay.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -81,7 +81,7 @@ where
     /// Adds an element.
     ///
     /// # Errors
-    /// If there is one with this key. It stays as it is, and `shared` comes back.
+    /// If there is an element with this key. It stays as it is, and `shared` comes back.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -97,7 +97,7 @@ where
         }
     }
 
-    /// Removes everything, a part of the table after the other.
+    /// Removes everything, one part of the table after the other.
     ///
     /// # Panics
     /// From within an element of the table.

@@ -1,11 +1,11 @@
-//! Whether a table is centralized, or has a part in each place, and why.
+//! Whether a table is centralized or has a part in each place, and why.
 //!
-//! Owns: the form's flag, what decides about it, and what [`DHash::stats`](super::DHash::stats)
-//! tells. [`Window`] has no atomics and no clock: the same counts give the same answers.
+//! Owns: the form's flag, the decision about it, and what [`DHash::stats`](super::DHash::stats)
+//! reports. [`Window`] has no atomics and no clock: the same counts give the same answers.
 //!
-//! In detail (dhash.M8): a centralized table is distributed when so many windows in a row, of one
-//! shard, had so many hits that waited. After each folding it takes twice as many, up to 256 times
-//! as many: so a caller that folds under load does not make it flap.
+//! In detail (dhash.M8): a centralized table is distributed after `patience` windows of one shard
+//! in a row in which at least `waits` hits had to wait. Each folding doubles the patience, up to
+//! 256 times. So the table does not flap if a caller folds it under load.
 
 use super::super::reentrancy_lock::ReentrancyLock;
 use crate::config;
@@ -13,7 +13,7 @@ use crate::policy::{Doubling, Streak};
 use crate::sync::{AtomicBool, Ordering};
 use std::fmt;
 
-/// Doublings of the patience.
+/// Doublings of the patience, at most.
 const FOLDS_MAX: u32 = 8;
 
 /// When the elements of a [`DHash`](super::DHash) get a part in each place that uses them.
@@ -29,11 +29,11 @@ const FOLDS_MAX: u32 = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Distribution {
-    /// Once threads wait for each other. Until then all use one part of each element.
+    /// When threads wait for each other. Until then all threads use one part of each element.
     Contended(Contention),
     /// From the start.
     Always,
-    /// Never: one table, with a lock for each of its shards.
+    /// Never: the table stays centralized, with a lock for each of its shards.
     Never,
 }
 
@@ -64,20 +64,20 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// So much: see [`waits`](Self::waits) and [`patience`](Self::patience).
+    /// Makes a setting: see [`waits`](Self::waits) and [`patience`](Self::patience).
     #[must_use]
     pub const fn new(waits: u32, patience: u32) -> Self {
         Self { waits, patience }
     }
 
-    /// Of 1024 hits of a shard (a sixteenth of the table by default), so many at least had to wait
-    /// for its lock.
+    /// Returns how many of 1024 hits of a shard must have waited for its lock. (A shard is a
+    /// sixteenth of the table by default.)
     #[must_use]
     pub fn waits(&self) -> u32 {
         self.waits
     }
 
-    /// And so in so many windows of 1024 hits, one after the other.
+    /// Returns how many windows of 1024 hits in a row must have had that many waits.
     #[must_use]
     pub fn patience(&self) -> u32 {
         self.patience
@@ -96,7 +96,7 @@ impl Default for Contention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DistributionReason {
-    /// It was made so.
+    /// The table was built so.
     Built,
     /// Threads waited for each other.
     Contended,
@@ -104,23 +104,23 @@ pub enum DistributionReason {
     Asked,
 }
 
-/// What form a [`DHash`](super::DHash) has, and how it came to that.
+/// The form of a [`DHash`](super::DHash), and how it came to have it.
 ///
 /// See [`DHash::stats`](super::DHash::stats) for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DHashStats {
-    /// Whether each place has parts of its own.
+    /// True if each place has parts of its own.
     pub is_distributed: bool,
-    /// Why it has this form.
+    /// Why the table has this form.
     pub reason: DistributionReason,
-    /// How often it was distributed since it was built.
+    /// How often the table was distributed since it was built.
     pub distributions: u64,
-    /// How often it was folded.
+    /// How often the table was folded.
     pub folds: u64,
-    /// Hits in the window that decided last, if one did.
+    /// Hits in the window that decided last, or zero.
     pub hits: u32,
-    /// How many of these had to wait.
+    /// How many of these hits had to wait.
     pub waits: u32,
 }
 
@@ -144,12 +144,12 @@ impl fmt::Display for DHashStats {
 pub(super) struct Window {
     hits: u32,
     waits: u32,
-    /// Windows with enough waits.
+    /// Windows in a row with enough waits.
     contended: Streak,
 }
 
 impl Window {
-    /// Counts a hit. Says whether it is time to look.
+    /// Counts a hit. Returns true if the window is full.
     #[inline(always)]
     pub(super) fn count(&mut self, waited: bool) -> bool {
         self.hits += 1;
@@ -157,7 +157,8 @@ impl Window {
         self.hits >= config::HITS_PER_LOOK
     }
 
-    /// Begins a new window; says what the old one counted if it is time to distribute (dhash.M8).
+    /// Begins a new window. Returns the counts of the old one if it is time to distribute
+    /// (dhash.M8).
     fn look(&mut self, contention: Contention, folds: u64) -> Option<(u32, u32)> {
         let seen = (self.hits, self.waits);
         (self.hits, self.waits) = (0, 0);
@@ -193,7 +194,7 @@ impl Form {
         self.is_distributed.load(Ordering::Relaxed)
     }
 
-    /// Looks at a shard's window. For the holder of its lock.
+    /// Looks at a shard's full window. The caller holds the shard's lock.
     #[cold]
     pub(super) fn look(&self, window: &mut Window) {
         let folds = self.told.with(|told| told.folds);
@@ -209,7 +210,8 @@ impl Form {
         }
     }
 
-    /// Changes the form, if it may be changed. Says whether it is as asked for then.
+    /// Changes the form, if it may be changed. Returns true if the table has the requested form
+    /// then.
     pub(super) fn ask(&self, distributed: bool) -> bool {
         match self.chosen {
             Distribution::Contended(_) => self.change(distributed, DistributionReason::Asked, 0, 0),
@@ -248,7 +250,7 @@ mod tests {
 
     const SOME: Contention = Contention { waits: 10, patience: 2 };
 
-    /// A window with so many waits, at its end.
+    /// Fills a window with hits of which `waits` waited.
     fn after(window: &mut Window, waits: u32) {
         let hits = (0..config::HITS_PER_LOOK).map(|hit| window.count(hit < waits));
         assert_eq!(hits.filter(|is_full| *is_full).count(), 1);

@@ -1,4 +1,4 @@
-//! An element in the master table, in local ones, and in all of them at once.
+//! An element as it is in the master table, in local tables, and in all of them at once.
 
 use super::super::reentrancy_lock::ReentrancyGuard;
 use super::super::replica_mask::ReplicaMask;
@@ -12,7 +12,7 @@ pub(super) struct Element<K, Shared, Local> {
     pub(super) key: K,
     pub(super) shared: Shared,
     pub(super) replica_mask: ReplicaMask,
-    /// The part that all use while the table is centralized, once one has.
+    /// The part that all threads use while the table is centralized, once a thread has used it.
     pub(super) central: Option<Local>,
 }
 
@@ -47,7 +47,7 @@ impl<K, Shared, Local> Tagged for LocalElement<K, Shared, Local> {
 type LocalElements<'a, K, Shared, Local> =
     ReentrancyGuard<'a, Table<LocalElement<K, Shared, Local>>>;
 
-/// The local tables that an element's parts are in, locked, and where in them.
+/// The locked local tables that may have an element, with its index in each.
 pub(super) struct AllParts<'a, K, Shared, Local> {
     pub(super) tables: Vec<(LocalElements<'a, K, Shared, Local>, Option<usize>)>,
 }
@@ -57,7 +57,7 @@ impl<K, Shared: Clone, Local> AllParts<'_, K, Shared, Local> {
         self.tables.iter_mut().filter_map(|(table, index)| Some(table.at((*index)?)))
     }
 
-    /// All local parts, the central one first.
+    /// Returns all local parts, the central one first.
     pub(super) fn locals<'l>(
         &'l mut self,
         central: &'l mut Option<Local>,
@@ -72,8 +72,8 @@ impl<K, Shared: Clone, Local> AllParts<'_, K, Shared, Local> {
         central.into_iter().chain(self.nears().map(|near| &mut near.local))
     }
 
-    /// Gives all copies another shared part. The master's old one comes in place of `shared`, the
-    /// others go to `out`. All or, if `Clone` panics, none; nothing of the user's is dropped here.
+    /// Gives all copies another shared part. Afterwards `shared` has the master's old shared part,
+    /// and `out` the others. Changes all copies, or none if `Clone` panics. Drops no user values.
     pub(super) fn share(
         &mut self,
         master: &mut Shared,

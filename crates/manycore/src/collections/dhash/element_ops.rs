@@ -1,4 +1,4 @@
-//! What concerns a whole element: laws dhash.M3 and dhash.M7.
+//! Calls about a whole element: laws dhash.M3 and dhash.M7.
 
 use super::super::replica_mask::ReplicaMask;
 use super::element::{AllParts, Element};
@@ -17,8 +17,8 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Locks the local tables that have the element (dhash.M3), and finds it in each. For the
-    /// holder of the shard's lock.
+    /// Locks the local tables that may have the element (dhash.M3), and finds it in each. The
+    /// caller holds the shard's lock.
     #[track_caller]
     pub(super) fn hold_all(
         &self,
@@ -32,7 +32,7 @@ where
             return AllParts { tables: Vec::new() };
         }
         let place = Location::caller();
-        // By place: the one lock order.
+        // In the order of the places: the one lock order.
         let concerned = self.object.reps().filter(|&(at, _)| replica_mask.may_include(at));
         let held = concerned.map(|(_, at)| {
             let table = at.table.hold_for(place);
@@ -55,11 +55,11 @@ where
         self.scatter(key, change, |_| ())
     }
 
-    /// Changes the element's shared part, and each of its local parts, at the same moment. Places
+    /// Changes the element's shared part and each of its local parts, at the same moment. Places
     /// that have not used the element have no local part yet.
     ///
     /// # Panics
-    /// If `change` does (then nothing is changed) or `each` does, or one uses the table.
+    /// If `change` does (then nothing is changed) or `each` does, or if either uses the table.
     ///
     /// ```
     /// use manycore::collections::DHash;
@@ -108,8 +108,8 @@ where
         Some(answer)
     }
 
-    /// Folds the element's local parts, and may change them: all at one moment. Places that have
-    /// not used the element have none.
+    /// Folds the element's local parts, and may change them, all at one moment. Places that have
+    /// not used the element have no local part.
     ///
     /// # Panics
     /// If `fold` does, or if it uses the table.
@@ -137,7 +137,7 @@ where
         Some(whole.locals(&mut element.central).fold(start, fold))
     }
 
-    /// Removes the element, here and in every place, and returns all of its parts.
+    /// Removes the element from the master and every place, and returns all of its parts.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -150,8 +150,8 @@ where
         self.remove_if(key, |_, _| true)
     }
 
-    /// Removes the element if `decide` returns true, which sees all of its parts; decision and
-    /// removal are atomic.
+    /// Removes the element if `decide`, which sees all of its parts, returns true. Decision and
+    /// removal are one atomic step.
     ///
     /// # Panics
     /// If `decide` does, or if it uses the table.
@@ -209,7 +209,7 @@ where
                 shard = self.shard_for(hash);
                 whole = self.hold_all(shard.table.at(index));
             }
-            // From here on, nothing of the user's runs until the locks are given up.
+            // From here on, no user code runs until the locks are released.
             let nears = whole.take();
             (shard.table.remove_at(index), nears)
         };
@@ -222,18 +222,17 @@ where
         Some((element.shared, locals))
     }
 
-    /// Centralizes a distributed table: from now on all use one part of each element again, to
-    /// which `merge` moves what the other parts have. Returns whether it is centralized; it isn't
-    /// if it was built to be distributed.
+    /// Centralizes a distributed table: from now on all threads use one part of each element again.
+    /// Returns true if the table is centralized then; it is not if it was built to be distributed.
     ///
-    /// `merge` adds what is in the second part to the first; the second is dropped then. For each
-    /// element that happens at one moment. A part that a call makes beside this one may stay, and
-    /// counts as any. If threads wait for each other again, it is distributed again, after twice as
-    /// many waits each time.
+    /// `merge` adds the second part to the first; the second is dropped afterwards. For each
+    /// element that happens at one moment. A part that a concurrent call makes may stay, and counts
+    /// like any part. If threads wait for each other again, the table is distributed again, after
+    /// twice as many waits each time.
     ///
     /// # Panics
-    /// If `merge` does, or if it uses the table. The part that it was given stays, as do those that
-    /// were not given to it yet.
+    /// If `merge` does, or if it uses the table. The part that `merge` was given stays, and so do
+    /// the parts that it was not given yet.
     ///
     /// ```
     /// use manycore::collections::DHash;

@@ -1,4 +1,4 @@
-//! What is in a table, and how it is: counted and cloned in one part after the other.
+//! What is in a table, and in which form it is: counted and cloned in one part after the other.
 
 use super::distribution::DHashStats;
 use super::element::LocalElement;
@@ -15,7 +15,7 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// How many elements there are, counted in one part of the table after the other.
+    /// Returns the number of elements, counted in one part of the table after the other.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -25,7 +25,7 @@ where
         (0..self.shards()).map(|shard| self.shard(shard).table.len()).sum()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no element.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -34,7 +34,7 @@ where
         self.len() == 0
     }
 
-    /// Clones of all keys and shared parts, of one part of the table after the other.
+    /// Returns clones of all keys and shared parts, from one part of the table after the other.
     ///
     /// # Panics
     /// From within an element of the table, and if cloning does.
@@ -49,7 +49,7 @@ where
         clones
     }
 
-    /// Clones of all keys, of one part of the table after the other.
+    /// Returns clones of all keys, from one part of the table after the other.
     ///
     /// # Panics
     /// From within an element of the table, and if cloning does.
@@ -63,8 +63,8 @@ where
         keys
     }
 
-    /// How many local parts there are in places now, all together. The central parts, which are
-    /// used while the table is centralized, are not among them.
+    /// Returns the number of local parts in all places now. The central parts, used while the table
+    /// is centralized, do not count.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -74,7 +74,8 @@ where
         self.sizes(Table::len)
     }
 
-    /// How many elements fit into all tables, master and local ones, as large as they are now.
+    /// Returns the number of elements that fit into all tables, master and local, at their present
+    /// size.
     ///
     /// # Panics
     /// From within an element of the table.
@@ -90,7 +91,7 @@ where
         self.object.gather(0, |sum, place| sum + size(&place.table.hold()))
     }
 
-    /// Whether it is distributed, and why.
+    /// Returns whether the table is distributed, and why.
     ///
     /// ```
     /// use manycore::collections::{DHash, DistributionReason};

@@ -1,6 +1,7 @@
-//! Models of laws dhash.M1 to dhash.M3 and dhash.M7: local elements made beside removals, whole
-//! elements looked at beside changes of their parts, and both while the table is distributed and
-//! folded.
+//! Models of laws dhash.M1 to dhash.M3 and dhash.M7.
+//!
+//! They make local elements beside removals, look at whole elements while their parts change, and
+//! do both while the table is distributed and folded.
 
 use super::{DHash, DHashBuilder, Distribution};
 use crate::cluster::Placement;
@@ -62,7 +63,7 @@ fn loom_dhash_element_brought_unlocked_is_caught() {
     must_catch("cached-unlocked", &test, &signs);
 }
 
-/// A thread with a reference keeps the element, if the removal asks for the sum.
+/// A thread with a reference keeps the element, if the removal asks for the sum of references.
 #[test]
 fn loom_dhash_referenced_element_is_not_removed() {
     model(2, || {
@@ -92,7 +93,7 @@ fn loom_dhash_removal_after_a_torn_look_is_caught() {
     must_catch("torn-gather", &test, &["removed under a reference"]);
 }
 
-/// What one thread has seen changed, another that is told of it sees changed, too.
+/// If a thread has seen a change and then tells another thread, that thread sees it, too.
 #[test]
 fn loom_dhash_shared_part_changes_everywhere_at_once() {
     model(2, || {
@@ -111,7 +112,7 @@ fn loom_dhash_shared_part_changes_everywhere_at_once() {
     });
 }
 
-/// By hits, some of which wait, or by a call: what was added before, beside and after it is there.
+/// Distributes by hits that wait, or by a call. Additions before, beside and after it are kept.
 #[test]
 fn loom_dhash_spreading_loses_no_part() {
     model(2, || {
@@ -161,7 +162,7 @@ fn loom_dhash_hits_that_wait_may_spread_and_answer_all_the_same() {
     assert_ne!(*distributed.lock().unwrap(), 0, "it was never distributed");
 }
 
-/// A reference that was taken in a place's part counts while that is folded.
+/// A reference that was taken in a place's part counts while that part is folded.
 #[test]
 fn loom_dhash_referenced_element_is_not_removed_beside_a_fold() {
     model(2, || {

@@ -1,45 +1,53 @@
-//! A hash table whose elements have a part in common and a part in each place.
+//! A hash table whose elements have a shared part, and a local part in each place that uses them.
 //!
-//! Owns: [`DHash`]. The master table is in the root of a [`Clustered`] object, a local table in
-//! each representative.
+//! Owns: [`DHash`]. The master table is in the root of a [`Clustered`] object; each representative
+//! has a local table.
 //!
-//! A table begins *centralized*: it is its master table, whose elements have one more part, the
-//! central one, which all use. Once it is *distributed*, hits go to local tables, which begin
-//! empty; the central parts stay where they are.
+//! A table begins *centralized*: there is only the master table, whose elements have one more part,
+//! the central one, which all threads use. Once the table is *distributed*, hits go to local
+//! tables, which begin empty. The central parts stay where they are.
+//!
+//! ```text
+//! centralized:  master table   [ key | shared | central ]      all hits
+//!
+//! distributed:  master table   [ key | shared | central | which places have a copy ]
+//!                                   /                \
+//!               local tables   [ key | shared | local ]  [ key | shared | local ]   all hits
+//! ```
 //!
 //! Laws (dhash.M1 to dhash.M4 are those of `replicated_map`, for elements in place of values):
-//! - dhash.M1 A local table holds nothing but elements that the master table holds: a copy of the
-//!   shared part, and the local part of that place. The master's element says which places may have
-//!   one, and has the central part.
-//! - dhash.M2 Master, mark and local element are made under the lock of the master's shard, and a
-//!   local table changes under its own lock inside of that (cluster.H5). A hit takes the local lock
-//!   alone.
-//! - dhash.M3 What concerns a whole element (a change of its shared part, a gathering, a removal)
-//!   holds the lock of the master's shard, and those of all local tables that have it, at the same
-//!   time, taken in the order of the places. So it happens at one moment, and no part changes
-//!   between the look at the parts and what is done about it.
+//! - dhash.M1 A local table holds only elements that the master table holds: a copy of the shared
+//!   part, and the local part of that place. The master's element says which places may have a
+//!   copy, and has the central part.
+//! - dhash.M2 A thread adds to the master table, marks a place and adds to a local table under the
+//!   lock of the master's shard. A local table changes under its own lock inside of that
+//!   (cluster.H5). A hit takes the local lock alone.
+//! - dhash.M3 A call about a whole element (a change of its shared part, a gathering, a removal)
+//!   holds the lock of the master's shard and those of all local tables that have the element, at
+//!   the same time. It takes the local locks in the order of the places. So the call happens at one
+//!   moment: no part changes between the look at the parts and the action on them.
 //! - dhash.M4 Keys and parts that leave are dropped when no lock is held.
-//! - dhash.M5 Each table, and each shard of the master, grows and shrinks by itself, under its own
-//!   lock. Hashes are kept, so that takes no code of the user's.
+//! - dhash.M5 Each local table, and each shard of the master, grows and shrinks by itself, under
+//!   its own lock. Hashes are stored, so growing and shrinking run no user code.
 //! - dhash.M6 Re-entrancy: a thread inside of the table, in a closure or in code of a key or part,
-//!   holds a lock, and is refused the table: it could deadlock with itself by way of another thread
-//!   (`reentrancy`). For a hit in the table of the thread's own slot that lock is the record of it.
-//! - dhash.M7 Whether the table is centralized or distributed says only which part a hit uses, the
-//!   central one or its place's. What concerns a whole element takes all parts there are. So it is
-//!   harmless if a thread misses a change of the form, no thread waits for one, and distributing
-//!   moves nothing.
+//!   holds a lock, and is refused the table. It could deadlock with itself by way of another thread
+//!   (`reentrancy`). For a hit in the table of the thread's own slot, that table's lock records it.
+//! - dhash.M7 Whether the table is centralized or distributed decides only which part a hit uses:
+//!   the central one or its place's. A call about a whole element takes all parts there are. So it
+//!   is harmless if a thread misses a change of the form, no thread waits for such a change, and
+//!   distributing moves nothing.
 //! - dhash.M8 is in `distribution`: when a table is distributed by itself.
-//! - dhash.M9 A key is compared, and hashed, to find an element once. From then on the element is
-//!   its [`Tag`]: its parts are matched, shared, folded and removed by that, so a key whose `Hash`,
-//!   `Eq`, `Borrow` or `Clone` contradicts itself finds a wrong element or none, and never takes a
-//!   part of one for a part of another.
+//! - dhash.M9 A call compares and hashes a key once, to find an element. From then on the element
+//!   is its [`Tag`]: its parts are matched, shared, folded and removed by the tag. So a key with an
+//!   inconsistent `Hash`, `Eq`, `Borrow` or `Clone` finds a wrong element or none, but never mixes
+//!   up the parts of two elements.
 //! - dhash.M10 What leaves is dropped before the answer is made: a destructor that panics would
 //!   leak an answer that waits to be returned.
 //!
 //! Source: K42's DHash, section 4.3 and figure 11 of the paper. There a hit counts itself into its
 //! table, so that the table is not resized under it, and then locks the element. Here the lock of
-//! the local table is both, which is one atomic instruction less; with a table for each thread only
-//! whole elements want that lock besides. K42's tables do not shrink.
+//! the local table does both, which saves one atomic instruction. With a table for each thread,
+//! only calls about whole elements compete for that lock. K42's tables do not shrink.
 
 mod builder;
 mod by_key;
@@ -76,10 +84,10 @@ const SHARDS: usize = if SMALL { 1 } else { 16 };
 /// The most that [`DHashBuilder::shards`] makes.
 const SHARDS_MAX: usize = if SMALL { 1 } else { 1024 };
 
-/// Which of so many shards, a power of two.
+/// Returns the shard of a hash, out of `shards`, a power of two.
 #[inline(always)]
 fn shard_of(hash: u64, shards: usize) -> usize {
-    // Not the bits that the tables look at first: neither the lowest ones, nor the highest seven.
+    // Neither the lowest bits nor the highest seven: the tables look at those first.
     (hash >> 48) as usize & (shards - 1)
 }
 
@@ -87,7 +95,7 @@ fn shard_of(hash: u64, shards: usize) -> usize {
 struct Shard<K, Shared, Local> {
     table: Table<Element<K, Shared, Local>>,
     window: Window,
-    /// The id of its next element; other shards have other ones, as each has its own remainder.
+    /// Id of the next element. Each shard has its own remainder, so no two shards give the same id.
     next_id: u64,
     shards: u64,
 }
@@ -115,13 +123,13 @@ struct Root<K, Shared, Local, S> {
     hasher: S,
 }
 
-/// What a look for an element begins with, and where that has found it.
+/// The start of a search for an element, and where the search found it.
 #[derive(Debug)]
 pub(super) struct Lookup {
-    /// Until it is found, the hash alone.
+    /// The hash alone until the element is found.
     tag: Tag,
     index: usize,
-    /// Whether it was the central part that was used.
+    /// True if the search used the central part.
     is_central: bool,
 }
 
@@ -130,26 +138,26 @@ impl Lookup {
         Self::of(Tag { hash, id: u64::MAX })
     }
 
-    /// For a look for this element.
+    /// Starts a search for this element.
     pub(super) fn of(tag: Tag) -> Self {
         Self { tag, index: 0, is_central: false }
     }
 
-    /// Which element it was, if there.
+    /// Returns the tag of the element, if it was found.
     #[inline(always)]
     pub(super) fn tag(&self) -> Tag {
         self.tag
     }
 
-    /// Where in the place's table it was, if there.
+    /// Returns the index in the place's table, if the element was found there.
     #[inline(always)]
     pub(super) fn near(&self) -> Option<NonZero<usize>> {
         if self.is_central { None } else { NonZero::new(self.index + 1) }
     }
 }
 
-/// Notes that the thread is inside of this table, until the end of the block, or refuses
-/// (dhash.M6). What the block drops of the user's has to outlive it.
+/// Notes that the thread is inside of this table until the end of the block, or panics if it is
+/// already (dhash.M6). User values that the block drops must outlive the block.
 macro_rules! enter {
     ($table:expr) => {
         let table_use = TableUse::new(ptr::from_ref($table).cast());
@@ -159,7 +167,8 @@ macro_rules! enter {
 }
 use enter;
 
-/// The same for a hit: `$place` is the calling thread's place. That of its own slot needs no note.
+/// Same for a hit: `$place` is the calling thread's place. If that is its own slot's, it needs no
+/// note.
 macro_rules! enter_place {
     ($table:expr, $place:ident) => {
         let table_use = TableUse::new(ptr::from_ref($table).cast());
@@ -198,33 +207,37 @@ where
     }
 }
 
-/// A hash table for elements that all threads use, and of which each thread keeps its own part:
+/// A hash table for elements that all threads use and of which each thread keeps its own part:
 /// hits, dirty bits, borrowed references, statistics by key.
 ///
-/// The *shared part* of an element is what all agree on. Of *local parts* there are one or more,
-/// each of which begins as `Local::default()`. [`with_local`](Self::with_local) gives the caller
-/// the shared part and a local one. [`gather`](Self::gather) folds the local parts,
-/// [`update_shared`](Self::update_shared) changes the shared one everywhere,
-/// [`remove`](Self::remove) brings all parts home.
+/// All threads agree on the *shared part* of an element. An element has one or more *local parts*,
+/// and each begins as `Local::default()`.
+///
+/// - [`with_local`](Self::with_local) gives the caller the shared part and one local part.
+/// - [`gather`](Self::gather) folds the local parts.
+/// - [`update_shared`](Self::update_shared) changes the shared part everywhere.
+/// - [`remove`](Self::remove) removes the element and returns all of its parts.
 ///
 /// A table begins *centralized*: each element has one local part, which all threads use, under one
-/// of 16 locks ([`DHashBuilder::shards`] makes fewer, or more). If threads wait for each other (see
-/// [`Distribution`]), it is *distributed*: from then on each place on the machine (a thread, unless
-/// a [`Placement`](crate::cluster::Placement) says otherwise) that uses an element has a copy of
-/// the shared part and a local part of its own, under an uncontended lock. What was in the part
-/// that all have used stays there and is gathered with the others. So a thread may find another
-/// part than it has used before: what a part says is part of a sum, and no secret of the thread's.
-/// ([`Distribution::Always`] gives each place its own from the start.)
+/// of 16 locks ([`DHashBuilder::shards`] makes fewer, or more).
 ///
-/// It stays distributed: that costs a lonely thread little, and parts that are copies go with their
-/// elements. [`fold`](Self::fold) brings the parts together again, when the caller knows how to
-/// add them up, and that the contention is over.
+/// If threads wait for each other (see [`Distribution`]), the table is *distributed*. From then on,
+/// each place on the machine that uses an element has its own copy of the shared part and its own
+/// local part, under an uncontended lock. A place is a thread, unless a
+/// [`Placement`](crate::cluster::Placement) says otherwise. The part that all threads used before
+/// stays, and is gathered with the others. So a thread may find another part than it used before:
+/// treat a part as a share of a sum, not as the thread's private data. ([`Distribution::Always`]
+/// gives each place its own part from the start.)
 ///
-/// What for: descriptors that are changed at every use, by all threads, and occasionally read as a
-/// whole. When not: where elements have no part of their own for each thread, take
-/// [`ReplicatedMap`](super::ReplicatedMap) or [`HashMap`](super::HashMap); for a fixed number of
-/// counts, [`CounterArray`](super::CounterArray); where most elements are used by one thread once,
-/// because the first use by a thread copies the shared part.
+/// A distributed table stays distributed: that costs a single thread little, and copies of parts go
+/// with their elements. [`fold`](Self::fold) brings the parts together again; call it if you know
+/// how to add parts up, and that the contention is over.
+///
+/// What for: descriptors that all threads change at every use, and that are occasionally read as a
+/// whole. When not: if elements have no part for each thread, take
+/// [`ReplicatedMap`](super::ReplicatedMap) or [`HashMap`](super::HashMap). For a fixed number of
+/// counts, take [`CounterArray`](super::CounterArray). Nor if one thread uses most elements once,
+/// because a thread's first use copies the shared part.
 ///
 /// ```
 /// use manycore::collections::DHash;
@@ -246,24 +259,25 @@ where
 /// assert!(bits.iter().all(|dirty| !dirty));
 /// ```
 ///
-/// - Consistency: linearizable for each key, gatherings and removals among them: each happens at
-///   one moment. When [`update_shared`](Self::update_shared) or a removal returns, no place has the
-///   old element. Calls about all keys ([`len`](Self::len), [`snapshot`](Self::snapshot),
+/// - Consistency: linearizable for each key, also for gatherings and removals: each happens at one
+///   moment. When [`update_shared`](Self::update_shared) or a removal returns, no place has the old
+///   element. Calls about all keys ([`len`](Self::len), [`snapshot`](Self::snapshot),
 ///   [`clear`](Self::clear)) see one part of the table after the other.
-/// - Progress: blocking. A hit waits for calls of the same place, and for what concerns a whole
+/// - Progress: blocking. A hit waits for other calls of the same place, and for calls about a whole
 ///   element that the place has.
-/// - Cost: a hit is a look-up under a lock, a few ns. In one, that is one of 16 locks, and a count
-///   beside it; distributed, it is the place's, and a hit writes no shared line, unless the closure
-///   does. A miss of a distributed table locks a sixteenth of the master table and copies the
-///   shared part. What concerns a whole element takes one lock if it is centralized; distributed,
-///   those of all places that have used it: some cache misses each.
-/// - Memory: centralized, each element once. Distributed, each element once more in each place that
-///   has used it: one thread alone makes it twice as much. Every table grows when it must, and
+/// - Cost: a hit is a look-up under a lock, a few ns. Centralized, the lock is one of 16, and the
+///   hit is counted. Distributed, the lock is the place's, and a hit writes no shared line unless
+///   the closure does. A miss of a distributed table locks a sixteenth of the master table and
+///   copies the shared part. A call about a whole element takes one lock if the table is
+///   centralized. Distributed, it takes the locks of all places that have used the element: some
+///   cache misses each.
+/// - Memory: centralized, each element once. Distributed, each element once more for each place
+///   that has used it, so twice as much even with one thread. Every table grows when it must, and
 ///   shrinks when seven eighths of it are empty.
-/// - Panics: if a closure, or a key's `Hash` or `Eq`, or `Clone` or `Default` of a part, uses the
-///   same table while that is at work, or closes a cycle of threads whose closures use each
-///   other's tables. A panic of user code leaves the table in order, and the
-///   parts that it changes as it left them.
+/// - Panics: if a closure, a key's `Hash` or `Eq`, or a part's `Clone` or `Default` uses the same
+///   table while a call of it runs. Also if it closes a cycle of threads whose closures use each
+///   other's tables. A panic of user code leaves the table in order, and each part as the user code
+///   left it.
 /// - Source: [K42](crate#sources)'s DHash, section 4.3.
 #[doc(alias = "per-thread map")]
 pub struct DHash<K, Shared, Local, S = RandomState>
@@ -288,7 +302,7 @@ where
         self.object.root().hasher.hash_one(key)
     }
 
-    /// Refuses the table to a thread that is in a hit in its own slot's (dhash.M6).
+    /// Panics if the calling thread is in a hit in its own slot's table (dhash.M6).
     #[inline(always)]
     #[track_caller]
     fn refuse_in_hit(&self) {
@@ -297,28 +311,29 @@ where
         }
     }
 
-    /// How many shards the master table has.
+    /// Returns the number of shards of the master table.
     #[inline(always)]
     fn shards(&self) -> usize {
         self.object.root().shards.len()
     }
 
-    /// The shard of an element with this hash. For a thread that has entered.
+    /// Locks the shard of an element with this hash. The caller has entered the table.
     #[inline]
     #[track_caller]
     fn shard_for(&self, hash: u64) -> ReentrancyGuard<'_, Shard<K, Shared, Local>> {
         self.shard(shard_of(hash, self.shards()))
     }
 
-    /// A shard of the master table (dhash.M2). For a thread that has entered.
+    /// Locks a shard of the master table (dhash.M2). The caller has entered the table.
     #[inline]
     #[track_caller]
     fn shard(&self, shard: usize) -> ReentrancyGuard<'_, Shard<K, Shared, Local>> {
         self.object.root().shards[shard].0.hold()
     }
 
-    /// The same with the element of which `which` says so, among those with the hash of `lookup`,
-    /// which it corrects.
+    /// Runs `f` on the shared part and a local part of the element for which `which` returns true.
+    /// Looks at the elements with the hash of `lookup`, and notes in `lookup` which element it
+    /// found, and where.
     #[inline(always)]
     #[track_caller]
     pub(super) fn with_local_at<T>(
@@ -341,7 +356,7 @@ where
         self.bring(lookup, which, f)
     }
 
-    /// Runs `f` on the shared part and the central one.
+    /// Runs `f` on the shared part and the central part.
     #[inline(always)]
     #[track_caller]
     fn with_central<T>(
@@ -362,7 +377,7 @@ where
         Some(f(&element.shared, element.central.get_or_insert_default()))
     }
 
-    /// Makes the local element of one that the master has (dhash.M2), and runs `f` on it.
+    /// Makes the local copy of an element that the master has (dhash.M2), and runs `f` on it.
     #[cold]
     #[track_caller]
     fn bring<T>(
@@ -371,7 +386,7 @@ where
         which: impl Fn(Tag, &K) -> bool,
         f: impl FnOnce(&Shared, &mut Local) -> T,
     ) -> Option<T> {
-        let _spare; // dhash.M4: it outlives the locks
+        let _spare; // dhash.M4: outlives the locks
         enter!(self);
         let place = self.object.local();
         let mut table;
@@ -399,10 +414,10 @@ where
         Some(f(&near.shared, &mut near.local))
     }
 
-    /// Distributes the table: from now on each place uses parts of its own. Returns whether it is
-    /// distributed; it isn't if it was built to stay centralized.
+    /// Distributes the table: from now on each place uses its own parts. Returns true if the table
+    /// is distributed then; it is not if it was built to stay centralized.
     ///
-    /// Costs nothing by itself: each place's first use of an element makes its part.
+    /// The call itself moves nothing: each place's first use of an element makes its part.
     pub fn distribute(&self) -> bool {
         self.object.root().form.ask(true)
     }

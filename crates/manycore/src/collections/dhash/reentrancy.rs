@@ -1,7 +1,7 @@
 //! Which tables a thread is inside of: law dhash.M6.
 //!
-//! Owns: a list that hangs on the thread, of what stands on its stack. A lock could tell only of
-//! itself, and a table has many.
+//! Owns: a thread-local list of the uses on the thread's stack. A lock could record only itself,
+//! and a table has many locks.
 
 use super::super::reentrancy_lock::panic_on_reentrancy;
 use crate::sync;
@@ -18,8 +18,8 @@ pub(super) struct TableUse {
     outer: Cell<*const TableUse>,
 }
 
-/// Takes the use from the list when it is dropped. It borrows the use, which therefore stays where
-/// it is.
+/// Takes the use from the list when it is dropped. It borrows the use, so the use stays where it is
+/// in memory.
 pub(super) struct Entered<'a>(&'a TableUse);
 
 impl TableUse {
@@ -31,7 +31,7 @@ impl TableUse {
     /// Refuses a thread that is inside of the table.
     ///
     /// # Panics
-    /// If it is.
+    /// If the calling thread is inside of the table.
     #[inline(always)]
     #[track_caller]
     pub(super) fn refuse(&self) {
@@ -57,7 +57,7 @@ impl TableUse {
 
 #[inline(always)]
 fn innermost() -> *const TableUse {
-    // Late in a thread's life, loom takes it away.
+    // Loom takes the thread-local away late in a thread's life.
     INNERMOST.try_with(Cell::get).unwrap_or(ptr::null())
 }
 

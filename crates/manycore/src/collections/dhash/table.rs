@@ -1,32 +1,33 @@
-//! A hash table that sizes itself, in both directions.
+//! A hash table that grows and shrinks by itself.
 //!
-//! Owns: [`Table`]. Runs no code of the user's but the comparison that it is given: hashes are kept
-//! with what they belong to, so growing and shrinking hash nothing. No value moves in or out while
-//! a comparison runs, so one that panics leaves the table as it was.
+//! Owns: [`Table`]. The only user code that it runs is the comparison it is given. Hashes are
+//! stored with their entries, so growing and shrinking hash nothing. No value moves in or out while
+//! a comparison runs, so a comparison that panics leaves the table as it was.
 
 use super::Lookup;
 use crate::config::SMALL;
 use crate::sync::drop_each;
 use hashbrown::HashTable;
 
-/// Places that a table keeps, however few it needs.
+/// Places that a table keeps, even if it needs fewer.
 const KEPT: usize = if SMALL { 4 } else { 32 };
 
-/// A table shrinks when it has this many times more places than entries, to twice its entries. So
-/// it has to halve or to grow fourfold before it changes again, and an operation pays for a
-/// bounded number of moves.
+/// A table shrinks if it has more than this many times as many places as entries, to twice its
+/// entries. It must then halve or grow fourfold before its size changes again. So an operation pays
+/// for a bounded number of moves.
 const SPARSE: usize = 8;
 
-/// Which element of a table: never that of another one, nor of a later one with the same key.
+/// Identity of an element of a table. No other element has it, nor does a later element with the
+/// same key.
 ///
-/// The hash is the one that the element was inserted with, whatever the key's `Hash` says now.
+/// `hash` is the hash that the element was inserted with, whatever the key's `Hash` says now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::collections) struct Tag {
     pub(in crate::collections) hash: u64,
     pub(in crate::collections) id: u64,
 }
 
-/// Knows which element it is, or is a part of.
+/// Something that is an element, or a part of one, and knows the element's tag.
 pub(in crate::collections) trait Tagged {
     fn tag(&self) -> Tag;
 }
@@ -51,7 +52,7 @@ impl<E: Tagged> Table<E> {
         self.0.find_mut(hash, eq)
     }
 
-    /// The same, which notes where it was found.
+    /// Same, and notes in `lookup` where the entry was found.
     #[inline(always)]
     pub(in crate::collections) fn find_at(
         &mut self,
@@ -64,13 +65,13 @@ impl<E: Tagged> Table<E> {
         Some(found.into_mut())
     }
 
-    /// The entry that is there, if one is.
+    /// Returns the entry at `index`, if there is one.
     #[inline(always)]
     pub(in crate::collections) fn get(&mut self, index: usize) -> Option<&mut E> {
         self.0.get_bucket_mut(index)
     }
 
-    /// Puts in what is not there.
+    /// Inserts an entry that is not in the table.
     pub(in crate::collections) fn insert(&mut self, entry: E) -> &mut E {
         debug_assert!(
             self.index_of_tag(entry.tag()).is_none(),
@@ -80,13 +81,13 @@ impl<E: Tagged> Table<E> {
         self.0.insert_unique(hash_of(&entry), entry, hash_of).into_mut()
     }
 
-    /// Where the entry of this element is, until the table changes.
+    /// Returns the index of this element's entry, valid until the table changes.
     #[inline]
     pub(in crate::collections) fn index_of_tag(&self, tag: Tag) -> Option<usize> {
         self.index_of(tag.hash, |entry| entry.tag() == tag)
     }
 
-    /// Where an entry is, until the table changes.
+    /// Returns the index of an entry, valid until the table changes.
     pub(in crate::collections) fn index_of(
         &self,
         hash: u64,
@@ -95,18 +96,18 @@ impl<E: Tagged> Table<E> {
         self.0.find_bucket_index(hash, eq)
     }
 
-    /// The entry that is there.
+    /// Returns the entry at `index`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no entry at `index`.
     pub(in crate::collections) fn at(&mut self, index: usize) -> &mut E {
         self.0.get_bucket_mut(index).expect("the table has not changed since")
     }
 
-    /// Takes the entry out that is there.
+    /// Removes and returns the entry at `index`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no entry at `index`.
     pub(in crate::collections) fn remove_at(&mut self, index: usize) -> E {
         let entry = self.0.get_bucket_entry(index).ok();
         let entry = entry.expect("the table has not changed since");
@@ -115,12 +116,12 @@ impl<E: Tagged> Table<E> {
         entry
     }
 
-    /// Takes some entry out.
+    /// Removes and returns some entry.
     pub(in crate::collections) fn pop(&mut self) -> Option<E> {
         self.0.extract_if(|_| true).next()
     }
 
-    /// Takes out what `which` says.
+    /// Removes and returns the entries for which `which` returns true.
     pub(in crate::collections) fn take(&mut self, which: impl Fn(&E) -> bool) -> Vec<E> {
         let taken = self.0.extract_if(|entry| which(entry)).collect();
         self.fit();
@@ -143,7 +144,7 @@ impl<E: Tagged> Table<E> {
         self.0.len()
     }
 
-    /// Entries that fit before it grows.
+    /// Returns the number of entries that fit before the table grows.
     pub(in crate::collections) fn capacity(&self) -> usize {
         self.0.capacity()
     }

@@ -1,4 +1,4 @@
-//! Calls for collections that go on with an element they have found: law dhash.M9.
+//! Calls by tag, for collections that continue with an element they have found: law dhash.M9.
 
 use super::element::LocalElement;
 use super::reentrancy::TableUse;
@@ -14,10 +14,10 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Adds an element, unless there is one with this key (or `anyway`): one step, one hash.
+    /// Adds an element, unless there is one with this key (or `anyway` is true), in one step.
     ///
     /// # Errors
-    /// If there is one: which one, and what was to be added.
+    /// If there is an element with this key: its tag, and what was to be added.
     #[track_caller]
     pub(in super::super) fn add(
         &self,
@@ -46,9 +46,9 @@ where
         self.with_local_at(lookup, |own, _| own == tag, f)
     }
 
-    /// Runs `f` on a local part of the element with this id: the one that the calling thread's
-    /// place, or another, had there in its table, if this place has it, else the central one.
-    /// `hash` gives the element's hash. Runs no code of the user's.
+    /// Runs `f` on a local part of the element with this id, or on its central part if the calling
+    /// thread's place has no local part. `near` is the index where a place had it, and is tried
+    /// first. `hash` returns the element's hash. Runs no user code.
     #[inline]
     #[track_caller]
     pub(in super::super) fn with_near<T>(
@@ -74,8 +74,7 @@ where
         self.with_centre(Tag { hash: hash(), id }, f)
     }
 
-    /// Runs `f` on the part of this element that is all places' (dhash.M7). Runs no code of the
-    /// user's.
+    /// Runs `f` on the central part of this element (dhash.M7). Runs no user code.
     #[track_caller]
     pub(in super::super) fn with_centre<T>(
         &self,
@@ -85,7 +84,7 @@ where
         self.with_central(&mut Lookup::of(tag), |own, _| own == tag, |_, local| f(local))
     }
 
-    /// Which elements there are, in one part of the table after the other.
+    /// Returns the tags of all elements, one part of the table after the other.
     #[track_caller]
     pub(in super::super) fn tags(&self) -> Vec<Tag> {
         let mut tags = Vec::new();
@@ -96,7 +95,7 @@ where
         tags
     }
 
-    /// As [`update_shared`](Self::update_shared), of this element.
+    /// Same as [`update_shared`](Self::update_shared), for this element.
     #[track_caller]
     pub(in super::super) fn update_tagged<T>(
         &self,
@@ -106,7 +105,7 @@ where
         self.scatter_where(tag.hash, |own, _| own == tag, change, |_| ())
     }
 
-    /// As [`gather`](Self::gather), of this element.
+    /// Same as [`gather`](Self::gather), for this element.
     #[track_caller]
     pub(in super::super) fn gather_tagged<T>(
         &self,
@@ -117,7 +116,7 @@ where
         self.gather_where(tag.hash, |own, _| own == tag, start, fold)
     }
 
-    /// As [`remove_if`](Self::remove_if), of this element.
+    /// Same as [`remove_if`](Self::remove_if), for this element.
     #[track_caller]
     pub(in super::super) fn remove_tagged_if(
         &self,

@@ -2,11 +2,11 @@
 //!
 //! Owns: [`Logged`].
 //! - **interval_registry.I3** Each user of an interval, the log or the tree, has a reference to its
-//!   item, and the handle has one. `Leave` has the address alone; so an address is in use for as
-//!   long as a log or the tree knows it.
+//!   item, and so has the handle. `Leave` has only the address. So an address is in use for as long
+//!   as a log or the tree knows it.
 //! - **interval_registry.I4** The handle gives its reference up after `Leave` is logged, outside of
-//!   every lock. Of the handle and the merge, the one that gives up the last reference drops the
-//!   item, by one atomic decision; a merge puts it into the garbage.
+//!   every lock. The handle or the merge gives up the last reference, by one atomic decision, and
+//!   drops the item. A merge does not drop it itself, but puts it into the deferred drops.
 
 use super::Item;
 use super::tree::{Panics, Ranged, Tree};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 enum Change<K, V> {
     Enter(Arc<Item<K, V>>),
-    /// Without the start, if the key's `Clone` panicked.
+    /// Without the start if the key's `Clone` panicked.
     Leave {
         id: usize,
         start: Option<K>,

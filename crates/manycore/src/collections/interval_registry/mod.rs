@@ -1,20 +1,20 @@
 //! The reverse map: intervals that are inserted and removed, and overlap queries.
 //!
-//! Owns: [`IntervalRegistry`] and its handles. Two forms: on [`Deferred`] with cancelling logs
-//! (`logged`), and on values with marks
+//! Owns: [`IntervalRegistry`] and its handles. It has two forms: on [`Deferred`] with cancelling
+//! logs (`logged`), and on values with marks
 //! ([`MemberPool`](crate::collections::member_pool::MemberPool)). Source: OpLog, section 1 and
 //! figure 7; LDU, section 2.5.2.
 //!
 //! # The laws
 //!
 //! - **interval_registry.I1** An interval's item stays where it is, unchanged, from `add` until its
-//!   handle is gone and the tree does not have it any more. Its address is its identity.
-//! - **interval_registry.I2** `Ord`, `Clone` and `Drop` of the key run under the lock of the thread
-//!   that reads. Values are dropped outside of it, and a panic of a walk's closure goes on after
-//!   it, as does the first one that merges have caught.
+//!   handle is gone and the tree has removed it. Its address is its identity.
+//! - **interval_registry.I2** `Ord`, `Clone` and `Drop` of the key run under the lock of the
+//!   reading thread. Values are dropped outside of it. A panic of a walk's closure continues after
+//!   the lock is released, and so does the first panic that merges have caught.
 //! - **interval_registry.I5** A tree with marks owns the items that leaked handles have left in it.
-//!   A change of it never panics (interval_registry.T4), so it has what it was told of, and nothing
-//!   else.
+//!   A change of the tree never panics (interval_registry.T4), so the tree has exactly what it was
+//!   told of.
 
 mod logged;
 mod tree;
@@ -33,25 +33,26 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use tree::{Panics, Ranged, Tree};
 
-/// A range and what belongs to it.
+/// A range and its value.
 struct Item<K, V> {
     range: Range<K>,
     value: V,
 }
 
-/// Ranges that come and go all the time, and are asked now and then which of them overlap a range:
-/// the mappings of a file, leases, bookings, watched spans.
+/// Ranges that come and go all the time, with overlap queries now and then: the mappings of a file,
+/// leases, bookings, watched spans.
 ///
-/// [`add`](Self::add) gives an [`Interval`]; dropping that takes the range out. What comes and goes
-/// between two questions never reaches the tree: with logs (the default) if one thread did both,
-/// with [`marks`](IntervalRegistryBuilder::marks) on whichever threads. Take marks, unless the
-/// lines of entries must not move between cores: two threads of an EPYC (a virtual machine) that
-/// fork and exit processes of 8 mappings make 6.0 million of them a second with marks and 2.6 with
-/// logs, and 2.8 and 0.6 if the other thread removes the mappings (`manycore bench rmap-fork` and
-/// `rmap-hand`).
+/// [`add`](Self::add) returns an [`Interval`]; dropping it removes the range. A range that comes
+/// and goes between two queries never reaches the tree. With logs (the default) this holds if one
+/// thread did both, with [`marks`](IntervalRegistryBuilder::marks) for any threads.
 ///
-/// Not where questions are about as frequent as changes: a `Mutex` around an interval tree is
-/// better there.
+/// Take marks, unless the lines of entries must not move between cores. Measured on two threads of
+/// an EPYC (a virtual machine) that fork and exit processes of 8 mappings: 6.0 million a second
+/// with marks and 2.6 with logs. If the other thread removes the mappings: 2.8 with marks and 0.6
+/// with logs (`manycore bench rmap-fork` and `rmap-hand`).
+///
+/// When not: if queries are about as frequent as changes, a `Mutex` around an interval tree is
+/// better.
 ///
 /// ```
 /// use manycore::collections::IntervalRegistry;
@@ -71,23 +72,26 @@ struct Item<K, V> {
 /// ```
 ///
 /// - Consistency: linearizable.
-/// - Progress: adding and dropping wait for a reader that collects the thread's log, or for the
-///   lock while the registry is cold; with marks for a reader, if four times
+/// - Progress with logs: adding and dropping wait for a reader that collects the thread's log, or
+///   for the lock while the registry is cold.
+/// - Progress with marks: adding and dropping wait for a reader if four times
 ///   [`max_entries`](IntervalRegistryBuilder::max_entries) changes are queued, and otherwise not.
-///   Queries wait for each other.
+/// - Progress of queries: they wait for each other.
 /// - Cost of adding and dropping: as [`Cancelling`](crate::oplog::Cancelling) or
-///   [`DeferredSet`](crate::ldu::DeferredSet), and with logs an allocation. Of a query:
-///   gathering what changed, a logarithmic insertion or removal for each change that did not cancel
-///   itself, and logarithmic time besides what it finds.
-/// - Memory: 410 bytes; for each interval the value, the range and 16 bytes (with marks 32), and in
-///   the tree another range and 16 bytes, with as much again, at worst four times as much, of empty
-///   places.
-/// - Panics: one in the key's `Ord`, `Clone` or `Drop` reaches a reader: they run under the lock
-///   there, and must not use the registry. (That of a handle's own `Clone` reaches the thread that
-///   drops the handle.) No interval is lost by it, and none by an `Ord` that contradicts itself:
-///   questions then find what such an order finds, and removals may take linear time. One in a
-///   value's `Drop` or in a question's closure reaches the caller; the registry stays in order.
-/// - A forgotten handle stays for as long as the registry lives.
+///   [`DeferredSet`](crate::ldu::DeferredSet), and with logs an allocation.
+/// - Cost of a query: gathering what changed, with a logarithmic insertion or removal for each
+///   change that did not cancel itself. Then logarithmic time, and time for each range found.
+/// - Memory: 410 bytes; for each interval the value, the range and 16 bytes (with marks 32). In the
+///   tree, another range and 16 bytes for each interval, with as much again, at worst four times as
+///   much, of empty places.
+/// - Panics in keys: a panic in the key's `Ord`, `Clone` or `Drop` reaches a reader. These run
+///   under the lock there, and must not use the registry. (A panic of a handle's own `Clone`
+///   reaches the thread that drops the handle.) No interval is lost by a panic, nor by an `Ord`
+///   that contradicts itself. With such an order, queries find what the order leads to, and
+///   removals may take linear time.
+/// - Panics in values: a panic in a value's `Drop` or in a query's closure reaches the caller; the
+///   registry stays in order.
+/// - A forgotten handle's range stays for as long as the registry lives.
 #[doc(alias = "interval tree")]
 pub struct IntervalRegistry<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     form: Form<K, V>,
@@ -100,7 +104,7 @@ enum Form<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     Marked(Box<MemberPool<Item<K, V>, Marks<K, V>>>),
 }
 
-/// An item that the tree has been told of.
+/// An item that the tree knows.
 struct Told<K, V>(NonNull<Member<Item<K, V>>>);
 
 impl<K, V> Told<K, V> {
@@ -146,7 +150,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> MemberSto
 }
 
 impl<K, V> Drop for Marks<K, V> {
-    /// Drops what leaked handles have left.
+    /// Drops the items that leaked handles have left.
     fn drop(&mut self) {
         // SAFETY: interval_registry.I5 - the tree has them, nothing else frees them, and it goes
         // with its set.
@@ -155,7 +159,7 @@ impl<K, V> Drop for Marks<K, V> {
 }
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalRegistry<K, V> {
-    /// An empty registry: a plain locked tree until threads contend for it, then with logs.
+    /// Makes an empty registry: a plain locked tree until threads contend for it, then with logs.
     ///
     /// # Panics
     /// Never: the defaults are valid.
@@ -164,7 +168,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
         Self::builder().build().expect("the defaults are valid")
     }
 
-    /// Starts a registry with other bounds and policies.
+    /// Starts a builder for a registry with other bounds and policies.
     #[must_use]
     pub fn builder() -> IntervalRegistryBuilder<K, V> {
         IntervalRegistryBuilder {
@@ -175,7 +179,8 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
         }
     }
 
-    /// Adds a range with a value, until the handle is dropped. Ranges may overlap and be equal.
+    /// Adds a range with a value, which stays until the handle is dropped. Ranges may overlap and
+    /// be equal.
     ///
     /// # Panics
     /// If the range is empty: it overlaps nothing.
@@ -190,11 +195,11 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
         Interval { item, registry: self }
     }
 
-    /// Calls `f` with every range that has something in common with `range`, and its value, by
-    /// their beginnings. All are there at one moment.
+    /// Calls `f` with every range that overlaps `range`, and its value, in the order of the ranges'
+    /// starts. All of them are there at one moment.
     ///
     /// # Panics
-    /// If `f` does, or if it asks the same registry.
+    /// If `f` does, or if it queries the same registry.
     pub fn for_overlapping(&self, range: Range<K>, mut f: impl FnMut(&Range<K>, &V)) {
         match &self.form {
             Form::Logged(logged) => logged.read(|tree| {
@@ -208,8 +213,8 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
         self.hand_on();
     }
 
-    /// Clones of the values of all ranges that have something in common with `range`, by their
-    /// beginnings.
+    /// Returns clones of the values of all ranges that overlap `range`, in the order of the ranges'
+    /// starts.
     ///
     /// # Panics
     /// If cloning does.
@@ -223,7 +228,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
         values
     }
 
-    /// How many ranges there are. Gathers what changed, so not for hot paths.
+    /// Returns the number of ranges. Gathers what changed, so not for hot paths.
     #[must_use]
     pub fn len(&self) -> usize {
         let len = match &self.form {
@@ -234,14 +239,14 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
         len
     }
 
-    /// A panic of a merge goes on in a reader (interval_registry.I2).
+    /// Resumes the panic of a merge in this reader (interval_registry.I2).
     fn hand_on(&self) {
         if let Some(panic) = self.panics.take() {
             resume_unwind(panic);
         }
     }
 
-    /// Whether there is no range. As [`len`](Self::len).
+    /// Returns true if there is no range. Costs as much as [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -267,8 +272,8 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> fmt::Debu
     }
 }
 
-/// A range that is there for as long as this lives. Gives access to the value, and may be dropped
-/// on any thread.
+/// A handle: its range is there for as long as this lives. Gives access to the value, and may be
+/// dropped on any thread.
 ///
 /// See [`IntervalRegistry`] for an example.
 #[must_use = "dropping the handle takes the range out"]
@@ -285,14 +290,14 @@ unsafe impl<K: Ord + Clone + Send + Sync, V: Send + Sync> Send for Interval<'_, 
 unsafe impl<K: Ord + Clone + Send + Sync, V: Send + Sync> Sync for Interval<'_, K, V> {}
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Interval<'_, K, V> {
-    /// The range.
+    /// Returns the range.
     #[must_use]
     pub fn range(&self) -> &Range<K> {
         // SAFETY: interval_registry.I1.
         unsafe { &self.item.as_ref().range }
     }
 
-    /// Takes the range out: the same as dropping the handle.
+    /// Removes the range, as dropping the handle does.
     #[inline]
     pub fn remove(self) {
         drop(self);
@@ -363,22 +368,22 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static>
         self
     }
 
-    /// When the registry has logs (default: when its lock is contended).
+    /// Sets when the registry has logs (default: when its lock is contended).
     #[must_use]
     pub fn logs(mut self, logs: Logs) -> Self {
         self.logs = logs;
         self
     }
 
-    /// Changes that one thread keeps before they are gathered (default 4,096). What came and went
-    /// on one thread does not count.
+    /// Sets the number of changes that one thread keeps before they are gathered (default 4,096). A
+    /// range that came and went on one thread does not count.
     #[must_use]
     pub fn max_entries(mut self, entries: usize) -> Self {
         self.max_entries = entries;
         self
     }
 
-    /// Makes the registry.
+    /// Builds the registry.
     ///
     /// # Errors
     /// If the bound is zero or absurdly large.

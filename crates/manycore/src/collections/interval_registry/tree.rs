@@ -1,23 +1,22 @@
-//! Intervals by their beginnings, with the largest end below each branch: plain, sequential code.
+//! Intervals by their starts, with the largest end below each branch: plain, sequential code.
 //!
-//! Owns: [`Tree`]. A B+ tree by (start, id). Its nodes are arrays, and what is looked at in search
-//! of a place, is apart from what each change writes: the trees of a registry that many cores read
-//! go from core to core line by line, so that few lines matter more than few comparisons.
+//! Owns: [`Tree`]. A B+ tree by (start, id). Its nodes are arrays. What a search looks at is apart
+//! from what each change writes: the tree of a registry that many cores read moves from core to
+//! core line by line, so few lines matter more than few comparisons.
 //!
 //! Laws:
 //! - interval_registry.T1 The children of a branch have, in order, the keys below the first bound,
-//!   from there to the next, and so on. A bound need not be the key of an interval that is still
-//!   there.
+//!   from there to the next bound, and so on. A bound need not be the key of an interval that is
+//!   still there.
 //! - interval_registry.T2 A child's reach is the largest end of its intervals, or more. No child is
 //!   empty.
-//! - interval_registry.T3 Two neighbours have more than half of what one could have, so that the
-//!   depth is logarithmic whatever the order of insertions and removals.
-//!
-//! - interval_registry.T4 The key's `Ord`, `Clone` and `Drop` may panic, or give no order, and no
-//!   interval is lost: what calls them comes before what changes a node, one that was not put where
-//!   its start says is in a list of its own, and one that is not where its start says is found by
-//!   its id. A panic is kept for a reader. (interval_registry.T1 to interval_registry.T3 are laws
-//!   for keys that have an order; queries of other ones find what they find.)
+//! - interval_registry.T3 Two neighbours together have more than half of what one child can hold.
+//!   So the depth is logarithmic whatever the order of insertions and removals.
+//! - interval_registry.T4 The key's `Ord`, `Clone` and `Drop` may panic, or contradict themselves,
+//!   and no interval is lost. Calls of user code come before the changes of a node. Intervals that
+//!   a panic kept out of the tree go to `strays`. An interval that is not where its start says is
+//!   found by its id. A panic is kept for a reader. (interval_registry.T1 to interval_registry.T3
+//!   hold for keys with a consistent order. With other keys, queries find what the order leads to.)
 //!
 //! Source: R. Bayer, E. McCreight, *Organization and maintenance of large ordered indices*, 1972;
 //! the largest ends after Cormen and others, *Introduction to Algorithms*, section 14.3.
@@ -43,39 +42,39 @@ struct Interval<K, P> {
 
 type Leaf<K, P> = Vec<Interval<K, P>>;
 
-/// What is below a branch, all of one kind.
+/// Children of a branch, all of one kind.
 enum Below<K, P> {
     Leaves(Vec<Leaf<K, P>>),
     Branches(Vec<Branch<K, P>>),
 }
 
 struct Branch<K, P> {
-    /// interval_registry.T1; one less than there are children.
+    /// Bounds between the children (interval_registry.T1): one fewer than there are children.
     bounds: Vec<(K, usize)>,
-    /// interval_registry.T2.
+    /// Reaches of the children (interval_registry.T2).
     reaches: Vec<K>,
     below: Below<K, P>,
 }
 
-/// What belongs to an interval, and knows it.
+/// A payload of an interval, which knows the interval's range.
 pub(super) trait Ranged<K> {
     fn range(&self) -> &Range<K>;
 }
 
-/// What user code has panicked with, for a reader (interval_registry.T4).
+/// The first panic of user code, kept for a reader (interval_registry.T4).
 pub(super) type Panics = Arc<DeferredDrops<Box<dyn Any + Send>>>;
 
-/// See the module header. `P` is what belongs to an interval.
+/// See the module header. `P` is the payload of an interval.
 pub(super) struct Tree<K, P> {
     root: Branch<K, P>,
-    /// By id; those that were not put into the tree because user code panicked
+    /// Intervals, by id, that were not put into the tree because user code panicked
     /// (interval_registry.T4).
     strays: Vec<(usize, P)>,
     len: usize,
     panics: Panics,
 }
 
-/// What a removal takes out: keys are dropped when the tree is in order.
+/// What a removal takes out. The keys are dropped once the tree is in order.
 struct Removed<K, P> {
     interval: Option<Interval<K, P>>,
     keys: Vec<K>,
@@ -87,7 +86,7 @@ impl<K: Ord + Clone, P> Interval<K, P> {
     }
 }
 
-/// The largest of some ends.
+/// Returns the largest of the ends.
 fn largest<'a, K: Ord + Clone + 'a>(mut ends: impl Iterator<Item = &'a K>) -> K {
     let first = ends.next().expect("interval_registry.T2: no child is empty");
     ends.fold(first, |most, end| if end > most { end } else { most }).clone()
@@ -119,7 +118,7 @@ impl<K, P> Below<K, P> {
         }
     }
 
-    /// The most that one child holds.
+    /// Returns the most that one child may hold.
     fn room(&self) -> usize {
         match self {
             Self::Leaves(_) => LEAF,
@@ -127,7 +126,7 @@ impl<K, P> Below<K, P> {
         }
     }
 
-    /// Drops a child that is empty.
+    /// Drops an empty child.
     fn drop_child(&mut self, at: usize) {
         match self {
             Self::Leaves(leaves) => drop(leaves.remove(at)),
@@ -135,8 +134,8 @@ impl<K, P> Below<K, P> {
         }
     }
 
-    /// Moves all of the child behind `at` to its end; `bound` stood between them, and comes back if
-    /// it is of no more use.
+    /// Appends all of the child after `at` to child `at`. `bound` stood between them; its key comes
+    /// back if the joined child does not need it.
     fn join(&mut self, at: usize, bound: (K, usize)) -> Option<K> {
         match self {
             Self::Leaves(leaves) => {
@@ -158,7 +157,7 @@ impl<K: Ord + Clone, P> Below<K, P> {
         self.reach_in(at, 0..self.len_of(at))
     }
 
-    /// The largest end in a part of a child.
+    /// Returns the largest end in a part of a child.
     fn reach_in(&self, at: usize, part: Range<usize>) -> K {
         match self {
             Self::Leaves(leaves) => largest(leaves[at][part].iter().map(|own| &own.range.end)),
@@ -172,7 +171,7 @@ impl<K, P> Branch<K, P> {
         Self { bounds: Vec::new(), reaches: Vec::new(), below: Below::Leaves(Vec::new()) }
     }
 
-    /// Gives up the second half of itself, and the bound before that.
+    /// Splits off the second half, and returns it with the bound before it.
     fn split(&mut self) -> ((K, usize), Self) {
         let reaches = halve(&mut self.reaches);
         let below = match &mut self.below {
@@ -204,7 +203,7 @@ impl<K, P> Branch<K, P> {
         }
     }
 
-    /// Takes the interval with this id out, wherever it is (interval_registry.T4).
+    /// Takes out the interval with this id, wherever it is (interval_registry.T4).
     fn remove_anywhere(&mut self, id: usize, removed: &mut Removed<K, P>) {
         for at in 0..self.below.len() {
             match &mut self.below {
@@ -225,12 +224,12 @@ impl<K, P> Branch<K, P> {
 }
 
 impl<K: Ord + Clone, P> Branch<K, P> {
-    /// The child that has, or would have, this key.
+    /// Returns the index of the child that has, or would have, this key.
     fn child_of(&self, start: &K, id: usize) -> usize {
         self.bounds.partition_point(|bound| (&bound.0, bound.1) <= (start, id))
     }
 
-    /// Adds an interval, whose payload it takes when it does. It may be full then.
+    /// Adds an interval, and takes its payload once it is added. The branch may be full then.
     fn insert(&mut self, range: Range<K>, id: usize, payload: &mut Option<P>) {
         let at = self.child_of(&range.start, id);
         match self.reaches.get_mut(at) {
@@ -247,11 +246,11 @@ impl<K: Ord + Clone, P> Branch<K, P> {
         }
     }
 
-    /// Makes two of a child.
+    /// Splits a child in two.
     fn split_child(&mut self, at: usize) {
         let len = self.below.len_of(at);
-        // What calls user code is first (interval_registry.T4). If it panics, the child is too full
-        // for a while.
+        // User code is called first (interval_registry.T4). If it panics, the child is too full for
+        // a while.
         let half = len / 2;
         let left = self.below.reach_in(at, 0..half);
         let right = self.below.reach_in(at, half..len);
@@ -298,14 +297,14 @@ impl<K: Ord + Clone, P> Branch<K, P> {
         self.join_neighbours(at, &mut removed.keys);
     }
 
-    /// Sees to interval_registry.T3 for a child that got smaller.
+    /// Restores interval_registry.T3 for a child that got smaller.
     fn join_neighbours(&mut self, at: usize, keys: &mut Vec<K>) {
         let half = self.below.room() / 2;
         for left in [Some(at), at.checked_sub(1)].into_iter().flatten() {
             let fits = left + 1 < self.below.len()
                 && self.below.len_of(left) + self.below.len_of(left + 1) <= half;
             if fits {
-                // First (interval_registry.T4).
+                // User code is called first (interval_registry.T4).
                 let is_larger = self.reaches[left + 1] > self.reaches[left];
                 let bound = self.bounds.remove(left);
                 keys.extend(self.below.join(left, bound));
@@ -340,7 +339,7 @@ impl<K: Ord + Clone, P> Branch<K, P> {
     }
 }
 
-/// Adds an interval to a leaf, or the first leaf.
+/// Adds an interval to a leaf, or makes the first leaf.
 fn insert_into_leaf<K: Ord + Clone, P>(
     leaves: &mut Vec<Leaf<K, P>>,
     at: usize,
@@ -363,7 +362,7 @@ impl<K: Ord + Clone, P: Ranged<K>> Tree<K, P> {
         Self { root: Branch::new(), strays: Vec::new(), len: 0, panics }
     }
 
-    /// Does what calls user code; keeps its panic for a reader (interval_registry.T4).
+    /// Runs `f`, which calls user code. Keeps its panic for a reader (interval_registry.T4).
     fn guarded(&mut self, f: impl FnOnce(&mut Branch<K, P>)) {
         let root = &mut self.root;
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(root))) else { return };
@@ -374,7 +373,7 @@ impl<K: Ord + Clone, P: Ranged<K>> Tree<K, P> {
         }
     }
 
-    /// Adds an interval. No other has its id.
+    /// Adds an interval. No other interval has its id.
     pub(super) fn insert(&mut self, id: usize, payload: P) {
         self.len += 1;
         let mut payload = Some(payload);
@@ -394,7 +393,7 @@ impl<K: Ord + Clone, P: Ranged<K>> Tree<K, P> {
         }
     }
 
-    /// Takes an interval out, if it is there; by its start, if that is known, in logarithmic time.
+    /// Takes an interval out, if it is there. Takes logarithmic time if its start is known.
     pub(super) fn remove(&mut self, start: Option<&K>, id: usize) -> Option<P> {
         let mut removed = Removed::nothing();
         if let Some(start) = start {
@@ -420,7 +419,7 @@ impl<K: Ord + Clone, P: Ranged<K>> Tree<K, P> {
         Some(payload)
     }
 
-    /// Takes an interval out that was not where its start says.
+    /// Takes out an interval that was not where its start says.
     #[cold]
     fn remove_stray(&mut self, id: usize, removed: &mut Removed<K, P>) -> Option<P> {
         if let Some(at) = self.strays.iter().position(|(own, _)| *own == id) {
@@ -432,8 +431,8 @@ impl<K: Ord + Clone, P: Ranged<K>> Tree<K, P> {
         Some(payload)
     }
 
-    /// Calls `f` with every interval that has something in common with `range`, by their
-    /// beginnings.
+    /// Calls `f` with every interval that overlaps `range`, in the order of their starts, then the
+    /// strays.
     pub(super) fn for_overlapping(&self, range: &Range<K>, f: &mut impl FnMut(&Range<K>, &P)) {
         if range.start < range.end {
             self.root.for_overlapping(range, f);
@@ -452,7 +451,7 @@ impl<K, P> Tree<K, P> {
         self.len
     }
 
-    /// Everything that belongs to an interval.
+    /// Returns the payloads of all intervals.
     pub(super) fn payloads(&self) -> Vec<&P> {
         fn gather<'a, K, P>(branch: &'a Branch<K, P>, payloads: &mut Vec<&'a P>) {
             match &branch.below {
@@ -484,7 +483,7 @@ mod tests {
         Tree::new(Arc::new(DeferredDrops::new()))
     }
 
-    /// Checks interval_registry.T1 to interval_registry.T3 below a branch; its depth.
+    /// Checks interval_registry.T1 to interval_registry.T3 below a branch. Returns its depth.
     fn check<P>(branch: &Branch<u32, P>, keys: Range<Option<(u32, usize)>>) -> usize {
         let own = &branch.below;
         assert_eq!((own.len(), own.len()), (branch.reaches.len(), branch.bounds.len() + 1));
@@ -516,7 +515,7 @@ mod tests {
         if tree.len() == 0 { 0 } else { check(&tree.root, None..None) }
     }
 
-    /// Random insertions, removals and questions, beside a list of all intervals.
+    /// Random insertions, removals and queries, compared with a list of all intervals.
     #[test]
     fn tree_answers_like_a_list() {
         let mut tree = tree();
@@ -556,7 +555,8 @@ mod tests {
         assert_eq!(tree.payloads().len(), list.len());
     }
 
-    /// interval_registry.T4: by its id, wherever that is, and with the rest in order.
+    /// interval_registry.T4: removes intervals by their ids, wherever they are, and keeps the rest
+    /// in order.
     #[test]
     fn interval_with_a_wrong_start_is_found() {
         let mut tree = tree();

@@ -1,5 +1,5 @@
-//! Models of laws page_cache.G1 to page_cache.G3, page_cache.G5 and page_cache.G8: pins beside a
-//! reclaimer, changes beside it, two misses at once, a load that fails, a miss beside pins.
+//! Models of laws page_cache.G1 to page_cache.G3, page_cache.G5 and page_cache.G8: pins and changes
+//! beside a reclaimer, two misses at once, a load that fails, a miss beside pins.
 
 use super::super::{DHashBuilder, Distribution};
 use super::{PageCache, PageStore, PinError};
@@ -21,15 +21,15 @@ impl Hasher for Constant {
 }
 
 struct Counts {
-    /// So many loads fail.
+    /// Number of loads that fail.
     fails: usize,
     loads: AtomicUsize,
     drops: AtomicUsize,
     written: AtomicUsize,
 }
 
-/// A page that says when it is dropped: to counts that outlive it, so that a bug is told of by a
-/// count and not by a look at freed memory.
+/// A page that counts its drop in counts that outlive it. So a count reveals a bug, without a look
+/// at freed memory.
 struct Page(Arc<Counts>, AtomicUsize);
 
 impl Drop for Page {
@@ -58,7 +58,7 @@ impl PageStore for Arc<Counts> {
 
 type Cache = PageCache<Arc<Counts>, BuildHasherDefault<Constant>>;
 
-/// Distribution, with one place, so that every thread has a part from the start.
+/// Distributed, with one place, so that every thread has a part from the start.
 fn cache() -> Arc<Cache> {
     built(DHashBuilder::new().placement(Placement::Shared).distribution(Distribution::Always))
 }
@@ -83,7 +83,7 @@ fn loom_page_cache_pinned_page_is_not_reclaimed() {
     pinned_page_stays(cache);
 }
 
-/// Pins of the part that all use, which are given back on the page.
+/// Pins of the central part, which are given back on the page.
 #[test]
 fn loom_page_cache_in_one_pinned_page_is_not_reclaimed() {
     pinned_page_stays(|| built(DHashBuilder::new().distribution(Distribution::Never)));

@@ -2,40 +2,47 @@
 //!
 //! Owns: [`PageCache`] and [`Pinned`]. Does not own: the pages' contents, nor the store.
 //!
-//! A page's descriptor is an element of a [`DHash`]: whether the page is there is its shared part;
-//! pins, dirty bit and used bit are its local parts.
+//! A page's descriptor is an element of a [`DHash`]. Its shared part says whether the page is
+//! there. Its local parts have the pins, the dirty bit and the used bit.
+//!
+//! ```text
+//! pin, not cached:   add element (Loading) -> take room -> load -> Ready
+//! reclaim:           Ready, no pins -> dirty: write back, look again
+//!                                   -> clean: remove, give room back
+//! ```
 //!
 //! Laws:
 //! - page_cache.G1 A key has at most one load under way. A thread that finds one waits for it, and
-//!   then looks for that element again: if the load has failed or panicked, one of those that
-//!   waited loads.
-//! - page_cache.G2 The sum of an element's pins, over all parts, less those given back on the page
+//!   then looks for that element again. If the load failed or panicked, one of the waiting threads
+//!   loads.
+//! - page_cache.G2 The sum of an element's pins, over all parts, minus those given back on the page
 //!   itself, is the number of its pinned pages and of write-backs under way. (A pin that was
-//!   counted in the part that all use is given back by one addition, the last access to the page.)
-//!   A page leaves the table only in a step that sees the sum at zero, with all parts locked
+//!   counted in the central part is given back by one addition, the last access to the page.) A
+//!   page leaves the table only in a step that sees the sum at zero, with all parts locked
 //!   (dhash.M3), and until then the table has a reference to it. So a pinned page is alive, and in
 //!   a distributed table no pin writes a line that others write.
 //! - page_cache.G3 A page leaves the table only if, in the same step, no part says that it is dirty
 //!   or being written. A dirty bit is cleared in the step that begins a write-back, and set again
-//!   if that fails. A page is marked only while it is pinned. So no change that was marked is lost.
+//!   if that fails. A page is marked only while it is pinned. So no marked change is lost.
 //! - page_cache.G4 A page has at most one write-back under way: two could reach the store in the
 //!   wrong order.
-//! - page_cache.G5 Room is taken before a load begins: there are never more pages than the bound. A
-//!   load that fails gives it back before its element goes, so the next load of that page finds it.
-//! - page_cache.G6 Store and pages are used with no lock held, but for the flight that a loader's
-//!   own waiters wait for.
-//! - page_cache.G7 A key is hashed and compared to find an element once, by a pin. Everything later
-//!   (the end of a load, a release, a mark, a write-back, reclaiming) takes the element by its tag
-//!   (dhash.M9 of `dhash`), so what a key's `Hash`, `Eq` or `Clone` answers then does not touch
-//!   page_cache.G2 to page_cache.G5.
+//! - page_cache.G5 Room is taken before a load begins, so there are never more pages than the
+//!   bound. A failed load gives its room back before its element goes, so the next load of that
+//!   page finds it.
+//! - page_cache.G6 Store and pages are used with no lock held, except the flight of a loader, for
+//!   which its own waiters wait.
+//! - page_cache.G7 A pin hashes and compares a key once, to find an element. Everything later (the
+//!   end of a load, a release, a mark, a write-back, reclaiming) takes the element by its tag
+//!   (dhash.M9 of `dhash`). So whatever a key's `Hash`, `Eq` or `Clone` answers later does not
+//!   touch page_cache.G2 to page_cache.G5.
 //! - page_cache.G8 A pin is refused for lack of room only if each page was found in use (pinned,
 //!   loading, being written back or dropped) and no room was given back since the pin first asked
-//!   for some. A page stays in the queue while a reclaimer looks at it, so every reclaimer sees
+//!   for room. A page stays in the queue while a reclaimer looks at it, so every reclaimer sees
 //!   every page. A page that was used lately is spared for one round; that refuses no pin.
 //!
-//! Source: K42's file cache manager, section 4.3 of the paper: a table with distributed page
-//! descriptors put in place of the one table and lock, dirty bits set where the fault happens and
-//! gathered by the scanner.
+//! Source: K42's file cache manager, section 4.3 of the paper. It replaced one table and lock by a
+//! table with distributed page descriptors. Faults set dirty bits locally, and the scanner gathers
+//! them.
 
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
@@ -66,9 +73,9 @@ type Flight = Arc<ReentrancyLock<()>>;
 struct Frame<K, P> {
     page: P,
     key: K,
-    /// With which the element is in the table (page_cache.G7).
+    /// Hash with which the element is in the table (page_cache.G7).
     hash: u64,
-    /// Pins of the central part that were given back (page_cache.G2). It wraps around.
+    /// Pins of the central part that were given back (page_cache.G2). Wraps around.
     back: AtomicUsize,
 }
 
@@ -92,12 +99,12 @@ impl<K, P> Clone for State<K, P> {
 /// An element's local part.
 #[derive(Debug, Default)]
 struct Uses {
-    /// Taken here less given back here (page_cache.G2). It wraps around.
+    /// Pins taken here minus pins given back here (page_cache.G2). Wraps around.
     pins: usize,
     dirty: bool,
-    /// Since the last look for a victim.
+    /// Whether the page was used since the last look for a victim.
     used: bool,
-    /// The thread whose write-back is under way; zero if there is none.
+    /// Token of the thread whose write-back is under way; zero if there is none.
     writing: usize,
 }
 
@@ -109,16 +116,17 @@ impl Uses {
     }
 }
 
-/// Pages of a slow [store](PageStore), at most so many, each loaded once for all threads.
+/// A cache of pages of a slow [store](PageStore), with a bound. Each page is loaded once for all
+/// threads.
 ///
-/// What for: blocks of files, pages of a database, tiles, decoded objects: what is expensive to
-/// load, used by many threads at once, changed in place, and must be written back before it goes.
-/// When not: for values that are replaced and not changed, and may simply be forgotten, take a
-/// cache (`manycore-cache`); for what fits in memory, a [`HashMap`](super::HashMap).
+/// What for: blocks of files, pages of a database, tiles, decoded objects. Such pages are expensive
+/// to load, used by many threads at once, changed in place, and must be written back before they
+/// go. When not: for values that are replaced and not changed, and may simply be forgotten, take a
+/// cache (`manycore-cache`). For what fits in memory, take a [`HashMap`](super::HashMap).
 ///
 /// A [pinned](Self::pin) page is there until its pin is dropped. Its contents are shared: a page
-/// that is changed in place needs atomics or a lock of its own. After a change,
-/// [`Pinned::mark_dirty`] says that the store is behind.
+/// that is changed in place needs atomics or a lock of its own. After a change, call
+/// [`Pinned::mark_dirty`] to say that the store is out of date.
 ///
 /// ```
 /// use manycore::collections::{PageCache, PageStore};
@@ -160,27 +168,29 @@ impl Uses {
 ///
 /// - Consistency: all threads see one page for a key. Two misses of one key make one load. When
 ///   [`flush`](Self::flush) returns, the store has every change that was marked before.
-/// - Progress: blocking. A pin waits for a load of the same page. One that must make room may wait
-///   for a write-back.
-/// - Cost: a pin of a page that is there is a look-up under one of 16 locks, and its release one
-///   atomic addition, as long as threads do not wait for each other: some 20 ns together. Once they
-///   do, the table of descriptors is distributed, as that of a [`DHash`] does: then a pin, a mark
-///   and a release are a look-up each in the thread's own table, and write no shared line; on one
-///   thread, a pin and its release take up to half as long again. [`stats`](Self::stats) says which
-///   it is; [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of the
-///   table some times, beside what the store costs. Reclaiming a page of a distributed table locks
-///   the tables of all places that have used it.
-/// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
+/// - Progress: blocking. A pin waits for a load of the same page. A pin that must make room may
+///   wait for a write-back.
+/// - Cost while threads do not wait for each other: a pin of a cached page is a look-up under one
+///   of 16 locks, and its release one atomic addition, some 20 ns together.
+/// - Cost once they do: the table of descriptors is distributed, as that of a [`DHash`] is. Then a
+///   pin, a mark and a release are a look-up each in the thread's own table, and write no shared
+///   line. On one thread, a pin and its release take up to half as long again.
+///   [`stats`](Self::stats) says which form the table has; [`with_builder`](Self::with_builder)
+///   decides it beforehand.
+/// - Cost of misses: a load locks parts of the table some times, beside what the store costs.
+///   Reclaiming a page of a distributed table locks the tables of all places that have used it.
+/// - Memory: at most `pages_max` pages, including those that are being loaded. An entry for each
 ///   page, and in a distributed table one more for each place that has used it.
 /// - Errors: the store's, and [`PinError::Full`] if all pages are in use: pinned, being loaded,
-///   written back or dropped. While fewer than `pages_max` pages are, no pin fails so.
-/// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`; the page is as before,
-///   and no thread waits for ever. If a load pins the page that it loads, or a write-back flushes
-///   the cache. If loads pin each other's pages in a cycle: the one that closes it.
+///   written back or dropped. While fewer than `pages_max` pages are in use, no pin fails with it.
+/// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`. The page is as before,
+///   and no thread waits for ever. Also if a load pins the page that it loads, or a write-back
+///   flushes the cache. If loads pin each other's pages in a cycle, the thread that closes the
+///   cycle panics.
 /// - Keys whose `Hash`, `Eq` or `Clone` contradict themselves (a NaN with an `Eq`) may get a page
 ///   of their own at each pin, or another key's page. Pins, bounds and write-backs of these pages
-///   hold all the same: after the look-up, no step asks the key again.
-/// - Eviction: second chance, in the order of loads: a page that was pinned since the last look
+///   still hold: after the look-up, no step asks the key again.
+/// - Eviction: second chance, in the order of loads. A page that was pinned since the last look
 ///   stays for another round.
 /// - A dropped cache writes nothing back: [`flush`](Self::flush) first.
 /// - Source: [K42](crate#sources)'s file cache manager, section 4.3.
@@ -195,10 +205,10 @@ where
     store: T,
 }
 
-/// A pin that was counted and has no owner yet: what no caller takes stays counted.
+/// A counted pin that has no owner yet. If no caller takes it, it stays counted.
 struct Counted<F> {
     frame: *const F,
-    /// As in [`Pinned`].
+    /// Same as in [`Pinned`].
     id: u64,
     near: Option<NonZero<usize>>,
 }
@@ -206,18 +216,18 @@ struct Counted<F> {
 type CountedOf<T> = Counted<Frame<<T as PageStore>::Key, <T as PageStore>::Page>>;
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &T {
         &self.store
     }
 
-    /// What the cache's hasher makes of the key.
+    /// Returns the hash of the key, by the cache's hasher.
     #[inline]
     pub(super) fn hash(&self, key: &T::Key) -> u64 {
         self.pages.hash(key)
     }
 
-    /// Whether the table of descriptors is distributed over the threads, and why.
+    /// Returns whether the table of descriptors is distributed over the threads, and why.
     pub fn stats(&self) -> DHashStats {
         self.pages.stats()
     }
@@ -227,8 +237,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         self.pages.distribute()
     }
 
-    /// Brings the descriptors together again, as [`DHash::fold`] does: for when few threads are
-    /// left. Pins go on.
+    /// Centralizes the table of descriptors, as [`DHash::fold`] does. Call it when few threads are
+    /// left. Pins stay valid.
     pub fn fold(&self) -> bool {
         self.pages.fold(|into, from| {
             into.pins = into.pins.wrapping_add(std::mem::take(&mut from.pins));
@@ -239,12 +249,12 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         })
     }
 
-    /// How many pages there are, those that are being loaded among them.
+    /// Returns the number of pages, including those that are being loaded.
     pub fn len(&self) -> usize {
         self.room.with(|room| room.taken())
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no pages.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -265,17 +275,18 @@ impl<T: PageStore, S: Send + Sync + 'static> fmt::Debug for PageCache<T, S> {
     }
 }
 
-/// A page that stays, of a [`PageCache`]. Dropping it lets the page go; any thread may.
+/// A pinned page of a [`PageCache`]. Dropping this unpins the page; any thread may.
 ///
-/// One that is forgotten keeps its page in the cache for ever, and nothing worse.
+/// If it is forgotten, its page stays in the cache for ever; nothing else happens.
 ///
 /// See [`PageCache`] for an example.
 #[must_use = "the page may go at once"]
 pub struct Pinned<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = RandomState> {
     frame: *const Frame<T::Key, T::Page>,
-    /// Of the element's tag (page_cache.G7).
+    /// Id of the element's tag (page_cache.G7).
     id: u64,
-    /// Where in a local table it was counted; none if it was by the central part.
+    /// Index in the local table in which the pin was counted; `None` if the central part counted
+    /// it.
     near: Option<NonZero<usize>>,
     cache: &'a PageCache<T, S>,
 }
@@ -288,10 +299,10 @@ unsafe impl<T: PageStore, S: BuildHasher + Send + Sync> Send for Pinned<'_, T, S
 unsafe impl<T: PageStore, S: BuildHasher + Send + Sync> Sync for Pinned<'_, T, S> {}
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Pinned<'_, T, S> {
-    /// Says that the page was changed, and the store has to be told before it goes. To be said
-    /// *after* the change: what is changed after its mark may miss the write-back.
+    /// Says that the page was changed, and must be written back before it goes. Call it *after* the
+    /// change: a change after its mark may miss the write-back.
     ///
-    /// Writes the calling thread's own part alone.
+    /// Writes only the calling thread's own part.
     #[inline]
     pub fn mark_dirty(&self) {
         let mark = |uses: &mut Uses| uses.dirty = true;
@@ -303,7 +314,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Pinned<'_, T, S> {
         debug_assert!(there.is_some(), "a pinned page is there");
     }
 
-    /// Which page it is.
+    /// Returns the page's key.
     pub fn key(&self) -> &T::Key {
         &self.frame().key
     }
@@ -315,7 +326,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Pinned<'_, T, S> {
         unsafe { &*self.frame }
     }
 
-    /// Gives back a pin that a local part has counted, there or wherever this thread is now.
+    /// Gives back a pin that a local part has counted, in that part or in the calling thread's.
     #[inline(never)]
     fn release(&self, near: NonZero<usize>) {
         let back = |uses: &mut Uses| uses.pins = uses.pins.wrapping_sub(1);
@@ -348,7 +359,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Pinned<'_, T
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PartialEq for Pinned<'_, T, S> {
-    /// Whether both are the same page of the same cache.
+    /// Returns true if both are the same page of the same cache.
     fn eq(&self, other: &Self) -> bool {
         ptr::eq(self.frame, other.frame)
     }

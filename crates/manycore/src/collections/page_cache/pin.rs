@@ -1,5 +1,5 @@
-//! How a cache is made, and how its pages are pinned and loaded: laws page_cache.G1, page_cache.G5
-//! and page_cache.G7.
+//! Constructors of the cache; pinning and loading its pages. Laws page_cache.G1, page_cache.G5 and
+//! page_cache.G7.
 
 use super::super::DHashBuilder;
 use super::super::dhash::{Lookup, Tag};
@@ -13,8 +13,8 @@ use std::ptr;
 use std::sync::Arc;
 
 impl<T: PageStore> PageCache<T> {
-    /// An empty cache of so many pages at most, with a table for each thread once they wait for
-    /// each other.
+    /// Makes an empty cache of at most `pages_max` pages. It gets a table for each thread once
+    /// threads wait for each other.
     #[must_use]
     pub fn new(store: T, pages_max: usize) -> Self {
         Self::with_builder(store, pages_max, DHashBuilder::new())
@@ -22,24 +22,25 @@ impl<T: PageStore> PageCache<T> {
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
-    /// An empty cache whose tables are placed so and hash so.
+    /// Makes an empty cache with this placement of its tables and this hasher.
     #[must_use]
     pub fn with_hasher(store: T, pages_max: usize, placement: Placement, hasher: S) -> Self {
         let builder = DHashBuilder::new().placement(placement).hasher(hasher);
         Self::with_builder(store, pages_max, builder)
     }
 
-    /// An empty cache with a table of descriptors made so.
+    /// Makes an empty cache with a table of descriptors made by this builder.
     #[must_use]
     pub fn with_builder(store: T, pages_max: usize, table: DHashBuilder<S>) -> Self {
         Self { pages: table.build(), room: ReentrancyLock::new(Room::new(pages_max)), store }
     }
 
-    /// The page, loaded if it is not there, which stays until what is returned is dropped.
+    /// Pins the page, and loads it if it is not there. The page stays until the returned pin is
+    /// dropped.
     ///
     /// # Errors
-    /// [`PinError::Store`] if this call's load failed, or a write-back that should make room (a
-    /// failed load fails its caller alone), and [`PinError::Full`] if all pages are in use.
+    /// [`PinError::Store`] if this call's load failed, or a write-back that should make room. (A
+    /// failed load fails only its own caller.) [`PinError::Full`] if all pages are in use.
     ///
     /// # Panics
     /// If the store does, or from within the load of this page.
@@ -53,7 +54,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         Ok(self.pinned(counted))
     }
 
-    /// The page, if it is there; loads nothing, and waits for no load.
+    /// Pins the page if it is there. Loads nothing, and waits for no load.
     #[inline(always)]
     pub fn pin_if_cached(&self, key: &T::Key) -> Option<Pinned<'_, T, S>> {
         let mut lookup = Lookup::new(self.pages.hash(key));
@@ -61,7 +62,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         Some(self.pinned(counted))
     }
 
-    /// The same of a page that was not there.
+    /// Pins a page that was not there.
     #[cold]
     #[inline(never)]
     fn pin_slow(&self, hash: u64, key: &T::Key) -> Result<CountedOf<T>, PinError<T::Error>> {
@@ -69,7 +70,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             let flight = Flight::new(ReentrancyLock::new(()));
             let _flies = flight.hold();
             let loading = State::Loading(Arc::clone(&flight));
-            // One step: a key that answers otherwise a moment later would have no end of looks.
+            // In one step: a key that answers differently a moment later would make this loop for
+            // ever.
             // BUG: a page is loaded without a look whether another thread loads it (page_cache.G1
             // of `page_cache`).
             let added = self.pages.add(hash, key.clone(), loading, seeded_bug!("second-load"));
@@ -91,7 +93,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         }
     }
 
-    /// Pins the page, if it is there. If a thread loads it, `flight` is what to wait for.
+    /// Pins the page, if it is there. If a thread is loading it, `flight` gets what to wait for.
     #[inline(always)]
     fn look(
         &self,
@@ -102,7 +104,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         let frame = self.pages.with_local_at(lookup, which, |state, uses| match state {
             State::Ready(frame) => {
                 uses.pin();
-                prefetch(Arc::as_ptr(frame)); // beside the unlocking instruction
+                prefetch(Arc::as_ptr(frame)); // while the unlocking instruction runs
                 Arc::as_ptr(frame)
             }
             State::Loading(loading) => {
@@ -117,15 +119,15 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     #[cold]
     fn load(&self, tag: Tag, key: &T::Key) -> Result<CountedOf<T>, PinError<T::Error>> {
         let mut load = Load { cache: self, tag, has_room: false };
-        // The loader's own pin, from the start: what has just come is not reclaimed.
+        // The loader pins the page from the start, so that it is not reclaimed at once.
         let mut lookup = Lookup::of(tag);
         let there = self.pages.with_tagged(&mut lookup, |_, uses| uses.pin());
         there.expect("the element stays until its load is over");
         self.take_room()?;
         load.has_room = true;
         let own = key.clone();
-        // page_cache.G6: no lock of the table is held; only waiters for this page wait for that
-        // time.
+        // page_cache.G6: no lock of the table is held; only waiters for this page wait during the
+        // load.
         let page = self.store.load(key).map_err(PinError::Store)?;
         let frame = Frame { page, key: own, hash: tag.hash, back: AtomicUsize::new(0) };
         let frame = Arc::new(frame);
@@ -138,7 +140,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     }
 }
 
-/// A load that is under way; dropping it gives up.
+/// A load that is under way. Dropping this gives the load up.
 struct Load<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: &'a PageCache<T, S>,
     tag: Tag,
@@ -147,7 +149,7 @@ struct Load<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Load<'_, T, S> {
     fn drop(&mut self) {
-        // The room first (page_cache.G5): the next thread to add the element finds it.
+        // Gives the room back first (page_cache.G5): the next thread to add the element finds it.
         // BUG: a failed load gives its room back after its element has gone (page_cache.G5).
         let late = seeded_bug!("late-room");
         if self.has_room && !late {

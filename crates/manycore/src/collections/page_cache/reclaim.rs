@@ -1,4 +1,5 @@
-//! Making room, and telling the store. Laws page_cache.G3 to page_cache.G5 and page_cache.G8.
+//! Making room, and writing pages back to the store. Laws page_cache.G3 to page_cache.G5 and
+//! page_cache.G8.
 
 use super::super::reentrancy_lock::panic_on_reentrancy;
 use super::{Counted, Frame, Lookup, PageCache, PageStore, PinError, Room, State, Tag, Uses};
@@ -7,19 +8,19 @@ use crate::sync::{Backoff, Ordering, seeded_bug};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// What a step that saw the whole page has found.
+/// What a step that saw the whole page found.
 enum Found<F> {
     /// Pinned, loading, being written, or used since the last look.
     InUse,
-    /// This thread's write-back is under way.
+    /// A write-back is under way, on the thread with this token.
     Writing(usize),
-    /// Dirty. The write-back has begun: the caller has to do it.
+    /// Dirty. The write-back has begun: the caller must do it.
     Dirty(Arc<F>),
     Clean,
 }
 
-/// A write-back under way: the page is pinned and its dirty bit cleared. Dropping it says that the
-/// write-back has failed.
+/// A write-back under way: the page is pinned and its dirty bits are cleared. Dropping this counts
+/// the write-back as failed, unless `failed` was reset.
 struct WriteBack<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: &'a PageCache<T, S>,
     tag: Tag,
@@ -38,16 +39,16 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for WriteBack<'_
     }
 }
 
-/// Which pages a reclaimer spares.
+/// Pages that a reclaimer spares.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spare {
-    /// Those in use, and for one look those that were used since the last one.
+    /// Pages in use, and for one look those that were used since the last look.
     Used,
-    /// Those in use alone.
+    /// Only pages in use.
     InUse,
 }
 
-/// A page that a reclaimer looks at. Dropping it gives the room back if the page has gone.
+/// A page that a reclaimer looks at. Dropping this gives the room back if the page has gone.
 struct Victim<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: &'a PageCache<T, S>,
     tag: Tag,
@@ -62,8 +63,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Victim<'_, T
     }
 }
 
-/// Begins a write-back, if it is time for one: clears the dirty bits and pins (page_cache.G3,
-/// page_cache.G4).
+/// Begins a write-back if the page is dirty and none is under way: clears the dirty bits and pins
+/// the page (page_cache.G3, page_cache.G4).
 fn begin<F>(page: &Arc<F>, uses: &mut [&mut Uses]) -> Found<F> {
     if let Some(uses) = uses.iter().find(|uses| uses.writing != 0) {
         return Found::Writing(uses.writing);
@@ -78,7 +79,7 @@ fn begin<F>(page: &Arc<F>, uses: &mut [&mut Uses]) -> Found<F> {
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
-    /// Counts a page, if need be in place of another (page_cache.G5, page_cache.G8).
+    /// Takes room for a page, if need be from another page (page_cache.G5, page_cache.G8).
     pub(super) fn take_room(&self) -> Result<(), PinError<T::Error>> {
         loop {
             let Err(given_back) = self.room.with(Room::take) else { return Ok(()) };
@@ -86,14 +87,15 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
                 // BUG: a page that was used lately refuses a pin as one in use does (page_cache.G8
                 // of `page_cache`).
                 || !seeded_bug!("spared-is-full") && self.drop_unpinned().map_err(PinError::Store)?;
-            // What other threads gave back may be gone again: then they have made progress.
+            // Room that other threads gave back may be taken again: then they have made progress.
             if !made && self.room.with(|room| room.given_back()) == given_back {
                 return Err(PinError::Full);
             }
         }
     }
 
-    /// Drops one page that is not in use, also if it was used lately. Says whether it found one.
+    /// Drops one page that is not in use, even if it was used lately. Returns true if it dropped
+    /// one.
     fn drop_unpinned(&self) -> Result<bool, T::Error> {
         for tag in self.room.with(|room| room.tags()) {
             if self.drop_page(tag, Spare::InUse)? {
@@ -103,12 +105,12 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         Ok(false)
     }
 
-    /// Drops up to so many pages, dirty ones after they were written back. Returns how many.
-    /// Pinned pages stay, and those that were pinned since they were last looked at, for one round.
+    /// Drops up to `pages` pages, dirty ones after writing them back. Returns how many it dropped.
+    /// Pinned pages stay. Pages that were pinned since the last look stay for one round.
     ///
     /// # Errors
-    /// At the first page that the store does not take. That page stays, and dirty; what was dropped
-    /// before it is gone.
+    /// At the first page that the store does not take. That page stays in the cache, and dirty.
+    /// Pages that were dropped before it are gone.
     ///
     /// # Panics
     /// If the store does; the page stays, and dirty.
@@ -124,8 +126,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         Ok(reclaimed)
     }
 
-    /// As [`reclaim`](Self::reclaim), and where that finds too few, pages that were used lately,
-    /// too: for memory that is needed now. Pinned pages stay.
+    /// Same as [`reclaim`](Self::reclaim); if that finds too few, also drops pages that were used
+    /// lately. For memory that is needed now. Pinned pages stay.
     ///
     /// # Errors
     /// As `reclaim`.
@@ -140,7 +142,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         Ok(reclaimed)
     }
 
-    /// Drops the page if it is not spared (page_cache.G2, page_cache.G3). Says whether it has gone.
+    /// Drops the page unless it is spared (page_cache.G2, page_cache.G3). Returns true if the page
+    /// has gone.
     fn drop_page(&self, tag: Tag, spare: Spare) -> Result<bool, T::Error> {
         let mut victim = Victim { cache: self, tag, gone: false };
         loop {
@@ -167,7 +170,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         }
     }
 
-    /// Writes a page whose write-back has begun.
+    /// Writes a page back. The caller has begun the write-back.
     fn write(&self, tag: Tag, page: Arc<Frame<T::Key, T::Page>>) -> Result<(), T::Error> {
         let mut write_back = WriteBack { cache: self, tag, failed: true };
         let page = page; // dropped before the pin is given back: page_cache.G5 counts memory
@@ -176,11 +179,11 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         Ok(())
     }
 
-    /// Shows every page that is there, in no order: those that stay for the whole call, and perhaps
-    /// some that come or go beside it. Each is pinned while it is shown, and does not count as used
-    /// for that.
+    /// Calls `show` with every page that is there, in no order: those that stay for the whole call,
+    /// and perhaps some that come or go meanwhile. Each page is pinned while it is shown, and does
+    /// not count as used for that.
     ///
-    /// Cost: that of a pin for each page. No lock is held while a page is shown.
+    /// Cost: a pin for each page. No lock is held while a page is shown.
     ///
     /// # Panics
     /// If `show` does.
@@ -201,17 +204,17 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         }
     }
 
-    /// Writes all dirty pages back, and returns how many there were. They stay in the cache.
+    /// Writes all dirty pages back, and returns how many there were. The pages stay in the cache.
     ///
     /// Every change that was marked before the call is in the store when this returns without an
     /// error.
     ///
     /// # Errors
-    /// At the first page that the store does not take. That page stays dirty, as do those that were
-    /// not looked at yet.
+    /// At the first page that the store does not take. That page stays dirty, and so do pages that
+    /// were not looked at yet.
     ///
     /// # Panics
-    /// If the store does; the page stays dirty. From within a write-back.
+    /// If the store does; the page stays dirty. Also from within a write-back.
     pub fn flush(&self) -> Result<usize, T::Error> {
         let mut written = 0;
         for tag in self.pages.tags() {
@@ -230,7 +233,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
                         written += 1;
                         break;
                     }
-                    // Another's, which may fail.
+                    // Another thread's write-back, which may fail.
                     Found::Writing(by) if by == thread_token() => panic_on_reentrancy(),
                     Found::Writing(_) => backoff.pause(),
                     Found::Clean | Found::InUse => break,

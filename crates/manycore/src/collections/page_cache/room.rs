@@ -1,19 +1,18 @@
-//! How many pages there may be, and in which order a reclaimer looks at them. Laws page_cache.G5
-//! and page_cache.G8.
+//! The bound of the pages, and the order in which a reclaimer looks at them. Laws page_cache.G5 and
+//! page_cache.G8.
 
 use super::super::dhash::Tag;
 use std::collections::VecDeque;
 
-/// The pages that count against the bound. Lives behind one lock, under which no code of the user's
-/// runs.
+/// The pages that count against the bound. One lock guards it, under which no user code runs.
 pub(super) struct Room {
-    /// The pages that are there, the next to be looked at in front. A page that has left the table
-    /// stays until its contents are dropped.
+    /// The pages that are there; the front is looked at next. A page that has left the table stays
+    /// in the queue until its contents are dropped.
     queue: VecDeque<Tag>,
-    /// Pages that are there, are being loaded or are being dropped.
+    /// Number of pages that are there, are being loaded or are being dropped.
     taken: usize,
     bound: usize,
-    /// How often room was given back. It wraps around.
+    /// How often room was given back. Wraps around.
     given_back: usize,
 }
 
@@ -30,10 +29,10 @@ impl Room {
         self.bound
     }
 
-    /// Counts a page, if there is room.
+    /// Takes room for a page, if there is room.
     ///
     /// # Errors
-    /// If there is none: how often room was given back until now.
+    /// If there is none: returns how often room was given back until now.
     pub(super) fn take(&mut self) -> Result<(), usize> {
         if self.taken < self.bound {
             self.taken += 1;
@@ -43,7 +42,7 @@ impl Room {
         Err(self.given_back)
     }
 
-    /// Counts a page no longer.
+    /// Gives back the room of a page.
     pub(super) fn give_back(&mut self) {
         debug_assert!(self.taken > 0, "page_cache.G5: room is given back twice");
         self.taken -= 1;
@@ -54,20 +53,20 @@ impl Room {
         self.given_back
     }
 
-    /// A page has come, for which room was taken.
+    /// Adds a page for which room was taken.
     pub(super) fn enqueue(&mut self, tag: Tag) {
         self.queue.push_back(tag);
         debug_assert!(self.queue.len() <= self.taken, "page_cache.G5: a page comes without room");
     }
 
-    /// The next page to look at. It goes to the end of the queue.
+    /// Returns the next page to look at, and moves it to the end of the queue.
     pub(super) fn next(&mut self) -> Option<Tag> {
         let tag = self.queue.pop_front()?;
         self.queue.push_back(tag);
         Some(tag)
     }
 
-    /// A page has left the table and was dropped.
+    /// Removes a page that has left the table and was dropped.
     pub(super) fn leave(&mut self, tag: Tag) {
         // From the end, where `next` has just put it, unless its write-back took long.
         let at = self.queue.iter().rposition(|queued| *queued == tag);

@@ -1,12 +1,12 @@
-//! Where pages come from, and what may go wrong.
+//! The interface to a page store, and its errors.
 
 use std::fmt;
 use std::hash::Hash;
 
-/// Where the pages of a [`PageCache`](super::PageCache) come from and go back to.
+/// The store that pages of a [`PageCache`](super::PageCache) come from and go back to.
 ///
-/// Its functions are called with no lock of the cache held. They may use the cache, but a load must
-/// not pin its own page, and a write-back must not flush the cache.
+/// The cache calls these functions with no lock held. They may use the cache, but a load must not
+/// pin its own page, and a write-back must not flush the cache.
 ///
 /// ```
 /// use manycore::collections::{PageCache, PageStore};
@@ -48,28 +48,28 @@ use std::hash::Hash;
     note = "implement `manycore::collections::PageStore`"
 )]
 pub trait PageStore: Send + Sync + 'static {
-    /// Which page.
+    /// Identity of a page.
     type Key: Eq + Hash + Clone + Send + Sync + 'static;
-    /// A page. If it is changed in place, by what it has inside: atomics, or a lock.
+    /// A page. If it is changed in place, it needs atomics or a lock inside.
     type Page: Send + Sync + 'static;
-    /// What may go wrong.
+    /// The store's error.
     type Error;
 
-    /// Gets the page. One call at a time for each key.
+    /// Loads the page. There is one call at a time for each key.
     ///
     /// # Errors
-    /// As the store has it. The cache calls again when the page is wanted again.
+    /// As the store defines. The cache calls again when a thread pins the page again.
     fn load(&self, key: &Self::Key) -> Result<Self::Page, Self::Error>;
 
-    /// Writes the page, which may be changed concurrently: then this is called again, later. One
-    /// call at a time for each key.
+    /// Writes the page back. Threads may change the page meanwhile; then the cache calls again
+    /// later. There is one call at a time for each key.
     ///
     /// # Errors
-    /// As the store has it. The page stays in the cache, and dirty.
+    /// As the store defines. The page stays in the cache, and dirty.
     fn write_back(&self, key: &Self::Key, page: &Self::Page) -> Result<(), Self::Error>;
 }
 
-/// Why there is no page.
+/// Reason why a page could not be pinned.
 ///
 /// ```
 /// # use manycore::collections::PageStore;
@@ -96,10 +96,10 @@ pub trait PageStore: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinError<E> {
-    /// All pages are in use: pinned, being loaded, written back or dropped. Or there may be no more
-    /// private copies ([`PrivatePages::with_limit`](super::super::PrivatePages::with_limit)).
+    /// All pages are in use: pinned, being loaded, written back or dropped. Or the limit of private
+    /// copies is reached ([`PrivatePages::with_limit`](super::super::PrivatePages::with_limit)).
     Full,
-    /// The store could not load the page, or not write back the one that should make room.
+    /// The store could not load the page, or could not write back the page that should make room.
     Store(E),
 }
 

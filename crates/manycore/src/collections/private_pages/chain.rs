@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// The layers of a view.
 pub(super) struct Chain<K, P> {
-    /// Where the view writes.
+    /// The layer in which the view writes.
     pub(super) top: Arc<Layer<K, P>>,
-    /// Frozen ones, the youngest first.
+    /// Frozen layers, the youngest first.
     pub(super) below: Vec<Arc<Layer<K, P>>>,
 }
 
@@ -18,12 +18,12 @@ pub(super) struct Chain<K, P> {
 type Below<K, P> = Vec<Arc<Layer<K, P>>>;
 
 impl<K, P> Chain<K, P> {
-    /// With a new layer on top.
+    /// Makes a chain with a new layer on top.
     pub(super) fn new(below: Below<K, P>) -> Self {
         Self { top: Arc::new(Layer::new(false)), below }
     }
 
-    /// The key's frame in the layers below the top.
+    /// Returns the key's frame in the layers below the top.
     #[inline]
     pub(super) fn find_below<'s>(
         &'s self,
@@ -42,7 +42,7 @@ impl<K, P> Chain<K, P> {
     }
 }
 
-/// Layers that a view has no more: dropped when no thread looks at them by way of that view
+/// Layers that a view has given up. Dropped when no thread reaches them through that view
 /// (private_pages.F5).
 pub(super) struct GivenUp<K, P>(pub(super) Vec<Arc<Layer<K, P>>>);
 
@@ -52,8 +52,8 @@ impl<K, P> Drop for GivenUp<K, P> {
     }
 }
 
-/// The layers with those joined that should be, if any. For the view that has them, under its
-/// lock for forks. Its changes of layers are not visible.
+/// Returns the layers after joining, or `None` if there is nothing to join. The caller is the view
+/// that has them, and holds its lock for forks. The changes to the layers are not visible.
 pub(super) fn joined<K, P>(below: &Below<K, P>, section: &Section<'_>) -> Option<Below<K, P>>
 where
     K: Eq + Send + Sync,
@@ -71,7 +71,7 @@ where
     (next.len() < below.len()).then_some(next)
 }
 
-/// One layer with the pages of both, if they should be one (private_pages.F5).
+/// Returns one layer with the pages of both, if they should be joined (private_pages.F5).
 fn join<K, P>(
     younger: &Arc<Layer<K, P>>,
     older: &Arc<Layer<K, P>>,

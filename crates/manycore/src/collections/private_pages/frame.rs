@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// How many copies there are, and may be, in all views that come from one.
+/// Number of copies, and its limit, in all views of a family.
 pub(super) struct Tally {
     live: AtomicUsize,
     most: usize,
@@ -32,10 +32,10 @@ impl Tally {
     }
 }
 
-/// One of the copies that there may be.
+/// The right to one copy, counted in the tally.
 pub(super) struct Room(Arc<Tally>);
 
-/// There may be no more copies.
+/// The error at the limit of copies.
 #[derive(Debug)]
 pub(super) struct Full;
 
@@ -78,7 +78,7 @@ impl<P: Clone> Copied<P> {
         Self { page: UnsafeCell::new(page.clone()), _room: room }
     }
 
-    /// A copy of the copy, which must not be written concurrently.
+    /// Copies the copy. The caller knows that no thread writes it.
     pub(super) fn copy(&self, tally: &Arc<Tally>) -> Result<Self, Full> {
         let room = Room::take(tally)?;
         // SAFETY: private_pages.F3, private_pages.F4 - the caller knows that it is not being
@@ -87,27 +87,27 @@ impl<P: Clone> Copied<P> {
     }
 }
 
-/// A key's place in one or more layers, and the page there.
+/// A key with its page, in one or more layers.
 pub(super) struct Frame<K, P> {
     pub(super) hash: u64,
     pub(super) key: K,
-    /// Locked by the writer of the page.
+    /// Held by the writer of the page.
     word: AtomicUsize,
-    /// Readers of the page where it may be written (private_pages.F4).
+    /// Number of readers of the page while it may be written (private_pages.F4).
     readers: AtomicUsize,
     page: Atomic<Copied<P>>,
 }
 
-/// What has become of a write.
+/// Outcome of a write.
 pub(super) enum Written<R, F> {
     Done(R),
-    /// The layer was frozen before.
+    /// The layer was frozen before the write.
     Frozen(F),
-    /// The page is being read, and there may be no more copies.
+    /// The page is being read, and the limit of copies is reached.
     Full(F),
 }
 
-/// A version of a page that was replaced; given up when the frame's lock is free again.
+/// A replaced version of a page. It is retired when the frame's lock is free again.
 struct Replaced<'s, P: Send> {
     page: Shared<'s, Copied<P>>,
     section: &'s Section<'s>,
@@ -143,31 +143,32 @@ impl<K, P> Frame<K, P> {
         lock::hold(&self.word, Of::new("PrivatePages", self))
     }
 
-    /// The page of a frame in a layer that was found frozen: for good, once no write is under way
-    /// (private_pages.F3).
+    /// Returns the page of a frame in a layer that was found frozen. It never changes again, once
+    /// no write is under way (private_pages.F3).
     ///
     /// # Panics
-    /// If the calling thread is writing it.
+    /// If the calling thread is writing the page.
     #[inline]
     pub(super) fn settled<'s>(&'s self, section: &'s Section<'_>) -> &'s Copied<P> {
-        // The lock before the page: a write under way may replace it.
+        // Look at the lock before the page: a write under way may replace the page.
         if self.is_locked() {
             drop(self.hold().unwrap_or_else(|refused| cannot_hold(refused)));
         }
         self.current(section)
     }
 
-    /// The page of a frame in a layer that may be written; it stays as it is until the reader is
-    /// no longer counted (private_pages.F4).
+    /// Counts a reader and returns the page of a frame in a layer that may be written. The page
+    /// does not change until the reader is discounted (private_pages.F4).
     ///
     /// # Panics
-    /// If the calling thread is writing it.
+    /// If the calling thread is writing the page.
     fn count_reader<'s>(&'s self, section: &'s Section<'_>) -> &'s Copied<P> {
         self.readers.fetch_add(1, Ordering::SeqCst);
         // ORDER: a full fence between the count and the look at the lock; pairs with the one in
         // `write` between the lock and the look at the count (private_pages.F4).
         barrier::full_after_rmw();
-        // The page before the lock: a page that comes after a write began is one that it writes.
+        // The page before the lock: a page loaded after a write began may be the one that is
+        // written.
         let current = self.current(section);
         if !self.is_locked() {
             return current;
@@ -188,11 +189,11 @@ impl<K, P> Frame<K, P> {
         );
     }
 
-    /// Changes the page, unless its layer was frozen before (`is_frozen`): in place without
-    /// readers, or else a copy of it that takes its place.
+    /// Changes the page, unless its layer was frozen before (`is_frozen`). Changes it in place if
+    /// it has no readers, or else changes a copy, which replaces it.
     ///
     /// # Panics
-    /// If the calling thread is writing it, or if `f` or the page's `Clone` does.
+    /// If the calling thread is writing the page, or if `f` or the page's `Clone` does.
     pub(super) fn write<R, F: FnOnce(&mut P) -> R>(
         &self,
         is_frozen: impl Fn() -> bool,
@@ -203,8 +204,8 @@ impl<K, P> Frame<K, P> {
     where
         P: Clone + Send,
     {
-        // Before the lock, so that it is dropped after it: a page's destructor is user code, and
-        // runs with no lock held (private_pages.F7).
+        // Declared before the lock, so that it is dropped after it: a page's destructor is user
+        // code, and runs with no lock held (private_pages.F7).
         let mut replaced = Replaced { page: Shared::null(), section };
         let hold = self.hold().unwrap_or_else(|refused| cannot_hold(refused));
         // ORDER: a full fence between the lock, taken just now, and the looks at the layer and at
@@ -228,7 +229,7 @@ impl<K, P> Frame<K, P> {
         // because the layer is not frozen; and no reader is counted, or none can have seen this
         // copy yet.
         let result = self.current(section).page.with_mut(|page| f(unsafe { &mut *page }));
-        // First: a destructor that panics leaks what is being returned.
+        // Dropped first: a destructor that panics leaks what is being returned.
         drop(hold);
         drop(replaced);
         Written::Done(result)
@@ -247,20 +248,20 @@ impl<K, P> Drop for Frame<K, P> {
     }
 }
 
-/// A page that is being read, in the section in which it was found.
+/// A page that is being read, with the section in which it was found.
 pub(super) struct Reading<'a, K, P> {
     page: ManuallyDrop<ConstPtr<P>>,
-    /// The frame in which it is counted, if it is.
+    /// The frame in which this reader is counted, if it is.
     counted: Option<NonNull<Frame<K, P>>>,
     /// Closed last.
     _section: Section<'a>,
 }
 
 impl<'a, K, P> Reading<'a, K, P> {
-    /// Reads a page that may be written, or (`frozen`) one of a layer that was found frozen.
+    /// Reads a page that may be written, or (`frozen`) a page of a layer that was found frozen.
     ///
     /// # Panics
-    /// If the calling thread is writing it.
+    /// If the calling thread is writing the page.
     ///
     /// # Safety
     /// The frame was found in `section`.

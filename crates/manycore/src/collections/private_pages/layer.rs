@@ -1,9 +1,9 @@
 //! A layer: the pages that a view has written between two forks. Laws private_pages.F1,
 //! private_pages.F3 and private_pages.F5.
 //!
-//! Owns: [`Layer`], a table to which frames are only added. Readers take no lock. A full array is
-//! followed by one of twice the size and stays until the layer goes: together they are less than
-//! half of the last one more.
+//! Owns: [`Layer`], a table to which frames are only added. Readers take no lock. When an array is
+//! full, an array of twice the size follows it, and the old one stays until the layer goes. All old
+//! arrays together are less than half as large as the newest.
 
 use super::super::reentrancy_lock::ReentrancyLock;
 use super::frame::Frame;
@@ -15,22 +15,24 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// Frames by key, with linear probing. Each slot that is not null owns a reference, in the newest
-/// array.
+/// Frames by key, with linear probing. In the newest array, each slot that is not null owns a
+/// reference.
 struct Array<K, P> {
     slots: Box<[AtomicPtr<Frame<K, P>>]>,
 }
 
 impl<K, P> Array<K, P> {
-    /// Of a power of two.
+    /// Makes an array; `slots` is a power of two.
     fn new(slots: usize) -> Self {
         Self { slots: (0..slots).map(|_| AtomicPtr::new(ptr::null_mut())).collect() }
     }
 
-    /// The slot of the frame of which `is_it` says so, or else the one where it would be put.
+    /// Returns the slot of the frame for which `is_it` returns true, or else the slot for a new
+    /// frame.
     #[inline]
     fn seek(&self, hash: u64, is_it: impl Fn(&Frame<K, P>) -> bool) -> (usize, *mut Frame<K, P>) {
-        // Spread by a multiplication (Fibonacci hashing): the hasher may be a weak one.
+        // Multiplication (Fibonacci hashing) spreads the bits, because the hasher may be a weak
+        // one.
         let spread = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let mut at = spread as usize & (self.slots.len() - 1);
         loop {
@@ -46,17 +48,17 @@ impl<K, P> Array<K, P> {
     }
 }
 
-/// A frame whose place another has taken.
+/// A frame that another frame has replaced.
 type Old<K, P> = Option<Arc<Frame<K, P>>>;
 
-/// The pages that one view wrote between two forks, and those of layers that were joined with it.
+/// The pages that one view wrote between two forks, with those of layers that were joined with it.
 pub(super) struct Layer<K, P> {
-    /// The newest; null before the first frame.
+    /// The newest array; null before the first frame.
     array: AtomicPtr<Array<K, P>>,
     frames: AtomicUsize,
-    /// Not zero once it is.
+    /// Not zero once the layer is frozen.
     frozen: AtomicUsize,
-    /// The views whose chain it is in (private_pages.F5).
+    /// Number of views with this layer in their chain (private_pages.F5).
     views: AtomicUsize,
     /// All arrays, the newest last. Locked to add a frame.
     arrays: ReentrancyLock<Vec<NonNull<Array<K, P>>>>,
@@ -71,7 +73,7 @@ unsafe impl<K: Send + Sync, P: Send + Sync> Sync for Layer<K, P> {}
 unsafe impl<K: Send + Sync, P: Send + Sync> Send for Layer<K, P> {}
 
 impl<K, P> Layer<K, P> {
-    /// An empty layer, of one view.
+    /// Makes an empty layer that one view has.
     pub(super) fn new(frozen: bool) -> Self {
         Self {
             array: AtomicPtr::new(ptr::null_mut()),
@@ -83,14 +85,14 @@ impl<K, P> Layer<K, P> {
         }
     }
 
-    /// How many frames there are: every one that was added, or found, before, and perhaps some that
+    /// Returns the number of frames: all that were added, or found, before, and perhaps some that
     /// are just being added (private_pages.F8).
     pub(super) fn len(&self) -> usize {
         // ORDER: Acquire; pairs with Release in `put`.
         self.frames.load(Ordering::Acquire)
     }
 
-    /// No write begins in the layer any more (private_pages.F3).
+    /// Freezes the layer: no write begins in it any more (private_pages.F3).
     pub(super) fn freeze(&self) {
         // ORDER: a full fence after the store; pairs with the one in `Frame::write` between the
         // lock and the look here. Either the writer sees this store, or a thread that finds the
@@ -121,7 +123,8 @@ impl<K, P> Layer<K, P> {
         debug_assert!(views > 0, "private_pages.F5: a layer is given up by no view");
     }
 
-    /// Whether one view alone has the layer. If that asks under its lock for forks: for good.
+    /// Returns true if only one view has the layer. If that view asks under its lock for forks, the
+    /// answer stays true.
     pub(super) fn is_sole(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `drop_view`: what other views read here came
         // before.
@@ -135,7 +138,7 @@ impl<K, P> Layer<K, P> {
         unsafe { self.array.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The key's frame.
+    /// Returns the key's frame.
     #[inline]
     pub(super) fn get<'s>(
         &'s self,
@@ -152,7 +155,7 @@ impl<K, P> Layer<K, P> {
         unsafe { frame.as_ref() }
     }
 
-    /// Every frame that is there all the while, once.
+    /// Calls `f` with every frame that is there during the whole call, once.
     pub(super) fn for_each(&self, mut f: impl FnMut(&Arc<Frame<K, P>>)) {
         let slots = self.newest().map_or(&[][..], |array| &array.slots);
         for slot in slots {
@@ -167,7 +170,8 @@ impl<K, P> Layer<K, P> {
         }
     }
 
-    /// An array in which so many more frames leave half of the slots free. `arrays` is the list.
+    /// Returns an array in which `more` further frames leave half of the slots free. `arrays` is
+    /// the list.
     fn room<'a>(&'a self, arrays: &mut Vec<NonNull<Array<K, P>>>, more: usize) -> &'a Array<K, P> {
         let last = self.newest();
         let slots = 2 * (self.len() + more);
@@ -189,9 +193,9 @@ impl<K, P> Layer<K, P> {
         unsafe { next.as_ref() }
     }
 
-    /// Adds the frame to the newest array, which has room, or puts it in place of another if
-    /// `replace` says so. Returns what is there now, and what is there no more. For the holder of
-    /// the lock.
+    /// Adds the frame to the newest array, which has room. If the key has a frame, replaces it if
+    /// `replace` is true. Returns the frame that is there now, and the one that was replaced. The
+    /// caller holds the lock.
     fn put(
         &self,
         array: &Array<K, P>,
@@ -234,7 +238,7 @@ impl<K, P> Layer<K, P> {
         (raw, Some(unsafe { Arc::from_raw(found) }))
     }
 
-    /// Adds the frame, unless the key has one. Returns the key's.
+    /// Adds the frame, unless the key has one. Returns the key's frame.
     pub(super) fn insert<'s>(
         &'s self,
         frame: &Arc<Frame<K, P>>,
@@ -250,7 +254,7 @@ impl<K, P> Layer<K, P> {
         unsafe { &*there }
     }
 
-    /// Takes in the frames of another layer. What they replace, if they do, goes to `out`.
+    /// Takes in the frames of another layer. Calls `out` with each frame that was replaced.
     fn take(&self, other: &Self, replace: bool, mut out: impl FnMut(Arc<Frame<K, P>>))
     where
         K: Eq,
@@ -273,7 +277,7 @@ impl<K, P> Layer<K, P> {
         self.take(older, false, drop);
     }
 
-    /// Takes in the frames of a layer above, whose pages are the ones to see.
+    /// Takes in the frames of a layer above, whose pages replace those of this layer.
     pub(super) fn take_from_above(&self, younger: &Self, section: &Section<'_>)
     where
         K: Eq + Send + Sync,

@@ -1,5 +1,5 @@
-//! Models of laws private_pages.F1 to private_pages.F5 and private_pages.F8: a write beside a fork,
-//! the first one and a later one, a reader beside a write, and one beside a fork that joins layers.
+//! Models of laws private_pages.F1 to private_pages.F5 and private_pages.F8: the first and a later
+//! write beside a fork, a reader beside a write, and a reader beside a fork that joins layers.
 
 use super::super::{DHashBuilder, Distribution, PageStore};
 use super::{PageCache, PrivatePages};
@@ -37,7 +37,7 @@ impl PageStore for Zeros {
 
 type View = PrivatePages<Zeros, BuildHasherDefault<Constant>>;
 
-/// A view with the number 1 in page 1: in the top, or (`frozen`) below one that has another page.
+/// A view with the number 1 in page 1: in the top, or (`frozen`) below a top that has another page.
 fn view(frozen: bool) -> Arc<View> {
     let table =
         DHashBuilder::new().distribution(Distribution::Never).hasher(BuildHasherDefault::default());
@@ -131,7 +131,7 @@ fn loom_private_pages_write_in_place_under_a_reader_is_caught() {
     catches("written-under-reader", test, "a page has changed under its reader");
 }
 
-/// Two writers of one page, which both copy it first.
+/// Two writers of one page that both copy it first.
 #[test]
 fn loom_private_pages_no_write_is_lost_beside_another() {
     model(3, || {
@@ -146,7 +146,7 @@ fn loom_private_pages_no_write_is_lost_beside_another() {
     });
 }
 
-/// Layers are joined, in place and into a new one, under a reader.
+/// A fork joins layers, in place and into a new one, under a reader.
 #[test]
 fn loom_private_pages_reader_sees_nothing_of_layers_that_are_joined() {
     for shared in [false, true] {
@@ -166,13 +166,14 @@ fn loom_private_pages_reader_sees_nothing_of_layers_that_are_joined() {
     }
 }
 
-/// Two writers of one page, the first ones since a fork. One of them forks.
+/// Two writers write one page first since a fork. One of them forks.
 #[test]
 fn loom_private_pages_fork_has_its_threads_own_writes() {
     large_model(3, || {
         let view = Arc::new(view(false).fork());
         let other = writer(&view, 2);
-        // Else loom begins with what this thread does, and hardly has the other one come first.
+        // Else loom begins with this thread's steps, and hardly ever lets the other thread come
+        // first.
         thread::yield_now();
         write(&view, 3);
         let fork = read(&view.fork());

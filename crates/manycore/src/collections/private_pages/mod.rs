@@ -1,48 +1,54 @@
-//! Private, copy-on-write views of a page cache, forked at the cost of a pointer or two.
+//! Private, copy-on-write views of a page cache. A fork costs a pointer or two.
 //!
 //! Owns: [`PrivatePages`], [`PrivatePage`] and the copies of pages. Does not own: the cache.
 //!
-//! A view is a *chain* of *layers*, its own on top. A layer has *frames*: a key and a copy of its
-//! page. What is in no layer is the cache's. Replaced layers, frames and pages are
-//! reclaimed by a domain of [`crate::section`] that all views of a family share.
+//! A view is a *chain* of *layers*, with its own layer on top. A layer has *frames*: a key and a
+//! copy of its page. Pages in no layer are the cache's. A domain of [`crate::section`], shared by
+//! all views of a family, reclaims replaced layers, frames and pages.
+//!
+//! ```text
+//! view A:  top (written) --.
+//!                           >-- frozen layer -- older frozen layer -- page cache
+//! view B:  top (written) --'       shared by both views since the fork
+//! ```
 //!
 //! Laws:
-//! - private_pages.F1 Copy on write: a frame is put into a top layer with the page that the view
-//!   shows there without it. So the insertion changes nothing that is visible, before a fork,
-//!   beside it or after it, and needs no order with it. Frames are only added; a frame's page
-//!   stays in it.
-//! - private_pages.F2 A write changes a page under the lock of its frame, in the layer that was the
-//!   top when it looked for it, and only if that is not frozen. Otherwise it begins again in the
-//!   next top.
+//! - private_pages.F1 Copy on write: a thread puts a frame into a top layer with the page that the
+//!   view shows there without the frame. So the insertion changes nothing that is visible, whether
+//!   before, beside or after a fork, and needs no order with the fork. Frames are only added; a
+//!   frame's page stays in it.
+//! - private_pages.F2 A write changes a page under the lock of its frame. The frame is in the layer
+//!   that was the top when the writer looked for it, and the write happens only if that layer is
+//!   not frozen. Otherwise the write begins again in the next top.
 //! - private_pages.F3 A fork freezes the top, puts a new one above it, and lets both views have the
-//!   chain. Writer: lock, fence, look at the layer. Fork: freeze, fence. So if a writer finds the
-//!   layer not frozen, all threads that find it frozen see the lock, and wait for it before they
-//!   read: the write is in both views, wholly. If the writer finds it frozen, it writes above it:
-//!   in one view alone. A frozen layer's page with no lock on it never changes again, and is read
-//!   without a count.
+//!   chain. Writer: lock, fence, look at the layer. Fork: freeze, fence. If a writer finds the
+//!   layer not frozen, every thread that finds it frozen sees the lock, and waits for it before it
+//!   reads: the write is in both views, wholly. If the writer finds the layer frozen, it writes
+//!   above it: in one view alone. A frozen layer's page with no lock on it never changes again, and
+//!   is read without a count.
 //! - private_pages.F4 Readers of a page in a top layer are counted in its frame. Reader: count,
-//!   fence, look at the lock. Writer: lock, fence, look at the count. So the reader sees the lock,
-//!   and waits, or the writer sees the count, and changes a copy, which takes the page's place. So
+//!   fence, look at the lock. Writer: lock, fence, look at the count. So either the reader sees the
+//!   lock and waits, or the writer sees the count and changes a copy, which replaces the page. So
 //!   what a reader sees never changes, and a reader blocks no writer.
-//! - private_pages.F5 A fork that froze a layer joins what it can, under the view's lock for forks:
-//!   two layers next to each other if the older one is the view's alone, or if it is at most
-//!   `LAYER_RATIO` times as large as the younger one. The view's own layers are changed in place,
-//!   the smaller into the larger: the younger is searched first, so that is invisible; shared ones
-//!   are copied, frames and not pages. A layer is a view's until the last reader that found it in
-//!   that view is gone: it is given up by way of the domain. So each layer of a chain is more than
-//!   that many times as large as the one above, or has just been frozen, and there are never more
-//!   than a logarithm.
-//! - private_pages.F6 What was found in a section stays until it is closed: chains, frames and
-//!   pages are retired when they were unlinked, in a domain that is not bounded; layers go with the
-//!   last chain, and arrays with their layer.
-//! - private_pages.F7 The cache, clones and closures are called with no lock held but that of the
-//!   frame that is written, so a panic loses nothing: a copy that was not made is not there, a page
-//!   that was not written wholly is as the closure left it.
-//! - private_pages.F8 A frame is counted before it can be found. So a top without a frame has had
-//!   no write that has returned, by whichever thread the frame was put there, and a fork may leave
-//!   it as it is.
-//! - private_pages.F9 A copy is counted before it is made and until it is dropped, and never more
-//!   are counted than there may be.
+//! - private_pages.F5 A fork that froze a layer joins layers, under the view's lock for forks. It
+//!   joins two neighbours if the older one is the view's alone, or if the older one is at most
+//!   `LAYER_RATIO` times as large as the younger one. It changes the view's own layers in place,
+//!   the smaller into the larger: the younger is searched first, so that is invisible. It copies
+//!   shared layers: frames, not pages. A layer counts as a view's until the last reader that found
+//!   it in that view is gone, because the view gives it up through the domain. So each layer of a
+//!   chain is more than `LAYER_RATIO` times as large as the one above, or has just been frozen, and
+//!   the number of layers is at most logarithmic.
+//! - private_pages.F6 What a thread found in a section stays until the section is closed. Chains,
+//!   frames and pages are retired after they were unlinked, in a domain that is not bounded. Layers
+//!   go with the last chain that has them, and arrays with their layer.
+//! - private_pages.F7 The cache, clones and closures are called with no lock held except that of
+//!   the written frame. So a panic loses nothing: a copy that was not finished is not there, and a
+//!   page that was partly written is as the closure left it.
+//! - private_pages.F8 A frame is counted before it can be found. So in a top without a frame, no
+//!   write has returned yet, whichever thread put the frame there, and a fork may leave that top as
+//!   it is.
+//! - private_pages.F9 A copy is counted from before it is made until it is dropped, and the count
+//!   never exceeds the limit.
 //!
 //! Source: fork logic of K42's file cache manager, section 4.3; shadow objects and their collapse
 //! as in Mach (Rashid et al., ASPLOS 1987) and 4.4BSD; the growing sizes of layers are those of
@@ -71,26 +77,26 @@ use std::sync::Arc;
 
 type FrameOf<T> = Frame<<T as PageStore>::Key, <T as PageStore>::Page>;
 
-/// What all views share that come from one.
+/// What all views share that were forked from the same view.
 struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: Arc<PageCache<T, S>>,
     tally: Arc<Tally>,
     domain: Domain,
 }
 
-/// A private, writable view of the pages of a [`PageCache`], which can be forked at any time: each
-/// side then sees what was there, and its own changes alone.
+/// A private, writable view of the pages of a [`PageCache`]. It can be forked at any time: each
+/// side then sees what was there, and only its own changes.
 ///
 /// What for: what `MAP_PRIVATE` and `fork` are for files. Snapshots of a store of pages, documents
 /// with undo, speculative transactions, scratch copies of a shared data set for each request. A
 /// page is copied when it is first written after a fork, and not before. When not: for changes that
-/// all should see, [`pin`](PageCache::pin) the page and change it in place; for small values by
-/// key that are replaced and not changed, a persistent map is simpler.
+/// all should see, [`pin`](PageCache::pin) the page and change it in place. For small values by key
+/// that are replaced and not changed, a persistent map is simpler.
 ///
-/// [`read`](Self::read) gives a page that never changes while it is held (but for the cache's own
-/// pages, if others change those in place). [`with_mut`](Self::with_mut) runs a closure on the
-/// view's own copy with `&mut`: so pages need neither atomics nor locks inside, as those that are
-/// changed in the cache do, and a write has an end that a fork can be before or after.
+/// [`read`](Self::read) returns a page that never changes while it is held (except for the cache's
+/// own pages, if others change those in place). [`with_mut`](Self::with_mut) runs a closure on the
+/// view's own copy with `&mut`. So private pages need no atomics or locks inside, unlike pages that
+/// are changed in the cache. And a write has an end, so that it is wholly before or after a fork.
 ///
 /// ```
 /// use manycore::collections::{PageCache, PageStore, PrivatePages};
@@ -127,41 +133,43 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 /// ```
 ///
 /// - Consistency: linearizable; a fork is one moment for all pages. A write that returned before
-///   the fork began is in both views, one that began after the fork returned is in one, and any
-///   other is in both or in one, wholly. A page of which there is no copy is the cache's: changes
-///   that others make there in place show, until the view writes the page, or tries to, or the view
-///   that it was forked from did so before the fork or beside it. (`MAP_PRIVATE` leaves this open.)
-///   Nothing private reaches the cache or its store; [`for_each`](Self::for_each) shows what there
-///   is.
+///   the fork began is in both views. A write that began after the fork returned is in one view.
+///   Any other write is in both or in one, wholly. A page without a copy is the cache's: changes
+///   that others make in place there are visible, until the view writes the page or tries to, or
+///   until the view that it was forked from did so, before or during the fork. (`MAP_PRIVATE`
+///   leaves this open.) Nothing private reaches the cache or its store;
+///   [`for_each`](Self::for_each) shows the private pages.
 /// - Progress: reads and writes of different pages never wait for each other, nor for a fork's
-///   work, but for the moment in which a fork puts a new layer on top (writes only). A read waits
-///   for a write of the same page, also in a view that was forked in between; a write never waits
-///   for readers: it changes a copy then. Forks of one view wait for each other. A page that is in
-///   no layer is pinned, and perhaps loaded.
-/// - Cost: a read of a page of a frozen layer (written before the last fork) writes no shared line;
-///   one of a page written since counts itself on that page's line; one of the cache's pages is a
-///   look-up in every layer, and a pin. So for many readers of one view: fork it first. The first
-///   write of a page after a fork copies it; another one is a look-up and a lock, some tens of
-///   nanoseconds. A fork of a view that was not written since the last one copies a list of a few
-///   pointers; if it was, it makes two small objects more and joins layers, which moves pointers:
-///   a logarithm of them for each page that was written. A request that forks a view of 1,000 pages
-///   of 4 KiB, writes 10 and reads 30, takes 0.4 to 0.45 of what it takes with an `Arc<HashMap>`
-///   that is cloned at the first write, and 0.05 with 20,000 pages; a read takes up to 1.5 times
-///   as long as there, and a fork 70 ns, where an `Arc` is cloned in 8
-///   (`cargo run --release --example forks 20000`).
-/// - Memory: an own copy has some 130 bytes beside the page. A family of views (all forked from
-///   one) has a [domain](crate::section), 1.2 KiB and 400 bytes a thread. Unreachable copies
-///   go with the last view that had their layer, or, joined, some 32 replacements later
-///   on the same thread, when no [`PrivatePage`] is held that is as old.
-///   [`copies`](Self::copies) counts all; [`with_limit`](Self::with_limit) bounds them.
-/// - Depth: layers are joined when the views they were shared with are gone, and when they are of a
-///   size. Whatever is forked and dropped, a chain has at most a logarithm of layers (10 for a
-///   million pages).
+///   work. The one exception: a write waits for the moment in which a fork puts a new layer on top.
+///   A read waits for a write of the same page, also in a view that was forked in between. A write
+///   never waits for readers: it changes a copy then. Forks of one view wait for each other. A page
+///   that is in no layer is pinned, and perhaps loaded.
+/// - Cost of a read: a page of a frozen layer (written before the last fork) writes no shared line.
+///   A page written since counts the reader on that page's line. A page of the cache takes a
+///   look-up in every layer, and a pin. So for many readers of one view, fork it first.
+/// - Cost of a write: the first write of a page after a fork copies it. Further writes are a
+///   look-up and a lock, some tens of nanoseconds.
+/// - Cost of a fork: it copies a list of a few pointers if the view was not written since the last
+///   fork. Else it also makes two small objects and joins layers, which moves pointers: a logarithm
+///   of them for each page that was written.
+/// - Figures: a request forks a view of 1,000 pages of 4 KiB, writes 10 and reads 30. It takes 0.4
+///   to 0.45 of the time with an `Arc<HashMap>` that is cloned at the first write; with 20,000
+///   pages, 0.05. A read takes up to 1.5 times as long as there. A fork takes 70 ns, the clone of
+///   an `Arc` 8 (`cargo run --release --example forks 20000`).
+/// - Memory: a copy has some 130 bytes beside the page. A family of views (all forked from one) has
+///   a [domain](crate::section), 1.2 KiB and 400 bytes a thread. Unreachable copies go with the
+///   last view that had their layer. If their layer was joined, they go some 32 replacements later
+///   on the same thread, once no [`PrivatePage`] that old is held. [`copies`](Self::copies) counts
+///   all; [`with_limit`](Self::with_limit) bounds them.
+/// - Depth: layers are joined when the views they were shared with are gone, and when they are of
+///   similar size. Whatever is forked and dropped, the number of layers in a chain is at most
+///   logarithmic (10 for a million pages).
 /// - Errors: those of [`PageCache::pin`], and [`PinError::Full`] at the limit.
-/// - Panics: if the store, the page's `Clone`, the key's `Hash`, `Eq` or `Clone` or a closure does;
-///   nothing is lost and no thread waits for ever. What a closure did to a page before it panicked
-///   stays. If a closure reads or writes the page that it is writing, in this view or one forked
-///   since. If closures use each other's pages in a cycle (deadlock): the one that closes it.
+/// - Panics: if the store, the page's `Clone`, the key's `Hash`, `Eq` or `Clone` or a closure does.
+///   Then nothing is lost and no thread waits for ever. What a closure did to a page before it
+///   panicked stays. Also if a closure reads or writes the page that it is writing, in this view or
+///   one forked since. If closures use each other's pages in a cycle (deadlock), the thread that
+///   closes the cycle panics.
 /// - Source: [K42](crate#sources)'s file cache manager, section 4.3; Mach's shadow objects.
 #[doc(alias = "copy on write")]
 #[doc(alias = "snapshot")]
@@ -170,21 +178,21 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     chain: Atomic<Chain<T::Key, T::Page>>,
-    /// Locked to fork the view.
+    /// Held while the view is forked.
     forking: ReentrancyLock<()>,
-    /// Last: its domain frees what was retired.
+    /// Last field: dropping its domain frees what was retired.
     family: Arc<Family<T, S>>,
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
-    /// A view of the cache's pages, with no copies yet.
+    /// Makes a view of the cache's pages, with no copies yet.
     #[must_use]
     pub fn new(cache: Arc<PageCache<T, S>>) -> Self {
         Self::with_limit(cache, usize::MAX)
     }
 
-    /// The same, with so many copies of pages at most, in this view and all that are forked from
-    /// it or from those. Unreachable copies count until they are freed.
+    /// Makes a view with at most `copies_max` copies of pages, in this view and all its forks
+    /// together. Unreachable copies count until they are freed.
     #[must_use]
     pub fn with_limit(cache: Arc<PageCache<T, S>>, copies_max: usize) -> Self {
         let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(PRIVATE_BATCH);
@@ -202,10 +210,10 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         self.chain.load(section).as_ref().expect("a view has a chain")
     }
 
-    /// The page as this view has it now. It stays as it is until what is returned is dropped, but
-    /// for pages of the cache that others change in place.
+    /// Returns the page as this view has it now. The page does not change until the returned value
+    /// is dropped, except for pages of the cache that others change in place.
     ///
-    /// What is returned stays with its thread, and holds back the memory of what other threads
+    /// The returned value stays with its thread, and holds back the memory of what other threads
     /// replace: do not keep it while waiting.
     ///
     /// # Errors
@@ -234,7 +242,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         Some(unsafe { Reading::new(frame, frozen, section) })
     }
 
-    /// Whether this view has a copy of the page, made by itself or by one that it was forked from.
+    /// Returns true if this view has a copy of the page, its own or one from before a fork.
     #[must_use]
     pub fn is_private(&self, key: &T::Key) -> bool {
         let hash = self.family.cache.hash(key);
@@ -243,20 +251,20 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         chain.layers().any(|layer| layer.get(hash, key, &section).is_some())
     }
 
-    /// Calls `f` with every page that differs from the cache's, or may: the copies that this view
-    /// shows.
+    /// Calls `f` with every page that differs, or may differ, from the cache's: the copies that
+    /// this view shows.
     ///
-    /// Consistency: each page as [`read`](Self::read) shows it at some moment of the walk. One that
-    /// is written concurrently may come twice, its later state last. For all pages at one moment,
-    /// fork the view and look at the fork. Cost: each copy is looked up in the layers above its
-    /// own.
+    /// Consistency: each page as [`read`](Self::read) shows it at some moment of the walk. A page
+    /// that is written concurrently may come twice, its later state last. For all pages at one
+    /// moment, fork the view and walk the fork. Cost: each copy is looked up in the layers above
+    /// its own.
     ///
     /// # Panics
     /// If `f` does, or the key's `Eq`; or from within a closure that writes one of the pages.
     pub fn for_each(&self, mut f: impl FnMut(&T::Key, &T::Page)) {
         let section = self.family.domain.enter();
         let chain = self.chain(&section);
-        // The oldest first: what moves into the top in between is not missed.
+        // The oldest first, so that a page which moves into the top in between is not missed.
         for depth in (0..=chain.below.len()).rev() {
             let is_above = |frame: &Frame<_, _>| {
                 let mut above = chain.layers().take(depth);
@@ -278,7 +286,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         }
     }
 
-    /// Another view of the same pages, which from now on has its own changes alone.
+    /// Returns another view of the same pages. From now on, each view has only its own changes.
     ///
     /// Progress: waits for other forks of this view, for no reader and no writer.
     ///
@@ -286,30 +294,30 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
     /// If the key's `Eq` does, and from within it. The view is as before then.
     #[must_use = "a fork that is dropped was in vain"]
     pub fn fork(&self) -> Self {
-        // Closed last: what is retired here goes with no lock held.
+        // Closed last, so that what is retired here goes with no lock held.
         let section = self.family.domain.enter();
         let alone = self.forking.hold();
         if self.chain(&section).top.len() > 0 {
             self.freeze(&section);
         }
         // Else no write of this layer has returned yet, nor has its page been seen
-        // (private_pages.F8): those that are under way come after this moment. Whatever is below is
-        // frozen.
+        // (private_pages.F8): writes that are under way come after this moment. Whatever is below
+        // is frozen.
         let fork = Chain::new(self.chain(&section).below.clone());
         fork.below.iter().for_each(|layer| layer.add_view());
         let fork = Self::of(Arc::clone(&self.family), fork);
-        // First: a destructor that panics leaks what is being returned.
+        // Dropped first: a destructor that panics leaks what is being returned.
         drop(alone);
         drop(section);
         fork
     }
 
     /// Freezes the top and puts a new one above it (private_pages.F3), and joins layers
-    /// (private_pages.F5). For a fork.
+    /// (private_pages.F5). The caller is a fork.
     fn freeze(&self, section: &Section<'_>) {
         let chain = self.chain(section);
         let next = Chain::new(chain.layers().cloned().collect());
-        let next = Owned::new(next); // all that could fail is done before writers are refused
+        let next = Owned::new(next); // all that can fail is done before writers are refused
         chain.top.freeze();
         self.replace(next, section);
         let chain = self.chain(section);
@@ -326,7 +334,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
 
     fn replace(&self, chain: Owned<Chain<T::Key, T::Page>>, section: &Section<'_>) {
         let old = self.chain.swap(chain, section);
-        // Its layers live on in the chain that has replaced it, or go soon: batches are small here.
+        // Its layers live on in the new chain, or go soon: batches are small here.
         let weight = Weight::exact(size_of::<Chain<T::Key, T::Page>>());
         // SAFETY: unlinked by the swap; all sections are of the family's domain (private_pages.F6).
         unsafe { section.retire_quietly(old, weight) };
@@ -338,15 +346,16 @@ where
     T: PageStore<Page: Clone>,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Runs `f` on this view's own copy of the page, which is made first if there is none since the
-    /// last fork, or if it has readers. `f` has the page to itself.
+    /// Runs `f` on this view's own copy of the page, with exclusive access. The copy is made first
+    /// if there is none since the last fork, or if the page has readers.
     ///
     /// Progress: waits for other writes of the same page, in this view or (before it is copied) in
-    /// one that this was forked from; and a moment if a fork is just putting a new layer on top.
+    /// one that this view was forked from. Waits a moment if a fork is just putting a new layer on
+    /// top.
     ///
     /// # Errors
-    /// As [`PageCache::pin`], if the page must be had from the cache, and [`PinError::Full`] if
-    /// there may be no more copies. Then `f` was not called.
+    /// As [`PageCache::pin`], if the page must come from the cache, and [`PinError::Full`] at the
+    /// limit of copies. `f` was not called then.
     ///
     /// # Panics
     /// If the store, `Clone` or `f` does, or from within a closure that writes the page.
@@ -366,7 +375,7 @@ where
                 Ok(Some(frame)) => {
                     match frame.write(|| chain.top.is_frozen(), tally, &section, f) {
                         Written::Done(result) => {
-                            // First: a destructor that panics leaks what is being returned.
+                            // Dropped first: a destructor that panics leaks what is being returned.
                             drop(section);
                             return Ok(result);
                         }
@@ -393,13 +402,14 @@ where
                 return Err(PinError::Full);
             }
             if full {
-                (0..2).for_each(|_| domain.collect()); // a second one finds what is new
+                (0..2).for_each(|_| domain.collect()); // the second call finds what is new
             }
         }
     }
 
-    /// The page's frame in the top layer of `chain`, put there if need be (private_pages.F1): with
-    /// a copy of what is below, or of the cache's page. `None` if that has not been loaded.
+    /// Returns the page's frame in the top layer of `chain`. If there is none, adds one
+    /// (private_pages.F1), with a copy of the page below, or of the cache's page. Returns `None` if
+    /// the cache's page is needed and `loaded` is `None`.
     fn own<'s>(
         &self,
         chain: &'s Chain<T::Key, T::Page>,
@@ -423,27 +433,27 @@ where
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
-    /// The cache.
+    /// Returns the cache.
     pub fn cache(&self) -> &Arc<PageCache<T, S>> {
         &self.family.cache
     }
 
-    /// How many copies of pages there are, in all views that come from one, those among them that
-    /// wait to be freed.
+    /// Returns the number of copies of pages in this view and all related by forks, including
+    /// copies that wait to be freed.
     #[must_use]
     pub fn copies(&self) -> usize {
         self.family.tally.live()
     }
 
-    /// How many pages this view has written since it was last forked: those that a fork would
-    /// freeze.
+    /// Returns the number of pages that this view has written since it was last forked: those that
+    /// a fork would freeze.
     #[must_use]
     pub fn written(&self) -> usize {
         let section = self.family.domain.enter();
         self.chain(&section).top.len()
     }
 
-    /// How many layers a look-up goes through before it comes to the cache.
+    /// Returns the number of layers that a look-up goes through before it comes to the cache.
     #[must_use]
     pub fn depth(&self) -> usize {
         let section = self.family.domain.enter();

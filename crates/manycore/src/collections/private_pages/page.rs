@@ -6,11 +6,12 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 
-/// A page of a [`PrivatePages`](super::PrivatePages), which stays as it is until this is dropped.
+/// A page of a [`PrivatePages`](super::PrivatePages), which does not change until this is dropped
+/// (except for a page of the cache that others change in place).
 ///
-/// (But for a page of the cache that others change in place.) It stays with its thread, and keeps
-/// replaced copies of its family of views from being freed: drop it soon. One that is forgotten
-/// does so for ever, and each write of the page copies it then.
+/// It stays with its thread. It keeps replaced copies of its family of views from being freed, so
+/// drop it soon. If it is forgotten, those copies are never freed, and each write of the page
+/// copies it.
 ///
 /// See [`PrivatePages`](super::PrivatePages) for an example.
 #[must_use = "the page may be replaced at once"]
@@ -32,7 +33,7 @@ impl<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePage<'a, T
         Self { whose: Whose::Cached(pinned) }
     }
 
-    /// Whether it is a copy of the view's; otherwise it is the cache's page.
+    /// Returns true if the page is a copy of the view's, false if it is the cache's page.
     #[must_use]
     pub fn is_private(&self) -> bool {
         matches!(self.whose, Whose::Own(_))

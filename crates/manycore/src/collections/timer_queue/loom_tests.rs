@@ -1,8 +1,8 @@
 //! Models of laws timer_queue.T1 and timer_queue.T2: a timer that is cancelled, or detached, beside
 //! an advance.
 //!
-//! The value is a loom cell, which its owner writes and the inserter has written: so a value with
-//! two owners, or one that misses an earlier write, fails the model.
+//! The value is a loom cell, which the inserter has written and the owner writes. So a value with
+//! two owners, or an owner that misses an earlier write, fails the model.
 
 use super::TimerQueue;
 use crate::collections::member_pool::FewMembers;
@@ -31,7 +31,7 @@ impl Drop for Value {
 }
 
 fn beside_an_advance(is_small: bool, act: fn(super::Timer<'_, Value>) -> usize) {
-    // Three: to the insertion, away from it into the advance, and back into the act.
+    // Three switches: to the insertion, from it into the advance, and back into the act.
     model(3, move || {
         let timers = FewMembers::new(Queue::Global);
         let timers = if is_small { timers } else { timers.promoted() };

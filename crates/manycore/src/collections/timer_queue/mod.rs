@@ -1,23 +1,29 @@
-//! Timers that nearly always are cancelled.
+//! Timers that are nearly always cancelled.
 //!
 //! Owns: [`TimerQueue`], [`Timer`], and the ownership of a timer's value. `wheel` has the timers
-//! that were present at the last look. Built on values with marks
-//! ([`MemberPool`](crate::collections::member_pool::MemberPool)). Source: LDU, section 2.4 (marks);
-//! G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
+//! that were present at the last look (an `advance` or a `next_deadline`). Built on values with
+//! marks ([`MemberPool`](crate::collections::member_pool::MemberPool)). Source: LDU, section 2.4
+//! (marks); G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
+//!
+//! ```text
+//! state:  0 --cancel--> TAKEN          the handle takes the value and frees the item
+//!         0 --fire----> TAKEN          the queue takes the value; the handle frees the item
+//!         0 --detach--> LOOSE --fire--> LOOSE | TAKEN    the queue takes the value, frees the item
+//! ```
 //!
 //! Laws:
-//! - **timer_queue.T1** A timer's value is taken once: by the first to set TAKEN in its state,
-//!   which is its handle when it cancels, or the queue when it fires. A value that is not taken is
+//! - **timer_queue.T1** A timer's value is taken once: by the first to set TAKEN in its state. That
+//!   is its handle when it cancels, or the queue when it fires. A value that is not taken is
 //!   dropped with the item.
-//! - **timer_queue.T2** An item's memory is given back once, by its *owner*: the handle, until it
-//!   detaches. Then by the thread that fires it. Of detaching (LOOSE) and firing (TAKEN), which
-//!   both are one instruction on the state, the later one finds the other's bit: a handle that
-//!   finds the timer fired is its owner still; a firing that finds it loose has become the owner.
+//! - **timer_queue.T2** An item's memory is given back once, by its *owner*: the handle until it
+//!   detaches, then the thread that fires the timer. Detaching (LOOSE) and firing (TAKEN) are one
+//!   instruction each on the state, so the later one finds the other's bit. A handle that finds the
+//!   timer fired is still its owner. A firing that finds it loose has become the owner.
 //! - **timer_queue.T3** The wheel has an item from the first look after its insertion until the
-//!   first look after its owner gave it back, so a look may touch all that is in the wheel. An item
-//!   that is not in any wheel when it is to be taken out, because it fired, is left alone.
-//! - **timer_queue.T4** Nothing of the user's runs under the queue's lock: values are moved there,
-//!   and dropped elsewhere.
+//!   first look after its owner gave it back. So a look may touch all that is in the wheel. If an
+//!   item is to be taken out and is in no wheel, because it fired, it is left alone.
+//! - **timer_queue.T4** No user code runs under the queue's lock: values are moved there, and
+//!   dropped elsewhere.
 
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
@@ -36,8 +42,8 @@ const TAKEN: usize = 1;
 /// There is no handle (timer_queue.T2).
 const LOOSE: usize = 2;
 
-/// Timers that the vector of those that fire has room for at first: as one that grows, which takes
-/// forty instructions more to begin.
+/// Initial capacity of the vector of fired timers: the capacity that a growing vector starts with,
+/// which would cost forty instructions more.
 const FIRED: usize = 4;
 
 /// A timer.
@@ -53,9 +59,9 @@ unsafe impl<T: Send> Sync for Item<T> {}
 unsafe impl<T: Send> Send for Item<T> {}
 
 impl<T> Item<T> {
-    /// Takes the value, unless it is taken (timer_queue.T1). Says whether there was no
-    /// handle (timer_queue.T2). Moves the value only, since a look does this under the queue's lock
-    /// (timer_queue.T4).
+    /// Takes the value, unless it is taken (timer_queue.T1). Also returns true if there was no
+    /// handle (timer_queue.T2). Only moves the value, because a look calls this under the queue's
+    /// lock (timer_queue.T4).
     #[inline]
     fn take(&self) -> Option<(T, bool)> {
         // ORDER: AcqRel; the value before its item was shown by the insertion. Release lets a
@@ -74,7 +80,7 @@ impl<T> Item<T> {
         Some((value, found & LOOSE != 0))
     }
 
-    /// As [`take`](Self::take), for the queue's side, under its lock.
+    /// Same as [`take`](Self::take), for the queue, under its lock.
     #[inline]
     fn fire(&self) -> Option<(T, bool)> {
         // ORDER: Acquire; pairs with the instruction that detaches (timer_queue.T2).
@@ -119,7 +125,7 @@ impl<T> InWheel<T> {
         unsafe { Member::value(self.0) }
     }
 
-    /// Where its place is noted.
+    /// Returns the word in which its place is noted.
     fn note<'a>(self) -> &'a AtomicUsize {
         // SAFETY: timer_queue.T3 - the wheel has the node, so it is alive; the place is atomic.
         unsafe { &(*self.0.as_ptr()).place }
@@ -141,7 +147,7 @@ impl<T> Timed for InWheel<T> {
     }
 }
 
-/// What a look sees.
+/// The wheel, as a look sees it.
 struct Timers<T>(Wheel<InWheel<T>>);
 
 impl<T> Default for Timers<T> {
@@ -174,29 +180,29 @@ impl<T: Send + 'static> Store<Item<T>> for Timers<T> {
 }
 
 impl<T> Drop for Timers<T> {
-    /// Frees the timers without a handle that have not fired. (Fired ones are freed by the thread
-    /// that fired them.)
+    /// Frees the timers without a handle that have not fired. (The thread that fires a timer frees
+    /// it.)
     fn drop(&mut self) {
         // SAFETY: timer_queue.T3 - the wheel has them, and goes with its set.
         run_each(self.0.take_all(), |timer| unsafe { Member::free_left(timer.0) });
     }
 }
 
-/// Timers, set and cancelled all the time by many threads, and fired by a thread that keeps the
-/// time: timeouts of requests, leases, retries.
+/// Timers that many threads set and cancel all the time, and that a timekeeping thread fires:
+/// timeouts of requests, leases, retries.
 ///
-/// [`insert`](Self::insert) gives a [`Timer`]; cancelling or dropping that takes the value back.
+/// [`insert`](Self::insert) returns a [`Timer`]; cancelling or dropping it takes the value back.
 /// The timekeeping thread calls [`advance`](Self::advance) and gets the values that are due. A
 /// timer that is inserted and cancelled between two such calls never reaches the wheel and never
-/// takes its lock, on whichever threads that happened. (If time advances so often that few do,
-/// timers are set and cancelled *eagerly*, in the wheel under its lock, if the queue has found in a
-/// trial that this is faster.)
+/// takes its lock, whichever threads do it. (If time advances so often that few timers do this, the
+/// queue runs a trial. If the trial finds it faster, timers are set and cancelled *eagerly*: in the
+/// wheel, under its lock.)
 ///
-/// Deadlines are numbers of a unit that you choose; the queue looks at no clock and has no thread.
-/// Say `advance(now)` before the first insertion if your time does not begin near zero.
+/// Deadlines are numbers in a unit that you choose; the queue looks at no clock and has no thread.
+/// Call `advance(now)` before the first insertion if your time does not begin near zero.
 ///
-/// When not: where most timers fire, or each thread advances after every hundred insertions or so,
-/// a wheel behind a lock is better (`manycore bench timers` shows where the line is); for events in
+/// When not: if most timers fire, or if each thread advances after every hundred insertions or so,
+/// a wheel behind a lock is better (`manycore bench timers` shows where the line is). For events in
 /// the order in which they came, see [`EventQueue`](super::EventQueue).
 ///
 /// ```
@@ -214,27 +220,28 @@ impl<T> Drop for Timers<T> {
 /// assert_eq!(timeouts.advance(2_000), [(1_500, "look at the cache")]);
 /// ```
 ///
-/// - Consistency: of each timer, linearizable: it fires once or is cancelled, and an advance to its
+/// - Consistency: each timer is linearizable: it fires once or is cancelled. An advance to its
 ///   deadline or later that begins after its insertion fires it, unless it was cancelled before.
 ///   Several timers do not fire at one moment, but each at its own between the call of `advance`
-///   and its return: of two that are due, one may have fired while the other can still be
+///   and its return. So of two due timers, one may have fired while the other can still be
 ///   cancelled.
-/// - Progress: inserting and cancelling do not wait, unless the queue is small still (below): then
-///   for its lock. Nor if it is large, unless a thread's queue of changes is at its bound: at 4,096
-///   the thread drains it into the wheel itself if no other thread does, and at four times that
-///   many it waits for the one that does. Eager changes spin for the wheel's lock for some
-///   microseconds at most, and are deferred then. Looks ([`advance`](Self::advance),
-///   [`next_deadline`](Self::next_deadline)) wait for each other.
-/// - Cost: inserting and cancelling, one atomic instruction each on the timer's own line, one more
-///   for the ownership of the value; for a timer's first change after a look one or two more.
-///   No allocation in a steady state. A look: the lock, and for each timer that has come since and
-///   is there still, or was there and has gone, a few steps in the wheel. Finding the next deadline
-///   reads all timers of one slot; a timer is moved to a finer wheel at most ten times.
+/// - Progress, small queue: inserting and cancelling wait for the queue's lock.
+/// - Progress, large queue: they do not wait, unless a thread's queue of changes is at its bound.
+///   At 4,096 changes the thread drains it into the wheel itself if no other thread does. At four
+///   times as many it waits for the thread that drains. Eager changes spin for the wheel's lock for
+///   some microseconds at most, and are deferred then.
+/// - Progress of looks ([`advance`](Self::advance), [`next_deadline`](Self::next_deadline)): they
+///   wait for each other.
+/// - Cost of inserting and cancelling: one atomic instruction each on the timer's own line, and one
+///   more for the ownership of the value. A timer's first change after a look takes one or two
+///   more. No allocation in a steady state.
+/// - Cost of a look: the lock, and a few steps in the wheel for each timer that has come since and
+///   is still there, or was there and has gone. Finding the next deadline reads all timers of one
+///   slot. A timer is moved to a finer wheel at most ten times.
 /// - Memory: 128 bytes and up to 64 free timers for a small queue. When threads meet at its lock it
 ///   becomes large, for good: 1.8 KiB, and for every 32 threads of the process 8 KiB and up to 64
-///   free timers each. In either case
-///   the value and 48 bytes for each timer; 8 bytes in the wheel for those that a look has found,
-///   and 1.5 KiB for each of up to eleven wheels that are in use.
+///   free timers each. In either case the value and 48 bytes for each timer, 8 bytes in the wheel
+///   for each timer that a look has found, and 1.5 KiB for each of up to eleven wheels in use.
 /// - Errors: none. Panics: none of its own. Values are dropped in the caller's hands, or when the
 ///   queue is.
 /// - A forgotten handle's timer still fires, but its memory is lost then; see [`Timer::detach`].
@@ -246,19 +253,19 @@ pub struct TimerQueue<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> TimerQueue<T> {
-    /// An empty queue at time zero, with a queue of changes for each thread.
+    /// Makes an empty queue at time zero, with a queue of changes for each thread.
     #[must_use]
     pub fn new() -> Self {
         Self::with_queue(Queue::PerThread)
     }
 
-    /// An empty queue at time zero. With [`Queue::Global`] it takes less memory.
+    /// Makes an empty queue at time zero. With [`Queue::Global`] it takes less memory.
     #[must_use]
     pub fn with_queue(queue: Queue) -> Self {
         Self { timers: FewMembers::new(queue) }
     }
 
-    /// Sets a timer. One whose deadline is past fires at the next advance.
+    /// Sets a timer. A timer whose deadline is past fires at the next advance.
     #[inline]
     pub fn insert(&self, deadline: u64, value: T) -> Timer<'_, T> {
         let value = UnsafeCell::new(MaybeUninit::new(value));
@@ -266,13 +273,13 @@ impl<T: Send + 'static> TimerQueue<T> {
         Timer { item: self.timers.enter(item), queue: self }
     }
 
-    /// Makes it `now` and fires what is due: the values of all timers with this or an earlier
-    /// deadline, by their deadlines. Time does not go back: an advance to an earlier time than the
-    /// latest is one to the latest.
+    /// Sets the time to `now` and fires what is due. Returns the values of all timers with this or
+    /// an earlier deadline, ordered by deadline. Time does not go back: an advance to an earlier
+    /// time counts as an advance to the latest time.
     pub fn advance(&self, now: u64) -> Vec<(u64, T)> {
         let mut fired = Vec::new();
-        // In the small form this is called twice: what came since the last look is told in between,
-        // and never reaches a wheel if it is due by now.
+        // In the small form this closure runs twice. Between the runs, the wheel is told of the
+        // timers that came since the last look; those that are due by now never reach it.
         self.timers.change_and_free(|timers, gone| {
             timers.0.advance(now, |timer| {
                 let item = timer.item();
@@ -281,7 +288,7 @@ impl<T: Send + 'static> TimerQueue<T> {
                         fired = Vec::with_capacity(FIRED);
                     }
                     fired.push((item.deadline, value));
-                    // timer_queue.T2 - this call is its owner, and its value was taken.
+                    // timer_queue.T2 - this call is the item's owner, and the value was taken.
                     if is_loose {
                         gone.push(timer.0);
                     }
@@ -292,7 +299,7 @@ impl<T: Send + 'static> TimerQueue<T> {
         fired
     }
 
-    /// The earliest deadline of the timers that are set.
+    /// Returns the earliest deadline of the timers that are set.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         self.timers.change(|timers| timers.0.next(|timer| timer.item().is_pending()))
@@ -333,19 +340,19 @@ impl<T: Send + 'static> Timer<'_, T> {
         unsafe { self.item.as_ref() }
     }
 
-    /// When it is to fire.
+    /// Returns when the timer is to fire.
     #[must_use]
     pub fn deadline(&self) -> u64 {
         self.item().deadline
     }
 
-    /// Whether it has not fired yet.
+    /// Returns true if the timer has not fired yet.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.item().is_pending()
     }
 
-    /// Cancels it. The value is back, unless the timer has fired.
+    /// Cancels the timer. Returns the value, unless the timer has fired.
     #[inline]
     pub fn cancel(self) -> Option<T> {
         let mut this = ManuallyDrop::new(self);

@@ -1,15 +1,22 @@
-//! A hierarchy of wheels: timers by their deadlines, plain sequential code.
+//! A hierarchy of wheels: timers by their deadlines. Plain, sequential code.
 //!
-//! Owns: [`Wheel`]. Level 0 has a slot for each of 64 ticks, level 1 for each 64 of those, and so
-//! on for all of 64 bits. Source: G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*,
-//! SOSP 1987, scheme 7.
+//! Owns: [`Wheel`]. Level 0 has a slot for each of 64 ticks, level 1 a slot for each 64 ticks,
+//! level 2 for each 4,096, and so on for all of 64 bits. Source: G. Varghese, A. Lauck, *Hashed and
+//! hierarchical timing wheels*, SOSP 1987, scheme 7.
+//!
+//! ```text
+//! level 0   |0|1|2| ... |63|     1 tick a slot
+//! level 1   |0|1|2| ... |63|     64 ticks a slot; an emptied slot goes to level 0 or fires
+//! level 2   |0|1|2| ... |63|     4,096 ticks a slot; and so on
+//! due       timers whose deadline has come
+//! ```
 //!
 //! Laws:
 //! - **timer_queue.V1** A timer is in the level of the highest digit (base 64) in which its
-//!   deadline differs from the time, in the slot of that digit; one whose deadline has come is in
-//!   the list `due`. So all of a level is before all of the next level, and its slots are in the
-//!   order of time.
-//! - **timer_queue.V2** A timer's `place` says where it is, or [`OUT`].
+//!   deadline differs from the time, in the slot of that digit. A timer whose deadline has come is
+//!   in the list `due`. So all timers of a level are before all of the next level, and its slots
+//!   are in the order of time.
+//! - **timer_queue.V2** A timer's `place` says where it is, or is [`OUT`].
 
 /// The place of a timer that is in no wheel.
 pub(super) const OUT: usize = usize::MAX;
@@ -17,18 +24,18 @@ pub(super) const OUT: usize = usize::MAX;
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 64_usize.div_ceil(BITS as usize);
-/// The list of those whose deadline has come, as a number beside those of the slots.
+/// Number of the list `due`, after the numbers of the slots.
 const DUE: usize = LEVELS * SLOTS;
-/// A place is this many times the number in the slot, and the slot's number.
+/// A place is the index in the slot times this, plus the slot's number.
 const PLACES: usize = (DUE + 1).next_power_of_two();
 
 /// A reference to a timer.
 pub(super) trait Timed: Copy {
-    /// When it is to fire. Always the same.
+    /// When the timer is to fire. Never changes.
     fn deadline(self) -> u64;
-    /// Where it is (timer_queue.V2).
+    /// Where the timer is (timer_queue.V2).
     fn place(self) -> usize;
-    /// Notes where it is.
+    /// Notes where the timer is.
     fn put(self, place: usize);
 }
 
@@ -44,9 +51,9 @@ type Levels<P> = [Option<Box<Level<P>>>; LEVELS];
 pub(super) struct Wheel<P> {
     now: u64,
     due: Vec<P>,
-    /// Those that have been used; none before the first.
+    /// Levels that have been used; `None` before the first.
     levels: Option<Box<Levels<P>>>,
-    /// The memory of a slot that was emptied last.
+    /// Memory of the slot that was emptied last.
     spare: Vec<P>,
 }
 
@@ -80,7 +87,7 @@ impl<P: Timed> Wheel<P> {
         push(&mut slots[slot], level * SLOTS + slot, timer);
     }
 
-    /// Takes a timer out, if it is there.
+    /// Removes a timer, if it is there.
     pub(super) fn remove(&mut self, timer: P) {
         let place = timer.place();
         if place == OUT {
@@ -107,7 +114,7 @@ impl<P: Timed> Wheel<P> {
         }
     }
 
-    /// The earliest deadline among timers that `counts`.
+    /// Returns the earliest deadline of the timers for which `counts` returns true.
     pub(super) fn next(&self, counts: impl Fn(P) -> bool) -> Option<u64> {
         let first = |slot: &[P]| {
             slot.iter().filter(|timer| counts(**timer)).map(|timer| timer.deadline()).min()
@@ -120,7 +127,8 @@ impl<P: Timed> Wheel<P> {
         std::iter::once(self.due.as_slice()).chain(later).find_map(first) // timer_queue.V1
     }
 
-    /// Makes it `now`, unless it is later already, and takes out what is due then.
+    /// Sets the time to `now`, unless it is later already, and calls `fire` with the timers that
+    /// are due then.
     #[inline(always)]
     pub(super) fn advance(&mut self, now: u64, mut fire: impl FnMut(P)) {
         if !self.due.is_empty() {
@@ -135,16 +143,16 @@ impl<P: Timed> Wheel<P> {
         }
     }
 
-    /// Takes out those whose deadline has come.
+    /// Fires the timers whose deadline has come.
     fn fire_due(&mut self, fire: &mut impl FnMut(P)) {
         let now = self.now;
         self.due.drain(..).for_each(|timer| fire_one(timer, now, fire));
     }
 
-    /// Takes out of the slots what is due at `now`.
+    /// Fires the timers in the slots that are due at `now`.
     fn turn(&mut self, now: u64, mut fire: impl FnMut(P)) {
         while let Some((level, slot, start)) = self.first_slot().filter(|(.., at)| *at <= now) {
-            // timer_queue.V1: nothing is before `start`, so the digits below it change for no
+            // timer_queue.V1: no timer is before `start`, so the digits below it change for no
             // timer.
             debug_assert!(start >= self.now, "timer_queue.V1: the hand goes back");
             self.now = start;
@@ -160,7 +168,7 @@ impl<P: Timed> Wheel<P> {
         }
     }
 
-    /// The first slot that has something, and when its time begins.
+    /// Returns the first slot that is not empty, and when its time begins.
     fn first_slot(&self) -> Option<(usize, usize, u64)> {
         let levels = self.levels.as_ref()?.iter().enumerate();
         let mut used = levels.filter_map(|(level, wheel)| Some((level, wheel.as_ref()?.used)));
@@ -180,7 +188,7 @@ impl<P: Timed> Wheel<P> {
         std::mem::replace(&mut level.slots[slot], spare)
     }
 
-    /// Everything that is there; the wheel is empty then.
+    /// Takes out all timers. The wheel is empty then.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = P> {
         let all = std::mem::replace(self, Self::new());
         let levels = all.levels.into_iter().flat_map(|levels| levels.into_iter().flatten());
@@ -213,7 +221,7 @@ fn digit(deadline: u64, level: usize) -> usize {
     (deadline >> (level as u32 * BITS)) as usize % SLOTS
 }
 
-/// The numbers of the bits that are set, from below.
+/// Returns the numbers of the set bits, from the lowest.
 fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
@@ -240,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Random insertions, removals, questions and times, near and far, beside an ordered set.
+    /// Random insertions, removals, queries and times, near and far, compared with an ordered set.
     #[test]
     fn wheel_fires_what_an_ordered_set_would() {
         let mut random = 0x9E37_79B9_7F4A_7C15_u64;
