@@ -6,7 +6,7 @@ use crate::percpu::loom_tests::{model, must_catch};
 use crate::sync::{AtomicBool, AtomicU64, Ordering, thread};
 use std::sync::Arc;
 
-/// Two threads charge and give back; the model's own count knows what is charged.
+/// Two threads charge and give back; the model keeps its own count of what is charged.
 #[test]
 fn loom_budget_limit_is_not_passed_and_nothing_is_lost() {
     model(2, || {
@@ -75,7 +75,7 @@ fn loom_user_that_is_called_twice_at_once_is_caught() {
     must_catch("reclaim-twice-at-once", &test, &["called twice at once"]);
 }
 
-/// Behind the drop of the registration the callback is not running, and is not called again.
+/// After the registration is dropped, the callback is not running and is not called again.
 #[test]
 fn loom_unregistered_callback_is_not_running() {
     model(2, || {

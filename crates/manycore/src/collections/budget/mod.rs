@@ -3,29 +3,38 @@
 //! Owns: [`BudgetTree`], [`Charge`], and the credits that threads hold. `tree` has what the levels
 //! owe each other, under one lock.
 //!
+//! ```text
+//! process   limit | charged | reserve | stocks of threads | taken by: ann, bob
+//!              /                 \            one tree, one lock
+//! ann       limit | ...        bob   limit | ...
+//!              ^ a charge takes from the stock of its thread's slot; if that is empty, from
+//!                the reserve, the parent, other threads' stocks and the children, in this order
+//! ```
+//!
 //! Laws:
-//! - budget.B1 Of every level: taken = charged + taken by children + reserve + credits in the
-//!   stocks; and taken is at most the limit, always. So a level never has more charged than its
-//!   limit.
+//! - budget.B1 For every level: taken = charged + taken by children + reserve + credits in the
+//!   stocks. Taken never exceeds the limit. So a level never has more charged than its limit.
 //! - budget.B2 A charge takes from the stock of the thread's slot, by an exchange on a line of its
-//!   own. The tree's lock is needed when the stock is empty, and when it overflows.
-//! - budget.B3 A thread without enough credits takes idle ones: the level's reserve, its
-//!   parent, the other threads' stocks, the children's; in this order. A charge is refused only
-//!   after all of them.
-//! - budget.B4 Surplus credits, because more is released than was charged, end where they would
-//!   exceed what a level has taken: there they are dropped, and that `release` reports it. A
-//!   charge, the closing of a level, or the drop of a [`Charge`] does not.
+//!   own. It needs the tree's lock when the stock is empty; a release needs it when the stock
+//!   overflows.
+//! - budget.B3 A thread without enough credits takes idle ones: from the level's reserve, its
+//!   parent, the other threads' stocks, the children; in this order. A charge is refused only after
+//!   all of them.
+//! - budget.B4 If more is released than was charged, the surplus credits end at the level where
+//!   they would exceed what it has taken. They are dropped there, and that `release` reports it. A
+//!   charge, the closing of a level, or the drop of a [`Charge`] does not report it.
 //! - budget.B5 A limit may be set below what is taken. Until enough came back, no charge at or
 //!   below that level takes credits from the tree, and what is released there goes up at once
-//!   instead of into a stock; so budget.B1's bound holds with the larger of the two.
-//! - budget.B6 Only where idle credits do not suffice, users are asked (`user` has the rule):
-//!   those at and below the level whose limit is in the way, for what is missing there and a batch.
-//! - budget.B7 A user's callback runs with no lock held and never twice at once: others ask other
-//!   users, or wait for the call's end and look again instead of asking for the same memory. A
-//!   thread within a callback never waits for another call, so waits form no cycle.
-//! - budget.B8 Nothing that a callback answers is trusted: credits are those that were released.
-//!   Its answer decides only whether this charge asks it again, at most 64 times: what it gave may
-//!   have gone to other charges. So each charge ends if the callbacks do, and a callback that
+//!   instead of into a stock. So budget.B1's bound holds with the larger of the two.
+//! - budget.B6 Users are asked only if idle credits do not suffice (`user` has the rule). Those at
+//!   and below the level whose limit is in the way are asked, for what is missing there and a
+//!   batch.
+//! - budget.B7 A user's callback runs with no lock held and never twice at once. Other threads ask
+//!   other users, or wait for the call's end and look again instead of asking for the same memory.
+//!   A thread within a callback never waits for another call, so waits form no cycle.
+//! - budget.B8 Nothing that a callback answers is trusted: only what was released counts. Its
+//!   answer decides only whether this charge asks it again, at most 64 times, because what it gave
+//!   may have gone to other charges. So each charge ends if the callbacks do, and a callback that
 //!   panics leaves nothing charged.
 //! - budget.B9 When a [`Reclaimer`] has been dropped outside callbacks, its callback is not running
 //!   and is not called again.
@@ -49,10 +58,10 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, seeded_bug};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-/// A share of a level's limit that a part of it takes at a time, by default.
+/// Batches in a level's limit, by default.
 const BATCHES: u64 = 64;
 
-/// Credits of one slot. Taken from by its threads and, when credits are short, by others.
+/// Credits of one slot. Its threads take from them, and other threads when credits are short.
 #[repr(align(128))]
 struct Stock(AtomicU64);
 
@@ -63,7 +72,7 @@ impl From<usize> for Stock {
 }
 
 impl Stock {
-    /// Takes so many, if there are.
+    /// Takes `amount` credits, if there are that many.
     #[inline]
     fn take(&self, amount: u64) -> bool {
         // ORDER: Relaxed; credits carry no data. What is charged for has its own order.
@@ -71,7 +80,7 @@ impl Stock {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Puts so many back, and says how many there are now.
+    /// Puts credits back. Returns how many there are now.
     #[inline]
     fn put(&self, amount: u64) -> u64 {
         // ORDER: Relaxed; as in `take`.
@@ -90,34 +99,35 @@ impl Stock {
     }
 }
 
-/// What threads use of a level without the tree's lock.
+/// The part of a level that threads use without the tree's lock.
 struct Local {
     stocks: SlotBoxes<Stock>,
-    /// What a stock may hold: two batches, or nothing (budget.B5).
+    /// Credits that a stock may hold: two batches, or none (budget.B5).
     most: AtomicU64,
 }
 
 impl Local {
-    /// The stock of the calling thread's slot, if it exists and the slot is among the first.
+    /// Returns the stock of the calling thread's slot, if it exists and the slot is among the
+    /// first.
     #[inline(always)]
     fn near_stock(&self) -> Option<&Stock> {
         percpu::known_slot().and_then(|slot| self.stocks.get_near(slot))
     }
 
-    /// Whether a stock of so many credits has too many.
+    /// Returns true if a stock with this many credits has too many.
     #[inline(always)]
     fn overflows(&self, credits: u64) -> bool {
         // ORDER: Relaxed; see `set_stock_limits`.
         credits > self.most.load(Ordering::Relaxed)
     }
 
-    /// The stock of the calling thread's slot.
+    /// Returns the stock of the calling thread's slot.
     fn stock(&self) -> &Stock {
         self.stocks.get_or_init(percpu::with_own_slot(Slot::index))
     }
 }
 
-/// The tree. No user code runs under its lock (budget.B7), so a panic leaves it whole.
+/// Locks the tree. No user code runs under its lock (budget.B7), so a panic leaves it whole.
 fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
     tree.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -128,7 +138,7 @@ struct Level {
     batch: u64,
     local: Arc<Local>,
     tree: Arc<Mutex<Tree>>,
-    /// Keeps the levels above.
+    /// Keeps the levels above alive.
     _parent: Option<BudgetTree>,
 }
 
@@ -140,18 +150,19 @@ impl Drop for Level {
     }
 }
 
-/// A quota that many threads charge, perhaps a part of a larger one: memory of a query within that
-/// of a user within that of the process.
+/// A quota that many threads charge, perhaps part of a larger one: memory of a query within that of
+/// a user within that of the process.
 ///
 /// What for: limits that must hold exactly, over things that are taken and given back all the time:
-/// bytes, pages, connections, tokens. When not: for a count without a limit, a
-/// [`Counter`](super::Counter); where a limit may be overshot a little, a number for each thread.
-/// Two threads of an EPYC that charge and release make 177 million pairs a second, with an atomic
-/// count at each level 29 (`manycore bench budget`).
+/// bytes, pages, connections, tokens. When not: for a count without a limit, take a
+/// [`Counter`](super::Counter). If a limit may be overshot a little, keep a number for each thread.
+/// Two threads of an EPYC that charge and release make 177 million pairs a second; with an atomic
+/// count at each level, 29 million (`manycore bench budget`).
 ///
 /// Each thread holds some credits at each level that it charges. A charge that they cover touches a
-/// line of the thread's own; when they run out, it takes a batch from the level above, under a lock
-/// of the whole tree, and when there is none, what lies idle with other threads and lower levels.
+/// line of the thread's own. When the credits run out, the charge takes a batch from the level
+/// above, under a lock of the whole tree. If there is none, it takes what lies idle with other
+/// threads and lower levels.
 ///
 /// ```
 /// use manycore::collections::BudgetTree;
@@ -167,18 +178,18 @@ impl Drop for Level {
 /// ```
 ///
 /// - Consistency: a level never has more charged than its limit, at any moment. A charge is refused
-///   if what it needs was idle nowhere when it looked; beside releases by others it may be refused
-///   although the last of them made room behind its back.
-/// - Progress: blocking, for the tree's lock alone.
+///   only if what it needs was idle nowhere when it looked. While others release, it may be refused
+///   although the last release made room after its look.
+/// - Progress: blocking, only for the tree's lock.
 /// - Cost: one atomic exchange on a line of the thread's own for a charge that finds credits, one
 ///   addition there for a release, and no shared line written. One charge in a batch takes the
-///   lock, and looks at a line for each thread when credits are short; near a limit that is most of
-///   them.
+///   lock, and looks at a line for each thread if credits are short; near a limit that is most
+///   charges.
 /// - Memory: some 700 bytes for each level, and 128 for each thread that charges it; 256 more for
 ///   every 32 threads of the process beyond the first 32.
 /// - Users that [give memory back](Self::on_reclaim) can be asked before a charge is refused.
-/// - Panics: [`release`](Self::release) may, if more comes back than was charged; see there.
-///   A user's callback may. Nothing else does.
+/// - Panics: [`release`](Self::release) may, if more comes back than was charged; see there. A
+///   user's callback may. Nothing else does.
 /// - Source: [K42](crate#sources)'s page managers, section 3.2.
 #[doc(alias = "memory limit")]
 #[doc(alias = "quota")]
@@ -189,27 +200,27 @@ pub struct BudgetTree {
 }
 
 impl BudgetTree {
-    /// The top of a tree. Threads take a 64th of the limit at a time.
+    /// Makes the top of a tree. Threads take a 64th of the limit at a time.
     #[must_use]
     pub fn new(limit: u64) -> Self {
         Self::with_batch(limit, limit / BATCHES)
     }
 
-    /// The top of a tree; threads take `batch` at a time. Zero: just what they need.
+    /// Makes the top of a tree. Threads take `batch` at a time; with zero, just what they need.
     #[must_use]
     pub fn with_batch(limit: u64, batch: u64) -> Self {
         let tree = Arc::new(Mutex::new(Tree::default()));
         Self::open(&tree, None, limit, batch)
     }
 
-    /// A level below this one: what it has charged, this one has charged. Several children may have
-    /// larger limits than there is for all; then the first charge gets it.
+    /// Makes a level below this one: what the child has charged, this level has charged. The limits
+    /// of the children may add up to more than this level's; then the first charge gets it.
     #[must_use]
     pub fn child(&self, limit: u64) -> Self {
         self.child_with_batch(limit, limit / BATCHES)
     }
 
-    /// A level below this one, with another batch.
+    /// Same as [`child`](Self::child), with its own batch.
     #[must_use]
     pub fn child_with_batch(&self, limit: u64, batch: u64) -> Self {
         Self::open(&self.level.tree, Some(self), limit, batch)
@@ -224,7 +235,7 @@ impl BudgetTree {
         Self { level: Arc::new(Level { number, batch, local, tree, _parent: parent }) }
     }
 
-    /// Charges so much, here and above. The caller gives it back by [`release`](Self::release).
+    /// Charges `amount`, here and above. The caller gives it back by [`release`](Self::release).
     ///
     /// # Errors
     /// If a limit is in the way, here or above, and no [user](Self::on_reclaim) gives enough back.
@@ -256,7 +267,7 @@ impl BudgetTree {
         Ok(())
     }
 
-    /// Charges so much for as long as the answer lives.
+    /// Charges `amount` for as long as the returned value lives.
     ///
     /// # Errors
     /// As [`try_charge`](Self::try_charge).
@@ -267,11 +278,11 @@ impl BudgetTree {
 
     /// Gives back what was charged before, in this thread or another.
     ///
-    /// To give back more than was charged is a mistake that makes limits higher than they are until
+    /// Giving back more than was charged is a mistake. It makes limits higher than they are until
     /// it is noticed.
     ///
     /// # Panics
-    /// If it is noticed by this call: if it brings credits to the level above that it never gave.
+    /// If this call notices the mistake: it brings credits to the level above that it never gave.
     /// They are forgotten, and the limit holds again.
     #[inline]
     pub fn release(&self, amount: u64) {
@@ -291,14 +302,14 @@ impl BudgetTree {
         );
     }
 
-    /// Gives back, and says how much of it (or of what others gave back) was never charged.
+    /// Gives back. Returns how much of it (or of what others gave back) was never charged.
     #[inline]
     fn give_back(&self, amount: u64) -> u64 {
         self.put_near(amount).map_or_else(|rest| self.give_back_slow(rest), |()| 0)
     }
 
-    /// Puts credits into the thread's stock, if that is near. `Err` with what is left to put there
-    /// if it is not, or if it overflows.
+    /// Puts credits into the thread's stock, if that is near. Returns `Err` with what is left to
+    /// put there if the stock is not near, or if it overflows.
     #[inline(always)]
     fn put_near(&self, amount: u64) -> Result<(), u64> {
         let local = &*self.level.local;
@@ -306,8 +317,8 @@ impl BudgetTree {
         if local.overflows(stock.put(amount)) { Err(0) } else { Ok(()) }
     }
 
-    /// Puts the rest into the thread's stock. If that overflows, keeps a batch and gives what is
-    /// more to the level.
+    /// Puts the rest into the thread's stock. If that overflows, keeps a batch and gives the rest
+    /// to the level.
     #[cold]
     #[inline(never)]
     fn give_back_slow(&self, rest: u64) -> u64 {
@@ -323,23 +334,24 @@ impl BudgetTree {
         lock(&level.tree).give_back(level.number, all - kept)
     }
 
-    /// How much is charged here and below. Beside charges and releases, an estimate.
+    /// Returns how much is charged here and below. It is an estimate while others charge and
+    /// release.
     ///
     /// Cost: the tree's lock, and a cache miss for each thread at each level below.
     pub fn used(&self) -> u64 {
         lock(&self.level.tree).used(self.level.number)
     }
 
-    /// The most that may be charged here and below.
+    /// Returns the most that may be charged here and below.
     pub fn limit(&self) -> u64 {
         lock(&self.level.tree).limit(self.level.number)
     }
 
     /// Sets the most that may be charged here and below, and asks users for what is charged beyond
-    /// it. Returns what still is: zero if they gave enough.
+    /// it. Returns what is still charged beyond it: zero if they gave enough.
     ///
-    /// Until the rest is released, no charge here or below succeeds, except from credits that a
-    /// release which runs beside this call leaves with its thread: two batches at most.
+    /// Until the rest is released, no charge here or below succeeds, with one exception: credits
+    /// that a concurrent release leaves with its thread, at most two batches.
     ///
     /// # Panics
     /// If a callback of [`on_reclaim`](Self::on_reclaim) does; the limit is set then.
@@ -362,24 +374,25 @@ impl BudgetTree {
         kept.map_or_else(tree::Short::missing, |()| 0)
     }
 
-    /// Registers a user of this level's memory, which gives some back when a charge can't be met:
-    /// `reclaim` is called with how much is wanted, gives back what it can of that (by
+    /// Registers a user of this level's memory, which gives some back when a charge can't be met.
+    /// `reclaim` is called with the amount wanted. It gives back what it can (by
     /// [`release`](Self::release), or by dropping each [`Charge`]), and returns how much.
     ///
-    /// It is called by the charge, or [`set_limit`](Self::set_limit), that lacks memory, on that
-    /// thread, and only after all that is idle was taken. The first to be asked is the user that
-    /// holds the most, beyond its [share](Reclaimer::set_share), for each of its recent
-    /// [uses](Reclaimer::note_uses), of those at and below the level whose limit is in the way: the
-    /// level's own users, too. It may be asked for a batch of that level more than is missing.
+    /// The charge, or the [`set_limit`](Self::set_limit), that lacks memory calls it, on its own
+    /// thread, and only after all idle credits were taken. Users at and below the level whose limit
+    /// is in the way are asked, the level's own users included. The first is the one that holds the
+    /// most, beyond its [share](Reclaimer::set_share), for each of its recent
+    /// [uses](Reclaimer::note_uses). It may be asked for a batch of that level more than is
+    /// missing.
     ///
     /// - Re-entrancy: it may use the tree, and charge: that asks other users. It runs with no lock
     ///   of the tree held, and in one thread at a time. A charge in another thread that has no
-    ///   other user to ask waits for its end, some five seconds in all; a thread in a callback
-    ///   does not wait. So do not charge while holding a lock that the callback takes.
+    ///   other user to ask waits for its end, some five seconds in all; a thread in a callback does
+    ///   not wait. So do not charge while holding a lock that the callback takes.
     /// - A wrong answer does no harm: a charge counts what was released. It asks a user that
-    ///   answers with less than was wanted only once, and any other again while other charges get
-    ///   what it gave, at most 64 times.
-    /// - Panics: reach the caller of the charge, for which nothing is charged then.
+    ///   answers with less than was wanted only once. It asks any other user again while other
+    ///   charges get what that user gave, at most 64 times.
+    /// - Panics: a panic reaches the caller of the charge; nothing is charged then.
     ///
     /// Cost: a request reads a line for each thread at each user's level, under the tree's lock.
     /// Memory: some 300 bytes. See [`Reclaimer`] for an example.
@@ -395,7 +408,7 @@ impl fmt::Debug for BudgetTree {
     }
 }
 
-/// Something charged to a [`BudgetTree`]; dropping it gives it back.
+/// An amount charged to a [`BudgetTree`]; dropping it gives the amount back.
 ///
 /// ```
 /// use manycore::collections::BudgetTree;
@@ -417,15 +430,15 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// How much.
+    /// Returns the amount.
     pub fn amount(&self) -> u64 {
         self.amount
     }
 
-    /// Changes how much.
+    /// Changes the amount.
     ///
     /// # Errors
-    /// If it is more, and a limit is in the way. Then nothing changes.
+    /// If it grows, and a limit is in the way. Nothing changes then.
     pub fn resize(&mut self, amount: u64) -> Result<(), Exceeded> {
         match amount.checked_sub(self.amount) {
             Some(more) => self.budget.try_charge(more)?,
@@ -442,13 +455,13 @@ impl Drop for Charge {
     }
 }
 
-/// A charge would pass a limit, here or above.
+/// A charge would exceed a limit, here or above.
 ///
 /// See [`Charge`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exceeded {
-    /// How much was asked for.
+    /// The amount of the refused charge.
     pub amount: u64,
 }
 

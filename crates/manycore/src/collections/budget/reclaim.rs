@@ -1,5 +1,5 @@
-//! Requests to users that give memory back. Their code runs with no lock held; `user` has the rule
-//! that says which is asked first.
+//! Requests to users that give memory back. Users' code runs with no lock held; `user` has the rule
+//! that says which user is asked first.
 
 use super::tree::{Short, Tree};
 use super::user::{Callback, Rank, User};
@@ -9,15 +9,15 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-/// How often one charge asks a user that gives all that it is asked for, while others get it: many
-/// times, because each time another charge has succeeded; not for ever, because the user may lie.
+/// How often one charge asks a user that gives all that it is asked for, while others get it. Many
+/// times, because each time another charge has succeeded. Not for ever, because the user may lie.
 const REQUESTS: u32 = 64;
 /// Pauses of a charge that waits for calls in other threads: about five seconds in all, because a
 /// call may write to a slow disk.
 const PATIENCE: u32 = 50_000;
 
 sync::thread_local! {
-    /// Callbacks that this thread is in.
+    /// Number of callbacks that this thread is in.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -25,11 +25,11 @@ fn is_inside() -> bool {
     INSIDE.try_with(|inside| inside.get() > 0).unwrap_or(false)
 }
 
-/// What a charge that lacks credits does next.
+/// Next step of a charge that lacks credits.
 enum Next {
-    /// Calls this user, which is marked as running, for so much.
+    /// Call this user, which is marked as running, for this amount.
     Ask(Arc<User>, u64),
-    /// Looks again when this user's call in another thread is over.
+    /// Look again when this user's call in another thread is over.
     Wait(Arc<User>),
     GiveUp,
 }
@@ -47,7 +47,7 @@ impl Round {
         found.map_or(0, |(_, requests)| *requests)
     }
 
-    /// Chooses by the rule (budget.B6); under the tree's lock.
+    /// Chooses by the rule (budget.B6). The caller has the tree's lock.
     fn next(&self, tree: &mut Tree, short: Short) -> Next {
         let (mut best, mut running) = (None::<(Rank, Arc<User>)>, None);
         for user in tree.users.clone() {
@@ -76,7 +76,7 @@ impl Round {
         }
     }
 
-    /// Calls the user; its panic is the caller's.
+    /// Calls the user. The caller gets its panic.
     fn ask(&mut self, user: Arc<User>, wanted: u64) {
         let running = Running::new(&user);
         let given = user.call(wanted);
@@ -89,8 +89,8 @@ impl Round {
         }
     }
 
-    /// Waits until the user's call is over; false if the charge has waited for long enough, or may
-    /// not wait (budget.B7).
+    /// Waits until the user's call is over. Returns false if the charge has waited for long enough,
+    /// or may not wait (budget.B7).
     fn wait(&mut self, user: &User) -> bool {
         let mut backoff = Backoff::new();
         while user.is_running() {
@@ -104,7 +104,7 @@ impl Round {
     }
 }
 
-/// A call that goes on; over when this is dropped, also by a panic.
+/// A running call. Dropping this ends it, also after a panic.
 struct Running<'u>(&'u User);
 
 impl<'u> Running<'u> {
@@ -143,13 +143,13 @@ pub(super) fn attempt<R>(
     }
 }
 
-/// A callback that a [`BudgetTree`] calls for memory, from [`BudgetTree::on_reclaim`]; dropping
+/// A callback that a [`BudgetTree`] calls for memory, from [`BudgetTree::on_reclaim`]. Dropping
 /// this unregisters it.
 ///
 /// The drop waits for a call that runs in another thread, so that what the callback uses can be
-/// freed behind it: do not drop it under a lock that the callback takes. Within a reclaim callback,
-/// its own or another's, it does not wait: there the call that runs at that moment goes on, and is
-/// the last.
+/// freed afterwards. So do not drop it under a lock that the callback takes. Within a reclaim
+/// callback, its own or another's, the drop does not wait: a call that runs at that moment goes on,
+/// and is the last.
 ///
 /// ```
 /// use manycore::collections::BudgetTree;
@@ -192,8 +192,8 @@ impl Reclaimer {
         Self { user, budget }
     }
 
-    /// Notes that the memory was used so often: a user is asked the sooner, the more it holds for
-    /// each of its recent uses. A hit of a cache is a use.
+    /// Notes that the memory was used `uses` times. The more a user holds for each of its recent
+    /// uses, the sooner it is asked. A hit of a cache is a use.
     ///
     /// Cost: that of an addition to a [`Counter`](crate::collections::Counter).
     #[inline]
@@ -201,8 +201,8 @@ impl Reclaimer {
         self.user.note_uses(uses);
     }
 
-    /// Sets what the user may hold before others: as long as another holds more than its own share,
-    /// this one is asked only for what is beyond. Zero at first.
+    /// Sets what the user may hold before others. While another user holds more than its own share,
+    /// this one is asked only for what is beyond its share. Zero at first.
     pub fn set_share(&self, share: u64) {
         self.user.set_share(share);
     }

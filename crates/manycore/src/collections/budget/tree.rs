@@ -1,8 +1,8 @@
-//! What the levels of a budget owe each other. Everything here runs under the tree's lock; stocks
-//! alone change beside it.
+//! What the levels of a budget owe each other. Everything here runs under the tree's lock; only
+//! stocks change without it.
 //!
-//! A level that cannot cover what it is asked for asks its parent, which may take what is idle in
-//! its other children: never in the one that asks, whose reserve is being brought up.
+//! A level that cannot cover a request asks its parent. The parent may take what is idle in its
+//! other children, but not in the child that asks, because that child's reserve is being filled.
 
 use super::user::User;
 use super::{Local, Stock};
@@ -18,7 +18,7 @@ pub(super) struct Short {
 }
 
 impl Short {
-    /// What a user is asked for: a batch more, so that not every charge asks.
+    /// Returns what a user is asked for: a batch more, so that not every charge asks.
     pub(super) fn wanted(self, tree: &mut Tree) -> u64 {
         self.missing.saturating_add(tree.node(self.level).batch)
     }
@@ -34,7 +34,7 @@ struct Level {
     children: Vec<usize>,
     limit: u64,
     batch: u64,
-    /// What was taken from above; at the top, what was given out.
+    /// Taken from above; at the top, given out.
     taken: u64,
     /// Taken, and neither charged, nor in a stock, nor taken by a child.
     reserve: u64,
@@ -46,7 +46,7 @@ impl Level {
         self.limit.saturating_sub(self.taken)
     }
 
-    /// What was taken beyond a limit that has shrunk.
+    /// Returns what was taken beyond a limit that has shrunk.
     fn excess(&self) -> u64 {
         self.taken.saturating_sub(self.limit)
     }
@@ -55,10 +55,10 @@ impl Level {
 /// The levels of a budget, and the users that give back.
 #[derive(Default)]
 pub(super) struct Tree {
-    /// By number; closed ones are empty.
+    /// Levels by number; closed ones are empty.
     levels: Vec<Option<Level>>,
     pub(super) users: Vec<Arc<User>>,
-    /// Whether a level has taken more than its limit, which was lowered (budget.B5).
+    /// True if a level has taken more than its limit, which was lowered (budget.B5).
     is_over: bool,
 }
 
@@ -91,7 +91,8 @@ impl Tree {
         number
     }
 
-    /// Gives everything idle back to the parent. What is charged still stays charged there.
+    /// Closes a level, and gives everything idle back to the parent. What is charged stays charged
+    /// there.
     pub(super) fn close(&mut self, number: usize) {
         self.reclaim(number, u64::MAX);
         let Some(node) = self.levels[number].take() else { return };
@@ -101,7 +102,7 @@ impl Tree {
         }
     }
 
-    /// Takes `amount` out of what the level has or can get (budget.B3); the caller has it charged.
+    /// Takes `amount` out of what the level has or can get (budget.B3). The caller charges it.
     pub(super) fn grant(&mut self, number: usize, amount: u64) -> Result<(), Short> {
         if self.is_over {
             self.refuse_over(number, amount)?;
@@ -109,7 +110,7 @@ impl Tree {
         self.grant_to(number, amount, None)
     }
 
-    /// As `grant`, for a child, from which nothing is taken for that.
+    /// Same as `grant`, for a child; takes nothing from that child.
     fn grant_to(&mut self, number: usize, amount: u64, child: Option<usize>) -> Result<(), Short> {
         let batch = self.node(number).batch;
         if self.expand(number, amount, batch).is_err() {
@@ -125,8 +126,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Brings the reserve to `amount` and `more`, by taking from above. An error if the reserve
-    /// does not even have `amount` then.
+    /// Fills the reserve to `amount` plus `more`, by taking from above. Returns an error if the
+    /// reserve does not even reach `amount`.
     fn expand(&mut self, number: usize, amount: u64, more: u64) -> Result<(), Short> {
         let node = self.node(number);
         let Some(missing) = amount.checked_sub(node.reserve).filter(|missing| *missing > 0) else {
@@ -150,14 +151,14 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes what other threads hold at the level into its reserve.
+    /// Takes the credits in all threads' stocks of the level into its reserve.
     fn sweep(&mut self, number: usize) {
         let node = self.node(number);
         let swept = |sum: u64, stock: &Stock| sum.saturating_add(stock.take_all());
         node.reserve = node.local.stocks.iter().map(|(_, stock)| stock).fold(node.reserve, swept);
     }
 
-    /// Takes what lies idle below, but for one child, until the reserve has `amount`.
+    /// Takes what lies idle below, except in child `but`, until the reserve has `amount`.
     fn sweep_below(&mut self, number: usize, amount: u64, but: Option<usize>) {
         let children = self.node(number).children.clone();
         for child in children.into_iter().filter(|child| Some(*child) != but) {
@@ -179,8 +180,8 @@ impl Tree {
         self.hand_up(number, idle);
     }
 
-    /// Gives a part of the reserve to the parent's. Says how much of it did not come from there,
-    /// and is nowhere any more (budget.B4).
+    /// Gives a part of the reserve to the parent's. Returns how much of it did not come from there,
+    /// and is dropped (budget.B4).
     fn hand_up(&mut self, number: usize, amount: u64) -> u64 {
         let node = self.node(number);
         debug_assert!(node.reserve >= amount, "budget.B1: credits go up that are not idle");
@@ -193,7 +194,7 @@ impl Tree {
         amount - owed
     }
 
-    /// What is in the reserve for the caller's stock, up to a batch.
+    /// Takes credits for the caller's stock out of the reserve, up to a batch.
     pub(super) fn spare(&mut self, number: usize) -> u64 {
         let node = self.node(number);
         let spare = node.reserve.min(node.batch);
@@ -202,8 +203,8 @@ impl Tree {
         spare
     }
 
-    /// Takes credits back from a stock. What is more than two batches goes up. Returns the surplus
-    /// that was dropped (budget.B4).
+    /// Takes credits back from a stock. Excess over two batches goes up. Returns the surplus that
+    /// was dropped (budget.B4).
     pub(super) fn give_back(&mut self, number: usize, amount: u64) -> u64 {
         let is_over = self.is_over;
         let node = self.node(number);
@@ -220,7 +221,7 @@ impl Tree {
         surplus + parent.map_or(0, |parent| self.give_back(parent, 0))
     }
 
-    /// What is charged at a level and below.
+    /// Returns what is charged at a level and below.
     pub(super) fn used(&mut self, number: usize) -> u64 {
         let idle = self.idle(number);
         self.node(number).taken.saturating_sub(idle)
@@ -239,7 +240,7 @@ impl Tree {
         self.node(number).limit
     }
 
-    /// Whether a level is the other or below it.
+    /// Returns true if level `number` is `other` or below it.
     pub(super) fn is_below(&mut self, number: usize, other: usize) -> bool {
         let mut at = Some(number);
         while let Some(number) = at.filter(|number| *number != other) {
@@ -251,17 +252,18 @@ impl Tree {
     pub(super) fn set_limit(&mut self, number: usize, limit: u64) {
         self.node(number).limit = limit;
         self.is_over |= self.node(number).excess() > 0;
-        // Before credits are collected, so that none is put into a stock behind that.
+        // Before credits are collected, so that no thread puts some into a stock afterwards.
         self.set_stock_limits();
         self.shed();
     }
 
-    /// An error if more is taken than the limit is now, although all that is idle was given back.
+    /// Returns an error if more is taken than the limit is now, although all that is idle was given
+    /// back.
     pub(super) fn keep_limit(&mut self, number: usize) -> Result<(), Short> {
         self.refuse_over_at(number, 0)
     }
 
-    /// As `refuse_over_at`, for the level and those above.
+    /// Same as `refuse_over_at`, for the level and those above.
     fn refuse_over(&mut self, number: usize, amount: u64) -> Result<(), Short> {
         let mut at = Some(number);
         while let Some(number) = at {

@@ -1,14 +1,15 @@
 //! A user that gives memory back, and what it has to give.
 //!
-//! *The rule*: of the users at and below the level whose limit is in the way, those that hold more
-//! than their share come first; among them the one that holds the most for each of its recent uses.
-//! A user that notes no uses counts as unused, so without notes the largest is asked. Uses count as
-//! recent for some ten requests: each request forgets an eighth of them.
+//! *The rule*: among the users at and below the level whose limit is in the way, those that hold
+//! more than their share come first. Among these, the user that holds the most for each of its
+//! recent uses comes first. A user that notes no uses counts as unused, so without notes the
+//! largest is asked. Uses count as recent for some ten requests: each request forgets an eighth of
+//! them.
 
 use super::Counter;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// What a user registers.
+/// Callback that a user registers.
 pub(super) type Callback = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 
 /// A registered user.
@@ -19,7 +20,7 @@ pub(super) struct User {
     is_running: AtomicBool,
     share: AtomicU64,
     uses: Counter,
-    /// Both change under the tree's lock alone: the uses at the last request, and the recent ones.
+    /// Uses at the last request. Changes only under the tree's lock, as `recent` does.
     seen: AtomicU64,
     recent: AtomicU64,
 }
@@ -46,7 +47,7 @@ impl User {
         self.is_running.load(Ordering::Acquire)
     }
 
-    /// Marks the user as running; under the tree's lock.
+    /// Marks the user as running. The caller has the tree's lock.
     pub(super) fn begin_call(&self) {
         // ORDER: Relaxed; the tree's lock orders it against other requests.
         self.is_running.store(true, Ordering::Relaxed);
@@ -67,7 +68,7 @@ impl User {
         self.share.store(share, Ordering::Relaxed);
     }
 
-    /// Of a user that holds so much.
+    /// Returns the rank of a user that holds `holds`.
     pub(super) fn rank(&self, holds: u64, recent: u64) -> Rank {
         // ORDER: Relaxed; a setting.
         let beyond = holds.saturating_sub(self.share.load(Ordering::Relaxed));
@@ -88,11 +89,11 @@ impl User {
     }
 }
 
-/// What a user has to give: those that compare greater are asked first.
+/// What a user has to give. Users of a greater rank are asked first.
 #[derive(Clone, Copy)]
 pub(super) struct Rank {
     is_beyond: bool,
-    /// The most that it is asked for.
+    /// The most that the user is asked for.
     pub(super) amount: u64,
     recent: u64,
 }

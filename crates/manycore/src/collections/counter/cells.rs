@@ -1,27 +1,36 @@
 //! Counters that are one word each while cold and a row of words per slot while hot.
 //!
-//! Owns: promotion, demotion and eviction of counter rows. The paper's counter log (Figure 8), with
-//! its double counting fixed.
+//! Owns: promotion, demotion and eviction of counter rows. This is the paper's counter log (Figure
+//! 8), without its double counting.
+//!
+//! ```text
+//! cold:   values[i]
+//!
+//! hot:    values[i]  +  base[i]  +  rows[slot 0][i]  +  rows[slot 1][i]  + ...
+//!                       evicted     each written by its slot's owner alone
+//!                       rows
+//! ```
 //!
 //! Laws:
-//! - counter.N1 The total of counter i is `values[i] + base[i] +` the sum of `rows[..][i]`, of
-//!   which the last two exist only while hot. A row is never folded while its writer may be
-//!   updating it (oplog.D4).
+//! - counter.N1 The total of counter i is `values[i] + base[i] +` the sum of `rows[..][i]`. The
+//!   last two exist only while hot. A row is never folded while its writer may be updating it
+//!   (oplog.D4).
 //! - counter.N2 Only its slot's owner writes a row, with plain stores, between announcing the cells
-//!   and withdrawing the announcement; after the announcement it has checked that the counters
-//!   still have these cells, and has found its row in them. A row is made by an owner that has
-//!   also found the cells open, after the announcement.
+//!   and withdrawing the announcement. After the announcement the owner has checked that the
+//!   counters still have these cells, and has found its row in them. An owner makes a row only if
+//!   it has also found the cells open after the announcement.
 //! - counter.N3 Cells are a hot state as [`promotion`] defines it: they are folded and freed as
 //!   promotion.H2 and promotion.H4 require. A reader enters them as an updater does.
 //! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: no reader sees a
 //!   total that lacks what is being folded. A reader waits without announcing the cells, or
 //!   announced as a waiter (promotion.H3).
-//! - counter.N7 An eviction waits twice. It sets FOLDING, and waits: then no thread is inside that
-//!   makes a row, or adds rows up. It takes the rows out of the cells, and waits: then no thread
-//!   is inside that has found its row. So an add looks for its row alone, and not at the gate.
-//! - counter.N5 A counter is set by one compare-exchange of its value, from what the total was
-//!   added up with to what makes the total the new one. So of two that set it, each returns what
-//!   the other left, and no add is lost: one that the total had not yet counted stays in its row.
+//! - counter.N7 An eviction waits twice. It sets FOLDING, and waits: then no thread inside makes a
+//!   row or adds rows up. It takes the rows out of the cells, and waits: then no thread inside has
+//!   found its row. So an add looks only for its row, and not at the gate.
+//! - counter.N5 To set a counter, a thread replaces its value by one compare-exchange. It expects
+//!   the value with which it added up the total, and stores the value that makes the total the new
+//!   one. So of two threads that set it, each returns what the other left. No add is lost: an add
+//!   that was not in the total yet stays in its row.
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
@@ -47,10 +56,10 @@ const EVICTED: u32 = 2;
 const FIRST: usize = config::FIRST_SLOTS;
 /// Words in a pair of cache lines.
 const LINE: usize = config::CACHE_LINE_BYTES / size_of::<u64>();
-/// After this many failed compare-exchanges of one thread, the counter that the last one failed on
-/// is promoted.
+/// Failed compare-exchanges of one thread after which it promotes the counter that the last one
+/// failed on.
 const FAILURES: u32 = config::CONTENDED_FOR_LOGS;
-/// After this many reads in a row that find at most one row changed, the cells are folded and
+/// Reads in a row that find the total changed by too little, after which the cells are folded and
 /// freed.
 const IDLE_READS: u32 = config::IDLE_READS;
 
@@ -60,7 +69,7 @@ struct Line(#[allow(dead_code, reason = "reached as words: `word_of`")] [AtomicU
 
 /// A slot's row: its first line.
 type RowPtr = SlotPtr<Line>;
-/// The rows of all slots but the first ones (whose entries here stay null).
+/// The rows of all slots except the first ones (their entries stay null here).
 type MoreRows = SlotTable<Line>;
 
 /// The hot state of a group of counters.
@@ -68,7 +77,7 @@ type MoreRows = SlotTable<Line>;
 pub(super) struct Cells {
     gate: AtomicU32,
     first: [RowPtr; FIRST],
-    /// Null until another slot counts, and again once an eviction has freed it.
+    /// Null until another slot counts. Null again once an eviction has freed it.
     more: AtomicPtr<MoreRows>,
     /// Counters in the group.
     len: usize,
@@ -80,9 +89,9 @@ pub(super) struct Cells {
     reads: Lines<Reads>,
 }
 
-/// What the policy knows of reads. On lines of their own: all adds load those of the cells.
+/// What the policy knows of reads. On its own lines, because all adds load the lines of the cells.
 struct Reads {
-    /// A [`Streak`]: the reads in a row that found the total unchanged.
+    /// A [`Streak`]: the reads in a row that found the total changed by too little.
     idle: AtomicU32,
     /// The group's total at the last read that was noted.
     last: AtomicU64,
@@ -150,15 +159,16 @@ impl Cells {
         unsafe { &*more }
     }
 
-    /// Whether they are not being folded, nor were. Asked after the announcement (counter.N2).
+    /// Returns true if the cells are not being folded, nor were. Asked after the announcement
+    /// (counter.N2).
     #[inline(always)]
     fn is_open(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `finish_eviction`.
         self.gate.load(Ordering::Acquire) == OPEN
     }
 
-    /// Whether an evictor is adding the rows up. A reader asks after the announcement (counter.N3,
-    /// counter.N4).
+    /// Returns true if an evictor is adding up the rows. A reader asks after the announcement
+    /// (counter.N3, counter.N4).
     #[inline(always)]
     fn is_folding(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `finish_eviction`: the base before EVICTED.
@@ -179,7 +189,7 @@ impl Cells {
         word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// As [`add`](Self::add), if the slot has a row.
+    /// Same as [`add`](Self::add), if the slot has a row.
     ///
     /// # Safety
     /// It is the calling thread's slot, which announces these cells.
@@ -197,7 +207,7 @@ impl Cells {
         true
     }
 
-    /// The row of the calling thread's slot.
+    /// Returns the row of the calling thread's slot; makes it if there is none.
     fn row(&self, slot: usize) -> *mut Line {
         // ORDER: Relaxed; only the slot's owners write it, and one owner succeeds another by
         // Release and Acquire (percpu.P2).
@@ -224,7 +234,7 @@ impl Cells {
         row
     }
 
-    /// The hot part of a counter's total (counter.N1).
+    /// Returns the hot part of a counter's total (counter.N1).
     #[inline]
     fn part(&self, index: usize) -> u64 {
         // ORDER: Relaxed; the caller's gate check ordered the base, and a row's word is read for
@@ -239,7 +249,7 @@ impl Cells {
         }
     }
 
-    /// The same, with the other rows.
+    /// Same, with the rows of the other slots.
     #[inline(never)]
     fn part_with(part: u64, more: &MoreRows, index: usize) -> u64 {
         // SAFETY: the caller of `part`, which has found them, keeps them (counter.N3).
@@ -260,7 +270,7 @@ impl Cells {
     }
 }
 
-/// The word of a counter in a row.
+/// Returns the word of a counter in a row.
 ///
 /// # Safety
 /// The row is there as long as the result, and has lines for so many counters.
@@ -270,7 +280,7 @@ unsafe fn word_of<'a>(row: *mut Line, index: usize) -> &'a AtomicU64 {
     unsafe { &*row.cast::<AtomicU64>().add(index) }
 }
 
-/// The sum with what is counted in the row at this place, if there is one.
+/// Returns the sum plus what the row at this place has counted, if there is a row.
 ///
 /// # Safety
 /// The row, if there is one, has lines for so many counters, and is not freed during the call.
@@ -286,8 +296,8 @@ unsafe fn add_counted(sum: u64, place: &RowPtr, index: usize) -> u64 {
     sum.wrapping_add(unsafe { word_of(row, index) }.load(Ordering::Relaxed))
 }
 
-/// Rows that are in no cells any more; dropping this frees them, after the last thread that has
-/// found one there (counter.N7).
+/// Rows that were taken out of their cells. Dropping this frees them, once no thread is inside that
+/// has found one of them (counter.N7).
 struct TakenRows {
     first: [*mut Line; FIRST],
     more: *mut MoreRows,
@@ -305,7 +315,7 @@ impl TakenRows {
         self.first.iter().copied().chain(others).filter(|row| !row.is_null())
     }
 
-    /// The sum of the words of a counter.
+    /// Returns the sum of a counter's words.
     fn part(&self, index: usize) -> u64 {
         self.iter().fold(0, |sum, row| {
             // ORDER: Relaxed; the last thread that wrote it has withdrawn its announcement.
@@ -380,8 +390,8 @@ impl Evictable for Cells {
     }
 }
 
-/// Whether a total has changed by so little since the last read that adds by one between the two
-/// were too few for rows: fewer than a thread's lost adds that make them.
+/// Returns true if a total has changed too little since the last read for rows to pay: by fewer
+/// adds of one than the lost adds that make rows.
 fn is_few(change: u64) -> bool {
     (change as i64).unsigned_abs() < u64::from(FAILURES)
 }
@@ -405,8 +415,8 @@ impl<W: Words + ?Sized> Group<'_, W> {
     #[inline(always)]
     pub(super) fn add(self, index: usize, n: u64) {
         if RECENT.with(|recent| recent.take_read(self.values.key(index))) {
-            // The thread has found the group cold, and its word may have become another thread's
-            // since. To look at `hot` first, which is in that line, would fetch it twice.
+            // The thread has found the group cold, and another thread may have changed its word
+            // since. A look at `hot`, which is in the same line, would fetch that line twice.
             // ORDER: Relaxed; the value is always part of the total (counter.N1).
             self.values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             return;
@@ -420,8 +430,8 @@ impl<W: Words + ?Sized> Group<'_, W> {
         }
     }
 
-    /// The straight path while hot: to a row that is there, of a slot that is as in
-    /// [`BiasedSlot`]. False: nothing was done.
+    /// The straight path while hot: adds to an existing row, of a slot that is as in
+    /// [`BiasedSlot`]. Returns false if it did nothing.
     #[inline(always)]
     fn add_straight(self, seen: Word, index: usize, n: u64) -> bool {
         let Some(slot) = percpu::biased_slot() else { return false };
@@ -461,8 +471,9 @@ impl<W: Words + ?Sized> Group<'_, W> {
         }
     }
 
-    /// The group comes in parts, which fit into registers: on the short path, its locked
-    /// instruction would wait for their stores. So below.
+    /// Counts a lost add. Takes the group in parts, which fit into registers: else the locked
+    /// instruction of the short path would wait for their stores. The same goes for the functions
+    /// below.
     #[cold]
     #[inline(never)]
     fn note_contention(values: &W, hot: &GroupWord, index: usize) {
@@ -486,15 +497,15 @@ impl<W: Words + ?Sized> Group<'_, W> {
         unsafe { promotion::enter_by(slot, self.hot.raw(), hot) }
     }
 
-    /// Reads the cells without entering them as an updater, if there are any.
+    /// Reads the cells, if there are any, without entering them as an updater.
     fn look_on<R>(self, look: impl FnOnce(&Cells) -> R) -> Option<R> {
         // SAFETY: counter.N3 - this is the group's word, and its cells are freed only as
         // promotion.H4 allows.
         unsafe { promotion::look_on::<Cells, R>(self.hot.raw(), |cells, _| look(cells)) }
     }
 
-    /// Adds if the cells are closing, evicted or freed, if announcements are not plain stores, or
-    /// if the thread has no row, or no idle slot.
+    /// Adds by the general path: if the cells are closing, evicted or freed, if announcements are
+    /// not plain stores, or if the thread has no row or no idle slot.
     #[cold]
     #[inline(never)]
     fn add_slow(values: &W, hot: &GroupWord, index: usize, n: u64) {
@@ -510,7 +521,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         }
     }
 
-    /// The total of a counter (counter.N1).
+    /// Returns the total of a counter (counter.N1).
     #[inline]
     pub(super) fn sum(self, index: usize) -> u64 {
         if self.is_read_cold(index) {
@@ -520,8 +531,8 @@ impl<W: Words + ?Sized> Group<'_, W> {
         }
     }
 
-    /// Whether the group is cold for a read that begins here: then its values, loaded after this,
-    /// are the totals. The rows are folded before the group is cold again (counter.N4).
+    /// Returns true if the group is cold for a read that begins here. Its values, loaded after
+    /// this, are the totals then. The rows are folded before the group is cold again (counter.N4).
     #[inline(always)]
     pub(super) fn is_read_cold(self, index: usize) -> bool {
         let is_cold = !self.hot.load().is_hot();
@@ -537,8 +548,8 @@ impl<W: Words + ?Sized> Group<'_, W> {
         self.values.get(index).map_or(0, |value| value.load(Ordering::Relaxed))
     }
 
-    /// As [`sum`](Self::sum), of a group that was hot a moment ago: on the straight path, to
-    /// cells that are not being folded, of a slot that is as in [`BiasedSlot`].
+    /// Same as [`sum`](Self::sum), for a group that was hot a moment ago. Tries the straight path
+    /// first: to cells that are not being folded, from a slot that is as in [`BiasedSlot`].
     #[inline(never)]
     fn sum_hot(values: &W, hot: &GroupWord, index: usize) -> u64 {
         let (group, seen) = (Group { values, hot }, hot.load());
@@ -559,7 +570,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         group.with_part(index, |part| group.value(index).wrapping_add(part))
     }
 
-    /// Sets the total of a counter (counter.N5). What it was.
+    /// Sets the total of a counter (counter.N5) and returns the old one.
     pub(super) fn replace(self, index: usize, total: u64) -> u64 {
         let is_absent = || self.values.get(index).is_none();
         // The word was zero before and after the part was read, as if it were exchanged with zero
@@ -621,7 +632,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         });
     }
 
-    /// Every count. Not a consistent snapshot.
+    /// Returns every count. Not a consistent snapshot.
     pub(super) fn snapshot(self) -> Vec<i64> {
         let sums: Vec<i64> = (0..self.values.len()).map(|index| self.sum(index) as i64).collect();
         if self.has_cells() {
@@ -630,7 +641,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         sums
     }
 
-    /// Every count; each becomes zero (counter.N5).
+    /// Returns every count and sets each to zero (counter.N5).
     pub(super) fn take(self) -> Vec<i64> {
         let all = 0..self.values.len();
         let taken: Vec<i64> = all.map(|index| self.replace(index, 0) as i64).collect();
@@ -640,19 +651,19 @@ impl<W: Words + ?Sized> Group<'_, W> {
         taken
     }
 
-    /// Whether the group has cells, perhaps evicted ones; a hint.
+    /// Returns true if the group has cells, perhaps evicted ones. A hint.
     #[inline]
     pub(super) fn has_cells(self) -> bool {
         self.hot.hint().is_hot()
     }
 
-    /// Whether each thread counts in a row of its own; false once the cells were evicted.
+    /// Returns true if each thread counts in a row of its own; false once the cells were evicted.
     pub(super) fn is_hot(self) -> bool {
         self.hot.load().is_open() && self.look_on(|cells| !cells.is_evicted()).unwrap_or(false)
     }
 
-    /// Called after a read of the whole group that gave `total`; frees cells that no longer pay.
-    /// Behind a read that found them in use, this thread notes none for a while.
+    /// Notes a read of the whole group that found `total`, and frees cells that do not pay. After a
+    /// read that found them in use, this thread notes no reads for a while.
     #[inline]
     pub(super) fn note_read(self, total: u64) {
         if !RECENT.with(|recent| recent.skip_note(self.hot.address())) {
@@ -673,7 +684,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         });
     }
 
-    /// Called after the whole group was set to zero; `idle` if it was zero before.
+    /// Notes that the whole group was set to zero; `idle` is true if it was zero before.
     pub(super) fn note_reset(self, idle: bool) {
         self.note_read_by(|last| (last.store(0, Ordering::Relaxed), idle).1);
     }
@@ -721,7 +732,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         true
     }
 
-    /// If `agree` says so, folds the cells into the values and frees them.
+    /// Folds the cells into the values and frees them, if `agree` returns true.
     #[cold]
     pub(super) fn give_up(self, agree: impl Fn(&Cells) -> bool) {
         let closed = self.look_on(|cells| {

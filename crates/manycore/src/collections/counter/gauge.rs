@@ -1,13 +1,13 @@
-//! A number that goes up and down, and that can be set.
+//! A number that goes up and down and can be set.
 
 use super::Counter;
 use std::fmt;
 
-/// A number that many threads raise and lower, and that can be set: connections open, bytes in use,
+/// A number that many threads raise and lower, and that can be set: open connections, bytes in use,
 /// queue lengths.
 ///
 /// A [`Counter`] that can be set. When not: if each change decides something (a limit, a
-/// semaphore), use an atomic or a [`BudgetTree`](crate::collections::BudgetTree); if one thread
+/// semaphore), use an atomic or a [`BudgetTree`](crate::collections::BudgetTree). If one thread
 /// only sets it, an atomic is as fast and simpler.
 ///
 /// ```
@@ -33,8 +33,9 @@ use std::fmt;
 ///   the concurrent changes. An [`add`](Self::add) concurrent with a [`set`](Self::set) counts as
 ///   before it or after it.
 /// - Progress, cost and memory of `add` and `get`: as `add` and `sum` of a [`Counter`], 16 bytes
-///   while cold. `set`: as `get`, and a compare-exchange that a concurrent `set`, or an add while
-///   the gauge is cold, makes begin again.
+///   while cold.
+/// - Cost of `set`: as `get`, and a compare-exchange. A concurrent `set`, or an add while the gauge
+///   is cold, makes that begin again.
 /// - Overflow wraps around, as with atomics.
 #[doc(alias = "up-down counter")]
 #[derive(Default)]
@@ -43,21 +44,22 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// A cold gauge at this value.
+    /// Makes a cold gauge at this value.
     #[cfg(not(manycore_loom))]
     #[must_use]
     pub const fn new(value: i64) -> Self {
         Self { counter: Counter::new(value) }
     }
 
-    /// A cold gauge at this value.
+    /// Makes a cold gauge at this value.
     #[cfg(manycore_loom)]
     #[must_use]
     pub fn new(value: i64) -> Self {
         Self { counter: Counter::new(value) }
     }
 
-    /// The value: everything that happened before this call, and any subset of what is concurrent.
+    /// Returns the value: everything that happened before this call, and any subset of the
+    /// concurrent changes.
     #[must_use]
     pub fn get(&self) -> i64 {
         self.counter.sum()
@@ -87,24 +89,24 @@ impl Gauge {
         self.counter.add(-1);
     }
 
-    /// Sets the value. What it was: of concurrent calls, each returns what another one set, with
-    /// the changes in between.
+    /// Sets the value and returns the old one. Each of several concurrent calls returns what
+    /// another one set, with the changes in between.
     pub fn set(&self, value: i64) -> i64 {
         self.counter.group().replace(0, value as u64) as i64
     }
 
-    /// As [`Counter::is_hot`].
+    /// Same as [`Counter::is_hot`].
     #[must_use]
     pub fn is_hot(&self) -> bool {
         self.counter.is_hot()
     }
 
-    /// As [`Counter::promote`].
+    /// Same as [`Counter::promote`].
     pub fn promote(&self) -> bool {
         self.counter.promote()
     }
 
-    /// As [`Counter::demote`].
+    /// Same as [`Counter::demote`].
     pub fn demote(&self) {
         self.counter.demote();
     }

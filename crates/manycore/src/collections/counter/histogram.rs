@@ -1,8 +1,8 @@
-//! How values are distributed: counts in buckets whose width grows with the value.
+//! A distribution of values: counts in buckets whose width grows with the value.
 //!
-//! Owns: the buckets. Below [`EXACT`] a bucket is one value; above, each doubling of the value has
-//! [`STEPS`] buckets, so that a bucket is at most 1/[`STEPS`] as wide as its values. The counts are
-//! those of a counter array, and so is the protocol.
+//! Owns: the buckets. Below [`EXACT`] a bucket is one value. Above, each doubling of the value has
+//! [`STEPS`] buckets, so a bucket is at most 1/[`STEPS`] as wide as its values. The counts and the
+//! protocol are those of a counter array.
 //!
 //! Source: G. Tene's HdrHistogram.
 
@@ -17,19 +17,19 @@ use std::ops::RangeInclusive;
 /// Buckets for each doubling.
 const STEPS: u64 = 1 << STEP_BITS;
 const STEP_BITS: u32 = 5;
-/// Values below it have a bucket each.
+/// Smaller values have a bucket each.
 const EXACT: u64 = 2 * STEPS;
-/// Up to the greatest value of 64 bits.
+/// Buckets up to the greatest value of 64 bits.
 const BUCKETS: usize = bucket_of(u64::MAX) + 1;
 
-/// The bucket of a value.
+/// Returns the bucket of a value.
 #[inline(always)]
 const fn bucket_of(value: u64) -> usize {
     let shift = (value | STEPS).ilog2() - STEP_BITS;
     ((shift as u64) * STEPS + (value >> shift)) as usize
 }
 
-/// The values of a bucket.
+/// Returns the values of a bucket.
 const fn values_of(bucket: usize) -> RangeInclusive<u64> {
     let bucket = bucket as u64;
     if bucket < EXACT {
@@ -40,18 +40,18 @@ const fn values_of(bucket: usize) -> RangeInclusive<u64> {
     first..=first + ((1 << shift) - 1)
 }
 
-/// The value that stands for those of a bucket: the one in its middle.
+/// Returns the value in the middle of a bucket, which stands for all of its values.
 fn middle_of(bucket: usize) -> u64 {
     let values = values_of(bucket);
     values.start() + (values.end() - values.start()) / 2
 }
 
-/// Counts how often values occur, of the whole range of `u64`, with a fixed relative error: for
-/// quantiles of latencies and sizes.
+/// A histogram over the whole range of `u64`, with a fixed relative error: for quantiles of
+/// latencies and sizes.
 ///
-/// What for: values that many threads record all the time, and a report that reads them now and
-/// then. When not: for a few fixed bounds (Prometheus' classic buckets), take a
-/// [`CounterArray`](super::CounterArray), which is smaller; for each value exactly, a log.
+/// What for: values that many threads record all the time, and that a report reads now and then.
+/// When not: for a few fixed bounds (Prometheus' classic buckets), take a
+/// [`CounterArray`](super::CounterArray), which is smaller; for each exact value, a log.
 ///
 /// ```
 /// use manycore::collections::Histogram;
@@ -70,19 +70,19 @@ fn middle_of(bucket: usize) -> u64 {
 /// assert!(MICROSECONDS.snapshot().is_empty());
 /// ```
 ///
-/// - Error: a reported value is within 1.6 % of the one recorded (a bucket is at most 1/32 as wide
-///   as its values, and reported as its middle). Values up to 63 are exact. The unit is yours.
+/// - Error: a reported value is within 1.6 % of the recorded one. (A bucket is at most 1/32 as wide
+///   as its values, and is reported as its middle.) Values up to 63 are exact. The unit is yours.
 /// - Consistency: [`snapshot`](Self::snapshot) counts every value recorded before it, and any
 ///   subset of the concurrent ones. [`take`](Self::take) returns each recorded value once.
 /// - Progress: as [`Counter`](super::Counter).
-/// - Cost of [`record`](Self::record): some instructions for the bucket and a counter's `add`:
-///   while hot no write to a shared line and no read-modify-write. A contended histogram becomes
-///   hot by itself. The first value of a group of buckets allocates. Cost of a snapshot: while cold
-///   the buckets that have counted, below a microsecond; while hot 1920 sums, some tens of
-///   microseconds and more with many threads.
-/// - Memory: 128 bytes; 128 for each four doublings, and 64 for each quarter of a doubling, in
-///   which values were recorded: some 800 with ten values within a factor of four, 17 KiB if all
-///   buckets have counted. While hot 15 KiB more, and as much for each thread that records.
+/// - Cost of [`record`](Self::record): some instructions for the bucket and a counter's `add`.
+///   While hot no write to a shared line and no read-modify-write. A contended histogram becomes
+///   hot by itself. The first value of a group of buckets allocates.
+/// - Cost of a snapshot: while cold the buckets that have counted, below a microsecond; while hot
+///   1920 sums, some tens of microseconds and more with many threads.
+/// - Memory: 128 bytes, and where values were recorded 128 for each four doublings and 64 for each
+///   quarter of a doubling: some 800 with ten values within a factor of four, 17 KiB if all buckets
+///   have counted. While hot 15 KiB more, and as much for each thread that records.
 /// - Source: G. Tene's HdrHistogram.
 pub struct Histogram {
     values: Buckets,
@@ -92,14 +92,14 @@ pub struct Histogram {
 type Buckets = LazyWords<{ BUCKETS.div_ceil(LazyWords::<0>::NODE_WORDS) }>;
 
 impl Histogram {
-    /// An empty histogram.
+    /// Makes an empty histogram.
     #[cfg(not(manycore_loom))]
     #[must_use]
     pub const fn new() -> Self {
         Self { values: Buckets::new(), hot: GroupWord::new() }
     }
 
-    /// An empty histogram.
+    /// Makes an empty histogram.
     #[cfg(manycore_loom)]
     #[must_use]
     pub fn new() -> Self {
@@ -118,7 +118,7 @@ impl Histogram {
         self.group().add(bucket_of(value), 1);
     }
 
-    /// Counts a value so many times.
+    /// Counts a value `times` times.
     #[inline]
     pub fn record_n(&self, value: u64, times: u64) {
         self.group().add(bucket_of(value), times);
@@ -131,7 +131,7 @@ impl Histogram {
         }
     }
 
-    /// What was recorded.
+    /// Returns what was recorded.
     #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         if !self.group().is_read_cold(0) {
@@ -145,25 +145,25 @@ impl Histogram {
         HistogramSnapshot { parts: parts.filter(Part::has_counted).collect() }
     }
 
-    /// What was recorded since the last call, and forgets it. Each recorded value is in exactly one
-    /// result, also if several threads call this at once.
+    /// Returns what was recorded since the last call, and forgets it. Each recorded value is in
+    /// exactly one result, even if several threads call this at once.
     #[doc(alias = "reset")]
     pub fn take(&self) -> HistogramSnapshot {
         HistogramSnapshot::of(&self.group().take())
     }
 
-    /// As [`Counter::is_hot`](super::Counter::is_hot).
+    /// Same as [`Counter::is_hot`](super::Counter::is_hot).
     #[must_use]
     pub fn is_hot(&self) -> bool {
         self.group().is_hot()
     }
 
-    /// As [`Counter::promote`](super::Counter::promote).
+    /// Same as [`Counter::promote`](super::Counter::promote).
     pub fn promote(&self) -> bool {
         self.group().promote(true)
     }
 
-    /// As [`Counter::demote`](super::Counter::demote).
+    /// Same as [`Counter::demote`](super::Counter::demote).
     pub fn demote(&self) {
         self.group().give_up(|_| true);
     }
@@ -187,8 +187,8 @@ impl Drop for Histogram {
     }
 }
 
-/// What a [`Histogram`] had counted at some time. It does not change any more, and can be merged
-/// with others.
+/// What a [`Histogram`] had counted at some time. It does not change with the histogram, and can be
+/// merged with others.
 ///
 /// ```
 /// use manycore::collections::HistogramSnapshot;
@@ -203,7 +203,7 @@ impl Drop for Histogram {
 /// Memory: 72 bytes for each group of eight adjacent buckets that has counted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// By number. None of them is all zeros, so that equal snapshots have equal parts.
+    /// Parts ordered by number. None is all zeros, so equal snapshots have equal parts.
     parts: Vec<Part>,
 }
 
@@ -226,20 +226,20 @@ impl Part {
         }
     }
 
-    /// What makes zeros of this part when it is added.
+    /// Returns the part that cancels this one when it is added.
     fn negated(&self) -> Self {
         Self { number: self.number, counts: self.counts.map(u64::wrapping_neg) }
     }
 }
 
 impl HistogramSnapshot {
-    /// Of a histogram that has counted nothing.
+    /// Makes a snapshot of a histogram that has counted nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self { parts: Vec::new() }
     }
 
-    /// Of the counts of all buckets.
+    /// Makes a snapshot of the counts of all buckets.
     fn of(counts: &[i64]) -> Self {
         let parts = counts.chunks_exact(LEAF).enumerate().map(|(number, chunk)| Part {
             number,
@@ -248,7 +248,7 @@ impl HistogramSnapshot {
         Self { parts: parts.filter(Part::has_counted).collect() }
     }
 
-    /// The buckets with something in them, and how much, from the least.
+    /// Iterates over the buckets that are not empty, with their counts, from the least value.
     fn counted(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> {
         let parts = self.parts.iter().flat_map(|part| {
             let counts = part.counts.iter().enumerate();
@@ -257,20 +257,20 @@ impl HistogramSnapshot {
         parts.filter(|(_, count)| *count > 0)
     }
 
-    /// How many values were counted.
+    /// Returns how many values were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counted().fold(0, |sum, (_, count)| sum.wrapping_add(count))
     }
 
-    /// Whether there are none.
+    /// Returns true if no values were counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// The value that this part of all values does not exceed, from 0.0 (the least) to 1.0 (the
-    /// greatest); 0.99 for the 99th percentile. `None` if nothing was counted.
+    /// Returns the value that a fraction `q` of all values does not exceed, from 0.0 (the least) to
+    /// 1.0 (the greatest); 0.99 for the 99th percentile. Returns `None` if nothing was counted.
     ///
     /// # Panics
     /// If `q` is not between 0 and 1.
@@ -289,32 +289,32 @@ impl HistogramSnapshot {
         found.map(|(bucket, _)| middle_of(bucket))
     }
 
-    /// The least value.
+    /// Returns the least value.
     #[must_use]
     pub fn min(&self) -> Option<u64> {
         self.counted().next().map(|(bucket, _)| middle_of(bucket))
     }
 
-    /// The greatest value.
+    /// Returns the greatest value.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
         self.counted().next_back().map(|(bucket, _)| middle_of(bucket))
     }
 
-    /// The sum of all values, within the error.
+    /// Returns the sum of all values, within the error.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.counted().map(|(bucket, count)| middle_of(bucket) as f64 * count as f64).sum()
     }
 
-    /// The mean of all values, within the error. `None` if nothing was counted.
+    /// Returns the mean of all values, within the error, or `None` if nothing was counted.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.sum() / self.count() as f64)
     }
 
-    /// How many values are at most `value`, within the error: for buckets with bounds of one's own,
-    /// as Prometheus has them.
+    /// Returns how many values are at most `value`, within the error: for buckets with your own
+    /// bounds, as in Prometheus.
     #[must_use]
     pub fn count_up_to(&self, value: u64) -> u64 {
         let last = bucket_of(value);
@@ -322,7 +322,8 @@ impl HistogramSnapshot {
         counts.fold(0, |sum, (_, count)| sum.wrapping_add(count))
     }
 
-    /// Each bucket with something in it, from the least: its values, and how many were counted.
+    /// Iterates over the buckets that are not empty, from the least value: their values, and how
+    /// many were counted.
     ///
     /// ```
     /// let seen: manycore::collections::HistogramSnapshot = [7, 7, 1000].into_iter().collect();
@@ -333,7 +334,7 @@ impl HistogramSnapshot {
         HistogramBuckets { parts: &self.parts, next: 0 }
     }
 
-    /// Adds what another one has counted.
+    /// Adds what another snapshot has counted.
     pub fn merge(&mut self, other: &Self) {
         other.parts.iter().for_each(|part| self.add(part.clone()));
     }
@@ -350,8 +351,9 @@ impl HistogramSnapshot {
         }
     }
 
-    /// What was counted after `earlier`, a snapshot of the same histogram: for quantiles of the
-    /// last minute without [`Histogram::take`], which would take values from other readers.
+    /// Returns what was counted after `earlier`, a snapshot of the same histogram. Use it for
+    /// quantiles of the last minute, instead of [`Histogram::take`], which would take values from
+    /// other readers.
     ///
     /// ```
     /// let latency = manycore::collections::Histogram::new();
@@ -410,13 +412,13 @@ impl fmt::Debug for HistogramSnapshot {
     }
 }
 
-/// The buckets of a snapshot: see [`HistogramSnapshot::buckets`].
+/// Iterator over the buckets of a snapshot.
 ///
 /// See [`HistogramSnapshot::buckets`] for an example.
 #[derive(Clone)]
 pub struct HistogramBuckets<'a> {
     parts: &'a [Part],
-    /// In the first of the parts.
+    /// Next bucket in the first of the parts.
     next: usize,
 }
 

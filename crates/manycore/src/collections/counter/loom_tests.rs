@@ -7,7 +7,7 @@ use crate::percpu::loom_tests::{large_model, model, must_catch};
 use crate::sync::thread;
 use std::sync::Arc;
 
-/// A counter at `count`, all of it in the calling thread's row.
+/// Makes a counter at `count`, all of it in the calling thread's row.
 fn hot(count: i64) -> Arc<Counter> {
     let counter = Counter::new(0);
     assert!(counter.promote());
@@ -60,7 +60,7 @@ fn loom_counter_demoted_under_adds_loses_none() {
     });
 }
 
-/// The thread that adds has a straight slot, the first, and finds its row there.
+/// The adding thread has a straight slot, the first, and finds its row there.
 #[test]
 fn loom_counter_demoted_under_straight_adds_loses_none() {
     model(3, || {
@@ -116,7 +116,7 @@ fn loom_counter_evicted_under_adds_and_sum_loses_none() {
     });
 }
 
-/// The same, where the thread that adds looks for its row alone (counter.N7).
+/// Same, where the adding thread looks only for its row (counter.N7).
 #[test]
 fn loom_counter_evicted_under_straight_adds_loses_none() {
     large_model(3, || {
@@ -130,7 +130,7 @@ fn loom_counter_evicted_under_straight_adds_loses_none() {
     });
 }
 
-/// The same, where the row is not among the first: the thread's first add makes it.
+/// Same, where the row is not among the first: the thread's first add makes it.
 #[test]
 fn loom_counter_evicted_under_straight_adds_to_another_row_loses_none() {
     model(2, || {
@@ -168,7 +168,7 @@ fn loom_counter_dropped_under_eviction_is_freed_once() {
     });
 }
 
-/// Every add is taken once or still counted (counter.N5), in the form that the counter has then.
+/// Every add is taken once or still counted (counter.N5), in the counter's form at that time.
 fn takes_lose_nothing(counter: &Arc<Counter>, count: i64, change: fn(&Counter)) {
     let adder = spawn(counter, Counter::inc);
     let taker = {
@@ -226,7 +226,7 @@ fn loom_counter_rows_folded_under_straight_adds_are_caught() {
     for row in ["", "_to_another_row"] {
         let tests = "collections::counter::loom_tests";
         let test = format!("{tests}::loom_counter_evicted_under_straight_adds{row}_loses_none");
-        // Or the row is freed: then the word that is added to is no object of loom's any more.
+        // Or the row is freed: then the word that is added to is not an object of loom's.
         must_catch("unwaited-rows", &test, &[signs[0], signs[1], "failed to get object"]);
     }
 }

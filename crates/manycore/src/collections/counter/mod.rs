@@ -40,18 +40,19 @@ use word::GroupWord;
 /// - Consistency: [`sum`](Self::sum) counts every [`add`](Self::add) that happened before it and
 ///   any subset of the concurrent ones, so it is exact once writers are quiescent.
 /// - Progress: `add` is wait-free, except when it promotes or demotes the counter itself. A
-///   promotion waits for the mutex of the counter's place in the table, and may apply the updates
-///   of a [`Deferred`](crate::oplog::Deferred) object that had the place (so do not count under a
-///   lock that such updates take). A demotion waits for threads inside an `add` or a `sum`. `sum`
-///   waits for a promotion or demotion.
-/// - Cost of `add`: while cold one atomic addition to the counter's word; while hot no write to a
-///   shared line and no read-modify-write (one on the thread's own line where the kernel has no
-///   `membarrier`). Cost of `sum`: one cache miss per thread that has counted.
-/// - Memory: 16 bytes while cold; while hot 264 bytes more (some 530 if more than eight threads
-///   run) and 128 for each thread that counts, for at most 4,096 counters and other
-///   objects of [`oplog`](crate::oplog#evictions): the counter that loses its place to another
-///   keeps the 264 bytes until it is next used. Consecutive reads that find a change by less than 4
-///   demote the counter and free all of it.
+///   promotion waits for the mutex of the counter's place in the table. It may apply the updates of
+///   a [`Deferred`](crate::oplog::Deferred) object that had the place, so do not count under a lock
+///   that such updates take. A demotion waits for threads inside an `add` or a `sum`. `sum` waits
+///   for a promotion or demotion.
+/// - Cost of `add`: while cold one atomic addition to the counter's word. While hot no write to a
+///   shared line and no read-modify-write (one on the thread's own line if the kernel has no
+///   `membarrier`).
+/// - Cost of `sum`: one cache miss per thread that has counted.
+/// - Memory: 16 bytes while cold. While hot 264 bytes more (some 530 if more than eight threads
+///   run) and 128 for each thread that counts. At most 4,096 counters and other objects of
+///   [`oplog`](crate::oplog#evictions) are hot: a counter that loses its place to another keeps the
+///   264 bytes until it is next used. Consecutive reads that find a change by less than 4 demote
+///   the counter and free all of it.
 /// - Overflow wraps around, as with atomics.
 /// - Source: [OpLog](crate#sources), section 5.2, Figure 8.
 #[doc(alias = "LongAdder")]
@@ -62,14 +63,14 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A cold counter with this value.
+    /// Makes a cold counter with this value.
     #[cfg(not(manycore_loom))]
     #[must_use]
     pub const fn new(value: i64) -> Self {
         Self { value: AtomicU64::new(value as u64), hot: GroupWord::new() }
     }
 
-    /// A cold counter with this value.
+    /// Makes a cold counter with this value.
     #[cfg(manycore_loom)]
     #[must_use]
     pub fn new(value: i64) -> Self {
@@ -99,7 +100,8 @@ impl Counter {
         self.add(-1);
     }
 
-    /// The count: every add that happened before this call, and any subset of the concurrent ones.
+    /// Returns the count: every add that happened before this call, and any subset of the
+    /// concurrent ones.
     #[must_use]
     #[inline]
     pub fn sum(&self) -> i64 {
@@ -110,12 +112,13 @@ impl Counter {
         sum as i64
     }
 
-    /// The count, which becomes zero: for reports of what was counted since the last one.
+    /// Returns the count and sets it to zero: for reports of what was counted since the last
+    /// report.
     ///
-    /// Consistency: every add is returned by exactly one `take` or still counted, also if several
-    /// threads take at once; adds that happened before this call are returned by it or were by
-    /// another. Progress and cost: as [`sum`](Self::sum), and a compare-exchange that another
-    /// `take`, or an add while the counter is cold, makes begin again.
+    /// Consistency: every add is returned by exactly one `take` or still counted, even if several
+    /// threads take at once. Adds that happened before this call are returned by it or by an
+    /// earlier `take`. Progress and cost: as [`sum`](Self::sum), and a compare-exchange. Another
+    /// `take`, or an add while the counter is cold, makes that begin again.
     ///
     /// ```
     /// let requests = manycore::collections::Counter::new(0);
@@ -133,14 +136,14 @@ impl Counter {
         sum as i64
     }
 
-    /// Whether each thread counts on a line of its own now; false after an eviction.
+    /// Returns true if each thread counts on a line of its own now; false after an eviction.
     #[must_use]
     pub fn is_hot(&self) -> bool {
         self.group().is_hot()
     }
 
     /// Lets each thread count on a line of its own from now on, without waiting for contention.
-    /// Returns whether it does: false if the counter's place in the table is in use at this moment.
+    /// Returns true if it does; false if the counter's place in the table is in use at this moment.
     pub fn promote(&self) -> bool {
         self.group().promote(true)
     }
@@ -175,13 +178,15 @@ impl Drop for Counter {
     }
 }
 
-/// Counters that are counted, promoted and read together: histograms, per-status counts.
+/// An array of counters that are counted, promoted and read together: histograms, per-status
+/// counts.
 ///
-/// For values of a wide range, such as latencies, there is [`Histogram`].
 /// Like an array of [`Counter`]s, but one promotion serves all of them, and while hot a thread's
 /// counts are adjacent on its own lines (so a histogram of 16 cells costs a thread 128 bytes, not 2
-/// KiB). Two threads of an EPYC count 296 million values a second in 64 buckets, with an array of
-/// atomics 98, with padded ones 236; with a sum at every 100 values 98, 88 and 174 (`manycore bench
+/// KiB). For values of a wide range, such as latencies, there is [`Histogram`].
+///
+/// Two threads of an EPYC count 296 million values a second in 64 buckets, with an array of atomics
+/// 98, with padded ones 236. With a sum at every 100 values it is 98, 88 and 174 (`manycore bench
 /// histogram`).
 ///
 /// ```
@@ -220,7 +225,7 @@ impl CounterArray {
         self.group().add(index, n as u64);
     }
 
-    /// The count of one counter; see [`Counter::sum`].
+    /// Returns the count of one counter; see [`Counter::sum`].
     ///
     /// # Panics
     /// If there is no such counter.
@@ -230,43 +235,43 @@ impl CounterArray {
         self.group().sum(index) as i64
     }
 
-    /// Every count. Not a consistent snapshot: counters may change while others are read.
+    /// Returns every count. Not a consistent snapshot: counters may change while others are read.
     #[must_use]
     pub fn snapshot(&self) -> Vec<i64> {
         self.group().snapshot()
     }
 
-    /// Every count; each becomes zero. As [`Counter::take`] for each counter: not a consistent
-    /// snapshot, but every add is in exactly one of them.
+    /// Returns every count and sets each to zero. Same as [`Counter::take`] for each counter: not a
+    /// consistent snapshot, but every add is in exactly one result.
     #[doc(alias = "reset")]
     pub fn take(&self) -> Vec<i64> {
         self.group().take()
     }
 
-    /// The number of counters.
+    /// Returns the number of counters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there are no counters.
+    /// Returns true if there are no counters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Whether each thread counts on a line of its own now; false after an eviction.
+    /// Returns true if each thread counts on a line of its own now; false after an eviction.
     #[must_use]
     pub fn is_hot(&self) -> bool {
         self.group().is_hot()
     }
 
-    /// As [`Counter::promote`].
+    /// Same as [`Counter::promote`].
     pub fn promote(&self) -> bool {
         self.group().promote(true)
     }
 
-    /// As [`Counter::demote`].
+    /// Same as [`Counter::demote`].
     pub fn demote(&self) {
         self.group().give_up(|_| true);
     }
@@ -278,7 +283,7 @@ impl fmt::Debug for CounterArray {
     }
 }
 
-/// Counters at these counts.
+/// Makes counters at these counts.
 impl FromIterator<i64> for CounterArray {
     fn from_iter<I: IntoIterator<Item = i64>>(counts: I) -> Self {
         let values = counts.into_iter().map(|count| AtomicU64::new(count as u64)).collect();

@@ -1,5 +1,5 @@
-//! What a thread remembers of counters: of cold ones whether others add to them, and whether it
-//! reads them; of a hot one that it is in use.
+//! What a thread remembers of counters. Of cold counters: whether other threads add to them, and
+//! whether this thread reads them. Of a hot counter: that it is in use.
 
 use crate::config::READS_UNNOTED;
 use crate::policy::Streak;
@@ -18,20 +18,22 @@ sync::thread_local! {
     };
 }
 
-/// What a thread has seen of counters. (Addresses of their words, only to compare.)
+/// What a thread has seen of counters. The numbers are addresses of the counters' words, only to
+/// compare.
 pub(super) struct Recent {
-    /// Adds that came just after another thread's, since it last promoted a counter; without those
-    /// to a counter that it has read since.
+    /// Adds of this thread that came just after another thread's, since it last promoted a counter.
+    /// Adds to a counter that it has read since do not count.
     lost: Cell<Streak>,
-    /// The counter of the last one of these.
+    /// Counter of the last such add.
     lost_at: Cell<usize>,
     /// The cold counter that the thread has read last, unless it has added to it since. Rows don't
-    /// pay where that is always so, and the add need not look whether the counter is hot now, nor
-    /// whether other threads have changed the word: that would fetch its line twice.
+    /// pay if a thread always reads between its adds. So its next add skips two looks that would
+    /// fetch the word's line twice: whether the counter is hot now, and whether other threads have
+    /// changed the word.
     read: Cell<usize>,
     /// The hot group whose last noted read found it in use.
     in_use: Cell<usize>,
-    /// How many of its next reads are not noted: each would write a line that all readers share.
+    /// Further reads that are not noted. Noting a read writes a line that all readers share.
     unnoted: Cell<u32>,
 }
 
@@ -43,7 +45,7 @@ impl Recent {
         }
     }
 
-    /// Whether the counter has been read since the last add, and this is the next.
+    /// Returns true if this is the first add since this thread last read the counter.
     #[inline(always)]
     pub(super) fn take_read(&self, counter: usize) -> bool {
         let is_read = self.read.get() == counter;
@@ -53,13 +55,13 @@ impl Recent {
         is_read
     }
 
-    /// A noted read has found a hot group in use.
+    /// Notes that a noted read has found a hot group in use.
     pub(super) fn note_in_use(&self, group: usize) {
         self.in_use.set(group);
         self.unnoted.set(READS_UNNOTED);
     }
 
-    /// Whether the read that has just been made of a hot group need not be noted.
+    /// Returns true if the present read of a hot group need not be noted.
     #[inline(always)]
     pub(super) fn skip_note(&self, group: usize) -> bool {
         let left = self.unnoted.get();
@@ -70,7 +72,8 @@ impl Recent {
         skips
     }
 
-    /// An add has come just after another thread's; true if that has been so often enough.
+    /// Notes an add that came just after another thread's. Returns true if there were enough of
+    /// them.
     pub(super) fn note_lost(&self, counter: usize, patience: u32) -> bool {
         self.lost_at.set(counter);
         let mut streak = self.lost.get();

@@ -9,64 +9,64 @@ use crate::oplog::promotion::Word;
 use crate::sync::{AtomicUsize, Ordering};
 use std::ptr;
 
-/// Zero while the group is cold; else the [`Word`] of its cells.
+/// Zero while the group is cold, else the [`Word`] of its cells.
 pub(super) struct GroupWord(AtomicUsize);
 
 impl GroupWord {
-    /// Cold.
+    /// Makes the word of a cold group.
     #[cfg(not(manycore_loom))]
     pub(super) const fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
 
-    /// Cold.
+    /// Makes the word of a cold group.
     #[cfg(manycore_loom)]
     pub(super) fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
 
-    /// Stands for the group in what a thread remembers; only to compare.
+    /// Returns the address that stands for the group in a thread's memory of it; only to compare.
     #[inline(always)]
     pub(super) fn address(&self) -> usize {
         ptr::from_ref(self).addr()
     }
 
-    /// For `promotion`, which only loads it.
+    /// Returns the word for `promotion`, which only loads it.
     #[inline(always)]
     pub(super) fn raw(&self) -> &AtomicUsize {
         &self.0
     }
 
-    /// The word, for a thread that may follow it.
+    /// Returns the word to a thread that may follow it.
     #[inline(always)]
     pub(super) fn load(&self) -> Word {
         // ORDER: Acquire; pairs with Release in `publish`: the cells before their address.
         Word::load(&self.0, Ordering::Acquire)
     }
 
-    /// The word, for a thread that only wants a hint, or has the group alone.
+    /// Returns the word to a thread that only wants a hint, or has the group alone.
     #[inline(always)]
     pub(super) fn hint(&self) -> Word {
         // ORDER: Relaxed; nothing is reached by it.
         Word::load(&self.0, Ordering::Relaxed)
     }
 
-    /// Makes a cold group lead to the cells of `hot`. False if it has some already.
+    /// Makes a cold group lead to the cells of `hot`. Returns false if the group has cells already.
     pub(super) fn publish(&self, hot: Word) -> bool {
         debug_assert!(hot.is_open(), "counter.N3: {hot:?} is published");
         // ORDER: AcqRel; Release publishes the cells.
         self.0.compare_exchange(0, hot.raw(), Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Closes the group to updaters. The thread for which this returns true folds the cells, and
-    /// no other does (counter.N4).
+    /// Closes the group to updaters. Returns true to exactly one thread, which folds the cells
+    /// (counter.N4).
     pub(super) fn close(&self, open: Word) -> bool {
         let closing = open.closing().raw();
         // ORDER: AcqRel; the winner folds alone.
         self.0.compare_exchange(open.raw(), closing, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Makes a closed group cold. For the thread that has closed and folded it.
+    /// Makes a closed group cold. Called by the thread that has closed and folded it.
     pub(super) fn make_cold(&self, open: Word) {
         debug_assert!(
             SMALL || self.hint() == open.closing(),

@@ -1,9 +1,9 @@
-//! The words that a group's counters have beside its cells: all of them at once, or each when
-//! something is counted in it.
+//! The words that a group's counters have beside its cells: all made at once, or each when a thread
+//! first counts in it.
 //!
 //! Laws:
 //! - counter.N6 A word that is not there is zero. A part of [`LazyWords`] is made once, at its
-//!   place, and freed with the whole; so a word never moves.
+//!   place, and freed with the whole. So a word never moves.
 
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::ptr;
@@ -12,12 +12,12 @@ use std::ptr;
 pub(super) trait Words {
     fn len(&self) -> usize;
 
-    /// The word, if it is there (counter.N6).
+    /// Returns the word, if it is there (counter.N6).
     fn get(&self, index: usize) -> Option<&AtomicU64>;
 
     fn get_or_make(&self, index: usize) -> &AtomicU64;
 
-    /// An address that stands for the counter in what a thread remembers; only to compare.
+    /// Returns an address that stands for the counter in what a thread remembers; only to compare.
     fn key(&self, index: usize) -> usize;
 }
 
@@ -43,21 +43,21 @@ impl Words for [AtomicU64] {
     }
 }
 
-/// Words that are made together.
+/// Number of words that are made together.
 pub(super) const LEAF: usize = 8;
-/// Leaves of a node. With as many, a histogram's node is for four doublings.
+/// Leaves of a node. With 16, a histogram's node is for four doublings.
 const NODE: usize = 16;
 
 pub(super) type Leaf = [AtomicU64; LEAF];
 type Node = [AtomicPtr<Leaf>; NODE];
 
-/// `NODES * 128` words, made eight at a time when one of them is first counted in.
+/// `NODES * 128` words, made eight at a time when a thread first counts in one of them.
 pub(super) struct LazyWords<const NODES: usize> {
     nodes: [AtomicPtr<Node>; NODES],
 }
 
 impl<const NODES: usize> LazyWords<NODES> {
-    /// Words below a node.
+    /// Number of words below a node.
     pub(super) const NODE_WORDS: usize = NODE * LEAF;
 
     #[cfg(not(manycore_loom))]
@@ -70,7 +70,8 @@ impl<const NODES: usize> LazyWords<NODES> {
         Self { nodes: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())) }
     }
 
-    /// The leaves that are there, each with its number: the first index divided by [`LEAF`].
+    /// Iterates over the existing leaves, each with its number: the first index divided by
+    /// [`LEAF`].
     pub(super) fn leaves(&self) -> impl Iterator<Item = (usize, &Leaf)> {
         let nodes = self.nodes.iter().enumerate();
         nodes.filter_map(|(at, place)| Some((at, look(place)?))).flat_map(|(at, node)| {
@@ -106,7 +107,7 @@ impl<const NODES: usize> Words for LazyWords<NODES> {
         self.get(index).unwrap_or_else(|| self.make(index))
     }
 
-    /// One for all: the counters of a histogram are read together.
+    /// Returns one key for all: the counters of a histogram are read together.
     #[inline(always)]
     fn key(&self, _: usize) -> usize {
         ptr::from_ref(self).addr()
@@ -132,7 +133,7 @@ impl<const NODES: usize> Drop for LazyWords<NODES> {
     }
 }
 
-/// What is at this place.
+/// Returns what is at this place.
 #[inline(always)]
 fn look<T>(place: &AtomicPtr<T>) -> Option<&T> {
     // ORDER: Acquire; pairs with the exchange in `look_or_make`: contents before address.
@@ -140,7 +141,7 @@ fn look<T>(place: &AtomicPtr<T>) -> Option<&T> {
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
-/// What is at this place, made if there is nothing.
+/// Returns what is at this place; makes it if there is nothing.
 fn look_or_make<T>(place: &AtomicPtr<T>, make: impl FnOnce() -> T) -> &T {
     if let Some(found) = look(place) {
         return found;

@@ -1,4 +1,4 @@
-//! A queue as two halves, each of which learns that the other one is gone.
+//! A queue as two halves, each of which notices that the other is gone.
 //!
 //! Owns: [`Sender`] and [`Receiver`] (law event_queue.Q8 of the parent module).
 
@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 impl<E: Send + 'static> EventQueue<E> {
-    /// A new queue as two halves, with the default bound. The queue closes itself when the last
-    /// [`Sender`] or the [`Receiver`] is dropped.
+    /// Makes a new queue as two halves, with the default bound. The queue closes itself when the
+    /// last [`Sender`] or the [`Receiver`] is dropped.
     ///
     /// ```
     /// use manycore::collections::EventQueue;
@@ -36,7 +36,7 @@ impl<E: Send + 'static> EventQueue<E> {
         Self::new().into_channel()
     }
 
-    /// This queue as two halves, with what is in it: for other bounds than those of
+    /// Splits this queue, with its events, into two halves: for other bounds than those of
     /// [`channel`](Self::channel).
     ///
     /// ```
@@ -64,7 +64,7 @@ impl<E: Send + 'static> EventQueue<E> {
     }
 }
 
-/// What all senders of a queue share: the last of them closes it.
+/// What all senders of a queue share. Dropping it, with the last sender, closes the queue.
 struct Senders<E: Send + 'static>(Arc<EventQueue<E>>);
 
 impl<E: Send + 'static> Drop for Senders<E> {
@@ -75,9 +75,9 @@ impl<E: Send + 'static> Drop for Senders<E> {
 
 /// The sending half of an [`EventQueue`]: [`EventQueue::channel`].
 ///
-/// Clone it for each thread or task that sends. When the last clone is dropped the queue is closed:
-/// the receiver gets what was sent, and then hears of the end. Its methods, costs and panics are
-/// those of the queue; a clone costs two updates of shared reference counts, so it is not for hot
+/// Clone it for each thread or task that sends. Dropping the last clone closes the queue: the
+/// receiver gets what was sent, and then learns that it is closed. Methods, costs and panics are
+/// those of the queue. A clone costs two updates of shared reference counts, so it is not for hot
 /// paths.
 ///
 /// See [`EventQueue::channel`] for an example.
@@ -107,7 +107,7 @@ impl<E: Send + 'static> Sender<E> {
         self.queue.try_send(event)
     }
 
-    /// Sends an event, waiting at most so long while the queue is full.
+    /// Sends an event, waiting at most `timeout` while the queue is full.
     ///
     /// # Errors
     /// [`SendError::Full`] if there was no room in time, or [`SendError::Closed`], with the event.
@@ -115,7 +115,7 @@ impl<E: Send + 'static> Sender<E> {
         self.queue.send_timeout(event, timeout)
     }
 
-    /// As [`send_timeout`](Self::send_timeout), until `deadline`.
+    /// Same as [`send_timeout`](Self::send_timeout), until `deadline`.
     ///
     /// # Errors
     /// [`SendError::Full`] if there was no room in time, or [`SendError::Closed`], with the event.
@@ -123,7 +123,7 @@ impl<E: Send + 'static> Sender<E> {
         self.queue.send_deadline(event, deadline)
     }
 
-    /// Sends an event in async code, as [`EventQueue::send_async`] says.
+    /// Sends an event in async code: see [`EventQueue::send_async`].
     ///
     /// # Errors
     /// The future's result is [`SendError::Closed`] with the event if the receiver is gone or has
@@ -132,32 +132,32 @@ impl<E: Send + 'static> Sender<E> {
         self.queue.send_async(event)
     }
 
-    /// Whether the receiver is gone or has closed the queue.
+    /// Returns true if the receiver is gone or has closed the queue.
     #[doc(alias = "is_disconnected")]
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }
 
-    /// Whether the queue is at its bound, as [`EventQueue::is_full`] says.
+    /// Returns true if the queue is at its bound: see [`EventQueue::is_full`].
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.queue.is_full()
     }
 
-    /// Events that are there. Gathers the logs, so not for hot paths.
+    /// Returns the number of events that are there. Gathers the logs, so not for hot paths.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no event is there. As [`len`](Self::len).
+    /// Returns true if no event is there. Costs as much as [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether both send to the same queue.
+    /// Returns true if both send to the same queue.
     #[must_use]
     pub fn same_channel(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.queue, &other.queue)
@@ -178,38 +178,38 @@ impl<E: Send + 'static> fmt::Debug for Sender<E> {
 
 /// The receiving half of an [`EventQueue`]: [`EventQueue::channel`].
 ///
-/// There is one; threads that share it take turns, as with the queue itself. Dropping it closes the
-/// queue, and drops the events that are still inside (with the senders and replies that may be in
-/// them): a later send returns its event. A panic of an event's destructor comes out of that drop
-/// after all of them have been dropped.
+/// There is one receiver; threads that share it take turns, as with the queue itself. Dropping it
+/// closes the queue, and drops the events that are still inside (with the senders and replies that
+/// may be in them). A later send returns its event. If an event's destructor panics, the drop
+/// continues the panic after all events have been dropped.
 ///
-/// With the feature `futures-core` it is a `Stream` that ends with the last sender. What a
-/// cancelled `next()` had waited for is still there: no event is lost.
+/// With the feature `futures-core` it is a `Stream` that ends with the last sender. A cancelled
+/// `next()` loses no event.
 ///
 /// See [`EventQueue::channel`] for an example.
 pub struct Receiver<E: Send + 'static> {
     queue: Arc<EventQueue<E>>,
-    /// As a stream, once it has waited.
+    /// Ticket of the stream, once it has waited.
     #[cfg(feature = "futures-core")]
     ticket: Option<u64>,
 }
 
 impl<E: Send + 'static> Receiver<E> {
-    /// Receives the next event, waiting for one. `None` if all senders are gone and no event is
-    /// left.
+    /// Receives the next event, waiting for one. Returns `None` if all senders are gone and no
+    /// event is left.
     pub fn recv(&self) -> Option<E> {
         self.queue.recv()
     }
 
-    /// Receives the next event, if one is there.
+    /// Receives the next event, if there is one.
     ///
     /// # Errors
-    /// [`RecvError::Empty`], or [`RecvError::Closed`] if moreover no event can come any more.
+    /// [`RecvError::Empty`], or [`RecvError::Closed`] if no event can come any more.
     pub fn try_recv(&self) -> Result<E, RecvError> {
         self.queue.try_recv()
     }
 
-    /// Receives the next event, waiting for one at most so long.
+    /// Receives the next event, waiting at most `timeout` for one.
     ///
     /// # Errors
     /// [`RecvError::Empty`] if none came in time, [`RecvError::Closed`] if none can come any more.
@@ -217,7 +217,7 @@ impl<E: Send + 'static> Receiver<E> {
         self.queue.recv_timeout(timeout)
     }
 
-    /// As [`recv_timeout`](Self::recv_timeout), until `deadline`.
+    /// Same as [`recv_timeout`](Self::recv_timeout), until `deadline`.
     ///
     /// # Errors
     /// [`RecvError::Empty`] if none came in time, [`RecvError::Closed`] if none can come any more.
@@ -225,17 +225,18 @@ impl<E: Send + 'static> Receiver<E> {
         self.queue.recv_deadline(deadline)
     }
 
-    /// Receives the next event in async code, as [`EventQueue::recv_async`] says.
+    /// Receives the next event in async code: see [`EventQueue::recv_async`].
     pub fn recv_async(&self) -> RecvFuture<'_, E> {
         self.queue.recv_async()
     }
 
-    /// For a future of one's own, as [`EventQueue::poll_recv`] says.
+    /// Polls for the next event, for your own futures: see [`EventQueue::poll_recv`].
     pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Option<E>> {
         self.queue.poll_recv(context)
     }
 
-    /// Receives events as they come, waiting for each, until all senders are gone and none is left.
+    /// Receives events as they come, waiting for each, until all senders are gone and no event is
+    /// left.
     pub fn iter(&self) -> EventQueueIter<'_, E> {
         self.queue.iter()
     }
@@ -245,50 +246,50 @@ impl<E: Send + 'static> Receiver<E> {
         self.queue.try_iter()
     }
 
-    /// Receives all events that are there. One merge, one lock.
+    /// Receives all events that are there, with one merge and one lock.
     pub fn drain(&self) -> Vec<E> {
         self.queue.drain()
     }
 
-    /// Receives all events that are there, to the end of `events`, as
-    /// [`EventQueue::drain_into`] says.
+    /// Receives all events that are there and appends them to `events`: see
+    /// [`EventQueue::drain_into`].
     pub fn drain_into(&self, events: &mut Vec<E>) -> usize {
         self.queue.drain_into(events)
     }
 
-    /// Receives up to `most` events, to the end of `events`, as
-    /// [`EventQueue::drain_at_most`] says.
+    /// Receives up to `most` events and appends them to `events`: see
+    /// [`EventQueue::drain_at_most`].
     pub fn drain_at_most(&self, most: usize, events: &mut Vec<E>) -> usize {
         self.queue.drain_at_most(most, events)
     }
 
-    /// Takes no more events, to end in good order: what was sent before can still be received.
-    /// Returns whether the queue was open.
+    /// Closes the queue, for an orderly end: events sent before can still be received. Returns true
+    /// if the queue was open.
     pub fn close(&self) -> bool {
         self.queue.close()
     }
 
-    /// Whether no event can come any more: all senders are gone, or it was closed. Some may be
-    /// left.
+    /// Returns true if no event can come any more: all senders are gone, or the queue was closed.
+    /// Some events may be left.
     #[doc(alias = "is_disconnected")]
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }
 
-    /// Whether the queue is at its bound, as [`EventQueue::is_full`] says.
+    /// Returns true if the queue is at its bound: see [`EventQueue::is_full`].
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.queue.is_full()
     }
 
-    /// Events that are there. Gathers the logs, so not for hot paths.
+    /// Returns the number of events that are there. Gathers the logs, so not for hot paths.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no event is there. As [`len`](Self::len).
+    /// Returns true if no event is there. Costs as much as [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -297,9 +298,9 @@ impl<E: Send + 'static> Receiver<E> {
 
 impl<E: Send + 'static> Drop for Receiver<E> {
     fn drop(&mut self) {
-        // Wakers and destructors are user code. Each runs, without a lock, whatever others did.
+        // Wakers and destructors are user code. Each runs, without a lock, even if another panics.
         let closed = sync::caught(|| self.queue.close()).map(|_| ());
-        // After the flag was set, so these are all (event_queue.Q3).
+        // The flag was set before, so these are all events (event_queue.Q3).
         let events = self.queue.drain();
         sync::resume_first([closed, sync::caught(|| sync::drop_each(events))]);
     }

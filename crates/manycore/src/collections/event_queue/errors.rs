@@ -1,8 +1,8 @@
-//! What sending and receiving can answer instead.
+//! Errors of sending and receiving.
 
 use std::fmt;
 
-/// Why an event was not sent. The event is inside.
+/// Reason why an event was not sent, with the event.
 ///
 /// ```
 /// use manycore::collections::{EventQueue, SendError};
@@ -21,8 +21,8 @@ use std::fmt;
 #[non_exhaustive]
 pub enum SendError<E> {
     /// The queue is at its bound ([`try_send`](super::EventQueue::try_send)), or was so until the
-    /// deadline ([`send_timeout`](super::EventQueue::send_timeout)). Never from a send that waits
-    /// without a limit.
+    /// deadline ([`send_timeout`](super::EventQueue::send_timeout)). A send that waits without a
+    /// limit never returns this.
     Full(E),
     /// The queue is closed: [`close`](super::EventQueue::close) was called, or there is no
     /// [`Receiver`](super::Receiver) any more.
@@ -31,7 +31,7 @@ pub enum SendError<E> {
 }
 
 impl<E> SendError<E> {
-    /// The event.
+    /// Returns the event.
     pub fn into_inner(self) -> E {
         match self {
             Self::Full(event) | Self::Closed(event) => event,
@@ -48,7 +48,7 @@ impl<E> fmt::Display for SendError<E> {
     }
 }
 
-/// Without the event, which need not have a `Debug` of its own.
+/// Omits the event, which need not implement `Debug`.
 impl<E> fmt::Debug for SendError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -60,7 +60,7 @@ impl<E> fmt::Debug for SendError<E> {
 
 impl<E> std::error::Error for SendError<E> {}
 
-/// Why no event was received.
+/// Reason why no event was received.
 ///
 /// ```
 /// use manycore::collections::{EventQueue, RecvError};
@@ -75,10 +75,10 @@ impl<E> std::error::Error for SendError<E> {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// No event is there, or came in time.
+    /// No event is there, or none came in time.
     Empty,
     /// The queue is closed, by [`close`](super::EventQueue::close) or because there is no
-    /// [`Sender`](super::Sender) any more, and every event has been received.
+    /// [`Sender`](super::Sender) left, and every event has been received.
     #[doc(alias = "Disconnected")]
     Closed,
 }

@@ -1,7 +1,7 @@
 //! A queue's small form: events behind a lock.
 //!
-//! Owns: [`Few`]. A queue becomes [`Full`] when threads meet at that lock, when one has to wait, or
-//! when the bound is near: law event_queue.Q11 of the parent module.
+//! Owns: [`Few`]. A queue becomes [`Full`] when threads meet at that lock, when a thread has to
+//! wait, or when the bound is near: law event_queue.Q11 of the parent module.
 
 use super::full::Full;
 use super::run::{Inbox, KEPT, Run};
@@ -13,13 +13,13 @@ use std::collections::VecDeque;
 use std::mem::{replace, take};
 use std::sync::Arc;
 
-/// Events in order, and how the queue is to behave.
+/// Events in order, and the settings of the queue.
 pub(super) struct Few<E> {
     pub(super) events: VecDeque<E>,
     pub(super) max_events: usize,
-    /// For the large form's inbox, until that is made.
+    /// Settings of the large form's inbox, until it is made.
     pub(super) settings: Option<Checked<Inbox<E>, Run<E>>>,
-    /// Whether the queue chooses when it has logs.
+    /// True if the queue chooses when it has logs.
     pub(super) tunes: bool,
 }
 
@@ -39,7 +39,7 @@ impl<E: Send + 'static> SmallForm for Few<E> {
 }
 
 impl<E> Few<E> {
-    /// The next event.
+    /// Takes the next event.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Result<E, RecvError> {
         match self.events.pop_front() {
@@ -51,7 +51,7 @@ impl<E> Few<E> {
         }
     }
 
-    /// Gives the memory of a peak back, when the queue is found empty.
+    /// Gives the memory of a peak back. Called when the queue is found empty.
     #[cold]
     fn give_back(&mut self) {
         if self.events.capacity().saturating_mul(size_of::<E>()) > KEPT {
@@ -81,9 +81,8 @@ impl<E> Few<E> {
 }
 
 impl<E: Send + 'static> EventQueue<E> {
-    /// Sends by the small form, or by `otherwise` where there is a large one, or where it takes
-    /// one. A caller that has found the large form itself hands the event to it without a place in
-    /// between.
+    /// Sends by the small form. Calls `otherwise` if there is a large form, or if this send needs
+    /// one. Inlined, so that the event goes there without being stored in between.
     #[inline(always)]
     pub(super) fn send_small<R>(
         &self,

@@ -1,15 +1,16 @@
-//! The receivers' side: events that are handed out one by one, and when the queue has logs.
+//! The receivers' side: events that are handed out one by one, and the policy of when the queue has
+//! logs.
 //!
-//! Owns: the policies. A sole sender takes no stamp for a log, so it gets one when it is busy. Each
-//! of two pays a stamp, and saves turns at a lock that it mostly finds free. What these cost
-//! differs from machine to machine, so a trial decides (policy.P4); for a sole sender, too, once it
-//! has a log. Of more than two, several would wait at once: when they contend, they get logs, which
-//! stay.
+//! Owns: the policies. A sole sender takes no stamp for a log, so it gets a log when it is busy.
+//! With two senders, each pays for a stamp, and saves turns at a lock that it mostly finds free.
+//! What these cost differs from machine to machine, so a trial decides (policy.P4); for a sole
+//! sender, too, once it has a log. With more than two senders, several would wait at once: when
+//! they contend, they get logs, which stay.
 //!
-//! Senders stand still while a merge takes their logs, so a receiver of batches that polls without
-//! a pause would leave them no time to send: it is paced. It rests for a multiple of its merge's
-//! duration, by how many events that brought, and yields its core for that time, because the
-//! senders may need it: with two senders and a receiver on two cores, merges then bring 4,000
+//! Senders stand still while a merge takes their logs. A receiver of batches that polls without a
+//! pause would leave them no time to send, so it is paced. It rests for a multiple of its merge's
+//! duration, by how many events the merge brought, and yields its core for that time, because the
+//! senders may need it. With two senders and a receiver on two cores, merges then bring 4,000
 //! events instead of 40, and 2.4 to 3 times as many get through.
 
 use super::merge::Pending;
@@ -25,11 +26,11 @@ use std::mem::{replace, take};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Events in a batch from which on it speaks for logs.
+/// Events in a batch from which the batch speaks for logs.
 const BATCH_FOR_LOGS: usize = 16;
-/// Such batches in a row of a sole sender until it gets a log.
+/// Batches of that size in a row after which a sole sender gets a log.
 const BATCHES_FOR_LOGS: u32 = 4;
-/// Merges in a row that found one sender's events only until the others are forgotten.
+/// Merges in a row with events of only one sender, after which the others are forgotten.
 const MERGES_TO_FORGET: u32 = 64;
 /// Batches in a window of the trial.
 const BATCHES: u32 = 32;
@@ -38,18 +39,18 @@ const BATCHES: u32 = 32;
 #[derive(Debug)]
 pub(super) struct Front<E> {
     pub(super) events: VecDeque<E>,
-    /// Comes after `events`.
+    /// Events that come after `events`.
     pub(super) pending: Pending<E>,
-    /// Comes after `pending`; made when a receiver of single events has found none.
+    /// Events that come after `pending`. Made when a receiver of single events has found none.
     pub(super) ring: Option<Arc<Ring<E>>>,
-    /// Whether a buffer, here or in the inbox, has grown beyond what an empty queue keeps, since a
-    /// receiver found the queue empty.
+    /// True if a buffer, here or in the inbox, has grown beyond what an empty queue keeps, since a
+    /// receiver last found the queue empty.
     pub(super) is_roomy: bool,
     pub(super) tuning: Tuning,
     pub(super) pace: Pace,
-    /// The queue is to have logs, when the receivers' lock has been released.
+    /// True if the queue is to get logs, once the receivers' lock has been released.
     pub(super) promotes: bool,
-    /// Senders to be woken then, because there is room.
+    /// Senders to wake after that, because there is room.
     pub(super) released: Vec<Waiter>,
 }
 
@@ -67,7 +68,7 @@ impl<E> Front<E> {
         self.events.len() + self.pending.len()
     }
 
-    /// Says that so many events are left, of those that were taken.
+    /// Notes how many taken events are left.
     pub(super) fn note_left(&mut self, signals: &Signals) {
         let ring = self.ring.as_deref();
         let has_more = |than| ring.is_some_and(|ring| ring.has_more(than));
@@ -77,7 +78,7 @@ impl<E> Front<E> {
         }
     }
 
-    /// The next event of those that were taken.
+    /// Takes the next of the events that were taken from the inbox.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<E> {
         if self.len() == 0 { None } else { self.pop_taken() }
@@ -87,7 +88,7 @@ impl<E> Front<E> {
         self.events.pop_front().or_else(|| self.pending.pop())
     }
 
-    /// The next event in the ring. No other is here.
+    /// Takes the next event in the ring. The caller has no other event.
     #[inline]
     pub(super) fn pop_ring(&self) -> Option<E> {
         self.ring.as_ref()?.take()
@@ -107,26 +108,26 @@ impl<E> Front<E> {
     }
 }
 
-/// Events in a batch of logs from which on the merge was worth its time: about what two senders
-/// make in the longest rest.
+/// Events in a batch of logs from which the merge was worth its time: about what two senders make
+/// in the longest rest.
 const BATCH_WORTH: usize = 2048;
-/// A smaller batch is followed by its own time without a merge for each of its events, and for so
-/// many at most: senders that send little lose little by a merge, and a lone event waits no longer
-/// than a merge takes ...
+/// Events that count for the rest after a smaller batch, at most. The rest is the merge's duration
+/// times its events: senders that send little lose little by a merge, and after a lone event the
+/// rest takes no longer than a merge.
 const REST: usize = 16;
-/// ... but no more than this.
+/// The longest rest.
 const REST_MOST: Duration = Duration::from_micros(50);
-/// What a small batch of a cold queue is followed by.
+/// The rest after a small batch of a cold queue.
 const REST_COLD: Duration = Duration::from_micros(1);
 
-/// Keeps merges that bring little apart, so that senders on other cores get something done.
+/// Spaces out merges that bring little, so that senders on other cores get work done.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     rest_until: Option<Instant>,
 }
 
 impl Pace {
-    /// Before a merge.
+    /// Waits before a merge.
     pub(super) fn rest(&mut self) {
         if let Some(until) = self.rest_until.take() {
             // A model checker has no time.
@@ -136,7 +137,7 @@ impl Pace {
         }
     }
 
-    /// After a merge of `events` that began at `began` if it was one of logs.
+    /// Notes a merge that brought `events` events; `began` is its start if it was a merge of logs.
     pub(super) fn note(&mut self, events: usize, began: Option<Instant>) {
         self.rest_until = match began {
             Some(began) if events < BATCH_WORTH => {
@@ -149,7 +150,7 @@ impl Pace {
     }
 }
 
-/// How long no merge follows one of logs that took so long and brought so few events.
+/// Returns the rest after a merge of logs that took `took` and brought `events` events.
 fn rest_after(events: usize, took: Duration) -> Duration {
     (took * events.clamp(1, REST) as u32).min(REST_MOST)
 }
@@ -160,43 +161,44 @@ pub(super) struct Batch {
     pub(super) events: usize,
     pub(super) is_hot: bool,
     pub(super) senders: Senders,
-    /// Whether events are stamped in logs, as those of many senders.
+    /// True if events in logs are stamped, as those of many senders.
     pub(super) has_stamps: bool,
-    /// Merges in a row that found the events of one sender only.
+    /// Merges in a row that found events of only one sender.
     pub(super) single_merges: Streak,
 }
 
-/// What the receiver should do about it.
+/// What the receiver should do next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Advice {
     #[default]
     Keep,
-    /// The queue is to have logs.
+    /// Give the queue logs.
     Promote,
-    /// It is to have none, not even if senders contend.
+    /// Take the queue's logs away, even if senders contend.
     Rest,
-    /// It is to have logs if senders contend.
+    /// Give the queue logs if senders contend.
     Contend,
 }
 
-/// The state of the policy.
+/// State of the policy.
 #[derive(Debug, Default)]
 pub(super) struct Tuning {
     large_batches: Streak,
-    /// Of no logs, and of logs.
+    /// The trial of no logs and of logs.
     trial: Trial,
-    /// Whether logs were given to the sole sender that there is, without a trial.
+    /// True if the sole sender got logs without a trial.
     has_given: bool,
-    /// Whether senders get logs when they contend.
+    /// True if senders get logs when they contend.
     contends: bool,
-    /// Batches and events of a window, and when that began.
+    /// Batches and events of a window, and when it began.
     batches: u32,
     events: u64,
     began: u64,
 }
 
 impl Tuning {
-    /// After a batch; a receiver that finds none says nothing about the senders.
+    /// Returns advice after a batch. A receiver that finds no events says nothing about the
+    /// senders.
     pub(super) fn advise(&mut self, batch: Batch, now: impl FnOnce() -> u64) -> Advice {
         self.large_batches.observe(batch.events >= BATCH_FOR_LOGS);
         self.batches += 1;
@@ -204,8 +206,8 @@ impl Tuning {
         let is_sole = !batch.has_stamps && batch.senders.are_one();
         let was_given = self.has_given;
         self.has_given &= is_sole;
-        // What one sender was given is no choice of two; and of two that sent, the one that is left
-        // is alone again when the object has had no logs.
+        // The log that a sole sender was given is no choice for two. And if one of two senders is
+        // left, it is a sole sender again once the object has had no logs.
         let is_past = was_given || batch.single_merges.is_due(MERGES_TO_FORGET);
         if batch.is_hot && batch.has_stamps && !batch.senders.are_crowd() && is_past {
             self.large_batches.clear();
@@ -227,7 +229,7 @@ impl Tuning {
         }
     }
 
-    /// Whether a window begins with the next batch.
+    /// Returns true if a window begins with the next batch.
     pub(super) fn begins(&self) -> bool {
         self.batches == 0
     }
@@ -275,7 +277,7 @@ mod tests {
         advise(tuning)
     }
 
-    /// A queue that obeys.
+    /// A queue that follows the advice.
     #[derive(Default)]
     struct Obeying {
         tuning: Tuning,
@@ -284,8 +286,8 @@ mod tests {
     }
 
     impl Obeying {
-        /// The share of batches, in percent, that came by logs. `ticks` is what an event takes
-        /// without logs and with them.
+        /// Returns the share of batches, in percent, that came by logs. `ticks` is the time of an
+        /// event without logs and with them.
         fn logged_share(&mut self, batch: Batch, ticks: [u64; 2], batches: u64) -> u64 {
             let mut logged = 0;
             for _ in 0..batches {
@@ -360,7 +362,7 @@ mod tests {
         assert_eq!(nth_advice(&mut tuning, hot, BATCHES / 2), Advice::Keep);
         let stamped = Batch { has_stamps: true, ..hot };
         assert_eq!(tuning.advise(stamped, || 0), Advice::Rest);
-        // What a trial or contention gives stays.
+        // What a trial or contention has given stays.
         assert_eq!(nth_advice(&mut tuning, stamped, 8), Advice::Keep);
     }
 

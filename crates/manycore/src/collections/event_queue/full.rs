@@ -19,13 +19,13 @@ use std::time::Instant;
 
 /// See the module header.
 pub(super) struct Full<E: Send + 'static> {
-    /// Away from the inbox: a receiver that polls reads it, and would share the line that each
-    /// sender's lock is in.
+    /// Apart from the inbox: a receiver that polls reads the signals, and would share the line of
+    /// each sender's lock.
     signals: Line<Arc<Signals>>,
     pub(super) inbox: Deferred<Inbox<E>, Run<E>>,
-    /// The receivers' side; its lock makes them take turns. Away from what senders read.
+    /// The receivers' side. Its lock makes receivers take turns. Apart from what senders read.
     front: Line<Mutex<Front<E>>>,
-    /// Whether the queue chooses when it has logs.
+    /// True if the queue chooses when it has logs.
     tunes: bool,
 }
 
@@ -43,9 +43,11 @@ impl<E: Send + 'static> Full<E> {
         &self.signals.0
     }
 
-    /// Sends, whether or not the queue is full. Inlined, so that the caller writes the event where
-    /// `append` finds it: a function that is given a pointer to it copies it before the caller's
-    /// stores are over, and waits for them (4 ns).
+    /// Sends an event, whether or not the queue is full.
+    ///
+    /// Inlined, so that the caller writes the event where `append` finds it. A function that gets a
+    /// pointer to the event copies it before the caller's stores are over, and waits for them (4
+    /// ns).
     #[inline(always)]
     pub(super) fn put(&self, event: E) -> Result<(), SendError<E>> {
         let outgoing = Outgoing::new(event, self.signals());
@@ -66,8 +68,8 @@ impl<E: Send + 'static> Full<E> {
         self.inbox.append(unsafe { outgoing.call() });
     }
 
-    /// The next event, if one is there. By a whole merge unless the receiver polls: one that is
-    /// about to wait needs that (event_queue.Q4).
+    /// Takes the next event, if there is one. Makes a whole merge unless the receiver polls: a
+    /// receiver that is about to wait needs it (event_queue.Q4).
     #[inline(never)]
     pub(super) fn receive(&self, polls: bool) -> Result<E, RecvError> {
         self.with_front(|front| {
@@ -82,7 +84,7 @@ impl<E: Send + 'static> Full<E> {
                 return Ok(event);
             }
             let closed = self.signals().is_closed(); // before the merge: event_queue.Q3
-            // The memory of a peak is given back by a merge that finds nothing.
+            // A merge that finds nothing gives the memory of a peak back.
             if polls && !closed && !front.is_roomy && self.is_surely_empty(front) {
                 return Err(RecvError::Empty);
             }
@@ -91,7 +93,8 @@ impl<E: Send + 'static> Full<E> {
         })
     }
 
-    /// Whether nothing is in the queue; without its lock (event_queue.Q9). Asks for the next event.
+    /// Returns true if nothing is in the queue, without its lock (event_queue.Q9). Asks for the
+    /// next event.
     fn is_surely_empty(&self, front: &mut Front<E>) -> bool {
         if self.signals().has_logged() {
             return false;
@@ -105,8 +108,8 @@ impl<E: Send + 'static> Full<E> {
         self.signals().has_none() && front.ring.as_ref().is_none_or(|ring| ring.is_empty())
     }
 
-    /// Merges, because the front is empty, and takes the next event. One that came alone is taken
-    /// where it is: no buffers change hands.
+    /// Merges, because the front is empty, and takes the next event. An event that came alone is
+    /// taken in place: no buffers change hands.
     #[inline(always)]
     fn next_merged(&self, front: &mut Front<E>) -> Option<E> {
         let mut inbox = match self.inbox.acquire_hot_guard() {
@@ -132,7 +135,7 @@ impl<E: Send + 'static> Full<E> {
         event
     }
 
-    /// Takes events, because the front is empty.
+    /// Takes events into the front, which is empty.
     #[cold]
     fn fill(&self, front: &mut Front<E>, take: impl FnOnce(&mut Front<E>, &mut Vec<E>) -> Vec<E>) {
         front.events.clear(); // its first place is free: the vector below copies nothing
@@ -146,8 +149,8 @@ impl<E: Send + 'static> Full<E> {
         first.into_iter().rev().for_each(|event| front.events.push_front(event));
     }
 
-    /// Merges and [takes](Self::take_from), for a receiver of batches: not soon after a merge that
-    /// brought little.
+    /// Merges and [takes](Self::take_from), for a receiver of batches. Rests first if the last
+    /// merge brought little.
     fn take_batch(&self, front: &mut Front<E>, events: &mut Vec<E>) -> Vec<E> {
         self.signals().ask_no_more();
         front.pace.rest();
@@ -162,8 +165,8 @@ impl<E: Send + 'static> Full<E> {
         first
     }
 
-    /// Moves what was merged to `events` and, coming later, `front.pending`. Both are empty. What
-    /// was in the ring comes back: it is before all.
+    /// Moves what was merged to `events` and, coming later, `front.pending`. Both are empty.
+    /// Returns the events of the ring, which are before all of these.
     fn take_from(
         &self,
         inbox: ReadGuard<'_, Inbox<E>, Run<E>>,
@@ -198,8 +201,8 @@ impl<E: Send + 'static> Full<E> {
         first
     }
 
-    /// After so many events were taken: the queue has logs or none, as the policy says. What can't
-    /// be done here is left to [`with_front`](Self::with_front).
+    /// Gives the queue logs or none, as the policy says, after `taken` events were taken. What
+    /// can't be done here is left to [`with_front`](Self::with_front).
     fn tune(
         &self,
         front: &mut Front<E>,
@@ -229,7 +232,7 @@ impl<E: Send + 'static> Full<E> {
         }
     }
 
-    /// As [`EventQueue::drain_into`](super::EventQueue::drain_into).
+    /// Implements [`EventQueue::drain_into`](super::EventQueue::drain_into).
     pub(super) fn drain_into(&self, events: &mut Vec<E>) {
         self.with_front(|front| {
             front.move_to(usize::MAX, events);
@@ -246,7 +249,7 @@ impl<E: Send + 'static> Full<E> {
         });
     }
 
-    /// As [`EventQueue::drain_at_most`](super::EventQueue::drain_at_most).
+    /// Implements [`EventQueue::drain_at_most`](super::EventQueue::drain_at_most).
     pub(super) fn drain_at_most(&self, most: usize, events: &mut Vec<E>) {
         self.with_front(|front| {
             if front.len() == 0 && most > 0 {
@@ -257,7 +260,7 @@ impl<E: Send + 'static> Full<E> {
         });
     }
 
-    /// As [`EventQueue::len`](super::EventQueue::len).
+    /// Implements [`EventQueue::len`](super::EventQueue::len).
     pub(super) fn len(&self) -> usize {
         let front = self.front();
         let mut inbox = self.inbox.read();
@@ -265,8 +268,8 @@ impl<E: Send + 'static> Full<E> {
         in_ring + inbox.len() + front.len()
     }
 
-    /// Runs `f` under the receivers' lock, and then without it what a merge found advisable: a
-    /// promotion may apply updates of another object, and these may use this queue.
+    /// Runs `f` under the receivers' lock. Then, without the lock, does what a merge found
+    /// advisable: a promotion may apply updates of another object, and these may use this queue.
     #[inline(always)]
     fn with_front<R>(&self, f: impl FnOnce(&mut Front<E>) -> R) -> R {
         let mut front = self.front();
@@ -292,12 +295,13 @@ impl<E: Send + 'static> Full<E> {
     }
 
     fn front(&self) -> impl std::ops::DerefMut<Target = Front<E>> + '_ {
-        // Nothing of the user's runs under it; after a panic for want of memory it is still whole.
+        // No user code runs under it. After a panic for lack of memory it is still whole.
         self.front.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Contained, because the caller has an event in its hands, and nothing to do with them.
+/// Wakes senders. Their panics are contained: the caller has an event in its hands, and nothing to
+/// do with them.
 #[cold]
 fn wake_senders(released: Vec<Waiter>) {
     sync::contain(|| sync::run_each(released, Waiter::wake));

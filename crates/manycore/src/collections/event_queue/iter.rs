@@ -1,15 +1,15 @@
-//! Events as iterators.
+//! Iterators over events.
 
 use super::{EventQueue, Receiver};
 use std::fmt;
 use std::iter::FusedIterator;
 
-/// Events as they come, until the queue is closed and empty: [`EventQueue::iter`].
+/// Iterator over events as they come, until the queue is closed and empty: [`EventQueue::iter`].
 ///
 /// See [`EventQueue::iter`] for an example.
 pub struct EventQueueIter<'a, E: Send + 'static>(&'a EventQueue<E>);
 
-/// Events that are there: [`EventQueue::try_iter`].
+/// Iterator over the events that are there: [`EventQueue::try_iter`].
 ///
 /// ```
 /// let queue = manycore::collections::EventQueue::new();
@@ -19,7 +19,8 @@ pub struct EventQueueIter<'a, E: Send + 'static>(&'a EventQueue<E>);
 /// ```
 pub struct EventQueueTryIter<'a, E: Send + 'static>(&'a EventQueue<E>);
 
-/// Events as they come, until all senders are gone and none is left: of a [`Receiver`].
+/// Iterator over events as they come, until all senders of a [`Receiver`] are gone and none is
+/// left.
 ///
 /// ```
 /// let (sender, receiver) = manycore::collections::EventQueue::channel();
@@ -48,8 +49,8 @@ impl<E: Send + 'static> EventQueue<E> {
         EventQueueIter(self)
     }
 
-    /// Receives the events that are there, without waiting. It ends when it finds none, and may
-    /// find some again later. See [`drain`](Self::drain) for all of them at once.
+    /// Receives the events that are there, without waiting. The iterator ends when it finds none,
+    /// and may find some again later. See [`drain`](Self::drain) for all of them at once.
     pub fn try_iter(&self) -> EventQueueTryIter<'_, E> {
         EventQueueTryIter(self)
     }

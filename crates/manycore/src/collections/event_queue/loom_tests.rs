@@ -124,8 +124,8 @@ fn loom_event_queue_receiver_that_looks_once_is_caught() {
     assert!(!run.status.success() && said.contains("deadlock"), "it was not caught:\n{said}");
 }
 
-/// A second event, sent to a log that has one already: no dirty bit is set then, and all depends on
-/// the announcement.
+/// A second event, sent to a log that has one already: no dirty bit is set then, and everything
+/// depends on the announcement.
 fn merge_races_a_send_to_a_dirty_log(publish: Publish) {
     large_model(2, move || {
         let queue = hot(publish);
@@ -156,8 +156,8 @@ fn loom_event_queue_wake_up_lost_to_a_plain_publish_is_caught() {
     must_catch("plain-publish", DIRTY, &["deadlock", RACE[0], RACE[1], RACE[2]]);
 }
 
-/// A thread that sends and then looks at a word, and one that writes the word and then polls the
-/// cold queue (event_queue.Q9): one of the two finds what the other did.
+/// One thread sends and then reads a word; another writes the word and then polls the cold queue
+/// (event_queue.Q9). One of the two finds what the other did.
 #[test]
 fn loom_event_queue_poll_misses_no_event_sent_before() {
     model(2, || {
@@ -186,7 +186,7 @@ fn loom_event_queue_poll_without_its_fence_is_caught() {
     must_catch("unfenced-poll", POLLS, &["the poll missed an event"]);
 }
 
-/// An event by way of the ring, and one that is logged after it (event_queue.Q10), while the
+/// One event goes through the ring, and another is logged after it (event_queue.Q10), while the
 /// receiver polls.
 #[test]
 fn loom_event_queue_ring_comes_before_what_is_logged_later() {
@@ -219,7 +219,7 @@ fn loom_event_queue_merge_that_forgets_the_ring_is_caught() {
     must_catch("ring-after-merge", RING, &["an event has overtaken the ring's"]);
 }
 
-/// Two events in a row, each by way of the ring of one place if the receiver is quick
+/// Two events in a row, each through the ring of one place if the receiver is quick
 /// (event_queue.Q10).
 #[test]
 fn loom_event_queue_place_of_the_ring_is_used_again() {
@@ -315,13 +315,13 @@ fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     }
 }
 
-/// The waker of a task that is not waited for.
+/// The waker of a task that no thread waits for.
 fn other_waker() -> Waker {
     Waker::from(Arc::new(Task(Notify::new())))
 }
 
 /// Two callers of `poll_recv`, where the queue keeps one waker (event_queue.Q6). One polls once and
-/// is gone, so that what wakes the other is the end or that one's coming.
+/// is gone, so the other is woken by the end or by the first one's poll.
 #[test]
 fn loom_event_queue_wakes_the_poller_that_makes_room() {
     large_model(2, || {
@@ -404,7 +404,7 @@ fn loom_event_queue_sender_that_enters_the_list_late_is_caught() {
     must_catch("late-sender", ROOM, &["deadlock"]);
 }
 
-/// A send that is given up while another waits, room is made and the queue is closed.
+/// One send is given up while another waits, room is made and the queue is closed.
 #[test]
 fn loom_event_queue_dropped_send_leaves_no_other_asleep() {
     large_model(2, || {
@@ -455,7 +455,7 @@ fn loom_event_queue_event_logged_while_senders_are_forgotten_stays_first() {
             let signals = Arc::clone(&signals);
             thread::spawn(move || key(&signals))
         };
-        let first = other.join().unwrap(); // of a second thread, so there are many
+        let first = other.join().unwrap(); // from a second thread, so there are many
         assert!(signals.has_many_senders() && signals.note_cold());
         let other = {
             let signals = Arc::clone(&signals);

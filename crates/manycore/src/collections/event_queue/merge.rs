@@ -1,8 +1,8 @@
 //! The merge of several slots' events into one order.
 //!
-//! Owns: the merge of two logs at once, and the lazy merge of more. Keys give the
-//! order (event_queue.Q2 of the parent module), ties go to the log that comes first, and within a
-//! log the order stays, whatever the keys.
+//! Owns: the merge of two logs at once, and the lazy merge of more. Keys give the order
+//! (event_queue.Q2 of the parent module). Equal keys go in the order of the logs. Within a log the
+//! order stays, whatever the keys.
 
 use crate::sync::prefetch;
 use std::fmt;
@@ -11,34 +11,34 @@ use std::ops::Range;
 /// An event with its key.
 pub(super) type KeyedEvent<E> = (u64, E);
 
-/// How many entries ahead of the merge a log's memory is asked for: another core wrote it last.
+/// How many entries ahead of the merge a log's memory is prefetched: another core wrote it last.
 const AHEAD: usize = 16;
 
-/// Events of many logs that are merged one by one, on demand.
+/// Events of many logs, merged one by one on demand.
 ///
-/// A tournament: each event costs one match for each doubling of the number of logs, and is moved
-/// once. Merging two by two moves it as often as it has matches.
+/// It is a tournament: each event costs one match for each doubling of the number of logs, and is
+/// moved once. Merging two by two would move an event in each match.
 pub(super) struct Pending<E> {
-    /// What is left of each log that is not used up, in the order of the logs.
+    /// The rest of each log that is not used up, in the order of the logs.
     sources: Vec<Source<E>>,
-    /// The head of all at 0, and at each match its loser; the match above `n` is `n / 2`, and that
-    /// of the source `s` first is `(sources + s) / 2`.
+    /// The overall winner at 0, and at each match its loser. The match above `n` is `n / 2`; the
+    /// first match of source `s` is `(sources + s) / 2`.
     matches: Vec<Head>,
     left: usize,
-    /// The logs' memory. Each is given back for the log of the same place in a later batch, which
-    /// is mostly the same sender's: for others its lines would be a cache miss each.
+    /// Memory of the logs. Each buffer goes back to the log of the same place in a later batch,
+    /// which is mostly the same sender's. For other senders its lines would be a cache miss each.
     buffers: Vec<Vec<KeyedEvent<E>>>,
 }
 
-/// The key of a source's first entry; ties go by the place.
+/// Key of a source's first entry. Equal keys are ordered by the place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     key: u64,
     source: usize,
 }
 
-/// Initialised entries in one of the buffers, which are this one's own. By pointers that may write:
-/// entries that are left are dropped through them.
+/// Initialised entries in one of the buffers, which this source owns. The pointers may write: the
+/// remaining entries are dropped through them.
 struct Source<E>(Range<*mut KeyedEvent<E>>);
 
 // SAFETY: it owns what it points to, as a vector does.
@@ -82,13 +82,13 @@ impl<E> Pending<E> {
         self.left
     }
 
-    /// What the buffers have room for, in bytes.
+    /// Returns the bytes that the buffers have room for.
     pub(super) fn room(&self) -> usize {
         let entries: usize = self.buffers.iter().map(Vec::capacity).sum();
         entries.saturating_mul(size_of::<KeyedEvent<E>>())
     }
 
-    /// Takes the entries of `logs`, and leaves them memory of earlier ones. Nothing must be left.
+    /// Takes the entries of `logs`, and gives them buffers of earlier logs. Nothing must be left.
     pub(super) fn begin<'a>(
         &mut self,
         logs: impl ExactSizeIterator<Item = &'a mut Vec<KeyedEvent<E>>>,
@@ -124,7 +124,7 @@ impl<E> Pending<E> {
         out.extend((0..count).map_while(|_| self.pop()));
     }
 
-    /// The next event.
+    /// Takes the next event.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<E> {
         let first = *self.matches.first()?;
@@ -153,7 +153,7 @@ impl<E> Pending<E> {
         Some(event)
     }
 
-    /// All matches anew.
+    /// Plays all matches again.
     fn play(&mut self) {
         let count = self.sources.len();
         self.matches.clear();
@@ -172,8 +172,8 @@ impl<E> Pending<E> {
         self.matches[0] = winners[1];
     }
 
-    /// The matches of the source that was first, with its next head. No branch depends on the
-    /// winner, which parallel senders make unpredictable.
+    /// Replays the matches of the source that was first, with its next head. No branch depends on
+    /// the winner, because parallel senders make it unpredictable.
     #[inline]
     fn replay(&mut self, mut head: Head) {
         let mut place = (self.matches.len() + head.source) / 2;
@@ -188,7 +188,7 @@ impl<E> Pending<E> {
     }
 }
 
-/// Moves the events of both to the end of `out`, equal keys of `low` first.
+/// Moves the events of both to the end of `out`, those of `low` first if keys are equal.
 pub(super) fn merge_two<E>(
     low: &mut Vec<KeyedEvent<E>>,
     high: &mut Vec<KeyedEvent<E>>,
@@ -204,7 +204,7 @@ pub(super) fn merge_two<E>(
     }
     let (lows, highs, before) = (low.len(), high.len(), out.len());
     out.reserve(lows + highs);
-    // From here on the entries belong to the merge, which has no way out but the end.
+    // From here on the entries belong to the merge, which always runs to its end.
     // SAFETY: zero is within capacity, and the entries stay initialised behind the length. There is
     // room for all of them at the end of `out`, and `merge_into` writes them there.
     unsafe {
@@ -216,14 +216,15 @@ pub(super) fn merge_two<E>(
     }
 }
 
-/// Moves the events of two ranges behind the length of `out`, equal keys of `low` first.
+/// Moves the events of two ranges behind the length of `out`, those of `low` first if keys are
+/// equal.
 ///
-/// From both ends at a time: each step waits for the one before it, so two chains of steps take
-/// little longer than one. The choice between two heads is arithmetic and not a branch, because
-/// senders that run side by side make it unpredictable.
+/// It merges from both ends at a time: each step waits for the one before it, so two chains of
+/// steps take little longer than one. The choice between two heads is arithmetic, not a branch,
+/// because senders that run side by side make it unpredictable.
 ///
 /// # Safety
-/// The ranges are initialised and the caller's to give away, and `out` has room for all of it.
+/// The ranges are initialised and the caller gives them away. `out` has room for all of it.
 unsafe fn merge_into<E>(
     low: Range<*const KeyedEvent<E>>,
     high: Range<*const KeyedEvent<E>>,
@@ -255,7 +256,7 @@ unsafe fn merge_into<E>(
     }
 }
 
-/// Entries in a range.
+/// Returns the number of entries in a range.
 fn left<T>(range: &Range<*const T>) -> usize {
     // SAFETY: both ends are of one buffer, the start first.
     unsafe { range.end.offset_from(range.start) as usize }
@@ -294,7 +295,7 @@ mod tests {
         keys.into_iter().enumerate().map(|(place, key)| (key, (sender, place))).collect()
     }
 
-    /// What a merge must give: the order of keys, equal ones in the order of logs.
+    /// The expected result of a merge: the order of keys, equal keys in the order of logs.
     fn sorted(logs: &[Log]) -> Vec<(usize, usize)> {
         let mut all: Vec<_> = logs.iter().flatten().copied().collect();
         all.sort_by_key(|(key, _)| *key);
@@ -325,7 +326,7 @@ mod tests {
         }
     }
 
-    /// One after the other, with the buffers of those before, and taken in portions.
+    /// Merges one after the other, with the buffers of earlier merges, taken in portions.
     #[test]
     fn merge_of_any_logs_is_a_stable_sort() {
         let mut random = 0x9E37_79B9_7F4A_7C15_u64;
@@ -372,7 +373,7 @@ mod tests {
         }
     }
 
-    /// Events own memory: none may be dropped twice or be forgotten.
+    /// Events own memory: none may be dropped twice or forgotten.
     #[test]
     fn merge_moves_each_event_once() {
         let shared = Arc::new(());

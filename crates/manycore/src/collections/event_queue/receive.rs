@@ -1,7 +1,7 @@
 //! Receivers that wait: threads, futures, streams, and callers of `poll_recv`.
 //!
 //! Owns: the order of announcing, looking and waiting that law event_queue.Q4 of the parent module
-//! asks for.
+//! requires.
 
 use super::waiter::{Key, Waiter};
 use super::{EventQueue, RecvError};
@@ -13,21 +13,21 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 impl<E: Send + 'static> EventQueue<E> {
-    /// Receives the next event, waiting for one. `None` if the queue is closed and empty.
+    /// Receives the next event, waiting for one. Returns `None` if the queue is closed and empty.
     pub fn recv(&self) -> Option<E> {
         self.recv_until(None).ok()
     }
 
-    /// Receives the next event, waiting for one at most so long.
+    /// Receives the next event, waiting at most `timeout` for one.
     ///
     /// # Errors
     /// [`RecvError::Empty`] if none came in time, [`RecvError::Closed`] if none can come any more.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<E, RecvError> {
-        // A time beyond what the clock can say is no limit.
+        // A deadline beyond the clock's range is no limit.
         self.recv_until(Instant::now().checked_add(timeout))
     }
 
-    /// As [`recv_timeout`](Self::recv_timeout), until `deadline`.
+    /// Same as [`recv_timeout`](Self::recv_timeout), until `deadline`.
     ///
     /// # Errors
     /// [`RecvError::Empty`] if none came in time, [`RecvError::Closed`] if none can come any more.
@@ -51,11 +51,11 @@ impl<E: Send + 'static> EventQueue<E> {
         }
     }
 
-    /// Receives the next event in async code: a future that is `None` if the queue is closed and
-    /// empty.
+    /// Receives the next event in async code. The future's result is `None` if the queue is closed
+    /// and empty.
     ///
-    /// Any number of tasks may wait at a time. Each keeps one waker in the queue, the one that it
-    /// was polled with last, until it has received or is dropped. Dropping it loses no event.
+    /// Any number of tasks may wait at a time. Each keeps one waker in the queue, from its last
+    /// poll, until it has received or is dropped. Dropping the future loses no event.
     ///
     /// ```
     /// use manycore::collections::EventQueue;
@@ -80,12 +80,13 @@ impl<E: Send + 'static> EventQueue<E> {
     }
 
     /// Receives the next event, or arranges for `context`'s task to be woken when there is one: for
-    /// a `Stream` or a future of one's own. `Ready(None)` if the queue is closed and empty.
+    /// a `Stream` or future of your own. Returns `Ready(None)` if the queue is closed and empty.
     ///
-    /// The queue can't tell whether a caller still waits, nor which of its wakers is the last one.
-    /// So it keeps up to 32 different wakers of this method. One more wakes them all, and takes
-    /// their place: a task that still waits polls again. No wake-up is lost; beyond 32 tasks that
-    /// wait at a time there are needless ones. [`recv_async`](Self::recv_async) has no such bound.
+    /// The queue can't tell whether a caller still waits, nor which of its wakers is the last. So
+    /// it keeps up to 32 different wakers of this method. A further waker wakes all of them, and
+    /// takes their place: a task that still waits polls again. No wake-up is lost; if more than 32
+    /// tasks wait at a time, some wake needlessly. [`recv_async`](Self::recv_async) has no such
+    /// bound.
     ///
     /// ```
     /// use manycore::collections::EventQueue;
@@ -124,12 +125,12 @@ impl<E: Send + 'static> EventQueue<E> {
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct RecvFuture<'a, E: Send + 'static> {
     queue: &'a EventQueue<E>,
-    /// Once it has waited.
+    /// Ticket of the future, once it has waited.
     ticket: Option<u64>,
 }
 
 impl<E: Send + 'static> EventQueue<E> {
-    /// Polls for a waiter of its own, whose `ticket` is there once it has waited.
+    /// Polls for a waiter with a ticket; it gets the ticket when it first waits.
     pub(super) fn poll_for(
         &self,
         ticket: &mut Option<u64>,
@@ -149,7 +150,7 @@ impl<E: Send + 'static> EventQueue<E> {
         Poll::Ready(received.ok())
     }
 
-    /// Takes the waker of a waiter of its own out of the queue.
+    /// Removes the waker of this ticket from the queue.
     fn forget_receiver(&self, ticket: &mut Option<u64>) {
         if let Some(ticket) = ticket.take() {
             self.full().signals().disarm(&Key::Task(ticket));

@@ -1,8 +1,8 @@
-//! Events on their way to a receiver that polls for single ones: it takes them without the senders'
-//! lock.
+//! Events on their way to a receiver that polls for single events: it takes them without the
+//! senders' lock.
 //!
-//! Owns: [`Ring`], a bounded queue between the holder of the cold object's lock and that of the
-//! receivers' lock. Law event_queue.Q10 of the parent module.
+//! Owns: [`Ring`], a bounded queue between the holder of the cold object's lock and the holder of
+//! the receivers' lock. Law event_queue.Q10 of the parent module.
 
 use crate::collections::Line;
 use crate::config::SMALL;
@@ -10,25 +10,26 @@ use crate::sync::{AtomicUsize, Ordering, UnsafeCell, model_failed, seeded_bug};
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// Memory of a ring, for small events.
+/// Bytes of a ring with small events.
 const BYTES: usize = 2048;
-/// Events that a ring has place for, at least, whatever their size, and at most: beyond what comes
-/// while a receiver takes one, more are of no use.
+/// Fewest and most places of a ring, whatever the size of its events. More places than events that
+/// come while a receiver takes one are of no use.
 const PLACES: (usize, usize) = if SMALL { (1, RING_MAX) } else { (4, RING_MAX) };
 pub(super) const RING_MAX: usize = if SMALL { 1 } else { 64 };
 
 /// See the module header.
 pub(super) struct Ring<E> {
-    /// Events taken so far. Written by receivers; a sender reads it when the ring seems full.
+    /// Number of events taken so far. Written by receivers; a sender reads it when the ring seems
+    /// full.
     taken: Line<AtomicUsize>,
     slots: Box<[Slot<E>]>,
 }
 
-/// A place. The number and a small event share a line: a receiver that sees the one has the other.
-/// (Without the alignment, every third place of events of 16 bytes would be in two lines.)
+/// A place. The number and a small event share a line, so a receiver that sees the number has the
+/// event. (Without the alignment, every third place of events of 16 bytes would be in two lines.)
 #[repr(align(32))]
 struct Slot<E> {
-    /// The number of its latest event, from 1.
+    /// Number of its latest event, from 1.
     number: AtomicUsize,
     event: UnsafeCell<MaybeUninit<E>>,
 }
@@ -36,14 +37,14 @@ struct Slot<E> {
 /// The senders' end: guarded by the object's lock.
 #[derive(Debug, Default)]
 pub(super) struct RingTail {
-    /// Events put in so far.
+    /// Number of events put in so far.
     put: usize,
-    /// What `taken` was when a sender looked last.
+    /// Value of `taken` when a sender looked last.
     seen: usize,
 }
 
 impl RingTail {
-    /// Events in the ring, at most.
+    /// Returns the number of events in the ring, at most.
     pub(super) fn len_most(&self) -> usize {
         self.put - self.seen
     }
@@ -67,13 +68,13 @@ impl<E> Ring<E> {
         &self.slots[place & (self.slots.len() - 1)]
     }
 
-    /// Events taken so far.
+    /// Returns the number of events taken so far.
     fn taken(&self) -> usize {
         // ORDER: Acquire; pairs with Release in `take`: those events have been moved.
         self.taken.0.load(Ordering::Acquire)
     }
 
-    /// Puts an event in, or gives it back if there is no place. Under the object's lock.
+    /// Puts an event in, or returns it if there is no place. The caller has the object's lock.
     #[inline]
     pub(super) fn put(&self, tail: &mut RingTail, event: E) -> Result<(), E> {
         if tail.len_most() == self.slots.len() {
@@ -94,13 +95,15 @@ impl<E> Ring<E> {
         Ok(())
     }
 
-    /// Events in the ring, or more if some were taken since. Under the object's lock.
+    /// Returns the number of events in the ring, or more if some were taken since. The caller has
+    /// the object's lock.
     pub(super) fn len(&self, tail: &mut RingTail) -> usize {
         tail.seen = self.taken();
         tail.len_most()
     }
 
-    /// Whether the next event is here. Under the receivers' lock.
+    /// Returns the number of events taken, and whether the next event is here. The caller has the
+    /// receivers' lock.
     fn next(&self) -> (usize, bool) {
         // ORDER: Relaxed; written under the lock that the caller holds.
         let taken = self.taken.0.load(Ordering::Relaxed);
@@ -112,7 +115,7 @@ impl<E> Ring<E> {
         !self.next().1
     }
 
-    /// Whether there are more events than so many. Under the receivers' lock.
+    /// Returns true if there are more than `than` events. The caller has the receivers' lock.
     #[cold]
     pub(super) fn has_more(&self, than: usize) -> bool {
         // ORDER: Relaxed; as in `next`.
@@ -121,7 +124,7 @@ impl<E> Ring<E> {
         than < self.slots.len() && self.slot(at).number.load(Ordering::Acquire) == at + 1
     }
 
-    /// Takes the next event, if one is here. Under the receivers' lock.
+    /// Takes the next event, if it is here. The caller has the receivers' lock.
     #[inline]
     pub(super) fn take(&self) -> Option<E> {
         let (taken, true) = self.next() else { return None };

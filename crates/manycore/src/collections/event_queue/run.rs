@@ -1,4 +1,4 @@
-//! One slot's events, and the queue that they are merged into.
+//! The events of one slot, and the queue that they are merged into.
 //!
 //! Owns: the kind of log behind the queue. The laws are in the parent module (Q numbers).
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// An event on its way from its sender's frame to a log or to the inbox.
 pub(super) struct Outgoing<'a, E> {
-    /// Taken out by the code that keeps it; still here afterwards if the queue is closed.
+    /// Taken out by the code that keeps the event; still here afterwards if the queue is closed.
     event: Cell<Option<E>>,
     signals: &'a Signals,
 }
@@ -26,7 +26,7 @@ impl<'a, E> Outgoing<'a, E> {
         Self { event: Cell::new(Some(event)), signals }
     }
 
-    /// The update to append. The event does not travel with it, and can come back.
+    /// Returns the update to append. The event does not travel with it, and can come back.
     ///
     /// # Safety
     /// The call is used up (pushed or applied) before `self` moves or is dropped.
@@ -34,7 +34,7 @@ impl<'a, E> Outgoing<'a, E> {
         Call(std::ptr::from_ref(self).cast())
     }
 
-    /// The event, if the queue did not take it.
+    /// Returns the event, if the queue did not take it.
     pub(super) fn refused(self) -> Option<E> {
         self.event.into_inner()
     }
@@ -48,7 +48,7 @@ pub(super) struct Call<E>(*const Outgoing<'static, E>);
 unsafe impl<E: Send> Send for Call<E> {}
 
 impl<E> Call<E> {
-    /// What the call carries.
+    /// Returns what the call points to.
     #[inline(always)]
     fn outgoing(&self) -> &Outgoing<'static, E> {
         // SAFETY: event_queue.Q1 - the sender's frame waits for the end of `append`.
@@ -56,12 +56,13 @@ impl<E> Call<E> {
     }
 }
 
-/// How many entries ahead of its writer a log's memory is asked for. The receiver has read those
-/// lines since they were last written here, and getting one back takes as long as a few sends: a
+/// How many entries ahead of its writer a log's memory is prefetched. The receiver has read those
+/// lines since they were last written here, and getting one back takes as long as a few sends. A
 /// sole sender gets 1.4 times as many events through with this (58 against 41 million a second).
 const AHEAD: usize = 32;
 
-/// One slot's events since the last merge, in the order sent, each with its key (event_queue.Q2).
+/// The events of one slot since the last merge, in the order sent, each with its key
+/// (event_queue.Q2).
 #[derive(Debug)]
 pub(super) struct Run<E> {
     entries: Vec<(u64, E)>,
@@ -73,22 +74,22 @@ impl<E> Default for Run<E> {
     }
 }
 
-/// The underlying queue: events in order, for the receivers to take all at once. What each sender
-/// changes comes first, in one line.
+/// The underlying queue: events in order, for the receivers to take all at once. The fields that
+/// each sender changes come first, on one line.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Inbox<E> {
     ready: Vec<E>,
-    /// How many events may be ready so that one more is put behind them and nothing else is to do:
-    /// none while others are pending.
+    /// While fewer events than this are ready, an event may be appended with no further checks.
+    /// Zero while others are pending.
     straight: usize,
     senders: Senders,
-    /// Comes after what is ready.
+    /// Events that come after those in `ready`.
     pending: Pending<E>,
-    /// The events that a receiver took last: it has no more of them in its hands.
+    /// Number of events that a receiver took last: it has at most that many in its hands.
     handed: usize,
     tail: RingTail,
-    /// Merges in a row that found events of one sender only.
+    /// Merges in a row that found events of only one sender.
     single_merges: Streak,
     signals: Arc<Signals>,
 }
@@ -96,7 +97,7 @@ pub(super) struct Inbox<E> {
 /// The senders since the receiver last forgot them: one thread, two, or more.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Senders {
-    /// The tokens of the last two that sent to the cold queue; 0 for none.
+    /// Tokens of the last two threads that sent to the cold queue; 0 for none.
     last: usize,
     other: usize,
     is_crowd: bool,
@@ -124,37 +125,37 @@ impl Senders {
         (self.last, self.other) = (token, self.last);
     }
 
-    /// Whether there were more than two.
+    /// Returns true if there were more than two.
     pub(super) fn are_crowd(self) -> bool {
         self.is_crowd
     }
 
-    /// Whether there was one at most.
+    /// Returns true if there was at most one.
     pub(super) fn are_one(self) -> bool {
         self.other == 0 && !self.is_crowd
     }
 
-    /// Whether another thread than this one has sent to the cold queue.
+    /// Returns true if a thread other than this one has sent to the cold queue.
     pub(super) fn are_others_than(self, token: usize) -> bool {
         self.last != 0 && (self.last != token || self.other != 0)
     }
 }
 
-/// Events of many logs from which on their merge is left to the receiver: the first event is then
-/// available at once, and not after a merge of two hundred thousand.
+/// Events of many logs from which their merge is left to the receiver. The first event is available
+/// at once then, not only after a merge of two hundred thousand.
 const MANY_EVENTS: usize = if cfg!(miri) { 4 } else { 4096 };
 
-/// What the buffers of an empty queue have room for, in bytes. What is beyond that is of a peak,
-/// and is given back when a receiver finds the queue empty.
+/// Bytes that the buffers of an empty queue may keep. Larger buffers are from a peak, and are given
+/// back when a receiver finds the queue empty.
 pub(super) const KEPT: usize = if cfg!(miri) { 0 } else { 1 << 20 };
 
-/// What buffers for so many events, and those of a merge, have room for, in bytes.
+/// Returns the bytes of a buffer for `events` events and of a merge's buffers.
 pub(super) fn room<E>(events: usize, pending: &Pending<E>) -> usize {
     events.saturating_mul(size_of::<E>()).saturating_add(pending.room())
 }
 
 impl<E> Inbox<E> {
-    /// With the events of the queue's small form.
+    /// Makes an inbox with the events of the queue's small form.
     pub(super) fn new(signals: Arc<Signals>, ready: Vec<E>) -> Self {
         let mut inbox = Self {
             ready,
@@ -179,7 +180,7 @@ impl<E> Inbox<E> {
         self.senders = Senders::default();
     }
 
-    /// Sets `straight`, after what it depends on has changed.
+    /// Sets `straight`, after a change of what it depends on.
     #[inline]
     fn look_ahead(&mut self) {
         let is_settled = self.pending.len() == 0;
@@ -190,9 +191,8 @@ impl<E> Inbox<E> {
         self.single_merges
     }
 
-    /// Moves everything to the end of two empty ones, `into` before `pending`, by an exchange of
-    /// buffers if there is anything. The caller holds the receivers' lock, too, and has emptied the
-    /// ring.
+    /// Moves all events to two empty containers, `into` before `pending`, by exchanging buffers if
+    /// there are any events. The caller also holds the receivers' lock, and has emptied the ring.
     pub(super) fn hand_over(&mut self, into: &mut Vec<E>, pending: &mut Pending<E>) {
         debug_assert!(
             into.is_empty() && pending.len() == 0,
@@ -207,8 +207,8 @@ impl<E> Inbox<E> {
         self.signals.note_handed_over(self.handed);
     }
 
-    /// Takes the only event that is here, for a receiver that gives it away at once, has no other,
-    /// and has emptied the ring. None if there is none.
+    /// Takes the only event that is here, if there is one. The caller is a receiver that gives it
+    /// away at once, has no other, and has emptied the ring.
     pub(super) fn take_only(&mut self) -> Option<E> {
         self.settle();
         debug_assert!(self.ready.len() <= 1, "event_queue.Q2: events are passed by");
@@ -220,18 +220,18 @@ impl<E> Inbox<E> {
         self.ready.pop()
     }
 
-    /// What the buffers have room for, in bytes.
+    /// Returns the bytes that the buffers have room for.
     pub(super) fn room(&self) -> usize {
         room(self.ready.capacity(), &self.pending)
     }
 
-    /// The buffers, of which nothing is in use.
+    /// Returns the buffers, which are empty.
     pub(super) fn take_buffers(&mut self) -> (Vec<E>, Pending<E>) {
         debug_assert!(self.len() == 0, "event_queue.Q2: events are given away with their memory");
         (take(&mut self.ready), take(&mut self.pending))
     }
 
-    /// Puts an event into the ring, if a receiver has asked for that and nothing is before it here
+    /// Puts an event into the ring, if a receiver has asked for that and no event is before it here
     /// (event_queue.Q10).
     #[inline]
     fn put_in_ring(&mut self, event: E, signals: &Signals) -> Result<(), E> {
@@ -243,7 +243,7 @@ impl<E> Inbox<E> {
         }
     }
 
-    /// Takes an event from its sender, whatever the queue's state.
+    /// Takes an event from its sender, in any state of the queue.
     #[inline(never)]
     fn take_rarely(&mut self, event: &Cell<Option<E>>, signals: &Signals) {
         if signals.is_closed() {
@@ -258,7 +258,7 @@ impl<E> Inbox<E> {
         }
     }
 
-    /// Says how many merged events there are, and looks at the bound (event_queue.Q5).
+    /// Stores how many merged events there are, and checks the bound (event_queue.Q5).
     #[inline]
     fn note_merged(&mut self) {
         let (merged, in_ring) = (self.len(), self.tail.len_most());
@@ -269,7 +269,7 @@ impl<E> Inbox<E> {
         }
     }
 
-    /// Events in the ring.
+    /// Returns the number of events in the ring.
     pub(super) fn len_of_ring(&mut self, ring: &Ring<E>) -> usize {
         ring.len(&mut self.tail)
     }
@@ -278,7 +278,7 @@ impl<E> Inbox<E> {
         self.ready.len() + self.pending.len()
     }
 
-    /// Whatever is pending becomes ready, because something is to come after it.
+    /// Makes all pending events ready, because an event is to come after them.
     #[inline]
     fn settle(&mut self) {
         if self.pending.len() > 0 {
@@ -290,7 +290,7 @@ impl<E> Inbox<E> {
 
 impl<E: Send + 'static> Log<Inbox<E>> for Run<E> {
     type Op = Call<E>;
-    /// Logs are collected all at one moment, and keys, not the object's stamps, give the order.
+    /// Logs are collected all at one moment. Keys, not the object's stamps, give the order.
     const ORDERED: bool = false;
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Senders, and what they do while the queue is full: wait as threads or tasks, or give up.
+//! Sends, and what senders do while the queue is full: wait as threads or tasks, or give up.
 //!
 //! Owns: the sends. Laws event_queue.Q1 and event_queue.Q7 of the parent module.
 
@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 impl<E: Send + 'static> EventQueue<E> {
     /// Sends an event. Waits while the queue is full.
     ///
-    /// A queue that is full stays so until a receive: a thread that sends and receives
-    /// should use [`try_send`](Self::try_send), and a task [`send_async`](Self::send_async).
+    /// A full queue stays full until a receive. So a thread that both sends and receives should use
+    /// [`try_send`](Self::try_send), and a task [`send_async`](Self::send_async).
     ///
     /// # Errors
     /// [`SendError::Closed`] with the event if the queue is closed, also while this waits.
-    // Inlined into whatever makes the event: a function that is given a pointer to it would load it
-    // before the stores to it are over, and wait for them. Likewise those below.
+    // Inlined into the code that makes the event: a function that gets a pointer to it would load
+    // it before the stores to it are over, and wait for them. The same goes for the functions
+    // below.
     #[inline(always)]
     pub fn send(&self, event: E) -> Result<(), SendError<E>> {
         self.send_small(event, Ok(()), Full::send)
@@ -35,7 +36,7 @@ impl<E: Send + 'static> EventQueue<E> {
         self.send_small(event, Ok(()), Full::try_send)
     }
 
-    /// Sends an event, waiting at most so long while the queue is full.
+    /// Sends an event, waiting at most `timeout` while the queue is full.
     ///
     /// # Errors
     /// [`SendError::Full`] if there was no room in time, or [`SendError::Closed`], with the event.
@@ -50,11 +51,11 @@ impl<E: Send + 'static> EventQueue<E> {
     /// assert_eq!(queue.send_timeout("two", soon), Err(SendError::Full("two")));
     /// ```
     pub fn send_timeout(&self, event: E, timeout: Duration) -> Result<(), SendError<E>> {
-        // A time beyond what the clock can say is no limit.
+        // A deadline beyond the clock's range is no limit.
         self.send_until(event, Instant::now().checked_add(timeout))
     }
 
-    /// As [`send_timeout`](Self::send_timeout), until `deadline`.
+    /// Same as [`send_timeout`](Self::send_timeout), until `deadline`.
     ///
     /// # Errors
     /// [`SendError::Full`] if there was no room in time, or [`SendError::Closed`], with the event.
@@ -71,12 +72,12 @@ impl<E: Send + 'static> EventQueue<E> {
         })
     }
 
-    /// Sends an event in async code: a future that waits while the queue is full, and blocks no
-    /// thread for a receiver.
+    /// Sends an event in async code. The future waits while the queue is full, and blocks no
+    /// thread.
     ///
-    /// Nothing is sent before it is polled, and nothing if it is dropped before it is ready: then
-    /// the event is dropped with it, unless [`into_inner`](SendFuture::into_inner) takes it back.
-    /// Each future that waits keeps one waker in the queue, the one that it was polled with last.
+    /// Nothing is sent before the future is polled, nor if it is dropped before it is ready. The
+    /// event is dropped with it then, unless [`into_inner`](SendFuture::into_inner) takes it back.
+    /// Each waiting future keeps one waker in the queue, from its last poll.
     ///
     /// # Errors
     /// The future's result is [`SendError::Closed`] with the event if the queue is closed.
@@ -131,9 +132,9 @@ impl<E: Send + 'static> Full<E> {
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct SendFuture<'a, E: Send + 'static> {
     queue: &'a EventQueue<E>,
-    /// Until it is sent.
+    /// The event, until it is sent.
     event: Option<E>,
-    /// Once it has waited.
+    /// Ticket of the future, once it has waited.
     ticket: Option<u64>,
 }
 
@@ -141,7 +142,7 @@ pub struct SendFuture<'a, E: Send + 'static> {
 impl<E: Send + 'static> Unpin for SendFuture<'_, E> {}
 
 impl<E: Send + 'static> SendFuture<'_, E> {
-    /// Gives the sending up. Returns the event, or `None` if it was sent or refused already.
+    /// Cancels the send. Returns the event, or `None` if it was sent or refused already.
     ///
     /// ```
     /// use manycore::collections::EventQueue;

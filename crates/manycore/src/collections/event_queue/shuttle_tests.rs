@@ -31,7 +31,7 @@ fn explore(body: fn(Arc<Queue>)) {
     }
 }
 
-/// Two senders fill a queue of four events, a receiver sleeps in between, and hears of the end.
+/// Two senders fill a queue of four events; a receiver sleeps in between, and learns of the end.
 #[test]
 fn shuttle_event_queue_delivers_all_and_then_the_end() {
     explore(|queue| {
@@ -58,7 +58,7 @@ fn shuttle_event_queue_delivers_all_and_then_the_end() {
     });
 }
 
-/// Senders go on until the queue is closed: accepted and received are the same.
+/// Senders go on until the queue is closed: as many events are accepted as received.
 #[test]
 fn shuttle_event_queue_counts_agree_after_a_close() {
     explore(|queue| {
@@ -80,7 +80,7 @@ fn shuttle_event_queue_counts_agree_after_a_close() {
     });
 }
 
-/// Each event is sent after the one before it, by alternating threads, while a receiver drains.
+/// Alternating threads send each event after the one before it, while a receiver drains.
 #[test]
 fn shuttle_event_queue_keeps_the_order_across_threads() {
     explore(|queue| {

@@ -1,7 +1,7 @@
 //! What senders and receivers tell each other besides events.
 //!
-//! Owns: the flags that a send reads, the lists of waiters, and the order of events. The
-//! laws are in the parent module (Q numbers).
+//! Owns: the flags that a send reads, the lists of waiters, and the order of events. The laws are
+//! in the parent module (Q numbers).
 
 use super::ring::{RING_MAX, Ring};
 use super::waiter::{Key, Waiter, replace_or_push};
@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// No more events are taken.
+/// The queue takes no more events.
 const CLOSED: u32 = 1;
 /// A receiver waits, or is about to.
 const SLEEPING: u32 = 2;
@@ -30,10 +30,10 @@ const ASKED: u32 = 16;
 const NO_SENDER: usize = 0;
 /// More than one thread has. Not a thread's token: those are multiples of 16.
 const MANY: usize = 1;
-/// More than one thread has, and a receiver is about to forget it. For a sender as `MANY`, which it
-/// stores then.
+/// More than one thread has, and a receiver is about to forget it. A sender treats it as `MANY`,
+/// and stores `MANY` then.
 const FORGETTING: usize = 2;
-/// Above every key of a sole sender, below every stamp.
+/// Greater than every key of a sole sender, less than every stamp.
 const STAMPED: u64 = 1 << 63;
 
 /// What every send reads and nearly none writes.
@@ -41,7 +41,8 @@ const STAMPED: u64 = 1 << 63;
 struct Flags {
     state: AtomicU32,
     sole: AtomicUsize,
-    /// The `Ring<E>` for the next events if a receiver asks for single ones; null before one did.
+    /// The `Ring<E>` for the next events, if a receiver asks for single events; null before the
+    /// first such receiver.
     ring: AtomicPtr<()>,
     clock: &'static Clock,
     max_events: usize,
@@ -50,13 +51,13 @@ struct Flags {
 /// Wakers of [`poll_recv`](super::EventQueue::poll_recv) that a queue keeps (event_queue.Q6).
 pub(super) const POLLED_MAX: usize = if SMALL { 1 } else { 32 };
 
-/// Threads and tasks that wait.
+/// Waiting threads and tasks.
 #[derive(Debug, Default)]
 struct Waiters {
     receivers: Vec<Waiter>,
-    /// None unless the queue is full and open (event_queue.Q7).
+    /// Empty unless the queue is full and open (event_queue.Q7).
     senders: Vec<Waiter>,
-    /// Tickets given out to [`Waiter::Task`].
+    /// Number of tickets given to [`Waiter::Task`].
     tickets: u64,
 }
 
@@ -64,13 +65,13 @@ struct Waiters {
 #[derive(Debug)]
 pub(super) struct Signals {
     flags: Line<Flags>,
-    /// Written by a sole sender alone.
+    /// Last key of a sole sender, which alone writes it.
     sequence: Line<AtomicU64>,
-    /// Merged events that no receiver has taken; written under the object's lock, read by any
-    /// thread. A line of its own: receivers poll it (event_queue.Q9).
+    /// Number of merged events that no receiver has taken. Written under the object's lock, read by
+    /// any thread. It has a line of its own: receivers poll it (event_queue.Q9).
     merged: Line<AtomicUsize>,
-    /// Events that a receiver has taken to hand them out one by one; written under the receivers'
-    /// lock. Beside what senders hardly ever read.
+    /// Number of events that a receiver has taken to hand them out one by one. Written under the
+    /// receivers' lock. It lies beside what senders hardly ever read.
     taken: AtomicUsize,
     waiters: Mutex<Waiters>,
 }
@@ -121,14 +122,15 @@ impl Signals {
         self.state() & FULL != 0
     }
 
-    /// Whether the next event goes to the merged ones, if the bound allows it. From within `apply`.
+    /// Returns true if the next event goes to the merged ones, if the bound allows it. Called from
+    /// within `apply`.
     #[inline(always)]
     pub(super) fn is_straight(&self) -> bool {
         self.state() & (CLOSED | ASKED) == 0
     }
 
-    /// Whether an event may be logged: not if the queue is closed (event_queue.Q3). Says that
-    /// events are logged before the first one is (event_queue.Q9). From within `push`.
+    /// Returns true if an event may be logged: the queue is not closed (event_queue.Q3). Sets
+    /// `LOGGED` before the first event is logged (event_queue.Q9). Called from within `push`.
     #[inline(always)]
     pub(super) fn accepts_logged(&self) -> bool {
         let state = self.state();
@@ -138,21 +140,21 @@ impl Signals {
         state & CLOSED == 0
     }
 
-    /// Whether events may be in logs. A hint.
+    /// Returns true if events may be in logs. A hint.
     #[inline]
     pub(super) fn has_logged(&self) -> bool {
         self.state() & LOGGED != 0
     }
 
-    /// Says that events may be in logs.
+    /// Notes that events may be in logs.
     #[cold]
     pub(super) fn note_logged(&self) {
         self.set(LOGGED);
         barrier::fence_full(); // before the key is taken: pairs with `forget_senders`
     }
 
-    /// Says that no event is in a log, if anything says otherwise; and whether it did. The caller
-    /// has both locks and found the object cold, and looks again.
+    /// Clears `LOGGED`: no event is in a log. Returns true if it was set. The caller has both locks
+    /// and found the object cold, and looks again.
     pub(super) fn note_cold(&self) -> bool {
         let was_logged = self.state() & LOGGED != 0;
         if was_logged {
@@ -163,8 +165,8 @@ impl Signals {
 
     // ---- order ----
 
-    /// Whether the calling thread is the sole sender so far (event_queue.Q2). From within `push` or
-    /// `apply`.
+    /// Returns true if the calling thread is the sole sender so far (event_queue.Q2). Called from
+    /// within `push` or `apply`.
     #[inline(always)]
     pub(super) fn is_sole_sender(&self) -> bool {
         // ORDER: Acquire; a sender that comes after the second one's first event sees `MANY`
@@ -173,8 +175,8 @@ impl Signals {
         sole != MANY && (sole == percpu::thread_token() || self.claim(sole))
     }
 
-    /// The place of the event that the calling thread is about to log (event_queue.Q2). From within
-    /// `push`.
+    /// Returns the key of the event that the calling thread is about to log (event_queue.Q2).
+    /// Called from within `push`.
     #[inline(always)]
     pub(super) fn key(&self) -> u64 {
         if self.is_sole_sender() {
@@ -187,13 +189,13 @@ impl Signals {
         let clock = self.flags.0.clock;
         let stamp = clock.stamp();
         debug_assert!(stamp.ticks() < STAMPED, "event_queue.Q2: a stamp beyond the keys");
-        // The wait belongs here and not after the publication: a merge takes all logs at one moment
+        // The wait belongs here, not after the publication. A merge takes all logs at one moment
         // and needs no cut, so all that counts is that later events have higher stamps.
         clock.commit_wait(stamp);
         STAMPED | stamp.ticks()
     }
 
-    /// Makes the calling thread the sole sender, or ends that there is one.
+    /// Makes the calling thread the sole sender, or notes that there are many.
     #[cold]
     fn claim(&self, seen: usize) -> bool {
         let sole = &self.flags.0.sole;
@@ -208,7 +210,7 @@ impl Signals {
         claimed
     }
 
-    /// Whether other threads than the calling one have sent.
+    /// Returns true if threads other than the calling one have sent.
     #[inline]
     pub(super) fn others_send(&self) -> bool {
         // ORDER: Relaxed; a hint.
@@ -216,15 +218,16 @@ impl Signals {
         sole != NO_SENDER && sole != percpu::thread_token()
     }
 
-    /// Whether several threads have sent since the last [`forget_senders`](Self::forget_senders).
+    /// Returns true if several threads have sent since the last
+    /// [`forget_senders`](Self::forget_senders).
     pub(super) fn has_many_senders(&self) -> bool {
         // ORDER: Relaxed; a hint.
         matches!(self.flags.0.sole.load(Ordering::Relaxed), MANY | FORGETTING)
     }
 
-    /// Lets a sole sender come up again, unless a thread logs an event at that time. The caller
-    /// holds the object, and has merged: so no log has an event from before `LOGGED` was last
-    /// cleared (event_queue.Q2).
+    /// Allows a sole sender again, unless a thread logs an event at this moment. The caller holds
+    /// the object, and has merged. So no log has an event from before `LOGGED` was last cleared
+    /// (event_queue.Q2).
     pub(super) fn forget_senders(&self) {
         let sole = &self.flags.0.sole;
         // BUG: an event that is logged at that time, in the receiver's hands, may have a key above
@@ -247,19 +250,20 @@ impl Signals {
 
     // ---- the bound ----
 
-    /// How many events may be merged without a look at the bound: with these, so many that a
-    /// receiver took last, and a whole ring the queue stays below it (event_queue.Q5).
+    /// Returns how many events may be merged without a look at the bound. The queue stays below its
+    /// bound with these, with `handed` events that a receiver took last, and with a whole ring
+    /// (event_queue.Q5).
     pub(super) fn unwatched(&self, handed: usize) -> usize {
         self.flags.0.max_events.saturating_sub(handed.saturating_add(RING_MAX + 1))
     }
 
-    /// Whether the events of a whole ring stay below the bound, with those that a receiver took
-    /// last: they are put there without a look at it (event_queue.Q5).
+    /// Returns true if a whole ring of events, with those that a receiver took last, stays below
+    /// the bound. Events are put into the ring without a look at the bound then (event_queue.Q5).
     pub(super) fn has_room_for_ring(&self, handed: usize) -> bool {
         handed.saturating_add(RING_MAX) < self.flags.0.max_events
     }
 
-    /// Says how many merged events there are. Under the object's lock.
+    /// Stores how many merged events there are. The caller has the object's lock.
     #[inline(always)]
     pub(super) fn show_merged(&self, merged: usize) {
         // ORDER: Relaxed; a thread that acts on the bound takes the waiters' lock and looks again.
@@ -267,23 +271,23 @@ impl Signals {
         self.merged.0.store(merged, Ordering::Relaxed);
     }
 
-    /// As [`show_merged`](Self::show_merged). `before` is how many at most a receiver has in its
-    /// hands or finds in the ring; true if these may reach the bound: then
-    /// [`look_at_bound`](Self::look_at_bound).
+    /// Same as [`show_merged`](Self::show_merged). `before` is an upper bound of the events that a
+    /// receiver has in its hands or finds in the ring. Returns true if all together may reach the
+    /// bound: call [`look_at_bound`](Self::look_at_bound) then.
     #[inline]
     pub(super) fn note_merged(&self, merged: usize, before: usize) -> bool {
         self.show_merged(merged);
         merged.saturating_add(before) >= self.flags.0.max_events
     }
 
-    /// Sets `FULL` if so many merged events and those in the ring, with what a receiver has in its
-    /// hands, reach the bound. Under the object's lock.
+    /// Sets `FULL` if the merged events and those in the ring, with those that a receiver has in
+    /// its hands, reach the bound. The caller has the object's lock.
     #[cold]
     pub(super) fn look_at_bound(&self, merged: usize, in_ring: usize) {
         // ORDER: Relaxed; as in `note_merged`.
         let taken = self.taken.load(Ordering::Relaxed);
         let all = merged.saturating_add(in_ring).saturating_add(taken);
-        // Where none is merged, no receiver need come after this, to clear it.
+        // If no event is merged, no receiver need come afterwards to clear the flag.
         if merged > 0 && all >= self.flags.0.max_events && !self.is_full() {
             // event_queue.Q5: the thread that merged finds the bound reached; a receiver clears it.
             self.set(FULL);
@@ -292,8 +296,7 @@ impl Signals {
 
     // ---- the ring ----
 
-    /// Where the next event goes, if a receiver asks for that and nothing is merged
-    /// (event_queue.Q10).
+    /// Returns the ring for the next event, if a receiver asks for single events (event_queue.Q10).
     #[inline]
     pub(super) fn asked_ring<E>(&self) -> Option<&Ring<E>> {
         if self.state() & ASKED == 0 {
@@ -302,7 +305,7 @@ impl Signals {
         self.ring()
     }
 
-    /// The ring, if a receiver has made one.
+    /// Returns the ring, if a receiver has made one.
     pub(super) fn ring<E>(&self) -> Option<&Ring<E>> {
         // ORDER: Acquire; pairs with Release in `ask`: the ring before its address.
         let ring: *const Ring<E> = self.flags.0.ring.load(Ordering::Acquire).cast_const().cast();
@@ -311,7 +314,8 @@ impl Signals {
         unsafe { ring.as_ref() }
     }
 
-    /// Sends events to the ring, the only one of this queue. Under the receivers' lock.
+    /// Asks for events in this ring, the only one of this queue. The caller has the receivers'
+    /// lock.
     #[inline]
     pub(super) fn ask<E>(&self, ring: &Ring<E>) {
         // Not set again: every sender reads this line.
@@ -323,23 +327,23 @@ impl Signals {
         }
     }
 
-    /// Sends no more events to a ring. Under the receivers' lock.
+    /// Asks for no more events in a ring. The caller has the receivers' lock.
     pub(super) fn ask_no_more(&self) {
         if self.state() & ASKED != 0 {
             self.clear(ASKED);
         }
     }
 
-    /// Whether no event is merged or in a log. Under the receivers' lock, after a fence
-    /// (event_queue.Q9).
+    /// Returns true if no event is merged or in a log. The caller has the receivers' lock, and has
+    /// made a fence (event_queue.Q9).
     #[inline]
     pub(super) fn has_none(&self) -> bool {
         // ORDER: Relaxed; the caller's fence comes before it, and the load above is before it, too.
         self.state() & LOGGED == 0 && self.merged.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Says that all merged events were taken, and that there are so many. Under both locks: a
-    /// merge that came between the two counts would find the queue empty (event_queue.Q5).
+    /// Notes that a receiver has taken all merged events, `taken` of them. The caller has both
+    /// locks: a merge between the two stores would find the queue empty (event_queue.Q5).
     #[inline]
     pub(super) fn note_handed_over(&self, taken: usize) {
         // ORDER: Relaxed (both); as in `note_merged`.
@@ -347,9 +351,9 @@ impl Signals {
         self.merged.0.store(0, Ordering::Relaxed);
     }
 
-    /// Says how many taken events there are; `ring` says whether it has more than so many. If there
-    /// is room again, the senders that wait for it come back, to be woken without a lock. Under the
-    /// receivers' lock.
+    /// Notes how many taken events are left; `ring(n)` returns true if the ring has more than `n`
+    /// events. If there is room again, returns the senders that wait for it, to be woken without a
+    /// lock. The caller has the receivers' lock.
     pub(super) fn note_taken(
         &self,
         taken: usize,
@@ -373,8 +377,8 @@ impl Signals {
         std::mem::take(&mut waiters.senders)
     }
 
-    /// Has `sender` woken when there is room, or the queue is closed. `false` if it need not wait:
-    /// then it is not in the list, under whatever waker.
+    /// Enters `sender` to be woken when there is room, or the queue is closed. Returns false if it
+    /// need not wait: then it is not in the list, under whatever waker.
     pub(super) fn await_room(&self, sender: Waiter) -> bool {
         // BUG: a sender enters the list though there is room by now (event_queue.Q7).
         let skips_look = seeded_bug!("late-sender");
@@ -390,7 +394,7 @@ impl Signals {
         waits
     }
 
-    /// A sender waits no more for room.
+    /// Removes a sender that gives up waiting for room.
     pub(super) fn forget_sender(&self, key: &Key<'_>) {
         let removed = {
             let mut waiters = self.waiters();
@@ -400,7 +404,8 @@ impl Signals {
         sync::contain(|| drop(removed));
     }
 
-    /// Waits until the queue is not full, or closed. `false` if it was not before `deadline`.
+    /// Waits until the queue is not full, or closed. Returns false if that did not happen before
+    /// `deadline`.
     #[cold]
     pub(super) fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
         while self.await_room(Waiter::Thread(thread::current())) {
@@ -414,14 +419,15 @@ impl Signals {
 
     // ---- waiting for events ----
 
-    /// A number for a future that waits.
+    /// Returns a ticket for a future that waits.
     pub(super) fn ticket(&self) -> u64 {
         let mut waiters = self.waiters();
         waiters.tickets += 1;
         waiters.tickets
     }
 
-    /// Announces that a receiver is about to wait. It must look for events once more after this.
+    /// Announces that a receiver is about to wait. The receiver must look for events once more
+    /// after this.
     pub(super) fn arm(&self, waiter: Waiter) {
         let mut displaced = Vec::new();
         let replaced = {
@@ -438,8 +444,8 @@ impl Signals {
             self.set(SLEEPING);
             replaced
         };
-        // Without the lock, because wakers are user code; and contained, because the caller, a
-        // task of its own, has nothing to do with them (event_queue.Q6).
+        // Wakers are user code, so they are dropped without the lock. Their panics are contained,
+        // because the caller, a task of its own, has nothing to do with them (event_queue.Q6).
         sync::contain(|| drop(replaced));
         // BUG: a waker that makes room for another one is not woken (event_queue.Q6).
         if !seeded_bug!("silent-displacement") {
@@ -462,7 +468,7 @@ impl Signals {
         sync::contain(|| drop(removed));
     }
 
-    /// After an event has been sent: wakes a waiter, if there is one (event_queue.Q4).
+    /// Wakes the waiters, if there are any, after an event has been sent (event_queue.Q4).
     #[inline(always)]
     pub(super) fn wake_receivers(&self) {
         if self.state() & SLEEPING != 0 {
@@ -480,7 +486,7 @@ impl Signals {
         sync::run_each(receivers, Waiter::wake);
     }
 
-    /// Takes no more events. Returns whether it did before.
+    /// Closes the queue. Returns true if it was open.
     pub(super) fn close(&self) -> bool {
         let (receivers, senders) = {
             let mut waiters = self.waiters();
@@ -500,7 +506,8 @@ impl Signals {
     }
 }
 
-/// Takes the wakers of `poll_recv` out if there are as many as a queue keeps: they are to be woken.
+/// Takes the wakers of `poll_recv` out if there are as many as a queue keeps: the caller wakes
+/// them.
 fn displace(receivers: &mut Vec<Waiter>) -> Vec<Waiter> {
     if receivers.iter().filter(|other| other.is_polled()).count() < POLLED_MAX {
         return Vec::new();

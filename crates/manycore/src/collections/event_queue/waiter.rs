@@ -1,4 +1,4 @@
-//! Threads and tasks that wait, for events or for room, and how they are found again.
+//! Waiting threads and tasks, for events or for room, and how they are found again.
 
 use crate::sync::thread;
 use std::task::Waker;
@@ -7,13 +7,13 @@ use std::task::Waker;
 #[derive(Debug)]
 pub(super) enum Waiter {
     Thread(thread::Thread),
-    /// A future or stream of its own, known by its ticket.
+    /// A future or stream with a ticket, by which it is known.
     Task(u64, Waker),
-    /// A caller of `poll_recv`, known by the waker alone.
+    /// A caller of `poll_recv`, known only by the waker.
     Polled(Waker),
 }
 
-/// How a waiter is found again.
+/// Identifies a waiter.
 #[derive(Debug)]
 pub(super) enum Key<'a> {
     Thread(thread::ThreadId),
@@ -43,7 +43,7 @@ impl Waiter {
         matches!(self, Self::Polled(_))
     }
 
-    /// May run user code, and panic.
+    /// Wakes the waiter. May run user code, and panic.
     pub(super) fn wake(self) {
         match self {
             Self::Thread(thread) => thread.unpark(),
@@ -52,7 +52,7 @@ impl Waiter {
     }
 }
 
-/// Puts `waiter` into the place of its earlier self, which comes back, or at the end.
+/// Replaces the earlier entry of the same waiter, and returns it; or appends `waiter`.
 pub(super) fn replace_or_push(waiters: &mut Vec<Waiter>, waiter: Waiter) -> Option<Waiter> {
     match waiters.iter_mut().find(|other| other.is(&waiter.key())) {
         Some(other) => Some(std::mem::replace(other, waiter)),

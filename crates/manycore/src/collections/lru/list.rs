@@ -1,17 +1,17 @@
 //! The sequential recency list: a hash index over a doubly linked list in a slab.
 //!
-//! Owns: nothing concurrent; plain safe code. Hashes come from outside, so that no user code but
-//! `Eq` and `Drop` of the keys runs in here, and the list is in order whenever one of them does.
+//! Owns: nothing concurrent; plain safe code. Hashes come from outside. So the only user code that
+//! runs in here is `Eq` and `Drop` of the keys, and the list is in order whenever it runs.
 
 use super::pace::Pace;
 use hashbrown::HashTable;
 
-/// The index of a node. Four bytes and not eight: nodes and the index are what a touch misses the
+/// Index of a node. Four bytes and not eight: nodes and the index are what a touch misses the
 /// caches for.
 type At = u32;
 
-/// The first node has no key: its neighbours are the least and the most recent node, so that every
-/// node has two, and no end is a case of its own.
+/// The first node has no key. Its neighbours are the least and the most recent node. So every node
+/// has two neighbours, and the ends need no special case.
 const END: At = 0;
 
 #[derive(Debug)]
@@ -19,10 +19,10 @@ struct Node<K> {
     /// `None` while the node is free.
     key: Option<K>,
     hash: u64,
-    /// The next more recent node; of the end, the least recent one.
+    /// The next more recent node. For the end: the least recent node.
     newer: At,
-    /// The next less recent node; of the end, the most recent one. The next free one, or the end,
-    /// while the node is free.
+    /// The next less recent node. For the end: the most recent node. For a free node: the next free
+    /// node, or the end.
     older: At,
 }
 
@@ -32,7 +32,8 @@ pub(super) struct List<K> {
     nodes: Vec<Node<K>>,
     index: HashTable<At>,
     free: At,
-    /// Made by the first merge. (Boxed: what two threads pass on with the lock is in few lines.)
+    /// Made by the first merge. (Boxed, so that what two threads pass on with the lock is on few
+    /// lines.)
     pub(super) pace: Option<Box<Pace>>,
 }
 
@@ -58,7 +59,7 @@ impl<K: Eq> List<K> {
         self.index.find(hash, |at| node(nodes, *at).key.as_ref() == Some(key)).copied()
     }
 
-    /// Makes `key` the most recent one, inserting it if need be.
+    /// Makes `key` the most recent key, inserting it if need be.
     #[inline(always)]
     pub(super) fn touch(&mut self, hash: u64, key: K) {
         if self.touch_again(hash, &key).is_none() {
@@ -66,7 +67,7 @@ impl<K: Eq> List<K> {
         }
     }
 
-    /// Makes `key` the most recent one, if it is in.
+    /// Makes `key` the most recent key, if it is in the list.
     #[inline(always)]
     pub(super) fn touch_again(&mut self, hash: u64, key: &K) -> Option<()> {
         let found = self.find(hash, key)?;
@@ -76,7 +77,7 @@ impl<K: Eq> List<K> {
         Some(())
     }
 
-    /// Not inlined, so that a touch of a key that is in saves few registers (`oplog`'s `ColdGuard`
+    /// Not inlined, so that a touch of a key in the list saves few registers (`oplog`'s `ColdGuard`
     /// says what stores cost).
     #[inline(never)]
     fn insert(&mut self, hash: u64, key: K) {
@@ -98,13 +99,13 @@ impl<K: Eq> List<K> {
         link_newest(&mut self.nodes, at);
     }
 
-    /// Takes `key` out, if it is in.
+    /// Removes `key`, if it is in the list.
     pub(super) fn remove(&mut self, hash: u64, key: &K) -> Option<K> {
         let node = self.find(hash, key)?;
         self.take_out(node)
     }
 
-    /// Takes the least recent key out.
+    /// Removes the least recent key.
     pub(super) fn pop_oldest(&mut self) -> Option<K> {
         match node(&self.nodes, END).newer {
             END => None,
@@ -125,7 +126,7 @@ impl<K: Eq> List<K> {
         taken.key.take()
     }
 
-    /// Keys from the least recent one on.
+    /// Iterates over the keys, from the least recent one.
     pub(super) fn iter(&self) -> impl Iterator<Item = &K> {
         let mut at = END;
         std::iter::from_fn(move || {
@@ -165,7 +166,7 @@ fn node_mut<K>(nodes: &mut [Node<K>], at: At) -> &mut Node<K> {
     nodes.get_mut(at as usize).unwrap_or_else(|| no_node())
 }
 
-/// As the panic of an index that is out of bounds, in fewer instructions.
+/// Panics as an index out of bounds does, in fewer instructions.
 #[cold]
 #[inline(never)]
 fn no_node() -> ! {

@@ -1,25 +1,25 @@
-//! A recency list that is touched by all and asked by few.
+//! A recency list that all threads touch and few query.
 //!
-//! Owns: [`Lru`]. Built on [`Deferred`] with a sequential list (`list`) and a kind of log of its
-//! own (`recent`). Source: OpLog, section 1 (the paper's opening example).
+//! Owns: [`Lru`]. Built on [`Deferred`] with a sequential list (`list`) and its own kind of log
+//! (`recent`). Source: OpLog, section 1 (the paper's opening example).
 //!
 //! # The laws
 //!
 //! - **lru.L1** Order. An entry carries a stamp taken inside `push`. If one update returns before
-//!   another begins, its stamp is lower (law clock.C2), and a merge that has the
-//!   later one has the earlier one too, or an earlier merge had. Applying in the order of stamps is
-//!   therefore an order in which the updates may have happened.
-//! - **lru.L2** Combining. Of the updates of one key in one log only the latest counts: whatever
-//!   came between two updates of a key by one thread, the key's place depends on its last update
-//!   alone. A log may therefore not be collected up to a cut (it may have forgotten an update below
-//!   the cut for one above), and is collected whole, all logs at one moment.
-//! - **lru.L3** User code. Hashing runs in the caller's hands, `Eq` in `push` and in merges, `Drop`
-//!   of keys in both. When one of them panics, the update in hand may be lost, and the list stays
-//!   in order; so the object's poison is cleared by the thread that meets it. Keys that are
-//!   integers run none, so that a list that is reserved for a thread may be touched in place
+//!   another begins, its stamp is lower (law clock.C2), and a merge that has the later update has
+//!   the earlier one too, or an earlier merge had it. So applying in the order of stamps is an
+//!   order in which the updates may have happened.
+//! - **lru.L2** Combining. Of the updates of one key in one log only the latest counts: the key's
+//!   place depends only on its last update, whatever came between. So a log may not be collected up
+//!   to a cut: it may have forgotten an update below the cut for one above. It is collected whole,
+//!   all logs at one moment.
+//! - **lru.L3** User code. Hashing runs in the caller, `Eq` in `push` and in merges, `Drop` of keys
+//!   in both. If one of them panics, the update in hand may be lost, and the list stays in order.
+//!   So the next thread that meets the object's poison clears it. Keys that are integers run no
+//!   user code, so a list that is reserved for a thread may be touched in place
 //!   (`oplog::in_place`).
 //!
-//! lru.L4, when there are logs, is in `pace`.
+//! lru.L4, when the list has logs, is in `pace`.
 
 mod list;
 mod pace;
@@ -35,14 +35,14 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 
-/// Keys by how recently they were touched: what a cache or a page daemon evicts by.
+/// Keys ordered by how recently they were touched: what a cache or a page daemon evicts by.
 ///
-/// [`touch`](Self::touch) and [`remove`](Self::remove) are deferred; [`evict`](Self::evict)
-/// and [`evict_oldest`](Self::evict_oldest) collect them and remove the least recently used keys.
-/// The list holds keys alone, up to 2^32 - 1 of them: keep the values in a map beside it.
+/// [`touch`](Self::touch) and [`remove`](Self::remove) are deferred. [`evict`](Self::evict) and
+/// [`evict_oldest`](Self::evict_oldest) collect them and remove the least recently used keys. The
+/// list holds only keys, up to 2^32 - 1 of them: keep the values in a map beside it.
 ///
-/// Not for a cache that evicts at every insertion: evict in batches, or the gathering costs more
-/// than it saves. And not where an approximation will do (random or clock eviction need no list).
+/// When not: for a cache that evicts at every insertion. Evict in batches, or the gathering costs
+/// more than it saves. Nor if an approximation will do (random or clock eviction need no list).
 ///
 /// ```
 /// use manycore::collections::Lru;
@@ -61,15 +61,16 @@ use std::marker::PhantomData;
 ///   which they were last touched, as from a sequential list.
 /// - Progress: touching waits only for a merge that takes the thread's log, or for the lock while
 ///   the list is cold. Readers wait for each other.
-/// - Cost of a touch: hashing the key and a look at the thread's own log; a clock read (about 15
-///   ns) once the list has logs, and no shared line written. Touching a key again and again keeps
-///   one entry. Cost of a merge: some tens of ns for each key that a thread has touched since.
+/// - Cost of a touch: hashing the key and a look at the thread's own log. Once the list has logs,
+///   also a clock read (about 15 ns), and no shared line written. Touching a key again and again
+///   keeps one entry.
+/// - Cost of a merge: some tens of ns for each key that a thread has touched since.
 /// - Memory: a key, 24 bytes and 5 to 10 bytes of index per key in the list; a key, 24 bytes and
 ///   the index per key in a log. Buffers stay as large as they grew.
-/// - Panics: a touch, if the list is full. One in a key's `Hash`, `Eq` or `Drop` reaches the thread
-///   that runs it; the update in hand may be lost, and the list stays in order. They may touch and
-///   remove keys of the same list; a call that gathers the logs panics there
-///   ([re-entrancy](https://github.com/manycore-rs/manycore/blob/main/docs/reentrancy.md)).
+/// - Panics: a touch panics if the list is full. A panic in a key's `Hash`, `Eq` or `Drop` reaches
+///   the thread that runs it. The update in hand may be lost, and the list stays in order. These
+///   functions may touch and remove keys of the same list; a call that gathers the logs panics
+///   there ([re-entrancy](https://github.com/manycore-rs/manycore/blob/main/docs/reentrancy.md)).
 /// - Source: [OpLog](crate#sources), section 1.
 #[doc(alias = "eviction")]
 #[doc(alias = "recency list")]
@@ -79,7 +80,7 @@ pub struct Lru<K: Eq + Hash + Send + 'static> {
 }
 
 impl<K: Eq + Hash + Send + 'static> Lru<K> {
-    /// An empty list.
+    /// Makes an empty list.
     ///
     /// # Panics
     /// Never: the defaults are valid.
@@ -88,18 +89,18 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
         Self::builder().build().expect("the defaults are valid")
     }
 
-    /// Starts a list with other bounds and policies.
+    /// Starts a builder for a list with other bounds and policies.
     #[must_use]
     pub fn builder() -> LruBuilder<K> {
         LruBuilder { list: Deferred::<List<K>, Recent<K>>::builder(), lru: PhantomData }
     }
 
-    /// Makes `key` the most recently touched one, adding it if need be.
-    // (All but the shortest path is a call.)
+    /// Makes `key` the most recently touched key, adding it if need be.
+    // (Everything but the shortest path is a call.)
     #[inline(always)]
     pub fn touch(&self, key: K) {
         let hash = self.hasher.hash_one(&key);
-        // (lru.L3: an integer's `Eq` is no code of the user's.)
+        // lru.L3: an integer's `Eq` is no user code.
         let touch_again = |list: &mut List<K>| list.touch_again(hash, &key);
         if !is_integer::<K>() || self.list.change_if_reserved(touch_again).is_none() {
             self.append_touch(hash, key);
@@ -111,14 +112,14 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
         self.list.append(Update::touch(hash, key));
     }
 
-    /// Takes `key` out, if it is in.
+    /// Removes `key`, if it is in the list.
     #[inline]
     pub fn remove(&self, key: K) {
         self.list.append(Update::remove(self.hasher.hash_one(&key), key));
     }
 
-    /// Takes the `count` least recently touched keys out, the oldest first; fewer if there are
-    /// fewer.
+    /// Removes and returns the `count` least recently touched keys, the oldest first; fewer if
+    /// there are fewer.
     pub fn evict(&self, count: usize) -> Vec<K> {
         let mut list = self.hold();
         Self::pace(&mut list);
@@ -127,34 +128,34 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
         evicted
     }
 
-    /// Takes the least recently touched key out. As [`evict`](Self::evict) of one key, without a
-    /// vector for it.
+    /// Removes and returns the least recently touched key. Same as [`evict`](Self::evict) of one
+    /// key, without a vector for it.
     pub fn evict_oldest(&self) -> Option<K> {
         let mut list = self.hold();
         Self::pace(&mut list);
         list.pop_oldest()
     }
 
-    /// Whether `key` is in. Gathers the logs, so not for hot paths.
+    /// Returns true if `key` is in the list. Gathers the logs, so not for hot paths.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         let hash = self.hasher.hash_one(key);
         self.with_list(|list| list.contains(hash, key))
     }
 
-    /// How many keys are in. Gathers the logs, so not for hot paths.
+    /// Returns the number of keys. Gathers the logs, so not for hot paths.
     #[must_use]
     pub fn len(&self) -> usize {
         self.with_list(|list| list.len())
     }
 
-    /// Whether no key is in. As [`len`](Self::len).
+    /// Returns true if the list has no keys. Costs as much as [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Clones of all keys, the least recently touched one first.
+    /// Returns clones of all keys, the least recently touched one first.
     #[must_use]
     pub fn snapshot(&self) -> Vec<K>
     where
@@ -163,8 +164,8 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
         self.with_list(|list| list.iter().cloned().collect())
     }
 
-    /// Counts of what happened to touches and removals while the list had logs. What was combined
-    /// counts as absorbed.
+    /// Returns counts of what happened to touches and removals while the list had logs. Combined
+    /// updates count as absorbed.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.list.stats()
@@ -174,8 +175,8 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
         guarded(|| self.hold(), f, || ()) // lru.L3
     }
 
-    /// Decides whether the list has logs (lru.L4), if it ever had some. For evictions, which run no
-    /// code of the user's otherwise.
+    /// Decides whether the list has logs (lru.L4), if it ever had some. Called by evictions, which
+    /// run no other user code.
     #[inline(always)]
     fn pace(list: &mut ReadGuard<'_, List<K>, Recent<K>>) {
         if list.pace.is_some() {
@@ -192,7 +193,7 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
         }
     }
 
-    /// Holds the list up to date, poison or not (lru.L3).
+    /// Locks the up-to-date list, poisoned or not (lru.L3).
     #[inline]
     fn hold(&self) -> ReadGuard<'_, List<K>, Recent<K>> {
         match self.list.acquire_cold() {
@@ -246,22 +247,23 @@ pub struct LruBuilder<K: Eq + Hash + Send + 'static> {
 }
 
 impl<K: Eq + Hash + Send + 'static> LruBuilder<K> {
-    /// Keys that one thread's log keeps before it is merged (default 4,096).
+    /// Sets the number of keys that one thread's log keeps before it is merged (default 4,096).
     #[must_use]
     pub fn max_entries(mut self, entries: usize) -> Self {
         self.list = self.list.max_entries(entries);
         self
     }
 
-    /// When the list has logs (default: when its lock is contended, and if two threads touch it, as
-    /// long as evictions find them to be faster than the lock alone, which they try now and then).
+    /// Sets when the list has logs. By default when its lock is contended. If only two threads
+    /// touch it, it keeps them as long as trials during evictions find them faster than the lock
+    /// alone.
     #[must_use]
     pub fn logs(mut self, logs: Logs) -> Self {
         self.list = self.list.logs(logs);
         self
     }
 
-    /// How touches are published (default: as the ratio of touches to reads asks).
+    /// Sets how touches are published (default: depends on the ratio of touches to reads).
     #[must_use]
     pub fn publish(mut self, publish: Publish) -> Self {
         self.list = self.list.publish(publish);

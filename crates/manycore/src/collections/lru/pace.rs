@@ -1,15 +1,15 @@
-//! Logs, or a lock and nothing else: the faster is found by trial.
+//! Logs, or only a lock: a trial finds which is faster.
 //!
-//! Owns: [`Pace`], the controller, which an eviction asks. It knows no atomic and no clock: looks
-//! carry their time. The list's lock guards it.
+//! Owns: [`Pace`], the controller, which an eviction asks. It uses no atomics and no clock: the
+//! caller passes the time to each look. The list's lock guards it.
 //!
-//! A touch in a log is one in the list as well, later: logs only save turns at the lock. What these
-//! cost differs by ten from machine to machine, so no ratio of touches to evictions says whether
-//! logs pay for two threads, one of which waits while the other has the lock. With more threads
-//! several wait at once, and logs stay.
+//! A touch in a log is applied to the list as well, later: logs only save turns at the lock. The
+//! cost of such a turn differs by ten from machine to machine. So no ratio of touches to evictions
+//! says whether logs pay for two threads, where one waits while the other has the lock. With more
+//! threads several wait at once, and logs stay.
 //!
-//! Law **lru.L4** A list whose merges find two logs at most gives them up on trial, and for as
-//! long as trials find the lock alone to be faster (policy.P4).
+//! Law **lru.L4** A list whose merges find at most two logs gives them up on trial, and for as long
+//! as trials find the lock alone to be faster (policy.P4).
 
 use crate::policy::Trial;
 use std::mem::{replace, take};
@@ -18,18 +18,18 @@ use std::mem::{replace, take};
 const FEW: usize = 2;
 /// Evictions in a window.
 const READS: u32 = 32;
-/// Evictions for which the list has no logs if it is not told again.
+/// Evictions for which the list has no logs, unless it is told again.
 const REST: u32 = 4 * READS;
 
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Of logs, and of none.
+    /// The trial of logs and of no logs.
     trial: Trial,
-    /// Evictions since the window began, and when that was.
+    /// Evictions since the window began, and when it began.
     reads: u32,
     began: u64,
-    /// A merge in this window has found more than a few logs.
+    /// True if a merge in this window has found more than a few logs.
     is_crowded: bool,
 }
 
@@ -39,8 +39,8 @@ impl Pace {
         self.is_crowded |= logs > FEW;
     }
 
-    /// Counts an eviction, before which the list had logs or not. Returns for how many more it is
-    /// to have none, if that changes.
+    /// Counts an eviction; `logged` says whether the list had logs before it. Returns for how many
+    /// further evictions the list is to have none, if that changes.
     #[inline]
     pub(super) fn look(&mut self, logged: bool, now: impl FnOnce() -> u64) -> Option<u32> {
         self.reads += 1;
@@ -70,7 +70,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// A list under contention: it has logs unless it rests.
+    /// A list under contention, which has logs unless it rests.
     #[derive(Default)]
     struct Run {
         pace: Pace,
@@ -80,8 +80,8 @@ mod tests {
     }
 
     impl Run {
-        /// The share of evictions, in percent, before which there were logs. `ticks` is what a
-        /// touch takes without logs and with them.
+        /// Returns the share of evictions, in percent, before which there were logs. `ticks` is the
+        /// time of a touch without logs and with them.
         fn logged_share(&mut self, touches: u32, ticks: [u64; 2], evictions: u64) -> u64 {
             let mut logged_ones = 0;
             for _ in 0..evictions {
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// lru.L4, whatever was before.
+    /// lru.L4, whatever happened before.
     #[test]
     fn what_is_faster_is_found_by_trial() {
         let mut run = Run::default();

@@ -1,4 +1,4 @@
-//! One slot's touches: the latest update of each key, and its stamp.
+//! The touches of one slot: the latest update of each key, and its stamp.
 //!
 //! Owns: the kind of log behind the recency list. The laws are in the parent module (L numbers).
 
@@ -7,25 +7,25 @@ use crate::clock::{Clock, Stamp};
 use crate::oplog::Log;
 use hashbrown::HashTable;
 
-/// In an update's hash: the key is removed. A bit that no table looks at: those of the tag are
-/// above it, those of the bucket below.
+/// Bit in an update's hash that says that the key is removed. No table looks at this bit: the bits
+/// of the tag are above it, those of the bucket below.
 const REMOVES: u64 = 1 << 56;
 
-/// A touch or a removal on its way. The hash is computed by the caller, before it gets here.
+/// A touch or a removal on its way, with the hash that the caller has computed.
 ///
-/// Two words and not three if the key is one: so it is passed in registers, and the lock of a cold
-/// list does not wait for it to be written and read again.
+/// If the key is one word, it has two words and not three. So it is passed in registers, and the
+/// lock of a cold list does not wait for it to be written and read again.
 #[derive(Debug)]
 pub(super) struct Update<K> {
     marked_hash: u64,
     key: K,
 }
 
-/// One slot's updates since the last merge, one for each key.
+/// The updates of one slot since the last merge, one for each key.
 #[derive(Debug)]
 pub(super) struct Recent<K> {
     entries: Vec<(Stamp, Update<K>)>,
-    /// Places in `entries`.
+    /// Indices in `entries`.
     index: HashTable<usize>,
 }
 
@@ -68,7 +68,7 @@ impl<K: Eq> Recent<K> {
     fn add(&mut self, stamp: Stamp, update: Update<K>) {
         let (hash, key) = (update.hash(), &update.key);
         let entries = &mut self.entries;
-        // `Eq` runs before anything changes, and rehashing uses the hashes that are stored.
+        // `Eq` runs before anything changes; rehashing uses the stored hashes.
         match self.index.find(hash, |place| entries[*place].1.key == *key) {
             Some(place) => {
                 // The older key object stays: equal keys are one key.
@@ -87,7 +87,7 @@ impl<K: Eq> Recent<K> {
 impl<K: Eq + Send + 'static> Log<List<K>> for Recent<K> {
     type Op = Update<K>;
     /// lru.L2: logs are collected all at one moment, because a log keeps only the latest update of
-    /// a key; the stamps in the entries give the order.
+    /// a key. The stamps in the entries give the order.
     const ORDERED: bool = false;
 
     #[inline(always)]
@@ -136,7 +136,7 @@ impl<K: Eq + Send + 'static> Log<List<K>> for Recent<K> {
     }
 }
 
-/// Puts what was not applied back, if applying panics; gives the buffer back otherwise.
+/// Holds what is not applied yet: puts it back if applying panics, else gives the buffer back.
 struct Rest<'a, K> {
     home: &'a mut Recent<K>,
     entries: Vec<(Stamp, Update<K>)>,

@@ -1,20 +1,21 @@
 //! A pool's small form: a list of members behind a lock.
 //!
-//! Owns: [`FewMembers`], for sets of which a program has many, most of them hardly used. A pool
-//! takes some ten thousand bytes once it is used; this, two hundred.
+//! Owns: [`FewMembers`], for programs with many sets that are mostly hardly used. A pool takes some
+//! ten thousand bytes once it is used; the small form takes two hundred.
 //!
 //! Laws:
-//! - **member_pool.F1** A member is *untold* while the structure knows less of it than its owner
-//!   did: then it is in the list, once, and its word says that it is queued. So a pool's set takes
-//!   the list over as it is, and no code of the user's runs for that. (Which form a thread uses is
-//!   law promoted.P1.)
-//! - **member_pool.F2** No code of the user's runs under the list's lock: where the structure would
-//!   run some, there is a pool first. So members may come and go from within that code, and a panic
+//! - **member_pool.F1** A member is *untold* while the structure does not know of its coming or
+//!   going yet. It is in the list then, once, and its word says that it is queued. So a pool's set
+//!   takes the list over as it is, and that runs no user code. (Law promoted.P1 decides which form
+//!   a thread uses.)
+//! - **member_pool.F2** No user code runs under the list's lock. If the structure would run some,
+//!   the members become a pool first. So members may come and go from within that code, and a panic
 //!   of it finds the pool's poison.
-//! - **member_pool.F3** A node whose owner came and went before the structure was told is free at
-//!   once: it gives its value up, if that is small, and waits for the next member. So is one that
-//!   the structure has let go by itself ([`change_and_free`](FewMembers::change_and_free)), and one
-//!   that it was told to, if there is nothing in it to drop.
+//! - **member_pool.F3** Three kinds of nodes are free at once. A node whose owner came and went
+//!   before the structure was told gives its value up, if that is small, and waits for the next
+//!   member. So does a node that the structure has let go by itself
+//!   ([`change_and_free`](FewMembers::change_and_free)), and a node that it was told to remove, if
+//!   there is nothing in it to drop.
 
 use super::{Member, MemberPool, MemberStore, SPARE, node_of};
 use crate::collections::promoted::{Holding, Promotable, SmallForm};
@@ -29,12 +30,13 @@ pub(in crate::collections) struct FewMembers<T: Send + Sync + 'static, S: Store<
     forms: Promotable<Few<T, S>>,
 }
 
-/// What a [`FewMembers`] needs of its structure.
+/// What a [`FewMembers`] requires of its structure.
 pub(in crate::collections) trait Store<T>: MemberStore<T> + Default {
-    /// Whether it runs code of the user's when it is told of so many members, and then looked at.
+    /// Returns true if the structure runs user code when it is told of `untold` members, and then
+    /// looked at.
     fn runs_users_code(&self, untold: usize) -> bool;
 
-    /// What the owner has beside the pool.
+    /// What the owner keeps beside the pool.
     type Beside: Default;
 }
 
@@ -46,28 +48,28 @@ pub(in crate::collections) struct Many<T: Send + Sync + 'static, S: Store<T>> {
 
 struct Few<T, S> {
     structure: S,
-    /// First the untold ones: members that came, with their place here noted, and members that have
-    /// gone, of which the structure has been told (member_pool.F1). Then nodes without a value, for
-    /// members to come (member_pool.F3), whose `full` says nothing.
+    /// First the untold members. Those that came have their index here noted in them. Those that
+    /// have gone are known to the structure (member_pool.F1). Then nodes without a value, for
+    /// further members (member_pool.F3), whose `full` means nothing.
     nodes: Vec<NonNull<Member<T>>>,
     untold: usize,
     queue: Queue,
 }
 
-/// What is left to do for a member that has gone, without the lock.
+/// What is left to do, without the lock, for a member that has gone.
 enum Gone<T> {
-    /// Nothing: the structure is to be told first.
+    /// Nothing: the structure must be told first.
     Untold,
-    /// Its value is to be dropped; the node is free.
+    /// Drop its value; the node is free.
     Value(T),
-    /// It is to be freed, with its value.
+    /// Free the node, with its value.
     Node(NonNull<Member<T>>),
 }
 
-/// Untold members that a glance looks at: the first line of their list.
+/// Untold members that a glance looks at, at most: the first line of their list.
 const GLANCED: usize = if SMALL { 1 } else { 8 };
 
-/// Bytes of a value up to which it is moved out of its node, so that the node can be used again.
+/// Bytes of a value up to which it is moved out of its node, so that the node can be reused.
 const MOVED_BYTES: usize = 256;
 
 // SAFETY: it owns the nodes that have gone, and leads to those of handles; any thread may use and
@@ -95,7 +97,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         Self { forms: Promotable::new(few) }
     }
 
-    /// As a pool.
+    /// Promotes the members to a pool.
     #[cfg(all(test, not(manycore_shuttle)))]
     pub(in crate::collections) fn promoted(self) -> Self {
         self.promote();
@@ -108,7 +110,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         self.forms.promote();
     }
 
-    /// The large form, if it is there.
+    /// Returns the large form, if there is one.
     #[inline(always)]
     pub(in crate::collections) fn many(&self) -> Option<&Many<T, S>> {
         self.forms.large()
@@ -122,10 +124,10 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
-    /// As [`MemberPool::leave`].
+    /// Same as [`MemberPool::leave`].
     ///
     /// # Safety
-    /// As [`MemberPool::leave`].
+    /// Same as [`MemberPool::leave`].
     #[inline(always)]
     pub(in crate::collections) unsafe fn leave(&self, value: NonNull<T>) {
         let gone = match self.forms.small() {
@@ -141,7 +143,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
-    /// As [`MemberPool::read`].
+    /// Same as [`MemberPool::read`].
     #[cfg(all(test, not(manycore_shuttle)))]
     pub(in crate::collections) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R
     where
@@ -150,7 +152,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         self.read_few(f).unwrap_or_else(|(f, many)| many.pool.read(f))
     }
 
-    /// As [`read`](Self::read) in the small form, or the large one.
+    /// Same as [`read`](Self::read) in the small form. Otherwise returns the large form.
     pub(in crate::collections) fn read_few<R, F>(&self, f: F) -> Result<R, (F, &Many<T, S>)>
     where
         F: FnOnce(&S) -> R,
@@ -161,9 +163,9 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
-    /// What `of` says of the structure, which `with` changes for each member of which the structure
-    /// was not told. If there are more than a few of these, the structure is told first. In the
-    /// small form, or the large one.
+    /// Returns what `of` makes of the structure, changed by `with` for each untold member. If there
+    /// are more than a few untold members, the structure is told first. This is for the small form;
+    /// otherwise returns the large form.
     #[inline(always)]
     pub(in crate::collections) fn glance<R>(
         &self,
@@ -188,7 +190,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         Ok(result)
     }
 
-    /// As [`MemberPool::change`].
+    /// Same as [`MemberPool::change`].
     pub(in crate::collections) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         match self.few_for_a_look() {
             Ok(few) => look(few, f),
@@ -196,10 +198,11 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
-    /// Calls `f` with the structure, up to date, and with a list. To that it adds members that the
-    /// structure has let go, and whose owners have gone: they are freed, their values not dropped.
-    /// In the small form `f` is called once more before, when the structure is not told yet of what
-    /// came: what it does then may spare it from putting that in some order.
+    /// Calls `f` with the up-to-date structure and a list. To the list `f` adds members that the
+    /// structure has let go and whose owners have gone: they are freed, their values not dropped.
+    ///
+    /// In the small form `f` is also called once before, when the structure does not know yet what
+    /// came. What `f` does then may save the structure from ordering those members.
     pub(in crate::collections) fn change_and_free(
         &self,
         mut f: impl FnMut(&mut S, &mut Vec<NonNull<Member<T>>>),
@@ -228,7 +231,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
-    /// The small form, unless a look at it runs code of the user's (member_pool.F2).
+    /// Returns the small form, unless a look at it runs user code (member_pool.F2).
     #[inline(always)]
     fn few_for_a_look(&self) -> Result<Holding<'_, Few<T, S>>, &Many<T, S>> {
         let few = self.forms.small()?;
@@ -239,8 +242,8 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
     }
 }
 
-/// Tells the structure what it does not know, and calls `f` with it. What has gone is dropped when
-/// the lock is released.
+/// Tells the structure what it does not know, and calls `f` with it. Drops what has gone after the
+/// lock is released.
 fn look<T, S, R>(mut few: Holding<'_, Few<T, S>>, f: impl FnOnce(&mut S) -> R) -> R
 where
     T: Send + Sync + 'static,
@@ -254,7 +257,7 @@ where
     result
 }
 
-/// As [`look`], for a look that began without telling the structure.
+/// Same as [`look`], for a look that began without telling the structure.
 #[inline(never)]
 fn look_again<T, S, R>(few: Holding<'_, Few<T, S>>, of: impl Fn(&S) -> R) -> R
 where
@@ -295,7 +298,8 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
         }
     }
 
-    /// A free node, in the first place behind the untold ones, where there is none.
+    /// Makes a free node, in the first place after the untold members. The caller has found none
+    /// there.
     #[cold]
     #[inline(never)]
     fn make_node(&mut self) -> NonNull<Member<T>> {
@@ -305,10 +309,10 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
         node
     }
 
-    /// A member goes.
+    /// Removes a member.
     ///
     /// # Safety
-    /// `node` is of a value of `enter` whose owner goes.
+    /// `node` is that of a value of `enter`, and its owner leaves.
     #[inline(always)]
     unsafe fn leave(&mut self, node: NonNull<Member<T>>) -> Gone<T> {
         // SAFETY: member_pool.N1 - the caller is the owner, so the node is there.
@@ -335,7 +339,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
         Gone::Value(unsafe { Member::handle(node).read() })
     }
 
-    /// The structure is to be told that a member goes.
+    /// Notes that the structure must be told that a member goes.
     #[inline(never)]
     fn leave_told(&mut self, node: NonNull<Member<T>>) {
         // SAFETY: member_pool.N1 - the caller is the owner, so the node is there.
@@ -346,22 +350,22 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
         self.untold += 1;
     }
 
-    /// The last untold member changes places with a node before it.
+    /// Swaps the last untold member with a node before it.
     #[inline(never)]
     fn close_gap(&mut self, at: usize) {
         self.nodes.swap(at, self.untold);
         // SAFETY: member_pool.F1 - what is in the list is held until the structure is told.
         let moved = unsafe { self.nodes[at].as_ref() };
-        // The place of one that has gone is the structure's still.
+        // If the member has gone, its place still belongs to the structure.
         if moved.links.is_here() {
             moved.place.store(at, Ordering::Relaxed);
         }
     }
 
-    /// Tells the structure what it does not know. What has gone comes back, to be freed.
+    /// Tells the structure what it does not know. Adds what has gone to `garbage`, to be freed.
     ///
     /// # Panics
-    /// If the structure does; it counts as told of that member (ldu.U7).
+    /// If the structure does. It counts as told of that member (ldu.U7).
     fn tell(&mut self, garbage: &mut Vec<NonNull<Member<T>>>) {
         while let Some(last) = self.untold.checked_sub(1) {
             let node = self.nodes.swap_remove(last);
@@ -380,7 +384,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
         }
     }
 
-    /// Frees nodes without a value, all but so many.
+    /// Frees nodes without a value, except `keep` of them.
     #[cold]
     fn free_spare(&mut self, keep: usize) {
         let from = self.nodes.len().min(self.untold + keep);
@@ -390,7 +394,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
 }
 
 impl<T: Send + Sync + 'static, S: Store<T>> Drop for FewMembers<T, S> {
-    /// Tells the structure what is left, as a pool does. (If there is a pool, that is nothing.)
+    /// Tells the structure what is left, as a pool does. (If there is a pool, nothing is left.)
     fn drop(&mut self) {
         if model_failed() {
             return;
@@ -412,7 +416,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     #[derive(Default)]
     struct Count(usize);
 

@@ -77,7 +77,7 @@ fn loom_members_of_two_threads_are_in_one_set_while_it_becomes_a_pool() {
     });
 }
 
-/// One that the structure has been told of in the small form.
+/// A member that the structure has been told of in the small form.
 #[test]
 fn loom_member_leaves_by_the_pool_that_came_before_it() {
     model(3, || {

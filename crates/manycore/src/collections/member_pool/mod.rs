@@ -1,20 +1,20 @@
-//! Values with marks, in memory that is used again: what collections on [`DeferredSet`] share.
+//! Values with marks, in memory that is reused: shared by the collections built on [`DeferredSet`].
 //!
-//! Owns: [`MemberPool`], its nodes and their memory; in `few`, its small form. What a read wants of
-//! the nodes is the structure's. Members come and go eagerly where that pays (`pace`), if the
-//! structure admits it ([`AT_PACE`](MemberStore::AT_PACE)).
+//! Owns: [`MemberPool`], its nodes and their memory; in `few`, its small form. The structure
+//! decides what a read does with the nodes. Members come and go eagerly if that pays (`pace`) and
+//! the structure allows it ([`AT_PACE`](MemberStore::AT_PACE)).
 //!
 //! Laws:
-//! - **member_pool.N1** A node is made by `enter` and belongs to the set. It has a value from then
-//!   until its owner leaves, or, if the structure has to be told of that still, until the set frees
-//!   it.
-//! - **member_pool.N2** A node whose owner came and went without a read between them is the owner's
-//!   again: it gives its value up and waits in the heap of the thread's slot, perhaps still queued,
-//!   for the next `enter` there. A heap is used by its slot's owner alone, and no user
-//!   code runs in between.
-//! - **member_pool.N3** The user's code runs under the set's lock only where the structure says so.
-//!   Values are dropped outside of it, and closures that a read calls give their panic to the
-//!   reader after it.
+//! - **member_pool.N1** A node is made by `enter` and belongs to the set. It has a value until its
+//!   owner leaves. If the structure has to be told of that first, it has a value until the set
+//!   frees it.
+//! - **member_pool.N2** If a node's owner came and went without a read in between, the node is the
+//!   owner's again. It gives its value up and waits in the heap of the thread's slot, perhaps still
+//!   queued, for the next `enter` there. Only its slot's owner uses a heap, and no user code runs
+//!   meanwhile.
+//! - **member_pool.N3** User code runs under the set's lock only if the structure says so. Values
+//!   are dropped outside of it. If a closure that a read calls panics, the reader continues the
+//!   panic after it has released the lock.
 
 mod few;
 #[cfg(all(test, manycore_loom))]
@@ -36,12 +36,12 @@ use std::ptr::NonNull;
 /// Free nodes that a slot keeps.
 const SPARE: usize = if SMALL { 1 } else { 64 };
 
-/// A value, its marks, and what the structure notes of it.
+/// A value with its marks, and what the structure notes of it.
 pub(super) struct Member<T> {
     links: Links,
-    /// The structure's, while it has the node: used under the set's lock alone.
+    /// Belongs to the structure while it has the node. Used only under the set's lock.
     pub(super) place: AtomicUsize,
-    /// Whether there is a value (member_pool.N1, member_pool.N2). Written by the node's owner.
+    /// True if there is a value (member_pool.N1, member_pool.N2). Written by the node's owner.
     full: AtomicBool,
     value: MaybeUninit<T>,
 }
@@ -63,17 +63,17 @@ unsafe impl<T: Send + Sync + 'static> Linked for Member<T> {
     }
 }
 
-/// Free nodes of one slot (member_pool.N2), and how many members have come there.
+/// Free nodes of one slot (member_pool.N2), and the number of members that have come there.
 #[repr(align(128))]
 struct Heap<T> {
-    /// The number of free nodes, and in steps of [`CAME`] that of the members. Written by the
-    /// slot's owner. (In one word, because members that are never read should not pay for the
+    /// The number of free nodes, plus [`CAME`] times the number of members that came. Written by
+    /// the slot's owner. (It is one word, so that members that are never read do not pay for the
     /// pace.)
     counts: AtomicU64,
     nodes: UnsafeCell<Nodes<T>>,
 }
 
-/// The first of them are some, as many as there are free nodes.
+/// Free nodes. Only the first ones are `Some`, as many as there are free nodes.
 type Nodes<T> = Option<Box<[Option<NonNull<Member<T>>>; SPARE]>>;
 
 /// See [`Heap`].
@@ -87,7 +87,7 @@ impl<T> From<usize> for Heap<T> {
 }
 
 impl<T> Heap<T> {
-    /// Counts a member that comes, and takes a free node for it. For the slot's owner.
+    /// Counts a member that comes, and takes a free node for it. The caller owns the slot.
     #[inline(always)]
     fn pop(&self) -> Option<NonNull<Member<T>>> {
         // ORDER: Relaxed (both); one writer.
@@ -101,7 +101,7 @@ impl<T> Heap<T> {
         self.nodes.with(|nodes| unsafe { *(*nodes).as_ref()?.get(last as usize)? })
     }
 
-    /// Keeps a free node, unless there are enough. For the slot's owner.
+    /// Keeps a free node, unless there are enough. The caller owns the slot.
     #[inline(always)]
     fn push(&self, node: NonNull<Member<T>>) -> bool {
         // ORDER: Relaxed (both); one writer.
@@ -121,13 +121,13 @@ impl<T> Heap<T> {
         true
     }
 
-    /// How many members have come.
+    /// Returns how many members have come.
     fn came(&self) -> u64 {
         // ORDER: Relaxed; a count.
         self.counts.load(Ordering::Relaxed) / CAME
     }
 
-    /// Empties it. To be called by the pool's owner.
+    /// Empties the heap. The caller owns the pool.
     fn take_all(&self, f: impl FnMut(NonNull<Member<T>>)) {
         // ORDER: Relaxed; the pool's owner is alone.
         let len = self.counts.load(Ordering::Relaxed) % CAME;
@@ -142,7 +142,7 @@ impl<T> Heap<T> {
 }
 
 impl<T> Member<T> {
-    /// A node that is to get a value before anything else.
+    /// Makes a node. The caller writes its value before anything else.
     #[inline(never)]
     fn new() -> NonNull<Self> {
         NonNull::from(Box::leak(Box::new(Self {
@@ -153,7 +153,7 @@ impl<T> Member<T> {
         })))
     }
 
-    /// The value of a node that a structure has.
+    /// Returns the value of a node that a structure has.
     ///
     /// # Safety
     /// The structure has been told of the node's coming, and not yet of its going (member_pool.N1).
@@ -164,7 +164,7 @@ impl<T> Member<T> {
         unsafe { (*node.as_ptr()).value.assume_init_ref() }
     }
 
-    /// Where the value is: what `enter` has returned for this node.
+    /// Returns the address of the value, which `enter` returns for this node.
     pub(super) fn handle(node: NonNull<Self>) -> NonNull<T> {
         // SAFETY: the field is within the node, so its address is not zero. No reference is made:
         // the pointer leads back to the node (`node_of`).
@@ -184,28 +184,28 @@ impl<T> Member<T> {
     }
 }
 
-/// What keeps the nodes of a [`MemberPool`]: a [`Structure`] that may free what leaked handles have
-/// left in it. So it gets the pointers that the nodes' boxes were made into, and no references.
+/// A [`Structure`] that keeps the nodes of a [`MemberPool`], and may free what leaked handles have
+/// left in it. So it gets the pointers from the nodes' boxes, not references.
 pub(super) trait MemberStore<T>: Send {
-    /// Whether members may come and go eagerly: then they run the structure's code, and readers
-    /// wait for each other while they do.
+    /// True if members may come and go eagerly. They run the structure's code then, and readers
+    /// wait for each other meanwhile.
     const AT_PACE: bool = false;
 
-    /// A node comes.
+    /// Adds a node.
     ///
     /// # Safety
     /// The node has a value, and is alive until [`remove`](Self::remove) has returned for it, or
     /// the set is gone (member_pool.N1).
     unsafe fn insert(&mut self, node: NonNull<Member<T>>);
 
-    /// A node goes.
+    /// Removes a node.
     ///
     /// # Safety
-    /// As [`insert`](Self::insert), which was called for it before.
+    /// Same as for [`insert`](Self::insert), which was called for the node before.
     unsafe fn remove(&mut self, node: NonNull<Member<T>>);
 }
 
-/// Members as a set's structure.
+/// Adapts a [`MemberStore`] to the set's [`Structure`].
 struct MemberStructure<S> {
     members: S,
     pace: Pace,
@@ -239,7 +239,7 @@ pub(super) struct MemberPool<T: Send + Sync + 'static, S: MemberStore<T>> {
     heaps: Segmented<Heap<T>>,
 }
 
-/// A value's node.
+/// Returns a value's node.
 ///
 /// # Safety
 /// `value` came from [`MemberPool::enter`].
@@ -251,7 +251,7 @@ unsafe fn node_of<T>(value: NonNull<T>) -> NonNull<Member<T>> {
 }
 
 impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
-    /// The bound has been checked.
+    /// Makes a pool. The caller has checked the bound.
     pub(super) fn new(queue: Queue, max_queued: usize, structure: S) -> Self {
         let builder = DeferredSet::builder().queue(queue).max_queued(max_queued);
         let set = builder.build(MemberStructure { members: structure, pace: Pace::default() });
@@ -309,7 +309,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
         drop(value);
     }
 
-    /// Puts a node without a value where the next `enter` finds it, or frees it.
+    /// Keeps a node without a value for the next `enter`, or frees it.
     #[inline(always)]
     fn keep(&self, node: NonNull<Member<T>>) {
         percpu::with_own_slot(|slot| {
@@ -320,8 +320,8 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
         });
     }
 
-    /// Calls `f` with the structure, up to date, side by side with other readers. A panic of `f`
-    /// goes on when the set is given up (member_pool.N3).
+    /// Calls `f` with the up-to-date structure, in parallel with other readers. If `f` panics, the
+    /// panic continues after the set is released (member_pool.N3).
     pub(super) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R
     where
         S: Sync,
@@ -330,20 +330,21 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
         guarded(|| self.set.read_shared_at(pace), |told| f(&told.members), || ())
     }
 
-    /// As [`read`](Self::read), for a structure that a reader may change, though not its members.
+    /// Same as [`read`](Self::read), for a reader that changes the structure, though not its
+    /// members.
     pub(super) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         let read = || self.set.read_at(|told, look| self.pace(told, look));
         guarded(read, |told| f(&mut told.members), || ())
     }
 
-    /// As [`read`](Self::read), alone and at a cut, of which `f` is told. `before` is called under
+    /// Same as [`read`](Self::read), alone and at a cut, which `f` gets. `before` is called under
     /// the set's lock, before the epoch is raised.
     pub(super) fn read_cut<R>(&self, before: impl FnOnce(), f: impl FnOnce(&S, u64) -> R) -> R {
         guarded(|| self.set.read_cut(before), |(told, cut)| f(&told.members, *cut), || ())
     }
 
-    /// Makes a cut as [`read_cut`](Self::read_cut) does, of which `at` is told, or waits for
-    /// another reader's that began after this call; then calls `f` side by side with other readers.
+    /// Makes a cut as [`read_cut`](Self::read_cut) does and passes it to `at`, or waits for another
+    /// reader's cut that began after this call. Then calls `f` in parallel with other readers.
     pub(super) fn share_cut<R>(
         &self,
         before: impl FnOnce(),
@@ -357,24 +358,24 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
         guarded(|| self.set.share_cut(before, at), |_| f(), || ())
     }
 
-    /// The epoch that a change has to note that begins now, as [`DeferredSet::epoch`].
+    /// Returns the epoch that a change that begins now must note: see [`DeferredSet::epoch`].
     #[inline(always)]
     pub(super) fn epoch(&self) -> u64 {
         self.set.epoch()
     }
 
-    /// As [`DeferredSet::is_current`].
+    /// Same as [`DeferredSet::is_current`].
     pub(super) fn is_current(&self) -> bool {
         self.set.is_current()
     }
 
-    /// Whether changes are to be eager, and for how many reads.
+    /// Decides whether changes are to be eager, and for how many reads.
     #[cold]
     fn pace(&self, told: &mut MemberStructure<S>, look: Look) -> (bool, u32) {
         told.pace.look(look, self.came(), Clock::system().ticks_now())
     }
 
-    /// How many members have come.
+    /// Returns how many members have come.
     fn came(&self) -> u64 {
         self.heaps.iter().map(|(_, heap)| heap.came()).sum()
     }
@@ -401,7 +402,7 @@ mod tests {
     use super::*;
     use crate::sync::thread;
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     struct Count(usize);
 
     impl MemberStore<u64> for Count {
@@ -416,7 +417,7 @@ mod tests {
         }
     }
 
-    /// Pairs, each with a read inside after every so many. How many were eager.
+    /// Makes pairs, with a read inside after every few of them. Returns how many were eager.
     fn run(pool: &MemberPool<u64, Count>, pairs: usize, read_every: usize) -> usize {
         let mut eager = 0;
         for pair in 1..=pairs {

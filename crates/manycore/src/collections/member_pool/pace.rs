@@ -1,36 +1,36 @@
-//! Whether the members of a pool come and go eagerly, or deferred: the faster is found by trial.
+//! Eager or deferred: a trial finds in which way the members of a pool should come and go.
 //!
-//! Owns: [`Pace`], the controller. It knows no atomic and no clock: looks carry their time. The
-//! set's lock guards it.
+//! Owns: [`Pace`], the controller. It uses no atomics and no clock: the caller passes the time to
+//! each look. The set's lock guards it.
 //!
 //! Law **member_pool.N4** A set is eager on trial, and for as long as trials find that a pair takes
-//! less time so (policy.P4). There is no trial where it would be in vain: where most reads find no
-//! change, since they had better share the structure, or only few of those that were made, since
-//! the others have cancelled.
+//! less time then (policy.P4). There is no trial in two cases where it would be in vain. If most
+//! reads find no change, readers had better share the structure. If reads find only few of the
+//! changes that were made, the others have cancelled.
 
 use crate::ldu::Look;
 use crate::policy::Trial;
 use std::mem::replace;
 
-/// Reads between two looks in a trial. A look reads a line of each thread that has had a member.
+/// Reads between two looks in a trial. A look reads a line of each thread that had a member.
 const READS: u32 = 256;
 /// Reads between two looks at other times.
 const READS_AT_REST: u32 = 4 * READS;
-/// A trial is in vain where a read visits less than one in so many of the members that came.
+/// A trial is in vain if reads visit less than one in this many of the members that came.
 const VISITED: u64 = 4;
 
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Of deferred and of eager changes.
+    /// The trial of deferred and of eager changes.
     trial: Trial,
-    /// Members that had come up to the last look, those that reads had visited, and the time.
+    /// At the last look: members that had come, members that reads had visited, and the time.
     seen: (u64, u64, u64),
 }
 
 impl Pace {
-    /// Takes a look, up to which so many members have come. Returns whether changes are to be
-    /// eager, and after how many reads the next look is.
+    /// Takes a look, up to which `came` members have come. Returns whether changes are to be eager,
+    /// and after how many reads the next look is.
     pub(super) fn look(&mut self, look: Look, came: u64, now: u64) -> (bool, u32) {
         let seen = replace(&mut self.seen, (came, look.visited, now));
         let (pairs, visited) = (came.wrapping_sub(seen.0), look.visited - seen.1);
@@ -50,11 +50,11 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// A load: so many pairs before each read, and what a pair takes.
+    /// A load: pairs before each read, and the time of a pair.
     #[derive(Debug, Clone, Copy)]
     struct Load {
         pairs: u64,
-        /// Of them, those whose members a read visits.
+        /// Pairs among them whose members a read visits.
         visited: u64,
         ticks: [u64; 2],
     }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     impl Run {
-        /// Whether changes are eager after one more read.
+        /// Makes one more read. Returns true if changes are eager after it.
         fn read(&mut self, load: Load) -> bool {
             let (is_eager, next) = self.answer;
             self.came += load.pairs;
@@ -90,13 +90,13 @@ mod tests {
             self.answer.0
         }
 
-        /// The share of reads, in percent, after which changes are eager.
+        /// Returns the share of reads, in percent, after which changes are eager.
         fn eager_share(&mut self, load: Load, reads: usize) -> usize {
             (0..reads).filter(|_| self.read(load)).count() * 100 / reads
         }
     }
 
-    /// member_pool.N4, whatever was before.
+    /// member_pool.N4, whatever happened before.
     #[test]
     fn what_is_faster_is_found_by_trial() {
         let eager_pays = [
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(run.eager_share(rare, 100_000), 0, "a trial that was in vain for sure");
     }
 
-    /// What the counts say decides whether there is a trial, and nothing else.
+    /// Only the counts decide whether there is a trial.
     #[test]
     fn counts_that_are_off_change_no_result() {
         for visited in [2, 4, 6, 10] {
@@ -143,7 +143,7 @@ mod tests {
         let mut run = Run::default();
         let load = Load { pairs: 1, visited: 1, ticks: [200, 100] };
         while !run.read(load) {}
-        run.answer.0 = false; // so many changes without a read
+        run.answer.0 = false; // that many changes without a read
         assert!(!run.read(load) || run.reads > 0);
         run.eager_share(load, 600_000);
         assert!(run.eager_share(load, 100_000) >= 95);

@@ -7,7 +7,7 @@ use crate::cluster::{Clustered, Placement};
 use crate::collections::reentrancy_lock::ReentrancyLock;
 use std::fmt;
 
-/// Collects how a pool is to behave, and makes it: [`ObjectPool::builder`].
+/// Builder for an [`ObjectPool`]: [`ObjectPool::builder`].
 ///
 /// ```
 /// use manycore::collections::ObjectPool;
@@ -36,20 +36,20 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
         Self { make: Box::new(make), recycle: None, max: usize::MAX, placement, shelf }
     }
 
-    /// How many objects there may be at a time, lent or idle (default: no bound).
+    /// Sets how many objects there may be at a time, lent or idle (default: no bound).
     #[must_use]
     pub fn max(mut self, max: usize) -> Self {
         self.max = max;
         self
     }
 
-    /// Looks at each object that is given back, on the thread that gives it back: cleans it and
-    /// returns `true`, or returns `false` for one that must not be lent again. That is dropped,
-    /// and makes room for a new one.
+    /// Sets a hook that looks at each object that is given back, on the thread that gives it back.
+    /// It cleans the object and returns `true`, or returns `false` if the object must not be lent
+    /// again. That object is dropped, and makes room for a new one.
     ///
-    /// It runs without a lock, so it may use the pool. If it panics, the object is dropped, and
-    /// then the panic goes on (unless the thread is unwinding already). Objects that are
-    /// [detached](super::Pooled::detach) don't pass it.
+    /// The hook runs without a lock, so it may use the pool. If it panics, the object is dropped,
+    /// and then the panic continues (unless the thread is unwinding already).
+    /// [Detached](super::Pooled::detach) objects do not pass the hook.
     ///
     /// ```
     /// use manycore::collections::ObjectPool;
@@ -75,14 +75,15 @@ impl<T: Send + 'static> ObjectPoolBuilder<T> {
         self
     }
 
-    /// Which threads share a shelf of idle objects (default: each has its own).
+    /// Sets which threads share a shelf of idle objects (default: each has its own).
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// How many idle objects a shelf keeps (default 16); more go to all threads.
+    /// Sets how many idle objects a shelf keeps (default 16). Further objects are available to all
+    /// threads.
     #[must_use]
     pub fn shelf(mut self, objects: usize) -> Self {
         self.shelf = objects;

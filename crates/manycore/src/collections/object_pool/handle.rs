@@ -1,4 +1,4 @@
-//! Objects while they are lent.
+//! Handles of lent objects.
 
 use super::{ObjectPool, Room};
 use std::fmt;
@@ -7,8 +7,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::Arc;
 
-/// An object borrowed from an [`ObjectPool`]; dropping it gives it back, as it is, or as the pool's
-/// [`recycle`](super::ObjectPoolBuilder::recycle) leaves it.
+/// An object borrowed from an [`ObjectPool`]. Dropping it gives the object back, as it is, or as
+/// the pool's [`recycle`](super::ObjectPoolBuilder::recycle) hook leaves it.
 ///
 /// ```
 /// let pool = manycore::collections::ObjectPool::new(4, String::new);
@@ -37,8 +37,8 @@ impl<'a, T: Send + 'static> Pooled<'a, T> {
         thing
     }
 
-    /// A handle with a share of the pool instead of a borrow of it: to keep in a struct, or to take
-    /// along to another thread or task.
+    /// Returns a handle that shares the pool instead of borrowing it: to keep in a struct, or to
+    /// take to another thread or task.
     ///
     /// ```
     /// use manycore::collections::{ObjectPool, Pooled};
@@ -72,8 +72,8 @@ impl<T: Send + 'static> Drop for Pooled<'_, T> {
     }
 }
 
-/// An object of an [`ObjectPool`] behind an `Arc`: [`Pooled::into_owned`]. Dropping it gives the
-/// object back. The pool lives as long as its last such handle.
+/// An object of an [`ObjectPool`] in an `Arc`: [`Pooled::into_owned`]. Dropping it gives the object
+/// back. The pool lives as long as its last such handle.
 ///
 /// See [`Pooled::into_owned`] for an example.
 #[must_use = "the object is given back when this is dropped"]

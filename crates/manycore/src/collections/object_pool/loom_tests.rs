@@ -1,5 +1,5 @@
-//! Models of the pool's laws: one thing, two or three threads. The thing is a loom cell, so two
-//! holders, or one that does not see what the last one did, fail the model.
+//! Models of the pool's laws: one object, two or three threads. The object is a loom cell. So the
+//! model fails if it has two holders, or a holder that does not see what the last one did.
 
 use super::{ObjectPool, Pooled};
 use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
@@ -56,8 +56,8 @@ fn use_once(thing: &mut Thing) {
     thing.0.with_mut(|uses| unsafe { *uses += 1 });
 }
 
-/// A thread begins to wait while the only thing is given back, by a thread that has no shelf yet
-/// (object_pool.P5). A thing that is missed is a deadlock.
+/// A thread begins to wait while the only object is given back, by a thread that has no shelf yet
+/// (object_pool.P5). A missed object is a deadlock.
 #[test]
 fn loom_pool_waiter_gets_what_is_given_back() {
     model(2, || {
@@ -109,7 +109,7 @@ impl Wake for Task {
     }
 }
 
-/// A future that waits first in line is dropped while the thing comes back (object_pool.P6): the
+/// A future that waits first in line is dropped while the object comes back (object_pool.P6). The
 /// second in line gets it.
 #[test]
 fn loom_pool_dropped_future_passes_its_turn_on() {

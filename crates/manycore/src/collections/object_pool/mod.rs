@@ -1,27 +1,35 @@
-//! Things to borrow and give back, with a shelf near each thread.
+//! Objects to borrow and give back, with a shelf near each thread.
 //!
-//! Owns: [`ObjectPool`], its handles, and those that wait for an object.
+//! Owns: [`ObjectPool`], its handles, and the threads and tasks that wait for an object.
+//!
+//! ```text
+//! shelf of thread 1   [ idle ]     take: own shelf -> back room -> create -> close, empty shelves
+//! shelf of thread 2   [ idle ]     give back: the first waiter, or own shelf (a full shelf
+//! back room           [ idle ]                gives half to the back room)
+//!    with the count of created objects and the queue of waiters, under one lock
+//! ```
 //!
 //! Laws:
 //! - object_pool.P1 created = lent + on shelves + in the back room, and created is at most the
 //!   bound.
-//! - object_pool.P2 A thing is taken from the shelf of the thread's slot and put back there, by
-//!   that thread alone: it announces itself on the shelf's line and finds the pool open (gate.E1).
-//!   A full shelf gives half to the back room.
+//! - object_pool.P2 A thread takes an object from the shelf of its own slot and puts it back there.
+//!   It announces itself on the shelf's line and finds the pool open (gate.E1); no other thread
+//!   uses that shelf. A full shelf gives half to the back room.
 //! - object_pool.P3 A thread that finds its shelf empty tries the back room, then creates an object
 //!   if the bound allows it, then closes the pool if a shelf has something. So no thread starves
 //!   while objects are idle elsewhere. Closing empties all shelves into the back room (gate.E2).
-//!   The pool opens after `TURNS` turns at the back room without a waiter: objects that are too few
-//!   for a shelf of each thread are shared under one lock.
-//! - object_pool.P4 Things are created, recycled and dropped with no lock held, and wakers are
-//!   woken so.
-//! - object_pool.P5 No waiter misses what is given back. It closes the pool before it enters the
-//!   queue, under the pool's lock, and the pool is closed as long as one waits. So a thread that
-//!   returns a thing, or gives up a count, goes to the back room, and finds the waiter there.
-//! - object_pool.P6 First come, first served. What comes back while others wait goes to the first
-//!   of them, into its hands, and never to a place where a later thread might find it; so every
-//!   place is empty as long as one waits. A waiter that leaves with something in its hands (its
-//!   time was up, or its future was dropped) uses it or passes it on.
+//!   The pool opens after `TURNS` turns at the back room without a waiter. So objects that are too
+//!   few for a shelf of each thread are shared under one lock.
+//! - object_pool.P4 Objects are created, recycled and dropped with no lock held; wakers are woken
+//!   with no lock held.
+//! - object_pool.P5 No waiter misses what is given back. A waiter closes the pool before it enters
+//!   the queue, under the pool's lock, and the pool stays closed while there is a waiter. So a
+//!   thread that returns an object, or gives up a count, goes to the back room, and finds the
+//!   waiter there.
+//! - object_pool.P6 First come, first served. An object that comes back while others wait goes to
+//!   the first of them, into its hands, and never to a place where a later thread might find it. So
+//!   every place is empty while there is a waiter. A waiter that leaves with something in its hands
+//!   (its time was up, or its future was dropped) uses it or passes it on.
 //!
 //! Source: K42's global page manager, section 4.2 of the paper (free lists in the representatives,
 //! the second of its three steps). The paper says that it does not balance them; object_pool.P3
@@ -50,22 +58,22 @@ use shelf::{Doors, Shelf};
 use std::fmt;
 use std::mem::{self, ManuallyDrop};
 
-/// Objects that one shelf keeps, by default.
+/// Objects that a shelf keeps, by default.
 const SHELF: usize = 16;
 
-/// Turns at the back room without a waiter after which a closed pool opens. A closing costs a
-/// barrier of some microseconds and a look at each shelf. So the pool stays closed for about as
-/// long as that takes: a pool that is short of objects now and then is open nearly always.
+/// Turns at the back room without a waiter after which a closed pool opens. Closing costs a barrier
+/// of some microseconds and a look at each shelf, and the pool stays closed for about as long as
+/// that takes. So a pool that is short of objects only now and then is nearly always open.
 const TURNS: usize = if SMALL { 2 } else { 128 };
 
 type Make<T> = Box<dyn Fn() -> T + Send + Sync>;
 type Recycle<T> = Box<dyn Fn(&mut T) -> bool + Send + Sync>;
 
 struct Root<T> {
-    /// Away from what every return of an object reads.
+    /// Apart from what every return of an object reads.
     back: Line<ReentrancyLock<Back<T>>>,
     doors: Doors,
-    /// Shelves are plain, and there is no hook: giving back looks at nothing else.
+    /// True if shelves are plain and there is no hook: giving back looks at nothing else.
     is_straight: bool,
     make: Make<T>,
     recycle: Option<Recycle<T>>,
@@ -84,26 +92,27 @@ impl<T: Send + 'static> Rep for Shelf<T> {
 /// A pool of objects that are expensive to create: buffers, connections, parsers.
 ///
 /// What for: objects that many threads borrow for a moment and give back all the time, with a bound
-/// on how many there are. When not: for plain memory, a [`Slab`](crate::slab::Slab) or the
-/// allocator; for one thing for each thread, a thread-local. Two threads of an EPYC that take and
-/// return make 167 million pairs a second, by a bounded queue without a lock 87, by a `Vec`
-/// behind a mutex 13 (`manycore bench object-pool`).
+/// on how many there are. When not: for plain memory, take a [`Slab`](crate::slab::Slab) or the
+/// allocator; for one object for each thread, a thread-local.
 ///
-/// - Consistency: never more things than the bound. [`take`](Self::take) is refused if it found
-///   none idle anywhere; beside things that are given back it may miss the last of them.
-/// - Progress: blocking, for moments: no code of the user's runs under a lock. Threads and tasks
-///   that wait for an object ([`get`](Self::get), [`get_async`](Self::get_async)) are served first
-///   come, first served.
-/// - Cost: while the thread's shelf has something, a `Vec`'s `pop` for taking, a `push` for giving
-///   back, and no locked instruction. Otherwise the pool's lock, or the making of a thing. When
-///   objects are idle on other threads' shelves alone, and when a thread begins to wait, a barrier
-///   (`membarrier`, some microseconds) collects them; while others wait, and for the next 128
+/// Two threads of an EPYC that take and return make 167 million pairs a second. A bounded lock-free
+/// queue makes 87 million, a `Vec` behind a mutex 13 (`manycore bench object-pool`).
+///
+/// - Consistency: never more objects than the bound. [`take`](Self::take) is refused if it found
+///   none idle anywhere. While others give objects back, it may miss the last of them.
+/// - Progress: blocking, for moments: no user code runs under a lock. Threads and tasks that wait
+///   for an object ([`get`](Self::get), [`get_async`](Self::get_async)) are served first come,
+///   first served.
+/// - Cost: while the thread's shelf has an object, a `Vec`'s `pop` for taking, a `push` for giving
+///   back, and no locked instruction. Otherwise the pool's lock, or the making of an object. If
+///   objects are idle only on other threads' shelves, or a thread begins to wait, a barrier
+///   (`membarrier`, some microseconds) collects them. While others wait, and for the next 128
 ///   calls, each call takes the pool's lock.
-/// - Memory: the things, 512 bytes, 256 for every 32 threads of the process once it is used, and
-///   128 for each thread that uses it. What was created stays until the pool is dropped, or
+/// - Memory: the objects, 512 bytes, 256 for every 32 threads of the process once it is used, and
+///   128 for each thread that uses it. Objects stay until the pool is dropped, or
 ///   [`shrink`](Self::shrink) is called.
-/// - Panics: if making a thing does, or the [`recycle`](ObjectPoolBuilder::recycle) hook: the count
-///   is right again before the panic goes on, and one that waits gets its turn. A panic of a
+/// - Panics: if making an object does, or the [`recycle`](ObjectPoolBuilder::recycle) hook. The
+///   count is right again before the panic continues, and a waiter gets its turn. A panic of a
 ///   waiter's waker stays within the return that woke it.
 /// - Source: K42's page manager, section 4.2.
 ///
@@ -127,20 +136,20 @@ pub struct ObjectPool<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> ObjectPool<T> {
-    /// An empty pool that makes up to `max` things when they are needed.
+    /// Makes an empty pool that makes up to `max` objects when they are needed.
     #[must_use]
     pub fn new(max: usize, make: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Self::builder(make).max(max).build()
     }
 
-    /// Starts a pool with a hook for objects that come back, or other shelves.
+    /// Starts a builder for a pool with a hook for returned objects, or other shelves.
     #[must_use]
     pub fn builder(make: impl Fn() -> T + Send + Sync + 'static) -> ObjectPoolBuilder<T> {
         ObjectPoolBuilder::new(make)
     }
 
-    /// Borrows a thing: one that lies idle, near by if possible, or a new one. `None` if all that
-    /// there may be are lent; [`get`](Self::get) waits then.
+    /// Borrows an object: an idle one, near by if possible, or a new one. Returns `None` if the
+    /// pool is at its bound and all objects are lent; [`get`](Self::get) waits then.
     #[doc(alias = "try_get")]
     #[inline]
     pub fn take(&self) -> Option<Pooled<'_, T>> {
@@ -150,9 +159,9 @@ impl<T: Send + 'static> ObjectPool<T> {
         }
     }
 
-    /// What `f`, which is no user code and does not panic, does with the calling thread's shelf
-    /// (object_pool.P2). `None` if the pool is closed, too, and in the cases that are left to
-    /// [`shelf`](Self::shelf).
+    /// Returns what `f`, which is no user code and does not panic, does with the calling thread's
+    /// shelf (object_pool.P2). Also returns `None` if the pool is closed, and in the cases that are
+    /// left to [`shelf`](Self::shelf).
     #[inline(always)]
     fn near_shelf<R>(&self, f: impl FnOnce(&mut Vec<T>) -> Option<R>) -> Option<R> {
         let doors = &self.shelves.root().doors;
@@ -164,8 +173,8 @@ impl<T: Send + 'static> ObjectPool<T> {
         self.shelves.near_slot().and_then(|shelf| unsafe { shelf.with(doors, true, f) })
     }
 
-    /// As [`near_shelf`](Self::near_shelf), wherever the shelf is, and shared ones, too. `None` if
-    /// the thread has no shelf any more, too.
+    /// Same as [`near_shelf`](Self::near_shelf), wherever the shelf is, and for shared shelves.
+    /// Also returns `None` if the thread's slot is gone.
     fn shelf<R>(&self, f: impl FnOnce(&mut Vec<T>) -> Option<R>) -> Option<R> {
         let doors = &self.shelves.root().doors;
         let biased = doors.are_biased();
@@ -179,7 +188,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         shelf.shared.with(|()| unsafe { shelf.with(doors, biased, f) })
     }
 
-    /// From farther away (object_pool.P3).
+    /// Borrows an object from farther away (object_pool.P3).
     #[cold]
     #[inline(never)]
     fn fetch(&self) -> Option<Pooled<'_, T>> {
@@ -219,7 +228,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         back.idle.pop().map(Found::Idle)
     }
 
-    /// Closes the pool, if it is open, and takes what is on the shelves into the back room
+    /// Closes the pool, if it is open, and moves what is on the shelves into the back room
     /// (object_pool.P3). The caller has the pool's lock.
     fn close(&self, back: &mut Back<T>) {
         if mem::replace(&mut back.turns, TURNS) == 0 {
@@ -230,7 +239,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         }
     }
 
-    /// Counts a turn at the back room; the last one opens the pool (object_pool.P3).
+    /// Counts a turn at the back room; the last turn opens the pool (object_pool.P3).
     fn turn(&self, back: &mut Back<T>) {
         if back.turns != 0 && !back.has_waiters() {
             back.turns -= 1;
@@ -240,7 +249,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         }
     }
 
-    /// What was found, made if need be.
+    /// Lends what was found; makes an object if need be.
     fn lend(&self, found: Found<T>) -> Pooled<'_, T> {
         let thing = match found {
             Found::Idle(thing) => thing,
@@ -257,11 +266,11 @@ impl<T: Send + 'static> ObjectPool<T> {
         Pooled::new(thing, self)
     }
 
-    /// Puts a thing on the shelf of the thread that gives it back (object_pool.P2), unless the hook
-    /// rejects it or others wait.
+    /// Puts an object on the shelf of the thread that gives it back (object_pool.P2), unless the
+    /// hook rejects it or others wait.
     ///
     /// # Safety
-    /// The thing is not used afterwards.
+    /// The object is not used afterwards.
     #[inline]
     unsafe fn give_back(&self, thing: &mut ManuallyDrop<T>) {
         let root = self.shelves.root();
@@ -277,10 +286,10 @@ impl<T: Send + 'static> ObjectPool<T> {
         }
     }
 
-    /// As [`give_back`](Self::give_back): with the hook, to any shelf.
+    /// Same as [`give_back`](Self::give_back): with the hook, to any shelf.
     ///
     /// # Safety
-    /// The thing is not used afterwards.
+    /// The object is not used afterwards.
     #[inline(never)]
     unsafe fn give_far(&self, thing: &mut ManuallyDrop<T>) {
         if let Some(recycle) = &self.shelves.root().recycle {
@@ -298,10 +307,10 @@ impl<T: Send + 'static> ObjectPool<T> {
         }
     }
 
-    /// Moves the thing to a shelf that has room for it, without a call of the allocator.
+    /// Moves the object to a shelf that has room for it, without calling the allocator.
     ///
     /// # Safety
-    /// If it returns `Some`, the thing is not used afterwards.
+    /// If it returns `Some`, the object is not used afterwards.
     #[inline(always)]
     unsafe fn put(&self, things: &mut Vec<T>, thing: &mut ManuallyDrop<T>) -> Option<()> {
         let has_room = things.len() < things.capacity() && things.len() < self.shelves.root().shelf;
@@ -309,7 +318,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         has_room.then(|| things.push(unsafe { ManuallyDrop::take(thing) }))
     }
 
-    /// Makes room on the shelf, or gives to those that wait or to the back room.
+    /// Makes room on the shelf, or gives the object to a waiter or to the back room.
     #[cold]
     #[inline(never)]
     fn make_room(&self, thing: T) {
@@ -317,23 +326,24 @@ impl<T: Send + 'static> ObjectPool<T> {
         if root.shelf == 0 || root.doors.is_closed() {
             return self.give([thing]);
         }
-        // In this thread's hands while the allocator is called.
+        // This thread has the objects in its hands while the allocator is called.
         let mut things = self.shelf(|shelf| Some(mem::take(shelf))).unwrap_or_default();
         things.push(thing);
         let others =
             if things.len() > root.shelf { things.split_off(root.shelf / 2) } else { Vec::new() };
         self.shelf(|shelf| shelf.is_empty().then(|| mem::swap(shelf, &mut things)));
-        // What was refused: the pool was closed, or another thread that shares the shelf came.
+        // If the swap was refused, the pool was closed, or another thread that shares the shelf
+        // came.
         things.extend(others);
         if !things.is_empty() {
             self.give(things);
         }
     }
 
-    /// Whether the hook leaves the thing in the pool; otherwise it is dropped.
+    /// Returns true if the hook leaves the object in the pool; otherwise drops it.
     ///
     /// # Safety
-    /// The thing is not used afterwards if this returns `false` or panics.
+    /// The object is not used afterwards if this returns `false` or panics.
     unsafe fn recycle(&self, thing: &mut ManuallyDrop<T>, recycle: &Recycle<T>) -> bool {
         let fit = sync::caught(|| recycle(thing));
         if matches!(fit, Ok(true)) {
@@ -347,7 +357,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         false
     }
 
-    /// To those that wait, or to the back room.
+    /// Gives the objects to waiters, or to the back room.
     #[cold]
     fn give(&self, things: impl IntoIterator<Item = T>) {
         let mut woken = Vec::new();
@@ -364,7 +374,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         wake(woken);
     }
 
-    /// Gives a count up, to one that waits or for whichever thread comes next.
+    /// Gives a count up, to a waiter or for whichever thread comes next.
     fn give_room(&self) {
         let woken = self.back(|back| {
             debug_assert!(back.created > 0, "object_pool.P1: a thing is uncounted twice");
@@ -375,7 +385,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         wake(woken);
     }
 
-    /// What was handed to one that does not want it any more.
+    /// Passes on what was handed to a waiter that does not need it any more.
     fn pass_on(&self, found: Found<T>) {
         match found {
             Found::Idle(thing) => self.give([thing]),
@@ -383,18 +393,18 @@ impl<T: Send + 'static> ObjectPool<T> {
         }
     }
 
-    /// How many things there are, lent or idle.
+    /// Returns the number of objects, lent or idle.
     pub fn created(&self) -> usize {
         self.back(|back| back.created)
     }
 
-    /// How many lie idle now. Beside threads that take and give back, an estimate.
+    /// Returns the number of idle objects: an estimate while threads take and give back.
     pub fn idle(&self) -> usize {
         let shelved = self.shelves.gather(0, |sum, shelf| sum + shelf.count());
         shelved + self.back(|back| back.idle.len())
     }
 
-    /// Drops what lies idle; it is created again when it is needed. Returns how many.
+    /// Drops the idle objects, which are created again when needed. Returns how many it dropped.
     pub fn shrink(&self) -> usize {
         let dropped = self.back(|back| {
             self.close(back);
@@ -410,12 +420,13 @@ impl<T: Send + 'static> ObjectPool<T> {
     }
 }
 
-/// Without a lock. Contained, because the caller has nothing to do with those that wait.
+/// Wakes waiters, without a lock. Panics are contained, because the caller has nothing to do with
+/// those that wait.
 fn wake(woken: impl IntoIterator<Item = Wakeup>) {
     sync::contain(|| sync::run_each(woken, Wakeup::wake));
 }
 
-/// The count of a thing that is not there; given up at its end.
+/// The count of an object that does not exist (yet, or any more). Dropping this gives the count up.
 struct Room<'a, T: Send + 'static>(&'a ObjectPool<T>);
 
 impl<T: Send + 'static> Drop for Room<'_, T> {

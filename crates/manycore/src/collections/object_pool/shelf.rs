@@ -1,6 +1,6 @@
-//! What lies idle near a thread.
+//! Idle objects near a thread.
 //!
-//! Owns: the user's half of law object_pool.P2, and the closer's wait for it.
+//! Owns: the user's half of law object_pool.P2, and the closer's wait for the user.
 
 use crate::cluster::Placement;
 use crate::collections::reentrancy_lock::ReentrancyLock;
@@ -8,12 +8,12 @@ use crate::percpu::barrier;
 use crate::percpu::gate::{announce, announced, pass_barrier, wait_forever_while, withdraw};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell};
 
-/// Whether shelves may be used. Its word changes under the pool's lock alone.
+/// Says whether shelves may be used. The word changes only under the pool's lock.
 pub(super) struct Doors {
     /// Zero while the pool is open.
     closed: AtomicUsize,
     biased: bool,
-    /// Shelves are of one thread each, and those announce themselves by a plain store.
+    /// True if each shelf belongs to one thread, which announces itself by a plain store.
     pub(super) are_plain: bool,
 }
 
@@ -24,8 +24,8 @@ impl Doors {
         Self { closed: AtomicUsize::new(0), biased, are_plain }
     }
 
-    /// Closes the pool (gate.E2); a shelf's things are the caller's when it has waited for its
-    /// user.
+    /// Closes the pool (gate.E2). The caller may take the objects of a shelf once it has waited for
+    /// the shelf's user.
     pub(super) fn close(&self) {
         // ORDER: Relaxed; the barrier orders it before the looks at the shelves.
         self.closed.store(1, Ordering::Relaxed);
@@ -41,21 +41,21 @@ impl Doors {
         self.biased
     }
 
-    /// A hint, without an announcement.
+    /// Returns true if the pool is closed. A hint, without an announcement.
     pub(super) fn is_closed(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.closed.load(Ordering::Relaxed) != 0
     }
 }
 
-/// Things, and the line on which their user announces itself.
+/// Idle objects, and the line on which their user announces itself.
 pub(super) struct Shelf<T> {
-    /// One while the user is inside. The user alone writes it.
+    /// One while the user is inside. Written only by the user.
     inside: AtomicUsize,
-    /// How many things there are, for threads that are outside.
+    /// Number of objects, for threads that are outside.
     count: AtomicUsize,
     things: UnsafeCell<Vec<T>>,
-    /// Where threads share the shelf, its holder is the user.
+    /// If threads share the shelf, the holder of this lock is the user.
     pub(super) shared: ReentrancyLock<()>,
 }
 
@@ -73,13 +73,13 @@ impl<T> Shelf<T> {
         }
     }
 
-    /// What `f` does with the things, if the pool is open. `f` returns `None` if it has left them
-    /// as they are.
+    /// Runs `f` on the objects, if the pool is open. `f` returns `None` if it has left them
+    /// unchanged.
     ///
     /// # Safety
     /// The caller is the shelf's only user: the thread whose slot it belongs to, or the holder of
     /// `shared`. `biased` is that of the doors (gate.E4). `f` does not panic, and runs no user
-    /// code: not the allocator either.
+    /// code, not even the allocator.
     #[inline(always)]
     pub(super) unsafe fn with<R>(
         &self,
@@ -112,13 +112,13 @@ impl<T> Shelf<T> {
         Some(done)
     }
 
-    /// How many things there are; an estimate while the shelf is in use.
+    /// Returns the number of objects: an estimate while the shelf is in use.
     pub(super) fn count(&self) -> usize {
         // ORDER: Relaxed; an estimate.
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Waits until the user is outside, and moves the things over.
+    /// Waits until the user is outside, and moves the objects over.
     ///
     /// # Safety
     /// The caller has closed the pool, under the pool's lock, which it still has.

@@ -12,17 +12,17 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 impl<T: Send + 'static> ObjectPool<T> {
-    /// Borrows an object, waiting for one if all that there may be are lent. Those that wait are
-    /// served in the order of their coming.
+    /// Borrows an object, waiting for one if the pool is at its bound and all are lent. Waiters are
+    /// served in the order in which they came.
     ///
-    /// It waits for ever if no object is given back: when the calling thread has them all, or the
+    /// It waits for ever if no object is given back: if the calling thread has them all, or the
     /// bound is zero. A task uses [`get_async`](Self::get_async).
     #[doc(alias = "acquire")]
     pub fn get(&self) -> Pooled<'_, T> {
         self.get_until(None).expect("it waits without a limit")
     }
 
-    /// Borrows an object, waiting for one at most so long; `None` if none came in time.
+    /// Borrows an object, waiting at most `timeout`. Returns `None` if none came in time.
     ///
     /// ```
     /// use manycore::collections::ObjectPool;
@@ -35,11 +35,11 @@ impl<T: Send + 'static> ObjectPool<T> {
     /// assert!(pool.get_timeout(Duration::from_millis(1)).is_some());
     /// ```
     pub fn get_timeout(&self, timeout: Duration) -> Option<Pooled<'_, T>> {
-        // A time beyond what the clock can say is no limit.
+        // A deadline beyond the clock's range is no limit.
         self.get_until(Instant::now().checked_add(timeout))
     }
 
-    /// As [`get_timeout`](Self::get_timeout), until `deadline`.
+    /// Same as [`get_timeout`](Self::get_timeout), until `deadline`.
     pub fn get_deadline(&self, deadline: Instant) -> Option<Pooled<'_, T>> {
         self.get_until(Some(deadline))
     }
@@ -53,7 +53,7 @@ impl<T: Send + 'static> ObjectPool<T> {
             Err(ticket) => ticket,
         };
         loop {
-            // A claim before and after each wait; the last one takes the ticket back.
+            // Claims before and after each wait; the last claim takes the ticket back.
             if let Some(found) = self.back(|back| back.claim(ticket)) {
                 return Some(self.lend(found));
             }
@@ -63,10 +63,10 @@ impl<T: Send + 'static> ObjectPool<T> {
         }
     }
 
-    /// Borrows an object in async code: a future that waits its turn, and blocks no thread for an
-    /// object to be given back. A new object is made by the task that gets it, within its poll.
+    /// Borrows an object in async code. The future waits its turn, and blocks no thread. The task
+    /// that gets a new object makes it, within its poll.
     ///
-    /// A future that is dropped leaves the queue; if it was its turn, the next one is served.
+    /// A future that is dropped leaves the queue. If it was its turn, the next waiter is served.
     ///
     /// ```
     /// use manycore::collections::ObjectPool;
@@ -106,7 +106,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         waits
     }
 
-    /// Ends a wait without its object; what was handed over in the same moment comes back.
+    /// Ends a wait. Returns what was handed over at the same moment.
     fn leave(&self, ticket: u64) -> Option<Found<T>> {
         let (found, wakeup) = self.back(|back| (back.claim(ticket), back.leave(ticket)));
         sync::contain(|| drop(wakeup));
@@ -120,7 +120,7 @@ impl<T: Send + 'static> ObjectPool<T> {
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct PoolFuture<'a, T: Send + 'static> {
     pool: &'a ObjectPool<T>,
-    /// While it waits.
+    /// Ticket, while the future waits.
     ticket: Option<u64>,
 }
 

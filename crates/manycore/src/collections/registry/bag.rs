@@ -1,24 +1,24 @@
-//! Nodes in no order, each findable by its own hint, and memory for nodes to come.
+//! Nodes in no order, each findable by its own hint, and memory for further nodes.
 //!
-//! Owns: [`Node`], [`Bag`], and what an entry that comes or goes has in its frame. The laws of the
-//! registry are in the parent module (R numbers).
-//! - **registry.G1** Of a bag's nodes, the first `live` have a value. The others are free
-//!   memory, at most [`SPARE`] after an entry has left.
+//! Owns: [`Node`], [`Bag`], and the frames of entries that come or go. The laws of the registry are
+//! in the parent module (R numbers).
+//! - **registry.G1** The first `live` nodes of a bag have a value. The others are free memory, at
+//!   most [`SPARE`] after an entry has left.
 
 use crate::config::SMALL;
 use crate::sync::{AtomicUsize, Ordering, run_each};
 use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use std::ptr::NonNull;
 
-/// Bytes of a value up to which it is moved out of its node when its entry goes, so that the
-/// memory can be used again. Moving a larger one under a lock takes longer than the allocator.
+/// Bytes of a value up to which it is moved out of its node when its entry goes, so that the memory
+/// can be reused. Moving a larger value under a lock takes longer than the allocator.
 const MOVED_BYTES: usize = 256;
 /// Free nodes that a bag keeps for the next `Enter` (registry.R6).
 const SPARE: usize = if SMALL { 1 } else { 64 };
 
 /// A registered value.
 pub(super) struct Node<T> {
-    /// The position in the bag that the node is in (registry.R3). A hint: its users check.
+    /// Position in the bag that has the node (registry.R3). A hint: its users check it.
     place: AtomicUsize,
     pub(super) value: T,
 }
@@ -34,7 +34,7 @@ impl<T> Arrival<T> {
         Self { value: ManuallyDrop::new(value), node: None }
     }
 
-    /// The node, which there is after the append.
+    /// Returns the node, which exists after the append.
     pub(super) fn node(&self) -> Option<NonNull<Node<T>>> {
         self.node
     }
@@ -42,15 +42,15 @@ impl<T> Arrival<T> {
 
 /// What is left to do for an entry that has gone.
 enum Rest {
-    /// Nothing: the node waits for a merge, or was kept without a value that wants dropping.
+    /// Nothing: the node waits for a merge, or was kept without a value that needs to be dropped.
     Nothing,
     /// The value was moved here, and the node was kept.
     Value,
-    /// The node is the entry's.
+    /// The node belongs to the entry.
     Node,
 }
 
-/// What becomes of an entry's node, in the stack frame of the appending thread (registry.R2).
+/// The fate of an entry's node, in the stack frame of the appending thread (registry.R2).
 pub(super) struct Departure<T> {
     rest: Rest,
     value: MaybeUninit<T>,
@@ -61,10 +61,10 @@ impl<T> Departure<T> {
         Self { rest: Rest::Nothing, value: MaybeUninit::uninit() }
     }
 
-    /// Drops what is the entry's. Runs user code: no lock may be held.
+    /// Drops what belongs to the entry. Runs user code, so the caller holds no lock.
     ///
     /// # Safety
-    /// `node` is the one that left with this departure.
+    /// `node` is the node that left with this departure.
     #[inline(always)]
     pub(super) unsafe fn finish(self, node: NonNull<Node<T>>) {
         match self.rest {
@@ -159,7 +159,7 @@ impl<T> Bag<T> {
     /// Adds a node of another bag.
     ///
     /// # Safety
-    /// The node has a value and is in no bag from here on but this (registry.R1).
+    /// The node has a value, and from here on it is in no bag but this (registry.R1).
     pub(super) unsafe fn add(&mut self, node: NonNull<Node<T>>) {
         // SAFETY: the caller promises that the node has a value (registry.R1), so its memory is
         // alive.
@@ -184,7 +184,7 @@ impl<T> Bag<T> {
         }
     }
 
-    /// Says to a node where it is.
+    /// Stores in a node where it is.
     ///
     /// # Safety
     /// The node's memory is alive.
@@ -199,7 +199,7 @@ impl<T> Bag<T> {
         }
     }
 
-    /// Puts a node behind the live ones, if this bag has it. Its value is still there.
+    /// Moves a node after the live ones, if this bag has it. Its value is still there.
     ///
     /// # Safety
     /// The node has a value (in whatever bag it is).
@@ -226,8 +226,8 @@ impl<T> Bag<T> {
         true
     }
 
-    /// Ends a node's stay, if this bag has it and keeps its memory. Returns the value, if that
-    /// wants dropping.
+    /// Ends a node's stay, if this bag has it and keeps its memory. Returns the value, if it needs
+    /// to be dropped.
     ///
     /// # Safety
     /// The node is its entry's, which does not use it any more if this returns something
@@ -246,10 +246,10 @@ impl<T> Bag<T> {
         Some(unsafe { Self::taken_out(node) })
     }
 
-    /// Whether the memory of a node that goes is kept: its value is moved out, or needs no drop.
+    /// True if the memory of a node that goes is kept: its value is moved out, or needs no drop.
     const KEEPS: bool = !needs_drop::<T>() || size_of::<T>() <= MOVED_BYTES;
 
-    /// The value of a node that has gone, if it wants dropping.
+    /// Takes out the value of a node that has gone, if it needs to be dropped.
     ///
     /// # Safety
     /// The node is free, and was not when this was called last.
@@ -263,7 +263,7 @@ impl<T> Bag<T> {
         MaybeUninit::new(unsafe { std::ptr::read(&raw const (*node.as_ptr()).value) })
     }
 
-    /// Ends a node's stay, if this bag has it, and says in the frame what is left to do.
+    /// Ends a node's stay, if this bag has it, and stores in the frame what is left to do.
     ///
     /// # Safety
     /// registry.R2 for the frame, and the node is its entry's, which does not use it any more
@@ -341,7 +341,7 @@ mod tests {
         arrival.node().unwrap()
     }
 
-    /// Whether the bag had it.
+    /// Returns true if the bag had the node.
     fn leave<T>(bag: &mut Bag<T>, node: NonNull<Node<T>>) -> bool {
         let mut departure = Departure::new();
         // SAFETY: the tests let each node go once, and the frame is here.
@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Random arrivals, departures, moves between bags and removals, beside a list of them.
+    /// Random arrivals, departures, moves between bags and removals, compared with a list of them.
     #[test]
     fn bag_has_what_entered_and_drops_each_value_once() {
         let shared = Arc::new(());

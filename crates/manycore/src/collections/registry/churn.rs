@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 /// An entry comes, or goes. Two words, which travel in registers.
 pub(super) struct Change<T> {
-    /// The node that goes. Only the registry uses it from now on.
+    /// The node that goes. From now on only the registry uses it.
     node: Option<NonNull<Node<T>>>,
-    /// The [`Departure`]; or an [`Arrival`], if no node goes. That gets a node, which is the
-    /// registry's from here on (registry.R1).
+    /// The [`Departure`] of the node that goes. If no node goes, an [`Arrival`], which gets a node;
+    /// the node belongs to the registry from here on (registry.R1).
     frame: NonNull<()>,
 }
 
@@ -35,7 +35,7 @@ impl<T> Change<T> {
 // the frames are used during `append` alone, on the appending thread (registry.R2).
 unsafe impl<T: Send + Sync> Send for Change<T> {}
 
-/// One slot's changes since the last merge, less what came and went on this slot.
+/// Changes of one slot since the last merge, without what came and went on this slot.
 pub(super) struct Churn<T> {
     entered: Bag<T>,
     left: Vec<NonNull<Node<T>>>,
@@ -74,7 +74,7 @@ impl<T> Members<T> {
         self.nodes.values()
     }
 
-    /// The list, for what comes and goes while there are no logs.
+    /// Returns the list, for what comes and goes while there are no logs.
     #[inline(always)]
     pub(super) fn nodes(&mut self) -> &mut Bag<T> {
         &mut self.nodes
@@ -83,7 +83,7 @@ impl<T> Members<T> {
 
 impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
     type Op = Change<T>;
-    /// An entry enters once and leaves once, later; the rest commutes.
+    /// An entry enters once and leaves once, later. All other changes commute.
     const ORDERED: bool = false;
 
     #[inline(always)]
@@ -126,7 +126,7 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
 
     fn merge(logs: &mut [Self], members: &mut Members<T>) -> usize {
         let before: usize = logs.iter().map(Log::<Members<T>>::len).sum();
-        // All insertions first: a removal follows its insertion, but maybe from another log
+        // All insertions first: the insertion of a removed node may be in another log
         // (registry.R4).
         for log in logs.iter_mut() {
             log.entered.empty_into(&mut members.nodes);

@@ -46,7 +46,7 @@ impl<T> Drop for List<T> {
 }
 
 impl<T> List<T> {
-    /// Notes where a node is.
+    /// Stores in a node where it is.
     ///
     /// # Safety
     /// The node is alive.

@@ -1,28 +1,34 @@
-//! What is open now: entries come and go all the time, and are walked now and then.
+//! A registry of what is open now: entries come and go all the time, and are walked now and then.
 //!
-//! Owns: [`Registry`] and its entries. Built on [`Deferred`] with a kind of log of its own
-//! (`churn`). Source: OpLog, section 1 and 7.4 (the list of open files).
+//! Owns: [`Registry`] and its entries. Built on [`Deferred`] with its own kind of log (`churn`).
+//! Source: OpLog, section 1 and 7.4 (the list of open files).
+//!
+//! ```text
+//! register --Enter--> log of the slot --merge--> list  <-- walks
+//! drop     --Leave--> same log:  both cancel, the entry drops its value
+//!                     other log: the merge removes the node from the list
+//! ```
 //!
 //! # The laws
 //!
 //! - **registry.R1** A node is made by `Enter` and belongs to the registry from then on: it is in
-//!   one log, or in the list. Its entry only uses it. Dropping the entry appends `Leave`, after
-//!   which the entry does not touch the node, unless `Leave` gave it back. So a node's address is
-//!   no other node's while any log holds it, which is what makes it an identity (O-09): no numbers
-//!   are given out. While the registry has no logs, both are made in place where that runs no code
-//!   of the user's, and allocates and frees nothing (`Deferred::change_in_place`).
+//!   one log, or in the list. Its entry only uses it. Dropping the entry appends `Leave`. After
+//!   that the entry does not touch the node, unless `Leave` gave it back. So a node's address is
+//!   not reused while any log holds it, and can serve as its identity (O-09): no numbers are given
+//!   out. While the registry has no logs, both changes are made in place if that runs no user code,
+//!   and allocates and frees nothing (`Deferred::change_in_place`).
 //! - **registry.R2** `push` and `apply` run on the appending thread before `append` returns, so
 //!   `Enter` and `Leave` can point into its frame. If `Leave` finds the `Enter` in the same log, or
 //!   the node in a cold list, no other reference to the node is left: the entry drops its value,
 //!   outside of every lock.
-//! - **registry.R3** A node knows its place in the log or list that has it. A user compares
-//!   the pointer found, so a stale place is harmless. Cancelling takes no
-//!   search and no hash, however long the log is.
-//! - **registry.R4** `Leave` happens after `Enter`. A merge takes all logs at one moment, so it has
-//!   the `Enter` of each `Leave` that it has, if that was not merged before.
-//! - **registry.R5** Nothing of the user's runs under the registry's locks: what merges take out
-//!   goes to a heap of garbage, and the next walk or end of an entry on any thread drops it. Walks
-//!   hold the object, and catch a panic of the caller's closure until they have given it up.
+//! - **registry.R3** A node knows its place in the log or list that has it. A user compares the
+//!   pointer found there, so a stale place is harmless. Cancelling takes no search and no hash,
+//!   however long the log is.
+//! - **registry.R4** `Leave` happens after `Enter`. A merge takes all logs at one moment, so for
+//!   each `Leave` it has the `Enter`, unless that was merged before.
+//! - **registry.R5** No user code runs under the registry's locks. What merges take out goes to the
+//!   deferred drops, and the next walk or end of an entry on any thread drops it. A walk holds the
+//!   object; it catches a panic of the caller's closure until it has released the object.
 //! - **registry.R6** A node that is free at once gives up its value, if that is small, and its
 //!   memory stays in the log or list that had it, for the next `Enter` there. Its address becomes
 //!   another node's then: after `Leave`, and while no log holds it (registry.R1).
@@ -49,12 +55,11 @@ use std::sync::Arc;
 
 /// A list of what is alive: connections, sessions, tasks, transactions, open files.
 ///
-/// [`register`](Self::register) gives an [`Entry`]; dropping that ends the registration. An entry
-/// that is dropped by the thread that registered it, before the next walk, never reaches the list
-/// at all.
+/// [`register`](Self::register) returns an [`Entry`]; dropping it ends the registration. If the
+/// registering thread drops the entry before the next walk, the entry never reaches the list.
 ///
-/// Not for lookup by a key (that is a map), and not for lists that are walked about as often as
-/// they change: a `Mutex<Slab>` is better there.
+/// When not: for lookup by a key (that is a map), and for lists that are walked about as often as
+/// they change (a `Mutex<Slab>` is better there).
 ///
 /// ```
 /// use manycore::collections::Registry;
@@ -83,28 +88,28 @@ use std::sync::Arc;
 ///   dropped, in no particular order, at one moment.
 /// - Progress: registering and dropping wait only for a merge that takes the thread's log, or for
 ///   the lock while the registry is cold. Walks wait for each other.
-/// - Cost of a registration and its end: two appends to the thread's own log without a stamp; no
-///   shared line is written. No allocation in a steady state if values have at most 256 bytes. A
-///   walk merges first: a cache miss or three for each thread that registered or dropped since, and
-///   then a pointer to follow for each entry.
+/// - Cost of a registration and its end: two appends to the thread's own log without a stamp. No
+///   shared line is written. No allocation in a steady state if values have at most 256 bytes.
+/// - Cost of a walk: it merges first, a cache miss or three for each thread that registered or
+///   dropped since. Then it follows a pointer for each entry.
 /// - Memory: 240 bytes; the value and 8 bytes per entry, 8 bytes in the list, up to 64 free entries
 ///   in each log, and what [`Deferred`] needs.
-/// - When values are dropped: by the thread that drops the entry, if the entry had not been merged
-///   yet or the registry is cold; else after the next merge, by whichever thread drops an entry or
+/// - When values are dropped: by the thread that drops the entry, if the entry was not merged yet
+///   or the registry is cold. Else after the next merge, by whichever thread drops an entry or
 ///   walks next. No lock is held then, so a value's `Drop` may use the registry.
-/// - Panics: a panic in a value's `Drop` reaches the entry's owner or the walk that drops it;
-///   another entry's end that drops it contains it. One in a walk's closure reaches
-///   the walker. The registry stays in order.
+/// - Panics: a panic in a value's `Drop` reaches the entry's owner or the walk that drops it. The
+///   end of another entry that drops it contains the panic. A panic in a walk's closure reaches the
+///   walker. The registry stays in order.
 /// - Source: [OpLog](crate#sources), sections 1 and 7.4.
 #[doc(alias = "connection list")]
 #[doc(alias = "slab")]
 pub struct Registry<T: Send + Sync + 'static> {
     shared: Arc<Shared<T>>,
-    /// Made at the first owned entry.
+    /// Made when the first owned entry is registered.
     anchors: Raced<Anchors<T>, ()>,
 }
 
-/// What entries need of their registry.
+/// The part of a registry that entries need.
 enum Shared<T: Send + Sync + 'static> {
     Logged(Logged<T>),
     Marked(Box<MemberPool<T, List<T>>>),
@@ -116,8 +121,8 @@ struct Logged<T: Send + Sync + 'static> {
     deferred_drops: Arc<DeferredDrops<Box<Node<T>>>>,
 }
 
-// Said here so that `T` may refer to its own registry: the compiler can't derive it in a cycle
-// through the bounds of `Deferred`. `_SHARED` has it look at the fields.
+// Said here so that `T` may refer to its own registry: in a cycle, the compiler can't derive it
+// through the bounds of `Deferred`. `_SHARED` makes it check the fields.
 // SAFETY: every field is `Send` and `Sync` if `T` is both.
 unsafe impl<T: Send + Sync + 'static> Send for Shared<T> {}
 // SAFETY: every field is `Sync` if `T` is `Send` and `Sync`; `_SHARED` has the compiler look.
@@ -132,10 +137,10 @@ const _SHARED: () = {
 /// A reference to the shared part, on behalf of the owned entries of some slots.
 struct Anchor<T: Send + Sync + 'static>(Arc<Shared<T>>);
 
-/// So that owned entries of different threads count their references on different lines.
+/// Anchors, so that owned entries of different threads count their references on different lines.
 type Anchors<T> = [Line<Raced<Arc<Anchor<T>>, ()>>; ANCHORS];
 
-/// Threads that share an anchor are this far apart in slots.
+/// Threads whose slots differ by this share an anchor.
 const ANCHORS: usize = 64;
 
 impl<T: Send + Sync + 'static> Logged<T> {
@@ -209,7 +214,7 @@ impl<T: Send + Sync + 'static> Logged<T> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// Begins a registration; the caller makes an entry for it before anything can panic.
+    /// Begins a registration. The caller makes an entry for it before anything can panic.
     #[inline(always)]
     fn enter(&self, value: T) -> NonNull<T> {
         match self {
@@ -250,7 +255,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
 }
 
 impl<T: Send + Sync + 'static> Registry<T> {
-    /// An empty registry.
+    /// Makes an empty registry.
     ///
     /// # Panics
     /// Never: the defaults are valid.
@@ -259,7 +264,7 @@ impl<T: Send + Sync + 'static> Registry<T> {
         Self::builder().build().expect("the defaults are valid")
     }
 
-    /// Starts a registry with other bounds and policies.
+    /// Starts a builder for a registry with other bounds and policies.
     #[must_use]
     pub fn builder() -> RegistryBuilder<T> {
         let members = Deferred::<Members<T>, Churn<T>>::builder();
@@ -270,20 +275,20 @@ impl<T: Send + Sync + 'static> Registry<T> {
     /// Registers a value until the entry is dropped. (A leaked entry stays registered for as long
     /// as the registry lives.)
     ///
-    /// The entry borrows the registry. Where it must not, put the registry into a `static`
-    /// `LazyLock` (it can't be made at compile time, since its entries lead to its heap), or use
+    /// The entry borrows the registry. If it must not, put the registry into a `static` `LazyLock`
+    /// (it can't be made at compile time, because its entries lead to its heap), or use
     /// [`register_owned`](Self::register_owned).
     #[inline]
     pub fn register(&self, value: T) -> Entry<'_, T> {
         Entry { value: self.shared.enter(value), shared: &self.shared }
     }
 
-    /// As [`register`](Self::register), with an entry that keeps what it needs of the registry
-    /// alive and may outlive this handle. The registry cannot be walked then, but the values are
-    /// kept and dropped properly.
+    /// Same as [`register`](Self::register), with an entry that keeps what it needs of the registry
+    /// alive, and may outlive this handle. The registry cannot be walked then, but values are kept
+    /// and dropped properly.
     ///
-    /// Costs two more read-modify-writes for each entry, on a line that the threads of one slot in
-    /// 64 share.
+    /// Costs two more read-modify-writes for each entry, on a line that threads whose slots differ
+    /// by 64 share.
     #[inline]
     pub fn register_owned(&self, value: T) -> OwnedEntry<T> {
         // After its destructors, a thread has no slot.
@@ -311,7 +316,7 @@ impl<T: Send + Sync + 'static> Registry<T> {
         self.shared.for_each(f);
     }
 
-    /// Clones of all values, at one moment. Register an `Arc` where cloning is expensive.
+    /// Returns clones of all values, at one moment. Register an `Arc` if cloning is expensive.
     ///
     /// # Panics
     /// If cloning does.
@@ -325,7 +330,7 @@ impl<T: Send + Sync + 'static> Registry<T> {
         values
     }
 
-    /// How many entries there are. Gathers the logs, so not for hot paths.
+    /// Returns the number of entries. Gathers the logs, so not for hot paths.
     ///
     /// # Panics
     /// If this thread is in a walk of the same registry.
@@ -334,16 +339,16 @@ impl<T: Send + Sync + 'static> Registry<T> {
         self.shared.len()
     }
 
-    /// Whether there is no entry. As [`len`](Self::len).
+    /// Returns true if there is no entry. Costs as much as [`len`](Self::len).
     ///
     /// # Panics
-    /// As [`len`](Self::len).
+    /// If this thread is in a walk of the same registry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Counts of what happened to registrations while the registry had logs. With
+    /// Returns counts of what happened to registrations while the registry had logs. With
     /// [`marks`](RegistryBuilder::marks), only `applied` and `merges`.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -377,8 +382,8 @@ impl<T: Send + Sync + 'static> fmt::Debug for Registry<T> {
     }
 }
 
-/// A value that is registered for as long as this lives. Gives access to the value, and may be
-/// dropped on any thread.
+/// A handle: its value is registered for as long as this lives. Gives access to the value, and may
+/// be dropped on any thread.
 ///
 /// See [`Registry`] for an example.
 #[must_use = "dropping the entry ends the registration"]
@@ -387,7 +392,7 @@ pub struct Entry<'a, T: Send + Sync + 'static> {
     shared: &'a Shared<T>,
 }
 
-/// As [`Entry`], without borrowing the registry; see [`Registry::register_owned`].
+/// Same as [`Entry`], without borrowing the registry; see [`Registry::register_owned`].
 ///
 /// ```
 /// use manycore::collections::{OwnedEntry, Registry};
@@ -488,8 +493,8 @@ pub struct RegistryBuilder<T: Send + Sync + 'static> {
 }
 
 impl<T: Send + Sync + 'static> RegistryBuilder<T> {
-    /// Changes that one thread's log keeps before it is merged (default 4,096). Entries that came
-    /// and went on one thread do not count.
+    /// Sets the number of changes that one thread's log keeps before it is merged (default 4,096).
+    /// Entries that came and went on one thread do not count.
     #[must_use]
     pub fn max_entries(mut self, entries: usize) -> Self {
         self.members = self.members.max_entries(entries);
@@ -497,15 +502,20 @@ impl<T: Send + Sync + 'static> RegistryBuilder<T> {
         self
     }
 
-    /// Puts marks on the entries instead of changes into logs (default: logs). For entries that
-    /// are registered by one thread and dropped by another: with logs such a pair waits for the
-    /// next merge, with marks it cancels at once, at the price of one atomic instruction for each
-    /// of the two, and of a cache line that moves from the one thread to the other. See
-    /// [`ldu`](crate::ldu). Take marks too where walks are not rare: two threads of an EPYC (a
-    /// virtual machine) that register and drop entries of their own make 102 million pairs a second
-    /// with marks and 90 million with logs, and with a walk after every 100 pairs 75 and 39
-    /// (`manycore bench registry`). [`logs`](Self::logs) and [`publish`](Self::publish) are then
-    /// ignored; a value that was given up during a walk is dropped by the next drain.
+    /// Puts marks on the entries instead of changes into logs (default: logs).
+    ///
+    /// Take marks for entries that one thread registers and another drops. With logs such a pair
+    /// waits for the next merge. With marks it cancels at once, at the price of one atomic
+    /// instruction for each of the two, and of a cache line that moves between the threads. See
+    /// [`ldu`](crate::ldu).
+    ///
+    /// Take marks too if walks are not rare. Two threads of an EPYC (a virtual machine) that
+    /// register and drop their own entries make 102 million pairs a second with marks and 90
+    /// million with logs. With a walk after every 100 pairs it is 75 and 39 (`manycore bench
+    /// registry`).
+    ///
+    /// [`logs`](Self::logs) and [`publish`](Self::publish) are ignored with marks. The next drain
+    /// drops a value that was given up during a walk.
     ///
     /// ```
     /// use manycore::collections::Registry;
@@ -525,14 +535,14 @@ impl<T: Send + Sync + 'static> RegistryBuilder<T> {
         self
     }
 
-    /// When the registry has logs (default: when its lock is contended).
+    /// Sets when the registry has logs (default: when its lock is contended).
     #[must_use]
     pub fn logs(mut self, logs: Logs) -> Self {
         self.members = self.members.logs(logs);
         self
     }
 
-    /// How changes are published (default: as the ratio of changes to walks asks).
+    /// Sets how changes are published (default: depends on the ratio of changes to walks).
     #[must_use]
     pub fn publish(mut self, publish: Publish) -> Self {
         self.members = self.members.publish(publish);

@@ -56,7 +56,7 @@ fn loom_replicated_map_copy_made_unlocked_is_caught() {
     must_catch("cached-unlocked", &test, &["a copy outlived the entry"]);
 }
 
-/// What one thread has seen changed, another that is told of it sees changed, too.
+/// If a thread has seen a change and then tells another thread, that thread sees it, too.
 #[test]
 fn loom_replicated_map_changes_are_seen_in_one_order() {
     model(2, || {

@@ -1,30 +1,37 @@
 //! A map whose entries are copied to where they are read.
 //!
-//! Owns: [`ReplicatedMap`]. The master map is in the root of a [`Clustered`] object, a cache in
-//! each representative.
+//! Owns: [`ReplicatedMap`]. The master map is in the root of a [`Clustered`] object; each
+//! representative has a cache.
+//!
+//! ```text
+//! master   [ key | value | which caches may have a copy ]     updates, misses
+//!                /            |            \
+//! cache    [ copy ]       [ copy ]       [ copy ]              hits, each under its own lock
+//! ```
 //!
 //! Laws:
-//! - replicated_map.M1 A cache holds nothing but copies of what the master holds. An entry of the
-//!   master says which caches may have a copy.
-//! - replicated_map.M2 Master, mark and copy are written under the master's lock, and a cache under
-//!   its own lock inside of that (cluster.H5). So a copy that is made beside a removal is made
-//!   before it, and removed by it, or not at all. A thread that holds a cache's lock, to read a
-//!   value in it, is refused the master's and every other cache's: it could deadlock with itself by
-//!   way of another thread.
-//! - replicated_map.M3 An update takes the key out of the caches before it changes the master, so
+//! - replicated_map.M1 A cache holds only copies of what the master holds. An entry of the master
+//!   says which caches may have a copy.
+//! - replicated_map.M2 A thread writes master, mark and copy under the master's lock, and a cache
+//!   under its own lock inside of that (cluster.H5). So a copy that is made beside a removal is
+//!   made before it, and removed by it, or not at all. A thread that holds a cache's lock, to read
+//!   a value in it, is refused the master's lock and every other cache's: it could deadlock with
+//!   itself by way of another thread.
+//! - replicated_map.M3 An update takes the key out of the caches before it changes the master. So
 //!   no reader finds the new value while another finds the old one; and user code that panics
 //!   leaves less cached, never something wrong.
 //! - replicated_map.M4 Keys and values that leave the master or a cache are dropped when no lock is
 //!   held.
-//! - replicated_map.M5 An entry has a tag: its hash and an id. A key is compared to find it once,
-//!   in the cache or in the master; its copies are matched by the tag. So a key whose `Hash`, `Eq`,
-//!   `Borrow` or `Clone` contradicts itself finds a wrong entry or none, and leaves no copy in a
-//!   cache.
-//! - replicated_map.M6 A cache holds at most as many copies as the map's bound says: a copy that
-//!   does not fit takes the place of another, or is not kept.
+//! - replicated_map.M5 An entry has a tag: its hash and an id. A call compares a key to find the
+//!   entry once, in the cache or in the master; its copies are matched by the tag. So a key with an
+//!   inconsistent `Hash`, `Eq`, `Borrow` or `Clone` finds a wrong entry or none, and leaves no copy
+//!   in a cache.
+//! - replicated_map.M6 A cache holds at most as many copies as the map's bound says. A copy that
+//!   does not fit replaces another, or is not kept.
 //!
-//! Source: K42's region list, section 4.1 of the paper. There the caller that misses looks at the
-//! master and caches what it found, with the locks given up in between; here it keeps the master's
+//! Source: K42's region list, section 4.1 of the paper. There a caller that misses looks at the
+//! master and caches what it found, and releases the locks in between. Here it keeps the master's
+//! lock, so it need not look a second time.
 //! lock, which is what makes the second look unnecessary.
 
 #[cfg(all(test, manycore_loom))]
@@ -43,7 +50,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::marker::PhantomData;
 use std::panic::Location;
 
-/// What the master holds.
+/// An entry of the master.
 struct MasterEntry<K, V> {
     tag: Tag,
     key: K,
@@ -51,7 +58,7 @@ struct MasterEntry<K, V> {
     replica_mask: ReplicaMask,
 }
 
-/// A copy of an entry, in a cache; matched by its tag, never by the key (replicated_map.M5).
+/// A copy of an entry in a cache, matched by its tag, never by the key (replicated_map.M5).
 struct Copied<K, V> {
     tag: Tag,
     key: K,
@@ -80,7 +87,7 @@ struct Master<K, V> {
 struct Root<K, V, S> {
     master: ReentrancyLock<Master<K, V>>,
     hasher: S,
-    /// Entries that a cache holds at most.
+    /// Entries that a cache holds, at most.
     cached_max: usize,
 }
 
@@ -103,18 +110,21 @@ where
     }
 }
 
-/// A read-mostly map, for values that all threads look up all the time and that rarely change: each
+/// A read-mostly map, for values that all threads look up all the time and that rarely change. Each
 /// place on the machine has a cache (replica) of what was looked up there.
 ///
-/// What for: configuration, routes, sessions, maps from addresses to what is there. A look-up that
-/// hits the cache locks an uncontended line, so look-ups scale with the cores; and the
-/// cache is near, also on a machine with several NUMA nodes. When not: for maps that change more
-/// than once in some hundred look-ups, because an update visits every cache that has the key; for
-/// large maps, because each cache may copy all of it; where values cannot be cloned cheaply.
+/// What for: configuration, routes, sessions, address maps. A look-up that hits the cache locks an
+/// uncontended line, so look-ups scale with the cores. The cache is near, also on a machine with
+/// several NUMA nodes.
+///
+/// When not: for maps that change more than once in some hundred look-ups, because an update visits
+/// every cache that has the key. For large maps, because each cache may copy all of it. If values
+/// cannot be cloned cheaply.
+///
 /// [`HashMap`](super::HashMap) reads one copy without a lock, and is the better choice unless
-/// memory is far away or reads are to stay within one core's cache: on two cores of an EPYC (a
+/// memory is far away or reads are to stay within one core's cache. On two cores of an EPYC (a
 /// virtual machine) with one NUMA node, with 1,000 keys, `HashMap` makes 94 million gets a second
-/// and this map 45; if one operation of 100 is an update, 80 and 30 (`manycore bench map`).
+/// and this map 45. If one operation of 100 is an update, it is 80 and 30 (`manycore bench map`).
 ///
 /// ```
 /// use manycore::collections::ReplicatedMap;
@@ -133,17 +143,17 @@ where
 /// - Consistency: linearizable. When [`remove`](Self::remove) or [`insert`](Self::insert) returns,
 ///   no cache has the old value.
 /// - Progress: blocking. A look-up waits for an update of the same cache, which takes as long as
-///   one removal from a hash map; one that misses waits for updates and other misses.
-/// - Cost: a hit is a look-up in a hash table under a lock without contention, and a few ns; no
-///   shared line is written, unless cloning the value does (an `Arc` is better read by
-///   [`read`](Self::read)). A miss takes the master's lock and copies. An update takes the lock of
-///   each cache that has the key, one after the other: a cache miss or two each.
+///   one removal from a hash map. A look-up that misses waits for updates and other misses.
+/// - Cost: a hit is a look-up in a hash table under a lock without contention, a few ns. No shared
+///   line is written, unless cloning the value does (read an `Arc` by [`read`](Self::read)). A miss
+///   takes the master's lock and copies. An update takes the lock of each cache that has the key,
+///   one after the other: a cache miss or two each.
 /// - Memory: each entry once, and once more in each cache that was asked for it, up to a bound that
 ///   [`cached_max`](Self::with_cached_max) sets.
-/// - Panics: if `read`'s closure, a key's `Eq`, or `Clone`, updates the same map, or
-///   looks up what is not in the thread's cache, or looks up anything after it was found in the
-///   cache itself. A panic of user code leaves the map in order. If threads, from within such
-///   code, use each other's maps in a cycle: the one that closes it.
+/// - Panics: if `read`'s closure, a key's `Eq`, or a `Clone` does one of these: it updates the same
+///   map; it looks up what is not in the thread's cache; it looks up anything after the first
+///   look-up hit the cache. A panic of user code leaves the map in order. If threads, from within
+///   such code, use each other's maps in a cycle, the thread that closes the cycle panics.
 /// - Source: the region list of K42's process object, section 4.1.
 #[doc(alias = "NUMA")]
 #[doc(alias = "replication")]
@@ -161,13 +171,13 @@ where
     K: Eq + Hash + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// An empty map with a cache for each thread.
+    /// Makes an empty map with a cache for each thread.
     #[must_use]
     pub fn new() -> Self {
         Self::with_hasher(Placement::default(), RandomState::new())
     }
 
-    /// An empty map with caches of this placement.
+    /// Makes an empty map with caches of this placement.
     #[must_use]
     pub fn with_placement(placement: Placement) -> Self {
         Self::with_hasher(placement, RandomState::new())
@@ -180,21 +190,21 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher + Clone + Send + Sync + 'static,
 {
-    /// An empty map that hashes by `hasher`, as do its caches.
+    /// Makes an empty map that hashes by `hasher`, as do its caches.
     #[must_use]
     pub fn with_hasher(placement: Placement, hasher: S) -> Self {
         Self::with_cached_max(placement, hasher, usize::MAX)
     }
 
-    /// An empty map whose caches hold so many entries at most: of a full one, an arbitrary entry
-    /// makes room for the next.
+    /// Makes an empty map whose caches hold at most `cached_max` entries. In a full cache, an
+    /// arbitrary entry makes room for the next.
     #[must_use]
     pub fn with_cached_max(placement: Placement, hasher: S, cached_max: usize) -> Self {
         let master = ReentrancyLock::new(Master { table: Table::new(), next_id: 0 });
         Self { object: Clustered::new(placement, Root { master, hasher, cached_max }) }
     }
 
-    /// A clone of the key's value.
+    /// Returns a clone of the key's value.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -208,7 +218,7 @@ where
         self.read(key, V::clone)
     }
 
-    /// Whether the key is there.
+    /// Returns true if the map has the key.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -222,7 +232,7 @@ where
         self.read(key, |_| ()).is_some()
     }
 
-    /// Looks at the key's value, in the cache, under its lock.
+    /// Calls `look` with the key's value, in the cache, under its lock.
     ///
     /// # Panics
     /// If `look` does, or if it uses the map (see the type).
@@ -279,14 +289,14 @@ where
             }
             self.cache(cache, copy, &mut out);
         }
-        drop(out); // first: a panic would leak what is returned
+        drop(out); // first: a panic would leak the result
         Some(seen)
     }
 
-    /// The master, locked (replicated_map.M2).
+    /// Locks the master (replicated_map.M2).
     ///
     /// # Panics
-    /// If the calling thread holds that, or looks into a cache.
+    /// If the calling thread holds the master's lock, or looks into a cache.
     #[track_caller]
     fn master(&self) -> ReentrancyGuard<'_, Master<K, V>> {
         self.assert_outside();
@@ -296,7 +306,7 @@ where
     /// # Panics
     /// If the calling thread looks into a cache.
     fn assert_outside(&self) {
-        // A thread keeps its slot for as long as it has one, but it may change its node.
+        // A thread keeps its slot for as long as it has a slot, but it may change its node.
         let is_fixed = match self.object.placement() {
             Placement::PerThread => percpu::own_slot().is_some(),
             _ => false,
@@ -311,7 +321,7 @@ where
         }
     }
 
-    /// Puts a copy into a cache, where another may have to make room for it.
+    /// Puts a copy into a cache; another copy may have to make room for it.
     #[track_caller]
     fn cache(&self, cache: &Cache<K, V, S>, copy: Copied<K, V>, out: &mut Vec<Copied<K, V>>) {
         let Root { master, cached_max: max, .. } = self.object.root();
@@ -338,7 +348,7 @@ where
         );
     }
 
-    /// Takes the entry out of every cache that may have it. For the holder of the master's lock.
+    /// Takes the entry out of every cache that may have it. The caller holds the master's lock.
     fn purge(
         &self,
         entry: &MasterEntry<K, V>,
@@ -357,7 +367,7 @@ where
         }
     }
 
-    /// Sets the key's value, and returns the one it had. The caller's cache has it at once.
+    /// Sets the key's value and returns the old one. The caller's cache has the new value at once.
     ///
     /// # Panics
     /// From within a look into the map.
@@ -365,7 +375,7 @@ where
     pub fn insert(&self, key: K, mut value: V) -> Option<V> {
         let hash = self.hash(&key);
         let (own, copied) = (key.clone(), value.clone());
-        // As `key` and `value`, they outlive the lock (replicated_map.M4).
+        // They outlive the lock, as `key` and `value` do (replicated_map.M4).
         let (mut out, mut spare) = (Vec::new(), None);
         let cache = self.object.local();
         let mut replica_mask = ReplicaMask::default();
@@ -391,11 +401,11 @@ where
         };
         self.cache(cache, Copied { tag, key: own, value: copied }, &mut out);
         drop(master);
-        drop((out, spare)); // first: a panic would leak what is returned
+        drop((out, spare)); // first: a panic would leak the result
         old
     }
 
-    /// Removes the key, here and in every cache, and returns the value it had.
+    /// Removes the key from the master and every cache. Returns the value it had.
     ///
     /// # Panics
     /// From within a look into the map.
@@ -412,7 +422,7 @@ where
         self.purge(master.table.at(at), &mut out, Location::caller()); // replicated_map.M3
         let removed = master.table.remove_at(at);
         drop(master); // replicated_map.M4
-        drop((removed.key, out)); // first: a panic would leak what is returned
+        drop((removed.key, out)); // first: a panic would leak the result
         Some(removed.value)
     }
 
@@ -431,7 +441,7 @@ where
         drop((copies, entries));
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     ///
     /// # Panics
     /// From within the closure of a [`read`](Self::read) of the same map.
@@ -440,7 +450,7 @@ where
         self.master().table.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no entry.
     ///
     /// # Panics
     /// From within the closure of a [`read`](Self::read) of the same map.
@@ -449,7 +459,8 @@ where
         self.len() == 0
     }
 
-    /// Clones of all entries, as they were at one moment. Blocks concurrent updates and misses.
+    /// Returns clones of all entries, as they were at one moment. Blocks concurrent updates and
+    /// misses.
     ///
     /// # Panics
     /// From within the closure of a [`read`](Self::read) of the same map.
@@ -461,7 +472,7 @@ where
         clones
     }
 
-    /// How many copies the caches hold now, all together.
+    /// Returns how many copies the caches hold now, all together.
     ///
     /// # Panics
     /// From within the closure of a [`read`](Self::read) of the same map.
@@ -470,7 +481,7 @@ where
         self.object.gather(0, |sum, cache| sum + cache.entries.with(|entries| entries.len()))
     }
 
-    /// All entries; the caches are dropped.
+    /// Returns all entries. The caches are dropped.
     pub fn into_entries(self) -> impl Iterator<Item = (K, V)> {
         let mut master = self.object.into_root().master.into_inner();
         master.table.take(|_| true).into_iter().map(|entry| (entry.key, entry.value))

@@ -1,10 +1,15 @@
 //! The count of a `ScalableArc`: one word while cold, a row per slot while hot.
 //!
 //! Owns: the count, its promotion and folding, and the decision that it is zero. Does not own: the
-//! value and its memory.
+//! value and its memory. The word and its states are in `word`. How threads enter the rows, and how
+//! a fold waits for them, is in [`promotion`].
 //!
-//! The word and its states are in `word`; how threads enter the rows, and how a fold waits for
-//! them, in [`promotion`].
+//! ```text
+//!            promote                    the last central handle is dropped
+//!   COLD  ------------->  HOT  ------------------------------------------->  FOLDING
+//!    ^  count in the word      owners in the word, others in rows               |
+//!    '------------------- the rows are added to the word <----------------------'
+//! ```
 //!
 //! Laws:
 //! - scalable_arc.A1 The number of handles is the central count plus the sum of all rows. A row may
@@ -17,29 +22,29 @@
 //! - scalable_arc.A3 Zero is decided only while cold, by the exchange that takes the word from one
 //!   to zero. The flags are in the same word, so no drop takes a hot object for a cold one. A drop
 //!   that finds the word at one, and then no side, needs no exchange: its handle is the only one,
-//!   and there is no weak handle to make another of (scalable_arc.A9).
+//!   and there is no weak handle to make another from (scalable_arc.A9).
 //! - scalable_arc.A4 Only its slot's owner writes a row, with plain stores, between announcing the
-//!   side and withdrawing the announcement; after the announcement it has seen that the word is
-//!   hot, with flags and period unchanged. Rows are summed and freed by one thread, which has set
-//!   FOLDING, has passed the barrier, and has seen no record that announces the side (percpu.B1).
-//!   So no updater is in the middle of a change when the sum is taken: the folding thread waits for
-//!   an updater that announced before, and one that announces later sees FOLDING and does not touch
+//!   side and withdrawing the announcement. After the announcement it has seen that the word is
+//!   hot, with flags and period unchanged. One thread sums and frees the rows: it has set FOLDING,
+//!   has passed the barrier, and has seen no record that announces the side (percpu.B1). So no
+//!   updater is in the middle of a change when the sum is taken. The folding thread waits for an
+//!   updater that announced before; an updater that announces later sees FOLDING and does not touch
 //!   the rows.
-//! - scalable_arc.A5 While folding, all threads count in the word, whose count may be below zero
-//!   until the rows are added. The folding thread has a handle; so once it has added the rows, the
-//!   count is at least one.
-//! - scalable_arc.A6 An object becomes hot at most 15 times, since a tag has four bits. Then it
+//! - scalable_arc.A5 While folding, all threads count in the word, so its count may be below zero
+//!   until the rows are added. The folding thread has a handle. So the count is at least one once
+//!   the rows are added.
+//! - scalable_arc.A6 An object becomes hot at most 15 times, because a tag has four bits. Then it
 //!   stays cold.
 //! - scalable_arc.A7 While the object is hot, a thread without a handle may make one (from a weak
-//!   handle): it has announced the side and seen HOT, so scalable_arc.A2 holds until it withdraws
-//!   the announcement.
-//! - scalable_arc.A8 A change makes the generation odd before it begins and even when it is over. A
-//!   reader that has read an even generation, then what the change writes, then made a handle, and
-//!   then finds the same generation, has read a consistent state, and its handle refers to that
-//!   state.
-//! - scalable_arc.A9 A handle is the only one if, while the weak count is locked at none, the count
-//!   is one: no weak handle exists that could be upgraded after the look at the count, and none is
-//!   made. Without a side there never was one.
+//!   handle). The thread has announced the side and seen HOT, so scalable_arc.A2 holds until it
+//!   withdraws the announcement.
+//! - scalable_arc.A8 A change makes the generation odd before it begins and even when it is over.
+//!   Take a reader that reads an even generation, then what the change writes, then makes a handle,
+//!   and then finds the same generation. It has read a consistent state, and its handle refers to
+//!   that state.
+//! - scalable_arc.A9 A handle is the only one if the count is one while the weak count is locked at
+//!   none. No weak handle exists that could be upgraded after the look at the count, and none is
+//!   made. Without a side there never was a weak handle.
 //!
 //! Source: OpLog, section 3 (the count of directory entries) and REQUIREMENTS O-11, O-20. The paper
 //! has no rule for detecting zero; central handles and the fold are not in it.
@@ -59,16 +64,16 @@ use crate::sync::{
 };
 use std::ptr;
 
-/// The most objects that may be hot at the same time.
+/// Objects that may be hot at the same time, at most.
 const HOT_OBJECTS: usize = config::DEFAULT_TABLE_OBJECTS;
 
 global! {
-    /// Objects that are hot now. It bounds memory, so it is raised before an object becomes hot and
-    /// lowered after a fold.
+    /// Number of objects that are hot now. It bounds memory, so a thread raises it before an object
+    /// becomes hot and lowers it after a fold.
     static HOT_NOW: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// The weak count while a thread finds out whether its handle is the only one (scalable_arc.A9).
+/// The weak count while a thread checks whether its handle is the only one (scalable_arc.A9).
 const LOCKED: u64 = u64::MAX;
 
 /// One slot's part of the count.
@@ -81,10 +86,11 @@ impl From<usize> for Row {
     }
 }
 
-/// Allocated when the object first becomes hot or has a weak handle; freed with the object.
+/// The rows, the weak count and the generation. Allocated when the object first becomes hot or has
+/// a weak handle; freed with the object.
 #[repr(C, align(128))]
 struct Side {
-    /// Weak handles, and one more for all strong handles together.
+    /// Weak handles, plus one for all strong handles together.
     weak: Line<AtomicU64>,
     /// Whether announcements are plain stores and the folding thread pays the barrier.
     biased: bool,
@@ -100,13 +106,13 @@ pub(super) struct Head {
     side: AtomicPtr<Side>,
 }
 
-/// The sum of the rows; a snapshot only while no updater writes them.
+/// Returns the sum of the rows. Exact only while no updater writes them.
 fn sum(rows: &Segmented<Row>) -> u64 {
     // ORDER: Relaxed; a caller that needs it exact has stopped the updaters (scalable_arc.A4).
     rows.iter().fold(0, |sum, (_, row)| sum.wrapping_add(row.0.load(Ordering::Relaxed)))
 }
 
-/// Adds to the row that `find` finds; false if there is none.
+/// Adds to the row that `find` returns. Returns false if it returns none.
 ///
 /// # Safety
 /// The calling thread has entered the side, and the row is its slot's.
@@ -127,19 +133,19 @@ unsafe fn add_to(
 }
 
 impl Head {
-    /// One handle, which is central.
+    /// Starts with one handle, which is central.
     pub(super) fn new() -> Self {
         Self { count: AtomicU64::new(Word::NEW.0), side: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The word, for a caller that has a handle.
+    /// Returns the word. The caller has a handle.
     #[inline(always)]
     pub(super) fn look(&self) -> Word {
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
         Word(self.count.load_to_change(Ordering::Acquire))
     }
 
-    /// Counts another handle in the word for a caller that has one. Correct in every state: if the
+    /// Counts another handle in the word. The caller has a handle. Correct in every state: if the
     /// object becomes hot first, there is one more central handle (scalable_arc.A2).
     #[inline(always)]
     pub(super) fn acquire_central(&self) {
@@ -147,7 +153,7 @@ impl Head {
         self.count.fetch_add(ONE_MORE, Ordering::Relaxed);
     }
 
-    /// Counts another handle for a caller that has one. Returns its tag.
+    /// Counts another handle and returns its tag. The caller has a handle.
     pub(super) fn acquire_slow(&self) -> u64 {
         loop {
             let seen = self.look();
@@ -186,13 +192,13 @@ impl Head {
         }
     }
 
-    /// Uncounts a handle. True if it was the last: the caller drops the value.
+    /// Uncounts a handle. Returns true if it was the last: the caller drops the value.
     pub(super) fn release(&self, tag: u64) -> bool {
         self.is_lone() || self.release_slow(tag)
     }
 
-    /// The straight path of `release` for a central handle, which is not the last: while the object
-    /// is cold, and no other thread drops handles. False: nothing was done.
+    /// The straight path of `release` for a central handle that is not the last, while the object
+    /// is cold and no other thread drops handles. Returns false if it did nothing.
     #[inline(always)]
     pub(super) fn release_central(&self) -> bool {
         // ORDER: Relaxed; no more than the expected value of the exchange.
@@ -202,16 +208,16 @@ impl Head {
             && self.exchange(seen, seen.one_less(), Ordering::Release)
     }
 
-    /// The straight path of `release` for a handle with a tag, while the object is hot. False:
-    /// nothing was done.
+    /// The straight path of `release` for a handle with a tag, while the object is hot. Returns
+    /// false if it did nothing.
     #[inline(always)]
     pub(super) fn release_hot(&self, tag: u64) -> bool {
         let seen = self.look();
         seen.is_hot_with(tag) && self.add_straight(seen, u64::MAX)
     }
 
-    /// Whether the caller's handle is the only one of either kind, and there never was a weak one:
-    /// then dropping it needs no exchange (scalable_arc.A3).
+    /// Returns true if the caller's handle is the only one of either kind, and there never was a
+    /// weak one. Dropping it needs no exchange then (scalable_arc.A3).
     #[inline]
     pub(super) fn is_lone(&self) -> bool {
         // BUG: a drop that finds its handle to be the only one does not see what was done by the
@@ -228,7 +234,7 @@ impl Head {
         seen.is_lone() && self.side.load(Ordering::Relaxed).is_null()
     }
 
-    /// What is left of `release`.
+    /// Uncounts a handle by the general path.
     #[inline(never)]
     pub(super) fn release_slow(&self, tag: u64) -> bool {
         loop {
@@ -252,7 +258,7 @@ impl Head {
                 if self.promote() {
                     continue;
                 }
-                next = next.unchanged(); // it is tried again after as many changes
+                next = next.unchanged(); // try again after as many further changes
             }
             // ORDER: Release; as in `release_central`. While folding, the word need not be positive
             // (scalable_arc.A5).
@@ -263,7 +269,8 @@ impl Head {
         }
     }
 
-    /// Uncounts the handle if it is the only one. False: it is not, and stays counted.
+    /// Uncounts the handle if it is the only one. Returns false if it is not; it stays counted
+    /// then.
     pub(super) fn try_release_last(&self, tag: u64) -> bool {
         while let Some(seen) = self.word_of_only(tag) {
             // ORDER: AcqRel; Acquire pairs with Release in `release`: what others did with it.
@@ -274,8 +281,8 @@ impl Head {
         false
     }
 
-    /// The word, if the handle of this tag is the only one that is not weak; a hot object is folded
-    /// for that. Weak handles may be upgraded right afterwards.
+    /// Returns the word if the handle of this tag is the only strong one. Folds a hot object for
+    /// that. Weak handles may be upgraded right afterwards.
     fn word_of_only(&self, tag: u64) -> Option<Word> {
         let mut backoff = Backoff::new();
         loop {
@@ -295,7 +302,7 @@ impl Head {
         }
     }
 
-    /// Counts the handle of this tag in the word, where it is counted without a tag.
+    /// Counts the handle of this tag in the word, as a handle without a tag.
     pub(super) fn make_central(&self, tag: u64) {
         if tag != CENTRAL {
             self.acquire_central();
@@ -304,7 +311,7 @@ impl Head {
         }
     }
 
-    /// Counts a lost exchange. The caller has a handle.
+    /// Counts a lost exchange, and promotes if it is time. The caller has a handle.
     #[cold]
     fn note_contention(&self) {
         if contention::note_lost() {
@@ -318,8 +325,8 @@ impl Head {
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the row of the calling thread's slot (scalable_arc.A4), if there is one, the slot is
-    /// as in [`percpu::biased_slot`], and the word is still `seen`.
+    /// Adds to the row of the calling thread's slot (scalable_arc.A4), if there is a row, the slot
+    /// is as in [`percpu::biased_slot`], and the word is still `seen`.
     #[inline(always)]
     pub(super) fn add_straight(&self, seen: Word, n: u64) -> bool {
         let Some(slot) = percpu::biased_slot() else { return false };
@@ -334,8 +341,8 @@ impl Head {
         })
     }
 
-    /// The same from any slot, whatever it announces and the counts have become; makes the row if
-    /// there is none.
+    /// Same, from any slot, whatever it announces, and even if the counts have changed. Makes the
+    /// row if there is none.
     #[cold]
     #[inline(never)]
     fn add_hot(&self, seen: Word, n: u64) -> bool {
@@ -347,7 +354,7 @@ impl Head {
         })
     }
 
-    /// The word, after the announcement.
+    /// Returns the word, for a caller that has announced the side.
     #[inline(always)]
     fn now(&self) -> Word {
         // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
@@ -355,7 +362,7 @@ impl Head {
         Word(self.count.load(Ordering::Acquire))
     }
 
-    /// The side, for a caller that has seen HOT.
+    /// Returns the side, for a caller that has seen HOT.
     #[inline(always)]
     fn seen_side(&self, seen: Word) -> &Side {
         // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
@@ -377,8 +384,8 @@ impl Head {
         unsafe { promotion::enter(slot, side, side.biased, || self.now().is_in_state_of(seen)) }
     }
 
-    /// Makes the object cold, and retires it if asked to, unless flags or period differ from
-    /// `seen`. The caller has a handle.
+    /// Makes the object cold, and retires it if `retires` is true, unless flags or period differ
+    /// from `seen`. The caller has a handle.
     #[cold]
     fn fold(&self, seen: Word, retires: bool) -> bool {
         // ORDER: AcqRel; the barrier comes before the loads of the records.
@@ -416,7 +423,7 @@ impl Head {
         true
     }
 
-    /// Counts in rows from now on. Returns whether it does.
+    /// Makes the object hot: rows count from now on. Returns true if it is hot.
     #[cold]
     pub(super) fn promote(&self) -> bool {
         // ORDER: Relaxed; a number.
@@ -445,13 +452,13 @@ impl Head {
         self.is_hot()
     }
 
-    /// Counts in the word from now on. The caller has a handle.
+    /// Makes the object cold: the word counts from now on. The caller has a handle.
     pub(super) fn demote(&self) {
         self.settle(false);
     }
 
-    /// Counts in the word for good, and refuses weak handles. The caller has a handle. True for the
-    /// first caller.
+    /// Makes the object cold for good, and refuses weak handles from now on. The caller has a
+    /// handle. Returns true to the first caller.
     pub(super) fn retire(&self) -> bool {
         self.settle(true)
     }
@@ -486,7 +493,7 @@ impl Head {
         Word(self.count.load(Ordering::Acquire)).is_retired()
     }
 
-    /// The number of handles: exact if no thread makes or drops one concurrently.
+    /// Returns the number of handles: exact if no thread makes or drops one concurrently.
     pub(super) fn strong(&self) -> u64 {
         let mut backoff = Backoff::new();
         loop {
@@ -510,7 +517,7 @@ impl Head {
         }
     }
 
-    /// The side, allocated on first use.
+    /// Returns the side; allocates it on first use.
     fn side(&self) -> &Side {
         // ORDER: Acquire; pairs with Release below.
         let found = self.side.load_to_change(Ordering::Acquire);
@@ -558,15 +565,15 @@ impl Head {
         }
     }
 
-    /// The object's generation, which lives as long as its memory.
+    /// Returns the object's generation, which lives as long as the object's memory.
     #[inline]
     pub(super) fn generation(&self) -> &AtomicU64 {
         &self.side().generation.0
     }
 }
 
-/// Whether an exchange that took a handle from a word that was not folding took the last one
-/// (scalable_arc.A3).
+/// Returns true if an exchange that took a handle from a word that was not folding took the last
+/// handle (scalable_arc.A3).
 #[inline(always)]
 fn was_last(before: Word) -> bool {
     debug_assert!(before.central() != 0, "scalable_arc.A3: {before:?} has no handle to drop");

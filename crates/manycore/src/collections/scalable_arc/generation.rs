@@ -1,4 +1,4 @@
-//! Generations: a reader checks that the object did not change between its look at it and taking
+//! Generations: a reader checks that the object did not change between the look at it and taking
 //! the handle. Law scalable_arc.A8.
 //!
 //! Source: OpLog, section 3 (`stat`: the generation of a directory entry is read, the count is
@@ -48,8 +48,8 @@ pub(super) fn read(generation: &AtomicU64) -> u64 {
     generation.load(Ordering::Acquire)
 }
 
-/// Whether nothing has changed since `then` was read, so that all loads in between are consistent
-/// with each other (scalable_arc.A8).
+/// Returns true if nothing has changed since `then` was read, so that all loads in between are
+/// consistent with each other (scalable_arc.A8).
 pub(super) fn is_still(generation: &AtomicU64, then: u64) -> bool {
     // ORDER: Acquire; pairs with the fence in `Changing::begin`: the loads before the fence come
     // before the second load of the generation.

@@ -1,17 +1,17 @@
 //! Models of laws scalable_arc.A1 to scalable_arc.A7 and scalable_arc.A9. What loom can and can't
 //! show, and how a model is itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
-//! Every value has a canary, a loom cell that handles read and the destructor writes. So a drop
-//! under a handle, or one that does not happen after the handle's last read, fails the model
-//! whatever its assertions say; a value dropped twice or never gives a wrong count. The rows are in
-//! a loom cell, too: summing them under an updater fails the model as well.
+//! Every value has a canary, a loom cell that handles read and the destructor writes. So the model
+//! fails, whatever its assertions say, if a value is dropped under a handle, or not after the
+//! handle's last read. A value dropped twice or never gives a wrong count. The rows are in a loom
+//! cell, too: the model also fails if a thread sums them under an updater.
 
 use super::{ScalableArc, ScalableWeak};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
 
-/// Counts what is dropped.
+/// Counts drops.
 type Dropped = Arc<AtomicUsize>;
 
 struct Canary {
@@ -58,7 +58,7 @@ fn count(dropped: &Dropped) -> usize {
     dropped.load(Ordering::Relaxed)
 }
 
-/// Clones, drops the first handle, and the second.
+/// Clones a handle, drops the first handle, and then the second.
 fn pass_on(bird: Bird) {
     let other = bird.clone();
     drop(bird);
@@ -249,7 +249,7 @@ fn loom_arc_zero_without_the_rows_is_caught() {
     catches("central-alone", "loom_arc_handles_dropped_elsewhere_leave_a_negative_row");
 }
 
-/// What is read between the generation and the handle is consistent (scalable_arc.A8).
+/// What a thread reads between the generation and the handle is consistent (scalable_arc.A8).
 #[test]
 fn loom_arc_handle_by_generation_is_of_what_was_read() {
     model(2, || {
@@ -329,7 +329,7 @@ fn loom_arc_seeded_weak_unlocked_is_caught() {
     must_catch("weak-unlocked", &test, &RACE);
 }
 
-/// Two handles of a cold object are dropped at once: one of the drops finds the other done.
+/// Two handles of a cold object are dropped at once: one drop finds the other done.
 #[test]
 fn loom_arc_drop_of_the_only_handle_sees_what_others_did() {
     model(3, || {

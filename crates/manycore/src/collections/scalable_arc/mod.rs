@@ -1,12 +1,13 @@
 //! A shared reference whose count is distributed.
 //!
 //! Owns: [`ScalableArc`], [`ScalableWeak`], the value and its memory. The count and its laws,
-//! scalable_arc.A1 to scalable_arc.A8, are in `count`. In short: while cold, a clone or drop is an
-//! exchange on one word, as with `Arc`. While hot, clones and drops are counted in the row of the
-//! thread's slot; the handles that existed when the object became hot stay counted in the word, so
-//! the word alone proves that the object is alive. The drop of the last of those folds the rows
-//! into the word. So nothing is reviewed later and there is no garbage: the drop of the last handle
-//! drops the value.
+//! scalable_arc.A1 to scalable_arc.A8, are in `count`.
+//!
+//! In short: while the object is cold, a clone or drop is an exchange on one word, as with `Arc`.
+//! While it is hot, clones and drops are counted in the row of the thread's slot. The handles that
+//! existed when the object became hot stay counted in the word, so the word alone proves that the
+//! object is alive. The drop of the last of these handles folds the rows into the word. So nothing
+//! is reviewed later and there is no garbage: the drop of the last handle drops the value.
 
 mod contention;
 mod count;
@@ -47,7 +48,7 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///
 /// What for: an object of which every request clones and drops a handle, such as a root directory,
 /// a routing table or the configuration. When not: handles that are made once for each thread and
-/// kept (`Arc` is as fast); objects without a long-lived handle, for example messages that are
+/// kept (`Arc` is as fast). Nor objects without a long-lived handle, for example messages that are
 /// passed on.
 ///
 /// The value may be a `str` or a slice, made by `From` and `FromIterator`, and a `dyn` value by
@@ -55,10 +56,10 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///
 /// A *cold* object has a plain count. Contention or [`promote`](Self::promote) makes it *hot*: then
 /// each thread counts on a cache line of its own. The handles that exist at that moment are the
-/// object's *owners* for as long as it is hot. When the last of them is dropped, the object becomes
-/// cold again; when it next becomes hot, all its handles are owners. An object becomes hot at most
-/// 15 times, which is enough if owners outlive many clones. The value is dropped by the drop of the
-/// last handle, at once and in that thread, hot or cold.
+/// object's *owners* while it is hot. When the last owner is dropped, the object becomes cold
+/// again; when it next becomes hot, all its handles are owners. An object becomes hot at most 15
+/// times, which is enough if owners outlive many clones. The drop of the last handle drops the
+/// value, at once and in that thread, whether the object is hot or cold.
 ///
 /// ```
 /// use manycore::collections::ScalableArc;
@@ -80,28 +81,31 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///
 /// - Consistency: as `Arc`. [`strong_count`](Self::strong_count) is exact while no thread makes or
 ///   drops handles.
-/// - Progress: while hot, `clone` and `drop` are wait-free, except that a thread's first one may
-///   allocate its row, and that the drop of the last owner waits for the clones and drops that are
-///   under way. While cold, they are lock-free, except that one of them may promote the object,
-///   which allocates.
-/// - Cost: while cold, an exchange on one shared word, as with `Arc`. While hot, about 3 ns, with
-///   no write to a shared line and no read-modify-write (one on the thread's own line where the
-///   kernel has no `membarrier`). The drop of the last owner: a `membarrier` (a few microseconds)
-///   and a cache miss for each thread that has counted.
+/// - Progress while hot: `clone` and `drop` are wait-free, with two exceptions. A thread's first
+///   call may allocate its row. The drop of the last owner waits for the clones and drops that are
+///   under way.
+/// - Progress while cold: `clone` and `drop` are lock-free, except that a call may promote the
+///   object, which allocates.
+/// - Cost while cold: an exchange on one shared word, as with `Arc`.
+/// - Cost while hot: about 3 ns, with no write to a shared line and no read-modify-write (one on
+///   the thread's own line if the kernel has no `membarrier`). The drop of the last owner costs a
+///   `membarrier` (a few microseconds) and a cache miss for each thread that has counted.
 /// - Memory: a handle is one word. The object has 16 bytes besides its value, and is aligned to 16.
-///   When it first becomes hot or weakly held it gets 640 bytes, kept until it is freed; while hot
-///   128 bytes for each thread, at least 4 KiB. At most 4096 objects are hot at the same time; one
-///   more stays cold until another one is [demoted](Self::demote) or freed.
-/// - [`get_mut`](Self::get_mut) and [`make_mut`](Self::make_mut) change an only handle's value.
+///   When it first becomes hot or weakly held it gets 640 bytes, kept until it is freed. While hot
+///   it has 128 bytes for each thread, at least 4 KiB. At most 4096 objects are hot at the same
+///   time; a further object stays cold until another one is [demoted](Self::demote) or freed.
+/// - [`get_mut`](Self::get_mut) and [`make_mut`](Self::make_mut) change the value of an only
+///   handle.
 /// - Panics: if the value's destructor panics, the drop of the last handle panics, and the memory
 ///   is freed.
 /// - A handle may be dropped anywhere, also in the destructor of a thread-local, but not in a
 ///   signal handler.
 /// - Source: [OpLog](crate#sources), sections 3 and 5.2; the rule for detecting zero is not in the
 ///   paper.
+///   paper.
 #[doc(alias = "reference count")]
 pub struct ScalableArc<T: ?Sized> {
-    /// The address, with the tag in the low bits.
+    /// The address, with the tag in its low bits.
     tagged: NonNull<Inner<T>>,
     _owns: PhantomData<Inner<T>>,
 }
@@ -114,7 +118,7 @@ unsafe impl<T: ?Sized + Send + Sync> Send for ScalableArc<T> {}
 unsafe impl<T: ?Sized + Send + Sync> Sync for ScalableArc<T> {}
 
 impl<T> ScalableArc<T> {
-    /// A cold object with one handle.
+    /// Makes a cold object with one handle.
     #[must_use]
     pub fn new(value: T) -> Self {
         let inner = Box::new(Inner { head: Head::new(), value: ManuallyDrop::new(value) });
@@ -126,7 +130,7 @@ impl<T> ScalableArc<T> {
     /// Cost: if this is the last owner of a hot object, that of the last owner's drop.
     ///
     /// # Errors
-    /// The handle, if it is not the only one.
+    /// If this is not the only handle: returns the handle.
     pub fn try_unwrap(this: Self) -> Result<T, Self> {
         if this.head().try_release_last(this.tag()) {
             // SAFETY: the count went to zero just above, by this handle (scalable_arc.A3).
@@ -151,7 +155,7 @@ impl<T> ScalableArc<T> {
         None
     }
 
-    /// Moves the value out and frees the memory unless there are weak handles.
+    /// Moves the value out. Frees the memory unless there are weak handles.
     ///
     /// # Safety
     /// This handle has taken the count to zero.
@@ -164,7 +168,7 @@ impl<T> ScalableArc<T> {
         value
     }
 
-    /// The value, if this is the only handle, else a clone of it.
+    /// Returns the value if this is the only handle, else a clone of it.
     #[must_use]
     pub fn unwrap_or_clone(this: Self) -> T
     where
@@ -173,8 +177,8 @@ impl<T> ScalableArc<T> {
         Self::try_unwrap(this).unwrap_or_else(|shared| (*shared).clone())
     }
 
-    /// The value, to be changed in place. If there are other handles, weak ones included, this one
-    /// refers to a clone afterwards, and they to the value as it was.
+    /// Returns the value, to be changed in place. If there are other handles, weak ones included,
+    /// this handle refers to a clone afterwards, and the others to the value as it was.
     ///
     /// ```
     /// use manycore::collections::ScalableArc;
@@ -198,7 +202,7 @@ impl<T> ScalableArc<T> {
 }
 
 impl<T: ?Sized> ScalableArc<T> {
-    /// A handle to `inner`, which has been counted with this tag.
+    /// Makes a handle to `inner`, which has been counted with this tag.
     #[inline(always)]
     fn counted(inner: NonNull<Inner<T>>, tag: u64) -> Self {
         Self { tagged: inner.map_addr(|address| address | tag as usize), _owns: PhantomData }
@@ -225,22 +229,22 @@ impl<T: ?Sized> ScalableArc<T> {
         unsafe { NonNull::new_unchecked(self.inner()) }
     }
 
-    /// Whether both handles refer to the same object.
+    /// Returns true if both handles refer to the same object.
     #[must_use]
     pub fn ptr_eq(this: &Self, other: &Self) -> bool {
         std::ptr::addr_eq(this.inner(), other.inner())
     }
 
-    /// The address of the value, valid as long as a handle exists.
+    /// Returns the address of the value, valid as long as a handle exists.
     #[must_use]
     pub fn as_ptr(this: &Self) -> *const T {
         // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
         (unsafe { &raw const (*this.inner()).value }) as *const T
     }
 
-    /// The value, to be changed in place, if this is the only handle, weak ones included.
+    /// Returns the value, to be changed in place, if this is the only handle, weak ones included.
     ///
-    /// Cost: as [`try_unwrap`](Self::try_unwrap).
+    /// Cost: that of [`try_unwrap`](Self::try_unwrap).
     ///
     /// ```
     /// use manycore::collections::ScalableArc;
@@ -266,9 +270,11 @@ impl<T: ?Sized> ScalableArc<T> {
         unsafe { &mut (*self.inner()).value }
     }
 
-    /// Turns the handle into a pointer to its value, which [`from_raw`](Self::from_raw) turns back;
-    /// else the value is never dropped. For foreign code, and for handles of a `dyn` type, because
-    /// the compiler converts pointers, but handles of `std` alone:
+    /// Turns the handle into a pointer to its value. [`from_raw`](Self::from_raw) turns it back;
+    /// otherwise the value is never dropped.
+    ///
+    /// Use it for foreign code, and for handles of a `dyn` type: the compiler converts pointers,
+    /// but of handles only those of `std`.
     ///
     /// ```
     /// use manycore::collections::ScalableArc;
@@ -281,7 +287,7 @@ impl<T: ?Sized> ScalableArc<T> {
     /// assert_eq!(shown.to_string(), "7");
     /// ```
     ///
-    /// Cost: of a hot object's handle, that of a clone on a cold one: the object gets one more
+    /// Cost: for a handle of a hot object, that of a clone on a cold one; the object gets one more
     /// owner.
     #[must_use = "the value is never dropped otherwise"]
     pub fn into_raw(this: Self) -> *const T {
@@ -289,7 +295,7 @@ impl<T: ?Sized> ScalableArc<T> {
         Self::as_ptr(&ManuallyDrop::new(this))
     }
 
-    /// The handle that [`into_raw`](Self::into_raw) turned into this pointer.
+    /// Returns the handle that [`into_raw`](Self::into_raw) turned into this pointer.
     ///
     /// # Safety
     /// `raw` is from `into_raw` of a `ScalableArc<U>`, and is turned back once. `U` is `T`, or the
@@ -307,9 +313,9 @@ impl<T: ?Sized> ScalableArc<T> {
         Self::counted(unsafe { NonNull::new_unchecked(inner) }, CENTRAL)
     }
 
-    /// The number of handles. While other threads make and drop handles it is an estimate; on a hot
-    /// object it may be off by as many as they make and drop during the call. Do not base decisions
-    /// on it: see [`try_unwrap`](Self::try_unwrap).
+    /// Returns the number of handles. It is an estimate while other threads make and drop handles;
+    /// on a hot object it may be off by as many as they make and drop during the call. Do not base
+    /// decisions on it: see [`try_unwrap`](Self::try_unwrap).
     ///
     /// Cost: a load; on a hot object a cache miss for each thread that has counted.
     #[must_use]
@@ -317,13 +323,13 @@ impl<T: ?Sized> ScalableArc<T> {
         usize::try_from(this.head().strong()).unwrap_or(usize::MAX)
     }
 
-    /// The number of weak handles at this moment.
+    /// Returns the number of weak handles at this moment.
     #[must_use]
     pub fn weak_count(this: &Self) -> usize {
         usize::try_from(this.head().weak()).unwrap_or(usize::MAX)
     }
 
-    /// A handle that does not keep the value alive. The first one allocates.
+    /// Returns a handle that does not keep the value alive. The first one allocates.
     #[must_use]
     pub fn downgrade(this: &Self) -> ScalableWeak<T> {
         this.head().acquire_weak();
@@ -331,87 +337,88 @@ impl<T: ?Sized> ScalableArc<T> {
     }
 
     /// Makes the object hot, without waiting for contention. All handles that exist become its
-    /// owners. Returns whether it is hot: false if it was hot 15 times before, if it was retired,
-    /// or if 4096 other objects are hot.
+    /// owners. Returns true if it is hot. Returns false if it was hot 15 times before, if it was
+    /// retired, or if 4096 other objects are hot.
     pub fn promote(this: &Self) -> bool {
         this.head().promote()
     }
 
     /// Makes the object cold. Contention may make it hot again.
     ///
-    /// Cost: as the drop of the last owner. Waits for the clones and drops that are under way.
+    /// Cost: that of the last owner's drop. Waits for the clones and drops that are under way.
     pub fn demote(this: &Self) {
         this.head().demote();
     }
 
-    /// Whether the object is hot at this moment.
+    /// Returns true if the object is hot at this moment.
     #[must_use]
     pub fn is_hot(this: &Self) -> bool {
         this.head().is_hot()
     }
 
     /// Ends the object's public life: no weak handle can be upgraded after this, and the object
-    /// stays cold. Its value is dropped with the last handle, as always. Returns whether this call
-    /// retired it; false if it was retired before.
+    /// stays cold. Its value is dropped with the last handle, as always. Returns true if this call
+    /// retired it, false if it was retired before.
     ///
     /// What for: an entry that was removed from its table, so that no look-up can still take a
-    /// handle. Cost and progress: as [`demote`](Self::demote).
+    /// handle. Cost and progress: those of [`demote`](Self::demote).
     pub fn retire(this: &Self) -> bool {
         this.head().retire()
     }
 
-    /// Whether the object was [retired](Self::retire).
+    /// Returns true if the object was [retired](Self::retire).
     #[must_use]
     pub fn is_retired(this: &Self) -> bool {
         this.head().is_retired()
     }
 
-    /// The object's current generation: see [`ScalableWeak::try_acquire`]. Odd while it is being
-    /// [changed](Self::change). The first call allocates, as [`downgrade`](Self::downgrade) does.
+    /// Returns the object's current generation: see [`ScalableWeak::try_acquire`]. The generation
+    /// is odd while the object is being [changed](Self::change). The first call allocates, as
+    /// [`downgrade`](Self::downgrade) does.
     #[must_use]
     pub fn generation(this: &Self) -> u64 {
         read(this.head().generation())
     }
 
-    /// Runs `f`, which changes what the object stands for, such as the renaming of a directory
-    /// entry: a thread that looked at it before gets no handle by the old generation.
+    /// Runs `f`, which changes what the object stands for, such as renaming a directory entry. A
+    /// thread that looked at the object before gets no handle by the old generation.
     ///
     /// What `f` changes must be atomics, in the object or beside it, because other threads read
-    /// them concurrently; `Relaxed` is enough on both sides. Consistency: changes of one object are
+    /// them concurrently. `Relaxed` is enough on both sides. Consistency: changes of one object are
     /// serialized. Progress: waits for another change of the same object; readers never wait. Cost:
     /// an exchange and a store on a line that readers have to fetch again.
     ///
     /// `f` must not call `change` on the same object: that would deadlock.
     ///
     /// # Panics
-    /// If `f` does; the change then counts as complete.
+    /// If `f` does; the change counts as complete then.
     pub fn change<R>(this: &Self, f: impl FnOnce() -> R) -> R {
         let _changing = Changing::begin(this.head().generation());
         f()
     }
 
-    /// Another handle, if the object's generation is still `generation` after the handle was
-    /// counted: see [`ScalableWeak::try_acquire`].
+    /// Returns another handle, if the object's generation is still `generation` after the handle
+    /// was counted: see [`ScalableWeak::try_acquire`].
     #[must_use]
     pub fn try_acquire(this: &Self, generation: u64) -> Option<Self> {
         let handle = this.clone();
         is_still(this.head().generation(), generation).then_some(handle)
     }
 
-    /// The clone of a handle that the straight paths have not counted.
+    /// Clones a handle that the straight paths have not counted.
     #[cold]
     #[inline(never)]
     fn clone_slow(&self) -> Self {
         Self::counted(self.untagged(), self.head().acquire_slow())
     }
 
-    /// The drop of a handle that the straight paths have not uncounted.
+    /// Drops a handle that the straight paths have not uncounted.
     #[inline(never)]
     fn drop_slow(this: ManuallyDrop<Self>) {
         if this.head().is_lone() { this.destroy::<true>() } else { Self::drop_shared(this) }
     }
 
-    /// The same, of a handle that is not the only one.
+    /// Same, for a handle that is not the only one.
     #[inline(never)]
     fn drop_shared(this: ManuallyDrop<Self>) {
         if this.head().release_slow(this.tag()) {
@@ -419,7 +426,7 @@ impl<T: ?Sized> ScalableArc<T> {
         }
     }
 
-    /// Drops the value and frees the memory unless there are weak handles. `LONE`: the handle was
+    /// Drops the value. Frees the memory unless there are weak handles. `LONE`: the handle was
     /// found to be the only one of either kind (scalable_arc.A3).
     fn destroy<const LONE: bool>(&self) {
         struct Memory<T: ?Sized, const LONE: bool>(NonNull<Inner<T>>);

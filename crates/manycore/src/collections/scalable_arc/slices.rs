@@ -6,7 +6,7 @@ use super::{Inner, ScalableArc};
 use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// The layout of an object whose value is a slice of so many `T`: that of `Inner<[T]>`.
+/// Returns the layout of an object whose value is a slice of `len` values: that of `Inner<[T]>`.
 fn layout_of<T>(len: usize) -> Layout {
     let values = Layout::array::<T>(len).and_then(|values| Layout::new::<Head>().extend(values));
     let aligned = values.and_then(|(layout, _)| layout.align_to(align_of::<Inner<[T; 0]>>()));

@@ -1,4 +1,4 @@
-//! The standard library's traits on handles: those of the value.
+//! The standard library's traits on handles: they act on the value.
 
 use super::ScalableArc;
 use std::cmp;

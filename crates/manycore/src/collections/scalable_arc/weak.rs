@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 /// A reference that does not keep the value alive, and can be upgraded to one that does.
 ///
 /// What for: caches and tables that lead to objects which may be dropped, such as a cache of
-/// directory entries: find the weak handle, [`upgrade`](Self::upgrade) it, and check again that
-/// the object is the right one. When not: where weak handles themselves are cloned all the time,
-/// since they are counted in one shared word, as in the standard library.
+/// directory entries. Find the weak handle, [`upgrade`](Self::upgrade) it, and check again that the
+/// object is the right one. When not: if weak handles themselves are cloned all the time. They are
+/// counted in one shared word, as in the standard library.
 ///
 /// ```
 /// use manycore::collections::ScalableArc;
@@ -42,7 +42,7 @@ unsafe impl<T: ?Sized + Send + Sync> Send for ScalableWeak<T> {}
 unsafe impl<T: ?Sized + Send + Sync> Sync for ScalableWeak<T> {}
 
 impl<T: ?Sized> ScalableWeak<T> {
-    /// A weak handle to `inner`, which has been counted.
+    /// Makes a weak handle to `inner`, which has been counted.
     pub(super) fn counted(inner: NonNull<Inner<T>>) -> Self {
         Self { inner, _owns: PhantomData }
     }
@@ -53,7 +53,7 @@ impl<T: ?Sized> ScalableWeak<T> {
         unsafe { &(*self.inner.as_ptr()).head }
     }
 
-    /// A strong handle, if the value is alive and the object has not been retired.
+    /// Returns a strong handle, if the value is alive and the object has not been retired.
     #[inline]
     #[must_use]
     pub fn upgrade(&self) -> Option<ScalableArc<T>> {
@@ -61,20 +61,20 @@ impl<T: ?Sized> ScalableWeak<T> {
         Some(ScalableArc::counted(self.inner, tag))
     }
 
-    /// Whether both handles refer to the same object.
+    /// Returns true if both handles refer to the same object.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         std::ptr::addr_eq(self.inner.as_ptr(), other.inner.as_ptr())
     }
 
-    /// The number of strong handles: see [`ScalableArc::strong_count`].
+    /// Returns the number of strong handles: see [`ScalableArc::strong_count`].
     #[must_use]
     pub fn strong_count(&self) -> usize {
         usize::try_from(self.head().strong()).unwrap_or(usize::MAX)
     }
 
-    /// The object's current generation, also after its value was dropped. Odd while the object is
-    /// being [changed](ScalableArc::change).
+    /// Returns the object's current generation, also after its value was dropped. The generation is
+    /// odd while the object is being [changed](ScalableArc::change).
     ///
     /// Cost: a load of a line that only changes write.
     #[inline]
@@ -83,15 +83,16 @@ impl<T: ?Sized> ScalableWeak<T> {
         read(self.head().generation())
     }
 
-    /// A strong handle, if the value lives, the object has not been [retired](ScalableArc::retire),
-    /// and its generation is still `generation`.
+    /// Returns a strong handle, if the value lives, the object has not been
+    /// [retired](ScalableArc::retire), and its generation is still `generation`. An odd generation
+    /// never yields a handle.
     ///
     /// What for: a cache of directory entries. A look-up finds the weak handle in its table, reads
     /// the generation, then name and parent, and takes a handle only of the entry that it has read.
-    /// `None`: look up again. An odd generation never yields a handle.
+    /// If the result is `None`, it looks up again.
     ///
     /// Consistency: what was read of the object between [`generation`](Self::generation) and this
-    /// call is consistent. (It may change as soon as this returns.) Cost and progress: as
+    /// call is consistent. (It may change as soon as this returns.) Cost and progress: those of
     /// [`upgrade`](Self::upgrade); while the object is hot it writes no shared line. Source:
     /// [OpLog](crate#sources), section 3.
     ///

@@ -2,23 +2,30 @@
 //!
 //! Owns: the layout. No other file of this module tests or sets a bit.
 //!
-//! The word holds, from the low end: the period (how often the object has become hot), HOT,
-//! FOLDING, RETIRED, and the *central count*. The top 16 bits tell contention: the *mark* of the
-//! thread that dropped a central handle last (10 bits), and the *changes* (6 bits), how many more
-//! of these drops have found another thread's mark than their own. Nothing but the decision to
-//! become hot depends on these two. (While folding, a count below zero borrows from them, and the
-//! fold gives back what it can.) A handle carries a tag: the period in which it was counted in a
-//! row, or zero if it was counted in the word. A handle is *central* unless its tag is the period
-//! of the object and the object is hot.
+//! ```text
+//!   63      54 53     48 47           7   6         5        4     3      0
+//!  |   mark   | changes | central count | RETIRED | FOLDING | HOT | period |
+//! ```
+//!
+//! - *period*: how often the object has become hot.
+//! - *mark*: that of the thread that dropped a central handle last.
+//! - *changes*: of these drops, how many found another thread's mark, minus how many found their
+//!   own.
+//!
+//! Mark and changes tell contention: only the decision to become hot depends on them. (While
+//! folding, a count below zero borrows from them, and the fold gives back what it can.)
+//!
+//! A handle carries a tag: the period in which it was counted in a row, or zero if it was counted
+//! in the word. A handle is *central* unless the object is hot and the tag is its period.
 
-/// One period. They are the lowest bits, as a handle's tag is.
+/// One period. The period has the lowest bits, as the tag has in a handle.
 const PERIOD: u64 = 1;
 const PERIODS: u64 = TAGS * PERIOD;
-/// Handles are counted in rows.
+/// Rows count the handles.
 const HOT: u64 = 16;
-/// A thread is adding the rows to the word, which has HOT no more.
+/// A thread is adding the rows to the word, and has cleared HOT.
 const FOLDING: u64 = 32;
-/// No weak handle can be upgraded any more, and the object stays cold.
+/// No weak handle can be upgraded, and the object stays cold.
 const RETIRED: u64 = 64;
 /// One central handle.
 const ONE: u64 = 128;
@@ -32,26 +39,27 @@ const STATE: u64 = ONE - 1;
 pub(super) const TAGS: u64 = 15;
 /// The tag of handles that were counted in the word.
 pub(super) const CENTRAL: u64 = 0;
-/// More handles than any program makes; a central count below zero looks greater.
+/// More handles than any program makes. A central count below zero looks greater.
 pub(super) const TOO_MANY: u64 = CHANGE / ONE / 2;
-/// As many central handles, in the word.
+/// [`TOO_MANY`] central handles, as bits of the word.
 const FULL: u64 = TOO_MANY * ONE;
-/// The greatest mark of a thread. Zero is that of no thread, and one more is never in a word.
+/// The greatest mark of a thread. Zero is the mark of no thread. One more is in no word.
 pub(super) const MARKS: usize = (u64::MAX / MARK) as usize - 1;
 /// The change of a word when a central handle is made.
 pub(super) const ONE_MORE: u64 = ONE;
 
-/// A thread's mark, as [`Word::is_left_by`] compares it: with the least count above one.
+/// A thread's mark, combined with the least count above one, as [`Word::is_left_by`] compares it.
 #[derive(Clone, Copy)]
 pub(super) struct Mark(u64);
 
 impl Mark {
-    /// A thread that has not got its mark yet: it is in no word.
+    /// Mark of a thread that has not got its mark yet: it is in no word.
     pub(super) const UNKNOWN: Self = Self((MARKS as u64 + 1) * MARK);
-    /// That of no thread.
+    /// Mark of no thread.
     pub(super) const NOBODY: Self = Self(2 * ONE);
 
-    /// That of the thread in this slot. Threads far apart share one, and don't notice each other.
+    /// Returns the mark of the thread in this slot. Threads far apart may share a mark, and don't
+    /// notice each other.
     pub(super) fn of(slot: usize) -> Self {
         Self((slot % MARKS + 1) as u64 * MARK + 2 * ONE)
     }
@@ -66,49 +74,49 @@ impl Mark {
 pub(super) struct Word(pub(super) u64);
 
 impl Word {
-    /// One handle, which is central.
+    /// A word with one handle, which is central.
     pub(super) const NEW: Self = Self(ONE);
 
-    /// Handles are counted in rows.
+    /// Returns true if rows count the handles.
     #[inline(always)]
     pub(super) fn is_hot(self) -> bool {
         self.0 & HOT != 0
     }
 
-    /// Handles are counted in the word, and the rows are empty.
+    /// Returns true if the word counts the handles, and the rows are empty.
     #[inline(always)]
     pub(super) fn is_cold(self) -> bool {
         self.0 & (HOT | FOLDING) == 0
     }
 
-    /// Handles are counted in the word, and there is one.
+    /// Returns true if the word counts the handles, and there is exactly one.
     #[inline(always)]
     pub(super) fn is_lone(self) -> bool {
         self.0 & (HOT | FOLDING | (CHANGE - ONE)) == ONE
     }
 
-    /// Handles are counted in the word, and there is room for one more.
+    /// Returns true if the word counts the handles, and has room for one more.
     #[inline(always)]
     pub(super) fn takes_one_more(self) -> bool {
         self.0 & (HOT | FOLDING | FULL) == 0
     }
 
-    /// Handles are counted in the word, there is more than one, and no other thread has dropped one
-    /// since that of this mark did: nor is there a change to take back.
+    /// Returns true if the word counts the handles, there is more than one, no other thread has
+    /// dropped one since the thread of this mark did, and the changes are zero.
     #[inline(always)]
     pub(super) fn is_left_by(self, mark: Mark) -> bool {
-        // Everything but the count is zero, and it is two or more: or this borrows from the bits
-        // above.
+        // Everything but the count is zero, and the count is two or more. Otherwise the subtraction
+        // borrows from the bits above.
         self.0.wrapping_sub(mark.0) & (HOT | FOLDING | !(FULL - 1)) == 0
     }
 
-    /// The word as it is counted for a handle with this tag in a row.
+    /// Returns true if the word is hot in the period of a handle with this tag.
     #[inline(always)]
     pub(super) fn is_hot_with(self, tag: u64) -> bool {
         (self.0 ^ (tag * PERIOD + HOT)) & STATE == 0
     }
 
-    /// A thread is adding the rows to the word, where handles are already counted
+    /// Returns true if a thread is adding the rows to the word, which counts handles already
     /// (scalable_arc.A5).
     #[inline(always)]
     pub(super) fn is_folding(self) -> bool {
@@ -120,47 +128,48 @@ impl Word {
         self.0 & RETIRED != 0
     }
 
-    /// Whether the words differ in nothing but their counts.
+    /// Returns true if the words differ only in their counts.
     #[inline(always)]
     pub(super) fn is_in_state_of(self, other: Self) -> bool {
         (self.0 ^ other.0) & STATE == 0
     }
 
-    /// The tag of handles counted in rows in this period.
+    /// Returns the tag of handles counted in rows in this period.
     #[inline(always)]
     pub(super) fn tag(self) -> u64 {
         self.0 / PERIOD % (TAGS + 1)
     }
 
-    /// The central count.
+    /// Returns the central count.
     #[inline(always)]
     pub(super) fn central(self) -> u64 {
         self.0 % CHANGE / ONE
     }
 
-    /// The word after a central handle was made.
+    /// Returns the word after a central handle was made.
     #[inline(always)]
     pub(super) fn one_more(self) -> Self {
         Self(self.0.wrapping_add(ONE_MORE))
     }
 
-    /// The word after a central handle was dropped.
+    /// Returns the word after a central handle was dropped.
     #[inline(always)]
     pub(super) fn one_less(self) -> Self {
         Self(self.0.wrapping_sub(ONE))
     }
 
-    /// How many more drops have found another thread's mark than their own.
+    /// Returns how many more drops have found another thread's mark than their own.
     pub(super) fn changes(self) -> u64 {
         self.0 % MARK / CHANGE
     }
 
-    /// The word with no change counted.
+    /// Returns the word with no change counted.
     pub(super) fn unchanged(self) -> Self {
         Self(self.0 - self.changes() * CHANGE)
     }
 
-    /// The word with this mark, and the change counted if it had another thread's.
+    /// Returns the word with this mark. Counts a change up if the word had another thread's mark,
+    /// down if it had this one.
     pub(super) fn marked(self, mark: Mark) -> Self {
         let (before, now) = (self.0 / MARK, mark.0 / MARK);
         let changes = match self.changes() {
@@ -171,32 +180,33 @@ impl Word {
         Self(self.0 % CHANGE + changes * CHANGE + now * MARK)
     }
 
-    /// Whether the object may become hot: it is cold, alive, and has a period left
-    /// (scalable_arc.A6).
+    /// Returns true if the object may become hot: it is cold, alive, not retired, and has a period
+    /// left (scalable_arc.A6).
     pub(super) fn may_be_promoted(self) -> bool {
         let has_period = self.0 & PERIODS != PERIODS;
         self.is_cold() && self.central() != 0 && !self.is_retired() && has_period
     }
 
-    /// The hot word of the next period.
+    /// Returns the hot word of the next period.
     pub(super) fn promoted(self) -> Self {
         debug_assert!(self.may_be_promoted(), "scalable_arc.A6: {self:?} is promoted");
         Self(self.0 % CHANGE + PERIOD + HOT)
     }
 
-    /// The word closed for a fold, which the caller begins.
+    /// Returns the word closed for a fold, which the caller begins.
     pub(super) fn folding(self) -> Self {
         debug_assert!(self.is_hot(), "scalable_arc.A4: {self:?} is folded by two threads");
         debug_assert!(self.central() >= 1, "scalable_arc.A2: {self:?} is hot without an owner");
         Self(self.0 ^ (HOT | FOLDING))
     }
 
-    /// The retired word; folding or not, as before.
+    /// Returns the retired word; folding or not, as before.
     pub(super) fn retired(self) -> Self {
         Self(self.0 | RETIRED)
     }
 
-    /// The change of the word at the end of a fold: adds the rows' sum and makes the word cold.
+    /// Returns what to add to the word at the end of a fold: it adds the rows' sum and makes the
+    /// word cold.
     pub(super) fn fold(rows: u64) -> u64 {
         rows.wrapping_mul(ONE).wrapping_sub(FOLDING)
     }
@@ -208,7 +218,7 @@ mod tests {
 
     const OWN: usize = 3;
 
-    /// A cold word of so many handles, with the mark of slot 3.
+    /// Makes a cold word with this many handles and the mark of slot 3.
     fn left(handles: u64) -> Word {
         Word(handles * ONE).marked(Mark::of(OWN))
     }
@@ -232,7 +242,7 @@ mod tests {
             assert!(!word.is_left_by(own), "{at}: {word:?}");
             assert!(!word.is_left_by(Mark::UNKNOWN), "{at}: {word:?}");
         }
-        // What a count below two borrows makes the bits above equal.
+        // If the count is below two, what it borrows makes the bits above equal.
         for above in [own.0 / CHANGE * CHANGE + CHANGE, Mark::of(OWN + 1).0 / CHANGE * CHANGE] {
             assert!((0..2).all(|handles| !Word(handles * ONE + above).is_left_by(own)));
         }

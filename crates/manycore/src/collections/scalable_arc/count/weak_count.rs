@@ -1,4 +1,4 @@
-//! The count of weak handles, and whether a handle is the only one of either kind
+//! The count of weak handles, and the check whether a handle is the only one of either kind
 //! (scalable_arc.A9).
 
 use super::super::word::TOO_MANY;
@@ -29,8 +29,8 @@ impl Head {
         }
     }
 
-    /// Whether the handle of this tag is the only one, weak ones included (scalable_arc.A9). The
-    /// caller has it, and lets no other thread use it.
+    /// Returns true if the handle of this tag is the only one, weak ones included
+    /// (scalable_arc.A9). The caller has the handle, and lets no other thread use it.
     pub(in super::super) fn is_unique(&self, tag: u64) -> bool {
         // ORDER: Acquire; pairs with Release in `side`.
         let side = self.side.load(Ordering::Acquire);
@@ -58,8 +58,8 @@ impl Head {
         is_only
     }
 
-    /// Uncounts a weak handle, or the one that all strong handles have together. True if it was the
-    /// last: the caller frees the memory.
+    /// Uncounts a weak handle, or the one that all strong handles have together. Returns true if it
+    /// was the last: the caller frees the memory.
     #[inline]
     pub(in super::super) fn release_weak(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `side`. Null only if there never was a weak handle.
@@ -74,7 +74,7 @@ impl Head {
         false
     }
 
-    /// Weak handles.
+    /// Returns the number of weak handles.
     pub(in super::super) fn weak(&self) -> u64 {
         // ORDER: Acquire; pairs with Release in `side`.
         let side = self.side.load(Ordering::Acquire);
