@@ -1,14 +1,14 @@
 //! No hardware counter: another processor, a model checker or an interpreter.
 //!
-//! Owns: an `Instruction` that has no value, so that the code which would read one is known to be
-//! unreachable.
+//! Owns: an `Instruction` that has no value, so that the compiler knows that code which would read
+//! one is unreachable.
 
 /// The kernel's clocksource that vouches for the counter.
 pub(crate) const TRUSTED_CLOCKSOURCE: &str = "none";
-/// Whether the architecture itself promises one time on all cores.
+/// True if the architecture itself promises one time on all cores.
 pub(crate) const ARCHITECTED: bool = false;
 
-/// How the counter is read in order: in no way.
+/// How the counter is read in order: not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instruction {}
 

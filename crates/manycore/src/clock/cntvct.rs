@@ -1,10 +1,10 @@
 //! The aarch64 virtual counter, CNTVCT_EL0.
 //!
 //! Owns: the instructions. Laws, with the reason in the Arm ARM (D12, "The Generic Timer"):
-//! - cntvct.T1 [`Instruction::stamp`] reads after every earlier load has its value: `dsb ishld`
-//!   completes the loads before any later instruction executes, and `isb` keeps the counter, which
-//!   may be read speculatively, from being read before that. The second `isb` lets nothing behind
-//!   it start before the counter is read: an Arm load that ran early keeps what it found.
+//! - cntvct.T1 [`Instruction::stamp`] reads after every earlier load has its value. `dsb ishld`
+//!   completes the loads before any later instruction executes. The first `isb` keeps the counter,
+//!   which may be read speculatively, from being read before that. The second `isb` lets nothing
+//!   after it start before the counter is read: an Arm load that ran early keeps what it found.
 //! - cntvct.T2 [`Instruction::cut`] also reads before every later load, by the same second `isb`.
 //! - cntvct.T3 Neither waits for earlier *stores*. See clock.C3 in [`crate::clock`].
 //! - cntvct.T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
@@ -13,7 +13,7 @@ use std::arch::asm;
 
 /// The kernel's clocksource that vouches for this counter.
 pub(crate) const TRUSTED_CLOCKSOURCE: &str = "arch_sys_counter";
-/// Whether the architecture itself promises one time on all cores.
+/// True if the architecture itself promises one time on all cores.
 pub(crate) const ARCHITECTED: bool = true;
 
 /// How the counter is read in order.
@@ -31,7 +31,7 @@ impl Instruction {
         "dsb ishld; isb; mrs cntvct_el0; isb"
     }
 
-    /// cntvct.T1: after everything before it.
+    /// cntvct.T1: reads after everything before it.
     #[inline(always)]
     pub(crate) fn stamp(self) -> u64 {
         let ticks: u64;
@@ -52,13 +52,13 @@ impl Instruction {
         ticks
     }
 
-    /// cntvct.T1 and cntvct.T2: after everything before it, before every load after it.
+    /// cntvct.T1 and cntvct.T2: reads after everything before it, and before every load after it.
     #[inline(always)]
     pub(crate) fn cut(self) -> u64 {
         self.stamp()
     }
 
-    /// In no order with anything around it.
+    /// Reads in no order with anything around it.
     #[inline(always)]
     pub(crate) fn ticks(self) -> u64 {
         let ticks: u64;
@@ -75,22 +75,22 @@ impl Instruction {
     }
 }
 
-/// The architecture has the counter run at one rate in every state.
+/// Returns true: the architecture runs the counter at one rate in every state.
 pub(crate) fn invariant() -> bool {
     true
 }
 
-/// Nothing that user mode can read tells.
+/// Returns false: user mode has no way to find out.
 pub(crate) fn hypervisor() -> bool {
     false
 }
 
-/// Whether this process may read the counter.
+/// Returns true: this process may read the counter.
 pub(crate) fn readable() -> bool {
     true
 }
 
-/// Ticks per second, as the firmware states them.
+/// Returns ticks per second, as the firmware states them.
 pub(crate) fn nominal_hz() -> Option<u64> {
     let hz: u64;
     // SAFETY: user mode may read CNTFRQ_EL0 wherever it may read CNTVCT_EL0.

@@ -1,11 +1,12 @@
-//! Finding out what the clock of this machine is good for.
+//! Detection of what the clock of this machine is good for.
 //!
 //! Owns: the facts that [`super::verdict::decide`] weighs.
 //!
-//! No probe runs at start where the kernel vouches for the counter. Its own test compares all
-//! cores when they come up, and its watchdog goes on comparing; a probe of a few milliseconds sees
+//! No probe runs at start if the kernel vouches for the counter. The kernel's own test compares all
+//! cores when they come up, and its watchdog goes on comparing. A probe of a few milliseconds sees
 //! less, costs every program a pinned thread, and proves nothing about later. So the probe decides
-//! only where the kernel says nothing (no sysfs in a container), and `manycore doctor` runs the
+//! only if the kernel says nothing (no sysfs in a container). `manycore doctor` runs the whole
+//! probe on request.
 //! whole one on request.
 
 use std::path::Path;
@@ -18,13 +19,13 @@ use super::{Clock, Mode, probe};
 /// Where Linux keeps the file.
 const SYSFS: &str = "/sys/devices/system";
 
-/// The verdict on this machine, as the user's environment has it.
+/// Returns the verdict on this machine, with the user's environment.
 pub(crate) fn verdict() -> Verdict {
     let request = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
     decide(&facts(Path::new(SYSFS), request))
 }
 
-/// A verdict for a clock that the program itself has chosen.
+/// Returns the verdict for a clock that the program itself has chosen.
 pub(crate) fn chosen(mode: Mode) -> Verdict {
     let mut facts = facts_without_probe(Path::new(SYSFS), None);
     if mode == Mode::Counter {
@@ -36,7 +37,7 @@ pub(crate) fn chosen(mode: Mode) -> Verdict {
     verdict
 }
 
-/// The facts of a machine whose sysfs tree is at `root`.
+/// Returns the facts of a machine with its sysfs tree at `root`.
 pub(crate) fn facts(root: &Path, request: Option<String>) -> Facts {
     let mut facts = facts_without_probe(root, request);
     let open = facts.clocksource.is_none() && !facts.architected;
@@ -58,7 +59,7 @@ fn facts_without_probe(root: &Path, request: Option<String>) -> Facts {
         trusted_clocksource: hardware::TRUSTED_CLOCKSOURCE,
         // Without a counter there is nothing for the kernel to vouch for.
         clocksource: instruction.and_then(|_| clocksource(root)),
-        // Other counters are known to be fine, and asking is slow in a guest.
+        // Other counters are known to be fine, and the query is slow in a guest.
         nominal_hz: hardware::ARCHITECTED.then(hardware::nominal_hz).flatten(),
         hypervisor: hardware::hypervisor(),
         read_ns: instruction.filter(|_| readable).map(|it| nanoseconds_each(|| it.stamp())),
@@ -66,19 +67,19 @@ fn facts_without_probe(root: &Path, request: Option<String>) -> Facts {
     }
 }
 
-/// The kernel's clocksource, if it tells.
+/// Returns the kernel's clocksource, if it tells.
 pub(crate) fn clocksource(root: &Path) -> Option<String> {
     let path = root.join("clocksource/clocksource0/current_clocksource");
     let name = std::fs::read_to_string(path).ok()?.trim().to_owned();
     (!name.is_empty()).then_some(name)
 }
 
-/// What a stamp of `clock` costs on this core, in nanoseconds.
+/// Returns the cost of a stamp of `clock` on this core, in nanoseconds.
 pub(crate) fn stamp_nanoseconds(clock: &Clock) -> f64 {
     nanoseconds_each(|| clock.stamp().ticks())
 }
 
-/// The least mean of a few short batches: an interruption spoils one of them at most.
+/// Returns the least mean of a few short batches: an interruption spoils at most one of them.
 fn nanoseconds_each(read: impl Fn() -> u64) -> f64 {
     const BATCHES: usize = 8;
     const READS: u32 = 64;

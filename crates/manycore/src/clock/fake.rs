@@ -11,8 +11,8 @@ use crate::sync::{AtomicU64, Ordering, thread_local};
 const START: u64 = 1 << 20;
 
 thread_local! {
-    /// This thread's offsets by clock. The `Weak` keeps the address of a clock's time from being
-    /// given to another clock while an offset for it is here. Zero offsets are not kept.
+    /// This thread's offsets by clock. While an offset for a clock is here, the `Weak` keeps the
+    /// address of that clock's time from being reused for another clock. Zero offsets are not kept.
     static OFFSETS: RefCell<Vec<(Weak<AtomicU64>, i64)>> = RefCell::default();
 }
 
@@ -21,7 +21,7 @@ thread_local! {
 /// What for: tests that must see what an algorithm does when the cores' clocks disagree. When not:
 /// anywhere else; every read is a `fetch_add` on one shared word. Clones share the time.
 ///
-/// A read gives `time + offset of the reading thread` and moves the time on by 1, so no two reads
+/// A read returns `time + offset of the reading thread` and moves the time on by 1. So no two reads
 /// see the same time, and a wait for a later time always ends. A thread starts without offset, and
 /// an offset is gone with its thread. Readings stop at 0 and at `u64::MAX`.
 ///
@@ -40,7 +40,7 @@ pub struct FakeClock {
 }
 
 impl FakeClock {
-    /// A new logical time, unrelated to all others.
+    /// Makes a new logical time, unrelated to all others.
     pub fn new() -> Self {
         Self { time: Arc::new(AtomicU64::new(START)) }
     }
@@ -64,13 +64,13 @@ impl FakeClock {
         self
     }
 
-    /// The time without any thread's offset; does not move it.
+    /// Returns the time without any thread's offset; does not move it.
     pub fn time(&self) -> u64 {
         // ORDER: SeqCst, as in `read`.
         self.time.load(Ordering::SeqCst)
     }
 
-    /// The calling thread's reading, which moves the time on by 1.
+    /// Returns the calling thread's reading, and moves the time on by 1.
     pub(crate) fn read(&self) -> u64 {
         // ORDER: SeqCst; what happened before an earlier read happens before this one, so that
         // only the offsets, not the fake itself, break the order of stamps.
@@ -78,7 +78,7 @@ impl FakeClock {
         time.saturating_add_signed(self.offset())
     }
 
-    /// The calling thread's reading, which does not move the time.
+    /// Returns the calling thread's reading; does not move the time.
     pub(crate) fn peek(&self) -> u64 {
         self.time().saturating_add_signed(self.offset())
     }

@@ -10,11 +10,11 @@
 //! println!("{}", clock.verdict());
 //! ```
 //!
-//! The order of updates that different cores log needs a time that they agree on and that costs no
-//! shared cache line: the hardware's counter where it can be trusted, and one shared counter where
-//! it can't. [`Mode`] says what is promised, [`Verdict`] what decided it, and [`probe`] measures
-//! the counters of two cores against each other. For tests, a [`FakeClock`] is as wrong as they
-//! want. To measure durations, use [`std::time::Instant`].
+//! The order of updates that different cores log needs a time that the cores agree on and that
+//! costs no shared cache line. It is the hardware's counter if that can be trusted, and else one
+//! shared counter. [`Mode`] says what is promised, [`Verdict`] says what decided it, and [`probe`]
+//! measures the counters of two cores against each other. A [`FakeClock`] is as wrong as a test
+//! needs it to be. To measure durations, use [`std::time::Instant`].
 //!
 //! # Laws
 //!
@@ -25,26 +25,26 @@
 //! counters.
 //!
 //! - clock.C1 A [`stamp`](Clock::stamp) is read after everything before it in the thread has
-//!   happened, as far as other cores told this one of it: after all earlier loads have their
-//!   values. Later loads find no value that was replaced, for all cores to see, before the stamp
-//!   was read. A [`cut`](Clock::cut) is moreover read before every later load runs. The hardware
+//!   happened, as far as other cores told this core of it: after all earlier loads have their
+//!   values. Later loads find no value that was replaced, visibly to all cores, before the stamp
+//!   was read. A [`cut`](Clock::cut) is also read before every later load runs. The hardware
 //!   modules argue it instruction by instruction.
 //! - clock.C2 If `a` is before `b`, then `stamp(a) < stamp(b) + e`. With `e` = 0 the order is
-//!   strict, because a tick is shorter than the shortest message between cores; where ticks are
+//!   strict, because a tick is shorter than the shortest message between cores. If ticks are
 //!   longer, the mode is Bounded with `e` = 0. In Counter mode both are increments of one word, and
 //!   clock.C2 is that word's modification order.
 //! - clock.C3 A stamp says nothing about *stores*: an earlier store may still wait in the core's
-//!   store buffer when the stamp is read. An update is visible when its publication is, and
-//!   ordering the publication before later loads is the publisher's duty (a locked instruction, a
-//!   lock, or a membarrier on the reader's side), not the clock's.
-//! - clock.C4 [`commit_wait`](Clock::commit_wait) restores the strict order in Bounded mode: it
+//!   store buffer when the stamp is read. An update is visible when its publication is. Ordering
+//!   the publication before later loads is the publisher's duty (a locked instruction, a lock, or a
+//!   membarrier on the reader's side), not the clock's.
+//! - clock.C4 [`commit_wait`](Clock::commit_wait) restores the strict order in Bounded mode. It
 //!   waits from *its entry*, which lies after the publication, until this core's clock has gained
 //!   more than `e` and is more than `e` past the stamp. Then (a) every stamp and cut that begins
 //!   afterwards is above the settled stamp, on every core; (b) it is also above every cut taken, on
-//!   any core, before the publication. Waiting from the stamp alone gives (a) and not (b): an
-//!   updater that was preempted between its stamp and its publication would not wait at all, and a
+//!   any core, before the publication. Waiting from the stamp alone gives (a) and not (b). An
+//!   updater that was preempted between its stamp and its publication would not wait at all; a
 //!   reader that had scanned its log too early could then collect a successor without it. An
-//!   exhaustive model finds that history; it finds none with the wait from the entry, whatever the
+//!   exhaustive model finds that history. It finds none with the wait from the entry, whatever the
 //!   readers do.
 //!
 //! Source: [OpLog](crate#sources), section 6.1; the wait is the commit wait of Spanner (J. C.
@@ -115,19 +115,19 @@ impl Stamp {
     /// After every stamp that a clock gives.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The stamp of this tick.
+    /// Makes the stamp of this tick.
     #[inline]
     pub const fn from_ticks(ticks: u64) -> Self {
         Self(ticks)
     }
 
-    /// The tick of this stamp.
+    /// Returns the tick of this stamp.
     #[inline]
     pub const fn ticks(self) -> u64 {
         self.0
     }
 
-    /// The least stamp after this one; [`Stamp::MAX`] has none and gives itself.
+    /// Returns the least stamp after this one; for [`Stamp::MAX`], returns itself.
     #[inline]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -154,11 +154,11 @@ pub enum Mode {
     /// The cores' hardware counters differ by at most `skew_ticks`; every ordered update waits
     /// that long, in [`Clock::commit_wait`].
     Bounded {
-        /// The largest difference between two cores. 0 means: they agree, but a tick is so long
-        /// that two moments in order may fall into the same one.
+        /// The largest difference between two cores. 0 means that they agree, but a tick is so long
+        /// that two moments in order may fall into the same tick.
         skew_ticks: u64,
     },
-    /// One counter shared by all cores: right on every machine, and slow on many cores, because
+    /// One counter shared by all cores: correct on every machine, and slow on many cores, because
     /// each stamp moves its cache line.
     Counter,
     /// A [`FakeClock`] for tests.
@@ -192,10 +192,9 @@ enum Source {
 struct Line(AtomicU64);
 
 /// An ordered time shared by all cores.
-///
 /// What for: the order of updates that different cores log ([`crate::oplog`] takes a stamp per
-/// ordered update and a cut per read). When not: updates whose order does not matter need no clock
-/// at all, and measuring time is [`std::time::Instant`]'s job.
+/// ordered update and a cut per read). When not: updates that need no order need no clock at all.
+/// To measure time, take [`std::time::Instant`].
 ///
 /// ```
 /// use manycore::clock::Clock;
@@ -207,10 +206,10 @@ struct Line(AtomicU64);
 /// assert!(first < second);
 /// ```
 ///
-/// - Consistency: of two moments of which one happened before the other, on whichever cores, the
-///   earlier has the lower stamp; in Bounded mode, if [`commit_wait`] lay between them. The
-///   [module](super::clock)'s laws say it exactly.
-/// - Progress: wait-free, but for [`commit_wait`] in Bounded mode, which waits a fixed time.
+/// - Consistency: if one moment happened before another, on whichever cores, it has the lower
+///   stamp; in Bounded mode, if [`commit_wait`] lay between them. The [module](super::clock)'s laws
+///   say it exactly.
+/// - Progress: wait-free, except [`commit_wait`] in Bounded mode, which waits a fixed time.
 /// - Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest) and no shared cache line; in Counter
 ///   mode one `fetch_add` on a shared line (5 ns alone, over 100 ns between many cores).
 /// - Memory: 256 bytes and more; a program has one, or one per test.
@@ -225,9 +224,9 @@ struct Line(AtomicU64);
 #[repr(C)] // so that what a stamp and a settling look at are one cache line
 pub struct Clock {
     source: Source,
-    /// `Some(e)`: settling waits `e` ticks out.
+    /// `Some(e)`: settling waits for `e` ticks.
     skew: Option<u64>,
-    /// Ticks in a second; zero as long as that is not known.
+    /// Ticks in a second; zero until that is known.
     hertz: AtomicU64,
     /// What the detection decided; `None` if the program chose.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
@@ -240,7 +239,7 @@ pub struct Clock {
 pub(crate) struct Hardware(Instruction);
 
 impl Hardware {
-    /// As [`Clock::stamp`].
+    /// Same as [`Clock::stamp`].
     #[inline(always)]
     pub(crate) fn stamp(self) -> Stamp {
         Stamp(self.0.stamp())
@@ -253,14 +252,15 @@ global! {
 }
 
 impl Clock {
-    /// The clock of this machine, chosen at the first call. [`verdict`](Clock::verdict) tells how.
+    /// Returns the clock of this machine, chosen at the first call. [`verdict`](Clock::verdict)
+    /// tells how.
     ///
-    /// Synchronized where the kernel itself keeps time by an invariant counter that this process
-    /// may read. Where the kernel does not tell (a container without sysfs), a probe of at most a
-    /// few milliseconds decides; it pins the calling thread to one CPU for that time. Otherwise,
-    /// and in all doubt, Counter. The environment variable `MANYCORE_CLOCK` overrules the
-    /// detection: `tsc`, `counter`, or `bounded:<ticks>`. A value that makes no sense or that the
-    /// machine cannot do is ignored, and the verdict says so.
+    /// The clock is Synchronized if the kernel itself keeps time by an invariant counter that this
+    /// process may read. If the kernel does not tell (a container without sysfs), a probe of at
+    /// most a few milliseconds decides; it pins the calling thread to one CPU for that time.
+    /// Otherwise, and in all doubt, the clock is Counter. The environment variable `MANYCORE_CLOCK`
+    /// overrules the detection: `tsc`, `counter`, or `bounded:<ticks>`. A value that makes no sense
+    /// or that the machine cannot do is ignored, and the verdict says so.
     ///
     /// Cost: the first call about 0.1 ms, later ones one load and a branch.
     #[inline]
@@ -282,23 +282,25 @@ impl Clock {
         clock
     }
 
-    /// A model checker detects no hardware: its clock counts, unless a model asks for another.
+    /// Returns a clock that counts, unless a model asks for another: a model checker detects no
+    /// hardware.
     #[cfg(any(manycore_loom, manycore_shuttle))]
     fn detect() -> Self {
         Self::counter()
     }
 
-    /// A clock of its own that counts stamps: right everywhere, on any number of cores.
+    /// Makes a separate clock that counts stamps: correct everywhere, on any number of cores.
     pub fn counter() -> Self {
         Self::new(Source::Counter, None)
     }
 
-    /// The hardware counter, trusted to differ by at most `skew_ticks` between cores.
+    /// Makes a clock of the hardware counter, trusted to differ by at most `skew_ticks` between
+    /// cores.
     ///
-    /// Where there is no hardware counter, a [`Clock::counter`], which has no skew.
+    /// If there is no hardware counter, returns a [`Clock::counter`], which has no skew.
     ///
-    /// What for: machines whose counters are known to be a little apart. Every ordered update then
-    /// takes `skew_ticks` longer. When not: if no bound is known; use [`Clock::counter`].
+    /// What for: machines with counters that are known to be a little apart. Every ordered update
+    /// then takes `skew_ticks` longer. When not: if no bound is known; use [`Clock::counter`].
     pub fn bounded(skew_ticks: u64) -> Self {
         match Instruction::detect().filter(|_| hardware::readable()) {
             Some(instruction) => Self::new(Source::Hardware(instruction), Some(skew_ticks)),
@@ -306,16 +308,16 @@ impl Clock {
         }
     }
 
-    /// The hardware counter of a model, trusted to agree between threads.
+    /// Makes a clock of the model's hardware counter, trusted to agree between threads.
     #[cfg(all(test, manycore_loom))]
     pub(crate) fn synchronized() -> Self {
         Self::new(Source::Hardware(Instruction::new()), None)
     }
 
-    /// A clock that reads `time`, trusted to differ by at most `skew_ticks` between threads.
+    /// Makes a clock that reads `time`, trusted to differ by at most `skew_ticks` between threads.
     ///
-    /// With 0, [`commit_wait`](Clock::commit_wait) does nothing, as on a synchronized clock: what
-    /// an algorithm then does with a skewed thread is what a wrong verdict would make it do.
+    /// With 0, [`commit_wait`](Clock::commit_wait) does nothing, as on a synchronized clock. An
+    /// algorithm with a skewed thread then does what a wrong verdict would make it do.
     pub fn fake(time: &FakeClock, skew_ticks: u64) -> Self {
         Self::new(Source::Fake(time.clone()), (skew_ticks != 0).then_some(skew_ticks))
     }
@@ -331,7 +333,7 @@ impl Clock {
         }
     }
 
-    /// The stamp of an update: after everything that happened before it (clock.C1).
+    /// Returns the stamp of an update: after everything that happened before it (clock.C1).
     #[inline]
     pub fn stamp(&self) -> Stamp {
         if let Source::Hardware(instruction) = &self.source {
@@ -340,7 +342,8 @@ impl Clock {
         self.read_in_software()
     }
 
-    /// The cut of a reader: like a [`stamp`](Clock::stamp), and before every later load (clock.C1).
+    /// Returns the cut of a reader: like a [`stamp`](Clock::stamp), and before every later load
+    /// (clock.C1).
     #[inline]
     pub fn cut(&self) -> Stamp {
         if let Source::Hardware(instruction) = &self.source {
@@ -366,13 +369,13 @@ impl Clock {
         }
     }
 
-    /// Whether a stamp takes a [`commit_wait`](Clock::commit_wait).
+    /// Returns true if a stamp takes a [`commit_wait`](Clock::commit_wait).
     pub(crate) fn is_skewed(&self) -> bool {
         self.skew.is_some()
     }
 
-    /// The way to stamp by one instruction, if this clock does and needs no settling: for hot paths
-    /// that keep it beside their data.
+    /// Returns the instruction of a stamp, if this clock stamps by one instruction and needs no
+    /// settling. For hot paths that keep it beside their data.
     pub(crate) fn hardware(&self) -> Option<Hardware> {
         match &self.source {
             Source::Hardware(instruction) if self.skew.is_none() => Some(Hardware(*instruction)),
@@ -384,7 +387,7 @@ impl Clock {
     /// that `stamp` belongs to and before reporting that the update is done.
     ///
     /// Does nothing unless the clock is Bounded (or a fake with a skew). `stamp` must come from
-    /// this clock: one from the far future is waited for.
+    /// this clock: a stamp from the far future is waited for.
     #[inline]
     pub fn commit_wait(&self, stamp: Stamp) {
         // BUG: an update returns before the clocks' skew is over (clock.C4).
@@ -410,7 +413,7 @@ impl Clock {
         );
     }
 
-    /// What this clock promises.
+    /// Returns what this clock promises.
     pub fn mode(&self) -> Mode {
         match (&self.source, self.skew) {
             (Source::Hardware(_), None) => Mode::Synchronized,
@@ -420,7 +423,7 @@ impl Clock {
         }
     }
 
-    /// What was decided, and why; for people. Takes about 5 ms the first time, see
+    /// Returns what was decided, and why; for people. Takes about 5 ms the first time, see
     /// [`ticks_per_second`](Clock::ticks_per_second), and measures the cost of a stamp each time.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     pub fn verdict(&self) -> Verdict {
@@ -433,7 +436,8 @@ impl Clock {
         verdict
     }
 
-    /// A cheap tick in no order with anything: for ages and time limits, never for ordering.
+    /// Returns a cheap tick in no order with anything: for ages and time limits, never for
+    /// ordering.
     ///
     /// On a hardware clock, ticks of the same counter as the stamps (`rdtsc`, about 9 ns). In
     /// Counter mode, nanoseconds of a monotonic clock, unrelated to the stamps. On a fake, its
@@ -459,7 +463,7 @@ impl Clock {
         }
     }
 
-    /// How many [`ticks_now`](Clock::ticks_now) pass in a second.
+    /// Returns how many [`ticks_now`](Clock::ticks_now) pass in a second.
     ///
     /// Stated by the processor or the hypervisor, or else measured against the monotonic clock: the
     /// first call then takes about 5 ms. 10^9 for Counter and fake clocks.
@@ -483,15 +487,15 @@ impl Clock {
         }
     }
 
-    /// How long `ticks` of [`ticks_now`](Clock::ticks_now) are.
+    /// Returns how long `ticks` of [`ticks_now`](Clock::ticks_now) are.
     pub fn ticks_to_duration(&self, ticks: u64) -> Duration {
         let hertz = u128::from(self.ticks_per_second());
         let nanos = u128::from(ticks) * NANOS_PER_SECOND / hertz;
         Duration::new((nanos / NANOS_PER_SECOND) as u64, (nanos % NANOS_PER_SECOND) as u32)
     }
 
-    /// How many ticks of [`ticks_now`](Clock::ticks_now) `duration` takes, rounded up; at most
-    /// `u64::MAX`.
+    /// Returns how many ticks of [`ticks_now`](Clock::ticks_now) `duration` takes, rounded up; at
+    /// most `u64::MAX`.
     pub fn duration_to_ticks(&self, duration: Duration) -> u64 {
         let hertz = u128::from(self.ticks_per_second());
         let ticks = duration.as_nanos().saturating_mul(hertz).div_ceil(NANOS_PER_SECOND);
@@ -501,8 +505,8 @@ impl Clock {
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// Nanoseconds of the kernel's monotonic clock. Not by `Instant`, whose difference from another one
-/// takes three times the instructions of the call.
+/// Returns nanoseconds of the kernel's monotonic clock. Not by `Instant`: the difference of two
+/// `Instant`s takes three times the instructions of the call.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[inline]
 fn monotonic_nanos() -> u64 {
@@ -521,7 +525,7 @@ fn monotonic_nanos() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Ticks per second, measured over some milliseconds of the monotonic clock.
+/// Returns ticks per second, measured over some milliseconds of the monotonic clock.
 fn calibrate(instruction: Instruction) -> u64 {
     const SPAN: Duration = Duration::from_millis(5);
     let (ticks_before, before) = simultaneously(instruction);
@@ -535,7 +539,8 @@ fn calibrate(instruction: Instruction) -> u64 {
     u64::try_from(ticks * NANOS_PER_SECOND / nanos).unwrap_or(u64::MAX).max(1)
 }
 
-/// Both clocks at one moment: the closest of a few tries, so that an interruption does not count.
+/// Reads both clocks at one moment: the closest of a few tries, so that an interruption does not
+/// count.
 fn simultaneously(instruction: Instruction) -> (u64, Instant) {
     let pair = || {
         let before = Instant::now();

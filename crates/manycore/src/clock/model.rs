@@ -1,13 +1,13 @@
-//! The hardware counter of a loom model: one time for all threads, and no message in it.
+//! The hardware counter of a loom model: one time for all threads, without messages between them.
 //!
 //! Owns: that time, one for each execution, and how far ahead of it each thread's counter is.
 //!
 //! It keeps law clock.C2: a reading is above every reading that happens before it, because all of
-//! them are read-modify-writes of one word. And it keeps clock.C1 and clock.C3 and nothing beyond:
-//! a thread's loads after a reading see what was visible before an earlier reading (Acquire), but a
+//! them are read-modify-writes of one word. Beyond that it keeps only clock.C1 and clock.C3. A
+//! thread's loads after a reading see what was visible before an earlier reading (Acquire). But a
 //! reading makes nothing visible (no Release): what its thread stored before is visible only if a
 //! fence or the like came between. `Clock::counter` and `FakeClock` synchronize their readers,
-//! which hides where an algorithm lacks an edge of its own.
+//! which would hide a missing edge of an algorithm.
 
 use crate::sync::{AtomicU64, Ordering, global, seeded_bug, thread_local};
 use std::cell::Cell;
@@ -26,7 +26,7 @@ pub(crate) struct Instruction(());
 
 impl Instruction {
     pub(crate) fn new() -> Self {
-        let _ = TIME.load(Ordering::Relaxed); // made here: its making is a message, too
+        let _ = TIME.load(Ordering::Relaxed); // made here: making it is a message, too
         Self(())
     }
 

@@ -11,14 +11,15 @@
 //!
 //! # How it works
 //!
-//! The first core reads its counter and stores the reading; the second loads it and then reads its
-//! own. The second reading must be the larger one. Both are read in order here, as stamps are: the
-//! paper lets the first read run early, which adds slack and so hides small inversions.
+//! The first core reads its counter and stores the reading. The second core loads it and then reads
+//! its own counter. The second reading must be the larger one. Both are read in order here, as
+//! stamps are. (The paper lets the first read run early, which adds slack and so hides small
+//! inversions.)
 //!
 //! A message takes time, so the least delay of a pair is the transfer plus the difference of the
-//! counters. Positive in both directions means: no order of events that passes between these cores
-//! through memory can be seen inverted, which is all that clock.C2 needs. It does not mean that the
-//! difference is 0.
+//! counters. If it is positive in both directions, no order of events that passes between these
+//! cores through memory can be seen inverted, which is all that clock.C2 needs. It does not mean
+//! that the difference is 0.
 //!
 //! Owns: message passing between pinned threads, and the least delay seen for each pair. Source:
 //! [OpLog](crate#sources), section 6.1.
@@ -54,11 +55,11 @@ pub struct PairDelta {
     pub to: usize,
     /// The least difference of any round, in ticks: above 0 if the counters agree.
     pub min_ticks: i64,
-    /// How many messages that is the least of; less than asked for if the time was up.
+    /// Number of messages; fewer than requested if the time was up.
     pub rounds: u32,
 }
 
-/// How far [`pairs`] is.
+/// Progress of [`pairs`].
 ///
 /// ```
 /// use manycore::clock::probe::{self, Progress};
@@ -73,11 +74,11 @@ pub struct PairDelta {
 pub struct Progress {
     /// Pairs of CPUs (both directions at once) that are done.
     pub done: usize,
-    /// Pairs there are.
+    /// Number of pairs.
     pub total: usize,
 }
 
-/// Why the experiment could not be made.
+/// Reason why the experiment could not be made.
 ///
 /// See [`pairs`] for an example.
 #[derive(Debug)]
@@ -85,13 +86,13 @@ pub struct Progress {
 pub enum ProbeError {
     /// There is no hardware counter here, or the process may not read it.
     NoCounter,
-    /// The system does not tell where the thread may run.
+    /// The system does not tell on which CPUs the thread may run.
     Affinity(io::Error),
     /// A thread could not be kept on its CPU.
     Pin {
         /// The CPU.
         cpu: usize,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The second thread could not be started.
@@ -119,18 +120,18 @@ impl error::Error for ProbeError {
 }
 
 /// Sends up to `rounds` messages (at least one) each way between every two CPUs that the calling
-/// thread may run on, and gives the least delay of each ordered pair, by `(from, to)`.
+/// thread may run on. Returns the least delay of each ordered pair, sorted by `(from, to)`.
 ///
 /// What for: a look at a machine's counters, as `manycore doctor` takes it. When not: at start;
 /// [`Clock::system`](super::Clock::system) decides without it.
 ///
-/// With one CPU there are no pairs, and the result is empty. A pair whose CPUs were busy elsewhere
-/// for all of its time is missing. Time: about half a microsecond per round and pair, at most
+/// With one CPU there are no pairs, and the result is empty. A pair is missing if its CPUs were
+/// busy elsewhere for all of its time. Time: about half a microsecond per round and pair, at most
 /// [`DURATION_MAX`] in all unless starting a thread takes longer than a pair's share. Both CPUs of
 /// a pair spin during the probe. `progress` is called before the first pair and after each.
 ///
 /// # Errors
-/// See [`ProbeError`]; the calling thread may run where it might before in any case.
+/// See [`ProbeError`]. The calling thread may run where it might before in any case.
 ///
 /// ```
 /// use manycore::clock::probe;
@@ -155,7 +156,7 @@ pub fn pairs(
     Ok(deltas)
 }
 
-/// The first CPU against a few others, spread over the machine, in a few milliseconds.
+/// Probes the first CPU against a few others, spread over the machine, in a few milliseconds.
 pub(crate) fn quick() -> Probe {
     let cpus = match pin::allowed() {
         Ok(cpus) => cpus,
@@ -173,7 +174,7 @@ pub(crate) fn quick() -> Probe {
     }
 }
 
-/// What the deltas of `pairs` pairs mean.
+/// Judges the deltas of `pairs` pairs.
 pub(crate) fn judge(deltas: &[PairDelta], pairs: usize) -> Probe {
     let Some(min_ticks) = deltas.iter().map(|delta| delta.min_ticks).min() else {
         return Probe::Failed(format!("no message arrived in time on {pairs} pairs of cores"));
@@ -208,7 +209,7 @@ fn measure(
     Ok(deltas)
 }
 
-/// Both directions between two CPUs, or nothing if there was no time for one round.
+/// Measures both directions between two CPUs. Returns nothing if there was no time for one round.
 fn pair(
     instruction: Instruction,
     first: usize,
@@ -238,7 +239,7 @@ fn pair(
 /// One message at a time, on cache lines of its own.
 #[repr(align(128))]
 struct Mailbox {
-    /// The number of the message that `ticks` is; [`Mailbox::CLOSED`] if none will come.
+    /// Number of the message in `ticks`; [`Mailbox::CLOSED`] if no message will come.
     number: AtomicU64,
     ticks: AtomicU64,
 }
@@ -260,7 +261,7 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// Exchanges messages; the least delay of those that came in, and how many came.
+    /// Exchanges messages. Returns the least delay of the received messages, and their number.
     fn run(&self, rounds: u32, begins: bool) -> (i64, u32) {
         let mut least = (i64::MAX, 0);
         for round in 1..=rounds {
@@ -283,7 +284,7 @@ impl End<'_> {
         self.outbox.number.store(u64::from(round), Ordering::Release);
     }
 
-    /// Waits for message `round`; `None` if it does not come any more.
+    /// Waits for message `round`. Returns `None` if it will not come.
     fn receive(&self, round: u32) -> Option<i64> {
         const SPINS_PER_LOOK: u32 = 256;
         loop {

@@ -2,16 +2,16 @@
 //!
 //! Owns: the instructions. Laws, with the reason in the manuals (Intel SDM volume 2, AMD APM 3):
 //! - tsc.T1 [`Instruction::stamp`] reads after every earlier load has its value. `rdtscp` waits
-//!   until all earlier instructions have executed and all earlier loads are globally visible;
-//!   `lfence` does the same for the `rdtsc` behind it (on AMD since the kernel makes `lfence`
+//!   until all earlier instructions have executed and all earlier loads are globally visible.
+//!   `lfence` does the same for the `rdtsc` after it (on AMD since the kernel makes `lfence`
 //!   serialising, Linux 4.15). A plain `rdtsc` may run before an earlier load: the stamp would then
 //!   be older than an update that this thread has already seen. Later loads may run before either
-//!   instruction, but retire after it: a processor that lets loads run out of order repeats one
-//!   whose line another core takes away before it retires, so that none keeps a value that was
-//!   replaced before the stamp. (The manuals promise that of loads among each other; processors do
+//!   instruction, but retire after it. A processor that lets loads run out of order repeats a load
+//!   if another core takes its line away before the load retires. So no load keeps a value that was
+//!   replaced before the stamp. (The manuals promise that for loads among each other; processors do
 //!   it by the line, whatever stands before the load.)
 //! - tsc.T2 [`Instruction::cut`] also reads before every later load: neither instruction keeps
-//!   later ones from starting, so an `lfence` follows.
+//!   later loads from starting, so an `lfence` follows.
 //! - tsc.T3 Neither waits for earlier *stores*, which may still sit in the store buffer. See
 //!   clock.C3 in [`crate::clock`]: making an update visible is the duty of the publishing thread.
 //! - tsc.T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
@@ -27,7 +27,7 @@ use std::arch::x86_64::{__cpuid, CpuidResult};
 
 /// The kernel's clocksource that vouches for this counter.
 pub(crate) const TRUSTED_CLOCKSOURCE: &str = "tsc";
-/// Whether the architecture itself promises one time on all cores.
+/// True if the architecture itself promises one time on all cores.
 pub(crate) const ARCHITECTED: bool = false;
 
 /// How the counter is read in order.
@@ -38,7 +38,7 @@ pub(crate) enum Instruction {
 }
 
 impl Instruction {
-    /// The fastest ordered read that this processor has. Every x86-64 has a counter.
+    /// Returns the fastest ordered read that this processor has. Every x86-64 has a counter.
     pub(crate) fn detect() -> Option<Self> {
         Some(if Features::get().rdtscp { Self::Rdtscp } else { Self::LfenceRdtsc })
     }
@@ -50,8 +50,8 @@ impl Instruction {
         }
     }
 
-    /// tsc.T1: after everything before it, but for stores, which may still be in the store buffer
-    /// (tsc.T3): the publisher settles its stamp (clock.C3).
+    /// tsc.T1: reads after everything before it, except stores, which may still be in the store
+    /// buffer (tsc.T3): the publisher settles its stamp (clock.C3).
     #[inline(always)]
     pub(crate) fn stamp(self) -> u64 {
         match self {
@@ -60,7 +60,7 @@ impl Instruction {
         }
     }
 
-    /// tsc.T1 and tsc.T2: after everything before it, before every load after it.
+    /// tsc.T1 and tsc.T2: reads after everything before it, and before every load after it.
     #[inline(always)]
     pub(crate) fn cut(self) -> u64 {
         let ticks = self.stamp();
@@ -70,7 +70,7 @@ impl Instruction {
         ticks
     }
 
-    /// In no order with anything around it.
+    /// Reads in no order with anything around it.
     #[inline(always)]
     pub(crate) fn ticks(self) -> u64 {
         let (low, high): (u64, u64);
@@ -113,17 +113,17 @@ fn lfence_rdtsc() -> u64 {
     low | high << 32
 }
 
-/// Whether the counter runs at one rate through every sleep and frequency state.
+/// Returns true if the counter runs at one rate through every sleep and frequency state.
 pub(crate) fn invariant() -> bool {
     Features::get().invariant
 }
 
-/// Whether a hypervisor says that it is there.
+/// Returns true if a hypervisor says that it is there.
 pub(crate) fn hypervisor() -> bool {
     Features::get().hypervisor
 }
 
-/// Whether this process may read the counter: `prctl(PR_SET_TSC)` can forbid it.
+/// Returns true if this process may read the counter: `prctl(PR_SET_TSC)` can forbid it.
 pub(crate) fn readable() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -136,7 +136,7 @@ pub(crate) fn readable() -> bool {
     true
 }
 
-/// Ticks per second, where the processor or the hypervisor states it exactly.
+/// Returns ticks per second, if the processor or the hypervisor states them exactly.
 ///
 /// Leaf 0x16 is left out: it is rounded to megahertz.
 pub(crate) fn nominal_hz() -> Option<u64> {
@@ -154,7 +154,7 @@ pub(crate) fn nominal_hz() -> Option<u64> {
     None
 }
 
-/// The bits that matter here, asked for once: in a guest each CPUID is an exit, 10 us on some.
+/// The bits that matter here, read once: in a guest each CPUID is an exit, 10 us on some.
 struct Features {
     rdtscp: bool,
     invariant: bool,

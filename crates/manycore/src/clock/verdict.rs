@@ -10,21 +10,20 @@ use super::{Mode, NANOS_PER_SECOND};
 /// The environment variable that overrules the detection.
 pub(crate) const VARIABLE: &str = "MANYCORE_CLOCK";
 
-/// A more expensive read is trapped by a hypervisor; the shared counter is then faster as well as
-/// safer.
+/// If a read costs more, a hypervisor traps it. The shared counter is then faster as well as safer.
 const READ_NS_MAX: f64 = 300.0;
 
 /// Slower counters tick less often than messages can pass between cores (2 ns).
 const FINE_HZ_MIN: u64 = 500_000_000;
 
-/// Where the probe sees a larger inversion, there may be any: the counters are not one clock.
+/// If the probe sees a larger inversion, the counters are not one clock: there may be any
+/// inversion.
 const INVERSION_TICKS_MAX: u64 = 100_000;
 
 /// The largest skew that the environment may ask for: about half a second on current machines.
 const REQUESTED_SKEW_TICKS_MAX: u64 = 1 << 30;
 
-/// What [`Clock::system`](super::Clock::system) decided, and on what grounds; `manycore doctor`
-/// prints it.
+/// What [`Clock::system`](super::Clock::system) decided, and why; `manycore doctor` prints it.
 ///
 /// ```
 /// let verdict = manycore::clock::Clock::system().verdict();
@@ -35,14 +34,14 @@ const REQUESTED_SKEW_TICKS_MAX: u64 = 1 << 30;
 pub struct Verdict {
     /// What the clock promises.
     pub mode: Mode,
-    /// The grounds, in the order in which they were weighed; one at least for every fallback.
+    /// The reasons, in the order in which they were weighed; at least one for every fallback.
     pub reasons: Vec<String>,
     /// The instructions that read the clock in order.
     pub instruction: &'static str,
     /// Whether the hardware counter runs at one rate in all sleep and frequency states.
     pub invariant_tsc: bool,
-    /// What the kernel itself reads the time from; `None` where it does not tell (a container
-    /// without the file, another system).
+    /// What the kernel itself reads the time from; `None` if it does not tell (a container without
+    /// the file, another system).
     pub clocksource: Option<String>,
     /// Ticks of the hardware counter per second, if the clock uses it.
     pub frequency_hz: Option<u64>,
@@ -73,12 +72,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What the decision rests on.
+/// The facts that the decision rests on.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
-    /// What [`VARIABLE`] says.
+    /// Value of [`VARIABLE`].
     pub request: Option<String>,
-    /// How the counter is read; `None` if there is none that we know.
+    /// How the counter is read; `None` if there is no known counter.
     pub instruction: Option<&'static str>,
     /// Whether this process may read the counter.
     pub readable: bool,
@@ -154,7 +153,7 @@ pub(crate) fn decide(facts: &Facts) -> Verdict {
     }
 }
 
-/// What the user asks for, as far as the machine can do it.
+/// Returns the mode that the user asks for, as far as the machine can do it.
 fn requested(facts: &Facts, reasons: &mut Vec<String>) -> Option<Mode> {
     let text = facts.request.as_deref().filter(|text| !text.trim().is_empty())?;
     let mode = match Request::parse(text) {
@@ -174,7 +173,7 @@ fn requested(facts: &Facts, reasons: &mut Vec<String>) -> Option<Mode> {
     Some(mode)
 }
 
-/// What the machine gives. Each test that fails is a reason to count instead.
+/// Returns the mode that the machine supports. Each test that fails is a reason to count instead.
 fn detected(facts: &Facts, reasons: &mut Vec<String>) -> Mode {
     let unfit = if facts.instruction.is_none() {
         Some("no hardware counter that we can read on this processor".to_owned())
@@ -215,14 +214,14 @@ fn detected(facts: &Facts, reasons: &mut Vec<String>) -> Mode {
     }
 }
 
-/// The result of the probe, where no other source vouches for the counter.
+/// Judges the result of the probe, if no other source vouches for the counter.
 fn probed(probe: &Probe, reasons: &mut Vec<String>) -> Mode {
     let (mode, reason) = match probe {
         Probe::Clean { pairs, min_ticks } => (
             Mode::Synchronized,
             format!("quick probe: no inversion on {pairs} pairs of cores, least {min_ticks} ticks"),
         ),
-        // What was seen in a few milliseconds is not the worst: twice that.
+        // What a few milliseconds show is not the worst: twice that.
         Probe::Inverted { by_ticks } if *by_ticks <= INVERSION_TICKS_MAX => (
             Mode::Bounded { skew_ticks: by_ticks * 2 },
             format!("quick probe: cores are {by_ticks} ticks apart; waiting out twice that"),
@@ -237,8 +236,8 @@ fn probed(probe: &Probe, reasons: &mut Vec<String>) -> Mode {
     mode
 }
 
-/// clock.C2 needs a tick between any two moments in order; where ticks are long, updates wait for
-/// one.
+/// clock.C2 needs a tick between any two moments in order. If ticks are long, updates wait for a
+/// tick.
 fn fine_enough(facts: &Facts, reasons: &mut Vec<String>) -> Mode {
     match facts.nominal_hz {
         Some(hertz) if hertz < FINE_HZ_MIN => {

@@ -3,11 +3,19 @@
 //!
 //! Owns: which representative serves which place, and the creation of representatives. Does not
 //! own: what root and representatives keep.
-//! - clustered.R1 A place has at most one representative. It is created by the first call from that
-//!   place, under the object's list lock, and stays as long as the object: a reference to it stays
+//!
+//! ```text
+//!             root        shared by all
+//!           /  |   \
+//!   place 0  place 1  place 2       a place: a thread, an LLC, a NUMA node, or all
+//!   (rep)     (rep)   (none yet)    created by the first call from the place
+//! ```
+//!
+//! - clustered.R1 A place has at most one representative. The first call from that place creates
+//!   it, under the object's list lock. It stays as long as the object, so a reference to it stays
 //!   valid.
-//! - clustered.R2 No representative is created while [`Clustered::scatter`] runs, so one that is
-//!   created later is created from the changed root, and one that was created before is visited.
+//! - clustered.R2 No representative is created while [`Clustered::scatter`] runs. So a later
+//!   representative is created from the changed root, and an earlier one is visited.
 //! - clustered.R3 A constructor that panics leaves the place empty and the lock free: the next call
 //!   tries again.
 //! - clustered.R4 Locks are taken in this order: the list lock, a lock in the root, a lock in a
@@ -65,7 +73,7 @@ pub trait Rep: Send + Sync + 'static {
     /// The part that all representatives share.
     type Root: Send + Sync + 'static;
 
-    /// Creates the representative of the place with this number: called once for each place, at the
+    /// Creates the representative of the place with this number. Called once for each place, at the
     /// first call from there, in the calling thread.
     ///
     /// It may take locks in the root. It must not call the same object.
@@ -103,9 +111,9 @@ pub trait Rep: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Placement {
-    /// Each thread has its own, by its [slot](crate::percpu::current_slot): like one for each core
-    /// in a program with a thread for each core. The representative of a thread that ends serves a
-    /// later thread.
+    /// Each thread has its own, by its [slot](crate::percpu::current_slot). In a program with a
+    /// thread for each core, that is one for each core. The representative of a thread that ends
+    /// serves a later thread.
     #[default]
     PerThread,
     /// The threads that run on CPUs with the same last-level cache.
@@ -138,7 +146,7 @@ impl<R> Home<R> {
         unsafe { found.as_ref() }.map(|alone| &alone.0)
     }
 
-    /// To be called by the holder of the list lock, if the place is empty.
+    /// Stores the representative. The caller holds the list lock, and the place is empty.
     fn fill(&self, rep: R) {
         debug_assert!(
             SMALL || self.get().is_none(),
@@ -160,19 +168,19 @@ impl<R> Drop for Home<R> {
     }
 }
 
-/// One object to its callers; inside, a root and a representative for each place from which it is
+/// One object to its callers. Inside, a root and a representative for each place from which it is
 /// called.
 ///
 /// What for: an object that all cores use and whose common calls can be answered from data near the
-/// caller: a cache of what the root has, a part of a count, a stock of free items. When not: for
-/// values that never change (use an `Arc`), and for objects that one thread uses: distribution
-/// costs memory and makes rare calls more expensive. The ready-made
-/// [`ReplicatedMap`](crate::collections::ReplicatedMap) is one.
+/// caller: a cache of what the root has, a part of a count, a stock of free items.
+/// [`ReplicatedMap`](crate::collections::ReplicatedMap) is ready-made. When not: for values that
+/// never change (use an `Arc`), and for objects that one thread uses: distribution costs memory and
+/// makes rare calls more expensive.
 ///
 /// Begin with everything in the root and a representative that forwards its calls; then move the
-/// calls that are hot. A call that changes what representatives have copied goes to the root first
-/// and then to them, by [`scatter`](Self::scatter); one that needs all of their parts uses
-/// [`gather`](Self::gather). Where a representative caches what it found in the root, a removal may
+/// hot calls. A call that changes what representatives have copied goes to the root first and then
+/// to them, by [`scatter`](Self::scatter). A call that needs all of their parts uses
+/// [`gather`](Self::gather). If a representative caches what it found in the root, a removal may
 /// come between: cache under the root's lock, or look again after caching.
 ///
 /// ```
@@ -199,16 +207,16 @@ impl<R> Drop for Home<R> {
 /// assert_eq!(page.root(), "index");
 /// ```
 ///
-/// - Consistency: what root and representatives make of it. Representatives are shared references,
-///   also for callers from other places, so their parts need atomics or locks.
+/// - Consistency: depends on root and representatives. Representatives are shared references, also
+///   for callers from other places, so their parts need atomics or locks.
 /// - Progress: a call never waits, except the first from each place.
-/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference (a thread-local,
-///   three loads, well-predicted branches), and writes nothing. From the 33rd slot on it is a
-///   function call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it is that
-///   and a few loads, where kernel and libc keep the CPU's number in memory (Linux 6.3 and glibc
-///   2.35), else a call of `sched_getcpu`.
-/// - Memory: a word for each place (256 bytes for the first 32), and for each representative 128
-///   bytes of its own or a multiple.
+/// - Cost: a call costs some 2 to 4 ns more than a call through a `dyn` reference (a thread-local,
+///   three loads, well-predicted branches), and writes nothing. From the 33rd slot on it costs a
+///   function call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it costs
+///   that and a few loads, if kernel and libc keep the CPU's number in memory (Linux 6.3 and glibc
+///   2.35); else a call of `sched_getcpu`.
+/// - Memory: a word for each place (256 bytes for the first 32), and 128 bytes or a multiple for
+///   each representative.
 /// - Panics: a constructor's panic reaches the call that needed the representative; the next call
 ///   tries again.
 /// - Source: [K42](crate#sources)'s clustered objects, section 3.3.
@@ -225,26 +233,26 @@ pub struct Clustered<R: Rep> {
 }
 
 impl<R: Rep> Clustered<R> {
-    /// An object without representatives.
+    /// Makes an object without representatives.
     #[must_use]
     pub fn new(placement: Placement, root: R::Root) -> Self {
         Self { placement, homes: Segmented::new(), list: AtomicUsize::new(0), root }
     }
 
-    /// The part that all representatives share.
+    /// Returns the part that all representatives share.
     #[inline(always)]
     pub fn root(&self) -> &R::Root {
         &self.root
     }
 
-    /// Which threads share a representative.
+    /// Returns which threads share a representative.
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// The number of the place that the calling thread calls from now. Dense, from zero.
-    /// [`at`](Self::at) finds by this number what is kept for a place, such as the home of a
-    /// handle.
+    /// Returns the number of the place that the calling thread calls from now. Numbers are dense,
+    /// from zero. [`at`](Self::at) finds by this number what is kept for a place, such as the home
+    /// of a handle.
     #[inline]
     pub fn place(&self) -> usize {
         match self.placement {
@@ -258,8 +266,8 @@ impl<R: Rep> Clustered<R> {
         }
     }
 
-    /// The representative of the place that the calling thread calls from now; creates it if there
-    /// is none yet.
+    /// Returns the representative of the place that the calling thread calls from now; creates it
+    /// if there is none yet.
     ///
     /// # Panics
     /// If its constructor panics, or calls this object, or closes a cycle of constructors that call
@@ -272,8 +280,8 @@ impl<R: Rep> Clustered<R> {
         }
     }
 
-    /// The representative of the calling thread's own slot, if places are slots and it is in the
-    /// first segment. A function of its own for the common placement, so that a call is a few
+    /// Returns the representative of the calling thread's own slot, if places are slots and it is
+    /// in the first segment. A separate function for the common placement, so that a call is a few
     /// instructions in its caller.
     #[inline(always)]
     pub(crate) fn near(&self) -> Option<&R> {
@@ -283,7 +291,7 @@ impl<R: Rep> Clustered<R> {
         self.near_slot()
     }
 
-    /// As [`near`](Self::near), for a caller that knows that places are slots.
+    /// Same as [`near`](Self::near), for a caller that knows that places are slots.
     #[inline(always)]
     pub(crate) fn near_slot(&self) -> Option<&R> {
         debug_assert_eq!(self.placement, Placement::PerThread);
@@ -307,7 +315,7 @@ impl<R: Rep> Clustered<R> {
         call(self.local())
     }
 
-    /// The representative of a place, if it has one. Takes no lock and writes nothing.
+    /// Returns the representative of a place, if it has one. Takes no lock and writes nothing.
     #[inline]
     pub fn at(&self, place: usize) -> Option<&R> {
         self.homes.get(place).and_then(Home::get)
@@ -342,8 +350,8 @@ impl<R: Rep> Clustered<R> {
         )
     }
 
-    /// The representatives that exist, with their places. Those created during the iteration may be
-    /// among them.
+    /// Iterates over the representatives that exist, with their places. Representatives created
+    /// during the iteration may be among them.
     pub fn reps(&self) -> impl Iterator<Item = (usize, &R)> {
         self.homes.iter().filter_map(|(place, home)| home.get().map(|rep| (place, rep)))
     }

@@ -1,4 +1,4 @@
-//! One test suite for all implementations of a family, each alone and exchanged for each other
+//! One test suite for all implementations of a family: each alone, and exchanged for each other
 //! while the suite runs.
 //!
 //! Owns: which implementations run when. Source: the K42 paper names the concern, section 4.4: many
@@ -11,13 +11,14 @@ use std::sync::Arc;
 pub type Maker<'a, F> = (&'a str, &'a dyn Fn() -> Arc<F>);
 
 /// Runs `suite` on every implementation of a family: on each by itself, and for each pair on an
-/// object that goes from one to the other and back wherever the suite calls its second argument.
+/// object that is exchanged. That object goes from one implementation to the other, or back,
+/// whenever the suite calls its second argument.
 ///
-/// The suite asserts what the interface promises. It runs in the calling thread, and may start
-/// threads of its own that use the object concurrently; the second argument stays with it.
+/// The suite asserts what the interface promises. It runs in the calling thread, and may start its
+/// own threads that use the object concurrently; the second argument stays with the calling thread.
 ///
 /// # Panics
-/// If the suite panics; it prints with which implementations.
+/// If the suite panics. Prints with which implementations it did.
 ///
 /// ```
 /// use manycore::cluster::conform;

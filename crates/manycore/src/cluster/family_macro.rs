@@ -1,17 +1,17 @@
-//! `family!`: interface, handle and watcher from one list of methods.
+//! `family!`: generates interface, handle and watcher from one list of methods.
 //!
 //! Source: the stub compiler of the K42 paper, section 3.1.
 
 /// Generates the interface of a [`Family`](crate::cluster::Family), a handle whose methods go
 /// through a [`Swappable`](crate::cluster::Swappable), and the wrapper that watches calls.
 ///
-/// Generated are: the trait, with `Family` as its supertrait; the handle, with `new`, the trait's
-/// methods, `watch`, and everything that `Swappable` has (it dereferences to one). Methods under
-/// `calls` wait while the implementation is exchanged; those under `updates` return nothing, own
-/// their arguments and do not wait.
+/// It generates the trait, with `Family` as its supertrait. It also generates the handle, with
+/// `new`, the trait's methods, `watch`, and everything that `Swappable` has (the handle
+/// dereferences to one). Methods under `calls` wait while the implementation is exchanged. Methods
+/// under `updates` return nothing, own their arguments and do not wait.
 ///
 /// `watch(f)` puts a wrapper around the implementation that passes `f` the name of each method
-/// before it is called; `withdraw` removes it.
+/// before it is called. `withdraw` removes the wrapper.
 ///
 /// ```
 /// use manycore::cluster::Family;

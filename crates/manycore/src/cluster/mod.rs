@@ -1,5 +1,5 @@
 //! Clustered objects and hot swapping: one interface with several representatives inside, and
-//! implementations that can be exchanged in use.
+//! implementations that are exchanged while in use.
 //!
 //! | You have | Take |
 //! |---|---|
@@ -32,12 +32,12 @@
 //!
 //! # How it works
 //!
-//! An object that every core uses should answer from data near the caller, and an object that one
-//! thread uses should be a plain one. K42 builds each kernel object so that both are available
-//! behind one handle, and changes from one form to the other while the object is in use. This
-//! module is that idea in user space. What a kernel gets from its page tables (the local table at
-//! the same address on every processor) and from short-lived kernel threads (thread generations) is
-//! replaced here by slots and by announced calls.
+//! An object that every core uses should answer from data near the caller. An object that one
+//! thread uses should be a plain one. K42 builds each kernel object so that both forms are
+//! available behind one handle, and changes from one form to the other while the object is in use.
+//! This module is that idea in user space. In a kernel, page tables provide the local table (at the
+//! same address on every processor), and short-lived kernel threads provide thread generations.
+//! Here, slots and announced calls replace both.
 //!
 //! # Laws
 //!
@@ -50,7 +50,7 @@
 //! - cluster.H2 A swap has five steps: claim, close, drain, transfer, open. No call or update is
 //!   lost, done twice, or run on a half-made object. The laws that ensure it are in `swap`.
 //! - cluster.H5 A lock in a representative is a real lock, because removals reach it from other
-//!   cores; locks are taken from the root to the representatives; what is found in the root is
+//!   cores. Locks are taken from the root to the representatives. What was found in the root is
 //!   cached under the root's lock, or looked at again after caching.
 //!
 //! Source: [K42](crate#sources), sections 3.3, 3.4 and 4.

@@ -2,9 +2,9 @@
 //! thread that closes the object looks at all lines.
 //!
 //! Owns: both halves of that protocol, from the store to the wait: what gate.E1 to gate.E4 of
-//! [`super::gate`] say of readers and closers. Its users have lines of their own: the slots'
-//! records (`slots`), the stacks of calls (`call_stack`), and the lanes of a gate. Does not own:
-//! the word that says whether an object is open.
+//! [`super::gate`] say of readers and closers. Does not own: the lines (the slots' records in
+//! `slots`, the stacks of calls in `call_stack`, the lanes of a gate), nor the word that says
+//! whether an object is open.
 
 use super::barrier;
 use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
@@ -38,14 +38,14 @@ pub(crate) fn withdraw(line: &AtomicUsize) {
     line.store(0, Ordering::Release);
 }
 
-/// The word announced on a line; zero if its owner is outside.
+/// Returns the word announced on a line; zero if its owner is outside.
 #[inline(always)]
 pub(crate) fn announced(line: &AtomicUsize) -> usize {
     // ORDER: Acquire; pairs with the Release stores of `announce` and `withdraw` (gate.E3).
     line.load(Ordering::Acquire)
 }
 
-/// The closer's half of gate.E2, between the change of the word and the look at the lines.
+/// Runs the closer's half of gate.E2, between the change of the word and the look at the lines.
 pub(crate) fn pass_barrier(biased: bool) {
     // BUG: the closer of a biased gate passes a fence, which pairs with no light barrier (gate.E4).
     if biased && !seeded_bug!("fenced-closing") {
@@ -55,8 +55,8 @@ pub(crate) fn pass_barrier(biased: bool) {
     }
 }
 
-/// Waits for a reader as long as `is_inside` is true (gate.E3). `go_on` is called before each
-/// pause, and its error ends the wait.
+/// Waits for a reader as long as `is_inside` returns true (gate.E3). Calls `go_on` before each
+/// pause; its error ends the wait.
 #[inline]
 pub(crate) fn wait_while<E>(
     is_inside: impl Fn() -> bool,
@@ -71,7 +71,7 @@ pub(crate) fn wait_while<E>(
     Ok(())
 }
 
-/// As [`wait_while`], however long it takes.
+/// Same as [`wait_while`], however long it takes.
 #[inline]
 pub(crate) fn wait_forever_while(is_inside: impl Fn() -> bool) {
     let Ok(()) = wait_while(is_inside, |_| Ok::<(), Infallible>(()));

@@ -1,8 +1,8 @@
 //! An asymmetric store-load fence in two halves: cheap for the frequent side, expensive for the
 //! rare side.
 //!
-//! [`is_asymmetric`] says whether this process has it; the library decides by it where updates and
-//! reads pay for a fence of their own. Since Linux 4.14; nothing has to be switched on.
+//! [`is_asymmetric`] says whether this process has it. The library decides by it in which cases
+//! updates and reads pay for a fence of their own. It exists since Linux 4.14, and needs no setup.
 //!
 //! # Laws
 //!
@@ -12,18 +12,18 @@
 //!   `heavy` and loads x, then A sees B's store or B sees A's (the store-buffering litmus test).
 //!
 //! `membarrier(PRIVATE_EXPEDITED)` makes every running thread of the process execute a full fence
-//! between its call and its return; a thread that is not running has executed one when it was
-//! switched out. So whichever side of that fence A's store falls on, percpu.B1 holds. Where the
-//! call is missing, [`is_asymmetric`] is false and callers use `swap_full` with `fence_full` in its
+//! between its call and its return. A thread that is not running has executed a fence when it was
+//! switched out. So whichever side of that fence A's store falls on, percpu.B1 holds. If the call
+//! is missing, [`is_asymmetric`] is false and callers use `swap_full` with `fence_full` in its
 //! place.
 //!
 //! The call may be denied later (a seccomp filter that is installed after the start), when threads
-//! rely on it already: `light` leaves nothing that a fence of the caller's could pair with. Then
+//! rely on it already: `light` leaves nothing that a fence of the caller could pair with. Then
 //! `heavy` runs on each CPU of the process's set in turn. When it runs on a CPU, the thread that
-//! ran there has been switched out, which is a full fence, as above; so percpu.B1 holds, at the
+//! ran there has been switched out, which is a full fence, as above. So percpu.B1 holds, at the
 //! cost of some microseconds to milliseconds for each CPU. (All threads must be in the same cpuset,
 //! as they are unless a program moves single threads between control groups.) If that is denied
-//! too, percpu.B1 cannot be kept: the process is aborted with a message. New domains use fences
+//! too, percpu.B1 cannot be kept, and the process aborts with a message. New domains use fences
 //! from the first denial on (`is_denied`).
 //!
 //! Source: asymmetric fences as in [OpLog](crate#sources)'s per-core locks (section 4.1) and
@@ -31,7 +31,7 @@
 
 use crate::sync::{AtomicUsize, Ordering, fence};
 
-/// Whether `light` and `heavy` may be used. Decided once per process.
+/// Returns true if `light` and `heavy` may be used. Decided once per process.
 ///
 /// ```
 /// use manycore::percpu::barrier;
@@ -47,7 +47,7 @@ pub fn is_asymmetric() -> bool {
     imp::is_asymmetric()
 }
 
-/// Whether the kernel has denied a barrier since the start, so that `heavy` is slow.
+/// Returns true if the kernel has denied a barrier since the start, so that `heavy` is slow.
 pub(crate) fn is_denied() -> bool {
     imp::is_denied()
 }
@@ -70,7 +70,7 @@ pub(crate) fn fence_full() {
 }
 
 /// A full fence, after which this thread's stores are visible to all: for a clock that is read
-/// after them. A fence orders only accesses to memory, and a read of a clock is none.
+/// after them. A fence orders only accesses to memory, and reading a clock is not one.
 #[inline]
 pub(crate) fn stores_are_visible() {
     // On x86 the fence itself waits for the store buffer, and `rdtscp` for the fence.
@@ -104,7 +104,7 @@ pub(crate) fn full_after_rmw() {
 /// as [`full_after_rmw`] does.
 #[inline(always)]
 pub(crate) fn full_by_next_rmw() {
-    full_after_rmw(); // where that instruction is no fence, one here is
+    full_after_rmw(); // if that instruction is no fence, this is one
 }
 
 #[cfg(all(target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]

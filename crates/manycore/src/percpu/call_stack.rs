@@ -13,13 +13,13 @@ impl CallStack {
         Self(std::array::from_fn(|_| AtomicUsize::new(0)))
     }
 
-    /// The entry of the call at this depth; `None` beyond the stack (percpu.L3).
+    /// Returns the entry of the call at this depth; `None` beyond the stack (percpu.L3).
     #[inline(always)]
     pub(super) fn entry(&self, depth: usize) -> Option<&AtomicUsize> {
         self.0.get(depth)
     }
 
-    /// Whether a call of `object` is announced.
+    /// Returns true if a call of `object` is announced.
     pub(super) fn contains(&self, object: usize) -> bool {
         self.0.iter().any(|entry| announced(entry) == object)
     }

@@ -1,18 +1,17 @@
-//! Calls: the exchangeable objects that a thread is inside of (`cluster`), announced so that a call
-//! writes only its own line and nests.
+//! Calls: the exchangeable objects that a thread is inside of (`cluster`). They are announced so
+//! that a call writes only its own line and nests.
 //!
 //! Owns: the calling thread's depth, and which entry of its slot's stack (`call_stack`) a call has.
 //! Laws:
 //! - percpu.L1 Entry `i` of a slot's stack is the object of the `i`th call from the outside, as
-//!   long as that call lasts, and zero afterwards. Only the owner writes it. So a watcher that has
-//!   seen no entry of the object in any slot knows that no call that was announced before is still
-//!   inside.
+//!   long as that call lasts, and zero afterwards. Only the owner writes it. So if a watcher has
+//!   seen no entry of the object in any slot, no call that was announced before is still inside.
 //! - percpu.L2 Announcing is ordered before the caller's later loads, against a watcher that stores
 //!   and then calls [`gate::pass_barrier`] with the same bias (gate.E1, gate.E2).
 //! - percpu.L3 The depth is the thread's, not the slot's, and is known until the thread's very end.
-//!   Calls deeper than the stack, and those of a thread that has no slot any more, are counted
-//!   elsewhere (in the object), and here only in the depth.
-//! - percpu.L4 [`LEAF`] as a depth says that the thread runs code that must not call exchangeable
+//!   Calls deeper than the stack, and calls of a thread that has lost its slot, are counted in the
+//!   object, and here only in the depth.
+//! - percpu.L4 The depth [`LEAF`] says that the thread runs code that must not call exchangeable
 //!   objects.
 
 use super::announcement::{announce, announced, withdraw};
@@ -28,7 +27,7 @@ sync::thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many calls the calling thread is inside of, or [`LEAF`].
+/// Returns how many calls the calling thread is inside of, or [`LEAF`].
 #[inline(always)]
 pub(crate) fn depth() -> usize {
     // loom drops a thread's locals when the thread ends; elsewhere `try_with` never fails.
@@ -47,8 +46,8 @@ pub(crate) struct Call {
 }
 
 /// Announces that the calling thread is inside of `object`, on the stack (percpu.L1) and not in the
-/// record, which has one object at a time (percpu.P5). `None` if the stack is full, if the thread
-/// must not call, or if it has no slot.
+/// record, which has one object at a time (percpu.P5). Returns `None` if the stack is full, if the
+/// thread must not call, or if it has no slot.
 #[inline(always)]
 pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
     let depth = depth();
@@ -79,7 +78,7 @@ impl Drop for Call {
     }
 }
 
-/// A change of the depth that is undone when this is dropped, also when user code panics.
+/// A change of the depth. Dropping this undoes the change, also when user code panics.
 pub(crate) struct Depth(usize);
 
 /// Increments the depth without an announcement (percpu.L3).
@@ -102,7 +101,7 @@ impl Drop for Depth {
     }
 }
 
-/// Whether some slot's owner has announced that it is inside of `object`.
+/// Returns true if some slot's owner has announced that it is inside of `object`.
 pub(crate) fn is_anybody_inside(object: usize) -> bool {
     (0..records().high()).any(|slot| records().get(slot).calls().contains(object))
 }

@@ -1,9 +1,9 @@
 //! The group of CPUs that the calling thread runs in, by last-level cache or by NUMA node.
 //!
 //! Owns: the table from CPU to group, read once, and *branches*: groups that are neither very large
-//! nor very many, for combining in two levels. A hint: the thread may migrate at any moment. Law:
-//! groups are numbered densely from zero, and all threads are in group zero where the machine does
-//! not provide its topology.
+//! nor very many, for combining in two levels. The result is a hint: the thread may migrate at any
+//! moment. Law: groups are numbered densely from zero, and all threads are in group zero if the
+//! machine does not provide its topology.
 
 use super::rseq;
 use super::topology::{Cpu, Topology};
@@ -57,9 +57,9 @@ impl Map {
     }
 }
 
-/// Each CPU's branch: the CPUs of a last-level cache, or of a NUMA node where each core has a cache
-/// of its own; a large one is split into several, and neighbours are merged where there are too
-/// many.
+/// Returns each CPU's branch. A branch is the CPUs of a last-level cache, or of a NUMA node if each
+/// core has its own last-level cache. A large branch is split into several; neighbours are merged
+/// if there are too many.
 fn branches_of(topology: &Topology) -> Vec<(usize, usize)> {
     let by_llc = topology.llc_groups().len() < topology.cores().len();
     let key = |cpu: &Cpu| if by_llc { cpu.llc } else { cpu.node };
@@ -87,9 +87,9 @@ crate::sync::global! {
     made static MAP: Map = Map::of(&Topology::detect());
 }
 
-/// The calling thread's group.
+/// Returns the calling thread's group.
 ///
-/// Cost: some loads where libc keeps the CPU's number in memory, else a call into libc.
+/// Cost: some loads if libc keeps the CPU's number in memory, else a call into libc.
 #[inline(always)]
 pub(crate) fn group(kind: Kind) -> usize {
     match rseq::cpu() {
@@ -98,7 +98,7 @@ pub(crate) fn group(kind: Kind) -> usize {
     }
 }
 
-/// How many branches the machine has. The first call reads the map of the machine.
+/// Returns how many branches the machine has. The first call reads the map of the machine.
 pub(crate) fn branches() -> usize {
     if cfg!(any(manycore_loom, manycore_shuttle, miri)) {
         return config::TREE_BRANCHES_MAX;
@@ -106,7 +106,8 @@ pub(crate) fn branches() -> usize {
     MAP.branches
 }
 
-/// The calling thread's branch, below [`branches`]; where the CPU is not known, one by its slot.
+/// Returns the calling thread's branch, below [`branches`]. If the CPU is not known, the slot
+/// decides.
 #[inline]
 pub(crate) fn branch(slot: usize) -> usize {
     if cfg!(any(manycore_loom, manycore_shuttle, miri)) {

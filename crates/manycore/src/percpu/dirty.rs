@@ -13,7 +13,7 @@ impl From<usize> for DirtyWord {
     }
 }
 
-/// Every slot's dirty bit. The first 64, which are nearly all there ever are, need no segment.
+/// Every slot's dirty bit. The first 64, which are nearly all that ever exist, need no segment.
 pub(crate) struct DirtyTable {
     near: DirtyWord,
     far: Lazy<DirtyWord>,
@@ -24,7 +24,7 @@ impl DirtyTable {
         Self { near: DirtyWord::from(0), far: Lazy::new() }
     }
 
-    /// The word of slots `64 * number` and on.
+    /// Returns the word of slots `64 * number` and on.
     pub(crate) fn get_or_init(&self, number: usize) -> &DirtyWord {
         match number.checked_sub(1) {
             None => &self.near,
@@ -32,13 +32,13 @@ impl DirtyTable {
         }
     }
 
-    /// The word of the first 64 slots, if there is no other.
+    /// Returns the word of the first 64 slots, if there is no other.
     #[inline(always)]
     pub(crate) fn only_word(&self) -> Option<&DirtyWord> {
         self.far.is_unused().then_some(&self.near)
     }
 
-    /// Every word that exists, with its number.
+    /// Iterates over every word that exists, with its number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &DirtyWord)> {
         let far = self.far.iter().map(|(far, word)| (far + 1, word));
         std::iter::once((0, &self.near)).chain(far)

@@ -1,23 +1,23 @@
 //! Consistency across `fork`: locks of the process that a thread holds for a few instructions.
 //!
 //! Owns: the list of such locks. Before a fork, the forking thread takes them all, the last listed
-//! first; afterwards it releases them, in the parent and in the child. So none is held in the child
-//! by a thread that does not exist there, and what they guard is consistent. No user code runs
-//! under these locks, so the forking thread holds none of them, and each is free soon.
+//! first. Afterwards it releases them, in the parent and in the child. So no lock is held in the
+//! child by a thread that does not exist there, and what the locks guard is consistent. No user
+//! code runs under these locks, so the forking thread holds none of them, and each is free soon.
 
 use crate::sync::{AtomicBool, Ordering};
 use std::any::Any;
 
-/// A lock, or several, that must be free across a `fork`, and what the child clears after it.
+/// A lock, or several, that must be free across a `fork`, and what the child clears after the fork.
 ///
 /// For a lock of the whole process that each thread holds for a few instructions: the lock of a
 /// list of all objects, for example. A thread that is not in the child may hold it at the fork, and
 /// then it would stay locked there. When not: for the lock of an object that user code runs under,
 /// because a fork would wait for that code.
 ///
-/// A fork takes the locks in the reverse order of their listing, so a lock is listed before those
+/// A fork takes the locks in the reverse order of their listing. So list a lock before the locks
 /// that a thread takes first. Cost: a load at each [`list`](Self::list) after the first; a fork
-/// takes each lock once. Where there is no `fork`, this does nothing.
+/// takes each lock once. On systems without `fork`, this does nothing.
 ///
 /// ```
 /// use manycore::percpu::AtFork;
@@ -36,7 +36,7 @@ use std::any::Any;
 #[derive(Debug)]
 pub struct AtFork {
     is_listed: AtomicBool,
-    /// Takes the locks; they are released when the result is dropped.
+    /// Takes the locks. Dropping the result releases them.
     hold: fn() -> Box<dyn Any>,
     /// Runs in the child when the locks are released: clears what was recorded by threads that the
     /// child does not have.
@@ -44,17 +44,17 @@ pub struct AtFork {
 }
 
 impl AtFork {
-    /// Locks that `hold` takes, and that are released when its result is dropped. `in_child` is
-    /// called in the child, by its only thread, after all locks of the list have been released.
-    /// Neither may panic, and neither may run user code.
+    /// Makes an entry for the locks that `hold` takes; dropping its result releases them.
+    /// `in_child` is called in the child, by its only thread, after all locks of the list have been
+    /// released. Neither may panic, and neither may run user code.
     pub const fn new(hold: fn() -> Box<dyn Any>, in_child: fn()) -> Self {
         Self { is_listed: AtomicBool::new(false), hold, in_child }
     }
 
-    /// Registers the locks that `hold` takes, so that each fork from now on takes them; to be
-    /// called before each use of the locks, without holding any. Not from within the initialization
-    /// of what `hold` uses: a fork would wait for the initialization, and the initialization for
-    /// the fork.
+    /// Registers the locks that `hold` takes, so that each fork from now on takes them. Call it
+    /// before each use of the locks, without holding any. Do not call it from within the
+    /// initialization of what `hold` uses: a fork would wait for the initialization, and the
+    /// initialization for the fork.
     #[inline]
     pub fn list(&'static self) {
         // ORDER: Relaxed; the list has a lock of its own.
@@ -81,22 +81,22 @@ mod imp {
         list: MutexGuard<'static, Vec<&'static AtFork>>,
     }
 
-    /// From a box, while a thread forks; of the thread that holds the list.
+    /// From a box, while a thread forks. Belongs to the thread that holds the list.
     static HELD: AtomicPtr<Held> = AtomicPtr::new(ptr::null_mut());
 
     thread_local! {
-        /// Whether this thread forks. It has no destructor: a thread may fork in its last ones.
+        /// True while this thread forks. It has no destructor: a thread may fork in its last ones.
         static FORKS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Whether the functions below are registered; by two threads at once perhaps twice.
+    /// True once the functions below are registered. Two threads at once may register them twice.
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
     #[cold]
     pub(super) fn list(new: &'static AtFork) {
-        // Before the lock, which a fork takes from then on. One that does not yet must not copy it
-        // while this thread has it: no thread of the child would release it. (libc makes the
-        // registration wait while a fork copies the process.)
+        // Before the lock, which each fork takes once this is registered. An earlier fork must not
+        // copy the lock while this thread has it: no thread of the child would release it. (libc
+        // makes the registration wait while a fork copies the process.)
         // ORDER: Relaxed; the flag tells of nothing but itself.
         if !IS_REGISTERED.load(Ordering::Relaxed) {
             // SAFETY: the functions live as long as the process and do not unwind.
@@ -124,7 +124,7 @@ mod imp {
         HELD.store(held, Ordering::Relaxed);
     }
 
-    /// What this thread holds, unless it was released before.
+    /// Takes what this thread holds, unless it was released before.
     fn held() -> Option<Box<Held>> {
         if !FORKS.replace(false) {
             return None;

@@ -2,12 +2,12 @@
 //!
 //! loom runs a model once for each way in which the threads' steps can interleave and, per load,
 //! for each store that the load may see, up to a bound on preemptions. It runs the real code
-//! through the facade. What it can't show: orders that only accesses marked SeqCst would forbid (it
-//! treats them as AcqRel, so it may find too much, never too little), and instructions. A
-//! membarrier is a model of its own (see `barrier`), a futex too (see `lock::futex`).
+//! through the facade. It can't show instructions, nor orders that only accesses marked SeqCst
+//! would forbid. (It treats these as AcqRel, so it may find too much, never too little.) A
+//! membarrier has its own model (see `barrier`), and so has a futex (see `lock::futex`).
 //!
 //! *A test of the test*: a model that passes with its law broken proves nothing. So models run
-//! again, in a process of their own, with a bug planted in the real code, and must fail there.
+//! again, each in its own process, with a bug planted in the real code, and must fail there.
 
 use super::slots::Records;
 use super::{barrier, records, token};
@@ -27,8 +27,9 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
     let counted = Arc::clone(&runs);
     builder.check(move || {
         *counted.lock().unwrap() += 1;
-        // loom drops globals before the locals of its first thread, and slots are given back by a
-        // local. So the first thread takes none, and waits for the other threads' at the end.
+        // Loom drops globals before the locals of its first thread, and a local gives the slot
+        // back. So the first thread takes no slot, and waits at the end for the other threads'
+        // slots.
         let body = Arc::clone(&body);
         thread::spawn(move || body()).join().unwrap();
         loom::stop_exploring();
@@ -39,24 +40,24 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
     println!("{} interleavings", runs.lock().unwrap());
 }
 
-/// Whether `MANYCORE_MODELS` asks for the short form of long models.
+/// Returns true if `MANYCORE_MODELS` asks for the short form of long models.
 pub(crate) fn is_short() -> bool {
     std::env::var("MANYCORE_MODELS").is_ok_and(|form| form == "short")
 }
 
-/// As [`model`], for models that take many seconds: with one preemption less where
-/// `MANYCORE_MODELS` is `short`.
+/// Same as [`model`], for models that take many seconds: one preemption less if `MANYCORE_MODELS`
+/// is `short`.
 pub(crate) fn large_model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let short = is_short();
     model(preemptions - usize::from(short), body);
 }
 
-/// As [`large_model`], with two preemptions less in the short form.
+/// Same as [`large_model`], with two preemptions less in the short form.
 pub(crate) fn huge_model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     model(preemptions - if is_short() { 2 } else { 0 }, body);
 }
 
-/// Runs `f` without a context switch in it, and with loads that see one store: for what a model
+/// Runs `f` without a context switch in it, and with loads that see one store. For what a model
 /// needs and does not test, such as the slot that a thread takes first.
 pub(crate) fn unexplored<R>(f: impl FnOnce() -> R) -> R {
     loom::stop_exploring();
@@ -71,7 +72,7 @@ pub(crate) fn must_catch(bug: &str, test: &str, signs: &[&str]) {
     must_catch_in(None, bug, test, signs);
 }
 
-/// As [`must_catch`], for a bug that the short form of a large model does not catch.
+/// Same as [`must_catch`], for a bug that the short form of a large model does not catch.
 pub(crate) fn must_catch_in_full(bug: &str, test: &str, signs: &[&str]) {
     must_catch_in(Some("full"), bug, test, signs);
 }
@@ -133,8 +134,8 @@ fn loom_slot_handed_over_shows_the_old_owners_writes() {
     });
 }
 
-/// What an ended thread left behind is changed by the thread that takes its slot for that, or by
-/// the slot's next owner, one after the other.
+/// Either the thread that takes an ended thread's slot for that, or the slot's next owner, changes
+/// what the ended thread left behind, one after the other.
 #[test]
 fn loom_free_slot_is_worked_on_by_one_thread_at_a_time() {
     model(2, || {
@@ -219,7 +220,7 @@ fn loom_unwaited_owner_is_caught() {
     must_catch("unawaited-reader", test, &RACE);
 }
 
-/// Waits until only the caller, which has a token, has one or a slot: then the others have ended.
+/// Waits until only the caller has a token or a slot: the other threads have ended then.
 pub(crate) fn wait_for_ended() {
     while token::in_use() > 1 || !records().is_unused() {
         thread::yield_now();

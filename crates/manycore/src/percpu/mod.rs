@@ -33,9 +33,9 @@
 //! - percpu.P3 A record announces one object at a time. A thread whose record is busy (an update
 //!   from within an update) works on a second slot for as long as that lasts.
 //! - percpu.P4 After `fork` the child has one thread, which keeps its slot. The slots of the
-//!   parent's other threads stay taken: a cost in numbering, never in correctness.
-//! - percpu.P5 Calls of exchangeable objects are announced apart from that, on a short stack for
-//!   each slot, because they nest and may last long (`calls`).
+//!   parent's other threads stay taken: that costs numbers, never correctness.
+//! - percpu.P5 Calls of exchangeable objects are announced apart from records, on a short stack for
+//!   each slot, because calls nest and may last long (`calls`).
 //!
 //! Source: [OpLog](crate#sources), section 6 (per-core tables), with threads in place of cores.
 

@@ -32,7 +32,7 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     imp::set(&Mask::single(cpu)?)
 }
 
-/// The CPUs that the calling thread may run on, in ascending order.
+/// Returns the CPUs that the calling thread may run on, in ascending order.
 ///
 /// # Errors
 /// `Unsupported` on systems other than Linux, and any error of the system call.
@@ -49,8 +49,8 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok(imp::get()?.cpus().collect())
 }
 
-/// The CPU that the calling thread runs on at the moment of the call; the thread may migrate at any
-/// time.
+/// Returns the CPU that the calling thread runs on at the moment of the call. The thread may
+/// migrate at any time.
 ///
 /// # Errors
 /// `Unsupported` on systems other than Linux, and any error of the system call.
@@ -97,14 +97,14 @@ impl Pinned {
         Ok(Self { cpu, before, _not_send: PhantomData })
     }
 
-    /// The CPU that the thread is pinned to.
+    /// Returns the CPU that the thread is pinned to.
     pub fn cpu(&self) -> usize {
         self.cpu
     }
 }
 
-/// Runs on every CPU that this process may use, one after the other, and returns. A thread of the
-/// process that was running when this was called has been switched out at least once since.
+/// Runs on every CPU that this process may use, one after the other. When this returns, every
+/// thread that was running at the call has been switched out at least once.
 #[cfg(all(target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]
 pub(crate) fn visit_all() -> io::Result<()> {
     let Mask(words) = imp::get()?;
@@ -135,7 +135,7 @@ struct Mask(Vec<Word>);
 type Word = std::ffi::c_ulong;
 const WORD_BITS: usize = Word::BITS as usize;
 
-/// Far above what any kernel is built for (8192 on x86-64): larger numbers are mistakes.
+/// Far above what any kernel is built for (8192 on x86-64). Larger numbers are mistakes.
 const CPUS_MAX: usize = 1 << 20;
 
 impl Mask {

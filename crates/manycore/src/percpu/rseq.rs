@@ -1,9 +1,9 @@
 //! The number of the CPU that the calling thread runs on, from the record that the kernel keeps for
 //! each thread (rseq).
 //!
-//! Owns: finding that record. It is there where libc registered it (glibc 2.35).
+//! Owns: finding that record. It exists if libc registered it (glibc 2.35).
 
-/// The CPU that the calling thread runs on, or `None` where kernel or libc does not provide it
+/// Returns the CPU that the calling thread runs on, or `None` if kernel or libc does not provide it
 /// cheaply. A hint: the thread may migrate right after the read.
 ///
 /// Cost: one load at an offset from the thread pointer.
@@ -23,7 +23,8 @@ mod imp {
 
     const CPU_ID_OFFSET: isize = 4;
 
-    /// Offset of the calling thread's rseq area from its thread pointer, the same for all threads.
+    /// Returns the offset of the calling thread's rseq area from its thread pointer, the same for
+    /// all threads.
     fn area_offset() -> Option<isize> {
         static OFFSET: Raced<Option<isize>> = Raced::new(|| {
             let symbol = |name: &std::ffi::CStr| {

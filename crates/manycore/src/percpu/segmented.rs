@@ -4,8 +4,9 @@
 //! Laws:
 //! - percpu.G1 An element never moves: `&T` stays valid as long as the table.
 //! - percpu.G2 An index is in exactly one segment; a lookup is two loads and no store.
-//! - percpu.G3 A segment has its lines alone. Elements are read by all threads and seldom written:
-//!   with a small block of another's in their line, each of its writes would cost all of them.
+//! - percpu.G3 A segment has its cache lines to itself. All threads read elements and seldom write
+//!   them. If another small allocation shared their line, each write to it would cost all of these
+//!   threads.
 
 use crate::config::{CACHE_LINE_BYTES, SEGMENT_BITS};
 use crate::sync::{AtomicPtr, Ordering, caught, const_fn, model_failed, resume_first, run_each};
@@ -17,7 +18,7 @@ const FIRST: usize = 1 << SEGMENT_BITS;
 /// namespace has to number. (Under loom, eight slots: it runs five threads at most, and every look
 /// into a segment is a step of the model.)
 const SEGMENTS: usize = if cfg!(manycore_loom) { 3 } else { 24 };
-/// How many elements a table can have.
+/// Elements that a table can have, at most.
 pub(crate) const CAPACITY: usize = FIRST << (SEGMENTS - 1);
 
 /// Elements by index; `T::from(index)` creates absent ones, one segment at a time.
@@ -25,17 +26,17 @@ pub(crate) struct Segmented<T> {
     segments: [AtomicPtr<T>; SEGMENTS],
 }
 
-/// Where an index is in a table of elements of [`CACHE_LINE_BYTES`], for a caller that looks it up
-/// again and again ([`Segmented::get_at`]).
+/// Location of an index in a table of elements of [`CACHE_LINE_BYTES`], for a caller that looks it
+/// up again and again ([`Segmented::get_at`]).
 #[derive(Clone, Copy)]
 pub(crate) struct Location {
     number: usize,
-    /// In its segment, in bytes.
+    /// Offset in its segment, in bytes.
     offset: usize,
 }
 
 impl Location {
-    /// That of the first index.
+    /// Location of the first index.
     pub(crate) const FIRST: Self = Self { number: 0, offset: 0 };
 
     /// # Panics
@@ -47,7 +48,7 @@ impl Location {
     }
 }
 
-/// Segment number and offset of an index, and the length of that segment.
+/// Returns segment number and offset of an index, and the length of that segment.
 #[inline(always)]
 fn locate(index: usize) -> (usize, usize, usize) {
     if index < FIRST {
@@ -59,13 +60,13 @@ fn locate(index: usize) -> (usize, usize, usize) {
 }
 
 impl<T> Segmented<T> {
-    /// Of a segment of so many elements (percpu.G3).
+    /// Returns the layout of a segment of `len` elements (percpu.G3).
     fn layout(len: usize) -> Layout {
         let array = Layout::array::<T>(len).and_then(|array| array.align_to(CACHE_LINE_BYTES));
         array.expect("a segment fits into memory").pad_to_align()
     }
 
-    /// Frees a segment and its elements, also if a destructor of theirs panics.
+    /// Frees a segment and its elements, even if one of their destructors panics.
     ///
     /// # Safety
     /// It came from `make` with this length, and is not used any more.
@@ -82,7 +83,7 @@ impl<T> Segmented<T> {
 }
 
 impl<T: From<usize>> Segmented<T> {
-    /// A segment with the elements of these indices.
+    /// Makes a segment with the elements of these indices.
     fn make(first: usize, len: usize) -> *mut T {
         const { assert!(size_of::<T>() > 0, "percpu.G3: no memory is asked for") };
         let mut elements: Vec<T> = (first..first + len).map(T::from).collect();
@@ -111,7 +112,7 @@ impl<T: From<usize>> Segmented<T> {
         Self { segments: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())) }
     }
 
-    /// The element, if its segment exists.
+    /// Returns the element, if its segment exists.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         // `locate` inlined for the first segment, where nearly every slot is.
@@ -128,7 +129,7 @@ impl<T: From<usize>> Segmented<T> {
         Some(unsafe { &*segment.add(offset) })
     }
 
-    /// The element at this location, if its segment exists.
+    /// Returns the element at this location, if its segment exists.
     #[inline(always)]
     pub(crate) fn get_at(&self, at: Location) -> Option<&T> {
         const { assert!(size_of::<T>() == CACHE_LINE_BYTES, "percpu.G2: a location of others") };
@@ -145,7 +146,7 @@ impl<T: From<usize>> Segmented<T> {
         Some(unsafe { &*segment.byte_add(at.offset) })
     }
 
-    /// `len` elements from this one on, if their segment exists.
+    /// Returns `len` elements from this one on, if their segment exists.
     ///
     /// # Panics
     /// If they are not all in one segment.
@@ -163,8 +164,8 @@ impl<T: From<usize>> Segmented<T> {
         Some(unsafe { std::slice::from_raw_parts(segment.add(offset), len) })
     }
 
-    /// The element, if it is in the first segment and that exists: `get` for a caller to which each
-    /// instruction counts and that falls back to `get` otherwise.
+    /// Returns the element, if it is in the first segment and that exists. For a caller that counts
+    /// instructions, and otherwise falls back to `get`.
     #[inline(always)]
     pub(crate) fn get_near(&self, index: usize) -> Option<&T> {
         if index >= FIRST {
@@ -180,7 +181,7 @@ impl<T: From<usize>> Segmented<T> {
         Some(unsafe { &*segment.add(index) })
     }
 
-    /// The element; creates its segment if it does not exist.
+    /// Returns the element; creates its segment if it does not exist.
     ///
     /// # Panics
     /// If the index is beyond about 268 million (more threads than any kernel runs).
@@ -210,7 +211,7 @@ impl<T: From<usize>> Segmented<T> {
         self.get(index).expect("segment was just published")
     }
 
-    /// Every element that exists, with its index, in order.
+    /// Iterates over every element that exists, with its index, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         (0..SEGMENTS).flat_map(move |number| {
             let (first, len) = if number == 0 {
@@ -258,19 +259,19 @@ impl<T: From<usize>> Lazy<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether no element exists.
+    /// Returns true if no element exists.
     #[inline(always)]
     pub(crate) fn is_unused(&self) -> bool {
         // ORDER: Acquire; as in `table`.
         self.0.load(Ordering::Acquire).is_null()
     }
 
-    /// The element, if its segment exists.
+    /// Returns the element, if its segment exists.
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         self.table()?.get(index)
     }
 
-    /// The element; creates its table and segment if they do not exist.
+    /// Returns the element; creates its table and segment if they do not exist.
     #[cold]
     pub(crate) fn get_or_init(&self, index: usize) -> &T {
         if let Some(table) = self.table() {
@@ -292,7 +293,7 @@ impl<T: From<usize>> Lazy<T> {
         unsafe { &*table }.get_or_init(index)
     }
 
-    /// Every element that exists, with its index.
+    /// Iterates over every element that exists, with its index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         self.table().into_iter().flat_map(Segmented::iter)
     }

@@ -1,14 +1,14 @@
 //! Tables of pointers by slot, for parts that are allocated one by one.
 //!
-//! Owns: the pointers; of [`SlotBoxes`], the parts too. What a [`SlotTable`] leads to, and when
-//! that is freed, is its owner's affair.
+//! Owns: the pointers, and the parts of [`SlotBoxes`]. What a [`SlotTable`] leads to, and when that
+//! is freed, is up to the table's owner.
 
 use super::segmented::Lazy;
 use crate::config;
 use crate::sync::{AtomicPtr, Ordering, const_fn, model_failed, run_each};
 use std::ptr;
 
-/// The number of slots whose parts are reached without a load of a segment.
+/// Number of slots with parts that are reached without a load of a segment.
 pub(crate) const NEAR: usize = 1 << config::SEGMENT_BITS;
 
 /// A pointer to a slot's part of something; null until the slot's first use of it.
@@ -51,8 +51,8 @@ impl<P, const N: usize> SlotTable<P, N> {
     }
 }
 
-/// Parts that are boxed when their slots first want them, and dropped with the table. So what one
-/// thread uses has one part, where a `Segmented` has as many as a segment.
+/// Parts that are boxed when their slots first use them, and dropped with the table. So an object
+/// that one thread uses has one part, while a `Segmented` has as many as a segment.
 pub(crate) struct SlotBoxes<P>(SlotTable<P, BOXES_NEAR>);
 
 /// (All, in a model: each further load would be a step.)
@@ -75,7 +75,7 @@ impl<P: From<usize>> SlotBoxes<P> {
         unsafe { place.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The slot's part, if it exists.
+    /// Returns the slot's part, if it exists.
     #[inline(always)]
     pub(crate) fn get(&self, slot: usize) -> Option<&P> {
         let place = self.0.get(slot)?;
@@ -83,8 +83,8 @@ impl<P: From<usize>> SlotBoxes<P> {
         unsafe { Self::part(place) }
     }
 
-    /// The part, if it exists and the slot is among the first: `get` for a caller to which each
-    /// instruction counts and that falls back to `get_or_init` otherwise.
+    /// Returns the part, if it exists and the slot is among the first. For a caller that counts
+    /// instructions, and otherwise falls back to `get_or_init`.
     #[inline(always)]
     pub(crate) fn get_near(&self, slot: usize) -> Option<&P> {
         let place = self.0.near.get(slot)?;
@@ -92,7 +92,7 @@ impl<P: From<usize>> SlotBoxes<P> {
         unsafe { Self::part(place) }
     }
 
-    /// The slot's part; makes it if it does not exist.
+    /// Returns the slot's part; makes it if it does not exist.
     #[inline]
     pub(crate) fn get_or_init(&self, slot: usize) -> &P {
         self.get(slot).unwrap_or_else(|| self.init(slot))
@@ -113,7 +113,7 @@ impl<P: From<usize>> SlotBoxes<P> {
         self.get(slot).expect("the part was just published")
     }
 
-    /// Every part that exists, with its slot, in order.
+    /// Iterates over every part that exists, with its slot, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &P)> {
         // SAFETY: the places are this table's, and the parts are borrowed from it.
         self.0.iter().filter_map(|(slot, place)| Some((slot, unsafe { Self::part(place) }?)))

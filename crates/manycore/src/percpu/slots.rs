@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 #[repr(align(128))]
 pub(crate) struct Record {
     index: usize,
-    /// Zero, or the word that the owner announced. Written only by the owner.
+    /// Zero, or the word that the owner has announced. Written only by the owner.
     active: AtomicUsize,
     /// The last collection that the owner answered (`oplog::gate`). Written only by the owner.
     answered: AtomicU64,
@@ -38,7 +38,7 @@ impl Record {
         self.index
     }
 
-    /// Announces `word` so that loads after this call are ordered after the announcement, against a
+    /// Announces `word`. Loads after this call are ordered after the announcement, against a
     /// watcher that calls [`pass_barrier`](super::gate::pass_barrier) with the same bias between
     /// closing the object and looking at this record.
     #[inline(always)]
@@ -48,19 +48,19 @@ impl Record {
         Announced { line: &self.active }
     }
 
-    /// Announces another word in place of the one that is announced, without the bias. The
-    /// [`Announced`] of that one withdraws it.
+    /// Replaces the announced word by another, without the bias. The [`Announced`] of the first
+    /// word withdraws the second.
     fn announce_anew(&self, word: usize) {
         debug_assert!(word != 0 && self.is_busy(), "percpu.P3: an announcement begins unseen");
         announce(&self.active, word, false);
     }
 
-    /// The word that the owner announces now, or zero.
+    /// Returns the word that the owner announces now, or zero.
     pub(crate) fn announced(&self) -> usize {
         announced(&self.active)
     }
 
-    /// The calls that the owner is inside of.
+    /// Returns the calls that the owner is inside of.
     #[inline(always)]
     pub(super) fn calls(&self) -> &CallStack {
         &self.calls
@@ -72,7 +72,7 @@ impl Record {
         self.answered.store(collection, Ordering::Release);
     }
 
-    /// The last collection that the owner answered.
+    /// Returns the last collection that the owner answered.
     pub(crate) fn answered(&self) -> u64 {
         // ORDER: Acquire; see `answer`.
         self.answered.load(Ordering::Acquire)
@@ -85,7 +85,7 @@ impl Record {
     }
 }
 
-/// An announcement; dropping it withdraws it, also when user code panics.
+/// An announcement. Dropping this withdraws it, also when user code panics.
 pub(crate) struct Announced<'a> {
     line: &'a AtomicUsize,
 }
@@ -97,7 +97,7 @@ impl Drop for Announced<'_> {
     }
 }
 
-/// Every record, and which of them are taken.
+/// Every record, and the bits that say which are taken.
 pub(crate) struct Records {
     taken: Segmented<TakenWord>,
     records: Segmented<Record>,
@@ -163,8 +163,8 @@ impl Records {
         debug_assert!(taken & 1 << bit != 0, "percpu.P2: a slot is given back that has no owner");
     }
 
-    /// Runs `f` while the calling thread has this slot, if that is free: for what an ended thread
-    /// left behind.
+    /// Runs `f` while the calling thread has this slot, if the slot is free: for what an ended
+    /// thread left behind.
     #[inline]
     pub(crate) fn with_free(&self, index: usize, f: impl FnOnce()) {
         let (word, bit) = (index / 64, 1 << (index % 64));
@@ -197,7 +197,7 @@ impl Records {
         }
     }
 
-    /// The record of a slot that has been handed out at least once.
+    /// Returns the record of a slot that has been handed out at least once.
     pub(crate) fn get(&self, index: usize) -> &Record {
         debug_assert!(
             cfg!(manycore_loom) || index < self.high(),
@@ -206,14 +206,14 @@ impl Records {
         self.records.get_or_init(index)
     }
 
-    /// Whether every slot has been given back.
+    /// Returns true if every slot has been given back.
     #[cfg(all(test, manycore_loom))]
     pub(crate) fn is_unused(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `give_back`.
         self.taken.iter().all(|(_, word)| word.0.load(Ordering::Acquire) == 0)
     }
 
-    /// One past the highest slot ever handed out.
+    /// Returns one past the highest slot ever handed out.
     pub(crate) fn high(&self) -> usize {
         // ORDER: SeqCst; see `take`.
         self.high.load(Ordering::SeqCst)
@@ -239,14 +239,14 @@ sync::global! {
     static RECORDS: Records = Records::new();
 }
 
-/// The process's records.
+/// Returns the process's records.
 #[inline]
 pub(crate) fn records() -> &'static Records {
     &RECORDS
 }
 
-/// A slot, as its owner has it. The number stands beside the reference so that a lookup by slot
-/// does not wait for the record.
+/// A slot, as its owner has it. The number is beside the reference, so that a lookup by slot does
+/// not wait for the record.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     record: &'static Record,
@@ -290,15 +290,15 @@ impl Slot {
 #[repr(align(16))]
 struct Fast {
     slot: Cell<Option<Slot>>,
-    /// The slot's number, and `usize::MAX` without one: a comparison with the length of a table
-    /// asks both at once.
+    /// The slot's number, or `usize::MAX` without a slot. So one comparison with the length of a
+    /// table checks both.
     index: Cell<usize>,
-    /// The announced word of the slot's record, if announcements may be plain stores; else
-    /// [`NO_LINE`].
+    /// Address of the announced word of the slot's record if announcements may be plain stores,
+    /// else [`NO_LINE`].
     biased: Cell<*const AtomicUsize>,
-    /// The slot's location in a table by slots, if `biased` has its record.
+    /// Location of the slot in a table by slots, if `biased` has its record.
     location: Cell<Location>,
-    /// The [`WithLog`]s that there are.
+    /// Number of [`WithLog`]s of the thread.
     with_log: Cell<usize>,
 }
 
@@ -315,7 +315,7 @@ impl Fast {
         self.biased.set(line);
     }
 
-    /// The word at `biased`, if it is that of an idle record.
+    /// Returns the word at `biased`, if it is that of an idle record.
     #[inline(always)]
     fn idle(line: *const AtomicUsize) -> Option<&'static AtomicUsize> {
         if cfg!(any(manycore_loom, manycore_shuttle)) && line.is_null() {
@@ -328,14 +328,14 @@ impl Fast {
     }
 }
 
-/// A word that is never zero, as of a record that is busy for ever: so the question whether the
-/// thread's record is idle also asks whether the thread has one.
+/// A word that is never zero, like that of a record that is always busy. So the check whether the
+/// thread's record is idle also checks whether the thread has one.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static BUSY: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 const NO_LINE: *const AtomicUsize = &raw const BUSY;
-/// (Models ask for null: their atomics are not made at compile time.)
+/// (In models this is null: their atomics are not made at compile time.)
 #[cfg(any(manycore_loom, manycore_shuttle))]
 const NO_LINE: *const AtomicUsize = std::ptr::null();
 
@@ -350,7 +350,7 @@ struct Owner {
 }
 
 /// Called with a slot that its thread is about to give back, to retire what the thread keeps there.
-/// Returns false if some of that is still in use: then the slot stays taken for ever.
+/// Returns false if some of that is still in use: the slot stays taken for ever then.
 pub(crate) type OnExit = fn(Slot) -> bool;
 
 impl Owner {
@@ -370,8 +370,8 @@ impl Owner {
     /// Gives the slot back.
     fn end(&self) {
         let Some(record) = self.record.take() else { return };
-        // Never fails on std, where it has no destructor; loom drops all of a thread's locals
-        // before it runs the first destructor.
+        // This never fails on std, because the thread-local has no destructor. Loom drops all of a
+        // thread's locals before it runs the first destructor.
         let _ = FAST.try_with(|fast| fast.set(None));
         if self.on_exit.get().is_none_or(|on_exit| on_exit(Slot::of(record))) {
             records().give_back(record);
@@ -401,14 +401,14 @@ sync::thread_local! {
     static OWNER: Owner = Owner::new(records().take());
 }
 
-/// The calling thread's slot if it has one that announces nothing: nearly always.
+/// Returns the calling thread's slot if it has a slot that announces nothing: nearly always.
 #[inline(always)]
 pub(crate) fn idle_slot() -> Option<Slot> {
     FAST.with(|fast| fast.slot.get()).filter(|slot| !slot.record.is_busy())
 }
 
-/// A slot that is idle, in a process where announcements are plain stores: what the short paths
-/// know of it.
+/// An idle slot, in a process where announcements are plain stores: what the short paths know of
+/// it.
 #[derive(Clone, Copy)]
 pub(crate) struct BiasedSlot {
     line: &'static AtomicUsize,
@@ -422,7 +422,7 @@ impl BiasedSlot {
         self.index
     }
 
-    /// Where a table by slots has the slot's part.
+    /// Returns where a table by slots has the slot's part.
     #[inline(always)]
     pub(crate) fn location(self) -> Location {
         self.location
@@ -437,7 +437,8 @@ impl BiasedSlot {
     }
 }
 
-/// The calling thread's slot, if it is idle, and [`note_biased`] was called for it in this thread.
+/// Returns the calling thread's slot, if it is idle, and [`note_biased`] was called for it in this
+/// thread.
 #[inline(always)]
 pub(crate) fn biased_slot() -> Option<BiasedSlot> {
     FAST.with(|fast| {
@@ -446,8 +447,8 @@ pub(crate) fn biased_slot() -> Option<BiasedSlot> {
     })
 }
 
-/// Announcements may be plain stores in this process: from here on, the thread that has this slot
-/// finds it as a [`biased_slot`].
+/// Notes that announcements may be plain stores in this process. From here on, the thread that has
+/// this slot finds it as a [`biased_slot`].
 #[inline]
 pub(crate) fn note_biased(slot: Slot) {
     debug_assert!(super::barrier::is_asymmetric(), "percpu.B1: no barrier for a plain store");
@@ -460,8 +461,8 @@ pub(crate) fn note_biased(slot: Slot) {
     });
 }
 
-/// The calling thread's slot, whatever it announces: for what is kept by slot and needs no
-/// announcement. `None` after the thread's own destructors have run.
+/// Returns the calling thread's slot, whatever it announces: for what is kept by slot and needs no
+/// announcement. Returns `None` after the thread's own destructors have run.
 #[inline(always)]
 pub(crate) fn own_slot() -> Option<Slot> {
     let known = FAST.with(|fast| fast.slot.get());
@@ -475,8 +476,8 @@ fn own_slot_slow() -> Option<Slot> {
     Some(slot)
 }
 
-/// Runs `f` with a slot of this thread, whatever that slot announces; after the thread's
-/// destructors, with one that it owns for the length of the call.
+/// Runs `f` with a slot of this thread, whatever that slot announces. After the thread's
+/// destructors, runs it with a slot that the thread owns during the call.
 #[inline(always)]
 pub(crate) fn with_own_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
     match own_slot() {
@@ -485,8 +486,9 @@ pub(crate) fn with_own_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
     }
 }
 
-/// Runs `f` with a slot that this thread owns and that announces nothing: also at a thread's first
-/// use, from within an update (percpu.P3), and after the thread's own destructors have run.
+/// Runs `f` with a slot that this thread owns and that announces nothing. That works at a thread's
+/// first use, from within an update (percpu.P3), and after the thread's own destructors have run,
+/// too.
 pub(crate) fn with_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
     match idle_slot() {
         Some(slot) => f(slot),
@@ -505,9 +507,9 @@ fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
     f(Slot::of(spare.record))
 }
 
-/// The calling thread's own slot, whatever it announces, for something that stays open across other
-/// calls; `on_exit` is called when the thread ends. After the thread's own destructors, `Err` with
-/// a slot that the caller gives back.
+/// Returns the calling thread's own slot, whatever it announces, for something that stays open
+/// across other calls. `on_exit` is called when the thread ends. After the thread's own
+/// destructors, returns `Err` with a slot that the caller gives back.
 #[cold]
 pub(crate) fn home_slot(on_exit: OnExit) -> Result<Slot, Slot> {
     OWNER
@@ -520,7 +522,7 @@ pub(crate) fn home_slot(on_exit: OnExit) -> Result<Slot, Slot> {
         .ok_or_else(|| Slot::of(records().take()))
 }
 
-/// A slot for something that stays open and belongs to no thread; the caller gives it back.
+/// Returns a slot for something that stays open and belongs to no thread. The caller gives it back.
 #[cold]
 pub(crate) fn spare_slot() -> Slot {
     Slot::of(records().take())
@@ -532,12 +534,12 @@ pub(crate) fn with_free_slot(index: usize, f: impl FnOnce()) {
     records().with_free(index, f);
 }
 
-/// Gives back a slot of [`spare_slot`], or one that [`home_slot`] handed out as an error.
+/// Gives back a slot of [`spare_slot`], or a slot that [`home_slot`] returned as an error.
 pub(crate) fn give_back(slot: usize) {
     records().give_back(records().get(slot));
 }
 
-/// A second slot for the length of one call.
+/// A second slot during one call.
 struct Spare {
     record: &'static Record,
 }
@@ -551,13 +553,14 @@ impl Drop for Spare {
     }
 }
 
-/// The calling thread's slot: dense, recycled, and no other thread's while this one lives.
+/// Returns the calling thread's slot: dense, recycled, and no other thread's while this thread
+/// lives.
 ///
 /// A thread keeps one slot from its first call to its end, with two exceptions: within an update of
-/// an [`oplog`](crate::oplog) object, and after its thread-local destructors have run, the result
-/// may be the number of another slot, which the thread has only for the length of this call and
-/// which another thread may get next. So in these two cases, what is kept by this number is not
-/// private to the thread.
+/// an [`oplog`](crate::oplog) object, and after its thread-local destructors have run. In these two
+/// cases the result may be the number of another slot, which the thread has only during this call
+/// and which another thread may get next. So what is kept by this number is not private to the
+/// thread then.
 ///
 /// Cost: one thread-local load. A thread takes its slot at its first call.
 ///
@@ -571,16 +574,17 @@ pub fn current_slot() -> usize {
 }
 
 /// Gives the calling thread's slot back, as its thread-local destructors do: everything that the
-/// thread leaves in any domain passes to others. From then on it is as after its destructors.
+/// thread leaves in any domain passes to others. From then on the thread is as after its
+/// destructors.
 ///
-/// What for: a thread that used the library first in the destructor of a pthread key, when its
-/// thread-local destructors had run already, so that none runs any more. When not: in a thread that
-/// goes on. Sections that are open stay open, and keep the slot.
+/// What for: a thread that first used the library in the destructor of a pthread key, after its
+/// thread-local destructors had run, so that none runs any more. When not: in a thread that goes
+/// on. Sections that are open stay open, and keep the slot.
 ///
 /// # Safety
-/// The thread is not inside of a call of this library, as an update, a key's `Hash` or a destructor
-/// would be that the library called; and nothing relies any more on the number that
-/// [`current_slot`] gave the thread before being its own.
+/// The thread is not inside of a call of this library, such as an update, a key's `Hash` or a
+/// destructor that the library called. And nothing relies any more on the number that
+/// [`current_slot`] gave the thread being its own.
 ///
 /// ```
 /// use manycore::percpu::{current_slot, end_thread};
@@ -599,7 +603,8 @@ pub unsafe fn end_thread() {
     let _ = OWNER.try_with(Owner::end);
 }
 
-/// One past the highest slot number handed out so far: the length that a per-slot table needs.
+/// Returns one past the highest slot number handed out so far: the length that a per-slot table
+/// needs.
 ///
 /// ```
 /// use manycore::percpu::{current_slot, slot_count};
@@ -612,7 +617,7 @@ pub fn slot_count() -> usize {
     records().high()
 }
 
-/// The calling thread's slot, if it has one already.
+/// Returns the calling thread's slot, if it has one already.
 #[inline(always)]
 pub(crate) fn known_slot() -> Option<usize> {
     let index = FAST.with(|fast| fast.index.get());
@@ -633,7 +638,7 @@ impl WithLog {
         Self::beside(FAST.try_with(|fast| fast.with_log.get()).unwrap_or(0))
     }
 
-    /// As [`new`](Self::new), for a thread whose slot is idle: it has no other log in hand.
+    /// Same as [`new`](Self::new), for a thread with an idle slot: it has no other log in hand.
     #[inline(always)]
     pub(crate) fn only() -> Self {
         debug_assert!(!has_log(), "percpu.P3: a thread whose slot is idle has a log in hand");
@@ -648,7 +653,7 @@ impl WithLog {
 
     #[inline(always)]
     fn set(count: usize) {
-        // Fails in models alone, which drop a thread's locals when it ends.
+        // Fails only in models, which drop a thread's locals when it ends.
         let _ = FAST.try_with(|fast| fast.with_log.set(count));
     }
 }
@@ -660,13 +665,13 @@ impl Drop for WithLog {
     }
 }
 
-/// Whether the calling thread has a log in hand: then others may wait for it.
+/// Returns true if the calling thread has a log in hand: others may wait for it then.
 #[inline(always)]
 pub(crate) fn has_log() -> bool {
     FAST.with(|fast| fast.with_log.get() != 0)
 }
 
-/// A number that no other live thread has. A multiple of 16 and never zero.
+/// Returns a number that no other live thread has: a multiple of 16, never zero.
 ///
 /// ```
 /// use manycore::percpu::thread_token;
@@ -681,7 +686,7 @@ pub fn thread_token() -> usize {
     FAST.with(|fast| std::ptr::from_ref(fast) as usize)
 }
 
-/// In a model, the lowest multiple that is free: a thread may get the token of an ended one.
+/// In a model, returns the lowest free multiple: a thread may get the token of an ended thread.
 #[cfg(manycore_loom)]
 pub fn thread_token() -> usize {
     TOKEN.with(|token| token.value())

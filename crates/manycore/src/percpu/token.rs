@@ -1,9 +1,9 @@
-//! Thread numbers in a model: those of ended threads are reused, as addresses are.
+//! Thread numbers in a model: the numbers of ended threads are reused, as addresses are.
 //!
 //! Owns: which numbers are free. Law: a thread that takes a number over has seen all that its last
 //! owner did, as a thread that reuses an ended thread's memory has. Taking and leaving are no steps
-//! of the model, which they would multiply; a model that wants a number twice waits until it is
-//! free ([`in_use`]).
+//! of the model, because they would multiply its steps. A model that needs a number twice waits
+//! until it is free ([`in_use`]).
 
 use crate::sync::{Lazy, global};
 
@@ -16,7 +16,7 @@ const MOST: usize = 8;
 #[derive(Default)]
 struct Tokens {
     taken: [bool; MOST],
-    /// The gate through which the last owner of each left.
+    /// Gate through which the last owner of each number left.
     gates: [Option<usize>; MOST],
     /// The number of gates used.
     left: usize,
@@ -26,8 +26,8 @@ global! {
     static TOKENS: Mutex<Tokens> = Mutex::new(Tokens::default());
 }
 
-/// Two threads that pass one gate one after the other are ordered: loom orders a thread that finds
-/// a static value after the thread that created it, and makes no step of it.
+/// Two threads that pass one gate one after the other are ordered. Loom orders a thread that finds
+/// a static value after the thread that created it, and does not count that as a step.
 static GATES: [Lazy<()>; MOST] = [const { Lazy { init: || (), _p: PhantomData } }; MOST];
 
 /// A number, as its thread has it.
@@ -65,7 +65,7 @@ impl Drop for Token {
     }
 }
 
-/// How many numbers are taken.
+/// Returns how many numbers are taken.
 #[cfg(test)]
 pub(crate) fn in_use() -> usize {
     TOKENS.lock().unwrap().taken.iter().filter(|taken| **taken).count()

@@ -10,13 +10,13 @@
 //! CPU a thread runs on ([`super::pin`]).
 //!
 //! - percpu.M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and
-//!   one node, whatever the tree says: a CPU's group is named by that CPU's own files alone.
-//! - percpu.M2 Bad or missing files are never an error: what they would have provided gets a sane
+//!   one node, whatever the tree says: only a CPU's own files name its group.
+//! - percpu.M2 Bad or missing files are never an error. What they would have provided gets a sane
 //!   default (a core of its own, the package's cache, node 0), and [`Topology::source`] says what
 //!   the map is based on.
 //! - percpu.M3 A tree costs time and memory for the bytes of its files and the CPUs that are
-//!   online, not for the CPUs that its lists name: a list is ranges until it is clear which of them
-//!   are wanted. At most 1 MiB of a file is read.
+//!   online, not for the CPUs that its lists name: a list stays ranges until it is clear which CPUs
+//!   are needed. At most 1 MiB of a file is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -144,8 +144,8 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Reads the map of this machine; if the environment variable `MANYCORE_TOPOLOGY` names a
-    /// folder, from the tree there, as [`from_root`](Self::from_root) does. (`manycore sim` sets
+    /// Reads the map of this machine. If the environment variable `MANYCORE_TOPOLOGY` names a
+    /// folder, reads the tree there, as [`from_root`](Self::from_root) does. (`manycore sim` sets
     /// it, so that programs find the map of the virtual machine.)
     pub fn detect() -> Self {
         match std::env::var_os(VARIABLE).filter(|root| !root.is_empty()) {
@@ -164,13 +164,13 @@ impl Topology {
         }
     }
 
-    /// The CPUs that are online, in ascending order; never empty.
+    /// Returns the CPUs that are online, in ascending order; never empty.
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
-    /// Those [`cpus`](Topology::cpus) that the calling thread may run on (taskset, cpusets): all of
-    /// them where the system does not provide the mask.
+    /// Returns those [`cpus`](Topology::cpus) that the calling thread may run on (taskset,
+    /// cpusets), or all of them if the system does not provide the mask.
     pub fn allowed(&self) -> Vec<Cpu> {
         let Ok(allowed) = pin::allowed() else {
             return self.cpus.clone();
@@ -185,22 +185,22 @@ impl Topology {
         if cpus.is_empty() { self.cpus.clone() } else { cpus }
     }
 
-    /// The cores, by their lowest CPU.
+    /// Returns the cores, ordered by their lowest CPU.
     pub fn cores(&self) -> &[Group] {
         &self.cores
     }
 
-    /// The sets of CPUs that share a last-level cache, by their lowest CPU.
+    /// Returns the sets of CPUs that share a last-level cache, ordered by their lowest CPU.
     pub fn llc_groups(&self) -> &[Group] {
         &self.llc_groups
     }
 
-    /// The NUMA nodes that have CPUs, by the kernel's number.
+    /// Returns the NUMA nodes that have CPUs, ordered by the kernel's number.
     pub fn nodes(&self) -> &[Group] {
         &self.nodes
     }
 
-    /// What the map is based on.
+    /// Returns what the map is based on.
     pub fn source(&self) -> &Source {
         &self.source
     }
@@ -249,7 +249,7 @@ impl Topology {
     }
 }
 
-/// What the files of one CPU provide: the names of its groups.
+/// Names of the groups of one CPU, from its files.
 #[derive(Debug)]
 struct Keys {
     cpu: usize,
@@ -280,7 +280,7 @@ impl Keys {
     }
 }
 
-/// The lowest CPU that shares the highest cache of `cpu`.
+/// Returns the lowest CPU that shares the highest cache of `cpu`.
 fn last_level_cache(dir: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
     entries(&dir.join("cache"), "index")
         .filter(|(_, index)| read(&index.join("type")).is_none_or(|kind| kind != "Instruction"))
@@ -292,7 +292,7 @@ fn last_level_cache(dir: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
         .map(|(_, lowest)| lowest)
 }
 
-/// The lowest online CPU in a list that must contain `cpu` itself.
+/// Returns the lowest online CPU in a list that must contain `cpu` itself.
 fn lowest_of(list: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
     let list = parse_ranges(&read(list)?).ok()?;
     list.iter().find(|range| range.contains(&cpu))?;
@@ -302,7 +302,7 @@ fn lowest_of(list: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
     })
 }
 
-/// The node of each CPU that is in one, of those that are online.
+/// Returns the node of each online CPU that is in one.
 fn nodes(root: &Path, online: &[usize]) -> BTreeMap<usize, usize> {
     let (mut node_of, mut left) = (BTreeMap::new(), BTreeSet::from_iter(online.iter().copied()));
     for (node, dir) in entries(&root.join("node"), "node") {
@@ -316,7 +316,7 @@ fn nodes(root: &Path, online: &[usize]) -> BTreeMap<usize, usize> {
     node_of
 }
 
-/// The entries of `dir` whose names are `prefix` and a number, by number.
+/// Returns the entries of `dir` whose names are `prefix` and a number, by number.
 fn entries(dir: &Path, prefix: &str) -> impl Iterator<Item = (usize, PathBuf)> {
     let mut found: Vec<_> = std::fs::read_dir(dir)
         .into_iter()
@@ -349,7 +349,7 @@ fn online(root: &Path) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// The CPUs of a machine without a usable tree.
+/// Returns the CPUs of a machine without a usable tree.
 fn assumed_cpus() -> Vec<usize> {
     match pin::allowed() {
         Ok(cpus) if !cpus.is_empty() => cpus,
@@ -368,7 +368,7 @@ fn parallelism() -> usize {
     1
 }
 
-/// A file that is not too long.
+/// Reads a file that is not too long.
 fn text_of(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let length = File::open(path)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
@@ -386,7 +386,7 @@ fn read_number(path: &Path) -> Option<usize> {
     read(path)?.parse().ok()
 }
 
-/// What is wrong with a list of CPUs.
+/// Error in a list of CPUs.
 ///
 /// See [`parse_cpulist`] for an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -421,7 +421,7 @@ pub fn parse_cpulist(text: &str) -> Result<Vec<usize>, CpuListError> {
     Ok(parse_ranges(text)?.into_iter().flatten().collect())
 }
 
-/// The same as ranges, in ascending order, none of which overlap.
+/// Parses a list as ranges, in ascending order, without overlaps.
 fn parse_ranges(text: &str) -> Result<Vec<RangeInclusive<usize>>, CpuListError> {
     let text = text.trim();
     if text.is_empty() {
@@ -463,7 +463,7 @@ fn parse_ranges(text: &str) -> Result<Vec<RangeInclusive<usize>>, CpuListError> 
     Ok(ranges.into_iter().map(|(first, last)| first..=last).collect())
 }
 
-/// A part of a list that is short enough for a message.
+/// Shortens a part of a list for a message.
 fn shortened(part: &str) -> String {
     const CHARS_MAX: usize = 32;
     match part.char_indices().nth(CHARS_MAX) {

@@ -214,7 +214,7 @@ fn garbage_in_one_file_costs_that_fact_only() {
     assert_eq!(members(topology.nodes()), [[0, 1, 2, 3]], "the first node to claim a CPU has it");
 }
 
-/// A small generator, seeded, for the property tests.
+/// A small seeded generator for the property tests.
 struct Random(u64);
 
 impl Random {

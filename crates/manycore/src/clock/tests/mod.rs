@@ -4,7 +4,7 @@ mod decision;
 mod order;
 mod probing;
 
-/// A small generator, seeded, for the property tests.
+/// A small seeded generator for the property tests.
 struct Random(u64);
 
 impl Random {

@@ -47,8 +47,8 @@ fn counter_gives_every_stamp_once() {
 }
 
 /// Two threads pass a word back and forth. Each stamps before it passes the word on, and must then
-/// see the other's stamp in between. Returns how many passes were inverted, and how many there
-/// were.
+/// see the other's stamp in between. Returns how many passes were inverted, and how many passes
+/// there were.
 fn inversions(clock: &Clock, rounds: u64, settle: bool, enter: impl Fn(bool) + Sync) -> (u64, u64) {
     // A busy machine makes each pass a wait for the scheduler: stop in time, but not before the
     // first hundred.
@@ -151,7 +151,8 @@ fn fake_skew_is_of_one_thread_and_one_clock() {
     assert_eq!(Clock::fake(&other, 0).ticks_now(), other.time() + 50);
 }
 
-/// clock.C4 (b), where waiting from the stamp alone fails: preempted between stamp and publication.
+/// clock.C4 (b): the thread is preempted between stamp and publication, where waiting from the
+/// stamp alone fails.
 #[test]
 fn settling_waits_from_the_publication_and_not_from_the_stamp() {
     const SKEW: u64 = 100;

@@ -1,4 +1,4 @@
-//! The experiment on this machine, and what is made of its outcome.
+//! The experiment on this machine, and the judgement of its outcome.
 
 use std::time::Duration;
 

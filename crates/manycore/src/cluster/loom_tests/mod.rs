@@ -2,9 +2,9 @@
 //! show, and how a model is itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
 //! Every implementation has a canary: a loom cell that calls read, that `export` writes in the old
-//! one, and that `import` writes in the new one. So a call concurrent with the transfer, or on a
-//! new implementation with no happens-before from what was moved, fails the model whatever its
-//! assertions say.
+//! implementation, and that `import` writes in the new one. So the model fails, whatever its
+//! assertions say, if a call is concurrent with the transfer, or if a call on a new implementation
+//! has no happens-before from what was moved.
 
 mod make;
 mod nested;
@@ -54,7 +54,7 @@ impl Family for Plain {
         self.parts
     }
 
-    /// One of equal pieces; a transfer in one piece has the cell exclusively.
+    /// Returns one of equal pieces. A transfer in one piece has the cell exclusively.
     fn export(&self, part: usize) -> usize {
         if self.parts == 1 {
             self.canary.with_mut(|_| ());

@@ -96,8 +96,7 @@ fn loom_two_objects_exchanged_at_once_let_nested_calls_pass() {
     });
 }
 
-/// A thread's own update is queued, and its next call, which is admitted, sees it all the
-/// same.
+/// A thread's own update is queued, and its next call, which is admitted, sees it all the same.
 #[test]
 fn loom_admitted_call_sees_its_own_updates_that_wait() {
     model(2, || {
@@ -117,8 +116,8 @@ fn loom_admitted_call_sees_its_own_updates_that_wait() {
     });
 }
 
-/// The same between threads: a call that began after another thread's update had returned
-/// sees what the update did.
+/// Same between threads: a call that began after another thread's update had returned sees what the
+/// update did.
 #[test]
 fn loom_admitted_call_sees_updates_of_others_that_wait() {
     model(1, || {

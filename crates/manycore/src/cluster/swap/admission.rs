@@ -1,6 +1,6 @@
 //! Which calls may still enter while an object is closed: one word, and its transitions by name.
 //!
-//! Owns: the word. The states, in their order:
+//! Owns: the word. Its states, in their order:
 //!
 //! | Flags | Meaning | What is counted |
 //! |---|---|---|
@@ -9,9 +9,10 @@
 //! | SEALED | no call is inside, and none may enter | nothing |
 //! | SEALED, LENDING | the transfer accepts helpers | helpers |
 //!
-//! - swap.W2 The count reaches SEALED in the same instruction in which it reaches zero. So no call
-//!   is inside of a sealed object, whatever entered or left before.
-//! - swap.W3 LENDING is cleared before the transfer ends; helpers counted by then are waited for.
+//! - swap.W2 One instruction takes the count to zero and sets SEALED. So no call is inside of a
+//!   sealed object, whatever entered or left before.
+//! - swap.W3 LENDING is cleared before the transfer ends. The swapper waits for the helpers that
+//!   are counted by then.
 
 use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
 
@@ -28,7 +29,8 @@ impl Admission {
         Self(AtomicUsize::new(0))
     }
 
-    /// Changes the word while `next` allows it; returns the old value, or the one that was refused.
+    /// Changes the word while `next` allows it. Returns the old value, or the value that was
+    /// refused.
     fn change(&self, next: impl Fn(usize) -> Option<usize>) -> Result<usize, usize> {
         // ORDER: AcqRel; each change sees what was done before the earlier ones, and publishes to
         // the later ones what its thread did: calls before the transfer, the transfer before calls.
@@ -47,7 +49,7 @@ impl Admission {
         debug_assert!(left.is_ok_and(|word| word >= ONE), "swap.W2: a call was counted out twice");
     }
 
-    /// Every announced call is over. Seals at once if no call is counted.
+    /// Notes that every announced call is over. Seals at once if no call is counted.
     pub(super) fn drained(&self) {
         // BUG: an implementation is exchanged while admitted calls are inside (swap.W2).
         let seals = |word| word < ONE || seeded_bug!("unsealed-transfer");
@@ -61,7 +63,7 @@ impl Admission {
         self.0.load(Ordering::Acquire) & SEALED != 0
     }
 
-    /// Gives up the drain, unless the object has been sealed.
+    /// Gives up the drain, unless the object has been sealed. Returns true if it did.
     pub(super) fn give_up(&self) -> bool {
         self.change(|word| (word & SEALED == 0).then_some(word & !DRAINED)).is_ok()
     }
@@ -75,7 +77,7 @@ impl Admission {
         );
     }
 
-    /// Accepts helpers. To be called by the swapper of a sealed object.
+    /// Accepts helpers. Called by the swapper of a sealed object.
     pub(super) fn lend(&self) {
         let before = self.change(|word| Some(word | LENDING));
         debug_assert!(

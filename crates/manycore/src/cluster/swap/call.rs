@@ -11,7 +11,8 @@ use crate::sync::{AtomicBool, AtomicPtr, Backoff, Ordering, UnsafeCell, seeded_b
 use std::ptr;
 use std::sync::Arc;
 
-/// A call inside of the object, entered by the slow path: until it is dropped, no swap completes.
+/// A call inside of the object that entered by the slow path. No swap completes until it is
+/// dropped.
 struct Inside<'a, F: ?Sized> {
     top: &'a F,
     _how: Announcement<'a>,
@@ -34,7 +35,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// How many calls the thread is inside of.
+/// Returns how many calls the thread is inside of. Panics if the thread must not call.
 fn assert_may_call() -> usize {
     let depth = calls::depth();
     assert!(
@@ -46,7 +47,7 @@ fn assert_may_call() -> usize {
 }
 
 impl<F: Family + ?Sized> Swappable<F> {
-    /// An object with this implementation.
+    /// Makes an object with this implementation.
     #[must_use]
     pub fn new(first: Arc<F>) -> Self {
         let top = Box::new(Top(Arc::clone(&first)));
@@ -63,7 +64,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// The word that calls announce.
+    /// Returns the word that calls announce.
     #[inline(always)]
     pub(super) fn number(&self) -> usize {
         ptr::from_ref(self).addr()
@@ -81,7 +82,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// Announces a call, if the object is open (swap.W1). The reference returned must not be used
+    /// Announces a call, if the object is open (swap.W1). The returned reference must not be used
     /// after the announcement is dropped.
     #[inline(always)]
     fn enter_announced(&self) -> Option<(Call, &F)> {
@@ -122,7 +123,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         if is_insider || percpu::own_slot().is_none() {
             return self.rest.door.admit().then(|| self.counted());
         }
-        // A look before the announcement, which would delay the swapper.
+        // Looks before the announcement, which would delay the swapper.
         // ORDER: Relaxed; looked at again below.
         if is_closed(self.gate.load(Ordering::Relaxed)) {
             return None;
@@ -131,7 +132,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         Some(Inside { top, _how: Announcement::Announced(announced) })
     }
 
-    /// To be called for a call that has just been admitted.
+    /// Makes the guard of a call that has just been admitted.
     fn counted(&self) -> Inside<'_, F> {
         let how = Announcement::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
         // ORDER: Acquire; as in `enter_announced`. The count, too, was read with Acquire.
@@ -153,14 +154,14 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// Calls the implementation with an update that returns nothing and so need not wait: if the
-    /// implementation is being exchanged, the update is queued and applied, in the order of these
-    /// calls, before the object opens.
+    /// Calls the implementation with an update that returns nothing and so need not wait. If the
+    /// implementation is being exchanged, the update is queued. Queued updates are applied in the
+    /// order of these calls, before the object opens.
     ///
-    /// The thread's own later calls see it, and so do calls of all threads that began after this
-    /// returned. At most 65,536 updates are queued at a time; further ones wait. If a queued update
-    /// panics, the exchange goes on and [`update_panics`](Self::update_panics) counts the panic;
-    /// the panic of one that was not queued passes to its caller.
+    /// The thread's own later calls see the update, and so do calls of all threads that began after
+    /// this returned. At most 65,536 updates are queued at a time; further ones wait. If a queued
+    /// update panics, the exchange goes on and [`update_panics`](Self::update_panics) counts the
+    /// panic. The panic of an update that was not queued passes to its caller.
     ///
     /// # Panics
     /// If the update calls an exchangeable object (it may have to run inside a swap), or if this is
@@ -176,10 +177,10 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// How many [updates](Self::update) have panicked so far after they were queued, and so
-    /// without a caller to pass the panic to: in a [`swap`](Self::swap) that was made, which
-    /// reports its own in [`Swapped::panics`](super::Swapped::panics), in one that failed, or while
-    /// a wrapper was added or removed.
+    /// Returns how many [updates](Self::update) have panicked after they were queued, and so
+    /// without a caller to pass the panic to. That can happen in a [`swap`](Self::swap) that
+    /// succeeded, which reports its own in [`Swapped::panics`](super::Swapped::panics), in a swap
+    /// that failed, or while a wrapper was added or removed.
     ///
     /// ```
     /// # use manycore::cluster::{Family, Swappable};

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// ```
 #[non_exhaustive]
 pub struct Swapped<F: ?Sized> {
-    /// The implementation that was replaced: as the exchange found it, and in no call any more.
+    /// The implementation that was replaced, as the exchange found it. No call is in it any more.
     pub old: Arc<F>,
     /// Updates that came during the swap and were applied before the object opened.
     pub replayed: usize,
@@ -45,7 +45,7 @@ impl<F: ?Sized> fmt::Debug for Swapped<F> {
     }
 }
 
-/// Why a swap was not done. The object keeps the implementation it had.
+/// Error of a swap that was not done. The object keeps the implementation it had.
 ///
 /// See [`SwapFailure`] for an example.
 #[non_exhaustive]
@@ -80,12 +80,12 @@ pub struct SwapError<F: ?Sized> {
 pub enum SwapFailure {
     /// Another thread is exchanging the implementation.
     Busy,
-    /// The calling thread is inside of a call, of this object or another, or runs a transfer or a
-    /// update: the exchange could wait for itself.
+    /// The calling thread is inside of a call, of this object or another, or runs a transfer or an
+    /// update. The exchange could wait for itself.
     InsideCall,
     /// The calls that were under way did not end in time.
     TimedOut,
-    /// The transfer panicked, with this payload; or the closure that makes a wrapper did.
+    /// The transfer, or the closure that makes a wrapper, panicked with this payload.
     Panicked(Panic),
     /// No layer has this number.
     NoSuchLayer,

@@ -3,9 +3,9 @@
 /// Implementations that can replace each other in a [`Swappable`](super::Swappable): an interface
 /// whose implementations agree on what is transferred from one to the next.
 ///
-/// Usually a supertrait of the interface, and so implemented by each implementation; `dyn
-/// Interface` is the family then. Because all agree on [`Part`](Self::Part), no exchange fails for
-/// want of a common form. [`family!`](crate::family) generates interface and handle.
+/// Usually it is a supertrait of the interface, and so each implementation implements it; `dyn
+/// Interface` is the family then. All agree on [`Part`](Self::Part), so no exchange fails for lack
+/// of a common form. [`family!`](crate::family) generates interface and handle.
 ///
 /// ```
 /// use manycore::cluster::{Family, Swappable};
@@ -55,20 +55,20 @@ pub trait Family: Send + Sync + 'static {
     /// threads may move pieces between the same two implementations at once.
     type Part;
 
-    /// How many pieces there are to move now. More than one is worth it where much is to be copied:
+    /// Returns how many pieces there are to move now. More than one pays if much is to be copied:
     /// threads that wait for the exchange help. Zero: nothing to move.
     fn parts(&self) -> usize {
         1
     }
 
-    /// The piece with this number, as a copy: if the exchange fails, this implementation stays in
-    /// use.
+    /// Returns the piece with this number, as a copy: if the exchange fails, this implementation
+    /// stays in use.
     ///
     /// No other thread calls the implementation during the transfer, except helpers that export
     /// other pieces. It must not call exchangeable objects.
     fn export(&self, part: usize) -> Self::Part;
 
-    /// Adds a piece. No thread has called this implementation before the last piece is in. It must
-    /// not call exchangeable objects.
+    /// Adds a piece. No thread calls this implementation before the last piece is in. It must not
+    /// call exchangeable objects.
     fn import(&self, part: Self::Part);
 }

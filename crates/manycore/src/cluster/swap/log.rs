@@ -1,11 +1,11 @@
 //! Updates that came while the object was closed, in the order of their arrival.
 //!
-//! Owns: the queue, and the turn: a mutex whose holder applies it. Laws:
-//! - swap.W4 The object opens under the queue's lock, with the queue empty; and an update is queued
-//!   under that lock, having seen the object closed. So every update is applied before the object
-//!   opens, or runs when it is open.
+//! Owns: the queue, and the turn: a mutex whose holder applies the queue. Laws:
+//! - swap.W4 The object opens under the queue's lock, with the queue empty. An update is queued
+//!   under that lock, after a look that found the object closed. So every update is applied before
+//!   the object opens, or runs when it is open.
 //! - swap.W5 A thread that takes updates out applies them before it releases the turn. So a thread
-//!   that has had the turn knows that all that was queued before is applied.
+//!   that has had the turn knows that everything queued before is applied.
 //! - swap.W6 An update calls no exchangeable object ([`leaf`]). So the turn is released in the end,
 //!   whatever other threads wait for.
 
@@ -22,7 +22,7 @@ pub(super) type Update<F> = Box<dyn FnOnce(&F) + Send>;
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
     pub(super) updates: usize,
-    /// The payloads of their panics: to be dropped when calls go on, because that is user code
+    /// Payloads of their panics. They are dropped when calls go on, because dropping is user code
     /// (swap.W8).
     pub(super) panics: Vec<Panic>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Replayed {
 struct Queue<F: ?Sized> {
     waiting: VecDeque<Update<F>>,
     replayed: Replayed,
-    /// Updates that have panicked, of all swaps.
+    /// Number of updates that have panicked, in all swaps.
     panics: usize,
 }
 
@@ -82,7 +82,7 @@ impl<F: ?Sized> Log<F> {
         std::mem::take(&mut queue.replayed)
     }
 
-    /// How many queued updates have panicked.
+    /// Returns how many queued updates have panicked.
     pub(super) fn panics(&self) -> usize {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).panics
     }
@@ -108,7 +108,7 @@ impl<F: ?Sized> Log<F> {
     }
 }
 
-/// Applies an update; its panic is only counted, because it would reach a thread that did not make
+/// Applies an update. Its panic is only counted, because it would reach a thread that did not make
 /// the update.
 fn apply_one<F: ?Sized>(update: Update<F>, to: &F) -> Option<Panic> {
     let _leaf = leaf();

@@ -3,24 +3,32 @@
 //! Owns: [`Swappable`] (`call`, `update`), and the rules of entry. `protocol` has the swapper's
 //! side, `admission` the count of the calls that are admitted late, `log` the updates that need not
 //! wait, `transfer` the moving of what the old implementation has.
-//! - swap.W1 A call enters by [`crate::percpu::gate`]: it announces the object on its thread's
-//!   stack of calls ([`crate::percpu::calls`]), and the gate's word is the address of what calls go
-//!   to. The swapper waits until no stack has the object. So (gate.E1, gate.E2) a call saw the gate
-//!   closed, or is waited for. A thread's stack serves all objects, so that an object costs no
-//!   memory for each thread.
 //!
-//! The other laws stand in their files: swap.W2 and swap.W3 in `admission`, swap.W4 to swap.W6 in
+//! ```text
+//! swapper:  claim -> close -> drain -> transfer -> apply queued updates, open
+//! calls:    run       from outside: wait (and help with the transfer)      run
+//!                     nested: admitted until the count seals at zero
+//! updates:  run       queued                                               run
+//! ```
+//!
+//! - swap.W1 A call enters by [`crate::percpu::gate`]: it announces the object on its thread's
+//!   stack of calls ([`crate::percpu::calls`]). The gate's word is the address of the target of
+//!   calls. The swapper waits until no stack has the object. So (gate.E1, gate.E2) a call saw the
+//!   gate closed, or the swapper waits for it. A thread's stack serves all objects, so an object
+//!   costs no memory for each thread.
+//!
+//! The other laws are in their files: swap.W2 and swap.W3 in `admission`, swap.W4 to swap.W6 in
 //! `log`, swap.W7 in `transfer`, swap.W8 in `protocol`.
 //!
 //! A call that finds the gate closed waits, unless its thread is inside of a call already, of this
-//! object or any other: then it is counted and admitted, until the count seals at zero. So waits
-//! form no cycle: a call from outside and a nested call of a sealed object wait for a transfer, a
-//! transfer waits for no call, and a swapper waits for calls, none of which waits for a swapper
-//! that drains.
+//! object or any other. Then the call is counted and admitted, until the count seals at zero. So
+//! waits form no cycle. A call from outside, and a nested call of a sealed object, wait for a
+//! transfer. A transfer waits for no call. A swapper waits for calls, none of which waits for a
+//! swapper that drains.
 //!
 //! Linearization during a swap: calls that were announced before the closing can all be thought to
-//! happen before the first update that was queued, because all were under way when it came; a call
-//! that is admitted applies first what was queued before it.
+//! happen before the first queued update, because all were under way when it came. A call that is
+//! admitted first applies what was queued before it.
 
 mod admission;
 mod call;
@@ -51,19 +59,18 @@ struct Top<F: ?Sized>(Arc<F>);
 /// An object whose implementation can be exchanged while threads call it.
 ///
 /// What for: an object that begins simple and becomes distributed when many threads use it, or the
-/// other way round; a service whose new version takes over from the old one; watching the calls of
+/// other way round. A service whose new version takes over from the old one. Watching the calls of
 /// a running object ([`interpose`](Self::interpose)). When not: for a value that is replaced as a
-/// whole, an `Arc` behind a lock or [`section::Atomic`](crate::section::Atomic) is simpler; for one
-/// that is never exchanged, a `Box<dyn Interface>`.
+/// whole, an `Arc` behind a lock or [`section::Atomic`](crate::section::Atomic) is simpler. For an
+/// implementation that is never exchanged, a `Box<dyn Interface>` is.
 ///
 /// The type parameter is the interface, usually a `dyn Trait` whose trait has [`Family`] as its
-/// supertrait. [`family!`](crate::family) generates a handle whose methods go through here.
+/// supertrait. [`family!`](crate::family) generates a handle whose methods call the object.
 ///
 /// During a [`swap`](Self::swap), calls from outside wait until the new implementation has
 /// everything. Calls that were under way end on the old one. A call from within a call, of this
-/// object or another exchangeable one, is admitted until no call is inside any more, so that
-/// objects may call each other while they are exchanged. [Updates](Self::update) do not
-/// wait.
+/// object or another exchangeable one, is admitted until no call is inside any more. So objects may
+/// call each other while they are exchanged. [Updates](Self::update) do not wait.
 ///
 /// ```
 /// use manycore::cluster::{Family, Swappable};
@@ -92,13 +99,13 @@ struct Top<F: ?Sized>(Arc<F>);
 /// - Consistency: an exchange is invisible except for latency. If the implementations are
 ///   linearizable, so is the object.
 /// - Progress: a call is wait-free unless a swap is under way. A swap waits for the calls under
-///   way; so a call must not wait for a thread that may be waiting to call the same object.
-/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference: two thread-locals,
-///   two stores to a line of its own, three loads (one locked instruction more where the kernel has
-///   no `membarrier`). No shared line is written. A call more than 16 deep inside of others is
-///   counted in the object, with two locked instructions. A swap: a `membarrier`, some
-///   microseconds, a look at a line for each thread, the wait for the calls under way, and the
-///   transfer.
+///   way, so a call must not wait for a thread that may be waiting to call the same object.
+/// - Cost of a call: some 2 to 4 ns more than through a `dyn` reference: two thread-locals, two
+///   stores to a line of its own, three loads (one locked instruction more if the kernel has no
+///   `membarrier`). No shared line is written. A call more than 16 deep inside of others is counted
+///   in the object, with two locked instructions.
+/// - Cost of a swap: a `membarrier`, some microseconds, a look at a line for each thread, the wait
+///   for the calls under way, and the transfer.
 /// - Memory: 128 bytes and a box of some 300; each thread has 128 bytes for all objects.
 /// - Panics: a call's panic passes to the caller and changes nothing. An update or a transfer
 ///   that calls an exchangeable object panics.
@@ -112,7 +119,7 @@ struct Top<F: ?Sized>(Arc<F>);
 pub struct Swappable<F: Family + ?Sized> {
     /// The address of a [`Top`], from a box, perhaps with CLOSED. Changed only by the swapper.
     gate: AtomicPtr<Top<F>>,
-    /// Whether calls leave the fence to the swapper.
+    /// True if calls leave the fence to the swapper.
     biased: bool,
     rest: Box<Rest<F>>,
 }
@@ -122,9 +129,9 @@ struct Rest<F: ?Sized> {
     door: Admission,
     log: Log<F>,
     transfer: Transfer<F>,
-    /// A swap is under way.
+    /// True while a swap is under way.
     claimed: AtomicBool,
-    /// For the thread that has claimed the object.
+    /// Used only by the thread that has claimed the object.
     held: UnsafeCell<Held<F>>,
 }
 
@@ -138,7 +145,7 @@ fn is_closed<F: ?Sized>(gate: *mut Top<F>) -> bool {
     gate.addr() & CLOSED != 0
 }
 
-/// The address without CLOSED.
+/// Returns the address without CLOSED.
 fn top_of<F: ?Sized>(gate: *mut Top<F>) -> *mut Top<F> {
     gate.map_addr(|address| address & !CLOSED)
 }

@@ -2,9 +2,9 @@
 //!
 //! Owns: what a claim protects. The thread that has set `claimed` is the swapper: only it changes
 //! the gate and touches `held`, until it clears `claimed`.
-//! - swap.W8 While an object is closed, nothing of the user's is dropped: what an exchange leaves
-//!   to be dropped ([`Left`]) is dropped when calls go on and the claim is released. However the
-//!   swapper leaves, the object opens ([`Closed`]).
+//! - swap.W8 While an object is closed, no user value is dropped. What an exchange leaves to be
+//!   dropped ([`Left`]) is dropped when calls go on and the claim is released. However the swapper
+//!   leaves, the object opens ([`Closed`]).
 
 use super::error::{SwapError, SwapFailure, Swapped};
 use super::family::Family;
@@ -76,7 +76,7 @@ impl<F: Family + ?Sized> Held<F> {
         Self { base, layers: Vec::new(), next_layer: 0 }
     }
 
-    /// The target of calls: `base` inside of all wrappers.
+    /// Returns the target of calls: `base` inside of all wrappers.
     fn wrapped(&self, base: Arc<F>, left: &mut Left<F>) -> Result<Arc<F>, SwapFailure> {
         let _leaf = calls::leaf();
         let mut top = base;
@@ -88,20 +88,20 @@ impl<F: Family + ?Sized> Held<F> {
     }
 }
 
-/// Values of the user's that an exchange has replaced and that are dropped later (swap.W8).
+/// User values that an exchange has replaced, to be dropped later (swap.W8).
 struct Left<F: ?Sized> {
     tops: Vec<Arc<F>>,
     layer: Option<(Layer, Wrap<F>)>,
     panics: Vec<Panic>,
 }
 
-/// The target of calls from now on, the target before, and the caller's result.
+/// The new target of calls, the old target, and the caller's result.
 type Replaced<F, T> = (Arc<F>, Arc<F>, T);
 
 /// A closed object.
 struct Closed<'a, F: Family + ?Sized> {
     object: &'a Swappable<F>,
-    /// The target of calls before.
+    /// The target of calls before the closing.
     before: *mut Top<F>,
 }
 
@@ -112,7 +112,7 @@ impl<F: Family + ?Sized> Closed<'_, F> {
 }
 
 impl<F: Family + ?Sized> Drop for Closed<'_, F> {
-    /// When a panic unwinds: calls go on as before.
+    /// Opens the object when a panic unwinds: calls go on as before.
     fn drop(&mut self) {
         drop(self.object.open(self.before));
     }
@@ -128,7 +128,7 @@ impl<F: Family + ?Sized> Drop for Claim<'_, F> {
     }
 }
 
-/// The deadline of the wait for calls; none if `None`.
+/// The deadline of the wait for calls; `None` for no deadline.
 type Patience = Option<Instant>;
 
 fn is_over(patience: Patience) -> bool {
@@ -145,16 +145,16 @@ impl<F: Family + ?Sized> Swappable<F> {
     ///
     /// # Errors
     /// If another swap is under way, if this is called from within a call, or if the transfer
-    /// panics. The object then keeps the implementation it had.
+    /// panics. The object keeps the implementation it had.
     pub fn swap(&self, new: Arc<F>) -> Result<Swapped<F>, SwapError<F>> {
         self.swap_until(new, None)
     }
 
-    /// As [`swap`](Self::swap), but fails if calls that were under way have not ended in time. The
-    /// time of the transfer is not bounded.
+    /// Same as [`swap`](Self::swap), but fails if calls that were under way have not ended within
+    /// `patience`. The time of the transfer is not bounded.
     ///
     /// # Errors
-    /// As [`swap`](Self::swap), and if the time is over.
+    /// Same as [`swap`](Self::swap), and if the time is over.
     pub fn swap_within(&self, new: Arc<F>, patience: Duration) -> Result<Swapped<F>, SwapError<F>> {
         self.swap_until(new, Instant::now().checked_add(patience))
     }
@@ -177,10 +177,10 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// Puts a wrapper around the implementation: from the moment of the return, it gets every call.
-    /// `wrap` is given the object to pass calls on to; it is called again, with another object, at
-    /// each swap and each removal of a wrapper inside, so state that a wrapper has to keep is
-    /// shared with the closure. The implementation's state is not moved.
+    /// Puts a wrapper around the implementation. From the moment this returns, the wrapper gets
+    /// every call. `wrap` gets the object to pass calls on to. It is called again, with another
+    /// object, at each swap and each removal of a wrapper inside, so a wrapper shares its lasting
+    /// state with the closure. The implementation's state is not moved.
     ///
     /// # Errors
     /// If a swap is under way, if this is called from within a call, or if `wrap` panics.
@@ -208,7 +208,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         self.exchange(None, replace).map(|(_, layer)| layer)
     }
 
-    /// Removes a wrapper: from the moment of the return, it gets no call and is in none.
+    /// Removes a wrapper. From the moment this returns, the wrapper gets no call and is in none.
     ///
     /// # Errors
     /// As [`interpose`](Self::interpose), or if the wrapper was removed before.
@@ -235,7 +235,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         self.exchange(None, replace).map(drop)
     }
 
-    /// The whole protocol. `replace` runs while no call is inside.
+    /// Runs the whole protocol. `replace` runs while no call is inside.
     fn exchange<T>(
         &self,
         patience: Patience,
@@ -265,8 +265,8 @@ impl<F: Family + ?Sized> Swappable<F> {
             drop(unsafe { Box::from_raw(before) });
         }
         let (updates, panics) = (replayed.updates, replayed.panics.len());
-        // The user's values are dropped here, and not on return: if a destructor panicked then, the
-        // value being returned would never be dropped.
+        // User values are dropped here, and not on return: if a destructor panicked then, the value
+        // being returned would never be dropped.
         drop(left);
         drop(replayed);
         let (old, more) = replaced?;
@@ -284,8 +284,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         Ok(Claim(self))
     }
 
-    /// Keeps calls from outside out from now on. To be called by the thread that has claimed the
-    /// object.
+    /// Keeps calls from outside out from now on. The caller has claimed the object.
     fn close(&self) -> Closed<'_, F> {
         // ORDER: Relaxed; the swapper reads what swappers wrote.
         let top = self.gate.load(Ordering::Relaxed);
@@ -295,8 +294,8 @@ impl<F: Family + ?Sized> Swappable<F> {
         Closed { object: self, before: top_of(top) }
     }
 
-    /// Waits until no call is inside, and then admits none (swap.W1, swap.W2). False if it took too
-    /// long, and the object is not sealed.
+    /// Waits until no call is inside, and then admits none (swap.W1, swap.W2). Returns false if it
+    /// took too long, and the object is not sealed.
     fn drain(&self, patience: Patience) -> bool {
         let in_time = |_: &Backoff| if is_over(patience) { Err(()) } else { Ok(()) };
         if gate::wait_while(|| calls::is_anybody_inside(self.number()), in_time).is_err() {
@@ -313,7 +312,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         true
     }
 
-    /// Applies the updates that wait, and opens the object for calls to `top`.
+    /// Applies the queued updates, and opens the object for calls to `top`.
     fn open(&self, top: *mut Top<F>) -> Replayed {
         // SAFETY: from a box that only a swapper frees, and this is the swapper.
         let to: &F = unsafe { &(*top_of(top)).0 };

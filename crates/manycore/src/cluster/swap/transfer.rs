@@ -1,7 +1,7 @@
 //! Moving pieces from the old implementation to the new, with the help of waiting threads.
 //!
 //! Owns: the job and its pieces. Law swap.W7: the job lives from before LENDING is set until after
-//! the last helper is counted out (swap.W3), and each piece is moved by one thread.
+//! the last helper is counted out (swap.W3), and one thread moves each piece.
 
 use super::admission::Admission;
 use super::family::Family;
@@ -36,8 +36,8 @@ impl<F: Family + ?Sized> Transfer<F> {
         Self { job, next, panics: Mutex::new(Vec::new()) }
     }
 
-    /// Moves everything, and returns the panics, if any. To be called by the swapper, while `door`
-    /// is sealed.
+    /// Moves everything, and returns the panics, if any. Called by the swapper, while `door` is
+    /// sealed.
     pub(super) fn run(&self, door: &Admission, old: Arc<F>, new: Arc<F>) -> Result<(), Vec<Panic>> {
         let parts = {
             let _leaf = leaf();
@@ -64,7 +64,7 @@ impl<F: Family + ?Sized> Transfer<F> {
         self.panics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Helps, if the transfer accepts helpers. Returns whether it moved something.
+    /// Helps, if the transfer accepts helpers. Returns true if it moved something.
     pub(super) fn help(&self, door: &Admission) -> bool {
         if !door.join() {
             return false;
@@ -74,8 +74,8 @@ impl<F: Family + ?Sized> Transfer<F> {
         has_moved
     }
 
-    /// Moves pieces until none is left; returns whether it moved any. To be called by the swapper
-    /// and by helpers that are counted in.
+    /// Moves pieces until none is left. Returns true if it moved any. Called by the swapper and by
+    /// helpers that are counted in.
     fn work(&self) -> bool {
         self.job.with(|job| {
             let mut has_moved = false;
@@ -86,7 +86,7 @@ impl<F: Family + ?Sized> Transfer<F> {
             while let Some(part) = Some(next()).filter(|part| *part < job.parts) {
                 has_moved = true;
                 if let Err(panic) = move_part(&*job.old, &*job.new, part) {
-                    // The transfer has failed: the other threads need not go on.
+                    // The transfer has failed, so the other threads need not go on.
                     self.next.fetch_max(job.parts, Ordering::Relaxed);
                     self.panics().push(panic);
                 }

@@ -1,9 +1,8 @@
 //! Models of laws gate.E1 to gate.E7. What loom can and can't show, and how a model is itself
 //! tested, is in the header of [`crate::percpu::loom_tests`].
 //!
-//! The canary is a cell that readers read inside, and a closer writes: a reader concurrent with a
-//! closer, or a reader and a closer with no happens-before between them, fails the model whatever
-//! its assertions say.
+//! The canary is a cell that readers read inside, and a closer writes. So the model fails, whatever
+//! its assertions say, if a reader is concurrent with a closer, or has no happens-before with it.
 
 use super::super::{barrier, current_slot, records, thread_token, token};
 use super::{Gate, Lane, pass_barrier};
@@ -167,7 +166,7 @@ fn loom_reader_enters_again_while_a_closer_waits() {
     });
 }
 
-/// A thread that is ending has given its slot back, and is still counted in the slot's lane: the
+/// A thread that is ending has given its slot back, and is still counted in the slot's lane. The
 /// slot's next owner has no lane until that thread has left, concurrently with a closer (gate.E5).
 #[test]
 fn loom_lane_passes_to_the_next_owner_of_its_slot_when_it_is_empty() {
@@ -210,8 +209,8 @@ fn loom_lane_taken_over_while_it_counts_another_thread_is_caught() {
     catches("counted-lane", &[model], &["another's count is taken for its own"]);
 }
 
-/// A thread that has ended leaves its token to one thread and its lane to another: the first must
-/// not mistake the second's lane for its own (gate.E7).
+/// A thread that has ended leaves its token to one thread and its lane to another. The first must
+/// not take the second's lane for its own (gate.E7).
 #[test]
 fn loom_token_and_lane_of_an_ended_thread_go_different_ways() {
     large_model(3, || {

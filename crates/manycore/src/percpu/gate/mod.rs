@@ -2,33 +2,41 @@
 //! and then looks at all lines.
 //!
 //! Owns: the [`Gate`], a word with a *lane* for each slot, for objects that are entered one at a
-//! time: the big-reader lock and the adaptive object; and the laws of the protocol. The protocol's
-//! steps are in `announcement`, for users that have lines of their own, too: the slots' records and
-//! the stacks of calls. Does not own: which values of the word let readers in, where a refused
-//! reader waits, what a reader without a lane does, and which thread may close. The bias is the
-//! user's decision, too (gate.E4).
+//! time (the big-reader lock and the adaptive object), and the laws of the protocol. The protocol's
+//! steps are in `announcement`, also for users with lines of their own: the slots' records and the
+//! stacks of calls. Does not own: which values of the word let readers in, where a refused reader
+//! waits, what a reader without a lane does, which thread may close, and the bias (gate.E4). The
+//! gate's user decides these.
+//!
+//! ```text
+//! reader:  store "inside" to its lane; light barrier; load the word   open: inside
+//!                                                                     closed: withdraw, wait
+//! closer:  close the word; heavy barrier; look at every lane; wait until all are outside
+//! ```
 //!
 //! Laws:
 //! - gate.E1 *Enter*: a reader stores that it is inside, passes its half of the barrier, and loads
 //!   the gate's word. It is inside if the word lets it in; otherwise it withdraws the announcement.
 //! - gate.E2 *Close*: a closer changes the word so that it lets no reader in, passes its half of
-//!   the barrier, and then looks at each line. By percpu.B1 a reader saw the word closed or is seen
-//!   on its line.
-//! - gate.E3 *Wait*: a reader withdraws by Release, and the closer looks by Acquire; a closer opens
+//!   the barrier, and then looks at each line. By percpu.B1 a reader saw the word closed, or the
+//!   closer sees it on its line.
+//! - gate.E3 *Wait*: a reader withdraws by Release, and the closer looks by Acquire. A closer opens
 //!   by Release, and a reader loads the word by Acquire. So what the closer does between the wait
 //!   and the opening happens after all readers before it and before all readers after it. A user
 //!   whose wait can fail opens the gate again, also when a panic unwinds.
-//! - gate.E4 *Bias*: both sides use the same pair of barriers: readers a light and the closer a
-//!   heavy one (biased), or both a full fence. A gate whose bias changes keeps it in its word, so a
-//!   reader enters only by the word whose bias it announced itself with. A heavy barrier pairs with
-//!   full fences as well: the bias may be set at any time, but is cleared only on a closed gate.
+//! - gate.E4 *Bias*: both sides use the same pair of barriers: a light one for readers and a heavy
+//!   one for the closer (biased), or a full fence for both. A gate whose bias changes keeps it in
+//!   its word, so a reader enters only by the word whose bias it announced itself with. A heavy
+//!   barrier pairs with full fences as well: the bias may be set at any time, but is cleared only
+//!   on a closed gate.
 //! - gate.E5 *Lanes*: a lane belongs to the thread whose token it carries, and only that thread
-//!   writes its count. The next owner of the slot takes the lane over when its count is zero; until
-//!   then (a guard of a thread that is ending, or a forgotten one) that thread has no lane.
+//!   writes its count. The next owner of the slot takes the lane over when its count is zero. Until
+//!   then that owner has no lane. (The count may be that of a guard of a thread that is ending, or
+//!   of a forgotten guard.)
 //! - gate.E6 The number of lanes that closers look at grows before a lane is used.
 //! - gate.E7 A thread that is inside may enter again in the same lane without a look at the word:
-//!   the closer waits for it anyway. Which lane that is ([`Gate::inside`]) is found by a look at
-//!   the count first and at the token second.
+//!   the closer waits for it anyway. To find that lane, [`Gate::inside`] looks at the count first
+//!   and at the token second.
 //!
 //! Source: D. Dice, A. Kogan, *BRAVO: Biased Locking for Reader-Writer Locks*, USENIX ATC 2019
 //! (readers that bypass a lock, and their revocation); the barrier is that of [`super::barrier`].
@@ -68,12 +76,12 @@ impl<D> Lane<D> {
         self.token.load(Ordering::Relaxed) == token
     }
 
-    /// Whether a reader is counted here.
+    /// Returns true if a reader is counted here.
     pub(crate) fn is_inside(&self) -> bool {
         announced(&self.count) != 0
     }
 
-    /// Whether the thread with this token is counted here.
+    /// Returns true if the thread with this token is counted here.
     pub(crate) fn is_held_by(&self, token: usize) -> bool {
         // The count before the token, as in `Gate::inside`.
         self.is_inside() && self.is_of(token)
@@ -139,7 +147,7 @@ impl<D: Default> Gate<D> {
         }
     }
 
-    /// Enters by the calling thread's lane, if it has one in which it is not counted, and if the
+    /// Enters by the calling thread's lane, if it has a lane in which it is not counted, and if the
     /// gate's word is `open` (gate.E1).
     #[inline(always)]
     pub(crate) fn enter(&self, open: usize, biased: bool) -> Option<&Lane<D>> {
@@ -149,7 +157,7 @@ impl<D: Default> Gate<D> {
         }
     }
 
-    /// As [`enter`](Self::enter), where the thread's slot is not known yet or its lane is not in
+    /// Same as [`enter`](Self::enter), if the thread's slot is not known yet or its lane is not in
     /// the first segment.
     #[inline(never)]
     fn enter_far(&self, open: usize, biased: bool) -> Option<&Lane<D>> {
@@ -164,7 +172,7 @@ impl<D: Default> Gate<D> {
         Some(lane)
     }
 
-    /// The lane that counts the calling thread, whichever slot it belongs to.
+    /// Returns the lane that counts the calling thread, whichever slot it belongs to.
     #[inline]
     pub(crate) fn inside(&self) -> Option<&Lane<D>> {
         let me = thread_token();
@@ -179,13 +187,14 @@ impl<D: Default> Gate<D> {
         let unsure = seeded_bug!("token-before-count");
         let is_mine =
             |lane: &Lane<D>| lane.is_of(me) && lane.is_inside() && (unsure || lane.is_of(me));
-        // Nearly always the lane of the thread's slot: the other lines are looked at only if it is
-        // not.
+        // Nearly always this is the lane of the thread's slot: the other lines are looked at only
+        // if it is not.
         let own = slots::known_slot().and_then(|slot| self.lanes.get(slot));
         own.into_iter().chain(self.lanes()).find(|lane| is_mine(lane))
     }
 
-    /// Gives the calling thread the lane of its slot. Returns whether it has one now (gate.E5).
+    /// Gives the calling thread the lane of its slot. Returns true if the thread has the lane now
+    /// (gate.E5).
     pub(crate) fn claim(&self) -> bool {
         let Some(slot) = slots::own_slot() else { return false };
         let lane = self.lanes.get_or_init(slot.index());
@@ -209,8 +218,8 @@ impl<D: Default> Gate<D> {
         true
     }
 
-    /// Waits until no lane counts a reader (gate.E3). To be called by a closer that has passed the
-    /// barrier and is not inside. When the wait for a lane is long, `stuck` is called once and
+    /// Waits until no lane counts a reader (gate.E3). The caller is a closer that has passed the
+    /// barrier and is not inside. If the wait for a lane is long, `stuck` is called once and
     /// decides whether to go on; what it returns lives as long as that wait.
     pub(crate) fn wait<W, E>(&self, stuck: impl Fn(&Lane<D>) -> Result<W, E>) -> Result<(), E> {
         debug_assert!(
@@ -233,12 +242,12 @@ impl<D: Default> Gate<D> {
         Ok(())
     }
 
-    /// Whether no lane counts a reader now.
+    /// Returns true if no lane counts a reader now.
     pub(crate) fn is_empty(&self) -> bool {
         !self.lanes().any(Lane::is_inside)
     }
 
-    /// The lanes that have been used.
+    /// Returns the lanes that have been used.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane<D>> {
         // ORDER: Acquire; pairs with AcqRel in `claim` (gate.E6).
         let high = self.high.load(Ordering::Acquire);
