@@ -2,76 +2,77 @@
 //!
 //! An object that chooses between forms (a lock or logs, one table or many) counts evidence where
 //! counting is free, and decides by it now and then. Every such controller is made of the values
-//! here, so that all of them resist a load that alternates in the same way.
+//! here, so all of them resist an alternating load in the same way.
 //!
-//! Owns: how much evidence a decision takes, and how long a failed one is not repeated. Does not
-//! own: the evidence and its thresholds, the state of the object, and the change itself; these are
-//! the mechanism's, which counts and obeys. Nothing here is atomic, and nothing reads a clock: the
-//! same evidence gives the same decisions. A controller is part of the state that the object's lock
-//! guards, or is kept in a cell of one thread; where its state is an atomic, it is loaded, shown
-//! the evidence, and stored ([`Streak::raw`]).
+//! Owns: how much evidence a decision takes, and how long a failed decision is not repeated. Does
+//! not own: the evidence and its thresholds, the state of the object, and the change itself. These
+//! belong to the mechanism, which counts and obeys. Nothing here is atomic, and nothing reads a
+//! clock: the same evidence gives the same decisions. A controller is part of the state that the
+//! object's lock guards, or is kept in a cell of one thread. If its state is an atomic, the
+//! mechanism loads it, shows it the evidence, and stores it ([`Streak::raw`]).
 //!
 //! Laws:
-//! - policy.P1 A [`Streak`] is due only after as many observations that call for the change as its
-//!   *patience* says, in a row ([`observe`](Streak::observe)). So an object changes at most once in
-//!   so many observations, whatever its load does. Beside that, the threshold for entering a form
-//!   lies above the one for leaving it (hysteresis); both are the mechanism's.
+//! - policy.P1 A [`Streak`] is due only after *patience* observations in a row that call for the
+//!   change ([`observe`](Streak::observe)). So an object changes at most once in that many
+//!   observations, whatever its load does. Besides, the threshold for entering a form lies above
+//!   the threshold for leaving it (hysteresis); the mechanism sets both.
 //! - policy.P2 A [`Doubling`] doubles a patience with each failure, up to a bound (exponential
-//!   back-off). So a load that reverses each change gets a number of changes that grows with the
-//!   logarithm of its length, and at the bound a fixed share.
-//! - policy.P3 [`Probes`] tell when an attempt that may fail is made: at once, and after a failure
-//!   only once a pause is over, which doubles as in policy.P2. So failures cost a share that
+//!   back-off). So under a load that reverses each change, the number of changes grows with the
+//!   logarithm of the load's length, and at the bound it is a fixed share.
+//! - policy.P3 [`Probes`] tell when to make an attempt that may fail: at once, and after a failure
+//!   only once a pause is over, which doubles as in policy.P2. So the share that failures cost
 //!   becomes smaller with each of them, down to one attempt in each of the longest pauses.
 //! - policy.P4 A [`Trial`] measures two forms one after the other, and keeps the second only if it
-//!   does more work in the same time by an eighth. The rate of a form is the second best of five
-//!   windows: one in which a thread was preempted tells nothing, nor one in which it was alone, nor
-//!   the first after a change of form. The load may have changed in between, so a form that is kept
-//!   is doubted: the other one is tried again at once.
-//! - policy.P5 A trial that fails is followed by a pause of a hundred times what it has cost: what
-//!   it took longer than its work would have taken in the other form; its first window, with the
-//!   change of form, counts twice, because the way back costs as much, and a sixteenth of its time
-//!   at least. So trials cost at most one percent of the time, the first apart.
-//! - policy.P6 While nothing changes, the pause doubles with each failure, up to a bound. A rate
-//!   that has changed by a quarter takes the doublings back, but not policy.P5's pause:
-//!   so a load that alternates pays no more than that.
+//!   does an eighth more work in the same time. The rate of a form is the second best of five
+//!   windows. A window tells nothing if a thread was preempted in it, if a thread was alone in it,
+//!   or if it is the first after a change of form. The load may have changed between the two
+//!   measurements, so a form that is kept is doubted: the other one is tried again at once.
+//! - policy.P5 A trial that fails is followed by a pause of a hundred times its cost. Its cost is
+//!   the time beyond what its work would have taken in the other form. Its first window, with the
+//!   change of form, counts twice, because the way back costs as much; and at least a sixteenth of
+//!   its time counts. So trials cost at most one percent of the time, apart from the first.
+//! - policy.P6 While nothing changes, the pause doubles with each failure, up to a bound. When a
+//!   rate has changed by a quarter, the doublings are taken back, but not policy.P5's pause. So an
+//!   alternating load pays no more than that.
 
 mod trial;
 
 pub(crate) use trial::Trial;
 
-/// How often a change was called for in a row.
+/// Number of observations in a row that called for a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Streak(u32);
 
 impl Streak {
     pub(crate) const NONE: Self = Self(0);
 
-    /// The streak that [`raw`](Self::raw) gave, for a state that is kept in an atomic.
+    /// Makes the streak that [`raw`](Self::raw) returned, for a state that is kept in an atomic.
     #[inline(always)]
     pub(crate) const fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
 
-    /// The number of observations.
+    /// Returns the number of observations.
     #[inline(always)]
     pub(crate) const fn raw(self) -> u32 {
         self.0
     }
 
-    /// Counts an observation; one that does not call for the change ends the streak.
+    /// Counts an observation. An observation that does not call for the change ends the streak.
     #[inline(always)]
     pub(crate) fn observe(&mut self, calls: bool) -> &mut Self {
         self.0 = if calls { self.0.saturating_add(1) } else { 0 };
         self
     }
 
-    /// Whether the change is due (policy.P1). A patience of 0 is one of 1.
+    /// Returns true if the change is due (policy.P1). A patience of 0 counts as 1.
     #[inline(always)]
     pub(crate) fn is_due(&self, patience: u32) -> bool {
         self.0 >= patience.max(1)
     }
 
-    /// As [`is_due`](Self::is_due), and if it is, begins again: for a change that is made at once.
+    /// Same as [`is_due`](Self::is_due), and begins again if it is due: for a change that is made
+    /// at once.
     #[inline(always)]
     pub(crate) fn take(&mut self, patience: u32) -> bool {
         let is_due = self.is_due(patience);
@@ -88,14 +89,14 @@ impl Streak {
     }
 }
 
-/// How often a patience or a pause has been doubled (policy.P2).
+/// Number of times that a patience or a pause has been doubled (policy.P2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Doubling(u32);
 
 impl Doubling {
     pub(crate) const NONE: Self = Self(0);
 
-    /// The doublings after so many failures in a row, of which `most` count.
+    /// Returns the doublings after `failures` failures in a row, at most `most`.
     pub(crate) fn after(failures: u64, most: u32) -> Self {
         Self(u32::try_from(failures).unwrap_or(u32::MAX).min(most))
     }
@@ -105,18 +106,18 @@ impl Doubling {
         self.0 = self.0.saturating_add(1).min(most);
     }
 
-    /// `base`, doubled so many times.
+    /// Returns `base`, doubled that many times.
     pub(crate) fn of(self, base: u32) -> u32 {
         base.saturating_mul(1_u32.checked_shl(self.0).unwrap_or(u32::MAX))
     }
 }
 
-/// How long an attempt rests after a failure.
+/// How long to wait after a failed attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pauses {
-    /// After the first failure.
+    /// Pause after the first failure.
     pub(crate) first: u32,
-    /// After each further one it is twice as long, but doubled at most so many times.
+    /// Number of doublings, at most. The pause doubles with each further failure.
     pub(crate) doublings: u32,
 }
 
@@ -129,19 +130,19 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// Whether an attempt may be made now.
+    /// Returns true if an attempt may be made now.
     #[inline(always)]
     pub(crate) fn is_due(&self, now: u64) -> bool {
         now >= self.from
     }
 
-    /// An attempt has failed.
+    /// Notes that an attempt has failed.
     pub(crate) fn failed(&mut self, now: u64, pauses: Pauses) {
         self.from = now + u64::from(self.failures.of(pauses.first));
         self.failures.double(pauses.doublings);
     }
 
-    /// An attempt has succeeded: the next failure is the first again.
+    /// Notes that an attempt has succeeded: the next failure counts as the first.
     #[inline(always)]
     pub(crate) fn succeeded(&mut self) {
         self.failures = Doubling::NONE;
@@ -222,8 +223,7 @@ mod tests {
         assert!(!probes.is_due(209) && probes.is_due(210));
     }
 
-    // Streams of evidence as they were recorded on two cores of a Xeon, shortened where the same
-    // comes again and again.
+    // Streams of evidence, recorded on two cores of a Xeon, shortened where they repeat.
 
     /// Updates per read of a `Deferred`: two threads append and end, then each read finds one
     /// update. Below 8, logs do not pay.
@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(due.iter().position(|is_due| *is_due), Some(12));
     }
 
-    /// Its biased reads: now and then an updater that was preempted does not answer, 107 times in
-    /// 18,983 reads, and never twice in a row.
+    /// Its biased reads: now and then a preempted updater does not answer, 107 times in 18,983
+    /// reads, and never twice in a row.
     #[test]
     fn recorded_updaters_that_miss_an_answer_keep_the_bias() {
         let reads = [
@@ -273,7 +273,7 @@ mod tests {
     }
 
     proptest! {
-        /// policy.P1: whatever the evidence.
+        /// policy.P1, whatever the evidence.
         #[test]
         fn changes_lie_a_patience_of_calls_apart(
             evidence in prop::collection::vec(any::<bool>(), 0..400),
@@ -306,7 +306,7 @@ mod tests {
             prop_assert!(changes <= most as usize + 1 + LENGTH / longest, "{} changes", changes);
         }
 
-        /// policy.P3: whatever fails.
+        /// policy.P3, whatever fails.
         #[test]
         fn failures_cost_a_bounded_share(
             first in 1_u32..64,

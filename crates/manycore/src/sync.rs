@@ -63,7 +63,7 @@ pub(crate) use self::bugs::{is_planted, seeded_bug};
 #[cfg(not(manycore_loom))]
 pub(crate) use self::cell::{ConstPtr, MutPtr, UnsafeCell};
 pub(crate) use self::raced::Raced;
-/// What no model checker looks at: the making of a [`Raced`] value.
+/// Atomics that no model checker looks at, for the making of a [`Raced`] value.
 use std::sync::atomic as unmodelled;
 
 /// Keeps the compiler from reordering memory accesses; emits nothing.
@@ -73,7 +73,7 @@ pub(crate) fn compiler_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// Asks for the line at `address` to be brought here for reading. A hint, as below.
+/// Fetches the line at `address` for reading. A hint, as below.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, manycore_loom, manycore_shuttle))))]
@@ -85,8 +85,8 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Asks for the line at `address` to be brought here for writing. A hint: any address will do, also
-/// one that leads nowhere. Pays where a buffer is filled that another core has emptied.
+/// Fetches the line at `address` for writing. A hint: any address will do, also an invalid one.
+/// Pays if a buffer is filled that another core has emptied.
 #[inline(always)]
 pub(crate) fn prefetch_for_write<T>(address: *const T) {
     // Not the intrinsic: without a target feature it asks for a copy to read, which does not help.
@@ -106,14 +106,14 @@ pub(crate) fn prefetch_for_write<T>(address: *const T) {
 
 /// A load by a thread that may write the word next.
 ///
-/// loom remembers an object's last access alone: a thread's own load just before its write would
-/// hide from it that another thread's earlier load could come after both. So there it is a
+/// loom remembers only an object's last access. A thread's own load just before its write would
+/// hide from loom that another thread's earlier load could come after both. So under loom this is a
 /// compare-exchange, which fails.
 pub(crate) trait LoadToChange {
-    /// What is loaded.
+    /// Type of the loaded value.
     type Value;
 
-    /// As `load`.
+    /// Same as `load`.
     fn load_to_change(&self, order: Ordering) -> Self::Value;
 }
 
@@ -140,8 +140,8 @@ load_to_change! {
     AtomicPtr<T>, *mut T, std::ptr::without_provenance_mut(!1);
 }
 
-/// A process-wide value made at compile time, or `made` at first use, or one per execution under a
-/// model checker.
+/// A process-wide value, made at compile time, or at first use (`made`), or once per execution
+/// under a model checker.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 macro_rules! global {
     ($(#[$doc:meta])* static $name:ident: $type:ty = $init:expr;) => {
@@ -173,7 +173,8 @@ macro_rules! global {
 }
 pub(crate) use global;
 
-/// A `const fn`, or under a model checker, whose atomics can't be made at compile time, a `fn`.
+/// A `const fn`. Under a model checker it is a plain `fn`, because atomics can't be made at compile
+/// time there.
 macro_rules! const_fn {
     ($(#[$attr:meta])* $vis:vis const fn $($rest:tt)*) => {
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
@@ -184,7 +185,7 @@ macro_rules! const_fn {
 }
 pub(crate) use const_fn;
 
-/// How many threads can run at once: what the process may use, asked once.
+/// Returns how many threads can run at once: what the process may use, queried once.
 pub(crate) fn parallelism() -> usize {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     {
@@ -228,8 +229,8 @@ impl Backoff {
         self.step = self.step.saturating_add(1);
     }
 
-    /// Whether the wait has gone on so long that its thread gives its core to others. Never in a
-    /// model.
+    /// Returns true if the wait has gone on so long that its thread gives its core to others. Never
+    /// in a model.
     pub(crate) fn is_long(&self) -> bool {
         !cfg!(any(manycore_loom, manycore_shuttle)) && self.step >= Self::SPINS
     }
@@ -244,7 +245,7 @@ impl Backoff {
     }
 }
 
-/// The calling thread's number in the operating system, where it has one.
+/// Returns the calling thread's number in the operating system, if it has one.
 pub(crate) fn os_id() -> Option<u64> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -256,14 +257,14 @@ pub(crate) fn os_id() -> Option<u64> {
     None
 }
 
-/// Whether this thread is unwinding.
+/// Returns true if this thread is unwinding.
 #[inline]
 pub(crate) fn panicking() -> bool {
     std::thread::panicking()
 }
 
-/// Whether loom has found something and drops what the failed run left, when nothing of loom's
-/// works any more.
+/// Returns true if loom has found an error and drops what the failed run left. Nothing of loom
+/// works any more then.
 pub(crate) fn model_failed() -> bool {
     cfg!(manycore_loom) && panicking()
 }
@@ -279,8 +280,8 @@ pub(crate) fn sleep(time: std::time::Duration) {
     }
 }
 
-/// Parks this thread, at most until `deadline`; `false`, at once, if that has passed. loom has no
-/// time: there it only lets other threads run.
+/// Parks this thread, at most until `deadline`. Returns false, at once, if that has passed. loom
+/// has no time: there this only lets other threads run.
 pub(crate) fn park_until(deadline: Option<std::time::Instant>) -> bool {
     let Some(deadline) = deadline else {
         thread::park();
@@ -296,7 +297,7 @@ pub(crate) fn park_until(deadline: Option<std::time::Instant>) -> bool {
     !left.is_zero()
 }
 
-/// Runs user code on behalf of another thread: its panic ends here. (loom's is let through, because
+/// Runs user code on behalf of another thread: its panic ends here. (loom's panics pass, because
 /// loom reports what it finds by panicking.)
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(panic) = caught(f) {
@@ -304,17 +305,17 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
-/// Drops what a panic said. That may panic, too: then what that one said is leaked.
+/// Drops the payload of a panic. If that panics, too, the second payload is leaked.
 fn discard(panic: Panic) {
     if let Err(again) = caught(|| drop(panic)) {
         std::mem::forget(again);
     }
 }
 
-/// What a panic says.
+/// The payload of a panic.
 pub(crate) type Panic = Box<dyn std::any::Any + Send>;
 
-/// Runs user code and returns its panic. (loom's is let through, as above.)
+/// Runs user code and returns its panic. (loom's panics pass, as above.)
 pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     if cfg!(manycore_loom) {
         return Ok(f());
@@ -322,8 +323,8 @@ pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
 }
 
-/// Takes all `results` of user code, and lets the first panic among them go on. If the thread is
-/// unwinding already, where that would end the process, it ends here.
+/// Takes all `results` of user code, and resumes the first panic among them. If the thread is
+/// unwinding already, resuming would end the process; then the panic ends here.
 pub(crate) fn resume_first(results: impl IntoIterator<Item = Result<(), Panic>>) {
     let mut first = None;
     for panic in results.into_iter().filter_map(Result::err) {
@@ -339,22 +340,22 @@ pub(crate) fn resume_first(results: impl IntoIterator<Item = Result<(), Panic>>)
     }
 }
 
-/// Runs `f`, user code, on each of `things`, whether or not it panicked on one before. The first
-/// panic goes on afterwards, as [`resume_first`] says.
+/// Runs `f`, user code, on each of `things`, even if it panicked on an earlier one. Resumes the
+/// first panic afterwards, as [`resume_first`] does.
 pub(crate) fn run_each<X>(things: impl IntoIterator<Item = X>, mut f: impl FnMut(X)) {
     resume_first(things.into_iter().map(|thing| caught(|| f(thing))));
 }
 
-/// Drops each of `things`, as [`run_each`] says. (A vector's own end aborts at the second panic.)
+/// Drops each of `things`, as [`run_each`] does. (Dropping a vector aborts at the second panic.)
 pub(crate) fn drop_each<X>(things: impl IntoIterator<Item = X>) {
     run_each(things, drop);
 }
 
-/// Shared access by a pointer for exclusive access: makes no `&mut` on the way, which would end
-/// other shared references.
+/// Returns shared access by a pointer for exclusive access. Makes no `&mut` on the way, because
+/// that would end other shared references.
 ///
 /// # Safety
-/// As for dereferencing what the pointer was made of, with concurrent readers.
+/// As for dereferencing the pointer from the cell, with concurrent readers.
 #[inline(always)]
 pub(crate) unsafe fn deref_ref<T>(pointer: &MutPtr<T>) -> &T {
     // SAFETY: the caller promises that the cell is there, and that others only read (# Safety).

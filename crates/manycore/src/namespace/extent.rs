@@ -1,7 +1,7 @@
 //! Extents: contiguous ids, allocated and freed as a whole.
 //!
-//! An extent's block is as large as the next power of two, and is used again for extents of that
-//! class alone: free blocks are neither split nor joined.
+//! An extent's block is as large as the next power of two, and is reused only for extents of that
+//! class: free blocks are neither split nor joined.
 
 use super::id::{EXTENT, Extent, HELD, Id, dead, generation_in, index_in};
 use super::local::Local;
@@ -55,12 +55,12 @@ impl<T> Iterator for Slots<T> {
 impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     /// Adds `len` nodes with contiguous ids, each made by `f` with its offset and its id.
     ///
-    /// What for: nodes that are found by a base and an offset, as pages of a region or parts of a
-    /// file. Removed as a whole by [`remove_extent`](Self::remove_extent).
+    /// What for: nodes that are found by a base and an offset, such as pages of a region or parts
+    /// of a file. Remove them as a whole by [`remove_extent`](Self::remove_extent).
     ///
     /// If `f` panics, the nodes made so far are dropped and the ids are free again. Consistency:
-    /// before this returns, some of the ids may lead to their nodes. Cost: as `len` inserts;
-    /// memory for the next power of two, which is used again only for extents of that class.
+    /// before this returns, some of the ids may lead to their nodes. Cost: that of `len` inserts;
+    /// memory for the next power of two, which is reused only for extents of that class.
     ///
     /// ```
     /// use manycore::{namespace::IdSpace, section};
@@ -88,10 +88,10 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         }
     }
 
-    /// As [`insert_extent`](Self::insert_extent), for callers that can do without.
+    /// Same as [`insert_extent`](Self::insert_extent), for callers that can do without the extent.
     ///
     /// # Errors
-    /// If there are not so many contiguous ids left. `f` has not been called then.
+    /// If there are not that many contiguous ids left. `f` has not been called then.
     ///
     /// # Panics
     /// If `len` is zero or above [`MAX_EXTENT`], or if the section is of another domain.
@@ -125,16 +125,17 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
             head.take().into_iter().for_each(show);
         }
         all.for_each(show);
-        // The first comes last: a removal of the extent begins there, and must find all.
+        // The first id comes last: a removal of the extent begins there, and must find all.
         head.into_iter().for_each(show);
         mem::forget(making);
         local.count(len as u64);
         Ok(extent)
     }
 
-    /// The node at `offset` in `extent`; `None` if there are not so many, or if it is removed.
+    /// Returns the node at `offset` in `extent`, or `None` if the extent is not that long, or if
+    /// the node is removed.
     ///
-    /// Cost and panics: as [`get`](Self::get).
+    /// Cost and panics: those of [`get`](Self::get).
     #[inline]
     pub fn get_in<'s>(
         &'s self,
@@ -148,19 +149,19 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         self.get(extent.id(offset), section)
     }
 
-    /// Removes the nodes of `extent`, and says whether they were still there. Of several that
-    /// remove it, one does.
+    /// Removes the nodes of `extent`. Returns true if they were still there. If several calls
+    /// remove it, exactly one returns true.
     ///
-    /// Consistency: the first id is dead at the call's one moment, the others soon after it.
-    /// They are dropped, and the ids used again, as for [`remove`](Self::remove). Cost: a
+    /// Consistency: the first id is dead at the call's one moment, the others soon after it. The
+    /// nodes are dropped, and the ids reused, as for [`remove`](Self::remove). Cost: a
     /// compare-and-exchange, and a store for each id.
     ///
     /// # Panics
-    /// As [`remove`](Self::remove).
+    /// Same as [`remove`](Self::remove).
     pub fn remove_extent(&self, extent: Extent, section: &Section<'_>) -> bool {
         self.expect_section(section);
         let (first, class) = (extent.first(), extent.class());
-        // An extent from other numbers than those of one: its block would not be one of ours.
+        // A forged extent: its block would not be one of this space.
         if class >= CLASSES || !self.trie.begins(first.index(), class) {
             return self.miss::<()>(first).is_some();
         }
@@ -173,7 +174,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         }
         // SAFETY: namespace.N2 - the block is of this class, and begins here.
         let slots = unsafe { Slots::new(slot.as_ptr(), first.index(), 1 << class) };
-        // Its real length, whatever `extent` says, is that of the ids found here.
+        // Its real length, whatever `extent` says, is the number of ids found here.
         let mut removed = 1;
         for (offset, slot) in slots.enumerate().skip(1) {
             // SAFETY: namespace.N2 - a slot of this space.
@@ -193,7 +194,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     }
 }
 
-/// A block whose nodes are being made: undone if the user's code panics.
+/// A block whose nodes are being made. Dropping this undoes it if user code panics.
 struct Making<'a, T> {
     state: &'a State<T>,
     local: &'a Local,
@@ -240,13 +241,13 @@ impl<T> Rest<T> {
 }
 
 impl<T> Drop for Rest<T> {
-    /// Goes on where a destructor panicked.
+    /// Continues where a destructor panicked.
     fn drop(&mut self) {
         self.drop_nodes();
     }
 }
 
-/// A removed extent's grace period is over.
+/// Called when a removed extent's grace period is over.
 ///
 /// # Safety
 /// namespace.N4: `address` is a slot that `remove_extent` retired, and this is the only call for

@@ -3,49 +3,50 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// In a slot's word: lookups do not find the slot.
+/// Flag of a slot's word: lookups do not find the slot.
 pub(super) const DEAD: u64 = 1 << 63;
-/// In a live word and its id: part of an extent.
+/// Flag of a live word and its id: part of an extent.
 pub(super) const EXTENT: u64 = 1 << 62;
-/// In a dead word, where `EXTENT` would be: there is a value, to be dropped after quiescence.
+/// Flag of a dead word, in place of `EXTENT`: there is a value, to be dropped after quiescence.
 pub(super) const HELD: u64 = 1 << 62;
 const TAG_SHIFT: u32 = 56;
 const TAGS: u64 = (1 << (62 - TAG_SHIFT)) - 1;
 const GENERATION_SHIFT: u32 = 32;
-/// The last generation: a slot that has had it is never used again (namespace.N5).
+/// The last generation. A slot that has had it is never used again (namespace.N5).
 pub(super) const LAST_GENERATION: u32 = (1 << (TAG_SHIFT - GENERATION_SHIFT)) - 1;
 const INDEX: u64 = (1 << GENERATION_SHIFT) - 1;
 
-/// The tag of the `number`th namespace of the process: 1 to 63.
+/// Returns the tag of the `number`th namespace of the process: 1 to 63.
 pub(super) fn tag_of(number: u64) -> NonZeroU64 {
     NonZeroU64::new((number % TAGS + 1) << TAG_SHIFT).expect("one of the tags")
 }
 
-/// A dead word.
+/// Returns a dead word.
 #[inline(always)]
 pub(super) fn dead(index: u32, generation: u32, held: u64) -> u64 {
     DEAD | held | u64::from(generation) << GENERATION_SHIFT | u64::from(index)
 }
 
-/// The dead word of an id that has just been removed: its bits, and that there is a value.
+/// Returns the dead word of an id that has just been removed: its bits, and the flag that there is
+/// a value.
 #[inline(always)]
 pub(super) fn held(id: Id) -> u64 {
     id.to_bits() | DEAD | HELD
 }
 
-/// The index in a word.
+/// Returns the index in a word.
 #[inline(always)]
 pub(super) fn index_in(word: u64) -> u32 {
     (word & INDEX) as u32
 }
 
-/// The generation in a word.
+/// Returns the generation in a word.
 #[inline(always)]
 pub(super) fn generation_in(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32 & LAST_GENERATION
 }
 
-/// The class of an extent of `len`: log2, rounded up.
+/// Returns the class of an extent of `len` ids: log2, rounded up.
 pub(super) fn class_of(len: usize) -> usize {
     len.next_power_of_two().trailing_zeros() as usize
 }
@@ -54,7 +55,7 @@ pub(super) fn class_of(len: usize) -> usize {
 /// anywhere and compared, inside sections and outside.
 ///
 /// An id names one node for ever. Once that node is removed the id leads nowhere, even if the place
-/// is used again: it carries the place (32 bits), the place's generation (24 bits) and a tag of its
+/// is used again: the id has the place (32 bits), the place's generation (24 bits) and a tag of its
 /// namespace. Ids are not secrets: others can be guessed from one. Their order has no meaning.
 /// `Option<Id>` is as small as `Id`.
 ///
@@ -78,8 +79,8 @@ impl Id {
         Self(tag | extent | rest)
     }
 
-    /// The next id of a slot whose last one, of the namespace with this tag, was removed and left
-    /// this word ([`held`]); `None` if there is none (namespace.N5).
+    /// Returns the next id of a slot whose last id was removed and left this word ([`held`]), in
+    /// the namespace with this tag. Returns `None` if the slot has no further id (namespace.N5).
     #[inline(always)]
     pub(super) fn after(held: u64, tag: NonZeroU64) -> Option<Self> {
         debug_assert!(
@@ -95,19 +96,20 @@ impl Id {
         Some(Self(unsafe { NonZeroU64::new_unchecked(next) }))
     }
 
-    /// The id whose word is `word`, if that is a live one.
+    /// Returns the id in this word, if the word is live.
     #[inline(always)]
     pub(super) fn in_word(word: u64) -> Option<Self> {
         if word & DEAD != 0 { None } else { NonZeroU64::new(word).map(Self) }
     }
 
-    /// The id as a number, never zero.
+    /// Returns the id as a number, never zero.
     #[inline(always)]
     pub const fn to_bits(self) -> u64 {
         self.0.get()
     }
 
-    /// The id of a number that [`to_bits`](Self::to_bits) gave; `None` if no id has this number.
+    /// Returns the id of a number that [`to_bits`](Self::to_bits) returned, or `None` if no id has
+    /// this number.
     ///
     /// Any other number is safe as well: it leads nowhere or to some node. For numbers that come
     /// from outside the program use [`IdSpace::check`](super::IdSpace::check).
@@ -134,7 +136,7 @@ impl Id {
         self.to_bits() & EXTENT != 0
     }
 
-    /// The id `offset` places further on; the caller knows that the extent has it.
+    /// Returns the id `offset` places further on. The caller knows that the extent has it.
     #[inline(always)]
     pub(super) fn at(self, offset: usize) -> Self {
         debug_assert!(
@@ -177,10 +179,11 @@ impl Extent {
         Self { first, len }
     }
 
-    /// The extent of a first id and a length that [`first`](Self::first) and [`len`](Self::len)
-    /// gave. Other numbers are safe as well: they lead nowhere, or to some other extent.
+    /// Returns the extent of a first id and a length that [`first`](Self::first) and
+    /// [`len`](Self::len) returned. Other numbers are safe as well: they lead nowhere, or to some
+    /// other extent.
     ///
-    /// `None` if `first` is not part of an extent, or `len` is none that an extent can have.
+    /// Returns `None` if `first` is not part of an extent, or if no extent can have length `len`.
     pub fn from_parts(first: Id, len: usize) -> Option<Self> {
         let room = INDEX + 1 - u64::from(first.index());
         let fits = len != 0 && len as u64 <= room && len <= super::MAX_EXTENT;
@@ -188,20 +191,20 @@ impl Extent {
         (fits && first.is_in_extent()).then_some(Self { first, len })
     }
 
-    /// The first id.
+    /// Returns the first id.
     pub const fn first(self) -> Id {
         self.first
     }
 
-    /// How many ids, at least one.
+    /// Returns the number of ids, at least one.
     pub const fn len(self) -> usize {
         self.len as usize
     }
 
-    /// The id at `offset`.
+    /// Returns the id at `offset`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If `offset` is not less than the length.
     #[inline]
     pub fn id(self, offset: usize) -> Id {
         assert!(
@@ -212,12 +215,12 @@ impl Extent {
         self.first.at(offset)
     }
 
-    /// All ids, in order.
+    /// Iterates over all ids, in order.
     pub fn ids(self) -> impl ExactSizeIterator<Item = Id> {
         (0..self.len).map(move |offset| self.first.at(offset as usize))
     }
 
-    /// The class of its size: log2, rounded up.
+    /// Returns the class of its size: log2, rounded up.
     pub(super) fn class(self) -> usize {
         class_of(self.len())
     }

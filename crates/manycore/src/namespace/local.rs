@@ -5,21 +5,21 @@ use super::trie::NodeSlot;
 use crate::sync::{AtomicU64, Ordering, seeded_bug};
 use std::cell::{Cell, OnceCell};
 
-/// In `account`: the namespace has been dropped.
+/// Flag in `account`: the namespace has been dropped.
 const CLOSED: u64 = 1;
 
 /// Free blocks of one class.
 #[derive(Default)]
 struct List {
-    /// From which blocks are taken and to which they go.
+    /// Magazine from which blocks are taken and to which they go.
     loaded: Cell<Option<OwnedMagazine>>,
-    /// A second one, so that taking and giving at a magazine's end needs no stack.
+    /// A second magazine, so that taking and giving at a magazine's end needs no stack.
     spare: Cell<Option<OwnedMagazine>>,
-    /// Full magazines on their way from limbo to the slot's next inserts, and the empty ones that
-    /// are left over.
+    /// Full magazines on their way from limbo to the slot's next inserts, and the empty ones left
+    /// over.
     full: Cell<Vec<OwnedMagazine>>,
     empty: Cell<Vec<OwnedMagazine>>,
-    /// Fresh ones: what is left of a chunk.
+    /// What is left of a chunk.
     fresh: Cell<Fresh>,
 }
 
@@ -37,19 +37,20 @@ impl Default for Fresh {
     }
 }
 
-/// One slot's part of a namespace. The slot's owner alone touches it (law percpu.P2), but for
+/// One slot's part of a namespace. Only the slot's owner touches it (law percpu.P2), except
 /// `account` and `live`, which others read.
 #[repr(align(128))]
 pub(super) struct Local {
     /// Single ids.
     ones: List,
-    /// Extents, by class less one.
+    /// Extents, at their class minus one.
     extents: OnceCell<Box<[List; CLASSES - 1]>>,
-    /// Inserted less removed, modulo 2^64.
+    /// Nodes inserted minus nodes removed, modulo 2^64.
     live: AtomicU64,
-    /// Twice (blocks that came back less blocks retired), and `CLOSED`.
+    /// Twice (blocks that came back minus blocks retired), and `CLOSED`.
     account: AtomicU64,
-    /// Whether the owner is in a removal, which borrows the namespace: it stays until then.
+    /// True while the owner is in a removal. A removal borrows the namespace, which therefore
+    /// stays.
     is_removing: Cell<bool>,
 }
 
@@ -87,7 +88,7 @@ fn push_held(stack: &Cell<Vec<OwnedMagazine>>, top: OwnedMagazine) {
 }
 
 impl List {
-    /// A block that was freed.
+    /// Takes a block that was freed.
     #[inline(always)]
     fn pop(&self, pool: &Pool) -> Option<*mut ()> {
         let loaded = self.loaded.take()?;
@@ -142,7 +143,7 @@ impl List {
         self.spare.set(self.loaded.replace(Some(next)));
     }
 
-    /// A block that others have freed.
+    /// Takes a block that others have freed.
     fn refill(&self, class: usize, pool: &Pool) -> Option<*mut ()> {
         let full = pool.take_full(class)?;
         let block = pool.with(&full, |blocks| blocks.pop());
@@ -167,14 +168,13 @@ impl Local {
         self.extents.get_or_init(|| Box::new(std::array::from_fn(|_| List::default())))
     }
 
-    /// A block that was in use before: the slot's own if there is one, unless the slot has fresh
-    /// ones left.
+    /// Takes a block that was in use before, from the slot's own magazines.
     #[inline(always)]
     pub(super) fn pop(&self, class: usize, pool: &Pool) -> Option<*mut ()> {
         self.list(class).pop(pool)
     }
 
-    /// A block that was never in use, of a chunk that the slot has.
+    /// Takes a block that was never in use, from a chunk that the slot has.
     #[inline(always)]
     pub(super) fn pop_fresh<T>(&self, class: usize) -> Option<(*mut NodeSlot<T>, u32)> {
         let fresh = &self.list(class).fresh;
@@ -202,7 +202,7 @@ impl Local {
         self.list(class).push(class, block, pool);
     }
 
-    /// Counts nodes in (or, wrapping, out). By the owner.
+    /// Counts nodes in (or, wrapping, out). Called by the owner.
     #[inline(always)]
     pub(super) fn count(&self, nodes: u64) {
         // ORDER: Relaxed; the owner's own word, and for others a report.
@@ -215,7 +215,7 @@ impl Local {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// Counts a block in or out while the namespace is there. By the owner.
+    /// Counts a block in or out while the namespace exists. Called by the owner.
     #[inline(always)]
     fn book(&self, change: u64) {
         // ORDER: Relaxed; the owner's own word until the namespace is dropped, and then the
@@ -225,14 +225,14 @@ impl Local {
         self.account.store(account.wrapping_add(change), Ordering::Relaxed);
     }
 
-    /// Counts a block out, which is about to be retired. By the owner.
+    /// Counts out a block that is about to be retired. Called by the owner.
     #[inline(always)]
     pub(super) fn debit(&self) {
         self.book(2_u64.wrapping_neg());
     }
 
-    /// Runs `retire`, which retires a block, in the course of a removal: blocks that come back in
-    /// the course of it are credited by a load and a store. By the owner.
+    /// Runs `retire`, which retires a block, as part of a removal: blocks that come back meanwhile
+    /// are credited by a load and a store. Called by the owner.
     #[inline(always)]
     pub(super) fn in_removal(&self, retire: impl FnOnce()) {
         /// Also if a destructor panics.
@@ -254,8 +254,8 @@ impl Local {
         self.book(2);
     }
 
-    /// Counts a block that has come back. False if the account is closed. By the owner; if true,
-    /// the namespace may be gone afterwards.
+    /// Counts a block that has come back. Returns false if the account is closed. Called by the
+    /// owner; if this returns true, the namespace may be gone afterwards.
     #[inline(always)]
     pub(super) fn credit(&self) -> bool {
         // BUG: a block is credited by a load and a store when the namespace may be dropped between
@@ -269,7 +269,8 @@ impl Local {
         self.account.fetch_add(2, Ordering::Release) & CLOSED == 0
     }
 
-    /// Closes the account: how many more blocks were retired here than came back here, modulo 2^64.
+    /// Closes the account. Returns how many more blocks were retired here than came back here,
+    /// modulo 2^64.
     pub(super) fn close(&self) -> u64 {
         // ORDER: Acquire; see `credit`.
         let account = self.account.swap(CLOSED, Ordering::Acquire);

@@ -2,8 +2,8 @@
 //! What loom can and can't show, and how a model is itself tested, is in the header of
 //! [`crate::percpu::loom_tests`].
 //!
-//! Every node has a canary, as in the models of sections: dropped under a reader, with nothing
-//! between the two, or twice, it fails the model whatever the model asserts.
+//! Every node has a canary, as in the models of sections. The model fails, whatever it asserts, if
+//! a node is dropped under a reader, with nothing between the two, or twice.
 
 use super::pool::Pool;
 use super::{Extent, Id, IdSpace};
@@ -77,7 +77,7 @@ impl Cage {
         self.space.remove(id, &self.domain.enter()).is_some()
     }
 
-    /// Removes, and has the slot used again if that is possible already.
+    /// Removes an id, and has its slot reused if that is possible already.
     fn replace(&self, id: Id, number: usize) -> Id {
         assert!(self.remove(id));
         self.domain.collect();

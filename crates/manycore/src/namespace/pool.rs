@@ -8,12 +8,12 @@ use crate::percpu::segmented::{CAPACITY, Segmented};
 use crate::sync::{AtomicU32, AtomicU64, LoadToChange, Ordering, UnsafeCell};
 use std::ptr::NonNull;
 
-/// Classes of extents: the size of a class is a power of two.
+/// Number of classes of extents. The size of a class is a power of two.
 pub(super) const CLASSES: usize = super::trie::INDEX_BITS as usize;
 
-/// Full magazines of small blocks hold as many ids as the magazine has places, those of large ones
-/// more. So if all ids there are were free, half of the numbers were left for magazines that are
-/// not full, of which a thread has two a class. (Models have few ids.)
+/// Full magazines of small blocks hold as many ids as the magazine has places; those of large
+/// blocks hold more. So even if all ids were free, half of the numbers would be left for magazines
+/// that are not full, of which a thread has two a class. (Models have few ids.)
 const _: () =
     assert!(cfg!(manycore_loom) || 2 * ((1 << super::trie::INDEX_BITS) / ID_MAGAZINE) <= CAPACITY);
 
@@ -42,11 +42,11 @@ impl Blocks {
     }
 }
 
-/// Alone on its lines: its holder writes it all the time.
+/// Alone on its lines, because its holder writes it all the time.
 #[repr(align(128))]
 struct Magazine {
     number: u32,
-    /// One more than the number of the one below it on a stack, or zero.
+    /// One more than the number of the magazine below it on a stack, or zero.
     below: AtomicU32,
     blocks: UnsafeCell<Blocks>,
 }
@@ -59,16 +59,16 @@ impl From<usize> for Magazine {
     }
 }
 
-/// A stack of magazines: one more than the number of the topmost, and above it a count of changes,
-/// so that a slow thread does not take the same one for an unchanged stack (ABA). (Wrong only if
-/// the count wraps, 2^32 changes, within one attempt.)
+/// A stack of magazines: one more than the number of the topmost, and above it a count of changes.
+/// The count keeps a slow thread from taking a changed stack with the same top for an unchanged one
+/// (ABA). (It fails only if the count wraps, 2^32 changes, within one attempt.)
 #[derive(Default)]
 struct Stack(AtomicU64);
 
-/// A magazine that its holder has to itself: one of a pool, which outlives this.
+/// A magazine that its holder has to itself. It belongs to a pool, which outlives this.
 pub(super) struct OwnedMagazine(NonNull<Magazine>);
 
-/// Apart from what is read often.
+/// A value apart from what is read often.
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -80,8 +80,8 @@ pub(super) struct Pool {
     magazines: Segmented<Magazine>,
     /// Full magazines of single ids that a slot keeps for itself.
     pub(super) kept: usize,
-    /// Blocks of single ids that a magazine takes: fewer of large nodes, so that what a slot keeps
-    /// is a matter of bytes. (A process that has 2^28 magazines of them at a time has 16 TiB.)
+    /// Blocks of single ids that a magazine takes. It is fewer for large nodes, so that bytes bound
+    /// what a slot keeps. (A process that has 2^28 such magazines at a time has 16 TiB.)
     ones: usize,
 }
 
@@ -93,7 +93,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// For nodes of so many bytes.
+    /// Makes a pool for nodes of `node` bytes.
     pub(super) fn new(node: usize) -> Self {
         let ones = (ID_LEAF_BYTES / node.max(1)).clamp(1, ID_MAGAZINE);
         let kept = (config::ID_KEPT_BYTES / node.max(1) / ones).min(config::ID_KEPT);
@@ -107,7 +107,7 @@ impl Pool {
         }
     }
 
-    /// What `held` holds.
+    /// Calls `f` with the blocks of a magazine.
     #[inline(always)]
     pub(super) fn with<R>(&self, held: &OwnedMagazine, f: impl FnOnce(&mut Blocks) -> R) -> R {
         // SAFETY: percpu.G1 - made by this pool (`held` stays with its namespace's state), so it is
@@ -117,7 +117,7 @@ impl Pool {
         magazine.blocks.with_mut(|blocks| f(unsafe { &mut *blocks }))
     }
 
-    /// How many blocks a magazine of this class takes: fewer of the large ones.
+    /// Returns how many blocks a magazine of this class takes: fewer of the large ones.
     #[inline(always)]
     fn capacity(&self, class: usize) -> usize {
         if class == 0 {
@@ -133,7 +133,7 @@ impl Pool {
         self.with(held, |blocks| blocks.push(capacity, block))
     }
 
-    /// An empty magazine.
+    /// Takes an empty magazine.
     pub(super) fn take_empty(&self) -> OwnedMagazine {
         self.pop(&self.empty.0).unwrap_or_else(|| {
             // ORDER: Relaxed; only the number counts.
@@ -142,7 +142,7 @@ impl Pool {
         })
     }
 
-    /// A magazine with blocks of this class.
+    /// Takes a magazine with blocks of this class.
     pub(super) fn take_full(&self, class: usize) -> Option<OwnedMagazine> {
         self.pop(&self.full.0[class])
     }
@@ -196,7 +196,7 @@ impl Pool {
     }
 }
 
-/// The count of changes after one more.
+/// Returns the count of changes after one more change.
 fn changed(head: u64) -> u64 {
     ((head >> 32) + 1) << 32
 }

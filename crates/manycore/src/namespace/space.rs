@@ -14,8 +14,8 @@ use std::ptr::{self, NonNull};
 /// A table of nodes with an [`Id`] for each: what a slab or a file-descriptor table is, for many
 /// threads.
 ///
-/// What for: connections, files, entities, sessions, whatever is named by a number outside of the
-/// program or in other structures, looked up often by many threads, and comes and goes. When not:
+/// What for: connections, files, entities, sessions: whatever comes and goes, is named by a number
+/// outside of the program or in other structures, and is looked up often by many threads. When not:
 /// for keys of your own choice (a map), for one thread (a `Vec`), or for few small nodes in a
 /// process short of memory.
 ///
@@ -65,10 +65,10 @@ use std::ptr::{self, NonNull};
 /// assert_eq!(files.iter(&section).next().unwrap().1.descriptor, passwd);
 /// ```
 ///
-/// Ids may be kept outside of sections; references to nodes are borrowed from a section and from
-/// the space. An id whose node has been removed leads nowhere for ever. Nodes do not move. They are
-/// dropped once no section can be looking at them. To change a node, give it atomics or locks, or
-/// put an [`Atomic`](crate::section::Atomic) into it:
+/// Ids may be kept outside of sections. References to nodes are borrowed from a section and from
+/// the space. An id whose node has been removed leads nowhere, for ever. Nodes do not move. They
+/// are dropped once no section can be looking at them. To change a node, give it atomics or locks,
+/// or put an [`Atomic`](crate::section::Atomic) into it:
 ///
 /// ```
 /// use manycore::{namespace::IdSpace, section::{self, Atomic, Owned}};
@@ -89,20 +89,21 @@ use std::ptr::{self, NonNull};
 /// - Consistency: every operation on an id is linearizable.
 /// - Progress: lookups are wait-free, and bounded by the height of the trie; inserts and removals
 ///   lock-free.
-/// - Cost: a lookup is three to five loads and no store, so that it scales with the cores; an
-///   insert or a removal works on lines of the thread's own and on the node's, and touches what
-///   threads share once in some dozens of operations.
-/// - Memory: a place is the node and eight bytes, and is made in a block of as many as 64 KiB hold,
-///   at most 1,024 and at least one. A space has 20 kB for every 32 threads of the process, 16 kB
-///   from the second block on, blocks, and places that threads keep: as many blocks as the most
-///   nodes that it ever had at one time need, live ones and those that waited for sections to be
-///   over (see [`Domain`]), and one more for each thread that inserts; and for each thread up to
-///   4,096 free places of no more than half a megabyte in all, which it keeps for its next inserts.
-///   So two live ids of a new space cost 80 kB at most, or 30 kB and two places if these are
-///   larger. What a node owns is freed with it; its place is used for other nodes of the space, and
-///   given back when the space is dropped, because a lookup by an id that was removed long ago
-///   reads it. While a section stalls, no id is used again, in a bounded domain as in any other,
-///   and each insert takes a new one.
+/// - Cost: a lookup is three to five loads and no store, so it scales with the cores. An insert or
+///   a removal works on lines of the thread's own and on the node's, and touches what threads share
+///   once in some dozens of operations.
+/// - Memory of a place: the node and eight bytes. Places are made in blocks of as many as 64 KiB
+///   hold, at most 1,024 and at least one.
+/// - Memory of a space: 20 kB for every 32 threads of the process, 16 kB from the second block on,
+///   blocks, and places that threads keep. It has as many blocks as its largest number of nodes at
+///   one time needed, counting live nodes and those that waited for sections to be over (see
+///   [`Domain`]), and one more for each thread that inserts. Each thread keeps up to 4,096 free
+///   places of no more than half a megabyte in all, for its next inserts. So two live ids of a new
+///   space cost 80 kB at most, or 30 kB and two places if these are larger.
+/// - Memory of removed nodes: what a node owns is freed with it. Its place is reused for other
+///   nodes of the space, and given back when the space is dropped, because a lookup by an id that
+///   was removed long ago reads it. While a section stalls, no id is reused, in a bounded domain as
+///   in any other, and each insert takes a new one.
 ///
 /// Source: [ParSec](crate#sources), section 3.6; the laws are in [`crate::namespace`].
 #[doc(alias = "generational arena")]
@@ -110,7 +111,7 @@ use std::ptr::{self, NonNull};
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
     state: NonNull<State<T>>,
-    /// Of the domain in whose sections nodes are looked up.
+    /// The domain in whose sections nodes are looked up.
     domain: DomainMark<'d>,
     pub(super) tag: NonZeroU64,
 }
@@ -124,11 +125,12 @@ unsafe impl<T: Send + Sync> Send for IdSpace<'_, T> {}
 unsafe impl<T: Send + Sync> Sync for IdSpace<'_, T> {}
 
 sync::global! {
-    /// How many spaces the process has made.
+    /// Number of spaces that the process has made.
     static SPACES: AtomicU64 = AtomicU64::new(0);
 }
 
-/// All places of an [`IdSpace`] are taken, by nodes or by ids that wait for sections to be over.
+/// Error: all places of an [`IdSpace`] are taken, by nodes or by ids that wait for sections to be
+/// over.
 ///
 /// See [`IdSpace::try_insert_with`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +145,8 @@ impl fmt::Display for Full {
 impl std::error::Error for Full {}
 
 impl<T> IdSpace<'static, T> {
-    /// An empty space whose nodes are read in sections of the [`global`](section::global) domain.
+    /// Makes an empty space whose nodes are read in sections of the [`global`](section::global)
+    /// domain.
     pub fn new() -> Self {
         Self::new_in(section::global())
     }
@@ -156,7 +159,7 @@ impl<T> Default for IdSpace<'static, T> {
 }
 
 impl<'d, T> IdSpace<'d, T> {
-    /// An empty space whose nodes are read in sections of `domain`.
+    /// Makes an empty space whose nodes are read in sections of `domain`.
     pub fn new_in(domain: &'d Domain) -> Self {
         // ORDER: Relaxed; only the number counts.
         let number = SPACES.fetch_add(1, Ordering::Relaxed);
@@ -175,7 +178,7 @@ impl<'d, T> IdSpace<'d, T> {
         self.state().local(section.slot())
     }
 
-    /// Every operation's check: a section of another domain holds nothing back here.
+    /// Checks the section in every operation: a section of another domain holds nothing back here.
     #[inline(always)]
     pub(super) fn expect_section(&self, section: &Section<'_>) {
         if !section.is_marked(self.domain) {
@@ -183,7 +186,7 @@ impl<'d, T> IdSpace<'d, T> {
         }
     }
 
-    /// The slot whose word may be `id`, if there is one.
+    /// Returns the slot whose word may be `id`, if there is one.
     #[inline(always)]
     pub(super) fn slot(&self, id: Id) -> Option<NonNull<NodeSlot<T>>> {
         let leaf = self.trie.find(id.index());
@@ -194,22 +197,22 @@ impl<'d, T> IdSpace<'d, T> {
         NonNull::new(unsafe { Leaf::slot(leaf, id.index() as usize % Leaf::<T>::LEN) })
     }
 
-    /// The node of `id`, or `None` if it has been removed.
+    /// Returns the node of `id`, or `None` if it has been removed.
     ///
-    /// Cost: see law namespace.N1 of [`crate::namespace`]: no store, some 2 ns when the lines are
-    /// there.
+    /// Cost: see law namespace.N1 of [`crate::namespace`]: no store, some 2 ns if the lines are in
+    /// the cache.
     ///
     /// # Panics
     /// If the section is of another domain. In a debug build, if the id is of another namespace:
-    /// ids carry a tag of theirs. (There are 63 tags. In a release build such an id leads nowhere,
-    /// unless 63 or a multiple of it other spaces were made between the two.)
+    /// ids carry a tag of their namespace. (There are 63 tags. In a release build such an id leads
+    /// nowhere, unless 63 or a multiple of 63 other spaces were made between the two.)
     #[inline(always)]
     pub fn get<'s>(&'s self, id: Id, section: &'s Section<'_>) -> Option<&'s T> {
         self.expect_section(section);
         let Some(slot) = self.slot(id) else {
             return self.miss(id);
         };
-        // Not the whole slot: its value may be in the making still.
+        // Not the whole slot: its value may still be in the making.
         // SAFETY: namespace.N2 - a slot of this space.
         let word = unsafe { &(*slot.as_ptr()).word };
         // ORDER: Acquire; pairs with Release in `publish` (namespace.N3).
@@ -221,18 +224,19 @@ impl<'d, T> IdSpace<'d, T> {
         Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
     }
 
-    /// Whether `id` leads to a node.
+    /// Returns true if `id` leads to a node.
     #[inline]
     pub fn contains(&self, id: Id, section: &Section<'_>) -> bool {
         self.get(id, section).is_some()
     }
 
-    /// The id that has `bits`, if it is one of this space: for numbers from outside the program.
+    /// Returns the id that has `bits`, if it is of this space: for numbers from outside the
+    /// program.
     pub fn check(&self, bits: u64) -> Option<Id> {
         Id::from_bits(bits).filter(|id| id.tag() == self.tag.get())
     }
 
-    /// An id that leads nowhere.
+    /// Returns `None` for an id that leads nowhere.
     #[inline(always)]
     pub(super) fn miss<R>(&self, id: Id) -> Option<R> {
         debug_assert!(
@@ -243,18 +247,18 @@ impl<'d, T> IdSpace<'d, T> {
         None
     }
 
-    /// How many nodes there are: those inserted less those removed, each counted at some time
-    /// during the call. Cost: a look at every thread's part.
+    /// Returns the number of nodes: inserted minus removed, each counted at some time during the
+    /// call. Cost: a look at every thread's part.
     pub fn len(&self) -> usize {
         usize::try_from(self.state().live() as i64).unwrap_or(0)
     }
 
-    /// Whether there are no nodes, in the sense of [`len`](Self::len).
+    /// Returns true if there are no nodes, in the sense of [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every node, by place.
+    /// Iterates over every node, ordered by place.
     ///
     /// Consistency: weak. It yields each node that is present throughout, none twice, and some of
     /// those that are concurrently inserted or removed. Cost: a load of every slot that was ever
@@ -294,7 +298,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     #[inline(always)]
     pub fn insert(&self, value: T, section: &Section<'_>) -> Id {
         match self.take(section) {
-            // No user code runs in between, so the value is made where it stays.
+            // No user code runs in between, so the value is made in its final place.
             Ok((local, slot, id)) => self.put(local, slot, id, value),
             Err(Full) => out_of_ids(),
         }
@@ -303,7 +307,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     /// Adds a node that is made with its id. If `f` panics, the id is free again.
     ///
     /// # Panics
-    /// As [`insert`](Self::insert).
+    /// Same as [`insert`](Self::insert).
     #[inline]
     pub fn insert_with(&self, f: impl FnOnce(Id) -> T, section: &Section<'_>) -> Id {
         match self.try_insert_with(f, section) {
@@ -345,7 +349,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         Ok(self.put(local, slot, id, value))
     }
 
-    /// A free slot, and its next id.
+    /// Takes a free slot, and returns it with its next id.
     #[inline(always)]
     fn take(&self, section: &Section<'_>) -> Result<(&Local, *mut NodeSlot<T>, Id), Full> {
         self.expect_section(section);
@@ -357,8 +361,8 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         Ok((local, block.slot, Id::new(self.tag, 0, block.index, block.next_generation())))
     }
 
-    /// The place of a removed node whose grace period is over, straight out of the thread's limbo
-    /// (namespace.N6), and its next id.
+    /// Takes the place of a removed node whose grace period is over straight out of the thread's
+    /// limbo (namespace.N6). Returns it with its next id.
     #[inline(always)]
     fn reuse(&self, local: &Local, section: &Section<'_>) -> Option<(*mut NodeSlot<T>, Id)> {
         // (Destructors run at removals.)
@@ -395,17 +399,17 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     }
 
     /// Removes the node of `id` and returns it, as long as this section lasts; `None` if it has
-    /// been removed already. Of several that remove it, one gets it.
+    /// been removed already. If several calls remove it, exactly one gets it.
     ///
-    /// It is dropped, and its place used again, after every section that is open now has been
-    /// closed: in some later removal or retirement, by whatever thread. Cost: one
-    /// compare-and-exchange on the node, the rest as for
-    /// [`Section::retire`](crate::section::Section::retire); no allocation.
+    /// The node is dropped, and its place reused, after every section that is open now has been
+    /// closed: in some later removal or retirement, by any thread. Cost: one compare-and-exchange
+    /// on the node, the rest as for [`Section::retire`](crate::section::Section::retire); no
+    /// allocation.
     ///
     /// # Panics
     /// If the section is of another domain, or if the id is part of an extent, which is removed as
-    /// a whole. In a debug build, if the id is of another namespace. A panic of the destructor of
-    /// some node that was removed earlier comes out here.
+    /// a whole. In a debug build, if the id is of another namespace. Also if the destructor of a
+    /// node that was removed earlier panics here.
     #[inline]
     pub fn remove<'s>(&'s self, id: Id, section: &'s Section<'_>) -> Option<&'s T> {
         self.expect_section(section);
@@ -445,7 +449,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
 impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     const WEIGHT: Weight = Weight::holding::<T>(size_of::<NodeSlot<T>>());
 
-    /// The slot of an id that has been removed goes into the limbo.
+    /// Puts the slot of a removed id into the limbo.
     ///
     /// # Safety
     /// namespace.N4, namespace.N7: the caller has made the id dead and debited the block, in a
@@ -477,7 +481,7 @@ pub(super) fn publish(word: &AtomicU64, id: Id) {
     word.store(id.to_bits(), Ordering::Release);
 }
 
-/// Makes the id dead, and says whether this call did (namespace.N4).
+/// Makes the id dead. Returns true if this call did (namespace.N4).
 #[inline(always)]
 pub(super) fn retract(word: &AtomicU64, id: Id) -> bool {
     // ORDER: AcqRel; Acquire as in `get`. Release, so that what this thread did before comes before
@@ -500,7 +504,7 @@ fn wrong_domain() -> ! {
     )
 }
 
-/// A block that was taken, and goes back if the user's code panics.
+/// A block that was taken. Dropping this gives it back if user code panics.
 struct Taken<'a, 'd, T> {
     space: &'a IdSpace<'d, T>,
     local: &'a Local,
@@ -516,7 +520,8 @@ impl<T> Drop for Taken<'_, '_, T> {
     }
 }
 
-/// A block on its way back from the section, also if a destructor panics.
+/// A block on its way back from the section. Dropping this brings it back, also if a destructor
+/// panics.
 pub(super) struct Back<T> {
     pub(super) state: *const State<T>,
     pub(super) slot: *mut NodeSlot<T>,
@@ -530,7 +535,7 @@ impl<T> Drop for Back<T> {
     }
 }
 
-/// A removed node's grace period is over.
+/// Called when a removed node's grace period is over.
 ///
 /// # Safety
 /// namespace.N4: `address` is a slot that `remove` retired, and this is the only call for it.
@@ -548,7 +553,7 @@ unsafe fn come_back<T>(address: NonNull<()>) {
     unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
 }
 
-/// As [`come_back`], of a slot that an insertion has no use for.
+/// Same as [`come_back`], for a slot that an insertion has no use for.
 ///
 /// # Safety
 /// That of `come_back`.
@@ -561,7 +566,8 @@ unsafe fn come_back_unused<T>(address: NonNull<()>) -> Option<(*mut NodeSlot<T>,
 }
 
 impl<T> Drop for IdSpace<'_, T> {
-    /// Drops every node that is there. What was removed before is dropped when its time comes.
+    /// Drops every node that is there. Nodes that were removed before are dropped when their time
+    /// comes.
     fn drop(&mut self) {
         if sync::model_failed() {
             return;

@@ -12,33 +12,33 @@ use std::ptr::{self, NonNull};
 pub(super) type Trie<T> = trie::Trie<T, State<T>>;
 pub(super) type Leaf<T> = trie::Leaf<T, State<T>>;
 
-/// In `late`, while the namespace is there.
+/// Value of `late` while the namespace exists.
 const OPEN: u64 = 1 << 62;
 
-/// Alone on its cache lines.
+/// A value alone on its cache lines.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// A namespace without its trie, which is beside it as long as there is one.
+/// A namespace without its trie, which is beside it while the namespace exists.
 pub(super) struct State<T> {
     locals: Segmented<Local>,
     pool: Pool,
     /// The first unused index.
     frontier: Line<AtomicU64>,
-    /// `OPEN`, less the blocks that came back where there is no account, or to a closed one. When
-    /// the namespace is dropped, all accounts are settled here; the thread that brings it to zero
-    /// frees the state (namespace.N7).
+    /// `OPEN`, minus the blocks that came back without an account, or to a closed one. When the
+    /// namespace is dropped, all accounts are settled here. The thread that brings it to zero frees
+    /// the state (namespace.N7).
     late: Line<AtomicU64>,
-    /// Blocks that have had their last generation.
+    /// Number of blocks that have had their last generation.
     worn: AtomicU64,
     /// The trie of a namespace that has been dropped.
     orphans: UnsafeCell<Option<Trie<T>>>,
-    /// The pointer that the state's box was made into, for the leaves, whose last block frees it:
-    /// one made of a reference must not.
+    /// The pointer from the state's box, for the leaves: their last block frees the state by it,
+    /// which a pointer made of a reference must not do.
     own: AtomicPtr<Self>,
 }
 
-/// A block owned by this thread, not in use: its first slot, index, and the generation it had.
+/// A free block that this thread owns: its first slot, its index, and its last generation.
 pub(super) struct Block<T> {
     pub(super) slot: *mut NodeSlot<T>,
     pub(super) index: u32,
@@ -46,7 +46,7 @@ pub(super) struct Block<T> {
 }
 
 impl<T> State<T> {
-    /// A state that is freed when all accounts are settled (namespace.N7).
+    /// Makes a state that is freed when all accounts are settled (namespace.N7).
     pub(super) fn leak() -> NonNull<Self> {
         let state = NonNull::from(Box::leak(Box::new(Self::new())));
         // SAFETY: just made.
@@ -81,18 +81,19 @@ impl<T> State<T> {
         self.locals.get_or_init(slot)
     }
 
-    /// Nodes inserted less nodes removed.
+    /// Returns the number of nodes inserted minus nodes removed.
     pub(super) fn live(&self) -> u64 {
         self.locals.iter().fold(0, |sum, (_, local)| sum.wrapping_add(local.live()))
     }
 
-    /// One past the highest index that may be in use.
+    /// Returns one past the highest index that may be in use.
     pub(super) fn end(&self) -> u64 {
         // ORDER: Relaxed; a holder of an id knows its leaf by other means.
         self.frontier.0.load(Ordering::Relaxed)
     }
 
-    /// A block of this class, or `None` if there are no indices left for one (namespace.N6).
+    /// Takes a block of this class, or returns `None` if there are no indices left for one
+    /// (namespace.N6).
     #[inline(always)]
     pub(super) fn take(&self, local: &Local, class: usize, trie: &Trie<T>) -> Option<Block<T>> {
         if let Some(block) = local.pop(class, &self.pool) {
@@ -114,7 +115,7 @@ impl<T> State<T> {
         Some(Block { slot, index, generation: 0 })
     }
 
-    /// Takes a chunk from the frontier: one instruction on a line that all share.
+    /// Takes a chunk from the frontier: one instruction on a line that all threads share.
     fn take_chunk(&self, local: &Local, class: usize, trie: &Trie<T>) -> Option<()> {
         let log = class.max(Leaf::<T>::CHUNK_BITS as usize);
         let ids = 1_u64 << log;
@@ -134,7 +135,7 @@ impl<T> State<T> {
         Some(())
     }
 
-    /// Makes the leaves of a chunk, linked to one another; the first slot.
+    /// Makes the leaves of a chunk, linked to one another. Returns the first slot.
     fn make_slots(&self, index: u32, ids: u64, trie: &Trie<T>) -> *mut NodeSlot<T> {
         // ORDER: Relaxed; written before the state was shown.
         let own = self.own.load(Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl<T> State<T> {
         unsafe { Leaf::slot(leaf, offset) }
     }
 
-    /// Makes a block free again after its grace period: its content has been dropped.
+    /// Makes a block free again after its grace period. Its content has been dropped.
     ///
     /// # Safety
     /// The caller has the block to itself, and `local` is its own.
@@ -181,7 +182,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Gives back a block that was taken, and whose ids user code has seen before it panicked: they
+    /// Gives back a block that was taken. User code has seen its ids before it panicked, so they
     /// count as used (namespace.N5).
     pub(super) fn untake(&self, local: &Local, class: usize, block: &Block<T>) {
         // SAFETY: namespace.N2; and the block is the caller's.
@@ -192,8 +193,8 @@ impl<T> State<T> {
         unsafe { self.recycle(Some(local), block.slot, class) };
     }
 
-    /// A block has come back from the section: it is free again, and what it held has been
-    /// dropped. Afterwards the state may be gone.
+    /// Makes a block free that has come back from the section; what it held has been dropped.
+    /// Afterwards the state may be gone.
     ///
     /// # Safety
     /// Called once for each block for which `Local::debit` was called, with its state.
@@ -208,7 +209,7 @@ impl<T> State<T> {
         }
     }
 
-    /// As [`come_back`](Self::come_back), where the thread's part is not near, or there is none.
+    /// Same as [`come_back`](Self::come_back), if the thread's part is not near, or there is none.
     ///
     /// # Safety
     /// That of `come_back`.
@@ -249,7 +250,7 @@ impl<T> State<T> {
     /// Takes `blocks` off `late`, and frees the state if nothing is left.
     ///
     /// # Safety
-    /// namespace.N7: the caller accounts for so many, and does not use the state afterwards.
+    /// namespace.N7: the caller accounts for `blocks`, and does not use the state afterwards.
     unsafe fn settle(state: *mut Self, blocks: u64) {
         // SAFETY: namespace.N7 - the caller promises that `late` counts so many blocks for it
         // (# Safety), so the state stays until they are taken off; the reference ends with that.
@@ -262,7 +263,8 @@ impl<T> State<T> {
         }
     }
 
-    /// The namespace goes: the state follows when the last block has come back (namespace.N7).
+    /// Closes a namespace that goes. The state follows when the last block has come back
+    /// (namespace.N7).
     ///
     /// # Safety
     /// No other thread has the namespace, and `state` came from `Box::leak`.
@@ -291,14 +293,14 @@ impl<T> State<T> {
 }
 
 impl<T> Block<T> {
-    /// The generation of the block's next ids (namespace.N5).
+    /// Returns the generation of the block's next ids (namespace.N5).
     #[inline(always)]
     pub(super) fn next_generation(&self) -> u32 {
         // BUG: a slot's next id has the generation of its last one (namespace.N5).
         if seeded_bug!("same-generation") { 1 } else { self.generation + 1 }
     }
 
-    /// A block that was in use before.
+    /// Makes a block that was in use before.
     #[inline(always)]
     fn used(slot: *mut ()) -> Self {
         let slot = slot.cast::<NodeSlot<T>>();

@@ -1,5 +1,5 @@
-//! The corners that need a look inside: the last generation, the last index, the pool, the end of a
-//! namespace whose blocks are still away.
+//! Corners that need a look inside: the last generation, the last index, the pool, the end of a
+//! namespace with blocks that are still away.
 
 use super::id::{EXTENT, LAST_GENERATION, dead};
 use super::pool::Pool;
@@ -10,7 +10,7 @@ use crate::sync::{AtomicUsize, Ordering, thread};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Counts its kind.
+/// Counts instances.
 struct Counted(Arc<AtomicUsize>, u64);
 
 impl Counted {
@@ -26,12 +26,13 @@ impl Drop for Counted {
     }
 }
 
-/// A domain that looks after each node.
+/// A domain that checks after each node.
 fn eager() -> Domain {
     Domain::builder().mode(Mode::Epoch).batch_nodes(1).build().unwrap()
 }
 
-/// Until nothing waits. (A thread that has been joined may be handing over its limbo still.)
+/// Waits until nothing is pending. (A thread that has been joined may still be handing over its
+/// limbo.)
 fn drain(domain: &Domain) {
     let waiting = || domain.backlog(std::time::Duration::MAX).nodes;
     for _ in 0..5000 {
@@ -52,7 +53,7 @@ fn message<R>(f: impl FnOnce() -> R) -> String {
     }
 }
 
-/// Makes `id`'s slot one whose next generation is `generation`.
+/// Sets the next generation of `id`'s slot to `generation`.
 fn age<T: Send + Sync>(space: &IdSpace<'_, T>, id: Id, generation: u32) {
     let slot = space.slot(id).unwrap();
     // SAFETY: a slot of the space; nothing of it is in use.
@@ -202,7 +203,7 @@ fn panic_in_a_constructor_gives_the_ids_back() {
     assert_eq!(count.load(Ordering::Relaxed), 6);
 }
 
-/// Panics when it is dropped, if told so.
+/// Panics when it is dropped, if it was told to.
 struct Bomb(bool, Arc<AtomicUsize>);
 
 impl Drop for Bomb {

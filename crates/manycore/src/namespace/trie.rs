@@ -8,38 +8,38 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 const FAN: usize = 1 << ID_FAN_BITS;
-/// The most levels of inner nodes.
+/// Levels of inner nodes, at most.
 const HEIGHT: usize = 7;
-/// The low bits of a root say how many bits of an index are decided above the leaves, so that a
-/// look-up multiplies no height: `ID_FAN_BITS` for each level.
+/// The low bits of a root say how many bits of an index are decided above the leaves (`ID_FAN_BITS`
+/// for each level). So a look-up does not multiply a height.
 const ABOVE: usize = 127;
 const _: () = assert!(HEIGHT * ID_FAN_BITS as usize <= ABOVE && ABOVE < align_of::<Inner>());
-/// log2 of the indices there can be.
+/// log2 of the number of indices.
 pub(super) const INDEX_BITS: u32 = {
     let reach = ID_LEAF_BITS + HEIGHT as u32 * ID_FAN_BITS;
     if reach < 32 { reach } else { 32 }
 };
-/// The most chunks that a leaf has.
+/// Chunks that a leaf has, at most.
 const CHUNKS: usize = 1 << (ID_LEAF_BITS - ID_CHUNK_BITS);
 
 /// A place for a node. `value` is touched through raw pointers only.
 #[repr(C)]
 pub(super) struct NodeSlot<T> {
-    /// The id's bits while it is live; a dead word else; zero if it has never been used.
+    /// The id's bits while it is live, else a dead word; zero if it has never been used.
     pub(super) word: AtomicU64,
     pub(super) value: MaybeUninit<T>,
 }
 
-/// The head of an array of slots, and what belongs to all of them: [`LEN`](Leaf::LEN) slots follow
-/// it, in one allocation, from its next line on: so a chunk, which is one thread's, begins with a
-/// line (64 slots are whole lines). `S` is the state of the namespace, which is not looked into
-/// here.
+/// The head of an array of slots, and what belongs to all of them. [`LEN`](Leaf::LEN) slots follow
+/// it, in one allocation, from its next line on. So a chunk, which belongs to one thread, begins
+/// with a line (64 slots are whole lines). `S` is the state of the namespace; this module does not
+/// look into it.
 #[repr(C, align(128))]
 pub(super) struct Leaf<T, S> {
     pub(super) state: *const S,
     /// The leaf with the next indices, if an extent goes on there.
     pub(super) next: AtomicPtr<Leaf<T, S>>,
-    /// For each chunk, one more than the class of the blocks that begin in it; or zero.
+    /// For each chunk, one more than the class of the blocks that begin in it, or zero.
     classes: [AtomicU32; CHUNKS],
     slots: OnNewLine<[NodeSlot<T>; 0]>,
 }
@@ -70,7 +70,7 @@ impl<T, S> Leaf<T, S> {
         if SMALL || log > ID_LEAF_BITS { ID_LEAF_BITS } else { log }
     };
 
-    /// Its slots.
+    /// Number of its slots.
     pub(super) const LEN: usize = 1 << Self::BITS;
 
     /// log2 of the ids of a chunk.
@@ -111,20 +111,20 @@ impl<T, S> Leaf<T, S> {
         unsafe { alloc::dealloc(leaf.cast(), Self::layout()) }
     }
 
-    /// The slot at `offset`.
+    /// Returns the slot at `offset`.
     ///
     /// # Safety
     /// `leaf` is a leaf, and `offset` below `LEN`.
     #[inline(always)]
     pub(super) unsafe fn slot(leaf: *mut Self, offset: usize) -> *mut NodeSlot<T> {
         debug_assert!(offset < Self::LEN, "namespace.N2: a leaf has no slot {offset}");
-        // Not by way of the field: its type ends where the first slot begins.
+        // Not through the field: its type ends where the first slot begins.
         let slots = std::mem::offset_of!(Self, slots);
         // SAFETY: within the leaf's allocation (`layout`), says the caller.
         unsafe { leaf.cast::<u8>().add(slots).cast::<NodeSlot<T>>().add(offset) }
     }
 
-    /// The leaf of a slot with this index.
+    /// Returns the leaf of a slot with this index.
     ///
     /// # Safety
     /// `slot` came from [`slot`](Self::slot), and its index is `index`.
@@ -138,10 +138,10 @@ impl<T, S> Leaf<T, S> {
         }
     }
 
-    /// The class of the block that begins at `index`, and is in use.
+    /// Returns the class of the block that begins at `index` and is in use.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such block.
     pub(super) fn class_of(&self, index: u32) -> usize {
         // ORDER: Relaxed; see `Trie::set_class`.
         let entry = self.class_at(index as usize % Self::LEN).load(Ordering::Relaxed);
@@ -170,25 +170,25 @@ impl Inner {
 
 /// The trie of a namespace whose state is an `S`.
 pub(super) struct Trie<T, S> {
-    /// Null, or the topmost node and, in the low bits, see [`ABOVE`].
+    /// Null, or the topmost node with [`ABOVE`] in the low bits.
     root: AtomicPtr<()>,
     _leaves: std::marker::PhantomData<*mut Leaf<T, S>>,
 }
 
-/// The node of a root, and the bits of an index that are decided above the leaves.
+/// Splits a root into the node and the number of index bits that are decided above the leaves.
 #[inline(always)]
 fn split(root: *mut ()) -> (*mut (), u32) {
     (root.map_addr(|bits| bits & !ABOVE), (root.addr() & ABOVE) as u32)
 }
 
-/// Whether a trie that decides so many bits above the leaves has `index`.
+/// Returns true if a trie that decides `above` bits above the leaves has `index`.
 #[inline(always)]
 fn reaches<T, S>(above: u32, index: u32) -> bool {
     u64::from(index) >> Leaf::<T, S>::BITS >> above == 0
 }
 
-/// The link on the way to `index`, to a child below which so many bits are decided above the
-/// leaves.
+/// Returns the link on the way to `index`, to a child below which `above` bits are decided above
+/// the leaves.
 ///
 /// # Safety
 /// `node` is an inner node of the trie, which is not dropped as long as the result is used.
@@ -205,7 +205,8 @@ impl<T, S> Trie<T, S> {
         Self { root: AtomicPtr::new(ptr::null_mut()), _leaves: std::marker::PhantomData }
     }
 
-    /// The leaf with `index`, or null (namespace.N1): no store, and at most `HEIGHT` loads and one.
+    /// Returns the leaf with `index`, or null (namespace.N1): no store, and at most `HEIGHT` loads
+    /// and one.
     #[inline(always)]
     pub(super) fn find(&self, index: u32) -> *mut Leaf<T, S> {
         // ORDER: Acquire here and below; pairs with Release in `grow` and `make_child`: a node's
@@ -229,7 +230,7 @@ impl<T, S> Trie<T, S> {
         node.cast()
     }
 
-    /// The leaf with `index`, made if need be.
+    /// Returns the leaf with `index`; makes it if need be.
     #[cold]
     pub(super) fn make(&self, index: u32, state: *const S) -> *mut Leaf<T, S> {
         let (mut node, mut above) = self.grow(index, state);
@@ -277,7 +278,7 @@ impl<T, S> Trie<T, S> {
         }
     }
 
-    /// Marks the chunk of `index` as one of blocks of this class.
+    /// Marks the chunk of `index` as one with blocks of this class.
     pub(super) fn set_class(&self, index: u32, class: usize) {
         let leaf = self.find(index);
         // SAFETY: namespace.N2 - the chunk's taker has made the leaf.
@@ -290,7 +291,7 @@ impl<T, S> Trie<T, S> {
         entry.store(class as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Whether a block of this class begins at `index`.
+    /// Returns true if a block of this class begins at `index`.
     pub(super) fn begins(&self, index: u32, class: usize) -> bool {
         let leaf = self.find(index);
         let size = 1_u64 << class.min(Leaf::<T, S>::CHUNK_BITS as usize);
@@ -304,7 +305,7 @@ impl<T, S> Trie<T, S> {
             }
     }
 
-    /// Every leaf that has an index below `end`.
+    /// Iterates over every leaf that has an index below `end`.
     pub(super) fn leaves(&self, end: u64) -> impl Iterator<Item = *mut Leaf<T, S>> {
         let starts = (0..end.min(1 << INDEX_BITS)).step_by(Leaf::<T, S>::LEN);
         starts.map(|start| self.find(start as u32)).filter(|leaf| !leaf.is_null())
@@ -316,7 +317,7 @@ impl<T, S> Trie<T, S> {
     }
 }
 
-/// Where `link` leads, after making a node there if there is none: one that decides `above` bits
+/// Returns the node that `link` leads to. If there is none, makes a node that decides `above` bits
 /// above the leaves.
 fn make_child<T, S>(link: &AtomicPtr<()>, above: u32, state: *const S) -> *mut () {
     // ORDER: Acquire; as in `Trie::find`.
@@ -345,10 +346,10 @@ unsafe fn free_inner(inner: *mut Inner) {
     unsafe { alloc::dealloc(inner.cast(), Layout::new::<Inner>()) }
 }
 
-/// Frees a node that decides so many bits above the leaves, and all below it.
+/// Frees a node that decides `above` bits above the leaves, and all nodes below it.
 ///
 /// # Safety
-/// It is one, and no other thread has it.
+/// It is such a node, and no other thread has it.
 unsafe fn free_nodes<T, S>(node: *mut (), above: u32) {
     if node.is_null() {
         return;

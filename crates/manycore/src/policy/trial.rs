@@ -1,4 +1,4 @@
-//! Which of two forms is faster, here and now: both are measured, and the faster one is kept.
+//! Finds which of two forms is faster, here and now: measures both, and keeps the faster.
 //!
 //! ```text
 //!              measured, and a trial is due         faster by an eighth: it stays
@@ -8,71 +8,71 @@
 //!          not faster, or slower in the first two windows
 //! ```
 //!
-//! Owns: the measurements, when the next trial is due, and its result. Does not own: the clock
-//! (windows carry their time), what a window is, nor the change of form; these are the mechanism's.
-//! The laws are in the parent module (policy.P4 to policy.P6).
+//! Owns: the measurements, when the next trial is due, and its result. Does not own: the clock (the
+//! mechanism passes the time of each window), what a window is, nor the change of form. These
+//! belong to the mechanism. The laws are in the parent module (policy.P4 to policy.P6).
 
 use super::Doubling;
 
 /// Windows in a measurement.
 const WINDOWS: u32 = 5;
-/// Trials that fail cost at most one in so many ticks (policy.P5).
+/// Failed trials cost at most one in this many ticks (policy.P5).
 const SHARE: u64 = 100;
-/// What a change of form costs at least: one in so many ticks of its trial.
+/// A change of form costs at least one in this many ticks of its trial.
 const CHANGE: u64 = 16;
-/// How often a pause is doubled while nothing changes, at most.
+/// Doublings of a pause while nothing changes, at most.
 const DOUBLINGS_MAX: u32 = 8;
-/// Rates are in work for so many ticks.
+/// Rates are given as work per this many ticks.
 const TICKS: u64 = 1 << 32;
 
-/// See the module header. In the beginning the first form is in use, and a trial of the second one
-/// is due.
+/// See the module header. At the beginning the first form is in use, and a trial of the second is
+/// due.
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
-    /// Whether the second form is in use.
+    /// True if the second form is in use.
     is_second: bool,
     /// Windows in this measurement, and the two best rates in them.
     windows: u32,
     best: [u64; 2],
-    /// The other form's rate, while the one in use is on trial.
+    /// Rate of the other form, while the form in use is on trial.
     before: Option<u64>,
-    /// The work in this trial, but for its first window, and what that took longer.
+    /// Work in this trial without its first window, and the extra time of that window.
     work: u64,
     change: u64,
-    /// The rate by which the form in use was kept.
+    /// Rate with which the form in use was kept.
     kept: u64,
     /// The time; when the next trial is due; and when it is due if the load changes.
     now: u64,
     due: u64,
     due_if_changed: u64,
     failures: Doubling,
-    /// The form in use has come by a trial, and the other one is to be tried again at once: the
-    /// load may have changed between the two measurements.
+    /// True if a trial brought the form in use, and the other form is to be tried again at once.
+    /// The load may have changed between the two measurements.
     is_doubted: bool,
 }
 
-/// `TICKS` times how often `many` contains `one`.
+/// Returns `TICKS` times how often `many` contains `one`.
 fn parts(many: u64, one: u64) -> u64 {
     many.saturating_mul(TICKS) / one.max(1)
 }
 
 impl Trial {
-    /// Whether the second form is in use, on trial or for good.
+    /// Returns true if the second form is in use, on trial or for good.
     pub(crate) fn is_second(&self) -> bool {
         self.is_second
     }
 
-    /// Whether windows may be longer, because nothing is decided soon.
+    /// Returns true if windows may be longer, because nothing is decided soon.
     pub(crate) fn rests(&self) -> bool {
         self.before.is_none() && self.now < self.due
     }
 
-    /// Forgets the measurement: what comes is another load. The next window does not count.
+    /// Forgets the measurement, because another load comes. The next window does not count.
     pub(crate) fn measure_anew(&mut self) {
         (self.windows, self.best) = (0, [0; 2]);
     }
 
-    /// Notes that something else has changed the form. A trial that this ends has failed.
+    /// Notes that something else has changed the form. A trial that this ends counts as failed.
     pub(crate) fn force(&mut self, is_second: bool) {
         if let Some(before) = self.before.take() {
             self.end(false, parts(self.work, before), 0); // all of it was in vain
@@ -81,9 +81,9 @@ impl Trial {
         self.measure_anew();
     }
 
-    /// Notes a window in which a form was in use, and so much work took so many ticks; `may_try`
-    /// says whether it is a reason to try the other form. Returns whether the second form is to be
-    /// in use from now on.
+    /// Notes a window in which a form was in use and did `work` in `ticks`. `may_try` says whether
+    /// the window is a reason to try the other form. Returns true if the second form is to be in
+    /// use from now on.
     pub(crate) fn note(&mut self, is_second: bool, work: u64, ticks: u64, may_try: bool) -> bool {
         self.now = self.now.saturating_add(ticks);
         self.work = self.work.saturating_add(work);
@@ -100,7 +100,7 @@ impl Trial {
     fn measure(&mut self, work: u64, ticks: u64) {
         self.windows += 1;
         if self.windows == 1 {
-            // It has the change of form, and what that leaves behind: cold misses, waiters.
+            // This window has the change of form, and what it leaves behind: cold misses, waiters.
             let usual = self.before.map_or(ticks, |before| parts(work, before));
             (self.work, self.change) = (0, ticks.saturating_sub(usual));
             return;
@@ -130,7 +130,8 @@ impl Trial {
         }
     }
 
-    /// The form in use is measured: begins a trial if one is due, unless the load changes now.
+    /// Handles a finished measurement of the form in use: begins a trial if one is due, unless the
+    /// load has changed.
     fn decide(&mut self, rate: u64) {
         let kept = self.kept;
         self.measure_anew();
@@ -144,8 +145,8 @@ impl Trial {
         self.windows = 1; // the form stays, so the next window counts
     }
 
-    /// Ends a trial that took so many ticks, and would have taken so many in the other form
-    /// (policy.P5, policy.P6).
+    /// Ends a trial that took `ticks`, and would have taken `usual` in the other form (policy.P5,
+    /// policy.P6).
     fn end(&mut self, has_succeeded: bool, ticks: u64, usual: u64) {
         let change = self.change.saturating_mul(2).saturating_add(ticks / CHANGE); // and back
         let cost = ticks.saturating_sub(usual).saturating_add(change);
@@ -180,8 +181,8 @@ mod tests {
     impl World {
         const WORK: u64 = 100;
 
-        /// So many windows, in which a unit takes so many ticks in each form; `noise` says in
-        /// percent of which other time.
+        /// Runs windows in which a unit takes `ticks` in each form; `noise` gives each window's
+        /// time as a percentage of that.
         fn run_with(&mut self, windows: u64, ticks: [u64; 2], noise: impl Fn(u64) -> u64) {
             for _ in 0..windows {
                 let was = self.trial.is_second();
@@ -199,7 +200,8 @@ mod tests {
             self
         }
 
-        /// The share of windows in the second form, in percent, of so many more.
+        /// Returns the share of windows in the second form, in percent, over that many further
+        /// windows.
         fn share(&mut self, windows: u64, ticks: [u64; 2]) -> u64 {
             let before = self.second;
             self.run(windows, ticks);
@@ -297,9 +299,9 @@ mod tests {
         }
     }
 
-    /// Ticks that a pair of changes took in windows of 256 reads of an `ActiveSet` under two
-    /// threads on two cores. In the windows with large numbers one of them was preempted; in those
-    /// with small ones it was not there yet.
+    /// Ticks of a pair of changes in windows of 256 reads of an `ActiveSet` under two threads on
+    /// two cores. In the windows with large numbers a thread was preempted. In those with small
+    /// numbers one thread was not there yet.
     #[test]
     fn recorded_windows_with_preemptions_give_the_rate() {
         let deferred = [411, 402, 2911, 398, 405, 129, 404, 410, 1790, 399];
@@ -314,7 +316,7 @@ mod tests {
         assert!(second > 1950, "{second} windows of 2000");
     }
 
-    /// Numbers from one to below another, the same each time.
+    /// Returns a generator of numbers in a range, the same numbers each time.
     fn numbers(mut random: u64) -> impl FnMut(u64, u64) -> u64 {
         move |from, to| {
             random ^= random << 13;
@@ -324,8 +326,8 @@ mod tests {
         }
     }
 
-    /// policy.P4: the faster form, with threads that are preempted, or alone for a while. A fifth
-    /// of the windows is wrong, so trial after trial may be deceived; of 200 loads, few are.
+    /// policy.P4: finds the faster form, with threads that are preempted, or alone for a while. A
+    /// fifth of the windows is wrong, so several trials may be deceived; of 200 loads, few are.
     #[test]
     fn faster_form_is_kept_in_noise() {
         let mut next = numbers(0x9E37_79B9_7F4A_7C15);
@@ -350,8 +352,8 @@ mod tests {
         assert!(kept >= 195, "{kept} of 200");
     }
 
-    /// policy.P6: a load that alternates, and may do so during a trial. That may deceive a trial;
-    /// few of 300 loads lose more than a twentieth by it, and none more than a tenth.
+    /// policy.P6: an alternating load, which may alternate during a trial. That may deceive a
+    /// trial. Few of 300 loads lose more than a twentieth by it, and none more than a tenth.
     #[test]
     fn load_that_alternates_costs_little() {
         let mut next = numbers(0x2545_F491_4F6C_DD1D);
@@ -377,7 +379,7 @@ mod tests {
     }
 
     proptest! {
-        /// policy.P5: whichever form is slower, and by how much.
+        /// policy.P5, whichever form is slower, and by how much.
         #[test]
         fn trials_cost_at_most_their_share(
             fast in 20_u64..1000,

@@ -1,5 +1,5 @@
-//! Which of a program's objects do its threads wait for? The list to look at before anything is
-//! made scalable.
+//! Which objects do a program's threads wait for? Look at this list before you make anything
+//! scalable.
 //!
 //! ```
 //! use manycore::lock::TicketLock;
@@ -27,33 +27,35 @@
 //! assert_eq!(hottest.call_sites[0].location.unwrap().file(), file!());
 //! ```
 //!
-//! What decides is the time that was waited, not how often. `handoffs / waits` is the mean length
-//! of the queue: near one, threads meet now and then, and a shorter critical section helps; well
-//! above, they queue, and the object wants another form. Which one, `updates` and `reads` tell,
-//! where the object counts them: [`Adaptive`](crate::cluster::Adaptive) does all the time, and
-//! decides by the same events; [`Deferred`](crate::oplog::Deferred) while it has logs.
+//! The time waited decides, not the number of waits. `handoffs / waits` is the mean length of the
+//! queue. If it is near one, threads meet now and then, and a shorter critical section helps. If it
+//! is well above one, threads queue, and the object needs another form. `updates` and `reads` tell
+//! which form, if the object counts them. [`Adaptive`](crate::cluster::Adaptive) always does, and
+//! decides by the same events; [`Deferred`](crate::oplog::Deferred) does while it has logs.
 //!
-//! [`observe`] passes each wait on when it ends, and what else objects do that is neither cheap nor
-//! frequent: a recorder of events (`manycore-trace`) shows them beside the program's own.
+//! [`observe`] passes each wait on when it ends, and other things that objects do and that are
+//! neither cheap nor frequent. A recorder of events (`manycore-trace`) shows them beside the
+//! program's own events.
 //!
 //! # Laws
 //!
 //! Owns: the counts of waits, by object and by the line that waited, the report, and the observer.
-//! Does not own: the waits, which every lock and object of the library tells of.
+//! Does not own: the waits, which every lock and object of the library reports.
 //!
 //! - profile.F1 Only a thread that waits anyway counts. The uncontended path is the same with the
-//!   profile on or off; nothing is measured there. While it is off, a wait costs one load
-//!   more.
+//!   profile on or off; nothing is measured there. While the profile is off, a wait costs one more
+//!   load.
 //! - profile.F2 Counts are kept for each thread's slot, on lines of its own, under a lock that only
-//!   [`read`] and [`start`] want besides.
-//! - profile.F3 A slot keeps so many pairs of object and line; waits of others are counted as left
-//!   out. Nothing is dropped silently.
+//!   [`read`] and [`start`] take besides.
+//! - profile.F3 A slot keeps a bounded number of pairs of object and line; waits of further pairs
+//!   are counted as left out. Nothing is dropped silently.
 //! - profile.F4 A name has one label, from [`name`] until it is dropped.
-//! - profile.F5 The observer runs where the library may hold a lock. Its panic ends there, and what
-//!   it does itself is not observed.
+//! - profile.F5 The observer runs where the library may hold a lock. Its panic ends there, and its
+//!   own actions are not observed.
 //!
-//! Source: [LDU](crate#sources), section 2.2 of the thesis: its authors found what to change by the
-//! kernel's lock statistics, the lock that cost most, and when that was fixed, the next one.
+//! Source: [LDU](crate#sources), section 2.2 of the thesis. Its authors used the kernel's lock
+//! statistics to find what to change: the lock that cost most, and when that was fixed, the next
+//! one.
 
 mod observer;
 mod report;
@@ -72,10 +74,10 @@ use std::panic::Location;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Pairs of object and line that a slot keeps (profile.F3).
+/// Pairs of object and line that a slot keeps, at most (profile.F3).
 const KEPT: usize = if SMALL { 4 } else { 4096 };
 
-/// What is waited for: an object, and the line that wants it.
+/// What is waited for: an object, and the line that waits for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Of {
     pub(crate) kind: &'static str,
@@ -84,14 +86,14 @@ pub(crate) struct Of {
 }
 
 impl Of {
-    /// The object at this address, wanted by the caller's caller.
+    /// Describes the object at this address, for the line of the caller's caller.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn new<T: ?Sized>(kind: &'static str, object: &T) -> Self {
         Self::at(kind, object, Location::caller())
     }
 
-    /// The object at this address, wanted by that line.
+    /// Describes the object at this address, for this line.
     #[inline(always)]
     pub(crate) fn at<T: ?Sized>(
         kind: &'static str,
@@ -103,7 +105,7 @@ impl Of {
     }
 }
 
-/// What is counted for a pair of object and line. Without a line: operations of the object.
+/// The counts' key: a pair of object and line. Without a line, it counts operations of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     kind: &'static str,
@@ -175,7 +177,7 @@ impl Kept {
     }
 }
 
-/// What one slot counts (profile.F2).
+/// The counts of one slot (profile.F2).
 #[repr(align(128))]
 struct Cell(Mutex<Kept>);
 
@@ -187,7 +189,7 @@ impl From<usize> for Cell {
     }
 }
 
-/// A name for an object, as long as this is kept: see [`name`].
+/// A name for an object. The object has it as long as this is kept: see [`name`].
 ///
 /// See [`name`] for an example.
 #[derive(Debug)]
@@ -210,11 +212,11 @@ struct Book {
     labels: Vec<Label>,
     next: u64,
     started: Option<Instant>,
-    /// How long it was on, if it is off again.
+    /// How long the profile was on, once it is off again.
     lasted: Duration,
 }
 
-/// Bits of [`State::on`]: waits are counted, and are observed.
+/// Bits of [`State::on`]: waits are counted; waits are observed.
 const COUNTED: u32 = 1;
 const OBSERVED: u32 = 2;
 
@@ -237,7 +239,7 @@ crate::sync::global! {
     };
 }
 
-/// Held over a fork: the book, and what each slot counts.
+/// Held over a fork: the book, and the counts of each slot.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: percpu::AtFork = percpu::AtFork::new(
     || {
@@ -248,25 +250,25 @@ static AT_FORK: percpu::AtFork = percpu::AtFork::new(
     || (),
 );
 
-/// To be called before one of these locks is taken.
+/// Registers the locks for forks. Called before one of these locks is taken.
 fn at_fork() {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     AT_FORK.list();
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing of the user's runs under it.
+    // No user code runs under it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to count, for the whole program, from nothing.
+/// Begins to count from zero, for the whole program.
 ///
-/// Cost while it is on: a wait takes some 100 ns longer, a read of an object with logs as well.
-/// What does not wait costs what it always does, but that an [`Adaptive`](crate::cluster::Adaptive)
-/// object is reserved for no thread, whose uses would not be counted. Memory: some 100 bytes for
-/// each object that is waited for, each line that waits for it and each thread that does; at most
-/// half a megabyte a thread. Starting and stopping is no barrier: a wait that is under way may be
-/// missed.
+/// Cost while it is on: a wait takes some 100 ns longer, and so does a read of an object with logs.
+/// Operations that do not wait cost what they always do, with one exception: an
+/// [`Adaptive`](crate::cluster::Adaptive) object is reserved for no thread, because that thread's
+/// uses would not be counted. Memory: some 100 bytes for each combination of a waited-for object, a
+/// waiting line and a waiting thread; at most half a megabyte a thread. Starting and stopping is no
+/// barrier: a wait that is under way may be missed.
 ///
 /// See [the module](self) for an example.
 pub fn start() {
@@ -297,7 +299,7 @@ pub fn stop() {
     }
 }
 
-/// Whether waits are counted now. Only a thread that waits asks (profile.F1).
+/// Returns true if waits are counted now. Only a thread that waits asks (profile.F1).
 ///
 /// ```
 /// use manycore::profile;
@@ -314,14 +316,14 @@ pub fn is_on() -> bool {
     STATE.on.load(Ordering::Relaxed) & COUNTED != 0
 }
 
-/// Whether there is a reason to find out what could be counted, or observed.
+/// Returns true if waits are counted or observed.
 #[inline]
 pub(crate) fn counts() -> bool {
     // ORDER: Relaxed; a hint. (A model has no time.)
     !SMALL && STATE.on.load(Ordering::Relaxed) != 0
 }
 
-/// What was counted since [`start`]. Counting goes on.
+/// Returns what was counted since [`start`]. Counting goes on.
 ///
 /// See [the module](self) for an example.
 #[must_use]
@@ -334,11 +336,11 @@ pub fn read() -> Profile {
     Profile::new(all, &book.labels, time)
 }
 
-/// Gives the object a name in reports, as long as what is returned is kept. (Kept for ever:
-/// [`std::mem::forget`] it, for objects that live as long.)
+/// Gives the object a name in reports, as long as the returned value is kept. (For objects that
+/// live for ever, [`std::mem::forget`] it.)
 ///
-/// Whatever has its place within the object counts as the object, so a struct with several locks
-/// can have one name. What the object keeps on the heap does not; it is listed by itself.
+/// Whatever lies within the object counts as the object, so a struct with several locks can have
+/// one name. What the object keeps on the heap is listed separately.
 ///
 /// ```
 /// static CONFIG: manycore::lock::BrLock<u32> = manycore::lock::BrLock::new(1);
@@ -365,19 +367,19 @@ impl Drop for Named<'_> {
     }
 }
 
-/// A wait that is under way, if the profile is on.
+/// A wait under way, if the profile is on.
 #[derive(Debug)]
 #[must_use = "a wait counts when it ends"]
 pub(crate) struct Wait(Option<Instant>);
 
 impl Wait {
-    /// From now.
+    /// Begins a wait now.
     #[inline]
     pub(crate) fn begin() -> Self {
         Self(counts().then(Instant::now))
     }
 
-    /// It is over, after so many hand-offs of the object between holders.
+    /// Ends the wait, after `handoffs` hand-overs of the object between holders.
     #[inline]
     pub(crate) fn end(self, of: Of, handoffs: u64) {
         if let Some(since) = self.0 {
@@ -396,7 +398,7 @@ fn count_wait(of: Of, time: Duration, handoffs: u64) {
     observer::tell(What::Waited, key, time.as_nanos() as u64);
 }
 
-/// So many operations of the object are over: for objects that count them anyway.
+/// Counts operations of the object, for objects that count them anyway.
 #[inline]
 pub(crate) fn operations<T: ?Sized>(kind: &'static str, object: &T, updates: u64, reads: u64) {
     if counts() {
@@ -433,7 +435,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// A slot with a wait of each time for the object, in milliseconds.
+    /// A slot with waits for the object, of these times in milliseconds.
     fn slot(address: usize, waits: &[u64]) -> Kept {
         let mut kept = Kept::default();
         for wait in waits {

@@ -12,25 +12,26 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum What {
-    /// A thread waited for it; the amount is in nanoseconds.
+    /// A thread waited for the object; the amount is in nanoseconds.
     Waited,
-    /// It got logs or cells for each thread.
+    /// The object got logs or cells for each thread.
     Promoted,
-    /// It gave them up.
+    /// The object gave its logs or cells up.
     Demoted,
-    /// A read merged its logs; the amount is the updates since the last look, where it counts them.
+    /// A read merged the object's logs; the amount is the updates since the last look, if the
+    /// object counts them.
     Merged,
     /// A domain of sections ended a round of a grace period; the amount is in nanoseconds.
     GracePeriod,
 }
 
-/// Something that an object did, as [`observe`] tells it.
+/// An event of an object, as [`observe`] passes it on.
 ///
 /// See [`observe`] for an example.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Happening {
-    /// What.
+    /// What the object did.
     pub what: What,
     /// The object's type.
     pub kind: &'static str,
@@ -45,12 +46,12 @@ pub struct Happening {
 static OBSERVER: Raced<fn(&Happening), ()> = Raced::unmade();
 
 thread_local! {
-    /// Whether this thread runs the observer (profile.F5).
+    /// True while this thread runs the observer (profile.F5).
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Passes on from now on what objects do: to the first observer of the process, which stays.
-/// Returns whether that is this one.
+/// Passes on from now on what objects do, to the first observer of the process, which stays.
+/// Returns true if this call set it.
 ///
 /// ```
 /// use manycore::collections::Counter;
@@ -70,11 +71,11 @@ thread_local! {
 /// ```
 ///
 /// The observer must be short, must not block, and must not use the library's objects: it runs in
-/// the thread that waited or changed the object, which may hold a lock of the object's. If it
-/// panics, the panic ends there (profile.F5).
+/// the thread that waited or changed the object, which may hold a lock of the object. If it panics,
+/// the panic ends there (profile.F5).
 ///
 /// Cost: two reads of the clock and the observer, for a thread that waits anyway; see
-/// [`start`](super::start). What does not wait costs what it always does.
+/// [`start`](super::start). Operations that do not wait cost what they always do.
 pub fn observe(observer: fn(&Happening)) -> bool {
     let (_, is_first) = OBSERVER.set(observer);
     // ORDER: Relaxed; a hint, and the observer is read through its own lock.
@@ -82,7 +83,7 @@ pub fn observe(observer: fn(&Happening)) -> bool {
     is_first
 }
 
-/// Tells the observer, if there is one.
+/// Calls the observer, if there is one.
 #[cold]
 pub(super) fn tell(what: What, key: Key, amount: u64) {
     let Some(observer) = OBSERVER.get() else { return };
@@ -95,7 +96,7 @@ pub(super) fn tell(what: What, key: Key, amount: u64) {
     IS_INSIDE.set(false);
 }
 
-/// The object has done this.
+/// Reports that the object has done this.
 #[inline]
 pub(crate) fn happened<T: ?Sized>(what: What, kind: &'static str, object: &T, amount: u64) {
     if counts() {
@@ -104,19 +105,19 @@ pub(crate) fn happened<T: ?Sized>(what: What, kind: &'static str, object: &T, am
     }
 }
 
-/// Something under way whose time is told when it ends, if there is an observer.
+/// An event under way. Its time is reported when it ends, if there is an observer.
 #[derive(Debug)]
 #[must_use = "it counts when it ends"]
 pub(crate) struct Timed(Option<Instant>);
 
 impl Timed {
-    /// From now.
+    /// Begins now.
     #[inline]
     pub(crate) fn begin() -> Self {
         Self(counts().then(Instant::now))
     }
 
-    /// It is over.
+    /// Ends the event.
     #[inline]
     pub(crate) fn end<T: ?Sized>(self, what: What, kind: &'static str, object: &T) {
         if let Some(since) = self.0 {

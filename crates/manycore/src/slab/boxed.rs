@@ -8,11 +8,11 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// An object in a [`Slab`]: what `Box` is for the heap. Dropping it drops the object and frees its
-/// memory, on whichever thread that is.
+/// memory, on any thread.
 ///
 /// Two threads of an EPYC (a virtual machine) that each allocate and free an object of 64 bytes
-/// take 13 ns for the pair, 11 by [`Slab::alloc_raw`] and 16 by the C library's `malloc`; if
-/// another thread frees it, 29, 27 and 117 (`manycore bench slab`).
+/// take 13 ns for the pair; 11 by [`Slab::alloc_raw`], and 16 by the C library's `malloc`. If
+/// another thread frees the object, it is 29, 27 and 117 ns (`manycore bench slab`).
 ///
 /// ```
 /// use manycore::slab::Slab;
@@ -43,7 +43,7 @@ impl<'a, T> SlabBox<'a, T> {
         Self { object, slab, owns: PhantomData }
     }
 
-    /// The object, out of the slab.
+    /// Moves the object out of the slab.
     #[must_use]
     pub fn into_inner(this: Self) -> T {
         let this = ManuallyDrop::new(this);
@@ -55,14 +55,14 @@ impl<'a, T> SlabBox<'a, T> {
         }
     }
 
-    /// The object's address, which is the caller's to look after: [`SlabBox::from_raw`] or
+    /// Gives the object's address to the caller, who must pass it to [`SlabBox::from_raw`] or
     /// [`Slab::free_raw`].
     #[must_use]
     pub fn into_raw(this: Self) -> NonNull<T> {
         ManuallyDrop::new(this).object
     }
 
-    /// The box of an object.
+    /// Makes the box of an object again.
     ///
     /// # Safety
     /// `object` is what [`SlabBox::into_raw`] or [`Slab::alloc_raw`] of this slab returned, holds a
@@ -72,7 +72,7 @@ impl<'a, T> SlabBox<'a, T> {
         Self { object, slab, owns: PhantomData }
     }
 
-    /// The slab that the object is in.
+    /// Returns the slab that the object is in.
     #[must_use]
     pub fn slab(this: &Self) -> &'a Slab<T> {
         this.slab

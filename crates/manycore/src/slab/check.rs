@@ -1,15 +1,15 @@
 //! Checks of debug builds: a block is freed once, by its owner, and not written after that.
 //!
-//! Owns: a bit for each block of a chunk (in use or not), and the pattern in blocks that are not.
-//! In release builds nothing is here and nothing is checked.
+//! Owns: a bit for each block of a chunk (in use or not), and the pattern in blocks that are not in
+//! use. Release builds have none of this, and check nothing.
 
 use super::layout::CHUNK_BYTES;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Whether anything is checked.
+/// True if anything is checked.
 pub(super) const ON: bool = cfg!(all(debug_assertions, not(manycore_loom)));
 
-/// Enough bits for the smallest blocks; chunks for large ones have fewer blocks.
+/// Enough bits for the smallest blocks. Chunks for larger blocks have fewer of them.
 const WORDS: usize = if ON { CHUNK_BYTES / 8 / 64 } else { 0 };
 
 /// What a free block is filled with, but for its links.

@@ -1,8 +1,8 @@
 //! A chunk: a piece of memory aligned to its size, a header, and blocks of one size.
 //!
 //! The header has a read-only line that names the owner, and a line for the owner alone, so that a
-//! remote free does not contend for the owner's line. Blocks lie before it and behind it: the
-//! header takes 256 of 64 KiB.
+//! remote free does not contend for the owner's line. Blocks lie before and after the header, which
+//! takes 256 bytes of 64 KiB.
 
 use super::check::{self, Check};
 use super::layout::{Block, ChunkLayout};
@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 /// Bytes of fresh memory that are put on a list at a time.
 const CARVE_BYTES: usize = if SMALL { 128 } else { 2048 };
 
-/// A pointer of the slab's creator, which alone follows it.
+/// A pointer of the slab's creator, which only the creator follows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner(pub(super) *const ());
 
@@ -26,18 +26,18 @@ unsafe impl Sync for Owner {}
 /// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = size_of::<Chunk<()>>();
 
-/// The header of a chunk that a heap `H` owns, which is not looked into here.
+/// Header of a chunk that a heap `H` owns. This module does not look into the heap.
 #[repr(C, align(128))]
 pub(super) struct Chunk<H> {
-    /// Whose it is. Never changes, like the next five.
+    /// The heap that the chunk belongs to. Never changes, like the next five fields.
     pub(super) heap: *const H,
-    /// What the slab was made with.
+    /// The pointer that the slab was made with.
     pub(super) owner: Owner,
-    /// Where the chunk begins, and with it the first block.
+    /// Start of the chunk, and of the first block.
     base: *mut u8,
     /// Blocks before the header.
     before: usize,
-    /// Offset of the first block behind it.
+    /// Offset of the first block after the header.
     behind: usize,
     /// Blocks in the chunk.
     pub(super) blocks: usize,
@@ -54,7 +54,7 @@ pub(super) struct Own<H> {
     pub(super) taken: usize,
     /// Blocks that were ever taken.
     carved: usize,
-    /// Whether the chunk is on the list of those with free or fresh blocks.
+    /// True if the chunk is on the list of chunks with free or fresh blocks.
     pub(super) is_listed: bool,
     /// Neighbours on that list; `next` also on the list of empty chunks.
     pub(super) next: *mut Chunk<H>,
@@ -111,7 +111,7 @@ impl<H> Chunk<H> {
         unsafe { system::give_back(NonNull::new_unchecked((*chunk).base), layout.chunk) };
     }
 
-    /// The chunk that a block lies in.
+    /// Returns the chunk that a block lies in.
     #[inline(always)]
     pub(super) fn of(block: *mut Block, layout: ChunkLayout) -> *mut Self {
         let header = |address: usize| {
@@ -122,7 +122,7 @@ impl<H> Chunk<H> {
     }
 
     /// Takes the blocks on the chunk's list, or else some fresh ones, in rising order. Returns the
-    /// list and how many there are on it: none if the chunk has neither.
+    /// list and its length: zero if the chunk has neither.
     ///
     /// # Safety
     /// The caller owns the chunk, and this is its layout.
@@ -155,7 +155,7 @@ impl<H> Chunk<H> {
     /// Makes a list of some fresh blocks, in rising order; null if there are none.
     ///
     /// # Safety
-    /// As for [`take`](Self::take), and the caller has no reference to `own`.
+    /// Same as for [`take`](Self::take), and the caller has no reference to `own`.
     unsafe fn carve(chunk: *mut Self, layout: ChunkLayout) -> *mut Block {
         // SAFETY: slab.B1 - the caller promises that it owns the chunk and has no reference to
         // `own` (# Safety); `base` and `blocks` never change.
@@ -177,7 +177,7 @@ impl<H> Chunk<H> {
         list
     }
 
-    /// Where a block of the chunk begins.
+    /// Returns the offset of a block in the chunk.
     ///
     /// # Safety
     /// The chunk is live, and this is its layout.
@@ -238,7 +238,7 @@ impl<H> Chunk<H> {
         }
     }
 
-    /// Whether `take` would find something.
+    /// Returns true if `take` would find something.
     ///
     /// # Safety
     /// The caller owns the chunk.
@@ -248,7 +248,7 @@ impl<H> Chunk<H> {
         unsafe { (*chunk).own.taken < (*chunk).blocks }
     }
 
-    /// Which of the chunk's blocks this is.
+    /// Returns the block's index in its chunk.
     ///
     /// # Safety
     /// The block lies in a live chunk of this layout.

@@ -1,27 +1,27 @@
-//! Blocks by size: memory of what has no slab of its own, such as the nodes of read-side sections,
-//! whose types are the users'.
+//! Blocks by size: memory for types without a slab of their own, such as the users' nodes of
+//! read-side sections.
 //!
 //! Owns: the slabs of the process, one for each size. Does not own: what lies in the blocks. Larger
-//! or more strictly aligned blocks are the global allocator's.
+//! or more strictly aligned blocks come from the global allocator.
 //!
-//! Blocks are taken and freed by their layout, as with the global allocator; what two threads take
-//! never shares a line (slab.B5), and what was freed is at hand again. Model checkers, Miri and the
+//! Blocks are taken and freed by their layout, as with the global allocator. What two threads take
+//! never shares a line (slab.B5), and freed blocks are at hand again. Model checkers, Miri and the
 //! build for sanitizers (`cfg(manycore_sanitized)`) take every block from the global allocator, and
 //! so see its end.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// Blocks are aligned to this; what asks for more is the global allocator's.
+/// Alignment of the blocks. Stricter alignments are left to the global allocator.
 pub(crate) const ALIGN: usize = 16;
 
-/// Memory of this layout, from the slabs that the process shares: one for each size up to 512
-/// bytes, in steps of a quarter at most. What is larger, or aligned to more than 16 bytes, is the
-/// global allocator's.
+/// Allocates memory of this layout, from the slabs that the process shares: one for each size up to
+/// 512 bytes, in steps of a quarter at most. If the layout is larger, or aligned to more than 16
+/// bytes, the memory comes from the global allocator.
 ///
 /// What for: nodes of many small structures, which would each need a chunk in a [`Slab`] of their
-/// own. Such memory is at hand for all of them again when it was freed. Costs and progress are
-/// those of a slab, if the layout is a constant; so are the errors: out of memory ends the process.
+/// own. When it was freed, such memory is at hand for all of them again. Costs and progress are
+/// those of a slab, if the layout is a constant. Errors too: out of memory ends the process.
 ///
 /// # Panics
 /// If the layout has no size.
@@ -114,7 +114,7 @@ mod slabs {
     struct Block<const N: usize>(MaybeUninit<[u8; N]>);
 
     /// The slabs by size. The steps are those of most allocators: at most a quarter of a block is
-    /// lost, and it is nothing for the multiples of 16 that small nodes have.
+    /// lost. Multiples of 16, the sizes of small nodes, lose nothing.
     macro_rules! by_size {
         ($($slab:ident: $above:literal to $size:literal,)*) => {
             $(static $slab: Slab<Block<$size>> = Slab::new();)*
@@ -149,7 +149,7 @@ mod slabs {
                 true
             }
 
-            /// The slot's thread ends.
+            /// Trims the slabs of a slot whose thread ends.
             pub(crate) fn trim_before_exit(slot: Slot) {
                 $($slab.trim_before_exit(slot);)*
             }
@@ -176,5 +176,5 @@ mod slabs {
     }
 }
 
-/// Puts away what a slot keeps at hand, before its thread ends: its next owner may come late.
+/// Puts away what a slot keeps at hand before its thread ends: its next owner may come late.
 pub(crate) use slabs::trim_before_exit;

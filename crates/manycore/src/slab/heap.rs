@@ -1,7 +1,7 @@
 //! The heap of one slot: chunks, free lists, and remote frees.
 //!
-//! Laws slab.B1 to slab.B5 of the parent module. Owns: the fast paths. All but `remote` is the slot
-//! owner's.
+//! Laws slab.B1 to slab.B5 of the parent module. Owns: the fast paths. Everything except `remote`
+//! belongs to the slot's owner.
 
 mod away;
 mod parcels;
@@ -22,15 +22,16 @@ pub(super) type Chunk = chunk::Chunk<Heap>;
 pub(super) const EMPTIES_MIN: usize = if SMALL { 1 } else { 16 };
 /// Empty chunks that a heap keeps if it needs them again and again.
 const EMPTIES_MAX: usize = if SMALL { 1 } else { 256 };
-/// Blocks that a heap gathers for all of them.
+/// Blocks that a heap gathers for all other heaps.
 const PACKED_MAX: usize = if SMALL { 4 } else { 512 };
-/// Bytes from which on a heap takes chunks from a reserve, of which at most 2 MiB lie idle.
+/// Bytes from which a heap takes chunks from a reserve, of which at most 2 MiB lie idle.
 const LARGE_BYTES: usize = 8 << 20;
 /// A slot's part of a slab.
 #[repr(C, align(128))]
 pub(super) struct Heap {
-    /// What this slot has allocated less what it has freed, of any slot's. Wraps. (Atomic, and so
-    /// are the next two, for `stats` alone: the owner loads and stores them.)
+    /// Number of blocks that this slot has allocated minus those that it has freed, of any slot.
+    /// Wraps. (Like the next two fields, it is atomic only for `stats`: the owner loads and stores
+    /// it.)
     live: AtomicUsize,
     chunks: AtomicUsize,
     /// Blocks in all chunks.
@@ -39,38 +40,39 @@ pub(super) struct Heap {
     remote: Remote,
 }
 
-/// Parcels that other slots sent, by their first blocks.
+/// Parcels that other slots sent, linked by their first blocks.
 #[repr(align(128))]
 struct Remote {
     list: AtomicPtr<Block>,
-    /// Whose it is. Never changes.
+    /// Slot that the heap belongs to. Never changes.
     slot: usize,
 }
 
 #[repr(C)]
 struct Local {
-    /// Free blocks at hand, of any of the heap's chunks.
+    /// Free blocks at hand, from any of the heap's chunks.
     free: *mut Block,
-    /// When `live` has fallen to this, there are too many at hand.
+    /// When `live` has fallen to this, too many blocks are at hand.
     limit: usize,
     /// Chunks with free or fresh blocks.
     available: *mut Chunk,
-    /// Chunks of which no block is taken.
+    /// Chunks without a taken block.
     empties: *mut Chunk,
     empties_len: usize,
-    /// How many of those to keep.
+    /// Number of empty chunks to keep.
     empties_max: usize,
     /// Chunks that were given back and not fetched again.
     given_back: usize,
     /// All chunks.
     all: *mut Chunk,
-    /// Where a large heap's next chunks are.
+    /// Memory for a large heap's next chunks.
     reserve: Reserve,
-    /// Parcels that came home and are not at hand yet, by their first blocks.
+    /// Parcels that came home and are not at hand yet, linked by their first blocks.
     incoming: *mut Block,
-    /// Blocks of other slots: none until there is one, and a power of two then.
+    /// Blocks of other slots: no parcels until there is such a block, and a power of two from then
+    /// on.
     parcels: Vec<Parcel>,
-    /// How many blocks are in there.
+    /// Number of blocks in the parcels.
     packed: usize,
 }
 
@@ -106,7 +108,7 @@ unsafe impl Send for Heap {}
 // reach only `remote` and the counts, which are atomic.
 unsafe impl Sync for Heap {}
 
-/// Changes a number that only the calling thread writes; returns what it is then.
+/// Changes a number that only the calling thread writes. Returns the new value.
 #[inline(always)]
 fn add(counter: &AtomicUsize, change: isize) -> usize {
     // ORDER: Relaxed; others read it as a statistic.
@@ -116,11 +118,11 @@ fn add(counter: &AtomicUsize, change: isize) -> usize {
 }
 
 impl Heap {
-    /// A block of those at hand.
+    /// Takes a block from those at hand.
     ///
     /// # Safety
-    /// The calling thread owns the slot; `layout` is the slab's. So for every method that asks for
-    /// nothing else.
+    /// The calling thread owns the slot; `layout` is the slab's. The same goes for every method
+    /// that requires nothing else.
     #[inline(always)]
     pub(super) unsafe fn pop(&self, layout: ChunkLayout) -> Option<*mut Block> {
         let block = self.local.with_mut(|local| {
@@ -145,10 +147,10 @@ impl Heap {
         Some(block)
     }
 
-    /// A block, from wherever there is one.
+    /// Takes a block, from wherever there is one.
     ///
     /// # Safety
-    /// As for [`Heap::pop`].
+    /// Same as for [`Heap::pop`].
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn pop_slow(&self, layout: ChunkLayout, owner: Owner) -> *mut Block {
@@ -169,10 +171,11 @@ impl Heap {
     }
 
     /// Gets blocks to hand when none are: what came home, a chunk's free ones, or fresh ones. If
-    /// nothing came, perhaps others wait for theirs as well.
+    /// nothing came home, sends other slots' blocks home, because these slots may wait for theirs
+    /// as well.
     ///
     /// # Safety
-    /// As for [`Heap::pop`]; `local` is this heap's.
+    /// Same as for [`Heap::pop`]; `local` is this heap's.
     unsafe fn refill(&self, local: &mut Local, layout: ChunkLayout, owner: Owner) {
         debug_assert!(local.free.is_null(), "slab.B2: blocks at hand are dropped");
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
@@ -197,11 +200,11 @@ impl Heap {
         local.limit = live.wrapping_sub(layout.ready.saturating_sub(len).max(layout.ready / 2));
     }
 
-    /// A parcel that came home, if there is one. Looks at its first block alone: the others lie in
-    /// the cache of the core that freed them.
+    /// Takes a parcel that came home, if there is one. Looks only at its first block: the others
+    /// lie in the cache of the core that freed them.
     ///
     /// # Safety
-    /// As for [`Heap::pop`]; `local` is this heap's.
+    /// Same as for [`Heap::pop`]; `local` is this heap's.
     unsafe fn arrival(&self, local: &mut Local) -> *mut Block {
         // ORDER: Relaxed; only whether it is worth a swap. (Always in a model: loom does not try
         // the orders of a load here and a load and CAS there, but those of a swap and the two.)
@@ -223,7 +226,7 @@ impl Heap {
     /// Takes a block back.
     ///
     /// # Safety
-    /// As for [`Heap::pop`]; and the block is in use, of this slab, and the caller's to free.
+    /// Same as for [`Heap::pop`]; and the block is in use, of this slab, and the caller's to free.
     #[inline(always)]
     pub(super) unsafe fn push(&self, block: *mut Block, layout: ChunkLayout) {
         // SAFETY: slab.B2 - the caller promises a block of this slab that is in use (# Safety), so
@@ -253,10 +256,10 @@ impl Heap {
         }
     }
 
-    /// A chunk with free or fresh blocks, which is on the list of those.
+    /// Returns a chunk with free or fresh blocks, which is on the list of such chunks.
     ///
     /// # Safety
-    /// As for [`Heap::pop`]; `local` is this heap's.
+    /// Same as for [`Heap::pop`]; `local` is this heap's.
     unsafe fn chunk_with_blocks(
         &self,
         local: &mut Local,
@@ -285,13 +288,13 @@ impl Heap {
         }
     }
 
-    /// A chunk from the system.
+    /// Fetches a chunk from the system.
     ///
     /// # Safety
-    /// As for [`Heap::pop`]; `local` is this heap's.
+    /// Same as for [`Heap::pop`]; `local` is this heap's.
     unsafe fn fetch(&self, local: &mut Local, layout: ChunkLayout, owner: Owner) -> *mut Chunk {
         if local.given_back > 0 {
-            // It would have been better to keep it.
+            // Keeping that chunk would have been better.
             local.given_back -= 1;
             local.empties_max = EMPTIES_MAX.min(local.empties_max + 1);
         }
@@ -311,17 +314,17 @@ impl Heap {
         chunk
     }
 
-    /// Gathers a block of another slot, and sends what is gathered if it is enough.
+    /// Gathers a block of another slot, and sends the gathered blocks if there are enough.
     ///
     /// # Safety
-    /// As for [`Heap::pop`], and no reference to `local` is in use; the caller gives the block up,
-    /// which is one of `home`'s.
+    /// Same as for [`Heap::pop`], and no reference to `local` is in use. The caller gives the block
+    /// up, which belongs to `home`.
     #[inline(never)]
     unsafe fn pack(&self, block: *mut Block, home: *const Heap, layout: ChunkLayout) {
         self.local.with_mut(|local| {
             // SAFETY: slab.B1 - the caller owns the slot.
             let local = unsafe { &mut *local };
-            // `live` fell, and yet no more blocks are at hand.
+            // `live` fell although no more blocks are at hand.
             local.limit = local.limit.wrapping_sub(1);
             if local.parcel_for(home).heap != home {
                 local.begin_parcel(home, layout);
@@ -343,7 +346,8 @@ impl Heap {
         });
     }
 
-    /// What the slot allocated less what it freed (wrapping), its chunks, and the blocks in them.
+    /// Returns what the slot allocated minus what it freed (wrapping), its chunks, and the blocks
+    /// in them.
     pub(super) fn numbers(&self) -> (usize, usize, usize) {
         // ORDER: Relaxed; statistics.
         let number = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
@@ -372,7 +376,7 @@ impl Heap {
 }
 
 impl Local {
-    /// Puts a chunk on the list of those with free or fresh blocks.
+    /// Puts a chunk on the list of chunks with free or fresh blocks.
     ///
     /// # Safety
     /// The caller owns the slot, and the chunk is one of its own that is not on the list.
@@ -420,7 +424,7 @@ impl Local {
         }
     }
 
-    /// Takes a chunk from the list of all.
+    /// Takes a chunk from the list of all chunks.
     ///
     /// # Safety
     /// The caller owns the slot, and the chunk is one of its own.

@@ -1,5 +1,5 @@
-//! A large array, in huge pages where Linux has some: an access anywhere in it is then one miss of
-//! the caches, and not another of the translation buffer.
+//! A large array, in huge pages if Linux has some. An access anywhere in it is then one cache miss,
+//! without a miss of the translation buffer (TLB) in addition.
 
 use super::system::{self, HUGE};
 use crate::sync::{caught, resume_first, run_each};
@@ -18,7 +18,7 @@ unsafe impl<T: Send> Send for LargeArray<T> {}
 // SAFETY: shared, it gives out `&[T]` alone, like a boxed slice.
 unsafe impl<T: Sync> Sync for LargeArray<T> {}
 
-/// Of so many elements, at least one.
+/// Returns the layout of `len` elements, at least one.
 ///
 /// # Panics
 /// If they need more memory than there can be.
@@ -29,13 +29,13 @@ fn layout<T>(len: usize) -> Layout {
     layout.align_to(align).expect("manycore: capacity overflow")
 }
 
-/// Whether so much memory is taken from the system, and not from the allocator, which may have to
-/// fill it with zeros.
+/// Returns true if memory of this layout is taken from the system. The allocator may have to fill
+/// it with zeros.
 const fn is_mapped(layout: Layout) -> bool {
     cfg!(all(unix, not(any(manycore_loom, manycore_shuttle, miri)))) && layout.size() >= HUGE
 }
 
-/// Memory of this layout, which [`layout`] has made.
+/// Allocates memory of this layout, which [`layout`] has made.
 fn allocate(layout: Layout, zeroed: bool) -> NonNull<u8> {
     let memory = if is_mapped(layout) {
         system::take_large(layout.size())
@@ -47,7 +47,8 @@ fn allocate(layout: Layout, zeroed: bool) -> NonNull<u8> {
 }
 
 impl<T> LargeArray<T> {
-    /// `len` elements, which `make` makes. If that panics, those that it made are leaked.
+    /// Makes `len` elements by calling `make`. If `make` panics, the elements made so far are
+    /// leaked.
     ///
     /// # Panics
     /// If they need more memory than there can be, or no memory at all.
@@ -57,14 +58,15 @@ impl<T> LargeArray<T> {
         Self { start, len }
     }
 
-    /// `len` elements as `make` makes them: zeroed memory, whose pages cost nothing before they are
-    /// touched. (Model checkers' atomics are more than their bytes, and are made.)
+    /// Makes `len` elements as `make` would make them, from zeroed memory. Its pages cost nothing
+    /// before they are touched. (Model checkers' atomics are more than their bytes, so `make` makes
+    /// them.)
     ///
     /// # Panics
-    /// As [`from_fn`](Self::from_fn).
+    /// Same as [`from_fn`](Self::from_fn).
     ///
     /// # Safety
-    /// Zeroed memory is such an element, outside of models.
+    /// Zeroed memory is a valid element, outside of models.
     pub(crate) unsafe fn zeroed_or(len: usize, make: impl FnMut() -> T) -> Self {
         let start = allocate(layout::<T>(len), true).cast();
         if cfg!(any(manycore_loom, manycore_shuttle)) {

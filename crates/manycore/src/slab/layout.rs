@@ -1,4 +1,4 @@
-//! How the memory of a slab is cut up: chunks, and blocks of one size in them.
+//! How the memory of a slab is divided: chunks, and blocks of one size in them.
 
 use crate::config::SMALL;
 
@@ -6,19 +6,19 @@ use crate::config::SMALL;
 pub(super) const CHUNK_BYTES: usize = if SMALL { 2048 } else { 64 << 10 };
 /// A chunk has at least this many blocks.
 pub(super) const BLOCKS_MIN: usize = if SMALL { 2 } else { 12 };
-/// Headers begin at one of so many places, by the chunk's number: were they all at the beginning,
-/// they would all fall into one set of the caches.
+/// Number of places in a chunk at which headers begin, by the chunk's number. If all headers were
+/// at the beginning, they would all fall into one set of the caches.
 const COLOURS: usize = if SMALL { 2 } else { 16 };
 /// Bytes from one such place to the next.
 const COLOUR_BYTES: usize = 256;
 /// Bytes of free objects that a heap has at hand.
 const READY_BYTES: usize = if SMALL { 1024 } else { 64 << 10 };
-/// The largest object.
+/// Size of the largest object.
 pub(super) const SIZE_MAX: usize = 64 << 10;
 /// The strictest alignment.
 pub(super) const ALIGN_MAX: usize = 4096;
 
-/// How the memory for one type is cut up. A constant of the type.
+/// How the memory for one type is divided. A constant of the type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChunkLayout {
     /// Bytes from one block to the next.
@@ -31,7 +31,7 @@ pub(super) struct ChunkLayout {
 }
 
 impl ChunkLayout {
-    /// For blocks of `T` in chunks whose header takes so many bytes.
+    /// Returns the layout for blocks of `T` in chunks with a header of `header` bytes.
     pub(super) const fn of<T>(header: usize) -> Self {
         assert!(size_of::<T>() <= SIZE_MAX, "manycore: a slab holds objects of at most 64 KiB");
         assert!(align_of::<T>() <= ALIGN_MAX, "manycore: a slab aligns objects to at most 4096");
@@ -43,12 +43,12 @@ impl ChunkLayout {
         Self { block, chunk, ready: if ready > 1024 { 1024 } else { ready }, align }
     }
 
-    /// Bytes of a free block behind its links.
+    /// Returns the bytes of a free block after its links.
     pub(super) const fn rest(self) -> usize {
         self.block - size_of::<Block>()
     }
 
-    /// Where in a chunk the header begins.
+    /// Returns the offset of the header in a chunk.
     #[inline(always)]
     pub(super) const fn header(self, base: usize) -> usize {
         base / self.chunk % COLOURS * COLOUR_BYTES
@@ -68,7 +68,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// How many blocks are on a list: for checks of debug builds.
+    /// Counts the blocks on a list: for checks of debug builds.
     ///
     /// # Safety
     /// `list` is null, or the first block of a list that no other thread changes.

@@ -1,6 +1,6 @@
 //! Models of the slab: what goes home, and what passes with a slot. Each block has a cell beside it
-//! that its user writes; so loom sees a block that two have, and one that is used again without an
-//! order after its last use.
+//! that its user writes. So loom sees a block that two threads have, and a block that is reused
+//! without an order after its last use.
 
 use super::Slab;
 use crate::percpu::loom_tests::{RACE, model, must_catch};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-/// Large enough that a chunk has few.
+/// Large enough that a chunk has few of them.
 type Object = [usize; 48];
 
 struct Watched {
@@ -104,7 +104,7 @@ fn loom_two_senders_and_the_owner_lose_no_block() {
     });
 }
 
-/// A slot's heap goes on in the hands of the next owner, with what the last one left.
+/// A slot's next owner continues its heap, with what the last owner left.
 #[test]
 fn loom_heap_passes_with_its_slot() {
     model(2, || {
@@ -127,8 +127,8 @@ fn loom_heap_passes_with_its_slot() {
     });
 }
 
-/// A thread has ended; its blocks are put away by the thread that frees them, while another takes
-/// over its slot and uses what came home.
+/// A thread has ended. The thread that frees its blocks puts them away, while another takes over
+/// its slot and uses what came home.
 #[test]
 fn loom_blocks_of_an_ended_thread_are_put_away_by_those_that_free_them() {
     model(2, || {

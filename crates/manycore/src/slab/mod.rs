@@ -16,8 +16,16 @@
 //! assert_eq!(NODES.stats().live, 0);
 //! ```
 //!
-//! [`Slab`] has costs, memory and limits. Its [`stats`](Slab::stats) say what is in use, and
+//! [`Slab`] states its costs, memory and limits. Its [`stats`](Slab::stats) say what is in use, and
 //! [`Slab::trim`] gives back what a thread keeps for later.
+//!
+//! ```text
+//! slot's heap:   blocks at hand  <-- refill --  chunk's own list, or fresh blocks
+//!                     |                              ^
+//!                     '------- put away -------------'
+//! other slots:   parcel of 32 blocks --one CAS--> heap's list of blocks that came home
+//! system:        empty chunks beyond 16 (up to 256) go back
+//! ```
 //!
 //! # Laws
 //!
@@ -25,21 +33,21 @@
 //! (read-side sections do: they take nodes from `slab::classes`, and free them after the grace
 //! period).
 //!
-//! - slab.B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks
-//!   into them. They stay with the slot when its thread ends, and the slot's next owner continues
-//!   them (Release and Acquire, law percpu.P2). No other thread takes them.
+//! - slab.B1 A chunk, and the lists of a slot's heap, belong to the slot: only its owner looks into
+//!   them. They stay with the slot when its thread ends, and the slot's next owner continues them
+//!   (Release and Acquire, law percpu.P2). No other thread takes them.
 //! - slab.B2 A block is in one place: with a user, at hand in its heap, on its chunk's list, in a
 //!   parcel of another slot, on its heap's list of blocks that came home, or never used yet.
-//! - slab.B3 Blocks of another slot are gathered, and sent home in parcels by one CAS. The list
-//!   that they are sent to is only ever taken whole, by its owner: so there is no ABA. A parcel's
-//!   blocks are a list of their own, of which the owner touches the first alone before it needs
-//!   them. If the slot has no owner, the sender takes the slot (percpu.P2), and puts away what came
-//!   home: so what an ended thread left behind is given back by the threads that free it.
-//! - slab.B4 A chunk whose blocks are all on its own list or fresh goes back to the system, but for
-//!   16 that a slot keeps, and up to 256 if it turns out to fetch again what it gave back. Blocks
-//!   at hand (64 KiB, at most 1,024 and at least 4), in a parcel or on their way home hold their
-//!   chunk. What a large slot has in reserve for further chunks is its owner's, too.
-//! - slab.B5 Chunks are aligned to their size, which is 64 KiB or more, and belong to one slot: so
+//! - slab.B3 Blocks of another slot are gathered, and sent home in parcels by one CAS. The owner of
+//!   the list that they are sent to only ever takes it whole, so there is no ABA. A parcel's blocks
+//!   are a list of their own; the owner touches only the first before it needs them. If the slot
+//!   has no owner, the sender takes the slot (percpu.P2), and puts away what came home. So threads
+//!   that free what an ended thread left behind also give it back.
+//! - slab.B4 A chunk goes back to the system when all of its blocks are on its own list or fresh. A
+//!   slot keeps 16 such chunks, and up to 256 if it turns out to fetch again what it gave back.
+//!   Blocks at hand (64 KiB, at most 1,024 and at least 4), in a parcel or on their way home hold
+//!   their chunk. What a large slot has in reserve for further chunks belongs to its owner, too.
+//! - slab.B5 Chunks are aligned to their size, which is 64 KiB or more, and belong to one slot. So
 //!   two objects that two slots allocated never share a line, nor a pair of lines.
 //!
 //! Source: J. Bonwick, *The slab allocator*, 1994; [ParSec](crate#sources), section 3.4 (slabs of a
@@ -76,10 +84,10 @@ use std::ptr::{self, NonNull};
 
 /// Memory for objects of type `T`, from the calling thread's own chunks.
 ///
-/// *For* objects that are made and freed all the time, by many threads, and often by another thread
-/// than made them; with figures of their own ([`stats`](Self::stats)), and memory that goes back
-/// with the slab. *Not for* a few objects: a thread that uses a slab has a chunk of it. Nor for the
-/// nodes of read-side sections, which are in such memory already.
+/// What for: objects that many threads make and free all the time, often on another thread than the
+/// one that made them. A slab has its own figures ([`stats`](Self::stats)), and its memory goes
+/// back with it. When not: for a few objects, because a thread that uses a slab has a chunk of it.
+/// Nor for the nodes of read-side sections, which are in such memory already.
 ///
 /// ```
 /// let slab = manycore::slab::Slab::new();
@@ -91,32 +99,31 @@ use std::ptr::{self, NonNull};
 /// ```
 ///
 /// - *Cost*: allocation and free on one thread are some plain loads and stores each, together a few
-///   nanoseconds; a free on another thread adds one atomic instruction for 32 objects. Now and then
+///   nanoseconds. A free on another thread adds one atomic instruction for 32 objects. Now and then
 ///   an operation does more: it moves 32 KiB of objects to or from their chunks, or fetches a chunk
 ///   from the system (a system call, then a page fault for each page used).
-/// - *Progress*: no lock; a free never waits, and an allocation waits for the system alone.
-/// - *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which 256
-///   bytes are ours; an object takes its size, 16 bytes at least, rounded up to its alignment. A
-///   slot keeps about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to
-///   256 if it had to fetch again what it gave back; others go back to the system. A slot that
-///   frees other slots' objects holds up to 512 of them until it has 32 for one owner, or has none
-///   at hand and none came home. A slot that has 8 MiB takes further chunks in huge pages, where
-///   Linux has some (`madvise`), of which at most 2 MiB lie idle. [`Slab::trim`] gives all that
-///   back. The slab itself takes 272 bytes, and 384 for each slot that used it.
-/// - *Threads that end* leave their chunks to the thread that gets their slot next. What others
-///   free in between they put away themselves, so that empty chunks go back. What is freed of a
-///   live thread's objects waits until that thread allocates, or calls [`Slab::trim`]. In a
-///   thread's last destructors a slab works as ever.
-/// - *NUMA*: a page belongs to the node of the core that touches it first, and that is the thread
-///   that allocates. A slot that passes to a thread on another node takes its chunks along.
+/// - *Progress*: no lock. A free never waits, and an allocation waits only for the system.
+/// - *Memory, chunks*: chunks of 64 KiB (for large objects, of a power of two above twelve
+///   objects), with a header of 256 bytes. An object takes its size, 16 bytes at least, rounded up
+///   to its alignment. The slab itself takes 272 bytes, and 384 for each slot that used it.
+/// - *Memory, kept*: a slot keeps about 64 KiB of free objects at hand (1,024 at most), and 16
+///   empty chunks, or up to 256 if it had to fetch again what it gave back. Other empty chunks go
+///   back to the system. A slot that frees other slots' objects holds up to 512 of them until it
+///   has 32 for one owner, or has none at hand and none came home. A slot with 8 MiB takes further
+///   chunks in huge pages, if Linux has some (`madvise`), of which at most 2 MiB lie idle.
+///   [`Slab::trim`] gives all that back.
+/// - *Threads that end* leave their chunks to the thread that gets their slot next. Other threads
+///   put away what they free meanwhile, so empty chunks go back. If others free objects of a live
+///   thread, the memory waits until that thread allocates, or calls [`Slab::trim`]. In a thread's
+///   last destructors a slab works as always.
+/// - *NUMA*: a page belongs to the node of the core that touches it first, which is that of the
+///   allocating thread. A slot that passes to a thread on another node takes its chunks along.
 /// - *Fork*: the child has a copy and goes on. The chunks of threads that did not survive are not
 ///   used again; their objects can be freed.
 /// - *Errors*: out of memory ends the process, as for `Box`.
-/// - *Panics*: never, but in debug builds there are checks that memory is freed once and not
-///   written after.
+/// - *Panics*: never, but debug builds check that memory is freed once and not written afterwards.
 /// - *Limits*: `T` has at most 64 KiB and an alignment of at most 4,096, checked when it is
 ///   compiled. Types without size work, and take 16 bytes.
-///
 /// An object cannot outlive its slab:
 ///
 /// ```compile_fail,E0597
@@ -136,7 +143,7 @@ use std::ptr::{self, NonNull};
 pub struct Slab<T> {
     heaps: SlotBoxes<Heap>,
     owner: Owner,
-    /// Holds no `T`: what is left in a slab is not dropped.
+    /// Holds no `T`: values left in a slab are not dropped.
     object: PhantomData<fn() -> T>,
 }
 
@@ -144,7 +151,7 @@ impl<T> Slab<T> {
     const LAYOUT: ChunkLayout = ChunkLayout::of::<T>(HEADER_BYTES);
 
     const_fn! {
-        /// A slab without memory yet.
+        /// Makes a slab without memory yet.
         #[must_use]
         pub const fn new() -> Self {
             Self::with_owner(ptr::null())
@@ -157,8 +164,8 @@ impl<T> Slab<T> {
         SlabBox::new(self, value)
     }
 
-    /// Memory for a `T`, without one in it. For callers that free by [`Slab::free_raw`]; what is
-    /// not freed is freed with the slab.
+    /// Returns memory for a `T`, without a `T` in it. For callers that free by [`Slab::free_raw`].
+    /// What is not freed is freed with the slab.
     #[inline]
     pub fn alloc_raw(&self) -> NonNull<T> {
         // SAFETY: the heap is that of the calling thread's slot (slab.B1).
@@ -188,8 +195,8 @@ impl<T> Slab<T> {
     }
 
     const_fn! {
-        /// As [`new`](Self::new), with a pointer that can be asked of each object: see
-        /// [`owner_of`](Self::owner_of). The slab never follows it.
+        /// Same as [`new`](Self::new), with a pointer that [`owner_of`](Self::owner_of) returns for
+        /// each object. The slab never follows it.
         #[must_use]
         pub const fn with_owner(owner: *const ()) -> Self {
             let _checked = Self::LAYOUT;
@@ -197,8 +204,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The pointer that the object's slab was made with: for code that frees objects of many slabs,
-    /// and would otherwise store the owner in each.
+    /// Returns the pointer that the object's slab was made with: for code that frees objects of
+    /// many slabs, and would otherwise store the owner in each.
     ///
     /// *Cost*: a line for each 64 KiB of objects, which is never written.
     ///
@@ -237,7 +244,8 @@ impl<T> Slab<T> {
         });
     }
 
-    /// As [`trim`](Self::trim) for a slot whose thread ends, and keeps an empty chunk for the next.
+    /// Same as [`trim`](Self::trim) for a slot whose thread ends; keeps an empty chunk for the next
+    /// owner.
     #[cfg(not(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized)))]
     pub(crate) fn trim_before_exit(&self, slot: Slot) {
         if let Some(heap) = self.heaps.get(slot.index()) {
@@ -246,7 +254,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// How much there is.
+    /// Returns how much memory there is, and how much is in use.
     ///
     /// *Consistency*: exact while no thread uses the slab; otherwise it may miss operations under
     /// way. *Cost*: a line for each slot.
@@ -281,7 +289,7 @@ impl<T> Slab<T> {
         self.with_heap(|heap| unsafe { heap.pop_slow(Self::LAYOUT, self.owner) })
     }
 
-    /// Runs `f` with the heap of a slot that is the calling thread's for as long.
+    /// Runs `f` with the heap of a slot that belongs to the calling thread meanwhile.
     #[cold]
     #[inline(never)]
     fn with_heap<R>(&self, f: impl FnOnce(&Heap) -> R) -> R {
@@ -313,7 +321,7 @@ impl<T> fmt::Debug for Slab<T> {
     }
 }
 
-/// How much memory a [`Slab`] has, and how much of it is in use.
+/// Figures of a [`Slab`]'s memory.
 ///
 /// ```
 /// let slab = manycore::slab::Slab::new();
@@ -327,10 +335,10 @@ impl<T> fmt::Debug for Slab<T> {
 pub struct Stats {
     /// Objects in use.
     pub live: usize,
-    /// Objects that there is memory for beside them.
+    /// Further objects that there is memory for.
     pub cached: usize,
     /// Chunks that the slab has from the system.
     pub chunks: usize,
-    /// Their size. Pages that were never used are counted, and cost nothing.
+    /// Bytes of the chunks. Pages that were never used are counted, and cost nothing.
     pub bytes: usize,
 }

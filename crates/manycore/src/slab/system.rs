@@ -1,6 +1,6 @@
 //! Memory from the system and back: whole chunks, aligned to their size.
 //!
-//! A slot with many chunks takes further ones from a [`Reserve`], a huge page at a time: objects of
+//! A slot with many chunks takes further ones from a [`Reserve`], a huge page at a time. Objects of
 //! a large slab are accessed in no order, and with pages of two megabytes the TLB covers 512 times
 //! as much. Chunks are returned one by one, wherever they came from.
 
@@ -18,8 +18,8 @@ pub(super) struct Reserve {
 impl Reserve {
     pub(super) const EMPTY: Self = Self { next: ptr::null_mut(), bytes: 0 };
 
-    /// As `take`, always with the same `bytes`; in huge pages, if the system has some and chunks
-    /// fit into them.
+    /// Same as `take`, always with the same `bytes`. In huge pages, if the system has some and
+    /// chunks fit into them.
     pub(super) fn take(&mut self, bytes: usize) -> NonNull<u8> {
         if bytes >= HUGE {
             return take(bytes);
@@ -51,8 +51,9 @@ pub(super) fn take(bytes: usize) -> NonNull<u8> {
     imp::take(bytes).unwrap_or_else(|| std::alloc::handle_alloc_error(layout(bytes)))
 }
 
-/// Takes zeroed memory for so many bytes, aligned to huge pages, in huge pages where the system has
-/// some. Untouched pages cost nothing. `None` if there is none, or only the allocator knows how.
+/// Takes zeroed memory for `bytes` bytes, aligned to huge pages, in huge pages if the system has
+/// some. Untouched pages cost nothing. Returns `None` if there is no memory, or only the allocator
+/// knows how.
 pub(super) fn take_large(bytes: usize) -> Option<NonNull<u8>> {
     imp::take_large(bytes.checked_next_multiple_of(HUGE)?)
 }
@@ -66,7 +67,7 @@ pub(super) unsafe fn give_large_back(memory: NonNull<u8>, bytes: usize) {
     unsafe { imp::give_back(memory, bytes.next_multiple_of(HUGE)) }
 }
 
-/// Gives back what `take` returned, here or of a [`Reserve`].
+/// Gives back what `take` returned, here or from a [`Reserve`].
 ///
 /// # Safety
 /// `chunk` came from `take(bytes)` or [`Reserve::take`] with the same `bytes`, and is not used any
@@ -109,8 +110,8 @@ mod imp {
         }
         // SAFETY: the caller promises that `map` made the range, and that it is unused (# Safety).
         unsafe {
-            // The system joins neighbours. At its limit of mappings it takes nothing out of the
-            // middle of one: then the addresses stay, and the memory goes.
+            // The system joins neighbours. At its limit of mappings it unmaps nothing out of the
+            // middle of a mapping: then the addresses stay, and the memory goes.
             if libc::munmap(start.cast(), bytes) != 0 {
                 libc::madvise(start.cast(), bytes, libc::MADV_DONTNEED);
             }
@@ -131,7 +132,7 @@ mod imp {
         Some(memory)
     }
 
-    /// `bytes`: a multiple of `align`, which is a power of two and no less than a page.
+    /// `bytes` is a multiple of `align`, which is a power of two and no less than a page.
     fn take_aligned(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         // Mappings come one below the other, so after the first most are aligned already.
         let start = map(bytes)?;
@@ -157,7 +158,7 @@ mod imp {
         unsafe { unmap(chunk.as_ptr(), bytes) };
     }
 
-    /// A place for a huge page. If the system has none, it is small ones.
+    /// Takes memory for a huge page. If the system has none, it consists of small pages.
     pub(super) fn take_huge() -> Option<NonNull<u8>> {
         if cfg!(not(target_os = "linux")) {
             return None; // other systems ignore the advice
@@ -199,7 +200,7 @@ mod tests {
 
     const BYTES: usize = 64 << 10;
 
-    /// Uses up the mappings of this process; false if there are too many.
+    /// Uses up the mappings of this process. Returns false if there are too many.
     fn fill_up() -> bool {
         const PAGE: usize = 4096;
         let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
@@ -215,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Whether a page of the chunk is in memory.
+    /// Returns true if a page of the chunk is in memory.
     fn is_resident(chunk: NonNull<u8>) -> bool {
         let mut pages = [0_u8; BYTES / 4096];
         // SAFETY: the array has an entry for each page of the range, mapped or not.

@@ -1,4 +1,4 @@
-//! What can be seen from inside alone: how memory is cut up, what is kept, and the checks of debug
+//! What can be seen only from inside: how memory is divided, what is kept, and the checks of debug
 //! builds.
 
 use super::chunk::HEADER_BYTES;
@@ -51,8 +51,8 @@ fn every_size_and_alignment_fits() {
     assert_eq!(align_of::<Page>(), ALIGN_MAX);
 }
 
-/// The documentation of `Slab` says what an object takes; one without size has an address of its
-/// own all the same.
+/// The documentation of `Slab` says what an object takes. An object without size still has an
+/// address of its own.
 #[test]
 fn object_takes_what_is_documented() {
     #[repr(align(64))]
@@ -139,7 +139,7 @@ fn empty_chunks_go_back_but_for_some() {
     }
     assert_eq!(slab.stats().live, boxes.len());
     drop(boxes);
-    // Those at hand are the last that were freed, of the last chunks.
+    // Blocks at hand are the last that were freed, from the last chunks.
     let stats = slab.stats();
     assert!((EMPTIES_MIN..EMPTIES_MIN + 4).contains(&stats.chunks), "{stats:?}");
     assert_eq!(stats.bytes, stats.chunks * CHUNK_BYTES);

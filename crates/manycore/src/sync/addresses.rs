@@ -1,22 +1,24 @@
-//! Addresses in loom's models: whether memory is memory that was freed before does not differ
-//! between two runs of one interleaving.
+//! Addresses in loom's models: two runs of one interleaving agree on whether a block is memory that
+//! was freed before.
 //!
-//! Owns: the allocator of loom's models. A word that leads to a state tells an old state from a new
-//! one by its address, so the same address again is a case that a model explores. libc's malloc
-//! gives it or not by what the process has freed before: the same interleaving then has more or
-//! fewer loads, and loom gives up ("Is the model fully deterministic?").
+//! Owns: the allocator of loom's models. A word that leads to a state distinguishes an old state
+//! from a new one by its address, so reuse of an address is a case that a model explores. libc's
+//! malloc reuses an address or not, depending on what the process has freed before. The same
+//! interleaving would then have more or fewer loads, and loom would give up ("Is the model fully
+//! deterministic?").
 //!
-//! So a block of a state's alignment is the one of its size and alignment that its OS thread has
-//! freed last, if one is left. loom runs a model on one OS thread and allocates nothing of that
-//! alignment itself: what a model frees it gets again, and nothing else that it knew.
+//! So for a block with a state's alignment, this allocator returns the block of the same size and
+//! alignment that the OS thread freed last, if one is left. loom runs a model on one OS thread and
+//! allocates nothing of that alignment itself. So a model gets back what it freed, and otherwise
+//! only new memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 
-/// States have lines of their own. Blocks of less alignment come from libc.
+/// States have lines of their own. Blocks with a smaller alignment come from libc.
 const ALIGN_OF_STATES: usize = 64;
-/// Sizes with alignments that a thread keeps freed blocks of.
+/// Number of size and alignment pairs for which a thread keeps freed blocks.
 const KINDS: usize = 64;
 
 /// The freed blocks of one layout: the first word of each leads to the one freed before it.
@@ -41,7 +43,8 @@ struct Keeping;
 static KEEPING: Keeping = Keeping;
 
 impl Keeping {
-    /// Calls `f` with the thread's blocks of this layout; `None` for those that come from libc.
+    /// Calls `f` with the thread's blocks of this layout. Returns `None` for blocks that come from
+    /// libc.
     fn with_kind<R>(layout: Layout, f: impl FnOnce(&Kind) -> R) -> Option<R> {
         if layout.align() < ALIGN_OF_STATES || layout.size() < layout.align() {
             return None;

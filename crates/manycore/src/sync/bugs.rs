@@ -1,13 +1,13 @@
 //! Bugs that a test plants, to show that it would find them.
 //!
-//! Owns: [`seeded_bug!`]. Each bug stands beside the law that it breaks, with a comment
-//! `// BUG: ...` that says what it does. A test that passes with its bug in place tests nothing, so
-//! loom models, shuttle histories and histories of real threads run once without a bug and once
-//! with each that they claim to catch, in a process of its own: a planted bug may do anything,
-//! crash included. `tests/tree` checks that each bug has a test that must catch it.
+//! Owns: [`seeded_bug!`]. Each bug stands beside the law that it breaks, with a comment `// BUG:
+//! ...` that says what it does. A test that passes with its bug in place tests nothing. So loom
+//! models, shuttle histories and histories of real threads run once without a bug, and once with
+//! each bug that they claim to catch, each time in a separate process: a planted bug may do
+//! anything, even crash. `tests/tree` checks that each bug has a test that must catch it.
 
-/// Whether the bug with this name is planted: the environment variable `MANYCORE_SEEDED_BUG` holds
-/// the name. A constant `false` in ordinary builds.
+/// Returns true if the bug with this name is planted: the environment variable
+/// `MANYCORE_SEEDED_BUG` holds the name. A constant `false` in ordinary builds.
 macro_rules! seeded_bug {
     ($name:literal) => {
         $crate::sync::is_planted($name)

@@ -1,8 +1,8 @@
 //! A value that is made at first use, by several threads at once if they come together.
 //!
-//! Not a `OnceLock`: there a thread waits for the one that makes the value, and the child of a
-//! `fork` for ever if it does not have that thread. Here each makes one, and the first one that is
-//! published stays.
+//! Not a `OnceLock`: there a thread waits for the thread that makes the value, and the child of a
+//! `fork` waits for ever if it does not have that thread. Here each thread makes a value, and the
+//! first that is published stays.
 
 use super::unmodelled::{AtomicPtr, Ordering};
 use std::fmt;
@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
 
-/// A value that is made by `F` at first use; see the module. Making it twice has no other effect
-/// than to make it once.
+/// A value that `F` makes at first use; see the module header. Making it twice must have the same
+/// effect as making it once.
 pub(crate) struct Raced<T, F = fn() -> T> {
     /// Null, or from a box.
     value: AtomicPtr<T>,
@@ -25,14 +25,14 @@ unsafe impl<T: Send, F: Send> Send for Raced<T, F> {}
 unsafe impl<T: Send + Sync, F: Sync> Sync for Raced<T, F> {}
 
 impl<T> Raced<T, ()> {
-    /// A value that [`get_or_make`](Self::get_or_make) makes.
+    /// Makes a value that [`get_or_make`](Self::get_or_make) fills.
     pub(crate) const fn unmade() -> Self {
         Self { value: AtomicPtr::new(ptr::null_mut()), make: (), owns: PhantomData }
     }
 }
 
 impl<T, F> Raced<T, F> {
-    /// The value, if it was made.
+    /// Returns the value, if it was made.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&T> {
         // ORDER: Acquire; pairs with the exchange in `set`: the value before its address.
@@ -40,14 +40,14 @@ impl<T, F> Raced<T, F> {
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The value; `make` makes it if there is none.
+    /// Returns the value; `make` makes it if there is none.
     #[inline(always)]
     pub(crate) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
         self.get().unwrap_or_else(|| self.set(make()).0)
     }
 
-    /// Publishes `value`, if there is none. Returns the one that is published, and whether it is
-    /// this one.
+    /// Publishes `value`, if there is none. Returns the published value, and true if it is this
+    /// one.
     #[cold]
     pub(crate) fn set(&self, value: T) -> (&T, bool) {
         let made = Box::into_raw(Box::new(value));
@@ -67,7 +67,7 @@ impl<T, F> Raced<T, F> {
 }
 
 impl<T> Raced<T> {
-    /// A value that `make` makes.
+    /// Makes a value that `make` fills at first use.
     pub(crate) const fn new(make: fn() -> T) -> Self {
         Self { value: AtomicPtr::new(ptr::null_mut()), make, owns: PhantomData }
     }

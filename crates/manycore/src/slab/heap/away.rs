@@ -1,12 +1,13 @@
-//! What is not at hand any more: blocks on their way back to their chunks, and chunks to the system
-//! (slab.B2, slab.B4).
+//! Memory that leaves the hand: blocks on their way back to their chunks, and chunks on theirs to
+//! the system (slab.B2, slab.B4).
 
 use super::{Block, Chunk, ChunkLayout, EMPTIES_MIN, Heap, Local, PARCEL_BLOCKS, add};
 use crate::sync::Ordering;
 use std::ptr;
 
 impl Heap {
-    /// Gives half of what may be at hand back to the chunks, and as many that came home.
+    /// Gives half of the blocks that may be at hand back to the chunks, and as many of those that
+    /// came home.
     ///
     /// # Safety
     /// As for [`Heap::pop`], and no reference to `local` is in use.
@@ -40,8 +41,8 @@ impl Heap {
         debug_assert!(rest.is_null(), "slab.B2: blocks are dropped");
     }
 
-    /// Gives up to `most` blocks of a list back to their chunks, those of one chunk that follow one
-    /// another together. Returns the rest of the list.
+    /// Gives up to `most` blocks of a list back to their chunks. Blocks of one chunk that follow
+    /// one another go together. Returns the rest of the list.
     ///
     /// # Safety
     /// As for [`put_run`](Self::put_run), for each block.
@@ -72,12 +73,12 @@ impl Heap {
         list
     }
 
-    /// Gives a list of so many blocks of one chunk of this slot back to it: the first, the last,
-    /// and how many.
+    /// Gives a run of blocks of one chunk of this slot back to it: the first, the last, and how
+    /// many.
     ///
     /// # Safety
-    /// As for [`Heap::pop`]; `local` is this heap's, and the blocks one of its chunks', which the
-    /// caller gives up.
+    /// Same as for [`Heap::pop`]; `local` is this heap's. The blocks are of one of its chunks, and
+    /// the caller gives them up.
     unsafe fn put_run(
         &self,
         local: &mut Local,
@@ -113,7 +114,7 @@ impl Heap {
         }
     }
 
-    /// Gives an empty chunk, which is on no list but that of all, back to the system.
+    /// Gives an empty chunk, which is only on the list of all chunks, back to the system.
     ///
     /// # Safety
     /// As for [`Heap::pop`]; `local` is this heap's, and the chunk one of its own of which no block
@@ -133,8 +134,8 @@ impl Heap {
         }
     }
 
-    /// Sends home what is gathered, gives what is at hand or came home back to the chunks, and
-    /// those that are empty to the system, but for `kept`.
+    /// Sends home what is gathered, gives what is at hand or came home back to the chunks, and all
+    /// empty chunks except `kept` to the system.
     ///
     /// # Safety
     /// As for [`Heap::pop`].
@@ -167,8 +168,8 @@ impl Heap {
         });
     }
 
-    /// Gives what is at hand or came home back to the chunks, and those that are empty to the
-    /// system, but for `kept`.
+    /// Gives what is at hand or came home back to the chunks, and all empty chunks except `kept` to
+    /// the system.
     ///
     /// # Safety
     /// As for [`Heap::pop`]; `local` is this heap's.
@@ -177,7 +178,7 @@ impl Heap {
         unsafe {
             let at_hand = std::mem::replace(&mut local.free, ptr::null_mut());
             self.put_all(local, at_hand, layout);
-            // This ends: what comes home in between was out before.
+            // This ends: whatever comes home meanwhile was out before.
             loop {
                 let parcel = self.arrival(local);
                 if parcel.is_null() {

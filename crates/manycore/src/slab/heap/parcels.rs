@@ -6,9 +6,9 @@ use crate::percpu;
 use crate::sync::{self, Ordering};
 use std::ptr;
 
-/// Owners that a heap gathers blocks for at a time, at first...
+/// Owners that a heap gathers blocks for at a time, at first.
 const PARCELS: usize = if SMALL { 2 } else { 4 };
-/// ...and if they prove to be many.
+/// Owners that it gathers for, at most, if they prove to be many.
 const PARCELS_MAX: usize = if SMALL { 2 } else { 64 };
 /// Blocks that go home in one atomic instruction.
 pub(in crate::slab) const PARCEL_BLOCKS: usize = if SMALL { 2 } else { 32 };
@@ -21,7 +21,8 @@ pub(super) struct Parcel {
 }
 
 impl Local {
-    /// The parcel in which blocks of `home` are gathered, perhaps in another's place.
+    /// Returns the parcel in which blocks of `home` are gathered; another owner's parcel may be in
+    /// its place.
     pub(super) fn parcel_for(&mut self, home: *const Heap) -> &mut Parcel {
         if self.parcels.is_empty() {
             self.parcels.resize_with(PARCELS, || Parcel::EMPTY);
@@ -42,8 +43,8 @@ impl Local {
         self.packed = 0;
     }
 
-    /// Sends home what is in the place of the parcel for `home`, which begins. If that was little,
-    /// there are more owners than places: makes more.
+    /// Begins a parcel for `home`. Sends home what is in its place. If that was little, there are
+    /// more owners than places, so makes more places.
     #[cold]
     pub(super) fn begin_parcel(&mut self, home: *const Heap, layout: ChunkLayout) {
         let other = self.parcel_for(home);
@@ -60,8 +61,8 @@ impl Local {
 impl Parcel {
     pub(super) const EMPTY: Self = Self { heap: ptr::null(), first: ptr::null_mut(), len: 0 };
 
-    /// Puts the blocks on their owner's list, all in one. If the slot has no owner, takes the slot,
-    /// and puts them away. Returns how many.
+    /// Puts all blocks on their owner's list at once. If the slot has no owner, takes the slot, and
+    /// puts the blocks away. Returns how many blocks there were.
     pub(super) fn send(&mut self, layout: ChunkLayout) -> usize {
         if self.len == 0 {
             return 0;
