@@ -27,9 +27,9 @@ pub struct Profile {
 pub struct HotObject {
     /// The name that it was [given](super::name).
     pub name: Option<&'static str>,
-    /// What it is: the name of the type, or of what uses the lock that was waited for.
+    /// Name of the object's type, or of what uses the lock that was waited for.
     pub kind: &'static str,
-    /// Where it was; of an object with a name, its beginning.
+    /// Address of the object; for an object with a name, its beginning.
     pub address: usize,
     /// How often a thread found it taken and waited.
     pub waits: u64,
@@ -37,15 +37,15 @@ pub struct HotObject {
     pub time: Duration,
     /// The longest single wait.
     pub longest: Duration,
-    /// How often it went from one holder to the next while a thread waited, the hand-over to that
-    /// thread among them, as far as the waiting threads saw it (a parked thread sees fewer).
+    /// How often the object went from one holder to the next while a thread waited, including the
+    /// hand-over to that thread. Counts what the waiting threads saw (a parked thread sees fewer).
     pub handoffs: u64,
-    /// Updates, where the object counts them, else zero. They may lag by some thousands.
+    /// Updates, if the object counts them, else zero. They may lag by some thousands.
     pub updates: u64,
-    /// Reads, likewise.
+    /// Reads, if the object counts them, else zero.
     pub reads: u64,
-    /// The source lines that waited, the most expensive first. A line of the library's own stands
-    /// for a type that does not pass on its caller.
+    /// The source lines that waited, the most expensive first. A line within the library stands for
+    /// a type that does not pass on its caller.
     pub call_sites: Vec<CallSite>,
 }
 
@@ -59,13 +59,13 @@ pub struct CallSite {
     pub location: Option<&'static Location<'static>>,
     /// How often it waited.
     pub waits: u64,
-    /// For how long, all together.
+    /// How long it waited, all together.
     pub time: Duration,
 }
 
-/// Where an object begins that has something at this address, and its name.
+/// Returns where the object begins that contains this address, and its name.
 fn owner(address: usize, labels: &[Label]) -> (usize, Option<&'static str>) {
-    // The last name given holds, and the narrower object's before a wider one's.
+    // The last given name wins, and a narrower object's before a wider one's.
     let around = labels.iter().rev().filter(|l| address.wrapping_sub(l.start) < l.bytes);
     match around.min_by_key(|label| label.bytes) {
         Some(label) => (label.start, Some(label.name)),
@@ -90,19 +90,20 @@ impl Profile {
         Self { objects, time, uncounted: kept.uncounted }
     }
 
-    /// The objects that cost their threads most time, at most `n`.
+    /// Returns the objects that cost their threads most time, at most `n`.
     #[must_use]
     pub fn hottest(&self, n: usize) -> &[HotObject] {
         &self.objects[..n.min(self.objects.len())]
     }
 
-    /// How long was counted.
+    /// Returns how long was counted.
     #[must_use]
     pub fn time(&self) -> Duration {
         self.time
     }
 
-    /// Waits that no room was left to count one by one (profile.F3 of the module).
+    /// Returns the number of waits that were not counted one by one for lack of room (profile.F3 of
+    /// the module).
     #[must_use]
     pub fn uncounted(&self) -> u64 {
         self.uncounted
@@ -146,7 +147,7 @@ impl HotObject {
     }
 }
 
-/// The ten hottest, as a table.
+/// Prints the ten hottest objects as a table.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { objects, time, uncounted } = self;
