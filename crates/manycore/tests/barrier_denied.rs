@@ -1,5 +1,5 @@
-//! A sandbox that denies membarrier after the library has begun to rely on it: nothing breaks, and
-//! everything goes on more slowly.
+//! A sandbox that denies membarrier after the library has begun to rely on it. Nothing breaks;
+//! everything runs on, but slower.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -36,7 +36,7 @@ fn deny_membarrier() {
 const ALIVE: usize = 0x5afe;
 static FREED: AtomicUsize = AtomicUsize::new(0);
 
-/// What outlives its node and tells whether it was freed.
+/// A value that outlives its node and tells whether the node was freed.
 struct Node(&'static AtomicUsize);
 
 impl Node {

@@ -1,6 +1,8 @@
-//! Each collection once, in small: made, changed by two threads, read, and dropped with what leaked
-//! handles have left. What `ci/miri.sh` interprets, which sees a pointer that outlives its right to
-//! the memory; elsewhere it is a quick look at the same.
+//! Uses each collection once, in small: make it, change it on two threads, read it, drop it with
+//! what leaked handles have left.
+//!
+//! `ci/miri.sh` interprets these tests. Miri sees a pointer that outlives its right to the memory;
+//! elsewhere the tests are a quick look at the same things.
 
 use manycore::cluster::{Clustered, Placement, Rep};
 use manycore::collections::*;
@@ -20,7 +22,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::thread;
 
-/// Values that need dropping, and say what they are.
+/// Returns a value that needs dropping and can be told from others.
 fn text(number: u32) -> Arc<str> {
     number.to_string().into()
 }

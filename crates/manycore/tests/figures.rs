@@ -1,7 +1,7 @@
-//! The figures that the documentation has for the memory of objects, counted at the allocator.
+//! Checks the documented memory sizes of objects by counting at the allocator.
 //!
-//! One test, and one thread: what other tests allocate would be counted too. What belongs to the
-//! process or to a thread is made before an object is measured.
+//! There is one test on one thread, because allocations of other tests would be counted too. What
+//! belongs to the process or to a thread is made before an object is measured.
 
 use manycore::cluster::{Adaptive, Clustered, Family, Placement, Rep, Swappable, adaptive};
 use manycore::collections::*;
@@ -45,8 +45,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes of an object, its own and those that it has allocated: the least of some times, because
-/// now and then one is the first to need a part of the process's table of logs.
+/// Returns the bytes of an object: its own and those that it has allocated.
+///
+/// It takes the smallest of many measurements. Now and then an object is the first to need a part
+/// of the process's table of logs, and that part is not the object's.
 fn bytes_of<T>(make: impl Fn() -> T) -> usize {
     let heap = |_| {
         let before = BYTES.load(Ordering::Relaxed);
@@ -58,7 +60,7 @@ fn bytes_of<T>(make: impl Fn() -> T) -> usize {
     size_of::<T>() + (0..500).map(heap).min().unwrap()
 }
 
-/// Demands that an object takes what its documentation says.
+/// Demands that an object takes as many bytes as its documentation says.
 fn takes<T>(name: &str, said: RangeInclusive<usize>, make: impl Fn() -> T) {
     let bytes = bytes_of(make);
     println!("{name}: {bytes} bytes");
@@ -103,7 +105,7 @@ impl ldu::Structure<ldu::Element<u8>> for Count {
     }
 }
 
-/// About so many.
+/// Returns a range around `bytes`, a quarter less to a quarter more.
 fn some(bytes: usize) -> RangeInclusive<usize> {
     bytes * 3 / 4..=bytes * 5 / 4
 }
@@ -139,8 +141,10 @@ fn deferred_objects() {
     takes("a shared Adaptive", some(900 + 4096), shared);
 }
 
-/// Demands that so many bytes, and no more, stay with each of many objects beside their own, after
-/// each but those that are still in the table has lost its logs to another.
+/// Demands that an object which lost its logs keeps at most `said` bytes beside its own size.
+///
+/// All objects have had logs by now. All but those still in the table have lost them to another
+/// object.
 fn keep<T>(name: &str, said: usize, in_use: usize, objects: &[T], is_hot: fn(&T) -> bool) {
     let before = BYTES.load(Ordering::Relaxed);
     let each = (before - in_use) / objects.len();
@@ -237,7 +241,7 @@ fn collections() {
     takes("a hot ScalableArc", 8 + 32 + 640 + 4096..=8 + 32 + 640 + 4096, hot);
 }
 
-/// Those that have been used by one thread, now and then.
+/// Objects that one thread has used now and then.
 fn small_forms() {
     let _shares_its_settings = EventQueue::<u64>::new();
     takes("an EventQueue", 128..=128, EventQueue::<u64>::new);
@@ -326,7 +330,7 @@ fn two_ids<const SIZE: usize>(most: usize) {
     });
 }
 
-/// The least distance of objects in a slab.
+/// Returns the least distance between objects of one slab.
 fn spacing<T>(make: impl Fn() -> T) -> usize {
     let slab = Slab::new();
     let objects: Vec<_> = (0..100).map(|_| slab.alloc(make())).collect();

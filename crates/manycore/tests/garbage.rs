@@ -1,5 +1,5 @@
-//! Garbage is bounded in bytes (law section.S10): by weights that are stated, by time where
-//! they are not known, with threads that go idle and readers that stall.
+//! Garbage is bounded in bytes (law section.S10): by stated weights, or by time if weights are not
+//! known. Tested with threads that go idle and readers that stall.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What waits to be freed, as the nodes themselves tell.
+/// Counts of the nodes that wait to be freed, kept by the nodes themselves.
 #[derive(Default)]
 struct Tally {
     waiting: AtomicI64,
@@ -39,7 +39,7 @@ impl Drop for Node {
     }
 }
 
-/// Links a new node in place of the old one, which is retired as what it says it weighs.
+/// Links a new node in place of the old one, and retires the old one with the weight it states.
 fn replace(link: &Atomic<Node>, tally: &Arc<Tally>, bytes: usize, section: &Section<'_>) {
     let old = link.swap(Node::owned(tally, bytes), section);
     if let Some(node) = old.as_ref() {
@@ -51,7 +51,7 @@ fn replace(link: &Atomic<Node>, tally: &Arc<Tally>, bytes: usize, section: &Sect
     }
 }
 
-/// Retires a node that was never linked, and that is not said to be urgent.
+/// Retires a node that was never linked, and that is not marked urgent.
 fn retire_light(tally: &Arc<Tally>, section: &Section<'_>) {
     fn free(address: NonNull<()>) {
         // SAFETY: the address is that of the box below, and comes back once.
@@ -64,7 +64,7 @@ fn retire_light(tally: &Arc<Tally>, section: &Section<'_>) {
     unsafe { section.retire_raw(NonNull::from(node).cast(), Weight::exact(64), free) };
 }
 
-/// Frees what is linked still: it counts as if it had been retired.
+/// Frees the node that is still linked, counting it as if it had been retired.
 fn end(link: Atomic<Node>, tally: &Tally) {
     // SAFETY: nothing else leads to the node, and the caller keeps no reference.
     if let Some(node) = unsafe { link.into_owned() } {
@@ -73,12 +73,12 @@ fn end(link: Atomic<Node>, tally: &Tally) {
     }
 }
 
-/// The documented formula. (A node's header is 24 bytes.)
+/// Returns the bound by the documented formula. (A node's header is 24 bytes.)
 fn bound(budget: usize, threads: usize, largest: usize) -> usize {
     budget + threads * (largest + 24)
 }
 
-/// The most that waited, and how long the longest section of a worker lasted.
+/// Returns the most bytes that waited, and how long a worker's longest section lasted.
 fn most_waiting(
     builder: Builder,
     threads: usize,
@@ -161,8 +161,8 @@ fn garbage_of_every_size_and_number_of_threads_keeps_to_the_formula() {
     }
 }
 
-/// The most bytes of removed values that waited in a map while so many threads replaced values of
-/// 1 KiB, and how long the longest call took.
+/// Returns the most bytes of removed values that waited in a map, and how long the longest call
+/// took. Meanwhile `threads` threads replaced values of 1 KiB.
 fn most_waiting_in(map: &HashMap<u64, Value>, threads: u64) -> (usize, Duration) {
     const KEYS: u64 = 100;
     let tally = Arc::new(Tally::default());
@@ -185,7 +185,7 @@ fn most_waiting_in(map: &HashMap<u64, Value>, threads: u64) -> (usize, Duration)
     (usize::try_from(tally.most.load(SeqCst)).unwrap() - linked, longest.unwrap())
 }
 
-/// A value of 1 KiB on the heap, as it says itself.
+/// A value that says it has 1 KiB on the heap.
 struct Value(Node);
 
 #[test]
@@ -247,7 +247,8 @@ fn writers_over_the_budget_report_once_and_wait_so_long_at_most() {
     end(link, &tally);
 }
 
-/// Lets a thread retire ten light nodes, and stay alive without a section until it is told.
+/// Makes a thread retire ten light nodes, then runs `then` while the thread lives on without a
+/// section.
 fn idle_thread<R>(domain: &Domain, tally: &Arc<Tally>, then: impl FnOnce() -> R) -> R {
     let (idle, is_idle) = channel();
     let (stop, stopped) = channel::<()>();
@@ -390,7 +391,7 @@ fn writers_over_the_budget_wait_for_a_section_that_is_not_stalled_and_for_no_oth
     }
 }
 
-/// A domain in which two threads are registered that have no section open, now and later.
+/// Runs `then` while two other threads are registered in the domain and have no section open.
 fn beside_idle_threads(domain: &Domain, then: impl FnOnce()) {
     let (registered, stop) = (Barrier::new(3), Barrier::new(3));
     thread::scope(|scope| {
@@ -486,7 +487,7 @@ fn replaced_values_with_heap_of_unknown_size_keep_some_megabytes() {
     });
 }
 
-/// A queue as textbooks have it, without tags: its readers walk on from retired nodes.
+/// A textbook queue without tags: its readers walk on from retired nodes.
 #[cfg(debug_assertions)]
 #[test]
 fn untagged_link_of_a_retired_node_is_noticed_in_a_bounded_domain_only() {

@@ -1,11 +1,12 @@
 //! Random histories of real threads, checked for linearizability against the sequential type.
 //!
-//! Many short programs of two to four threads on one or two objects of every kind; each thread
-//! notes the moments of its calls and returns, and an independent checker looks for an order. The
-//! same checker must reject an implementation that is broken on purpose (the last tests).
+//! Each program is short: two to four threads on one or two objects of some kind. Each thread notes
+//! the times of its calls and returns, and an independent checker looks for an order that explains
+//! the answers. The last tests run deliberately broken implementations, which the same checker must
+//! reject.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds; `MANYCORE_SEED=0x12ab` generates the programs
-//! of an earlier run again. (Threads still meet as they like: give it time.)
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the programs
+//! of an earlier run again. The seed does not fix how the threads meet, so a repeat may need time.
 
 mod common;
 
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 
 const SHARE: Duration = Duration::from_millis(2_200);
 
-/// Every way to configure an object that histories should look at.
+/// Returns builders for every way to configure an object that the histories should cover.
 fn builders<S: State, U: Update<S>, L: Log<S, Op = U>>() -> Vec<Builder<S, L>> {
     let place = Arc::new(LogTable::new(1));
     let counter = Arc::new(Clock::counter());
@@ -107,7 +108,7 @@ fn sums_with_a_log_of_the_users_own_are_linearizable() {
     histories_are_linearizable::<u64, Adds, Slow<SumLog>>("sum, own log, slow");
 }
 
-/// A set with marks, as histories want it: any thread toggles any member.
+/// A set with marks in the form that histories need: any thread toggles any member.
 struct Marks {
     set: ManuallyDrop<ldu::DeferredSet<Counts, ldu::Element<u8>>>,
     members: Vec<NonNull<ldu::Element<u8>>>,
@@ -189,7 +190,7 @@ fn sets_with_marks_are_linearizable() {
     }
 }
 
-/// One set of a domain that the sets of all histories share.
+/// One set in a domain that the sets of all histories share.
 struct OneOfMany {
     domain: Arc<Domain>,
     id: ldu::SetId,
@@ -286,8 +287,8 @@ fn sets_of_one_domain_are_linearizable() {
         .for_each(|domain| assert!(domain.read().iter().next().is_none(), "a set is left"));
 }
 
-/// A log that dawdles wherever the library calls it: between an update's stamp and its
-/// publication, and between the logs that a read collects.
+/// A log that is slow wherever the library calls it: between an update's stamp and its publication,
+/// and between the logs that a read collects.
 #[derive(Debug, Default)]
 struct Slow<L> {
     log: L,
@@ -343,7 +344,8 @@ impl<T, L: Log<T>> Log<T> for Slow<L> {
 
 // ---- tests of the test ----
 
-/// Histories of a broken list until the checker rejects one. `None` if it never does.
+/// Runs histories of a broken list until the checker rejects one, and returns its number. `None` if
+/// none is rejected within the limit.
 fn histories_until_rejected(bug: Bug, limit: Duration) -> Option<u64> {
     let make = |_: &mut Rng| Broken::list(bug);
     let until = Instant::now() + limit;
@@ -365,7 +367,8 @@ fn checker_rejects_reads_without_a_cut() {
     println!("no cut: rejected after {:?} histories", rejected.expect("no history was rejected"));
 }
 
-/// Two threads, two objects: each updates its own and reads the other's.
+/// Makes a plan of two threads and two objects: each thread updates its own object and reads the
+/// other's.
 fn crosswise(size: Size, rng: &mut Rng) -> Plan<Add> {
     let thread = |mine: usize, rng: &mut Rng| {
         let pair = [Step::Update { object: mine, update: Add(1) }, Step::Read { object: 1 - mine }];
@@ -383,7 +386,8 @@ fn tallies_until_rejected(plain: bool, limit: Duration) -> Option<u64> {
     result.err().map(|violation| violation.number)
 }
 
-/// Needs cores whose time stamps agree: the counter in their place would empty the store buffers.
+/// Needs cores with synchronized time stamps: the counter used otherwise would empty the store
+/// buffers.
 #[test]
 fn checker_rejects_publication_by_plain_store() {
     let _alone = env::alone();
@@ -398,9 +402,11 @@ fn checker_rejects_publication_by_plain_store() {
     }
 }
 
-/// A by one thread, a flag, B by another that learns of the flag as late as can be. The order is
-/// known, so no moments are recorded: that would take a fenced stamp just before the unfenced one.
-/// Returns how many of `rounds` histories the checker rejects.
+/// Runs rounds of: A by one thread, a flag, B by another thread that learns of the flag as late as
+/// possible. Returns how many of `rounds` histories the checker rejects.
+///
+/// The order is known, so no times are recorded. Recording would take a fenced stamp just before
+/// the unfenced one.
 fn chains_rejected(bug: Bug, rounds: usize) -> usize {
     let lists: Vec<_> = (0..rounds).map(|_| Broken::list(bug)).collect();
     let (a_is_done, b_is_ready) = ([AtomicUsize::new(0)], AtomicUsize::new(0));

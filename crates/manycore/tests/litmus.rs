@@ -1,10 +1,10 @@
 //! Litmus tests on the real machine: small races, very often.
 //!
-//! - *Two cores* (requirement O-02): A is done, a flag, B by another thread. No read sees B without
-//!   A, and no log with stamps applies B before A.
+//! - *Two cores* (requirement O-02): one thread does A and sets a flag, another sees the flag and
+//!   does B. No read sees B without A, and no log with stamps applies B before A.
 //! - *Store buffering* (law oplog.D1): each of two threads updates one object and reads the other.
-//!   They never both miss.
-//! - The same with broken objects, which must fail.
+//!   Never do both miss the other's update.
+//! - The same races with broken objects, which must fail.
 //!
 //! `MANYCORE_ROUNDS=10000000 cargo test --release -p manycore --test litmus` runs each race ten
 //! million times.
@@ -18,8 +18,8 @@ use manycore::oplog::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Runs a race as often as the environment says, or else for a moment. The argument of `run` is a
-/// number of rounds.
+/// Runs a race for the number of rounds that the environment says, or else for a moment. The
+/// argument of `run` is a number of rounds.
 fn often(run: impl FnMut(u64) -> Outcome) -> Outcome {
     match env::number("MANYCORE_ROUNDS") {
         Some(rounds) => Outcome::of(rounds, 5_000, None, run),
@@ -40,7 +40,7 @@ fn assert_sound(race: &str, outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// Runs a race with every way to publish, and again as long as the two sides have not met in any of
+/// Runs a race with every way to publish. Repeats it while the two sides have not met in any of
 /// them. None may find a violation.
 fn sound_in_every_way(race: &str, mut run: impl FnMut(Publish, u64) -> Outcome) {
     let _alone = env::alone();
@@ -147,7 +147,8 @@ fn reads_without_a_cut_are_caught() {
     });
 }
 
-/// Where stores wait in a buffer and loads overtake them, which is everywhere by now.
+/// Needs a processor whose stores wait in a buffer while later loads overtake them, as nearly all
+/// do.
 #[test]
 fn publication_by_plain_store_is_caught() {
     let _alone = env::alone();

@@ -1,11 +1,13 @@
-//! What objects cost, measured as the pages that the process holds (but for those of files: how
-//! many of the program's own are mapped at a time is the kernel's affair).
+//! What objects cost, measured as the pages that the process holds in memory.
 //!
-//! Each measurement runs in a process of its own: this file's test binary, started again with the
-//! name of the measurement, so that nothing else moves the figure.
+//! Pages of files are left out: the kernel decides how many of the program's own are mapped.
 //!
-//! `MANYCORE_MEMORY_SECONDS=60` runs the load without reads that long (5 by default), and
-//! `MANYCORE_MEMORY_OBJECTS=1000000` sends that many objects through a small table (100,000).
+//! Each measurement runs in its own process, so that nothing else changes the figure. That process
+//! is this test binary again, started with the name of the measurement.
+//!
+//! `MANYCORE_MEMORY_SECONDS=60` runs the load without reads for 60 seconds (5 by default).
+//! `MANYCORE_MEMORY_OBJECTS=1000000` sends a million objects through a small table (100,000 by
+//! default).
 
 #![cfg(target_os = "linux")]
 
@@ -24,13 +26,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Measures in a process of its own, and prints its figures.
+/// Runs a measurement in its own process, and prints its figures.
 fn measure(name: &str, body: fn()) {
     let said = in_own_process(name, body).unwrap_or_default();
     said.lines().filter(|line| line.contains("bytes")).for_each(|line| println!("{name}: {line}"));
 }
 
-/// Bytes of this process in memory, files apart.
+/// Returns the bytes of this process in memory, without pages of files.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -60,7 +62,8 @@ fn million_cold_objects_cost_sixteen_bytes_each_beside_the_value() {
     measure("million_cold_objects_cost_sixteen_bytes_each_beside_the_value", million_cold_objects);
 }
 
-/// Two threads update two objects without reads. Returns the growth of memory in the second half.
+/// Lets two threads update two objects without reads. Returns the growth of memory in the second
+/// half.
 fn grown_without_reads<L: Log<u64, Op = Add>>(kind: &str, full: WhenFull, seconds: u64) {
     let builder = Deferred::<u64, L>::builder().logs(Logs::Always).when_full(full);
     let objects = [builder.build(0).unwrap(), builder.build(0).unwrap()];
@@ -107,7 +110,7 @@ fn load_without_reads_keeps_its_memory() {
     measure("load_without_reads_keeps_its_memory", load_without_reads);
 }
 
-/// Objects that come one after the other to a table of 64 places: each gets logs and loses them to
+/// Sends objects one after the other through a table of 64 places: each gets logs and loses them to
 /// the next.
 fn many_objects_in_a_small_table() {
     const PLACES: usize = 64;
@@ -144,7 +147,7 @@ fn many_objects_share_the_logs_of_a_small_table() {
     measure("many_objects_share_the_logs_of_a_small_table", many_objects_in_a_small_table);
 }
 
-/// Objects of a slab that come and go: their pages must go, too.
+/// Makes and frees objects of a slab: their pages must be given back, too.
 fn slab_of_objects_that_went() {
     const BYTES: usize = 64 << 20;
     let slab = Slab::new();
@@ -165,7 +168,7 @@ fn slab_gives_memory_back_when_its_chunks_are_empty() {
     measure("slab_gives_memory_back_when_its_chunks_are_empty", slab_of_objects_that_went);
 }
 
-/// Nodes of sections that came from threads that have ended.
+/// Nodes retired by sections of threads that have ended.
 fn nodes_of_ended_threads() {
     const NODES: usize = 500_000;
     let domain = Domain::new();
@@ -198,8 +201,8 @@ fn nodes_of_ended_threads_are_given_back_by_those_that_reclaim_them() {
     );
 }
 
-/// What a space holds that has two live ids: fresh, and after one thread has inserted and removed
-/// `pairs` others.
+/// Returns what a space with two live ids holds: fresh, and after one thread has inserted and
+/// removed `pairs` other ids.
 fn two_ids<const SIZE: usize>(pairs: usize) -> (usize, usize) {
     let domain = Domain::builder().build().unwrap();
     // What the domain and this thread keep is not the space's.
@@ -241,7 +244,7 @@ fn space_of_two_ids_costs_little_whatever_their_size() {
     measure("space_of_two_ids_costs_little_whatever_their_size", spaces_with_two_ids);
 }
 
-/// A domain that this thread has used.
+/// Makes a domain and uses it on this thread.
 fn used_domain() -> Domain {
     let domain = Domain::new();
     let section = domain.enter();
@@ -252,8 +255,8 @@ fn used_domain() -> Domain {
     domain
 }
 
-/// Many things, each of which takes as many bytes as documented, or a tenth more with what the
-/// allocator loses. They are returned, so that the next ones do not come to their memory.
+/// Makes many things, each of which takes the documented bytes, plus up to a tenth that the
+/// allocator loses. Returns them, so that the next ones do not reuse their memory.
 fn two_kilobytes_each<T>(name: &str, make: impl Fn() -> T) -> Vec<T> {
     const MANY: usize = 5_000;
     drop(make()); // the first makes what the process and the thread need

@@ -1,4 +1,5 @@
-//! The observer of `profile::observe`: a program of its own, because a process has one.
+//! The observer of `profile::observe`. It has its own test program, because a process has only one
+//! observer.
 
 use manycore::collections::Counter;
 use manycore::lock::TicketLock;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 static SEEN: Mutex<Vec<(What, &'static str)>> = Mutex::new(Vec::new());
 
-/// Promotes an object itself, and panics.
+/// An observer that promotes an object itself, and panics.
 fn hostile(happening: &Happening) {
     SEEN.lock().unwrap().push((happening.what, happening.kind));
     let own = Counter::new(0);

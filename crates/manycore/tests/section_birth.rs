@@ -1,5 +1,5 @@
-//! Births of nodes in a bounded domain (law section.E4): what a section has linked itself it may
-//! stay on.
+//! Births of nodes in a bounded domain (law section.E4): a section may stay on a node that it has
+//! linked itself.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-/// A thread that links a node may hold it, also if the era has moved since the thread's last
+/// A thread that links a node may hold it, even if the era has moved since the thread's last
 /// section.
 #[test]
 fn stalled_section_holds_the_node_that_it_has_linked_itself() {

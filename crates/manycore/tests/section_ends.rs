@@ -1,5 +1,5 @@
-//! Sections that a thread closes after it has given its slot up: the slot goes back once, when the
-//! last of them is done with it.
+//! Sections that a thread closes after it has given its slot up. The slot is given back once, when
+//! the last section no longer needs it.
 
 use manycore::percpu::current_slot;
 use manycore::section::{Domain, Section};
@@ -11,7 +11,7 @@ static FIRST: LazyLock<Domain> =
     LazyLock::new(|| Domain::builder().batch_nodes(1).bound(1).build().unwrap());
 static SECOND: LazyLock<Domain> = LazyLock::new(Domain::new);
 
-/// A thread that has taken its slot while user code ran, and stays until the sender is gone.
+/// A thread that took its slot while user code ran, and that lives until the sender is dropped.
 struct Comer {
     slot: usize,
     stay: mpsc::Sender<()>,
@@ -30,7 +30,7 @@ fn comer() -> Comer {
 
 static COMER: Mutex<Option<Comer>> = Mutex::new(None);
 
-/// A section that a thread's end closes, after a refresh if wished.
+/// A section that is closed by its thread's end, after a refresh if `refresh` is set.
 struct Kept {
     section: Option<Section<'static>>,
     refresh: bool,
@@ -55,8 +55,8 @@ thread_local! {
     static INNER: RefCell<Kept> = const { RefCell::new(Kept::NONE) };
 }
 
-/// The thread ends inside sections of two domains. Closing or refreshing one runs user code, which
-/// closes the other and starts a thread.
+/// A thread ends inside sections of two domains. Closing or refreshing one section runs user code,
+/// which closes the other section and starts a thread.
 fn end_inside_two_domains(refresh: bool) {
     let ending = move || {
         // Registers destructors: they run after the slot's, which comes last here.
@@ -90,8 +90,8 @@ fn slot_of_an_ended_thread_goes_back_once() {
     end_inside_two_domains(true);
 }
 
-/// A thread that Rust did not start has no `thread::current()` after its destructors: its sections
-/// open all the same.
+/// A thread that Rust did not start has no `thread::current()` after its destructors. Its sections
+/// open nevertheless.
 #[cfg(unix)]
 #[test]
 fn thread_of_another_language_opens_a_section_after_its_destructors() {

@@ -1,13 +1,13 @@
-//! Everything at once, with an oracle: objects of every kind, threads that come and go, promotion,
-//! demotion, eviction, bounded logs, updates that panic.
+//! Everything at once, with an oracle: objects of every kind, threads that start and end,
+//! promotion, demotion, eviction, bounded logs, updates that panic.
 //!
-//! What must hold whatever happens: nothing is lost, nothing counts twice, the updates of one
-//! producer keep their order, a thread that has updated an object sees that in its next read, and
-//! the statistics add up.
+//! These must always hold: nothing is lost, nothing counts twice, and the updates of one producer
+//! keep their order. A thread that has updated an object sees the update in its next read. The
+//! statistics add up.
 //!
-//! `MANYCORE_STRESS_SECONDS=60` (or `MANYCORE_SOAK`) says how long, `MANYCORE_SEED=0x12ab` repeats
-//! the choices of an earlier run, each world's by its number. It prints its seed first, and last a
-//! line with what was done.
+//! `MANYCORE_STRESS_SECONDS=60` (or `MANYCORE_SOAK`) sets how long it runs. `MANYCORE_SEED=0x12ab`
+//! repeats the random choices of an earlier run, per world number. It prints its seed first, and at
+//! the end a line that sums up what was done.
 
 mod common;
 
@@ -23,14 +23,14 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What each producer has written to a journal: the next number must follow the last.
+/// The numbers that each producer has written to a journal: the next must follow the last.
 #[derive(Debug, Default)]
 struct Journal {
     last: HashMap<u32, u32>,
     entries: u64,
 }
 
-/// An entry of a journal, or one that panics instead.
+/// An entry of a journal, or an update that panics instead.
 #[derive(Debug, Clone, Copy)]
 struct Write {
     producer: u32,
@@ -54,7 +54,7 @@ impl Op<Journal> for Write {
 
 type Ordinary = Deferred<Journal, Ordered<Write>>;
 
-/// Every configuration that an object may have here.
+/// Returns every configuration that an object may have here.
 fn builder<T: Send + 'static, L: Log<T>>(rng: &mut Rng, tiny: &Arc<LogTable>) -> Builder<T, L> {
     let mut builder = Deferred::builder()
         .logs(*rng.pick(&[Logs::Always, Logs::Always, Logs::Auto]))
@@ -74,7 +74,7 @@ fn builder<T: Send + 'static, L: Log<T>>(rng: &mut Rng, tiny: &Arc<LogTable>) ->
     builder
 }
 
-/// An object and what is known of it from outside.
+/// An object, and what the test knows of it.
 struct Watched<T: Send + 'static, L: Log<T>> {
     object: Deferred<T, L>,
     /// Sum of the updates that have returned.
@@ -102,7 +102,7 @@ impl<T: Send + Default + 'static, L: Log<T>> Watched<T, L> {
     }
 }
 
-/// Everything that the workers share.
+/// State that all workers share.
 struct World {
     journals: Vec<Watched<Journal, Ordered<Write>>>,
     commuting: Vec<Watched<u64, Commuting<Add>>>,
@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-/// One thread's life: some hundred operations, each checked as far as one thread can.
+/// One worker's life: some hundred operations, each checked as far as one thread can.
 struct Worker<'a> {
     world: &'a World,
     rng: Rng,
@@ -170,7 +170,7 @@ struct Worker<'a> {
     done: (u64, u64),
 }
 
-/// What all workers that have ended made of these.
+/// Totals of the workers that have ended.
 static READS: AtomicU64 = AtomicU64::new(0);
 static UPDATES: AtomicU64 = AtomicU64::new(0);
 
@@ -405,7 +405,7 @@ impl Drop for Seed {
 
 const AT_ONCE: usize = 6;
 
-/// Workers come and go until the time is up. Returns how many there were.
+/// Starts and ends workers until the time is up. Returns how many there were.
 fn populate(world: &World, seed: u64, until: Instant) -> u64 {
     let (ended, endings) = mpsc::channel();
     thread::scope(|scope| {
@@ -442,7 +442,7 @@ fn populate(world: &World, seed: u64, until: Instant) -> u64 {
     })
 }
 
-/// The oracle: every object holds exactly what was done to it.
+/// The oracle: demands that every object holds exactly what was done to it.
 fn settle(world: World) -> u64 {
     let mut updates = 0;
     for (which, journal) in world.journals.into_iter().enumerate() {
@@ -477,7 +477,7 @@ fn settle(world: World) -> u64 {
     updates
 }
 
-/// Applies what is left, panic after panic.
+/// Applies all updates that are left, however many of them panic.
 fn drained(object: &Ordinary) {
     while catch_unwind(AssertUnwindSafe(|| object.synchronize())).is_err() {
         object.clear_poison();

@@ -1,20 +1,20 @@
 //! Sections under torture: readers and reclaimers of every mode at once, with an oracle.
 //!
-//! A node has a body that outlives it. The body says *alive* while the node is linked,
-//! *retired* once it is unlinked, and *dead* once it is freed, and carries a version, which is new
-//! each time the body is used again. A reader keeps the bodies of the nodes it has found and looks
-//! at them again and again: dead, or of another version than at the first look, is a node that was
-//! freed under its reader. Nodes are retired with their births, so that a bounded domain filters
-//! them while readers stall (section.E4).
+//! Each node has a body that outlives it. The body says *alive* while the node is linked, *retired*
+//! once it is unlinked, and *dead* once it is freed. It also carries a version, which changes each
+//! time the body is used again. A reader keeps the bodies of the nodes that it found and looks at
+//! them again and again. If a body is dead, or its version has changed, the node was freed under
+//! its reader. Nodes are retired with their births, so that a bounded domain filters them while
+//! readers stall (section.E4).
 //!
-//! Some links lead to single nodes, others to chains: nodes that lead to nodes, of which any may be
-//! unlinked, its own link tagged before. A reader walks down a chain, keeps what it stood on, and
+//! Some links lead to single nodes, others to chains of nodes. Any node of a chain may be unlinked,
+//! after its own link was tagged. A reader walks down a chain, keeps the node it stood on, and
 //! later walks on from there.
 //!
-//! `MANYCORE_SOAK=3600` runs it for an hour; `MANYCORE_SEED=0x12ab` repeats the choices of an
-//! earlier run. It prints its seed, the reads, rounds and frees of each kind of domain, and their
-//! sums. Built with `--cfg manycore_seeded_bugs`, it also demands that a too eager filter is
-//! caught.
+//! `MANYCORE_SOAK=3600` runs it for an hour. `MANYCORE_SEED=0x12ab` repeats the random choices of
+//! an earlier run. It prints its seed, then the reads, rounds and frees of each kind of domain, and
+//! their sums. Built with `--cfg manycore_seeded_bugs`, it also demands that a filter that frees
+//! too eagerly is caught.
 
 mod common;
 
@@ -34,10 +34,10 @@ const DEAD: u64 = 0xdead_dead_dead_dead;
 
 const LINKS: usize = 16;
 const CHAINS: usize = 8;
-/// Nodes of a chain from which on its writers rather remove than insert.
+/// Length of a chain from which on its writers begin to remove more often than insert.
 const CHAIN_LENGTH: usize = 6;
 
-/// What outlives its node: the oracle reads it after the node was freed.
+/// The part of a node that outlives it: the oracle reads it after the node was freed.
 struct Body {
     state: AtomicU64,
     /// Another one each time the body is used.
@@ -51,7 +51,7 @@ thread_local! {
 }
 const REUSED_AFTER: usize = 64;
 
-/// The node's value: freeing the node kills the body. A single node's link leads nowhere.
+/// The node's value; freeing the node marks the body dead. A single node's link leads nowhere.
 struct Node {
     body: &'static Body,
     next: Atomic<Node>,
@@ -86,7 +86,7 @@ impl Node {
     }
 }
 
-/// A node's body at the first look.
+/// A node's body as it was at the first look.
 #[derive(Clone, Copy)]
 struct Seen {
     body: &'static Body,
@@ -113,7 +113,7 @@ struct Field {
     updates: AtomicU64,
 }
 
-/// The heads of a list. Its writers take turns, so that only readers meet what they unlink.
+/// The heads of a list. Its writers take turns, so only readers meet unlinked nodes.
 struct Chain {
     head: Atomic<Node>,
     length: Mutex<usize>,
@@ -260,7 +260,7 @@ impl Field {
     }
 }
 
-/// Lets others run: sometimes, or for long.
+/// Lets other threads run: sometimes briefly, sometimes for long.
 fn linger(rng: &mut Rng, stall: bool) {
     if stall {
         thread::sleep(Duration::from_micros(200));
@@ -269,7 +269,7 @@ fn linger(rng: &mut Rng, stall: bool) {
     }
 }
 
-/// What a run did.
+/// Counts of what a run did.
 #[derive(Debug, Default)]
 struct Tally {
     reads: u64,
@@ -313,14 +313,14 @@ fn torture(name: &str, domain: Domain, share: Duration, seed: u64) -> Tally {
     tally
 }
 
-/// How many rounds were led.
+/// Returns how many rounds were led.
 fn rounds_of(domain: &Domain) -> u64 {
     let text = format!("{:?}", domain.now());
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     digits.parse().expect("a moment is a number")
 }
 
-/// Frees what is still linked, node after node.
+/// Frees all nodes that are still linked.
 fn take_apart(mut link: Atomic<Node>, seed: u64) {
     // SAFETY: the threads are gone.
     while let Some(node) = unsafe { std::mem::take(&mut link).into_owned() } {
@@ -364,7 +364,7 @@ fn nodes_are_never_freed_under_a_reader() {
     assert!(sum.freed > 1000, "hardly anything was ever freed");
 }
 
-/// The test of the test: with the bug in place the oracle must speak.
+/// Tests the test: with the bug in place, the oracle must report it.
 #[cfg(manycore_seeded_bugs)]
 #[test]
 fn too_eager_filter_is_caught() {

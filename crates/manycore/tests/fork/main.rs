@@ -1,10 +1,10 @@
 //! What outlives threads and processes: `fork`, threads that end with full logs, many threads.
 //!
-//! A forked child has one thread and a copy of everything. Each of these tests has a process of its
-//! own, so that no other test's threads are there. The child does no more than use the objects and
-//! leave through `_exit`. Where another thread is somewhere in the library at the fork, the child
-//! does what the table in the crate's documentation says it can ("Fork"); an alarm ends one that
-//! waits for ever.
+//! A forked child has one thread and a copy of everything. Each test here has its own process, so
+//! that no other test's threads exist in it. The child only uses the objects and leaves through
+//! `_exit`. If another thread is inside the library at the fork, the table in the crate's
+//! documentation ("Fork") says what the child can do; the child does that. An alarm ends a child
+//! that waits forever.
 
 #![cfg(unix)]
 
@@ -22,7 +22,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-/// What parent and child have: some objects with full logs of several threads that are gone.
+/// The objects that parent and child have: their logs are full, and several of the threads are
+/// gone.
 struct Objects {
     list: Deferred<List, Ordered<Push>>,
     sum: Deferred<u64, Commuting<Add>>,
@@ -57,7 +58,7 @@ fn builder<T: Send + 'static, L: Log<T>>(publish: Publish) -> Builder<T, L> {
     Deferred::builder().logs(Logs::Always).publish(publish)
 }
 
-/// Reads what was logged before, appends `more` of each, and reads that.
+/// Reads the updates logged before, appends `more` to each object, and reads those.
 fn uses(objects: &Objects, more: u8) -> bool {
     let before: List = (0..50).collect();
     let mut passed = *objects.list.read() == before;
@@ -174,7 +175,7 @@ fn thousand_threads_at_once_end_with_full_logs_in_order() {
     assert!(seen.values().all(|numbers| *numbers == [0, 1, 2, 3]));
 }
 
-/// Which thread, and its how-many-th.
+/// A thread and the number of one of its updates.
 struct Entry(usize, u8);
 
 impl Op<Vec<(usize, u8)>> for Entry {
@@ -183,8 +184,8 @@ impl Op<Vec<(usize, u8)>> for Entry {
     }
 }
 
-/// The parent's other thread is in a section at the fork, and stays there in the child for ever:
-/// the child retires without a crash, and nothing that the thread could hold is freed.
+/// The parent's other thread is in a section at the fork, so that section stays open in the child
+/// forever. The child retires without a crash, and nothing that the thread could hold is freed.
 #[test]
 fn child_retires_although_another_thread_was_inside() {
     in_own_process("child_retires_although_another_thread_was_inside", || {
@@ -249,7 +250,7 @@ impl manycore::ldu::Structure<manycore::ldu::Element<u32>> for Largest {
     }
 }
 
-/// Members of threads that are gone are in queues; parent and child each go on with their copy.
+/// Queues hold members of threads that are gone; parent and child each go on with their own copy.
 #[test]
 fn child_has_the_queued_members_of_a_set() {
     in_own_process("child_has_the_queued_members_of_a_set", || {
@@ -274,7 +275,7 @@ fn child_has_the_queued_members_of_a_set() {
     });
 }
 
-/// Says that threads are to stop, also when a test fails.
+/// Tells threads to stop, also when a test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -283,8 +284,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Threads retire, make domains, start and end all the while, so that a fork meets every lock of
-/// the sections in the hands of a thread that the child does not have.
+/// Other threads retire, make domains, start and end all the while. So some fork finds each lock of
+/// the sections held by a thread that the child does not have.
 #[test]
 fn child_of_a_busy_process_can_use_the_library() {
     fn replace(domain: &Domain, link: &Atomic<u64>) {
@@ -340,8 +341,8 @@ fn child_of_a_busy_process_can_use_the_library() {
     });
 }
 
-/// Threads wait for an object while they hold another all the while, so that a fork happens while
-/// they are in the wait-for graph and change it.
+/// Other threads wait for an object while they hold another, all the while. So some fork happens
+/// while they are in the wait-for graph and change it.
 #[cfg(target_os = "linux")]
 #[test]
 fn childs_stalled_section_is_reported_with_the_childs_own_thread_id() {

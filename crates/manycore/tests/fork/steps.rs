@@ -1,5 +1,5 @@
-//! Forks while another thread is at a step: in a section, in a destructor, in user code that an
-//! object has called, or in an object that is reserved, has logs or is shared by readers.
+//! Forks while another thread is at a certain step: in a section, in a destructor, or in user code
+//! that an object has called. Or the object is reserved, has logs, or is shared by readers.
 
 use crate::Stop;
 use crate::common::kinds::Add;
@@ -14,8 +14,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Forks while another thread is where `other` calls its argument, and demands that `child` says
-/// true.
+/// Forks while another thread is at the point where `other` calls its argument. Demands that
+/// `child` returns true.
 fn fork_while(
     step: &str,
     other: impl FnOnce(&mut dyn FnMut()) + Send,
@@ -41,7 +41,7 @@ fn fork_while(
     });
 }
 
-/// More uses than reserve an object for the thread that makes them.
+/// More uses than it takes to reserve an object for the thread that makes them.
 const USES: u64 = 5000;
 
 type Sum = Deferred<u64, Commuting<Add>>;
@@ -129,7 +129,7 @@ fn child_can_use_an_object_with_logs_that_other_threads_append_to() {
     });
 }
 
-/// Sections of other threads stay open in the child, unless it says that nothing relies on them.
+/// Sections of other threads stay open in the child, unless it states that nothing relies on them.
 #[test]
 fn child_can_end_the_sections_of_threads_that_it_does_not_have() {
     in_own_process("child_can_end_the_sections_of_threads_that_it_does_not_have", || {
@@ -202,7 +202,7 @@ fn child_can_end_the_sections_of_threads_that_it_does_not_have() {
     });
 }
 
-/// An update that is there while it is applied.
+/// An update that stays inside `apply` for as long as the test wants.
 struct Visit<F: FnOnce()>(F);
 
 impl<F: FnOnce()> Op<u64> for Visit<F> {
@@ -220,7 +220,7 @@ impl Family for Version {
     fn import(&self, (): ()) {}
 }
 
-/// What another thread has not left at the fork is never left in the child.
+/// What another thread had not left at the fork is never left in the child.
 #[test]
 fn childs_updates_and_calls_of_other_threads_do_not_end() {
     in_own_process("childs_updates_and_calls_of_other_threads_do_not_end", || {
@@ -253,7 +253,7 @@ fn childs_updates_and_calls_of_other_threads_do_not_end() {
     });
 }
 
-/// Of what other threads hold, the child is told at once where a call has a way to say it.
+/// If another thread holds an object, the child is told at once by every call that can report it.
 #[test]
 fn child_is_told_of_what_other_threads_hold() {
     in_own_process("child_is_told_of_what_other_threads_hold", || {
