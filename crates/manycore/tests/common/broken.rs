@@ -1,9 +1,9 @@
-//! A deferred object small enough to be seen through, that can be broken on purpose: the test of
-//! the tests.
+//! A small deferred object that can be broken on purpose: the test of the tests.
 //!
-//! Each thread has a ring of stamped entries. An update stamps, stores the entry and moves the
-//! ring's tail. A read takes a cut, collects what is up to it, sorts by (stamp, ring, place) and
-//! applies. Without a bug it is linearizable, and the checks must say so; with one, they must not.
+//! Each thread has a ring of stamped entries. An update takes a stamp, stores the entry and moves
+//! the ring's tail. A read takes a cut, collects the entries up to it, sorts them by (stamp, ring,
+//! place) and applies them. Without a bug the object is linearizable, and the checks must accept
+//! it. With a bug, they must reject it.
 
 use super::kinds::{Add, List, Push};
 use super::manycore::clock::Clock;
@@ -49,7 +49,7 @@ impl Default for Ring {
     }
 }
 
-/// A deferred `S`. Updates are numbers; `apply` says what they mean.
+/// A deferred `S`. Updates are numbers, and `apply` gives them their meaning.
 pub struct Broken<S> {
     bug: Bug,
     rings: [Ring; RINGS],
@@ -138,11 +138,11 @@ impl Shared<List, Push> for Broken<List> {
     }
 }
 
-/// A counter of one cell per slot, without any lock: an update is one store to its own cell.
+/// A counter with one cell per slot, without any lock: an update is one store to its own cell.
 ///
-/// Sound if the store is ordered before the updater's later loads; a plain one waits in the store
-/// buffer. (Where reads take a lock, its locked instruction empties the reader's own buffer, which
-/// hides the bug on x86. Nothing hides it here.)
+/// It is sound if the store is ordered before the updater's later loads. A plain store waits in the
+/// store buffer, so it is not. (If a read takes a lock, the locked instruction empties the reader's
+/// own buffer, which hides the bug on x86. Here nothing hides it.)
 #[derive(Debug, Default)]
 pub struct Tally {
     plain: bool,

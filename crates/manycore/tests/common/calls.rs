@@ -1,5 +1,5 @@
-//! Histories of calls that answer: random programs of a few threads on one object, whose answers
-//! must fit one order of the calls. The objects of [`super::history`] answer nothing but reads.
+//! Histories of calls that return answers: random programs of a few threads on one object. The
+//! answers must fit one order of the calls. The objects of [`super::history`] answer only reads.
 
 use super::history::State;
 use super::place::on_side;
@@ -14,7 +14,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-/// A sequential type, from which everything else follows.
+/// A sequential type; the tests derive everything else from it.
 pub trait Model: State {
     type Call: Clone + Debug + Send + Sync;
     type Answer: Clone + Eq + Hash + Debug + Send;
@@ -45,7 +45,7 @@ impl<M: Model> Specification for Spec<M> {
     }
 }
 
-/// One call and its answer, between two moments.
+/// A call and its answer, with the times of both.
 #[derive(Debug, Clone)]
 struct Event<M: Model> {
     thread: usize,

@@ -1,8 +1,9 @@
-//! Histories of collections whose calls return something: random calls of a few threads on many
-//! short-lived objects, checked for linearizability against a sequential specification.
+//! Histories of collections whose calls return something. A few threads make random calls on many
+//! short-lived objects. Each history is checked for linearizability against a sequential
+//! specification.
 //!
-//! As `history` and `run` do for deferred objects, with a specification for each collection in
-//! place of an update and a read.
+//! `history` and `run` do the same for deferred objects, which have only updates and reads. Here
+//! each collection has its own specification.
 
 use super::rng::Rng;
 use super::run::{Gate, Recorder};
@@ -16,7 +17,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-/// A collection under test, and what a sequential one would do.
+/// A collection under test, with what its sequential form would do.
 pub trait Subject: Sync + Sized {
     /// A call with its answer.
     type Done: Clone + Debug + Send;
@@ -40,7 +41,7 @@ pub trait Subject: Sync + Sized {
     fn step(done: &Self::Done, state: &mut Self::State) -> bool;
 }
 
-/// A call between two moments.
+/// A call with the times of its start and return.
 #[derive(Debug, Clone)]
 pub struct Call<D> {
     pub thread: usize,
@@ -66,7 +67,7 @@ impl<S: Subject> Specification for Sequential<S> {
     }
 }
 
-/// Whether an order of the calls exists that the specification explains and that keeps every
+/// Returns whether the specification explains some order of the calls. The order must keep every
 /// "returned before called".
 pub fn explains<S: Subject>(calls: &[Call<S::Done>]) -> bool {
     let mut moments: Vec<_> =
@@ -80,13 +81,13 @@ pub fn explains<S: Subject>(calls: &[Call<S::Done>]) -> bool {
     WGLChecker::<Sequential<S>>::is_linearizable(history)
 }
 
-/// Objects that the same threads work through, one after the other.
+/// How many objects the same threads work through, one after the other.
 const ROUNDS: usize = 50;
 
-/// Runs random histories until `until`, and says how many there were.
+/// Runs random histories until `until`, and returns how many there were.
 ///
 /// # Panics
-/// If no order explains one of them.
+/// If no order explains one of the histories.
 pub fn check<S: Subject>(name: &str, seed: u64, until: Instant) -> u64 {
     let mut histories = 0;
     while histories == 0 || Instant::now() < until {

@@ -1,4 +1,4 @@
-//! Values that notice being used after they were dropped, and are counted.
+//! Values that notice when they are used after they were dropped, and that are counted.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 const ALIVE: u64 = 0x5afe_5afe_5afe_5afe;
 const POISON: u64 = 0xdead_dead_dead_dead;
 
-/// How many canaries live.
+/// Number of canaries that live.
 #[derive(Debug, Default)]
 pub struct Aviary {
     living: AtomicI64,

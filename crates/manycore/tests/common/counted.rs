@@ -14,7 +14,7 @@ impl Drop for Counted {
     }
 }
 
-/// Puts a new node into the link and retires the old one.
+/// Puts a new node into the link and retires the old node.
 pub fn replace(link: &Atomic<Counted>, freed: &Arc<AtomicUsize>, section: &Section<'_>) {
     let old = link.swap(Owned::new(Counted(Arc::clone(freed))), section);
     // SAFETY: unlinked by the swap; no links; one domain a test.

@@ -4,7 +4,7 @@ use super::manycore::section::{Domain, Mode};
 
 type Make = fn() -> Domain;
 
-/// A domain of each kind. Batches are small, so that nodes are freed early.
+/// Returns a domain of each kind. Batches are small, so that nodes are freed early.
 pub fn domains() -> [(&'static str, Make); 3] {
     [
         ("epoch", || small(Mode::Epoch, true)),

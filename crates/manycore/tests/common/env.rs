@@ -1,9 +1,9 @@
-//! What the environment says about how long and with which seed to test.
+//! Settings from the environment: how long to test, and with which seed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A number from the environment: decimal, or hexadecimal after `0x`.
+/// Returns a number from the environment: decimal, or hexadecimal after `0x`.
 pub fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let text = text.trim().replace('_', "");
@@ -14,7 +14,7 @@ pub fn number(name: &str) -> Option<u64> {
     Some(parsed.unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// `MANYCORE_SEED`, or one from the time of day.
+/// Returns `MANYCORE_SEED`, or a seed from the time of day.
 pub fn seed() -> u64 {
     number("MANYCORE_SEED").unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
@@ -22,36 +22,38 @@ pub fn seed() -> u64 {
     })
 }
 
-/// Ends after the seconds that the environment variable `name` gives, or after `default`.
+/// Returns the time after the seconds in the environment variable `name`, or after `default`.
 pub fn deadline(name: &str, default: Duration) -> Instant {
     Instant::now() + number(name).map_or(default, Duration::from_secs)
 }
 
-/// So many rounds, or a tenth where `MANYCORE_TESTS` is `short`: under a sanitizer.
+/// Returns `full`, or a tenth of it if `MANYCORE_TESTS` is `short`, as it is under a sanitizer.
 pub fn rounds(full: usize) -> usize {
     let short = std::env::var("MANYCORE_TESTS").is_ok_and(|form| form == "short");
     if short { full / 10 } else { full }
 }
 
-/// How long a test waits for what shows only when two threads really meet, such as a planted fault.
+/// How long a test waits for an effect that needs two threads to really meet, such as a planted
+/// fault.
 pub const UNSEEN: Duration = Duration::from_secs(20);
 
-/// What shows only when two threads really meet did not show; `what` says so. Nothing guarantees
-/// that it does: on a busy machine two threads hardly ever run at the same time. So only the long
-/// form, `ci/stress.sh`, demands it.
+/// Reports that an effect which needs two threads to really meet was not seen; `what` describes it.
+///
+/// Nothing guarantees the effect: on a busy machine two threads hardly ever run at the same time.
+/// So only the long form, `ci/stress.sh`, fails here.
 pub fn was_not_seen(what: &str) {
     assert!(number("MANYCORE_ROUNDS").is_none(), "{what}");
     println!("{what} in {UNSEEN:?}");
 }
 
-/// Tests that time threads against each other take turns: together they would only wait for the
-/// same cores.
+/// Takes the turn of tests that time threads against each other. Together they would only wait for
+/// the same cores.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether two threads can run at the same time here.
+/// Returns whether two threads can run at the same time here.
 pub fn has_two_cores() -> bool {
     std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
 }

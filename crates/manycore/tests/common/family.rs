@@ -1,4 +1,4 @@
-//! A family of maps with four implementations, for tests of what exchanges them.
+//! A family of maps with four implementations, for tests that exchange one for another.
 
 use super::manycore;
 use super::manycore::cluster::{Clustered, Family, Placement, Rep};
@@ -62,7 +62,7 @@ impl Family for Locked {
 
 const SHARDS: usize = 4;
 
-/// A map for each of some keys; moves in as many pieces.
+/// Maps for parts of the keys, which are exported as just as many pieces.
 #[derive(Debug, Default)]
 pub struct Sharded([Mutex<Numbers>; SHARDS]);
 
@@ -102,7 +102,7 @@ impl Family for Sharded {
     }
 }
 
-/// A clustered object: one map in the root, and what was found there near each caller.
+/// A clustered object: one map in the root, and near each caller a copy of what was found there.
 pub struct Distributed(Clustered<Near>);
 
 struct Near(Mutex<Numbers>);
@@ -164,7 +164,7 @@ impl Family for Distributed {
     }
 }
 
-/// A locked map that panics where it is told to.
+/// A locked map that panics when it is told to.
 #[derive(Debug, Default)]
 pub struct Brittle {
     pub inner: Locked,
@@ -202,7 +202,7 @@ impl Family for Brittle {
     }
 }
 
-/// An implementation by number.
+/// Makes the implementation with this number.
 pub fn make(which: usize) -> Arc<dyn Table> {
     match which % 4 {
         0 => Arc::new(Locked::default()),

@@ -1,6 +1,6 @@
-//! Faults to order: of all calls of user code in a scenario, the n-th panics, for every n.
+//! Planned faults: of all calls of user code in a scenario, the n-th panics, for every n.
 //!
-//! One fuse for the process, because callbacks run on whichever thread: [`every_fault`] has it for
+//! The process has one fuse, because callbacks may run on any thread. [`every_fault`] holds it for
 //! as long as it runs.
 
 use super::env;
@@ -12,33 +12,35 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Calls until one panics; negative while there is no fuse, or after it has blown.
+/// Calls left until one panics. Negative while there is no fuse, or after it has blown.
 static LEFT: AtomicIsize = AtomicIsize::new(-1);
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-/// Values that exist.
+/// Number of values that exist.
 static ALIVE: AtomicIsize = AtomicIsize::new(0);
 
-/// A call of user code.
+/// Marks a call of user code; panics if it is the planned one.
 pub fn tick() {
     if LEFT.load(SeqCst) >= 0 && LEFT.fetch_sub(1, SeqCst) == 0 {
         resume_unwind(Box::new("planned")); // says nothing, and so costs little
     }
 }
 
-/// A step of a scenario. A panic ends here. Says whether there was one: the planned one, or one
-/// that tells of it.
+/// Runs a step of a scenario and catches its panic. Returns whether there was a panic: the planned
+/// one, or one caused by it.
 pub fn step(f: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
 
-/// From here on nothing panics. Says whether the fuse has blown.
+/// Makes sure that nothing panics from here on. Returns whether the fuse has blown.
 pub fn disarm() -> bool {
     LEFT.swap(-1, SeqCst) < 0
 }
 
-/// Runs `scenario` with a panic at its first call of user code, at its second, and so on, until it
-/// ends without one. The scenario calls [`disarm`] before it checks; afterwards, every [`Value`]
-/// has been dropped once.
+/// Runs `scenario` with a panic at its first call of user code, then at its second, and so on. Ends
+/// when a run has no panic.
+///
+/// The scenario calls [`disarm`] before it checks. Afterwards, every [`Value`] has been dropped
+/// once.
 pub fn every_fault(name: &'static str, scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ALIVE.store(0, SeqCst); // a test that failed may have left some
@@ -57,11 +59,12 @@ pub fn every_fault(name: &'static str, scenario: impl Fn() + Send + Sync + Copy 
     }
 }
 
-/// Runs `operation` on what `make` makes, with a panic at its first call of user code, at its
-/// second, and so on, until it ends without one. Nothing else panics: neither `make` nor `check`,
-/// which looks at what is left and goes on with it. Afterwards, every [`Value`] has been dropped
-/// once. Of an operation with many calls of user code, some of the later ones are left out, unless
-/// `MANYCORE_SOAK` is set.
+/// Runs `operation` on what `make` makes, with a panic at its first call of user code, then at its
+/// second, and so on. Ends when a run has no panic.
+///
+/// Nothing else panics: neither `make`, nor `check`, which looks at what is left and goes on using
+/// it. Afterwards, every [`Value`] has been dropped once. If an operation has many calls of user
+/// code, some of the later ones are skipped, unless `MANYCORE_SOAK` is set.
 pub fn every_fault_in<C: 'static>(
     name: &str,
     make: fn() -> C,
@@ -90,8 +93,8 @@ pub fn every_fault_in<C: 'static>(
     }
 }
 
-/// Makes and drops values aside from [`every_fault_in`], which counts them: while no other thread
-/// runs that.
+/// Runs `f`, which makes and drops values, while no other thread runs [`every_fault_in`]. That
+/// function counts the values.
 pub fn alone<R>(f: impl FnOnce() -> R) -> R {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let result = f();
@@ -99,8 +102,8 @@ pub fn alone<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Waits for values that were retired in the process's domain: another test may have a section open
-/// there.
+/// Waits until the values retired in the process's domain are freed. Another test may have a
+/// section open there.
 fn wait_for_garbage() {
     let end = Instant::now() + Duration::from_secs(20);
     while ALIVE.load(SeqCst) != 0 && Instant::now() < end {
@@ -110,8 +113,8 @@ fn wait_for_garbage() {
     }
 }
 
-/// Runs `f` with a panic at one call of user code. Says whether it panicked, and whether there was
-/// such a call.
+/// Runs `f` with a panic at one call of user code. Returns whether `f` panicked, and whether there
+/// was such a call.
 pub fn interrupted(calls: isize, f: impl FnOnce()) -> (bool, bool) {
     LEFT.store(calls, SeqCst);
     let panicked = step(f);
@@ -122,14 +125,14 @@ thread_local! {
     static BLOWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// [`disarm`], for [`every_fault`] to know whether to go on.
+/// Calls [`disarm`], and notes the result so that [`every_fault`] knows whether to go on.
 pub fn over() -> bool {
     let blown = disarm();
     BLOWN.set(blown);
     blown
 }
 
-/// A value whose every operation is a call of user code, and that is counted.
+/// A counted value. Each of its operations is a call of user code.
 #[derive(Debug)]
 pub struct Value(pub u32, Alive);
 

@@ -1,6 +1,6 @@
-//! A history of calls and returns, and the question whether it is linearizable.
+//! A history of calls and returns, and a check whether it is linearizable.
 //!
-//! The checker is that of the crate `todc-utils`: Wing and Gong's search with Lowe's memory.
+//! The checker is from the crate `todc-utils`: Wing and Gong's search with Lowe's memory.
 
 use super::manycore::oplog::Op;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-/// The state of a sequential type: what a read returns.
+/// The state of a sequential type: a read returns it.
 pub trait State: Clone + Eq + Hash + Debug + Default + Send + Sync + 'static {}
 impl<S: Clone + Eq + Hash + Debug + Default + Send + Sync + 'static> State for S {}
 
@@ -18,7 +18,7 @@ impl<S: Clone + Eq + Hash + Debug + Default + Send + Sync + 'static> State for S
 pub trait Update<S>: Op<S> + Clone + Debug + Send + Sync + 'static {}
 impl<S, U: Op<S> + Clone + Debug + Send + Sync + 'static> Update<S> for U {}
 
-/// What happened to one object between a call and its return.
+/// A call on one object, from its start to its return.
 #[derive(Debug, Clone)]
 pub struct Event<S, U> {
     pub object: usize,
@@ -34,7 +34,7 @@ pub enum Done<S, U> {
     Saw(S),
 }
 
-/// An object that begins with the state's default, as the checker wants it described.
+/// An object that begins with the state's default, described as the checker needs it.
 struct Sequential<S, U>(PhantomData<(S, U)>);
 
 impl<S: State, U: Update<S>> Specification for Sequential<S, U> {
@@ -57,9 +57,9 @@ impl<S: State, U: Update<S>> Specification for Sequential<S, U> {
     }
 }
 
-/// Whether the events of each object have an order that the sequential type explains and that
-/// keeps every "returned before called". Linearizability is local (Herlihy and Wing, 1990), so
-/// objects are looked at one by one.
+/// Returns whether the events of each object have an order that the sequential type explains. The
+/// order must keep every "returned before called". Linearizability is local (Herlihy and Wing,
+/// 1990), so each object is checked on its own.
 pub fn is_linearizable<S: State, U: Update<S>>(events: &[Event<S, U>]) -> bool {
     let objects = events.iter().map(|event| event.object + 1).max().unwrap_or(0);
     (0..objects).all(|object| {
@@ -83,7 +83,7 @@ pub fn is_linearizable<S: State, U: Update<S>>(events: &[Event<S, U>]) -> bool {
     })
 }
 
-/// The events as a person would want to see them.
+/// Returns the events in a form that people can read.
 pub fn pretty<S: State, U: Update<S>>(events: &[Event<S, U>]) -> String {
     let mut sorted: Vec<_> = events.iter().collect();
     sorted.sort_by_key(|event| event.call);

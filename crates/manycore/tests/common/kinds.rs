@@ -1,8 +1,8 @@
 //! The sequential types of the histories, and their updates.
 //!
-//! Each is made so that a read shows as much as possible: the list shows the order, the sum shows
-//! which updates are in it (each adds a power of two of its own), and the set counts, so that an
-//! update applied twice shows.
+//! Each is made so that a read shows as much as possible. The list shows the order. The sum shows
+//! which updates are in it: each adds its own power of two. The set counts, so an update that was
+//! applied twice shows.
 
 use super::manycore::clock::Stamp;
 use super::manycore::oplog::{Cancel, Combine, Log, Op};
@@ -45,7 +45,7 @@ pub struct Toggle {
     pub insert: bool,
 }
 
-/// How often each element was inserted more often than removed; never zero.
+/// For each element, how many more times it was inserted than removed; never zero.
 pub type Set = BTreeMap<u8, i8>;
 
 impl Op<Set> for Toggle {
@@ -68,7 +68,7 @@ impl Cancel for Toggle {
     }
 }
 
-/// The paper's Figure 8, repaired: a counter's log is a number, and merging takes it out.
+/// The paper's Figure 8, repaired: a counter's log is a number, and merging takes the number out.
 #[derive(Debug, Default)]
 pub struct SumLog {
     sum: u64,

@@ -1,4 +1,4 @@
-//! What several test files share. Each of them uses a part.
+//! Helpers that several test files share. Each file uses only some of them.
 #![allow(dead_code, reason = "every test file compiles its own copy and uses a part")]
 
 #[cfg(feature = "oplog")]

@@ -1,19 +1,19 @@
-//! Which core a test's threads run on, and memory that is slow to read.
+//! Helpers for the cores that a test's threads run on, and for memory that is slow to read.
 
 use super::manycore::percpu::pin;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// Keeps the calling thread on one of the CPUs that it may use: number `side`, around the circle.
-/// Does nothing where that is not possible; tests then race less often, not wrongly.
+/// Pins the calling thread to one of its allowed CPUs: number `side`, modulo their number. Does
+/// nothing if that is not possible; tests then race less often, but stay correct.
 pub fn on_side(side: usize) {
     if let Ok(cpus) = pin::allowed() {
         let _ = pin::pin_to(cpus[side % cpus.len()]);
     }
 }
 
-/// A chain of memory cells that a load has to follow before it knows its address, each fetched from
-/// main memory. What the processor may do before that load, it does some hundred nanoseconds
-/// earlier.
+/// A chain of memory cells that a load must follow before it knows its address. Each cell is
+/// fetched from main memory. So anything that the processor may do before that load happens some
+/// hundred nanoseconds earlier.
 #[derive(Debug)]
 pub struct SlowPath {
     cells: [Link; LINKS],
@@ -21,7 +21,7 @@ pub struct SlowPath {
 
 const LINKS: usize = 3;
 
-/// Alone on its page, so that no prefetcher guesses it.
+/// A cell alone on its page, so that no prefetcher guesses it.
 #[derive(Debug)]
 #[repr(align(4096))]
 struct Link(AtomicUsize);

@@ -64,7 +64,7 @@ pub enum Step<U> {
     Await(usize),
 }
 
-/// A program: for each thread its steps, each after a pause of so many units.
+/// A program: the steps of each thread, each after a pause of the given number of units.
 #[derive(Debug, Clone)]
 pub struct Plan<U> {
     pub threads: Vec<Vec<(u16, Step<U>)>>,
@@ -72,7 +72,7 @@ pub struct Plan<U> {
     pub objects: usize,
 }
 
-/// Updates as the contract of a kind of log wants them.
+/// Generates updates that keep the contract of a kind of log.
 pub trait Script: Default {
     type Update: Clone;
     /// The next update of this thread on this object.
@@ -111,8 +111,8 @@ impl Script for Adds {
     }
 }
 
-/// Inserts and removes of one element alternate: each thread has two elements of its own, and a
-/// handover has one.
+/// A script in which inserts and removes of one element alternate. Each thread has two elements of
+/// its own, and a handover has one.
 #[derive(Debug, Default)]
 pub struct Toggles {
     present: [bool; 32],
@@ -185,7 +185,7 @@ impl<U: Clone> Plan<U> {
 const DISTURBANCES: &[Disturb] =
     &[Disturb::Promote, Disturb::Demote, Disturb::Synchronize, Disturb::TryRead];
 
-/// Mostly none; sometimes about as long as an update; rarely as long as a read.
+/// Returns a pause: mostly none, sometimes about as long as an update, rarely as long as a read.
 fn pause(rng: &mut Rng) -> u16 {
     match rng.below(8) {
         0..4 => 0,
@@ -194,7 +194,7 @@ fn pause(rng: &mut Rng) -> u16 {
     }
 }
 
-/// What a thread needs of the machine, or of the model checker in its place.
+/// The functions that a thread needs from the machine, or from a model checker in its place.
 pub trait Machine {
     /// A moment before the operation that is about to be called.
     fn call(&self) -> u64;
@@ -205,7 +205,7 @@ pub trait Machine {
     fn wait(&self, flag: usize);
 }
 
-/// Runs one thread's part and says what happened.
+/// Runs one thread's part and returns what happened.
 pub fn run<S, U: Clone, O: Shared<S, U>>(
     machine: &impl Machine,
     thread: usize,

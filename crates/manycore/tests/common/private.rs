@@ -1,4 +1,4 @@
-//! Pages that say when they are gone or half written, a store of them, and views of it.
+//! Pages that notice when they are freed or half written, a store of such pages, and views of it.
 
 use super::manycore::collections::{PageCache, PageStore, PinError, PrivatePages};
 use std::cell::Cell;
@@ -39,7 +39,7 @@ impl Hash for Key {
 
 const THERE: u64 = 0x7_4e5e;
 
-/// A number written twice, with a word that says that it is there. Counts itself.
+/// A number written twice, with a word that says the page is alive. Counts itself.
 #[derive(Debug)]
 pub struct Page {
     halves: [u64; 2],
@@ -86,7 +86,7 @@ impl Drop for Page {
     }
 }
 
-/// Has page `key` with the number `1000 + key`.
+/// A store in which page `key` has the number `1000 + key`.
 #[derive(Default)]
 pub struct Store {
     pub alive: Arc<AtomicUsize>,
@@ -147,5 +147,5 @@ pub fn write(view: &View, key: u32, number: u64) -> u64 {
     }
 }
 
-/// What a view has to show.
+/// The numbers that a view must show.
 pub type Numbers = BTreeMap<u32, u64>;

@@ -1,12 +1,12 @@
-//! Tests that want a process for themselves, and forked children.
+//! Support for tests that need their own process, and for forked children.
 
 use std::process::Command;
 
 const OWN: &str = "MANYCORE_OWN_PROCESS";
 
-/// Runs the body of the test `name` here if this process was started for it alone, or else starts
-/// one that does, and demands that it passes. Returns what it printed. No other test of the program
-/// has `name` as a part of its own.
+/// Runs the body of the test `name` here if this process was started for it alone. Otherwise starts
+/// such a process, demands that it passes, and returns what it printed. No other test of the
+/// program may have `name` as a part of its own name.
 pub fn in_own_process(name: &str, body: impl FnOnce()) -> Option<String> {
     if std::env::var(OWN).as_deref() == Ok(name) {
         body();
@@ -24,11 +24,12 @@ pub fn in_own_process(name: &str, body: impl FnOnce()) -> Option<String> {
     Some(said)
 }
 
-/// Runs `child` in a forked process and returns its exit status: 0 if it said true.
+/// Runs `child` in a forked process and returns its exit status: 0 if it returned true.
 ///
-/// To be called within [`in_own_process`]. The child has a copy of every lock as it was at the
-/// fork, those of the standard library and of the loader among them; one that another thread of the
-/// parent held (the harness starting a thread, a test that panics) is never let go there.
+/// Call it within [`in_own_process`]. The child has a copy of every lock as it was at the fork,
+/// including those of the standard library and of the loader. If another thread of the parent held
+/// one then, it is never released in the child. Such a thread may be the harness that starts a
+/// thread, or a test that panics.
 #[cfg(unix)]
 pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
     use std::time::{Duration, Instant};
@@ -61,8 +62,8 @@ pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
     libc::WEXITSTATUS(status)
 }
 
-/// Runs tests of the caller's, and each of them again in the child of a fork, where the library is
-/// in use already. `name` is the test that asks for it.
+/// Runs the caller's tests, and each of them again in a forked child, where the library is already
+/// in use. `name` is the calling test.
 #[cfg(unix)]
 pub fn again_in_children(name: &str, tests: &[fn()]) {
     in_own_process(name, || {

@@ -1,4 +1,4 @@
-//! Two small races, run very often: see `litmus.rs` for what they say.
+//! Two small races, run very often: `litmus.rs` says what each must show.
 
 use super::broken::{Broken, Tally};
 use super::manycore::clock::Stamp;
@@ -19,7 +19,7 @@ pub enum Mark {
     B(u64),
 }
 
-/// What updates have left behind.
+/// Effects that updates have left behind.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
     /// The last round of A.
@@ -69,7 +69,7 @@ impl Racer for Broken<Marks> {
     }
 }
 
-/// What a number of [`Broken`] means here.
+/// Applies a number of [`Broken`], by its meaning in these races.
 pub fn apply_number(marks: &mut Marks, number: u64) {
     let mark = if number % 2 == 0 { Mark::A } else { Mark::B };
     mark(number / 2).apply(marks);
@@ -84,7 +84,7 @@ impl Racer for Tally {
     }
 }
 
-/// How races went.
+/// The outcome of races.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outcome {
     pub rounds: u64,
@@ -113,10 +113,11 @@ impl Outcome {
     }
 }
 
-/// Two threads; in each round each updates its own object, with its store buffer full, and then
-/// reads the other's.
+/// Runs two threads: in each round, each updates its own object, with its store buffer full, and
+/// then reads the other's.
 ///
-/// A violation is a round in which neither saw the other's update, a meeting one in which both did.
+/// A violation is a round in which neither saw the other's update. A meeting is a round in which
+/// both did.
 pub fn store_buffering<O: Racer>(left: &O, right: &O, rounds: u64) -> Outcome {
     let gate = Gate::default();
     let run = |mine: &O, others: &O, seed: u64| {
@@ -161,10 +162,10 @@ pub enum Writers {
     TwoSlots,
 }
 
-/// A, then B after it, round after round, while another thread reads all the time.
+/// Runs A, then B after it, round after round, while another thread reads all the time.
 ///
-/// Violations are reads that see B without A, B applied before A if `ordered`, and updates that the
-/// last read does not see. Meetings are reads that see what the read before did not.
+/// Violations are reads that see B without A, B applied before A (if `ordered`), and updates that
+/// the last read does not see. Meetings are reads that see something new since the read before.
 pub fn two_cores<O: Racer + Send + 'static>(
     object: &Arc<O>,
     rounds: u64,
@@ -262,7 +263,7 @@ fn write_through_two_slots<O: Racer + Send + 'static>(object: &Arc<O>, rounds: u
     }
 }
 
-/// A log that keeps nothing: an update of it updates another object, from within its push.
+/// A log that keeps nothing: pushing an update updates another object.
 struct Relay<O>(PhantomData<O>);
 
 impl<O> Default for Relay<O> {

@@ -1,4 +1,4 @@
-//! Runs plans on real threads and has their histories checked.
+//! Runs plans on real threads and checks their histories.
 
 use super::history::{Event, State, Update, is_linearizable, pretty};
 use super::manycore::clock::{Clock, Mode};
@@ -31,7 +31,7 @@ pub fn spin_until(done: impl Fn() -> bool) {
     }
 }
 
-/// How moments are told.
+/// How times are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorder {
     /// One shared counter. Knows nothing of clocks, but its locked instructions are fences, which
@@ -109,7 +109,7 @@ pub struct Violation {
 const ROUNDS: usize = 100;
 
 /// Runs random plans until the deadline, or until a history is not linearizable. `make` makes an
-/// object for a plan. Returns how many histories were fine.
+/// object for a plan. Returns how many histories passed.
 pub fn check<S: State, P: Script<Update: Update<S>>, O: Shared<S, P::Update>>(
     seed: u64,
     until: Instant,
@@ -123,7 +123,8 @@ pub fn check<S: State, P: Script<Update: Update<S>>, O: Shared<S, P::Update>>(
     check_plans(seed, until, size, Plan::random::<P>, make)
 }
 
-/// As [`check`], with plans by `plan`. All plans of one batch have the same size.
+/// Does the same as [`check`], with plans made by `plan`. All plans of one batch have the same
+/// size.
 pub fn check_plans<S: State, U: Update<S>, O: Shared<S, U>>(
     seed: u64,
     until: Instant,

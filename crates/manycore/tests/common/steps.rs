@@ -1,4 +1,4 @@
-//! Real threads that are told each step, so that a test decides how they interleave.
+//! Real threads that wait for each step, so that a test decides how they interleave.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,7 +6,8 @@ use std::thread::{self, JoinHandle};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Some threads, each waiting for what to do. They live, and keep their slots, as long as this.
+/// Some threads, each waiting for its next step. They live, and keep their slots, as long as this
+/// value.
 pub struct Stepped {
     threads: Vec<(Option<Sender<Job>>, JoinHandle<()>)>,
 }

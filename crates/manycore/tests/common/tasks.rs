@@ -15,7 +15,7 @@ impl Wake for Unparker {
     }
 }
 
-/// A waker that unparks the calling thread; no two are the same.
+/// Returns a waker that unparks the calling thread; no two are the same.
 pub fn unparker() -> Waker {
     Waker::from(Arc::new(Unparker(thread::current())))
 }

@@ -1,4 +1,4 @@
-//! Tests of what must not hang: they run on a thread of their own, and fail if it does not end.
+//! Tests that must not hang: they run on their own thread, and fail if it does not end.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -6,10 +6,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Far more than anything here takes, on a machine that is busy with other things.
+/// A time limit far above what anything here takes, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs `f` on a thread of its own, which leaks if `f` hangs. A panic goes on here.
+/// Runs `f` on its own thread, which leaks if `f` hangs. A panic of `f` continues here.
 ///
 /// # Panics
 /// If `f` does not return in time.
@@ -17,7 +17,7 @@ pub fn ends<R: Send + 'static>(what: &str, f: impl FnOnce() -> R + Send + 'stati
     ends_within(what, LIMIT, f)
 }
 
-/// The same with a time of the caller's.
+/// Does the same as [`ends`], with a time limit of the caller's.
 pub fn ends_within<R: Send + 'static>(
     what: &str,
     time: Duration,
@@ -30,10 +30,10 @@ pub fn ends_within<R: Send + 'static>(
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// What `f` says when it panics.
+/// Returns the message with which `f` panics.
 ///
 /// # Panics
-/// If it does not.
+/// If `f` does not panic.
 pub fn message(f: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(f)).expect_err("there was no panic");
     words_of(&*panic)
@@ -53,7 +53,7 @@ impl End {
     }
 }
 
-/// How `f` ends, run as [`ends`] does.
+/// Returns how `f` ended, run as [`ends`] does.
 ///
 /// # Panics
 /// If `f` does not return in time.

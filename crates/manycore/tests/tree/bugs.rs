@@ -1,29 +1,29 @@
-//! Planted bugs: each is explained beside the law that it breaks, and a test must catch it.
+//! Planted bugs: each must be explained beside the law that it breaks, and caught by a test.
 
 use crate::walk;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What plants a bug. In two halves, so that this file does not plant one.
+/// The text that plants a bug. In two halves, so that this file does not plant one.
 const PLANTS: &str = concat!("seeded_", "bug!(\"");
-/// What demands that a bug is caught; the bug's name is the first argument.
+/// The calls that demand that a bug is caught; the bug's name is the first argument.
 const DEMANDS: &[&str] = &["catches(", "catches_in_full(", "must_catch(", "must_catch_in_full("];
 const DEMANDS_OF_HISTORIES: &[&str] = &["must_reject(", "\"MANYCORE_SEEDED_BUG\","];
 /// How many lines above a bug its comment may begin.
 const COMMENT_LINES: usize = 5;
 
-/// A text in which every run of white space is one space, or none behind a bracket.
+/// Returns the text with each run of white space made one space, or nothing after a bracket.
 fn folded(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace("( ", "(")
 }
 
-/// The literals that follow `marker`.
+/// Returns the string literals that follow `marker`.
 fn named_after<'a>(text: &'a str, marker: &str) -> Vec<&'a str> {
     let behind = text.match_indices(marker).map(|(at, _)| text[at + marker.len()..].trim_start());
     let literals = behind.filter_map(|rest| rest.strip_prefix('"')?.split('"').next());
     literals.filter(|name| !name.contains(' ')).collect()
 }
 
-/// Whether this is where a test demands things.
+/// Returns whether tests in this file demand that bugs are caught.
 fn is_test(path: &str) -> bool {
     path.contains("tests") || path.contains("/seeded")
 }

@@ -1,5 +1,5 @@
-//! Files of a crate do not name each other in a cycle: what two need lies below both. A module and
-//! its own submodules may, and so may tests.
+//! Files of a crate must not name each other in a cycle: what two files need lies below both. A
+//! module and its own submodules may name each other, and so may tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use crate::{
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The text without a test module at its end.
+/// Returns the text without a test module at its end.
 fn without_tests(text: &str) -> &str {
     text.find("#[cfg(test)]\nmod tests {").map_or(text, |end| &text[..end])
 }
 
-/// Whether the file (below `src`) is compiled for tests alone.
+/// Returns whether the file (path below `src`) is compiled for tests only.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| {
         let part = part.trim_end_matches(".rs");
@@ -23,7 +23,7 @@ fn is_test(path: &str) -> bool {
     })
 }
 
-/// What each file of a crate names, as modules. `files` are (path below `src`, text).
+/// Returns the modules that each file of a crate names. `files` are (path below `src`, text).
 fn graph(files: &[(&str, &str)]) -> Graph {
     let module = |path: &str| module_of(path).join("::");
     let files: Vec<_> = files.iter().filter(|(path, _)| !is_test(path)).collect();
@@ -50,7 +50,7 @@ fn graph(files: &[(&str, &str)]) -> Graph {
     graph
 }
 
-/// The modules that can be reached from `start`.
+/// Returns the modules that can be reached from `start`.
 fn reach(graph: &Graph, start: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut next = vec![start.to_owned()];
@@ -64,7 +64,7 @@ fn reach(graph: &Graph, start: &str) -> BTreeSet<String> {
     found
 }
 
-/// The cycles: sets of modules that reach each other.
+/// Returns the cycles: sets of modules that reach each other.
 fn cycles(graph: &Graph) -> BTreeSet<Vec<String>> {
     let reached: BTreeMap<_, _> =
         graph.keys().map(|module| (module, reach(graph, module))).collect();

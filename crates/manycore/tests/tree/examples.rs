@@ -1,5 +1,5 @@
-//! Every public type, trait and free function of the libraries shows its use: its documentation has
-//! an example that runs, or one line "See [...]" that links what has one.
+//! Every public type, trait and free function of the libraries must show its use. Its documentation
+//! has an example that runs, or one line "See [...]" that links to an item with an example.
 
 use crate::walk;
 use std::collections::HashMap;
@@ -11,10 +11,10 @@ const LIBRARIES: &[&str] = &[
     "crates/manycore-trace/src/",
     "crates/manycore-vm/src/",
 ];
-/// What begins an item, or a method, that may be public.
+/// The words that begin an item, or a method, that may be public.
 const KINDS: &[&str] = &["struct", "enum", "trait", "union", "type", "fn"];
 
-/// Attributes of items that users don't see.
+/// Attributes of items that users do not see.
 const HIDES: &[&str] = &["#[doc(hidden)]", "#[cfg(test)]", "#[cfg(manycore_loom)]"];
 
 /// An item with a name, or a method.
@@ -28,12 +28,12 @@ struct Item<'a> {
     is_hidden: bool,
 }
 
-/// Words of a line of code.
+/// Returns the words of a line of code.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// The name of what a line `pub fn name(...` and the like begins.
+/// Returns the name of the item that a line like `pub fn name(...` begins.
 fn name(line: &str) -> Option<&str> {
     let mut words = words(line.trim_start().strip_prefix("pub ")?);
     words
@@ -43,7 +43,7 @@ fn name(line: &str) -> Option<&str> {
     words.next()
 }
 
-/// The documentation above a line, and whether an attribute there hides the item.
+/// Returns the documentation above a line, and whether an attribute there hides the item.
 fn above<'a>(lines: &[&'a str], at: usize) -> (Vec<&'a str>, bool) {
     let ends =
         |line: &str| line.is_empty() || ["}", ";", "{"].iter().any(|end| line.ends_with(end));
@@ -59,7 +59,7 @@ fn above<'a>(lines: &[&'a str], at: usize) -> (Vec<&'a str>, bool) {
     (docs, is_hidden)
 }
 
-/// The items and the methods of a file.
+/// Returns the items and the methods of a file.
 fn items<'a>(path: &'a str, text: &'a str) -> Vec<Item<'a>> {
     let lines: Vec<&str> = text.lines().collect();
     let (mut found, mut of) = (Vec::new(), None);
@@ -80,14 +80,14 @@ fn items<'a>(path: &'a str, text: &'a str) -> Vec<Item<'a>> {
     found
 }
 
-/// Whether documentation has an example that is compiled and run.
+/// Returns whether documentation has an example that is compiled and run.
 fn runs(docs: &[&str]) -> bool {
     let fences = docs.iter().filter_map(|line| line.trim().strip_prefix("```"));
     let opening = fences.step_by(2);
     opening.into_iter().any(|info| matches!(info, "" | "rust" | "should_panic"))
 }
 
-/// The modules that lead to a file, the crate's folder first.
+/// Returns the modules that lead to a file, the crate's folder first.
 fn modules(path: &str) -> Vec<&str> {
     let (folder, inside) = path.split_once("/src/").unwrap_or(("", path));
     let inside = inside.strip_suffix(".rs").unwrap_or(inside);

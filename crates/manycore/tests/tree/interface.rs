@@ -1,5 +1,6 @@
-//! What users expect of every public type of the library: the standard traits that fit it, a
-//! message of its own where a trait of the library is missing, room to grow, a word on unwinding.
+//! Checks what users expect of every public type of the library: the standard traits that fit it,
+//! room to grow, and a statement on unwinding. Each trait of the library needs an error message of
+//! its own for types that lack it.
 
 use crate::{lexer::lex, walk};
 
@@ -12,13 +13,13 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("Progress", "non_exhaustive", "callers take it apart"),
 ];
 
-/// An `impl`: what stands before its brace, and what in it.
+/// An `impl`, split into the text before its brace and the text inside.
 struct Impl<'a> {
     header: String,
     body: &'a str,
 }
 
-/// Whether `text` has `word`, and not only as a part of another.
+/// Returns whether `text` has `word` as a whole word, not as a part of another.
 fn has_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
 }
@@ -51,7 +52,7 @@ impl Impl<'_> {
     }
 }
 
-/// The attributes above a line.
+/// Returns the attributes above a line.
 fn attributes(lines: &[&str], at: usize) -> String {
     let above = lines[..at].iter().rev();
     let own =
@@ -162,7 +163,7 @@ pub struct Fine {
     assert_eq!(found, expected);
 }
 
-/// The names that a module exports by `pub use`, without its traits.
+/// Returns the names that a module exports by `pub use`, without its traits.
 fn exports(module: &str) -> Vec<&str> {
     let uses = module.split("\npub use ").skip(1);
     let listed = uses.filter_map(|rest| rest.split(';').next()?.split("::").nth(1));
@@ -170,8 +171,8 @@ fn exports(module: &str) -> Vec<&str> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// Whether a panic may cross it is decided for each type of the collections, and the compiler
-/// checks what was decided.
+/// For each type of the collections it is decided whether a panic may cross it, and the compiler
+/// checks the decision.
 #[test]
 fn every_collection_says_whether_it_may_cross_a_catch() {
     let files = walk::rust_files();

@@ -1,24 +1,24 @@
-//! Labels of laws: `module.X1`, each defined once in a module header, and each cited somewhere.
+//! Labels of laws, like `module.X1`: each is defined once in a module header, and cited somewhere.
 
 use crate::{lexer::lex, walk};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Words of the form of a bare label that are none.
+/// Words that look like a bare label and are none.
 const WORDS: &[&str] = &["K42", "S3", "D12", "C11", "A64", "X86"];
-/// Where laws have labels.
+/// The folders whose laws have labels.
 const FOLDERS: &[&str] =
     &["crates/manycore/", "crates/manycore-cache/", "crates/manycore-sim-rt/", "crates/manycored/"];
-/// This folder: its texts are about labels.
+/// This folder: its texts are about labels, so it is skipped.
 const OWN: &str = "crates/manycore/tests/tree/";
 
-/// The words of a text that have the form of a label, bare (`X1`) or with a module (`name.X1`).
+/// Returns the words of a text that look like a label, bare (`X1`) or with a module (`name.X1`).
 fn labels(text: &str) -> Vec<&str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let words = text.split(|c: char| !is_part(c)).map(|word| word.trim_matches('.'));
     words.filter(|word| is_bare(word.rsplit('.').next().unwrap_or_default())).collect()
 }
 
-/// A capital letter and a number of one or two digits.
+/// Returns whether the word is a capital letter and a number of one or two digits.
 fn is_bare(word: &str) -> bool {
     let mut chars = word.chars();
     chars.next().is_some_and(|c| c.is_ascii_uppercase())
@@ -26,7 +26,7 @@ fn is_bare(word: &str) -> bool {
         && chars.all(|c| c.is_ascii_digit())
 }
 
-/// The label that a line of a module header defines.
+/// Returns the label that a line of a module header defines.
 fn defined(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("//!")?;
     let item = text.trim_start().strip_prefix("- ").map(|item| item.trim_start_matches('*'));
@@ -78,7 +78,7 @@ fn check(files: &[(&str, &str)]) -> Vec<String> {
     findings
 }
 
-/// Whether what stands before the last dot is a module's name.
+/// Returns whether the text before the last dot is a module's name.
 fn is_module(label: &str) -> bool {
     let name = label.rsplit_once('.').map_or("", |(name, _)| name);
     !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')

@@ -1,4 +1,4 @@
-//! Imports go only downward, and only the facade names what the model checkers replace.
+//! Imports go only downward, and only the facade names the items that the model checkers replace.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use crate::{
     walk,
 };
 
-/// The modules of the library, lowest first. A module may import from lines above its own, and
-/// from its own line as long as the line has no cycle.
+/// The modules of the library, lowest first. A module may import from the layers listed before its
+/// own. It may also import from its own layer, as long as that layer has no cycle.
 const LAYERS: &[&[&str]] = &[
     &["sync", "config", "policy"],
     &["clock", "percpu"],
@@ -20,10 +20,11 @@ const LAYERS: &[&[&str]] = &[
     &["collections"],
 ];
 
-/// The one file that may name what loom and shuttle replace.
+/// The only file that may name the items that loom and shuttle replace.
 const FACADE: &str = "sync.rs";
 
-/// What the facade hides. A parent of these may not be imported either: it would be a way around.
+/// The paths that the facade hides. A parent of these must not be imported either: it would be a
+/// way around.
 const HIDDEN: &[&str] = &[
     "std::sync::atomic",
     "core::sync::atomic",
@@ -34,11 +35,11 @@ const HIDDEN: &[&str] = &[
     "shuttle",
 ];
 
-/// The model checkers. Besides the facade, only the models may name them: files and folders whose
-/// names begin with the checker's.
+/// The model checkers. Besides the facade, only the models may name them: files and folders with a
+/// name that begins with the checker's.
 const CHECKERS: &[&str] = &["loom", "shuttle"];
 
-/// The crates whose paths are looked at.
+/// The crates whose paths are checked.
 const ROOTS: &[&str] = &["std", "core", "loom", "shuttle"];
 
 /// The source folder of the library.
@@ -48,7 +49,7 @@ fn rank(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// What is wrong with the imports of one file, and the pairs of equal rank it adds.
+/// Returns the wrong imports of one file, and the pairs of modules within one layer that it adds.
 fn check_imports(path_in_src: &str, source: &str) -> (Vec<String>, BTreeSet<(String, String)>) {
     let mut findings = Vec::new();
     let mut sideways = BTreeSet::new();
@@ -80,7 +81,7 @@ fn check_imports(path_in_src: &str, source: &str) -> (Vec<String>, BTreeSet<(Str
     (findings, sideways)
 }
 
-/// Pairs of modules of one layer that import each other, directly or around a corner.
+/// Returns pairs of modules of one layer that import each other, directly or through others.
 fn cycles(sideways: &BTreeSet<(String, String)>) -> Vec<String> {
     let mut reach = sideways.clone();
     loop {
@@ -99,7 +100,8 @@ fn cycles(sideways: &BTreeSet<(String, String)>) -> Vec<String> {
     reach.iter().filter(|(a, b)| a == b).map(|(a, _)| format!("{a} imports itself")).collect()
 }
 
-/// The modules of a folder, as (file or folder name), that have no layer, and layers without one.
+/// Returns modules without a layer, and layers without a module. `entries` are the names of files
+/// and folders.
 fn check_modules(entries: &[&str]) -> Vec<String> {
     let modules: BTreeSet<&str> = entries
         .iter()
@@ -112,8 +114,8 @@ fn check_modules(entries: &[&str]) -> Vec<String> {
     strangers.chain(missing).collect()
 }
 
-/// Whether the layers of a document are ours: the rows of its table of modules, top layer first,
-/// each with the module's name as the first word in code marks.
+/// Checks that the layers in a document are those of [`LAYERS`]. The rows of its table of modules
+/// have the top layer first, and the module's name as the first word in code marks.
 fn check_table(path: &str, text: &str) -> Vec<String> {
     let Some((_, table)) = text.split_once("\n| Module | ") else {
         return vec![format!("{path}: no table of modules")];
@@ -135,7 +137,7 @@ fn check_table(path: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// The layers as a document writes them in one line, lowest first.
+/// Returns the layers as a document writes them in one line, lowest first.
 fn chain() -> String {
     let names = |layer: &&[&str]| {
         layer.iter().map(|module| format!("`{module}`")).collect::<Vec<_>>().join(", ")
@@ -143,7 +145,7 @@ fn chain() -> String {
     LAYERS.iter().map(names).collect::<Vec<_>>().join(" < ")
 }
 
-/// What one file names although only the facade may.
+/// Returns the paths that one file names although only the facade may.
 fn check_facade(path_in_src: &str, source: &str) -> Vec<String> {
     if path_in_src == FACADE {
         return Vec::new();
@@ -168,7 +170,7 @@ fn check_facade(path_in_src: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
-/// The files of the library as (path below src, text).
+/// Returns the files of the library as (path below src, text).
 fn library() -> Vec<(String, String)> {
     let found: Vec<_> = walk::rust_files()
         .into_iter()

@@ -1,4 +1,4 @@
-//! Rust text with its comments or its literals blanked out, line structure kept.
+//! Splits Rust text into code, comments and literals, and keeps the line structure.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -12,10 +12,10 @@ pub struct Lexed {
     pub comments: Arc<str>,
 }
 
-/// What was lexed before: each rule reads the whole tree.
+/// The texts that were lexed before: each rule reads the whole tree.
 static LEXED: LazyLock<Mutex<HashMap<String, Lexed>>> = LazyLock::new(Mutex::default);
 
-/// What the scanner stands in.
+/// The kind of text that the scanner is in.
 #[derive(Clone, Copy, PartialEq)]
 enum Within {
     Code,
@@ -55,12 +55,13 @@ fn lex_anew(source: &str) -> Lexed {
     Lexed { code: in_code.into(), comments: in_comments.into() }
 }
 
-/// Whether the code so far ends inside a word, so that a following `r"` is not a raw string.
+/// Returns whether the code so far ends inside a word, so that a following `r"` is not a raw
+/// string.
 fn last_word_char(code: &str) -> bool {
     code.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_')
 }
 
-/// How many characters belong together at the head of `rest`, and what follows them.
+/// Returns how many characters at the head of `rest` belong together, and the state after them.
 fn step(rest: &[char], within: Within, after_word: bool) -> (usize, Within) {
     let second = rest.get(1).copied();
     match within {
@@ -86,7 +87,8 @@ fn step(rest: &[char], within: Within, after_word: bool) -> (usize, Within) {
     }
 }
 
-/// The start of a string literal at the head of `rest`, with its prefix: `"`, `b"`, `r#"`, `cr"`.
+/// Returns the start of a string literal at the head of `rest`, with its prefix: `"`, `b"`, `r#"`,
+/// `cr"`.
 fn literal_start(rest: &[char], after_word: bool) -> Option<(usize, Within)> {
     let mut at = 0;
     let mut raw = false;
@@ -104,7 +106,7 @@ fn literal_start(rest: &[char], after_word: bool) -> Option<(usize, Within)> {
         .then(|| (at + hashes + 1, Within::Text { hashes: hashes as u32, raw }))
 }
 
-/// The length of a character literal at the head of `rest`, or 1 for a lifetime's quote.
+/// Returns the length of a character literal at the head of `rest`, or 1 for a lifetime's quote.
 fn quote_length(rest: &[char]) -> usize {
     match rest.get(1) {
         Some('\\') => 3 + rest[3.min(rest.len())..].iter().take_while(|&&c| c != '\'').count() + 1,
@@ -130,7 +132,7 @@ impl Token {
     }
 }
 
-/// The tokens of `code` (as [`lex`] gives it).
+/// Returns the tokens of `code` (as [`lex`] gives it).
 pub fn tokens(code: &str) -> Vec<Token> {
     let mut out = Vec::new();
     for (index, line) in code.lines().enumerate() {

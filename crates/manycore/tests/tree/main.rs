@@ -1,8 +1,8 @@
 //! The rules about the source tree itself, checked by text.
 //!
-//! Text, not types: a lint sees through re-exports and would reject the facade's own users. Every
-//! rule is a function from text to findings, run twice: over the tree, where it must find nothing,
-//! and over small wrong texts, where it must find exactly the fault (the test of the test).
+//! They check text, not types, because a lint sees through re-exports and would reject the facade's
+//! own users. Every rule is a function from text to findings, and runs twice. Over the tree it must
+//! find nothing. Over small wrong texts it must find exactly the fault (the test of the test).
 
 mod bugs;
 mod cycles;

@@ -1,15 +1,15 @@
-//! Which crate may depend on which, and where other people's concurrent structures may be named.
+//! Which crate may depend on which, and which files may name other people's concurrent structures.
 
 use crate::{
     lexer::{lex, tokens},
     walk,
 };
 
-/// The crate that measures us against others, and its one user.
+/// The crate that compares the library with others, and the only crate that may use it.
 const BENCH: &str = "manycore-bench";
 const BENCH_USER: &str = "manycore-cli";
 
-/// What counts instructions, with small rivals beside; it builds in a minute.
+/// The crate that counts instructions. It compares with small rivals only, and builds in a minute.
 const INSTRUCTIONS: &str = "manycore-instructions";
 
 /// Crates that stand below all others of the workspace.
@@ -19,12 +19,12 @@ const BASES: &[&str] = &["manycore", DERIVE, "manycore-sim", PAGE];
 const PAGE: &str = "manycore-page";
 const DERIVE: &str = "manycore-derive";
 
-/// Crates that are built on the library alone.
+/// Crates that use the library and no other crate of the workspace.
 const ON_LIBRARY_ALONE: &[&str] =
     &["manycore-cache", "manycore-metrics", "manycore-trace", "manycore-vm"];
 
-/// Crates that the benchmarks compare with. A name matches with `-` and `_` alike, and a name that
-/// ends in `-` matches whatever it begins.
+/// Crates that the benchmarks compare with. In a name, `-` and `_` are the same. A name that ends
+/// in `-` stands for every name that it begins.
 const RIVALS: &[&str] = &[
     "arc-swap",
     "concurrent-queue",
@@ -58,7 +58,7 @@ fn is_rival(name: &str) -> bool {
     )
 }
 
-/// The names of the crates that a manifest depends on, in every kind of dependency table.
+/// Returns the names of the crates that a manifest depends on, in every kind of dependency table.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut listing = false;
@@ -83,7 +83,7 @@ fn dependencies(manifest: &str) -> Vec<String> {
     found
 }
 
-/// What is wrong with the dependencies of the crate `name`.
+/// Returns what is wrong with the dependencies of the crate `name`.
 fn check_manifest(name: &str, manifest: &str) -> Vec<String> {
     dependencies(manifest)
         .iter()
@@ -105,7 +105,7 @@ fn check_manifest(name: &str, manifest: &str) -> Vec<String> {
         .collect()
 }
 
-/// Rivals named in the code or the comments of a Rust file outside the benchmarks.
+/// Returns rivals named in the code or the comments of a Rust file outside the benchmarks.
 fn check_words(path: &str, source: &str) -> Vec<String> {
     let lexed = lex(source);
     [lexed.code, lexed.comments]
@@ -116,7 +116,7 @@ fn check_words(path: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
-/// `crates/NAME/rest` as (NAME, rest).
+/// Splits `crates/NAME/rest` into (NAME, rest).
 fn in_crate(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix("crates/")?.split_once('/')
 }
@@ -135,8 +135,8 @@ fn crates_depend_only_downward() {
     assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
-/// Rows of the table of crates in a document that do not say which of ours a crate depends on.
-/// `manifests` are crates with their manifests.
+/// Returns the rows of a document's table of crates that do not say which of our crates a crate
+/// depends on. `manifests` are crates with their manifests.
 fn check_crates(document: &str, manifests: &[(&str, &str)]) -> Vec<String> {
     let names = |cell: &str| -> Vec<String> {
         let mut names: Vec<_> = cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
@@ -241,8 +241,8 @@ fn rivals_in_code_and_comments_are_caught() {
     assert_eq!(check_words("a.rs", harmless), Vec::<String>::new());
 }
 
-/// What a manifest has below its line "The rivals": without those that are optional, and without
-/// another version of one.
+/// Returns the crates below a manifest's line "The rivals". Leaves out optional crates, and other
+/// versions of a crate already listed.
 fn rivals(manifest: &str) -> impl Iterator<Item = &str> {
     let section = manifest.split_once("# The rivals.").map_or("", |(_, rest)| rest);
     let lines = section.lines().take_while(|line| !line.starts_with('['));
@@ -252,8 +252,8 @@ fn rivals(manifest: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| Some(line.split_once(" = ")?.0))
 }
 
-/// The rivals that a document counts and lists, as in "those of 2 rival crates among them: a and
-/// b.", against a manifest's dependencies.
+/// Checks the rivals that a document counts and lists against a manifest's dependencies. The
+/// document says "those of 2 rival crates among them: a and b."
 fn check_count(text: &str, manifest: &str) -> Vec<String> {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let Some((count, names)) = text.split_once("those of ").and_then(|(_, rest)| {

@@ -1,8 +1,9 @@
-//! Every path that a source text names, made absolute: `crate::oplog::Log`, `std::sync::Arc`.
+//! Finds every path that a source text names, and makes it absolute: `crate::oplog::Log`,
+//! `std::sync::Arc`.
 
 use crate::lexer::{Token, lex, tokens};
 
-/// A path as an absolute list of names, the first being `crate` or the name of another crate.
+/// A path as an absolute list of names. The first is `crate` or the name of another crate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
     /// The names; a glob ends in `*`.
@@ -20,7 +21,7 @@ impl Named {
     }
 }
 
-/// The module that a file of a crate's `src` folder holds: `oplog/merge.rs` is `[oplog, merge]`.
+/// Returns the module in a file of a crate's `src` folder: for `oplog/merge.rs`, `[oplog, merge]`.
 pub fn module_of(path_in_src: &str) -> Vec<String> {
     let stem = path_in_src.trim_end_matches(".rs");
     let mut parts: Vec<String> = stem.split('/').map(str::to_string).collect();
@@ -30,8 +31,8 @@ pub fn module_of(path_in_src: &str) -> Vec<String> {
     parts
 }
 
-/// The paths that `source`, the text of module `module`, names and that start at `crate`, `super`,
-/// `self` or one of `roots` (names of other crates).
+/// Returns the paths that `source`, the text of `module`, names. Only paths that start at `crate`,
+/// `super`, `self` or one of `roots` (names of other crates).
 pub fn named(source: &str, module: &[String], roots: &[&str]) -> Vec<Named> {
     let tokens = tokens(&lex(source).code);
     let mut reader = Reader { tokens: &tokens, at: 0, found: Vec::new(), imported: false };

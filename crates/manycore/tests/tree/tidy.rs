@@ -1,4 +1,4 @@
-//! House rules that a machine can check. CONTRIBUTING.md gives them in words.
+//! House rules that a machine can check. CONTRIBUTING.md states them in words.
 
 use crate::{
     lexer::{lex, tokens},
@@ -7,11 +7,11 @@ use crate::{
 
 /// Longest line of a Rust file, in characters.
 const LINE_CHARS: usize = 100;
-/// How far above an `unsafe` its reason may stand.
+/// How many lines above an `unsafe` its reason may begin.
 const REASON_LINES: usize = 6;
-/// How the reason of an `unsafe` begins that only points elsewhere.
+/// How a reason of an `unsafe` begins if it only points elsewhere.
 const POINTERS: &[&str] = &["as above", "as below", "as in ", "as for ", "see ", "the caller's "];
-/// Longest such reason, in words. A longer one says something of its own.
+/// Longest such reason, in words. A longer reason says something itself.
 const POINTER_WORDS: usize = 5;
 
 /// Marks of unfinished work. In two halves, so that this file does not contain them.
@@ -36,7 +36,7 @@ fn check_width(path: &str, text: &str) -> Vec<String> {
     lines.map(|(i, _)| format!("{path}:{}: wider than {LINE_CHARS}", i + 1)).collect()
 }
 
-/// A row of a table, outside of code: from its first bar on.
+/// Returns a row of a table, outside of code, from its first bar on.
 fn row(line: &str) -> Option<&str> {
     let text = line.trim_start_matches(' ').trim_start_matches(['/', '!']);
     let is_code = text.starts_with('|') && line.starts_with("    ");
@@ -44,8 +44,8 @@ fn row(line: &str) -> Option<&str> {
     (!is_code).then(|| text.trim_end())
 }
 
-/// Rows with another number of cells than the first of their table: a row that was broken into two
-/// lines is two rows.
+/// Finds rows with another number of cells than the first row of their table. A row broken into two
+/// lines counts as two rows.
 fn check_tables(path: &str, text: &str) -> Vec<String> {
     let comments = walk::is_rust(path).then(|| lex(text).comments);
     let (mut fenced, mut cells) = (false, None);
@@ -79,7 +79,8 @@ fn check_unsafe(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The reason that a SAFETY comment gives: the rest of its first line, and the lines that go on.
+/// Returns the reason that a SAFETY comment gives: the rest of its first line, and the lines that
+/// continue it.
 fn reason<'a>(mut comments: impl Iterator<Item = &'a str>) -> Option<String> {
     let (before, first) = comments.next()?.split_once("SAFETY:")?;
     let rest = comments
@@ -88,7 +89,7 @@ fn reason<'a>(mut comments: impl Iterator<Item = &'a str>) -> Option<String> {
     Some(std::iter::once(first).chain(rest).map(str::trim).collect::<Vec<_>>().join(" "))
 }
 
-/// Whether a reason is only a pointer elsewhere: a reader must look it up, and an author that
+/// Returns whether a reason only points elsewhere. A reader must then look it up, and an author who
 /// copies it does not look at all.
 fn is_pointer(reason: &str) -> bool {
     let reason = reason.trim().trim_end_matches('.').to_lowercase() + " ";
@@ -130,7 +131,8 @@ fn check_marks(path: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Tests that do not run by default must be named where a reader finds the command that runs them.
+/// Checks that tests which do not run by default are named where a reader finds the command that
+/// runs them.
 fn check_ignored(path: &str, text: &str, guide: &str) -> Vec<String> {
     let code = tokens(&lex(text).code);
     let mut findings = Vec::new();
@@ -149,7 +151,8 @@ fn check_ignored(path: &str, text: &str, guide: &str) -> Vec<String> {
     findings
 }
 
-/// Links of a Markdown file to files that are not there. `exists` gets the target as written.
+/// Returns links of a Markdown file to files that do not exist. `exists` gets the target as
+/// written.
 fn check_links(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -218,7 +221,7 @@ fn every_script_is_run_or_explained() {
     assert_none(&missing);
 }
 
-/// Commands of the guide's table that say the wrong thing about `.ci/run`.
+/// Returns commands of the guide's table that say the wrong thing about `.ci/run`.
 fn misplaced(guide: &str, run: &str) -> Vec<String> {
     let rows = guide.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     let commands = rows.filter(|(command, _)| command.starts_with("ci/"));

@@ -18,7 +18,8 @@ pub fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("project folder")
 }
 
-/// Every text file of the project, sorted by path; build folders and version control left out.
+/// Returns every text file of the project, sorted by path. Leaves out build folders and version
+/// control.
 pub fn files() -> Vec<File> {
     let top = top();
     let mut found = Vec::new();
@@ -28,12 +29,12 @@ pub fn files() -> Vec<File> {
     found
 }
 
-/// Every Rust file below `crates/`.
+/// Returns every Rust file below `crates/`.
 pub fn rust_files() -> Vec<File> {
     files().into_iter().filter(|f| f.path.starts_with("crates/") && is_rust(&f.path)).collect()
 }
 
-/// Whether the path names a Rust source file.
+/// Returns whether the path names a Rust source file.
 pub fn is_rust(path: &str) -> bool {
     path.ends_with(".rs")
 }
