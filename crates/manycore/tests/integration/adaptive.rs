@@ -1,8 +1,9 @@
-//! `Adaptive` from outside: that it is the sequential type in every mode and across changes, that
-//! it changes when it should and not otherwise, panics, and what a thread may do while it reads.
+//! `Adaptive` from outside. It must behave like the sequential type in every mode and across
+//! changes, and change when it should and not otherwise. Also tested: panics, and what a thread may
+//! do while it reads.
 //!
-//! `MANYCORE_SOAK=60` runs the histories and the stress for 60 seconds each; `MANYCORE_SEED=0x12ab`
-//! repeats the choices of an earlier run.
+//! `MANYCORE_SOAK=60` runs the histories and the stress for 60 seconds each. `MANYCORE_SEED=0x12ab`
+//! repeats the random choices of an earlier run.
 
 use crate::common::env;
 use crate::common::history::{State, Update};
@@ -98,7 +99,7 @@ fn sums_that_switch_are_linearizable() {
 
 // ---- stress ----
 
-/// Pairs of equal numbers, and how often each thread has added.
+/// A pair of equal numbers, and how often each thread has added.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Pairs {
     left: u64,
@@ -211,7 +212,7 @@ proptest! {
 
 type Sum = Adaptive<u64, Commuting<Add>>;
 
-/// Does so many updates and reads, in turn.
+/// Does this many rounds of updates and reads, in turn.
 fn load(sum: &Sum, rounds: u64, updates: u64, reads: u64) {
     for _ in 0..rounds {
         (0..updates).for_each(|_| sum.update(Add(1)));
@@ -219,7 +220,7 @@ fn load(sum: &Sum, rounds: u64, updates: u64, reads: u64) {
     }
 }
 
-/// The same by two threads, half of it each.
+/// Does the same as [`load`] on two threads, half of it on each.
 fn load_by_two(sum: &Sum, rounds: u64, updates: u64, reads: u64) {
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -235,7 +236,7 @@ fn updates_of_one_thread_alone_leave_a_lock() {
     assert_eq!(sum.mode(), Mode::Direct);
 }
 
-/// Loads the object by two threads until it is in `mode`.
+/// Loads the object from two threads until it is in `mode`.
 fn settles(sum: &Sum, mode: Mode, updates: u64, reads: u64) {
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while sum.mode() != mode {
@@ -271,7 +272,7 @@ fn mixed_load_of_one_thread_stays_a_lock() {
     }
 }
 
-/// Three threads at one ratio for long: the object settles.
+/// Three threads keep one ratio of updates to reads for long: the object must settle on a mode.
 #[test]
 fn long_load_of_one_ratio_does_not_flap() {
     let _alone = env::alone();
@@ -394,7 +395,7 @@ fn whoever_holds_the_object_is_told_instead_of_waiting_for_itself() {
 
 // ---- panics ----
 
-/// Pushes, or panics if the number is 13.
+/// An update that pushes its number, or panics if the number is 13.
 #[derive(Debug, Clone, Copy)]
 struct Fragile(u8);
 

@@ -1,5 +1,5 @@
-//! The system's allocator with a count of allocations for each thread, and of the bytes in large
-//! blocks.
+//! The system's allocator, with a count of allocations for each thread, and a count of the bytes in
+//! large blocks.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 struct Counting;
 
-/// From this size on, in bytes, a block is large.
+/// Size from which a block is large, in bytes.
 const LARGE: usize = 64 << 10;
 
 /// Bytes in large blocks.
@@ -39,18 +39,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The allocations of the calling thread until now.
+/// Returns the allocations of the calling thread until now.
 pub fn of_this_thread() -> usize {
     ALLOCATIONS.get()
 }
 
-/// Bytes in large blocks of all threads: for tests in a process of their own.
+/// Returns the bytes in large blocks of all threads, for tests in their own process.
 #[cfg(feature = "collections")]
 pub fn in_large_blocks() -> usize {
     IN_LARGE.load(Relaxed)
 }
 
-/// The allocations of the calling thread while it runs `f`.
+/// Returns the allocations of the calling thread while it runs `f`.
 pub fn within(f: impl FnOnce()) -> usize {
     let before = of_this_thread();
     f();

@@ -1,5 +1,5 @@
-//! Budgets: against sequential ones, under stress with an oracle that no limit is passed at any
-//! moment, and that nothing is lost.
+//! Budgets, compared with sequential budgets, and under stress. An oracle checks that no limit is
+//! exceeded at any moment, and that nothing is lost.
 
 use crate::common::env;
 use crate::common::rng::Rng;
@@ -20,7 +20,7 @@ enum Step {
     SetLimit(usize, u64),
 }
 
-/// Levels: 0 above 1 and 2; 1 above 3 and 4.
+/// The parent of each level: 0 is above 1 and 2, and 1 is above 3 and 4.
 const PARENTS: [Option<usize>; 5] = [None, Some(0), Some(0), Some(1), Some(1)];
 
 fn path(level: usize) -> impl Iterator<Item = usize> {
@@ -46,7 +46,7 @@ fn tree(limits: &[u64], batch: u64) -> Vec<BudgetTree> {
     levels
 }
 
-/// Runs `f` in one of two threads, which have stocks of their own.
+/// Runs `f` on one of two threads, each with its own stock.
 fn elsewhere<R: Send>(second: bool, f: impl FnOnce() -> R + Send) -> R {
     if second { thread::scope(|scope| scope.spawn(f).join().unwrap()) } else { f() }
 }
@@ -96,7 +96,7 @@ proptest! {
     }
 }
 
-/// Threads charge and give back at random; at no moment is more charged than allowed.
+/// Threads charge and give back at random. At no moment is more charged than the limit allows.
 #[test]
 fn no_limit_is_ever_passed_and_nothing_is_lost() {
     const LIMITS: [u64; 5] = [1000, 700, 600, 400, 500];
@@ -226,7 +226,8 @@ fn release_of_more_than_was_charged_is_noticed() {
     assert!(text.is_some_and(|text| text.contains("more was released")));
 }
 
-/// Only the call of `release` that notices is told: no charge, no close, no `Drop`.
+/// A wrong release is reported only to the call of `release` that notices it, not to a charge, a
+/// close or a `Drop`.
 #[test]
 fn innocents_are_not_told_of_a_wrong_release() {
     let top = BudgetTree::with_batch(100, 10);
@@ -245,7 +246,7 @@ fn innocents_are_not_told_of_a_wrong_release() {
     assert!(top.try_charge(1).is_err(), "the limit holds again");
 }
 
-/// Charges given back by other threads than the ones that took them.
+/// Other threads give charges back than the threads that took them.
 #[test]
 fn charges_travel_between_threads() {
     let budget = Arc::new(BudgetTree::with_batch(64, 4));

@@ -1,4 +1,4 @@
-//! Budgets that ask users for memory: which, for how much, and what hostile callbacks can do.
+//! Budgets that ask users for memory: which users, for how much, and what hostile callbacks can do.
 
 use crate::common::env;
 use crate::common::rng::Rng;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const SHARE: Duration = Duration::from_millis(400);
 
-/// A user that holds charges and gives the oldest back.
+/// A user that holds charges and gives the oldest back when asked.
 struct Cache {
     budget: BudgetTree,
     charges: Arc<Mutex<Vec<Charge>>>,
@@ -168,7 +168,8 @@ fn wrong_answers_change_nothing_but_how_often_a_user_is_asked() {
     }
 }
 
-/// What a user gives goes to another charge, again and again: it is asked as long as it gives.
+/// Another charge takes everything that the user gives, again and again. The user is asked for as
+/// long as it gives.
 #[test]
 fn charge_is_not_refused_because_others_got_what_was_given() {
     let top = BudgetTree::with_batch(100, 0);
@@ -208,7 +209,7 @@ fn panic_of_a_callback_reaches_the_charge_and_leaves_nothing_charged() {
     assert_eq!(top.used(), user.used());
 }
 
-/// A callback that charges, releases, sets limits, registers, unregisters itself and others.
+/// A callback that charges, releases, sets limits, and registers and unregisters itself and others.
 #[test]
 fn callbacks_may_use_the_tree() {
     ends("BudgetTree: a reclaim callback", || {
@@ -241,8 +242,8 @@ fn callbacks_may_use_the_tree() {
     });
 }
 
-/// A charge that waits for a callback in another thread does not ask for the same memory again,
-/// and is refused at last if the callback does not end.
+/// A charge that waits for a callback in another thread does not ask for the same memory again. If
+/// the callback does not end, the charge is refused at last.
 #[test]
 fn charges_beside_a_callback_wait_for_it_with_a_limit() {
     let top = BudgetTree::with_batch(100, 0);
@@ -299,7 +300,7 @@ fn drop_of_a_reclaimer_waits_for_a_call_in_another_thread() {
 
 const LIMIT: u64 = 1000;
 
-/// What is charged, by the test's own count, and what users gave.
+/// The amount charged, by the test's own count, and the amount that users gave back.
 #[derive(Default)]
 struct Oracle {
     charged: AtomicU64,
@@ -349,7 +350,8 @@ impl StressUser {
     }
 }
 
-/// Fills a user, or takes a large charge that only reclaim can meet; true if that is charged.
+/// Fills a user, or takes a large charge that needs reclaim. Returns true if the large charge was
+/// granted.
 fn stress(rng: &mut Rng, top: &BudgetTree, users: &[StressUser], oracle: &Oracle) -> bool {
     let user = &users[rng.below(users.len())];
     user.reclaimer.note_uses(rng.below(3) as u64);

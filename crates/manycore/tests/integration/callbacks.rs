@@ -1,6 +1,8 @@
-//! User code that uses an object from where the object calls it: constructors, destructors,
-//! closures, transfers. Each case works, is an error, or panics with the words that the
-//! documentation has; none hangs. (Wakers and events of `EventQueue` are in `event_queue_tasks`.)
+//! User code that uses an object while the object calls it: constructors, destructors, closures,
+//! transfers.
+//!
+//! Each case works, returns an error, or panics with the documented words; none hangs.
+//! (`event_queue_tasks` tests wakers and events of `EventQueue`.)
 
 use crate::common::counted::drain;
 use crate::common::watchdog::{End, end_of};
@@ -436,7 +438,7 @@ impl Rep for Piece {
     }
 }
 
-/// The words of the documentation for each call from a constructor.
+/// The documented message for each call from a constructor.
 const FROM_CONSTRUCTOR: &str = "called from its representative's constructor";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Clustered objects: when representatives are created, by every placement, and faults of user
+//! Clustered objects: when representatives are created, under every placement, and faults in user
 //! code.
 
 use manycore::cluster::{Clustered, Placement, Rep};
@@ -10,7 +10,7 @@ use std::thread;
 const PLACEMENTS: [Placement; 4] =
     [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerThread];
 
-/// Counts locally; the root knows which were made.
+/// A representative that counts locally; the root knows which were made.
 #[derive(Debug)]
 struct Count(AtomicUsize);
 
@@ -37,8 +37,8 @@ fn total(counts: &Clustered<Count>) -> usize {
     counts.gather(0, |sum, count| sum + count.0.load(Relaxed))
 }
 
-/// Distributed in three steps, as the paper does it: everything in the root, then cached reads,
-/// then local updates. The same test passes for each.
+/// One object distributed in three steps, as in the paper: everything in the root, then cached
+/// reads, then local updates. The same test passes for each step.
 mod steps {
     use super::*;
 
@@ -243,7 +243,7 @@ fn scatter_from_within_scatter_is_told() {
     counts.scatter(|_| (), |_| counts.scatter(|_| (), |_| ()));
 }
 
-/// Every representative has the last number that was scattered, whenever it was made.
+/// Every representative has the last scattered number, whenever it was made.
 #[test]
 fn no_representative_misses_a_scatter() {
     for _ in 0..20 {
@@ -291,7 +291,7 @@ fn representatives_and_root_are_dropped_once() {
     assert_eq!(DROPPED.load(Relaxed), made);
 }
 
-/// Calls from a thread-local's destructor, when the thread has no slot any more.
+/// Calls from a thread-local's destructor, when the thread no longer has a slot.
 #[test]
 fn thread_that_is_ending_still_calls() {
     struct AtEnd(Option<Arc<Clustered<Count>>>);

@@ -1,10 +1,11 @@
-//! One panic of user code at every place where an operation of a collection calls it: `Hash`, `Eq`,
-//! `Clone`, `Drop`, closures, a store. Every operation with more than one step, in every state of
-//! the collection. Afterwards all other entries are there, growth goes on, nothing waits for ever,
-//! and everything is dropped once. (Collections of members, with marks or logs, are in
-//! `ldu_faults`, maps by key in `map_faults`.)
+//! One panic of user code at every place where an operation of a collection calls user code:
+//! `Hash`, `Eq`, `Clone`, `Drop`, closures, a store.
 //!
-//! `MANYCORE_SOAK=1` leaves no call out.
+//! Tests every operation with more than one step, in every state of the collection. Afterwards all
+//! other entries are there, growth goes on, nothing waits forever, and everything is dropped once.
+//! (`ldu_faults` tests collections of members, with marks or logs; `map_faults` tests maps by key.)
+//!
+//! `MANYCORE_SOAK=1` skips no call.
 
 use crate::common::fuse::{Value, every_fault_in, tick};
 use manycore::cluster::Placement;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-/// What may be done with a collection, under a name. It may take the collection away.
+/// An operation on a collection, with its name. It may take the collection away.
 pub(crate) type Operation<C> = (&'static str, fn(&mut Option<C>));
 pub(crate) type State<C> = (&'static str, fn() -> C);
 
@@ -37,7 +38,7 @@ pub(crate) fn every_fault<C: 'static>(
     }
 }
 
-/// Scatters numbers.
+/// A hasher that scatters numbers.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct Scatter(u64);
 
@@ -262,7 +263,7 @@ fn page_cache_is_in_order_after_a_panic_of_any_call() {
 
 type Private = PrivatePages<Store, Scattering>;
 
-/// A view with some private pages, which a fork of it shares.
+/// Makes a view with some private pages, and a fork that shares them.
 fn private(written: u32, forks: bool) -> (Private, Vec<Private>) {
     let view = Private::with_limit(Arc::new(pages(5)), 100);
     let write = |n| view.with_mut(&Value::new(n), |page| *page = Value::new(n + 100)).unwrap();
@@ -317,7 +318,8 @@ fn private_pages_are_in_order_after_a_panic_of_any_call() {
 
 // ---- What waits in a domain ----
 
-/// A domain with so many nodes that wait, because another thread's section saw them go.
+/// Makes a domain in which this many nodes wait, because another thread's section was open when
+/// they were retired.
 fn domain_with_garbage(nodes: u32) -> Domain {
     let domain = Domain::builder().batch_nodes(4).build().unwrap();
     let turn = Barrier::new(2);

@@ -1,8 +1,9 @@
-//! Random histories of the collections that claim linearizability, checked against sequential ones.
+//! Random histories of the collections that claim linearizability, checked against sequential
+//! collections.
 //!
-//! Each test prints its seed and how many histories there were. `MANYCORE_SOAK=60` runs each for 60
-//! seconds, `MANYCORE_SEED=0x12ab` makes the calls of an earlier run again (threads still meet as
-//! they like). The last tests feed each specification answers that are wrong.
+//! Each test prints its seed and the number of histories. `MANYCORE_SOAK=60` runs each test for 60
+//! seconds. `MANYCORE_SEED=0x12ab` makes the calls of an earlier run again (the threads may still
+//! meet differently). The last tests feed wrong answers to each specification.
 
 use crate::common::calls_history::{Call, Subject, check, explains};
 use crate::common::env;
@@ -84,7 +85,7 @@ fn queue(rng: &mut Rng) -> Queue {
     *rng.pick(&[Queue::PerThread, Queue::Global])
 }
 
-/// A handle to end, if there is one and the dice say so.
+/// Takes a handle to end it, if there is one and the random choice says so.
 fn some_end<H>(handles: &mut Vec<H>, rng: &mut Rng) -> Option<H> {
     (!handles.is_empty() && rng.once_in(3)).then(|| handles.swap_remove(rng.below(handles.len())))
 }
@@ -378,14 +379,14 @@ fn event_queue_histories_are_linearizable() {
 
 // ---- tests of the test ----
 
-/// Calls one after the other, of three threads in turn.
+/// Makes a history of calls one after the other, by three threads in turn.
 fn sequence<D>(calls: impl IntoIterator<Item = D>) -> Vec<Call<D>> {
     let call =
         |(at, done)| Call { thread: at % 3, from: 2 * at as u64, to: 2 * at as u64 + 1, done };
     calls.into_iter().enumerate().map(call).collect()
 }
 
-/// The right sequences are accepted and the wrong ones are not.
+/// Demands that the right sequences are accepted and the wrong sequences are rejected.
 fn judges<S: Subject>(right: &[&[S::Done]], wrong: &[&[S::Done]]) {
     for calls in right {
         assert!(explains::<S>(&sequence(calls.iter().cloned())), "right, and rejected: {calls:?}");
@@ -470,7 +471,7 @@ fn checker_rejects_wrong_answers_of_an_event_queue() {
     );
 }
 
-/// What overlaps may come in any order, and no more than that.
+/// Overlapping calls may come in any order; others may not.
 #[test]
 fn checker_lets_overlapping_calls_come_in_any_order() {
     use QueueCall::*;

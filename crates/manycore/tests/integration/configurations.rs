@@ -1,4 +1,4 @@
-//! Configurations of objects live as long as an object uses them, with their table and their clock.
+//! An object's configuration, with its table and its clock, lives as long as some object uses it.
 
 use crate::common::kinds::Add;
 use crate::common::process::in_own_process;
@@ -11,7 +11,7 @@ use std::thread;
 type Sum = Deferred<u64, Commuting<Add>>;
 type OrderedSum = Deferred<u64, Ordered<Add>>;
 
-/// Two handles that say whether the table and the clock of a builder are alive.
+/// Two handles that tell whether the table and the clock of a builder are alive.
 struct Watch(Weak<LogTable>, Weak<Clock>);
 
 impl Watch {
@@ -76,7 +76,7 @@ fn object_whose_update_panics_at_its_end_gives_its_configuration_up() {
     }
 }
 
-/// More configurations over time than there are numbers.
+/// Uses more configurations over time than there are numbers for them.
 fn many_configurations_one_after_the_other() {
     let mut watches = Vec::new();
     for number in 0..70_000_usize {
@@ -137,7 +137,7 @@ fn configurations_beyond_65535_at_a_time_are_an_error() {
     in_own_process("configurations_beyond_65535_at_a_time_are_an_error", too_many_at_a_time);
 }
 
-/// Threads build and drop objects of equal and of different configurations at the same time: each
+/// Threads build and drop objects of equal and of different configurations at the same time. Each
 /// object must find its own bound, whichever thread frees and takes numbers.
 #[test]
 fn numbers_that_threads_take_and_free_lead_to_their_own_configuration() {

@@ -1,4 +1,4 @@
-//! Counters: nothing lost, nothing twice, through promotion, demotion and eviction.
+//! Counters lose nothing and count nothing twice, through promotion, demotion and eviction.
 
 use manycore::collections::{Counter, CounterArray, Gauge, Histogram, HistogramSnapshot};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
@@ -155,7 +155,7 @@ fn array_refuses_a_counter_it_does_not_have() {
     CounterArray::new(3).add(3, 1);
 }
 
-/// Adders, takers and a thread that changes the form: every add is taken once.
+/// Some threads add, some take, and one changes the form: every add is taken once.
 #[test]
 fn takes_get_each_add_once_while_the_counter_changes_its_form() {
     let (counter, taken, stop) = (Counter::new(0), AtomicI64::new(0), AtomicBool::new(false));
@@ -187,7 +187,7 @@ fn takes_get_each_add_once_while_the_counter_changes_its_form() {
     assert_eq!(counter.take(), 0);
 }
 
-/// (Under Miri, one lost add suffices, so any change of the total counts as many.)
+/// Left out under Miri: there, one lost add suffices, so any change of the total counts as many.
 #[cfg(not(miri))]
 #[test]
 fn counter_that_is_read_after_each_add_becomes_one_word_and_stays_one() {
@@ -212,7 +212,7 @@ fn counter_that_is_read_after_each_add_becomes_one_word_and_stays_one() {
     assert!(counter.is_hot(), "a counter with ten adds for each read was demoted");
 }
 
-/// Whether a counter is read says nothing of another one.
+/// Reads of one counter must not affect the form of another.
 #[cfg(not(miri))]
 #[test]
 fn counter_is_promoted_although_its_threads_read_another() {

@@ -1,5 +1,5 @@
-//! Threads, each in user code that runs under a lock of one object (or with a guard of it), that
-//! use the object of the other: one of them is told, and the others go on.
+//! Threads that run user code under a lock (or guard) of one object, and there use the object of
+//! the next thread. One thread is told of the deadlock, and the others go on.
 
 use crate::common::kinds::Add;
 use crate::common::watchdog::{End, end_of, ends};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Barrier, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// Runs `cross(0)` and `cross(1)` on two threads, which are both inside when they meet.
+/// Runs `cross(0)` and `cross(1)` on two threads. Both are inside their objects when they meet.
 fn crossing(what: &'static str, cross: impl Fn(usize) + Clone + Send + 'static) {
     let threads = [0, 1].map(|at| {
         let cross = cross.clone();
@@ -135,7 +135,7 @@ fn closures_that_write_each_others_pages_are_told() {
     assert!((0..2).any(|key| *view.read(&key).expect("it is there") == key + 10));
 }
 
-/// A representative that calls another object when it is made, the first time.
+/// A representative that calls another object from its constructor, the first time only.
 struct Calling;
 
 struct Root {
@@ -173,7 +173,7 @@ fn constructors_that_call_each_others_objects_are_told() {
 
 type Numbers = Adaptive<u64, Commuting<Add>>;
 
-/// An object that its readers share.
+/// Makes an object that its readers share.
 fn shared() -> Arc<Numbers> {
     let object = Arc::new(Numbers::new(0));
     assert!(object.pin(Mode::Shared));
@@ -181,7 +181,7 @@ fn shared() -> Arc<Numbers> {
     object
 }
 
-/// Reads as often as a thread needs to until it has a lane.
+/// Reads as often as a thread must before it has a lane, and returns the last guard.
 fn read_by_lane(object: &Numbers) -> adaptive::ReadGuard<'_, u64, Commuting<Add>> {
     drop(object.read());
     object.read()
@@ -278,7 +278,7 @@ fn sharers_of_sets_that_bring_each_others_up_to_date_are_told() {
     });
 }
 
-/// A deadlock of one thread that shares a set and one that holds an object with logs.
+/// A deadlock between a thread that shares a set and a thread that holds an object with logs.
 #[test]
 fn deadlock_through_a_set_and_an_object_is_reported() {
     let (sets, both) = (sets(), Arc::new(Barrier::new(2)));
@@ -296,7 +296,7 @@ fn deadlock_through_a_set_and_an_object_is_reported() {
     });
 }
 
-/// Three threads, of which two share what the third wants alone.
+/// Three threads: two share an object that the third wants exclusively.
 #[test]
 fn deadlock_is_found_through_each_of_the_sharers() {
     for through in [0, 1] {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-/// Appends to a list; the order shows.
+/// An update that appends to a list, where the order shows.
 struct Push(u64);
 impl Op<Vec<u64>> for Push {
     fn apply(self, list: &mut Vec<u64>) {
@@ -40,8 +40,8 @@ fn hot_list() -> List {
     List::builder().logs(Logs::Always).build(Vec::new()).unwrap()
 }
 
-/// For objects whose statistics are looked at: those of other tests evict none of a table of its
-/// own, and an eviction begins them anew.
+/// Makes a table for objects with checked statistics. Other tests' objects then evict none of them;
+/// an eviction would restart the statistics.
 fn own_table() -> Arc<LogTable> {
     Arc::new(LogTable::new(64))
 }
@@ -73,7 +73,7 @@ fn promoted_object_logs_and_demoted_object_does_not() {
     assert_eq!(list.into_inner(), [0, 1, 2, 3]);
 }
 
-/// Lets other threads run while it is applied, so that they find the object in use.
+/// An update that lets other threads run while it is applied, so that they find the object in use.
 struct SlowAdd(u64);
 impl Op<u64> for SlowAdd {
     fn apply(self, sum: &mut u64) {
@@ -492,7 +492,7 @@ fn builder_refuses_what_cannot_work() {
     assert!(growth(1).is_ok());
 }
 
-/// A log whose push updates the same object again.
+/// A log that updates its own object again from its push.
 #[derive(Default)]
 struct Echoing {
     kept: u64,

@@ -1,6 +1,8 @@
-//! The distributed hash table: against the sequential one by every placement, for linearizability,
-//! for the conservation of local parts while elements come and go and tables change their size,
-//! are distributed and folded, and with user code that panics or uses the table.
+//! The distributed hash table, compared with the sequential one under every placement, and checked
+//! for linearizability.
+//!
+//! Local parts must be conserved while elements come and go, and while tables change their size,
+//! are distributed and folded. User code panics or uses the table.
 //!
 //! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
@@ -26,7 +28,8 @@ const SHARE: Duration = Duration::from_millis(500);
 const PLACEMENTS: [Placement; 4] =
     [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerThread];
 
-/// Centralized, distributed, and the default: centralized until it is told otherwise, or has to.
+/// The forms: centralized, distributed, and the default. The default is centralized until it is
+/// told to change, or must.
 const FORMS: [Distribution; 3] =
     [Distribution::Never, Distribution::Always, Distribution::Contended(Contention::new(1, 1))];
 
@@ -82,7 +85,7 @@ fn of(which: usize, key: u32, value: u32) -> Call {
     }
 }
 
-/// Shared part and sum of the local ones, by key.
+/// The shared part and the sum of the local parts, by key.
 type Values = BTreeMap<u32, (u32, u32)>;
 
 type Answer = Option<(u32, u32)>;
@@ -215,7 +218,8 @@ fn histories_are_linearizable_by_every_placement() {
     }
 }
 
-/// The checker sees additions that a look at the parts, one after the other, misses or finds twice.
+/// The checker notices a table that looks at the parts one after the other, and so misses additions
+/// or finds them twice.
 #[test]
 fn parts_that_are_not_taken_at_one_moment_are_not_linearizable() {
     let _alone = env::alone();
@@ -241,7 +245,7 @@ fn parts_that_are_not_taken_at_one_moment_are_not_linearizable() {
     }
 }
 
-/// What was added is what gatherings and removals bring home, while tables grow and shrink.
+/// Gatherings and removals bring home exactly what was added, while tables grow and shrink.
 #[test]
 fn no_part_is_lost_while_elements_come_and_go_and_tables_change_their_size() {
     const KEYS: u64 = 2_000;
@@ -392,7 +396,7 @@ fn is_refused<T>(call: impl FnOnce() -> T) -> bool {
     })
 }
 
-/// From within a hit, a gathering, and what decides on a removal.
+/// The closures run in a hit, in a gathering, and in the decision on a removal.
 #[test]
 fn closures_that_use_the_table_are_told_and_leave_it_working() {
     for (at, form) in (0..PLACEMENTS.len() * FORMS.len()).map(|at| (at, FORMS[at % 3])) {
@@ -534,7 +538,8 @@ static TABLES: [LazyLock<DHash<Looks, Looks, Looks>>; 3] = [
     LazyLock::new(|| built(Placement::PerThread, Distribution::default())),
 ];
 
-/// A key or part whose `Drop` uses every table, which it may under no lock of theirs.
+/// A key or part with a `Drop` that uses every table. It may do so only while no lock of theirs is
+/// held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Looks(u32);
 

@@ -1,5 +1,5 @@
-//! When a distributed hash table changes its form, and what that costs. (That it answers as
-//! before is for `dhash.rs`.)
+//! When a distributed hash table changes its form, and what the change costs. (`dhash.rs` tests
+//! that its answers stay the same.)
 
 use crate::common::env;
 use manycore::collections::{Contention, DHash, DHashBuilder, Distribution, DistributionReason};
@@ -81,7 +81,7 @@ fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
     assert_eq!(table.with_local(&1, |_, part| *part), Some(added + 500));
 }
 
-/// An element of a centralized table takes half of what it does when one place has a part of it.
+/// An element of a centralized table takes half the memory of an element with a part at one place.
 #[test]
 fn distributed_table_of_one_thread_is_twice_as_large() {
     let table = Table::new();
@@ -123,8 +123,8 @@ fn fold_whose_merge_panics_loses_no_part() {
     assert_eq!((table.replicas(), table.remove(&1)), (0, Some((1, vec![31]))));
 }
 
-/// Slots are found in two ways, the first 32 at once. All threads are there at a time, so that some
-/// have later ones.
+/// Slots are found in two ways: the first 32 directly, later slots otherwise. All threads exist at
+/// the same time, so that some have later slots.
 #[test]
 fn hits_by_forty_threads_are_complete_and_refuse_the_table() {
     const THREADS: usize = 40;
@@ -152,7 +152,7 @@ fn hits_by_forty_threads_are_complete_and_refuse_the_table() {
     assert!(table.replicas() > 32, "some slots are later ones: {}", table.replicas());
 }
 
-/// One lock for all elements, or many: the table is the same.
+/// The table behaves the same with one lock for all elements or with many.
 #[test]
 fn shards_divide_the_elements_and_change_nothing_else() {
     for shards in [0, 1, 3, 16, 100, 5000] {

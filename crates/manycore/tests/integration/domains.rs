@@ -1,4 +1,4 @@
-//! Many domains at once: what is done for one beside the others.
+//! Many domains at once: the cost of one domain must not depend on the others.
 
 use crate::allocations;
 use manycore::section::Domain;
@@ -9,7 +9,7 @@ fn entered() -> Domain {
     domain
 }
 
-/// Allocations of this thread for a hundred domains that are made, entered and dropped.
+/// Returns this thread's allocations for a hundred domains that are made, entered and dropped.
 fn allocations_of_a_hundred() -> usize {
     allocations::within(|| (0..100).for_each(|_| drop(entered())))
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Every way to keep events, and the queue's own choice.
+/// Returns a queue for every way to keep events, and one that chooses by itself.
 pub fn queues<E: Send + 'static>() -> Vec<EventQueue<E>> {
     let build = |logs, publish| EventQueue::builder().logs(logs).publish(publish).build().unwrap();
     vec![
@@ -43,7 +43,7 @@ fn events_of_one_thread_come_in_order_by_every_way_to_receive() {
 }
 
 /// Threads pass a baton and send one event each time they hold it. Every event happens after the
-/// one before it, on another thread.
+/// previous event, on another thread.
 fn relay(queue: &EventQueue<usize>, threads: usize, rounds: usize, drain_meanwhile: bool) {
     let turn = AtomicUsize::new(0);
     let mut received = Vec::new();
@@ -91,7 +91,7 @@ fn second_sender_comes_after_what_the_sole_sender_sent() {
     }
 }
 
-/// Threads that send when told to, one after the other.
+/// Makes threads send when told to, one after the other, and checks the order.
 fn order_holds_in_phases(queue: &EventQueue<usize>, phases: &[&[usize]]) {
     let mut number = 0;
     let mut expected = 0;
@@ -166,8 +166,8 @@ fn parallel_senders_lose_nothing_and_keep_their_own_order() {
     }
 }
 
-/// Many logs with many events are merged while they are received, and what is sent in between, or
-/// merged by another thread, comes after.
+/// Many logs with many events are merged while they are received. Events sent in between, or merged
+/// by another thread, come after.
 #[test]
 fn order_holds_while_a_large_merge_is_received_in_portions() {
     const THREADS: usize = 5;
@@ -335,8 +335,8 @@ fn close_wakes_waiting_senders_and_receivers() {
     });
 }
 
-/// An event that was accepted while the queue was being closed is received before the receiver
-/// hears of the end.
+/// If an event was accepted while the queue was being closed, the receiver gets it before it hears
+/// of the end.
 #[test]
 fn race_of_send_and_close_loses_nothing() {
     let rounds = env::rounds(10_000);
@@ -371,8 +371,8 @@ fn race_of_send_and_close_loses_nothing() {
     }
 }
 
-/// Sleep and wake, over and over: a lost wake-up would leave the receiver waiting for ever (the
-/// watchdog says so).
+/// Sleep and wake, over and over. A lost wake-up would leave the receiver waiting forever, and the
+/// watchdog would report it.
 #[test]
 fn no_wake_up_is_lost() {
     let rounds = env::rounds(20_000) as u32;
@@ -447,7 +447,7 @@ fn timeout_ends_a_wait() {
     assert_eq!(queue.recv_timeout(Duration::MAX), Ok(1));
 }
 
-/// Wakes no task; counts.
+/// A waker that wakes no task, and counts.
 struct CountingWaker(AtomicUsize);
 
 impl Wake for CountingWaker {
@@ -551,7 +551,7 @@ fn large_and_small_events_survive_the_merge() {
     assert_eq!(units.drain().len(), 300);
 }
 
-/// Panics, as user code may.
+/// An event that panics, as user code may.
 struct FailingWaker;
 
 impl Wake for FailingWaker {

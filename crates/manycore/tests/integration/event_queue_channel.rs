@@ -1,5 +1,5 @@
-//! `EventQueue` as two halves, and senders that wait: disconnection with events inside, deadlines,
-//! futures that are dropped, wakers that panic or use the queue.
+//! `EventQueue` as two halves, with senders that wait. Tests disconnection with events inside,
+//! deadlines, dropped futures, and wakers that panic or use the queue.
 
 use crate::common::tasks::block_on;
 use crate::common::watchdog::ends;
@@ -24,7 +24,7 @@ fn queues<E: Send + 'static>(max_events: usize) -> Vec<EventQueue<E>> {
         .into()
 }
 
-/// Sends to a queue until it says that it is full; returns how many it took.
+/// Sends to a queue until it is full, and returns how many events it took.
 fn fill(queue: &EventQueue<u32>) -> u32 {
     (0..).find(|number| queue.try_send(*number).is_err()).unwrap()
 }
@@ -118,7 +118,7 @@ fn sleeping_receivers_hear_that_the_last_sender_went() {
     });
 }
 
-/// An event that is counted, and may lead to its own queue.
+/// A counted event that may refer to its own queue.
 struct Event {
     _alive: Arc<()>,
     _reply: Option<Sender<Event>>,
@@ -198,7 +198,7 @@ fn receiver_may_close_and_take_the_rest() {
     assert_eq!(receiver.recv(), None);
 }
 
-/// What is sent while the receiver goes is dropped or comes back, and never stays.
+/// An event sent while the receiver goes is dropped or comes back; it never stays in the queue.
 #[test]
 fn events_sent_beside_the_receivers_end_are_all_dropped() {
     ends("the receiver goes", || {

@@ -1,4 +1,4 @@
-//! `EventQueue` from outside: receivers that poll for single events, among batches.
+//! `EventQueue` from outside: receivers that poll for single events, mixed with batches.
 
 use crate::allocations::in_large_blocks;
 use crate::common::process::in_own_process;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The receiver changes between single events, which come by the ring while the queue is cold, and
-/// batches, while the queue gets logs and loses them.
+/// The receiver alternates between single events and batches. Single events come by the ring while
+/// the queue is cold; batches come while the queue gets logs and loses them.
 #[test]
 fn order_holds_while_single_events_and_batches_alternate() {
     const EVENTS: usize = 4_000;
@@ -53,7 +53,7 @@ fn order_holds_while_single_events_and_batches_alternate() {
     }
 }
 
-/// A receiver has found nothing, so the next events come by the ring, and count as all others do.
+/// A receiver has found nothing, so the next events come by the ring. They count as all others do.
 #[test]
 fn events_in_the_ring_count_for_the_bound() {
     for bound in [8, 70, 100, 1000] {
@@ -75,7 +75,7 @@ fn events_in_the_ring_count_for_the_bound() {
     }
 }
 
-/// The ring counts for the length, for the bound and for the end.
+/// Events in the ring count towards the length, the bound and the end.
 #[test]
 fn events_that_wait_for_a_polling_receiver_are_in_the_queue() {
     let queue = EventQueue::builder().max_events(70).logs(Logs::Never).build().unwrap();

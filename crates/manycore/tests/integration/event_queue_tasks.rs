@@ -1,5 +1,5 @@
-//! Tasks that wait for an `EventQueue`: what the queue keeps of them, and wakers that do what they
-//! like with it.
+//! Tasks that wait for an `EventQueue`: what the queue keeps for them, and wakers that run
+//! arbitrary code.
 
 use crate::common::tasks::unparker;
 use crate::common::watchdog::{End, end_of};
@@ -29,7 +29,8 @@ impl Wake for Counting {
     }
 }
 
-/// A waker of its own, its count of wake-ups, and whether it is still there.
+/// Returns a new waker, with a handle to its count of wake-ups. The handle also tells whether the
+/// waker still exists.
 fn counting() -> (Waker, Weak<Counting>) {
     let count = Arc::new(Counting::default());
     let weak = Arc::downgrade(&count);
@@ -95,7 +96,7 @@ fn future_keeps_its_last_waker_until_it_is_ready_or_dropped() {
     }
 }
 
-/// Polls to the end. Every poll has a waker of its own.
+/// Polls until the future is ready. Every poll has its own waker.
 fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     loop {
         let waker = unparker();
@@ -106,7 +107,8 @@ fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     }
 }
 
-/// More tasks than `poll_recv` has wakers for, and as many futures, of which some are given up.
+/// More tasks than `poll_recv` keeps wakers for, and as many futures, some of which are dropped
+/// early.
 #[test]
 fn hundred_tasks_receive_every_event_once() {
     const EVENTS: usize = 4_000;
@@ -159,7 +161,7 @@ fn hundred_tasks_receive_every_event_once() {
 
 type Queue = EventQueue<u32>;
 
-/// Where a waker does something.
+/// The function in which a waker acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hook {
     Clone,
@@ -167,7 +169,7 @@ enum Hook {
     Drop,
 }
 
-/// What it does.
+/// The action of the waker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Send,
@@ -264,7 +266,7 @@ const VTABLE: RawWakerVTable = RawWakerVTable::new(
     },
 );
 
-/// How the waker comes to its hook, and what it waits in.
+/// How the waker's hook is reached, and what the waker waits in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Sent,
@@ -288,8 +290,8 @@ const WAYS: [Way; 8] = [
     Way::QueueDropped,
 ];
 
-/// Whether the panic of the hook in this way comes out of the queue's call (the table in the
-/// module's documentation), or ends within it.
+/// Returns whether a panic of the hook in this way leaves the queue's call or ends within it. The
+/// table in the module's documentation has the same answers.
 fn tells(hook: Hook, way: Way) -> bool {
     match hook {
         Hook::Wake => matches!(way, Way::Sent | Way::Closed | Way::FutureReady),
@@ -298,7 +300,7 @@ fn tells(hook: Hook, way: Way) -> bool {
     }
 }
 
-/// Runs one case, and says how often the hook acted and how the calls ended.
+/// Runs one case. Returns how often the hook acted and how the calls ended.
 fn case(logs: Logs, hook: Hook, act: Act, way: Way) -> (usize, bool) {
     let queue = Arc::new(Queue::builder().logs(logs).build().unwrap());
     let hostile = Arc::new(Hostile {
@@ -416,7 +418,7 @@ fn wakers_may_use_the_queue_wherever_the_queue_calls_them() {
     assert!(acted > 200, "the hooks were called {acted} times only");
 }
 
-/// A value whose end sends to another queue, receives from it, and panics.
+/// A value that, when dropped, sends to another queue, and panics if told to.
 struct Ends(Arc<EventQueue<u32>>, bool);
 
 impl Drop for Ends {

@@ -1,4 +1,4 @@
-//! More objects with logs than their table has places: some are evicted, and nothing is lost.
+//! More objects with logs than their table has places: some are evicted, and no update is lost.
 
 use crate::common::env;
 use manycore::oplog::{Commuting, Deferred, LogTable, Logs, Op};

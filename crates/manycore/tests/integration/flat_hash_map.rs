@@ -1,5 +1,5 @@
-//! The flat map: against the sequential one, for linearizability while it grows, under stress with
-//! values in which a torn read shows, and with user code that panics, lies or calls the map again.
+//! The flat map, compared with the sequential one, checked for linearizability while it grows, and
+//! under stress with values that reveal a torn read. User code panics, lies or calls the map again.
 //!
 //! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
@@ -99,7 +99,7 @@ fn histories_of_the_flat_map_are_linearizable_while_it_grows_and_shrinks() {
     }
 }
 
-/// A key of some words, whose bits follow from a number.
+/// A key of some words, with bits derived from a number.
 trait Numbered: Plain + Hash + Eq {
     fn of(number: u64) -> Self;
 }
@@ -122,7 +122,7 @@ impl<const N: usize> Numbered for [u16; N] {
     }
 }
 
-/// The key's number, a version, and what both make together: a torn read shows.
+/// The key's number, a version, and a checksum of both: a torn read shows.
 type Checked = [u64; 3];
 
 fn checked(number: u64, version: u64) -> Checked {
@@ -135,8 +135,8 @@ fn check([number, version, sum]: Checked, key: u64) -> u64 {
     version
 }
 
-/// Threads insert, replace and remove keys while the map grows and shrinks. Versions of a key that
-/// only rise are never seen to fall.
+/// Threads insert, replace and remove keys while the map grows and shrinks. Versions of a key only
+/// rise, and no reader sees them fall.
 fn stress<K: Numbered + Sync>(keys: usize) {
     const THREADS: usize = 4;
     let seed = env::seed();
@@ -277,7 +277,7 @@ fn iteration_of_the_flat_map_sees_what_stays_exactly_once_while_it_grows_and_shr
     }
 }
 
-/// Entries of many sizes come back as they went in, from the table, the overflow and the next
+/// Entries of many sizes come back as they were inserted, from the table, the overflow and the next
 /// table.
 #[test]
 fn values_of_every_size_keep_their_bits() {
@@ -306,7 +306,7 @@ fn values_of_every_size_keep_their_bits() {
     each(|n| [(); 3].map(|()| (n as u8,)));
 }
 
-/// How large an empty map and an entry are, as documented.
+/// An empty map and an entry have the documented sizes.
 #[test]
 fn flat_map_costs_what_its_page_says() {
     assert!(size_of::<FlatHashMap<u64, u64>>() <= 104, "{}", size_of::<FlatHashMap<u64, u64>>());
@@ -320,7 +320,7 @@ thread_local! {
     static HASHES: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
-/// A key whose `Hash` panics after so many calls, and gives other hashes from then on.
+/// A key with a `Hash` that panics after some calls, and gives other hashes from then on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 struct Liar(u32);
@@ -359,7 +359,7 @@ fn flat_map_is_in_order_after_a_hash_panicked_wherever_it_did() {
     }
 }
 
-/// Another hash at each call: keys get lost, and nothing else happens.
+/// A hasher that gives another hash at each call: keys get lost, and nothing else happens.
 struct Random;
 
 impl BuildHasher for Random {
@@ -494,7 +494,7 @@ fn walk_over_the_flat_map_goes_on_in_a_smaller_table_and_in_a_larger_one() {
     }
 }
 
-/// Words that differ in the same bits are no less different together.
+/// Two words that differ in the same bits must still differ when they are compared together.
 #[test]
 fn keys_and_values_of_two_words_are_equal_in_both_or_not_at_all() {
     let map = FlatHashMap::with_hasher(OneHash::default());

@@ -1,4 +1,4 @@
-//! Gates: custom grace periods after the normal one.
+//! Gates: custom grace periods that follow the normal grace period.
 
 use crate::common::counted::{Counted, drain, forget, replace};
 use manycore::section::{Atomic, Domain, Mode, Retired};

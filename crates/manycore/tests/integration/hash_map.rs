@@ -1,5 +1,5 @@
-//! The map: against the sequential one, for linearizability while it grows, under stress with keys
-//! and values that notice being used after they were freed, and with user code that panics.
+//! The map, compared with the sequential one, and checked for linearizability while it grows. Under
+//! stress, its keys and values notice when they are used after they were freed. User code panics.
 //!
 //! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
@@ -25,7 +25,7 @@ fn ignore<T>(_: T) {}
 
 const SHARE: Duration = Duration::from_millis(700);
 
-/// Keys are their own hash, or share few.
+/// A hasher under which keys are their own hash, or share a few hashes.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct Weak<const SHIFT: u32>(u64);
 
@@ -58,7 +58,7 @@ pub enum Call {
     Shrink,
 }
 
-/// Keys from here on only fill.
+/// Keys from this on only fill the map.
 pub(crate) const FILL: u32 = 1_000;
 
 pub(crate) fn calls_below(keys: u32) -> impl Strategy<Value = Call> {
@@ -114,7 +114,7 @@ impl Model for Values {
     }
 }
 
-/// An odd value goes, none becomes 0, an even one grows.
+/// Returns the next value: an odd value is removed, a missing value becomes 0, an even value grows.
 pub(crate) fn next_even(value: Option<&u32>) -> Option<u32> {
     value.map_or(Some(0), |value| (value % 2 == 0).then_some(value + 2))
 }
@@ -200,8 +200,8 @@ fn histories_of_the_map_are_linearizable_while_it_grows_and_shrinks() {
     }
 }
 
-/// Threads insert, replace and remove keys while the map grows and shrinks; every value says
-/// its key, whatever is read is alive, and in the end everything was freed once.
+/// Threads insert, replace and remove keys while the map grows and shrinks. Every value says its
+/// key, and whatever is read is alive. In the end everything was freed once.
 fn stress(name: &str, domain: Domain) {
     const KEYS: usize = 600;
     const THREADS: usize = 4;
@@ -369,8 +369,8 @@ fn map_is_in_order_after_user_code_panicked() {
     assert_eq!(sequential.len(), 40);
 }
 
-/// The map moves its last bucket within an update, and retires the old table: destructors that this
-/// might run have to wait until the update is done.
+/// The map moves its last bucket within an update, and retires the old table. Destructors that this
+/// might run must wait until the update is done.
 #[test]
 fn update_that_retires_the_old_table_is_done_before_a_destructor_panics() {
     let domain = Domain::builder().batch_nodes(1).build().expect("settings that can work");
@@ -385,7 +385,7 @@ fn update_that_retires_the_old_table_is_done_before_a_destructor_panics() {
     }
 }
 
-/// A key whose `Eq` does something first.
+/// A key with an `Eq` that first does something else.
 #[derive(Debug)]
 struct Meddler(u32);
 

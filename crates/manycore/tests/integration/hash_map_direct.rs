@@ -1,5 +1,5 @@
-//! What the map's own methods do, the map by value, and the set: against `std`'s, in every state of
-//! growth, and with values whose number of owners says what was dropped.
+//! The map's own methods, the map by value, and the set: compared with `std`'s, in every state of
+//! growth. Values count their owners, which tells what was dropped.
 
 use manycore::collections::{HashMap, HashSet};
 use manycore::section::Domain;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-/// Maps of every size to 300: some of them have just begun to grow.
+/// Checks maps of every size up to 300; some of them have just begun to grow.
 fn in_every_state(mut check: impl FnMut(u32, HashMap<u32, Arc<u32>>, &Arc<u32>)) {
     for size in 0..300 {
         let (map, value) = (HashMap::new(), Arc::new(7));
@@ -125,7 +125,7 @@ fn reserved_map_does_not_grow_and_threads_may_use_it_in_between() {
     assert_eq!(map.capacity(), capacity);
 }
 
-/// How many entries a map has, or may have, and what becomes of its table when most are removed.
+/// The length and capacity of a map, and what becomes of its table when most entries are removed.
 #[test]
 fn map_that_lost_most_of_its_entries_shrinks_within_its_removals() {
     let most = if cfg!(miri) { 300 } else { 50_000 };
@@ -159,7 +159,8 @@ fn room_that_was_asked_for_stays_until_it_was_used() {
     assert!(map.capacity() <= reserved / 2, "{}", map.capacity());
 }
 
-/// Threads remove what others look for, insert and walk over, and the table halves again and again.
+/// Threads remove, look up, insert and walk over the same keys, and the table halves again and
+/// again.
 #[test]
 fn map_that_shrinks_by_itself_loses_nothing() {
     let (rounds, entries) = if cfg!(miri) { (1, 200) } else { (10, 20_000) };
@@ -190,8 +191,8 @@ fn map_that_shrinks_by_itself_loses_nothing() {
     }
 }
 
-/// Hashers that hand keys on, which are pointers or multiples of a power of two, fill no chains: a
-/// comparison or two a look-up.
+/// Hashers that pass keys on unchanged fill no chains, though the keys are pointers or multiples of
+/// a power of two. A look-up takes a comparison or two.
 #[test]
 fn hashes_of_poor_bits_cost_no_more_comparisons() {
     thread_local!(static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
@@ -254,7 +255,7 @@ fn update_or_insert_with_counts_whichever_thread_comes_first() {
     map.for_each(|_, count| assert_eq!(*count, if cfg!(miri) { 20 } else { 2_000 }));
 }
 
-/// Every key has the same hash: one chain has them all, longer than the table has room for.
+/// Every key has the same hash: one chain has them all, and is longer than the table has room for.
 #[test]
 fn chain_of_all_keys_is_as_good_as_a_map() {
     #[derive(Default)]
@@ -348,7 +349,7 @@ fn set_does_as_the_map_without_values() {
     assert!(shared.is_empty());
 }
 
-/// A key that has something besides what makes it equal: which of two equal ones is kept shows.
+/// A key with a field that does not count for equality: it shows which of two equal keys is kept.
 #[derive(Clone, Debug)]
 struct Named(u32, &'static str);
 
@@ -491,7 +492,7 @@ fn entries_are_lent_and_copied_one_by_one() {
     assert!(view.iter().chain(&view).all(|(key, value)| *value == 2 * key));
 }
 
-/// What a view has seen is kept until it is refreshed, and not longer.
+/// A view keeps what it has seen until it is refreshed, and no longer.
 #[test]
 fn refreshed_view_holds_nothing_back() {
     let value = Arc::new(());

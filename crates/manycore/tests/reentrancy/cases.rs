@@ -1,5 +1,5 @@
-//! Cases of any walk: each runs under a watchdog, here or in the child of a fork; what they come to
-//! is a table.
+//! Cases that every walk consists of. Each case runs under a watchdog, here or in a forked child.
+//! The outcomes are printed as a table.
 
 use crate::probe::Answer;
 use std::fmt;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What one case came to: its answers, none if the callback does not run in this state, or what is
-/// wrong.
+/// The outcome of a case: its answers, or what is wrong. There are no answers if the callback does
+/// not run in this state.
 pub type Outcome = Result<Vec<Answer>, String>;
 
-/// What a case does when its objects are made.
+/// The part of a case that runs once its objects are made.
 pub type Made = Box<dyn FnOnce() -> Outcome + Send>;
 
 /// A case of a walk.
@@ -38,13 +38,13 @@ pub fn here(cases: &[Case]) -> Vec<Row> {
     cases.iter().map(|case| case.to_row(watched((case.make)()))).collect()
 }
 
-/// Some cases that are forked for at once: few, because the objects of all of them exist at the
-/// same time, and may meet in the process's table of logs.
+/// Number of cases for which one child is forked. It is small because the objects of all of them
+/// exist at the same time, and may meet in the process's table of logs.
 #[cfg(unix)]
 const FORKED_FOR: usize = 8;
 
-/// Runs all cases in children of forks: their objects are made before. Each must come to what it
-/// came to in `expected`, which has the same order.
+/// Runs all cases in forked children, with objects made before the fork. Each must have the outcome
+/// in `expected`, which has the same order.
 #[cfg(unix)]
 pub fn in_children(name: &str, cases: &[Case], expected: &[Row]) {
     use crate::common::process::in_child;
@@ -75,7 +75,7 @@ pub fn in_children(name: &str, cases: &[Case], expected: &[Row]) {
     }
 }
 
-/// A case and what it came to.
+/// A case and its outcome.
 pub struct Row {
     /// On which object the callback calls the operation: the heading of a table.
     pub target: &'static str,
@@ -118,7 +118,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Runs a case in a thread of its own. One that hangs keeps its thread, and the walk goes on.
+/// Runs a case on its own thread. A case that hangs keeps its thread, and the walk goes on.
 fn watched(case: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     let (done, end) = mpsc::channel();
     let thread = thread::spawn(move || done.send(case()));
@@ -133,7 +133,7 @@ fn watched(case: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     }
 }
 
-/// Fails if a case does.
+/// Fails if any case fails.
 pub fn assert_sound(name: &str, rows: &[Row]) {
     let faults: Vec<String> =
         rows.iter().filter_map(|row| Some(format!("{name}: {row}: {}", row.fault()?))).collect();
@@ -154,7 +154,8 @@ fn distinct(all: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
     found
 }
 
-/// The rows as one table for each target: a line a callback, a column an operation.
+/// Formats the rows as one table for each target, with a line for each callback and a column for
+/// each operation.
 pub fn tables(name: &str, rows: &[Row]) -> String {
     let mut text = format!("## {name}\n");
     for target in distinct(rows.iter().map(|row| row.target)) {
@@ -175,7 +176,7 @@ pub fn tables(name: &str, rows: &[Row]) -> String {
     text
 }
 
-/// What the states have in common, and behind it the states that differ.
+/// Returns what the states have in common, followed by the states that differ.
 fn cell<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
     let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
     for row in rows {

@@ -1,10 +1,11 @@
-//! Re-entrancy, walked: every callback of an object with logs, in every state of that object, calls
-//! every operation on the same object and on others. Each case works, refuses, or panics with a
-//! sentence of the library's; none hangs, and none loses an update. `docs/reentrancy.md` has the
-//! answers, and the walk demands that they stay as written there.
+//! Re-entrancy, tested completely: every callback of an object with logs, in every state of that
+//! object, calls every operation on the same object and on others.
 //!
-//! After a change that is meant, `MANYCORE_ACCEPT=1 cargo test -p manycore --test reentrancy`
-//! writes the page anew.
+//! Each case works, refuses, or panics with a message of the library. None hangs, and none loses an
+//! update. `docs/reentrancy.md` has the answers, and the walk demands that they match that page.
+//!
+//! After an intended change, `MANYCORE_ACCEPT=1 cargo test -p manycore --test reentrancy` writes
+//! the page anew.
 
 // Rows of the tables call operations with a result and without one alike.
 #![allow(clippy::unit_arg)]
@@ -34,7 +35,7 @@ fn page() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reentrancy.md")
 }
 
-/// The threads of the cases have no names, and their panics are answers.
+/// Silences panics on the threads of cases, which have no names: there, a panic is an answer.
 fn silence_cases() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -47,9 +48,9 @@ fn silence_cases() {
     });
 }
 
-/// Demands that no case fails, and that the page says what they come to. What two objects do that
-/// happen to share a place in the process's table of logs may differ from it, so that a walk whose
-/// answers differ is made again.
+/// Demands that no case fails, and that the page states their outcomes. If two objects happen to
+/// share a place in the process's table of logs, their answers may differ from the page. So a walk
+/// with different answers is repeated.
 fn check(name: &str, walk: impl Fn() -> Vec<Row>) {
     silence_cases();
     let text = fs::read_to_string(page()).expect("the page is there");
@@ -115,11 +116,11 @@ fn page_caches_never_wait_for_themselves() {
     check_map::<PrivatePages<Store>>();
 }
 
-/// A type, and its cases.
+/// A type's name, and its cases.
 #[cfg(unix)]
 type Walk = (&'static str, fn() -> Vec<Case>);
 
-/// What is found here holds in the children of forks, for objects of their parents, too.
+/// Demands that a forked child gets the same answers as found here, for objects of its parent.
 #[cfg(unix)]
 fn check_children(test: &str, walks: &[Walk]) {
     common::process::in_own_process(test, || {

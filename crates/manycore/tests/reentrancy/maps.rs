@@ -1,5 +1,5 @@
-//! The walk of the keyed collections. Keys 1 to 4 are there at the beginning; the key of the case,
-//! with its trap, is 1 or 9.
+//! The walk of the keyed collections. Keys 1 to 4 are present at the beginning. The key of the
+//! case, with its trap, is 1 or 9.
 
 use crate::cases::{Case, Made, Outcome, Row};
 use crate::probe::{Answer, Answers, message};
@@ -13,9 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-/// What a callback calls.
+/// The operations that a callback calls.
 pub type Operations<M> = &'static [(&'static str, fn(&M) -> Answer)];
-/// What runs the callbacks of a key that has a trap.
+/// The ways to run the callbacks of a key with a trap.
 pub type States<M> = &'static [(&'static str, fn(&M, &Arc<Trap>))];
 
 pub trait Map: Sized + Send + Sync + 'static {
@@ -43,12 +43,12 @@ pub fn armed(trap: &Arc<Trap>) -> Value {
     Value { trap: Some(Arc::clone(trap)) }
 }
 
-/// A first thread of the collection beside the one that walks.
+/// Runs `f` on another thread, as the collection's first thread beside the one that walks.
 fn elsewhere(f: impl FnOnce() + Send) {
     thread::scope(|scope| drop(scope.spawn(f).join()));
 }
 
-/// The collection of a case, and another one. Threads that are gone have filled both.
+/// The collection of a case, and another collection. Threads that are gone have filled both.
 type Maps<M> = [Arc<M>; 2];
 
 fn maps<M: Map>() -> Maps<M> {
@@ -110,7 +110,7 @@ pub fn cases<M: Map>() -> Vec<Case> {
     cases
 }
 
-/// Takes away the lines of callbacks that no state reaches: they say nothing.
+/// Removes the lines of callbacks that no state reaches.
 pub fn without_dead_lines(mut rows: Vec<Row>) -> Vec<Row> {
     let live: Vec<_> = rows
         .iter()
@@ -193,7 +193,7 @@ impl Map for HashMap<Key, Value> {
 
 pub type Table = DHash<Key, Value, u64>;
 
-/// The same type, distributed from the beginning.
+/// The same type as [`Table`], distributed from the beginning.
 pub struct DistributedTable(Table);
 
 const TABLE_OPERATIONS: Operations<Table> = &[
@@ -353,7 +353,7 @@ impl Map for ReplicatedMap<Key, Value> {
     }
 }
 
-/// Pages of nothing. What a key's trap says runs where the page comes and goes.
+/// A store of empty pages. It runs the trap of a key when the page is loaded or written back.
 pub struct Store;
 
 impl PageStore for Store {

@@ -1,5 +1,5 @@
-//! What the walk is made of: updates that call back from each place where the library runs user
-//! code, a log that gives them those places, and a ledger of what was appended.
+//! The parts of the walk: updates that call back from each place where the library runs user code,
+//! a log with those places, and a ledger of the updates appended.
 
 use manycore::clock::Stamp;
 use manycore::oplog::Log;
@@ -30,7 +30,7 @@ pub const CALLBACKS: [Callback; 7] = [
     Callback::DropLog,
 ];
 
-/// What an operation that a callback calls came to.
+/// The outcome of an operation that a callback called.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
     Works,
@@ -42,7 +42,7 @@ pub enum Answer {
 
 pub type Hook = Box<dyn FnOnce() + Send>;
 
-/// Adds one to the value; runs a hook at one place on the way, once.
+/// An update that adds one to the value, and on the way runs a hook once, at one place.
 pub struct Update {
     at: Callback,
     hook: Mutex<Option<Hook>>,

@@ -1,4 +1,5 @@
-//! The objects that the walk knows, the states it brings them into, and what it calls on them.
+//! The objects that the walk tests, the states it brings them into, and the operations it calls on
+//! them.
 
 use crate::probe::{Answer, Callback, Hook, Ledger, Probe, Update};
 use manycore::cluster::Adaptive;
@@ -46,7 +47,7 @@ pub struct Operation<S> {
     pub call: fn(&Arc<Counted<S>>) -> Answer,
 }
 
-/// Brings an object into a state in which the callback of the updates that `make` makes runs.
+/// Brings an object into a state, and there runs the callback of the updates that `make` makes.
 pub struct State<S> {
     pub name: &'static str,
     pub provoke: fn(&Arc<Counted<S>>, &Make),
@@ -169,8 +170,8 @@ impl Subject for Plain {
     }
 }
 
-/// A cold object whose update appends to it, which makes its logs under the lock, and then is the
-/// update of the case.
+/// Appends to a cold object within its own update, which makes its logs under the lock. The update
+/// appended is the update of the case.
 fn promoting(on: &Arc<Counted<Plain>>, make: &Make) {
     let (object, make) = (Arc::clone(on), Arc::clone(make));
     let first = move || object.object.append(make());
@@ -179,7 +180,7 @@ fn promoting(on: &Arc<Counted<Plain>>, make: &Make) {
     drop(on.object.read());
 }
 
-/// An object that loses its place in the table to another one.
+/// Makes an object lose its place in the table to another object.
 fn evicted(on: &Arc<Counted<Plain>>, make: &Make) {
     let builder = Plain::builder().logs(Logs::Always).table(Arc::clone(&on.table));
     let newcomer = builder.build(0).expect("settings that can work");
@@ -189,10 +190,10 @@ fn evicted(on: &Arc<Counted<Plain>>, make: &Make) {
     assert_eq!(newcomer.settled(), 1);
 }
 
-/// Uses by one thread alone after which an object is reserved for it.
+/// How often one thread must use an object alone before the object is reserved for it.
 const USES: usize = 2_100;
 
-/// An object that only this thread has used for long, so that it is reserved for it.
+/// Uses an object only on this thread for so long that it is reserved for the thread.
 fn reserved<S: Subject>(on: &Arc<Counted<S>>, make: &Make) {
     (0..USES).for_each(|_| on.object.while_held(&mut || ()));
     on.object.update(make());
@@ -226,8 +227,8 @@ impl Drop for AtExit {
     }
 }
 
-/// A thread that uses the object in the destructor of a thread-local variable, when what the
-/// library keeps for the thread is gone.
+/// Uses the object in the destructor of a thread-local variable, when the library's own data for
+/// the thread is gone.
 fn at_thread_exit<S: Subject>(on: &Arc<Counted<S>>, make: &Make) {
     let (object, make) = (Arc::clone(on), Arc::clone(make));
     let thread = thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Keys and values with a trap: the first time that the library calls the trait that it is set on,
-//! it runs a hook.
+//! Keys and values with a trap: a hook that runs the first time the library calls the trait for
+//! which the trap is set.
 
 use crate::probe::Hook;
 use std::cmp::Ordering;
@@ -78,7 +78,7 @@ fn run(trap: &Option<Arc<Trap>>, at: At) {
     }
 }
 
-/// A key; every second one has the same hash, so that keys are compared.
+/// A key. Every second key has the same hash, so that keys are compared.
 pub struct Key {
     pub id: u32,
     pub trap: Option<Arc<Trap>>,

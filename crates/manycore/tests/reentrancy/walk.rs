@@ -1,6 +1,6 @@
 //! The walk of objects with logs. A callback, in a state, calls an operation on an object. A case
-//! that does not end in time is a hang; a case whose updates are not all applied in the end is a
-//! lost update.
+//! that does not end in time is a hang. A case that ends with updates not applied has lost an
+//! update.
 
 use crate::cases::{Case, Made, Outcome};
 use crate::probe::{Answers, CALLBACKS, Callback, Update, message};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// On which object the callback calls the operation.
+/// The object on which the callback calls the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// On the object whose callback it is.
@@ -42,7 +42,7 @@ impl Target {
 
 const HELD_FOR: Duration = Duration::from_millis(5);
 
-/// The object of a case, and another one. Threads that are gone have updated both.
+/// The object of a case, and another object. Threads that are gone have updated both.
 type Objects<S> = [Arc<Counted<S>>; 2];
 
 fn objects<S: Subject>() -> Objects<S> {
@@ -126,7 +126,7 @@ fn taken(held: &Sending) -> Option<mpsc::Sender<()>> {
     held.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Lets the holder go when the case is over, also by a panic.
+/// Lets the holder go when the case is over, even if it ends by a panic.
 struct Over<'a>(&'a Sending);
 
 impl Drop for Over<'_> {
@@ -135,14 +135,15 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The value when all is applied: an update may make another one, for a later read.
+/// Returns the value when all updates are applied. An update may make another, which a later read
+/// applies.
 fn settled<S: Subject>(object: &Counted<S>) -> u64 {
     let settled = || object.object.settled();
     (0..20).map(|_| settled()).find(|sum| *sum == object.ledger.appended()).unwrap_or_else(settled)
 }
 
-/// Runs `f` while another thread holds the object: until the sender of `let_go` is dropped, and
-/// some milliseconds more if the operation waits for that.
+/// Runs `f` while another thread holds the object. The holder lets go when the sender of `let_go`
+/// is dropped, and some milliseconds later if the operation waits for that.
 fn beside_a_holder<S: Subject>(
     object: &Arc<Counted<S>>,
     waits: bool,
@@ -166,7 +167,7 @@ fn beside_a_holder<S: Subject>(
     });
 }
 
-/// All cases of a type.
+/// Returns all cases of a type.
 pub fn cases<S: Subject>() -> Vec<Case> {
     let mut cases = Vec::new();
     for target in TARGETS {
